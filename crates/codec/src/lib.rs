@@ -1,0 +1,4 @@
+//! The redundancy-elimination codecs as sans-IO state machines, their caches and the wire format.
+//!
+//! Nothing here reads a clock, a random source, a file or a socket: time and seeds are parameters, so the
+//! daemon, the measuring tools, a simulator and the fuzzer all run this very code.

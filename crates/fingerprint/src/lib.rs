@@ -1,0 +1,1 @@
+//! Where to look in the bytes: markers and fingerprints.

@@ -1,0 +1,1 @@
+//! The oncewire daemon as a library.
