@@ -2,3 +2,11 @@
 //!
 //! Nothing here reads a clock, a random source, a file or a socket: time and seeds are parameters, so the
 //! daemon, the measuring tools, a simulator and the fuzzer all run this very code.
+
+pub mod cache;
+pub mod endre;
+pub mod entropy;
+pub mod wire;
+
+/// Time since an origin that the caller chose; every core of the project takes it as a parameter.
+pub type Now = std::time::Duration;

@@ -1,0 +1,2 @@
+//! To come.
+pub struct Log; pub struct LogOffset(pub u64);
