@@ -1,1 +1,2 @@
 //! The oncewire daemon as a library.
+pub mod identity;
