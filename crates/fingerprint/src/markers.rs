@@ -1,0 +1,12 @@
+//! What every way of choosing markers has in common.
+
+use std::ops::Range;
+
+/// A way to choose the positions of a block at which repeats are looked for [EndRE §5.1].
+pub trait Markers {
+    /// Appends the markers of `bytes` that lie in `range` to `out`, in ascending order.
+    ///
+    /// A marker starts a window, hence only positions at which a whole window lies within `bytes` are chosen.
+    /// The part of `range` beyond the end of `bytes`, or beyond 4 GiB, holds no markers.
+    fn select(&self, bytes: &[u8], range: Range<usize>, out: &mut Vec<u32>);
+}
