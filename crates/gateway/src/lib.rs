@@ -1,2 +1,3 @@
 //! The oncewire daemon as a library.
+pub mod config;
 pub mod identity;

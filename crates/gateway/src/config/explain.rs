@@ -1,0 +1,177 @@
+//! Errors that say what to do: misspelt keys, keys of another section, keys and values of a later version.
+
+/// Says what is wrong with an unknown key of a section; `known` are the keys it could have been.
+pub(super) fn unknown_key(key: &str, section: &str, known: &[&str]) -> String {
+    let later = LATER.iter().find(|(sections, keys, _)| sections.contains(&section) && keys.contains(&key));
+    if let Some((_, _, what)) = later {
+        return format!("`{key}` is not in this version of oncewire ({what}); remove it");
+    }
+    let place = place(section);
+    if let Some(meant) = closest(key, known) {
+        return format!("unknown key `{key}`{place}; did you mean `{meant}`?");
+    }
+    if let Some((other, _)) = SECTIONS.iter().find(|(name, keys)| *name != section && keys.contains(&key)) {
+        return format!("unknown key `{key}`{place}; it belongs into {}", brackets(other));
+    }
+    format!("unknown key `{key}`{place}; keys here are {}", list(known))
+}
+
+/// Says what is wrong with the key of a `--set`.
+pub(super) fn unknown_setting(key: &str, known: &[&str]) -> String {
+    if let Some((_, _, what)) = LATER.iter().find(|(_, keys, _)| keys.contains(&key)) {
+        return format!("`{key}` is not in this version of oncewire ({what})");
+    }
+    if SECTIONS.iter().any(|(_, keys)| keys.contains(&key)) {
+        return format!("`{key}` has no effect here; keys that have are {}", list(known));
+    }
+    match closest(key, known) {
+        Some(meant) => format!("unknown key `{key}`; did you mean `{meant}`?"),
+        None => format!("unknown key `{key}`; keys are {}", list(known)),
+    }
+}
+
+/// Says what is wrong with a value of which this build knows some and a later version others.
+pub(super) fn unknown_value(key: &str, value: &str, here: &[&str], later: &[&str]) -> String {
+    let have = if here.len() == 1 {
+        format!("this build has only {}", list_plain(here))
+    } else {
+        format!("this build has {}", list_plain(here))
+    };
+    if later.contains(&value) {
+        return format!("{key} {value:?} is not in this version of oncewire; {have}");
+    }
+    match closest(value, here) {
+        Some(meant) => format!("unknown {key} {value:?}; did you mean \"{meant}\"?"),
+        None => format!("unknown {key} {value:?}; {have}"),
+    }
+}
+
+/// Returns the known word nearest to a misspelt one, if any is near enough to be meant.
+pub(super) fn closest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let near = known.iter().map(|candidate| (distance(word, candidate), *candidate));
+    let (distance, candidate) = near.min_by_key(|(distance, _)| *distance)?;
+    let tolerated = (candidate.len().max(word.len()) / 3).clamp(1, 3);
+    (distance <= tolerated && distance < candidate.len()).then_some(candidate)
+}
+
+/// Writes "`a`, `b` and `c`".
+pub(super) fn list(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    list_plain(&quoted.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Writes "a, b and c".
+pub(super) fn list_plain(words: &[&str]) -> String {
+    match words {
+        [] => "none".to_owned(),
+        [one] => (*one).to_owned(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+/// Writes a section's name as its header.
+pub(super) fn brackets(section: &str) -> String {
+    if LISTS.contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") }
+}
+
+fn place(section: &str) -> String {
+    if section.is_empty() { String::new() } else { format!(" in {}", brackets(section)) }
+}
+
+/// Counts the insertions, deletions, exchanges and swaps of neighbours between two words (optimal string alignment).
+fn distance(a: &str, b: &str) -> usize {
+    // Keys are short; a peer's or user's novel in place of one is not worth a quadratic table.
+    if a.len() > 64 || b.len() > 64 {
+        return usize::MAX;
+    }
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let differs = usize::from(a[i - 1] != b[j - 1]);
+            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + differs);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+/// Sections that may stand more than once.
+pub(super) const LISTS: [&str; 3] = ["peer", "intercept", "policy"];
+
+/// Every key of this version by section, for "it belongs into …".
+const SECTIONS: [(&str, &[&str]); 7] = [
+    ("gateway", &["name", "key_file", "listen", "admin", "admin_token_file", "state", "drain"]),
+    ("peer", &["name", "public_key", "address", "networks", "allow", "deny"]),
+    ("intercept", &["mode", "listen", "target", "peer", "users", "allow_from", "on_peer_loss"]),
+    ("policy", &["match", "codec"]),
+    ("codec", &["entropy", "markers", "matching", "period", "window"]),
+    ("cache", &["memory", "log_memory"]),
+    ("link", &["resume_window", "dead_after", "congestion", "max_lanes", "flow_memory", "max_in_flight"]),
+];
+
+/// Keys that later versions will have: the sections, the keys, and what they are about.
+///
+/// Accepted in silence they would promise what nobody does.
+const LATER: [(&[&str], &[&str], &str); 8] = [
+    (&["cache", "peer", "policy"], &["store_disk"], "the chunk store on disk"),
+    (&["cache", "peer", "policy"], &["share"], "narrowing what a flow may copy from"),
+    (&["peer"], &["group"], "trust groups"),
+    (&["link"], &["rate_limit"], "limiting the rate of a link"),
+    (&["codec", "peer", "policy"], &["bytes"], "SampleByte markers"),
+    (
+        &["intercept"],
+        &["interfaces", "ports", "networks", "source", "hold_syn", "rules"],
+        "tproxy and redirect",
+    ),
+    (&["intercept"], &["scope", "groups", "cgroups"], "redirect"),
+    (
+        &["policy"],
+        &["entropy", "markers", "matching", "period", "window", "log_memory"],
+        "keys of [codec] and [cache] can be overridden in [[peer]], not yet for single flows",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_finger_finds_the_key_that_was_meant() {
+        let known = ["name", "public_key", "address"];
+        for (typed, meant) in
+            [("adress", "address"), ("public-key", "public_key"), ("nmae", "name"), ("names", "name")]
+        {
+            assert_eq!(closest(typed, &known), Some(meant));
+        }
+        for strange in ["", "x", "colour", "completely_different"] {
+            assert_eq!(closest(strange, &known), None, "{strange}");
+        }
+    }
+
+    #[test]
+    fn distances_count_single_slips() {
+        for (a, b, slips) in
+            [("", "abc", 3), ("abc", "abc", 0), ("abc", "acb", 1), ("abc", "abd", 1), ("abc", "xyz", 3)]
+        {
+            assert_eq!(distance(a, b), slips, "{a} {b}");
+            assert_eq!(distance(b, a), slips, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn no_key_is_both_of_this_version_and_of_a_later_one() {
+        for (sections, later, _) in LATER {
+            for (section, keys) in SECTIONS {
+                if sections.contains(&section) {
+                    assert!(!keys.iter().any(|key| later.contains(key)), "{section}");
+                }
+            }
+        }
+    }
+}

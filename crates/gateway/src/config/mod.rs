@@ -1,0 +1,247 @@
+//! The configuration: as typed (`raw`), and as meant ([`Config`]).
+//!
+//! `docs/configuration.md` describes every key. Nothing is clamped or ignored in silence: what cannot be done as
+//! written is an error with file, line, column and a way out, and all errors are reported at once.
+
+mod entropy;
+mod explain;
+mod memory;
+mod network;
+mod policy;
+mod problem;
+mod raw;
+mod resolve;
+mod secrets;
+mod settings;
+pub mod units;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use oncewire_codec::wire::{Destination, Host};
+
+use crate::identity::{Identity, PublicKey};
+
+pub use memory::MemoryPlan;
+pub use network::{Access, Network, NetworkError};
+pub use policy::{Policies, Policy, PolicyOutcome};
+pub use problem::{ConfigError, Problem};
+pub use secrets::Users;
+pub use settings::{Codec, CodecSettings, Entropy, SetError};
+
+/// The configuration as meant: defaults filled in, overrides applied, files read, contradictions excluded.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The file it was read from.
+    pub path: PathBuf,
+    /// This gateway.
+    pub gateway: Gateway,
+    /// The peers, in the file's order.
+    pub peers: Vec<Peer>,
+    /// Where flows are taken in, in the file's order.
+    pub intercepts: Vec<Intercept>,
+    /// Which flows are coded.
+    pub policies: Policies,
+    /// The bytes for everything that grows with peers and flows.
+    pub memory: u64,
+    /// What is allowed but probably not wanted, for `check` and the log.
+    pub warnings: Vec<String>,
+}
+
+/// This gateway.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    /// The name in logs and `status`.
+    pub name: String,
+    /// The file that the key pair was read from.
+    pub key_file: PathBuf,
+    /// The key pair.
+    pub identity: Identity,
+    /// Where peers reach us; empty if we only dial out.
+    pub listen: Vec<SocketAddr>,
+    /// Where `status` and metrics are served; none if nowhere.
+    pub admin: Option<Admin>,
+    /// The folder of what survives a restart; none if nothing does.
+    pub state: Option<PathBuf>,
+    /// How long flows may go on after a request to stop; default 30 s.
+    pub drain: Duration,
+}
+
+/// The admin interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The token that requests must carry; none asks for none, which is possible on loopback only.
+    pub token: Option<String>,
+}
+
+/// Another gateway.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its name, unique.
+    pub name: String,
+    /// Its public keys, more than one while they rotate.
+    pub public_keys: Vec<PublicKey>,
+    /// Where to dial it; none if it dials us.
+    pub address: Option<Destination>,
+    /// The networks behind it, for `peer = "auto"`.
+    pub networks: Vec<Network>,
+    /// What it may reach by way of us.
+    pub access: Access,
+    /// The codec's settings for what we send to it.
+    pub settings: CodecSettings,
+    /// The settings of the link.
+    pub link: LinkSettings,
+    /// Its share of the memory.
+    pub memory: MemoryPlan,
+}
+
+/// The settings of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSettings {
+    /// How long a flow waits for a lane after its own broke; default 2 min.
+    pub resume_window: Duration,
+    /// The silence after which a peer counts as dead; none means max(10 s, 8 × smoothed round trip).
+    pub dead_after: Option<Duration>,
+    /// The kernel's congestion control on lanes; default `bbr`.
+    pub congestion: String,
+    /// Whether `congestion` was asked for, so that its absence is worth a warning.
+    pub congestion_chosen: bool,
+    /// The most lanes for flows; default 64.
+    pub max_lanes: u32,
+}
+
+/// A place where flows are taken in.
+#[derive(Clone, Debug)]
+pub struct Intercept {
+    /// How.
+    pub mode: Mode,
+    /// Where applications connect to.
+    pub listen: SocketAddr,
+    /// Which way flows go.
+    pub peer: PeerChoice,
+    /// Who may use a proxy; empty asks for no name and password.
+    pub users: Users,
+    /// From where it may be used; none means from anywhere.
+    pub allow_from: Option<Vec<Network>>,
+    /// What becomes of new flows while the peer is gone; default refuse.
+    pub on_peer_loss: OnPeerLoss,
+}
+
+/// How flows are taken in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Every connection goes to one destination.
+    Forward {
+        /// That destination, resolved at the far end.
+        target: Destination,
+    },
+    /// A SOCKS 5 proxy.
+    Socks5,
+    /// An HTTP proxy.
+    Http,
+}
+
+impl Mode {
+    /// Returns the name in the configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Forward { .. } => "forward",
+            Self::Socks5 => "socks5",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// Which peer a flow goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerChoice {
+    /// The peer of this name.
+    Named(String),
+    /// The peer whose networks hold the destination most narrowly, else the first peer without networks.
+    Auto,
+}
+
+/// What becomes of new flows while their peer is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnPeerLoss {
+    /// This gateway connects by itself, in the clear.
+    Direct,
+    /// They are refused.
+    Refuse,
+}
+
+impl OnPeerLoss {
+    /// Returns the name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Refuse => "refuse",
+        }
+    }
+}
+
+impl Config {
+    /// Reads a configuration file and everything it names.
+    ///
+    /// # Errors
+    /// All that is wrong with it, with places.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+        let mut config = Self::parse(&text, path)?;
+        config.warnings.extend(secrets::exposure(path, &config));
+        Ok(config)
+    }
+
+    /// Reads a configuration from its text; `path` stands in messages and is what relative paths are relative to.
+    ///
+    /// # Errors
+    /// All that is wrong with it, with places.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let raw = toml::from_str(text).map_err(|error| ConfigError::syntax(path, text, &error))?;
+        resolve::resolve(&raw, path, text)
+    }
+
+    /// Reads only where the admin interface is and its token, as `status` needs it: other keys' files need not be
+    /// readable.
+    ///
+    /// # Errors
+    /// If the file is no configuration or says nothing valid about `admin`.
+    pub fn load_admin(path: &Path) -> Result<Option<Admin>, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+        let raw = toml::from_str(&text).map_err(|error| ConfigError::syntax(path, &text, &error))?;
+        resolve::admin_alone(&raw, path, &text)
+    }
+
+    /// Returns the peer of a name.
+    pub fn peer(&self, name: &str) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.name == name)
+    }
+
+    /// Returns the peer that presented a key.
+    pub fn peer_of_key(&self, key: &PublicKey) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.public_keys.contains(key))
+    }
+
+    /// Chooses the peer for a flow; none if no peer's networks hold the destination and each peer has some.
+    ///
+    /// A destination that is still a name is in no network.
+    pub fn choose_peer(&self, choice: &PeerChoice, destination: &Destination) -> Option<&Peer> {
+        let ip = match (choice, &destination.host) {
+            (PeerChoice::Named(name), _) => return self.peer(name),
+            (PeerChoice::Auto, Host::Ip(ip)) => Some(*ip),
+            (PeerChoice::Auto, Host::Name(_)) => None,
+        };
+        let narrowest = self.peers.iter().filter_map(|peer| Some((narrowest(&peer.networks, ip?)?, peer)));
+        // Of equally narrow ones the first in the file wins; `max_by_key` would take the last.
+        let best = narrowest.rev().max_by_key(|(prefix, _)| *prefix).map(|(_, peer)| peer);
+        best.or_else(|| self.peers.iter().find(|peer| peer.networks.is_empty()))
+    }
+}
+
+/// Returns the longest prefix among the networks that hold an address.
+fn narrowest(networks: &[Network], ip: IpAddr) -> Option<u8> {
+    networks.iter().filter(|network| network.contains(ip)).map(Network::prefix).max()
+}

@@ -1,0 +1,190 @@
+//! The configuration as typed: one field per key, with its place in the file, before anything is made of it.
+//!
+//! `docs/configuration.md` has a paragraph for each key. Keys that a later version will have are not here, but in
+//! [`explain`](super::explain), which says so instead of calling them misspelt.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use toml::Spanned;
+
+use super::units::{Size, Time};
+
+/// A text and where it stands.
+pub(super) type Text = Spanned<String>;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawConfig {
+    pub(super) gateway: Spanned<RawGateway>,
+    #[serde(default)]
+    pub(super) peer: Vec<Spanned<RawPeer>>,
+    #[serde(default)]
+    pub(super) intercept: Vec<Spanned<RawIntercept>>,
+    #[serde(default)]
+    pub(super) policy: Vec<Spanned<RawPolicy>>,
+    #[serde(default)]
+    pub(super) codec: RawCodec,
+    #[serde(default)]
+    pub(super) cache: RawCache,
+    #[serde(default)]
+    pub(super) link: RawLink,
+}
+
+/// `[gateway]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGateway {
+    pub(super) name: Text,
+    pub(super) key_file: Text,
+    #[serde(default)]
+    pub(super) listen: Option<OneOrMany>,
+    pub(super) admin: Option<Text>,
+    pub(super) admin_token_file: Option<Text>,
+    pub(super) state: Option<Text>,
+    pub(super) drain: Option<Spanned<Time>>,
+}
+
+/// `[[peer]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPeer {
+    pub(super) name: Text,
+    pub(super) public_key: OneOrMany,
+    pub(super) address: Option<Text>,
+    pub(super) networks: Option<Vec<Text>>,
+    pub(super) allow: Option<Vec<Text>>,
+    pub(super) deny: Option<Vec<Text>>,
+    pub(super) entropy: Option<Text>,
+    pub(super) markers: Option<Text>,
+    pub(super) matching: Option<Text>,
+    pub(super) period: Option<Spanned<i64>>,
+    pub(super) window: Option<Spanned<i64>>,
+    pub(super) log_memory: Option<Spanned<Size>>,
+}
+
+/// `[[intercept]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawIntercept {
+    pub(super) mode: Text,
+    pub(super) listen: Text,
+    pub(super) target: Option<Text>,
+    pub(super) peer: Option<Text>,
+    pub(super) users: Option<OneOrMany>,
+    pub(super) allow_from: Option<Spanned<Vec<Text>>>,
+    pub(super) on_peer_loss: Option<Text>,
+}
+
+/// `[[policy]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPolicy {
+    #[serde(default, rename = "match")]
+    pub(super) conditions: RawMatch,
+    pub(super) codec: Text,
+}
+
+/// `match` of a `[[policy]]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawMatch {
+    pub(super) ports: Option<Vec<Spanned<i64>>>,
+    pub(super) networks: Option<Vec<Text>>,
+    pub(super) peers: Option<Vec<Text>>,
+}
+
+/// `[codec]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCodec {
+    pub(super) entropy: Option<Text>,
+    pub(super) markers: Option<Text>,
+    pub(super) matching: Option<Text>,
+    pub(super) period: Option<Spanned<i64>>,
+    pub(super) window: Option<Spanned<i64>>,
+}
+
+/// `[cache]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCache {
+    pub(super) memory: Option<Spanned<Size>>,
+    pub(super) log_memory: Option<Spanned<Size>>,
+}
+
+/// `[link]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLink {
+    pub(super) resume_window: Option<Spanned<Time>>,
+    pub(super) dead_after: Option<Spanned<Time>>,
+    pub(super) congestion: Option<Text>,
+    pub(super) max_lanes: Option<Spanned<i64>>,
+    pub(super) flow_memory: Option<Spanned<Size>>,
+    pub(super) max_in_flight: Option<Spanned<Size>>,
+}
+
+/// One text, or a list of texts.
+#[derive(Debug)]
+pub(super) enum OneOrMany {
+    One(Text),
+    Many(Vec<Text>),
+}
+
+impl OneOrMany {
+    /// Returns the texts; a single text is a list of one.
+    pub(super) fn texts(&self) -> &[Text] {
+        match self {
+            Self::One(text) => std::slice::from_ref(text),
+            Self::Many(texts) => texts,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Inner>::deserialize(deserializer)?;
+        let span = spanned.span();
+        Ok(match spanned.into_inner() {
+            Inner::One(text) => Self::One(Spanned::new(span, text)),
+            Inner::Many(texts) => Self::Many(texts),
+        })
+    }
+}
+
+/// What stands at a [`OneOrMany`], before its own place is known.
+enum Inner {
+    One(String),
+    Many(Vec<Text>),
+}
+
+impl<'de> Deserialize<'de> for Inner {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InnerVisitor;
+
+        impl<'de> Visitor<'de> for InnerVisitor {
+            type Value = Inner;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of strings")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Inner, E> {
+                Ok(Inner::One(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Inner, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = seq.next_element()? {
+                    texts.push(text);
+                }
+                Ok(Inner::Many(texts))
+            }
+        }
+
+        deserializer.deserialize_any(InnerVisitor)
+    }
+}

@@ -1,0 +1,87 @@
+//! `[gateway]`.
+
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::Resolver;
+use crate::config::raw::{RawConfig, RawGateway};
+use crate::config::{Admin, Gateway, secrets};
+use crate::identity::Identity;
+
+impl Resolver {
+    /// Resolves `[gateway]` and reads its key file.
+    pub(super) fn gateway(&mut self, raw: &Spanned<RawGateway>) -> Option<Gateway> {
+        let raw = raw.get_ref();
+        let name = self.name(&raw.name);
+        let key_file = self.path(&raw.key_file);
+        let identity = self.problems.check(raw.key_file.span(), "key_file", Identity::load(&key_file));
+        let listens = raw.listen.as_ref().map_or(&[][..], |listen| listen.texts());
+        let listen = listens.iter().map(|text| self.socket("listen", text)).collect::<Vec<_>>();
+        let admin = self.admin(raw);
+        let drain = raw.drain.as_ref().map_or(DRAIN, |time| time.get_ref().0);
+        Some(Gateway {
+            name: name?,
+            key_file,
+            identity: identity?,
+            listen: listen.into_iter().collect::<Option<_>>()?,
+            admin,
+            state: raw.state.as_ref().map(|state| self.path(state)),
+            drain,
+        })
+    }
+
+    /// Resolves the admin interface and reads its token.
+    pub(super) fn admin(&mut self, raw: &RawGateway) -> Option<Admin> {
+        let token = raw.admin_token_file.as_ref().and_then(|file| {
+            let token = secrets::token(&self.path(file));
+            self.problems.check(file.span(), "admin_token_file", token)
+        });
+        let Some(admin) = &raw.admin else {
+            if let Some(file) = &raw.admin_token_file {
+                self.problems
+                    .at(file.span(), "admin_token_file: has no effect without admin; set admin or remove it");
+            }
+            return None;
+        };
+        let listen = self.socket("admin", admin)?;
+        if !listen.ip().to_canonical().is_loopback() && raw.admin_token_file.is_none() {
+            let message =
+                "admin: beyond loopback a token is needed; set admin_token_file, or listen on 127.0.0.1";
+            self.problems.at(admin.span(), message);
+        }
+        Some(Admin { listen, token })
+    }
+
+    /// Reports addresses that are listened on twice; port 0 is a new port each time.
+    pub(super) fn check_listens(&mut self, raw: &RawConfig) {
+        let gateway = raw.gateway.get_ref();
+        let mut listens = Vec::new();
+        listens.extend(
+            gateway.listen.iter().flat_map(|listen| listen.texts()).map(|text| ("[gateway] listen", text)),
+        );
+        listens.extend(gateway.admin.iter().map(|text| ("[gateway] admin", text)));
+        listens.extend(
+            raw.intercept.iter().map(|intercept| ("[[intercept]] listen", &intercept.get_ref().listen)),
+        );
+        let mut seen: Vec<(std::net::SocketAddr, &str)> = Vec::new();
+        for (key, text) in listens {
+            let Ok(address) = text.get_ref().parse::<std::net::SocketAddr>() else { continue };
+            let clashes = |other: &std::net::SocketAddr| {
+                let any = other.ip().is_unspecified() || address.ip().is_unspecified();
+                let families = other.is_ipv4() == address.is_ipv4();
+                other.port() == address.port()
+                    && address.port() != 0
+                    && (other.ip() == address.ip() || any && families)
+            };
+            if let Some((other, whose)) = seen.iter().find(|(other, _)| clashes(other)) {
+                self.problems
+                    .at(text.span(), format_args!("listen: {address} clashes with {other} of {whose}"));
+            }
+            seen.push((address, key));
+        }
+    }
+}
+
+/// How long flows may go on after a request to stop, unless `drain` says otherwise.
+const DRAIN: Duration = Duration::from_secs(30);

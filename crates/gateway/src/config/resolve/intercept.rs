@@ -1,0 +1,147 @@
+//! `[[intercept]]`.
+
+use std::net::SocketAddr;
+
+use toml::Spanned;
+
+use super::Resolver;
+use crate::config::explain::{self, list_plain};
+use crate::config::raw::{OneOrMany, RawConfig, RawIntercept, Text};
+use crate::config::{Intercept, Mode, OnPeerLoss, PeerChoice, Users};
+
+impl Resolver {
+    /// Resolves one place where flows are taken in.
+    pub(super) fn intercept(&mut self, raw: &Spanned<RawIntercept>, config: &RawConfig) -> Option<Intercept> {
+        let raw = raw.get_ref();
+        let mode = self.mode(raw);
+        let listen = self.socket("listen", &raw.listen);
+        let peer = self.peer_choice(raw, config);
+        let users = raw.users.as_ref().map(|users| self.users(users));
+        let allow_from = raw.allow_from.as_ref().map(|texts| self.networks("allow_from", texts.get_ref()));
+        let on_peer_loss = match &raw.on_peer_loss {
+            None => Some(OnPeerLoss::Refuse),
+            Some(text) => self.on_peer_loss(text),
+        };
+        self.check_proxy(raw, mode.as_ref(), listen);
+        Some(Intercept {
+            mode: mode?,
+            listen: listen?,
+            peer: peer?,
+            users: match users {
+                Some(users) => users?,
+                None => Users::default(),
+            },
+            allow_from,
+            on_peer_loss: on_peer_loss?,
+        })
+    }
+
+    fn mode(&mut self, raw: &RawIntercept) -> Option<Mode> {
+        let name = raw.mode.get_ref().as_str();
+        let mode = match name {
+            "forward" => {
+                let Some(target) = &raw.target else {
+                    let message =
+                        "target: mode forward needs one; set it to HOST:PORT as the far gateway knows it";
+                    self.problems.at(raw.mode.span(), message);
+                    return None;
+                };
+                return Some(Mode::Forward { target: self.destination("target", target)? });
+            }
+            "socks5" => Mode::Socks5,
+            "http" => Mode::Http,
+            _ => {
+                let message = explain::unknown_value(
+                    "mode",
+                    name,
+                    &["forward", "socks5", "http"],
+                    &["tproxy", "redirect"],
+                );
+                self.problems.at(raw.mode.span(), message);
+                return None;
+            }
+        };
+        if let Some(target) = &raw.target {
+            let message =
+                format!("target: has no effect with mode {name}, where applications name it; remove it");
+            self.problems.at(target.span(), message);
+        }
+        Some(mode)
+    }
+
+    fn peer_choice(&mut self, raw: &RawIntercept, config: &RawConfig) -> Option<PeerChoice> {
+        let named = raw.peer.as_ref().filter(|peer| peer.get_ref() != "auto");
+        match named {
+            Some(text) => self.peer_name("peer", text, config).map(PeerChoice::Named),
+            None => {
+                if config.peer.is_empty() {
+                    let span = raw.peer.as_ref().map_or_else(|| raw.mode.span(), Spanned::span);
+                    self.problems.at(span, "peer: there is no [[peer]] that flows could go to");
+                }
+                Some(PeerChoice::Auto)
+            }
+        }
+    }
+
+    /// Reads the name of a peer that must exist.
+    pub(super) fn peer_name(&mut self, key: &str, text: &Text, config: &RawConfig) -> Option<String> {
+        let name = text.get_ref();
+        let known: Vec<&str> =
+            config.peer.iter().map(|peer| peer.get_ref().name.get_ref().as_str()).collect();
+        if known.contains(&name.as_str()) {
+            return Some(name.clone());
+        }
+        let message = match explain::closest(name, &known) {
+            Some(meant) => format!("{key}: there is no peer {name:?}; did you mean \"{meant}\"?"),
+            None => format!("{key}: there is no peer {name:?}; peers are {}", list_plain(&known)),
+        };
+        self.problems.at(text.span(), message);
+        None
+    }
+
+    fn users(&mut self, raw: &OneOrMany) -> Option<Users> {
+        let read = match raw {
+            OneOrMany::One(file) => Users::from_file(&self.path(file)),
+            OneOrMany::Many(entries) => {
+                Users::from_entries(entries.iter().map(|entry| entry.get_ref().as_str()))
+            }
+        };
+        let span = match raw {
+            OneOrMany::One(file) => file.span(),
+            OneOrMany::Many(entries) => entries.first().map_or(0..0, Spanned::span),
+        };
+        self.problems.check(span, "users", read)
+    }
+
+    fn on_peer_loss(&mut self, text: &Text) -> Option<OnPeerLoss> {
+        match text.get_ref().as_str() {
+            "direct" => Some(OnPeerLoss::Direct),
+            "refuse" => Some(OnPeerLoss::Refuse),
+            other => {
+                let message = format!("on_peer_loss: {other:?} is neither \"direct\" nor \"refuse\"");
+                self.problems.at(text.span(), message);
+                None
+            }
+        }
+    }
+
+    /// Checks who may use a proxy: one that strangers reach must ask for something.
+    fn check_proxy(&mut self, raw: &RawIntercept, mode: Option<&Mode>, listen: Option<SocketAddr>) {
+        let Some(mode) = mode else { return };
+        if let (Mode::Forward { .. }, Some(OneOrMany::One(text))) = (mode, &raw.users) {
+            self.problems.at(text.span(), "users: has no effect with mode forward; use allow_from");
+            return;
+        }
+        if let (Mode::Forward { .. }, Some(_)) = (mode, &raw.users) {
+            self.problems.at(raw.mode.span(), "users: has no effect with mode forward; use allow_from");
+            return;
+        }
+        let no_users = raw.users.as_ref().is_none_or(|users| users.texts().is_empty());
+        let beyond = listen.is_some_and(|listen| !listen.ip().to_canonical().is_loopback());
+        if beyond && no_users && raw.allow_from.is_none() && !matches!(mode, Mode::Forward { .. }) {
+            let message = "listen: a proxy beyond loopback is open to strangers; set users or allow_from, or listen on \
+                           127.0.0.1";
+            self.problems.at(raw.listen.span(), message);
+        }
+    }
+}

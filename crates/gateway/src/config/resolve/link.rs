@@ -1,0 +1,150 @@
+//! `[codec]`, `[cache]` and `[link]`, and their overrides.
+
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::Resolver;
+use crate::config::raw::{RawCache, RawCodec, RawLink, RawPeer, Text};
+use crate::config::units::{Size, Time};
+use crate::config::{CodecSettings, LinkSettings, settings};
+
+/// The keys of `[codec]` and `[cache]` that may stand in several places.
+struct Overrides<'a> {
+    entropy: Option<&'a Text>,
+    markers: Option<&'a Text>,
+    matching: Option<&'a Text>,
+    period: Option<&'a Spanned<i64>>,
+    window: Option<&'a Spanned<i64>>,
+    log_memory: Option<&'a Spanned<Size>>,
+}
+
+impl Resolver {
+    /// Resolves what holds for every peer that does not override it.
+    pub(super) fn codec_defaults(
+        &mut self,
+        codec: &RawCodec,
+        cache: &RawCache,
+        link: &RawLink,
+    ) -> CodecSettings {
+        let mut settings = CodecSettings::for_gateway();
+        let overrides = Overrides {
+            entropy: codec.entropy.as_ref(),
+            markers: codec.markers.as_ref(),
+            matching: codec.matching.as_ref(),
+            period: codec.period.as_ref(),
+            window: codec.window.as_ref(),
+            log_memory: cache.log_memory.as_ref(),
+        };
+        self.apply(&overrides, &mut settings);
+        if let Some(in_flight) = &link.max_in_flight {
+            settings.max_in_flight = Some(in_flight.get_ref().0);
+            let fits = settings::max_in_flight(settings.max_in_flight, settings.log_memory);
+            self.problems.check(in_flight.span(), "max_in_flight", fits);
+        }
+        settings
+    }
+
+    /// Resolves one peer's settings.
+    pub(super) fn codec_of_peer(&mut self, raw: &RawPeer, defaults: &CodecSettings) -> CodecSettings {
+        let mut settings = defaults.clone();
+        let overrides = Overrides {
+            entropy: raw.entropy.as_ref(),
+            markers: raw.markers.as_ref(),
+            matching: raw.matching.as_ref(),
+            period: raw.period.as_ref(),
+            window: raw.window.as_ref(),
+            log_memory: raw.log_memory.as_ref(),
+        };
+        self.apply(&overrides, &mut settings);
+        if let Some(log_memory) = &raw.log_memory {
+            let fits = settings::max_in_flight(settings.max_in_flight, settings.log_memory);
+            self.problems.check(log_memory.span(), "log_memory", fits);
+        }
+        settings
+    }
+
+    fn apply(&mut self, raw: &Overrides<'_>, settings: &mut CodecSettings) {
+        let problems = &mut self.problems;
+        let mut text = |key, text: Option<&Text>, read: &mut dyn FnMut(&str) -> Result<(), String>| {
+            if let Some(text) = text {
+                problems.check(text.span(), key, read(text.get_ref()));
+            }
+        };
+        text("entropy", raw.entropy, &mut |text| {
+            settings::entropy(text).map(|entropy| settings.entropy = entropy)
+        });
+        text("markers", raw.markers, &mut settings::markers);
+        text("matching", raw.matching, &mut settings::matching);
+        if let Some(period) = raw.period {
+            let read = settings::period(*period.get_ref());
+            settings.period = problems.check(period.span(), "period", read).unwrap_or(settings.period);
+        }
+        if let Some(window) = raw.window {
+            let read = settings::window(*window.get_ref());
+            settings.window = problems.check(window.span(), "window", read).unwrap_or(settings.window);
+        }
+        if let Some(log) = raw.log_memory {
+            let read = settings::log_memory(log.get_ref().0);
+            settings.log_memory =
+                problems.check(log.span(), "log_memory", read).unwrap_or(settings.log_memory);
+        }
+    }
+
+    /// Resolves `[link]`.
+    pub(super) fn link(&mut self, raw: &RawLink) -> LinkSettings {
+        let resume_window = raw.resume_window.as_ref().and_then(|time| {
+            self.time("resume_window", time, Duration::ZERO, Duration::from_secs(24 * 3600))
+        });
+        let dead_after = raw.dead_after.as_ref().and_then(|time| {
+            self.time("dead_after", time, Duration::from_secs(1), Duration::from_secs(3600))
+        });
+        let max_lanes = raw.max_lanes.as_ref().and_then(|lanes| self.within("max_lanes", lanes, 1..1025));
+        LinkSettings {
+            resume_window: resume_window.unwrap_or(RESUME_WINDOW),
+            dead_after,
+            congestion: self.congestion(raw.congestion.as_ref()),
+            congestion_chosen: raw.congestion.is_some(),
+            max_lanes: max_lanes.unwrap_or(MAX_LANES),
+        }
+    }
+
+    /// Reads a time within bounds.
+    fn time(&mut self, key: &str, time: &Spanned<Time>, least: Duration, most: Duration) -> Option<Duration> {
+        let Time(value) = *time.get_ref();
+        let read = if (least..=most).contains(&value) {
+            Ok(value)
+        } else {
+            Err(format!("{} is out of range, which is {} to {}", Time(value), Time(least), Time(most)))
+        };
+        self.problems.check(time.span(), key, read)
+    }
+
+    /// Reads the name of a congestion control, and warns if this kernel does not offer it.
+    fn congestion(&mut self, text: Option<&Text>) -> String {
+        let Some(text) = text else { return CONGESTION.to_owned() };
+        let name = text.get_ref();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        if !(1..16).contains(&name.len()) || !name.bytes().all(plain) {
+            let message = format!(
+                "congestion: {name:?} is no name of a congestion control; write \"bbr\" or \"cubic\""
+            );
+            self.problems.at(text.span(), message);
+        }
+        let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+            .unwrap_or_default();
+        if !known.is_empty() && !known.split_whitespace().any(|known| known == name) {
+            self.warnings.push(format!(
+                "congestion: this kernel offers {} and not {name}; lanes use its default unless `modprobe tcp_{name}` \
+                 brings it",
+                known.split_whitespace().collect::<Vec<_>>().join(", "),
+            ));
+        }
+        name.clone()
+    }
+}
+
+const RESUME_WINDOW: Duration = Duration::from_secs(120);
+const MAX_LANES: u32 = 64;
+/// Finds the rate of a lossy link, where loss-based controls collapse; lanes use the kernel's default without it.
+const CONGESTION: &str = "bbr";

@@ -1,0 +1,248 @@
+//! From the configuration as typed to the configuration as meant: values are read, defaults filled in, and
+//! contradictions found.
+
+mod gateway;
+mod intercept;
+mod link;
+mod peer;
+mod policy;
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use oncewire_codec::wire::{Destination, Host};
+
+use super::network::Network;
+use super::problem::{ConfigError, Problems};
+use super::raw::{RawConfig, Text};
+use super::units::Size;
+use super::{Admin, Config, Policies, memory};
+
+/// What resolving carries along: the folder that paths are relative to, and what was found.
+struct Resolver {
+    dir: PathBuf,
+    problems: Problems,
+    warnings: Vec<String>,
+}
+
+/// Resolves a whole configuration.
+pub(super) fn resolve(raw: &RawConfig, path: &Path, text: &str) -> Result<Config, ConfigError> {
+    let mut resolver = Resolver::new(path);
+    match resolver.config(raw, path) {
+        Some(config) if resolver.problems.is_empty() => Ok(config),
+        _ => Err(resolver.problems.into_error(path, text)),
+    }
+}
+
+/// Resolves the admin interface alone.
+pub(super) fn admin_alone(raw: &RawConfig, path: &Path, text: &str) -> Result<Option<Admin>, ConfigError> {
+    let mut resolver = Resolver::new(path);
+    let admin = resolver.admin(raw.gateway.get_ref());
+    if resolver.problems.is_empty() { Ok(admin) } else { Err(resolver.problems.into_error(path, text)) }
+}
+
+impl Resolver {
+    fn new(path: &Path) -> Self {
+        let dir = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+        Self { dir, problems: Problems::default(), warnings: Vec::new() }
+    }
+
+    /// Resolves every section, so that all problems are found, before any is given up for lack of another.
+    fn config(&mut self, raw: &RawConfig, path: &Path) -> Option<Config> {
+        let gateway = self.gateway(&raw.gateway);
+        let defaults = self.codec_defaults(&raw.codec, &raw.cache, &raw.link);
+        let link = self.link(&raw.link);
+        let mut peers = Vec::new();
+        for peer in &raw.peer {
+            peers.push(self.peer(peer, &defaults, &link));
+        }
+        self.check_peers(raw, gateway.as_ref(), &peers);
+        let intercepts: Vec<_> =
+            raw.intercept.iter().map(|intercept| self.intercept(intercept, raw)).collect();
+        self.check_listens(raw);
+        let rules = raw.policy.iter().map(|policy| self.policy(policy, raw)).collect::<Vec<_>>();
+        let mut peers = peers.into_iter().collect::<Option<Vec<_>>>();
+        let memory = self.memory(raw, peers.as_deref_mut());
+        self.warn_of_idleness(raw);
+        Some(Config {
+            path: path.to_owned(),
+            gateway: gateway?,
+            peers: peers?,
+            intercepts: intercepts.into_iter().collect::<Option<_>>()?,
+            policies: Policies { rules: rules.into_iter().collect::<Option<_>>()? },
+            memory,
+            warnings: std::mem::take(&mut self.warnings),
+        })
+    }
+
+    /// Shares `[cache] memory` out among the peers and returns it.
+    fn memory(&mut self, raw: &RawConfig, peers: Option<&mut [super::Peer]>) -> u64 {
+        let set = raw.cache.memory.as_ref();
+        let memory = set.map_or_else(default_memory, |memory| memory.get_ref().0);
+        let Some(peers) = peers else { return memory };
+        let flow_memory = raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0);
+        let settings: Vec<_> = peers.iter().map(|peer| &peer.settings).collect();
+        match memory::share_out(memory, &settings, flow_memory) {
+            Ok(plans) => peers.iter_mut().zip(plans).for_each(|(peer, plan)| peer.memory = plan),
+            Err(needed) => {
+                let span = set.map_or_else(|| raw.gateway.span(), toml::Spanned::span);
+                let which = if set.is_some() { "" } else { ", a quarter of this machine's," };
+                self.problems.at(
+                    span,
+                    format_args!(
+                        "memory: {}{which} is too small for {} peer(s) with these logs, their tables and buffers; \
+                         set memory to at least {needed} (about {}), or lower log_memory",
+                        Size(memory),
+                        peers.len(),
+                        Size(needed.next_multiple_of(1 << 20)),
+                    ),
+                );
+            }
+        }
+        memory
+    }
+
+    fn warn_of_idleness(&mut self, raw: &RawConfig) {
+        if raw.peer.is_empty() {
+            self.warnings.push("no [[peer]]: nothing can cross a link until one is configured".to_owned());
+        }
+        if raw.intercept.is_empty() && raw.gateway.get_ref().listen.is_none() {
+            self.warnings.push(
+                "no [[intercept]] and no listen: only peers that we dial can send flows here".to_owned(),
+            );
+        }
+    }
+
+    /// Returns a path as meant: relative ones start at the configuration's folder.
+    fn path(&self, text: &Text) -> PathBuf {
+        self.dir.join(text.get_ref())
+    }
+
+    /// Reads a name of a gateway or peer.
+    fn name(&mut self, text: &Text) -> Option<String> {
+        let name = text.get_ref();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let good = (1..=64).contains(&name.len()) && name.bytes().all(plain) && name != "auto";
+        if !good {
+            let message =
+                "name: use 1 to 64 letters, digits, dots, hyphens and underscores, and not \"auto\"";
+            self.problems.at(text.span(), message);
+        }
+        good.then(|| name.clone())
+    }
+
+    /// Reads an address to listen on.
+    fn socket(&mut self, key: &str, text: &Text) -> Option<SocketAddr> {
+        let read = text.get_ref().parse::<SocketAddr>().map_err(|_| {
+            let text = text.get_ref();
+            match text.parse::<u16>() {
+                Ok(port) => format!("{text:?} lacks an address; write for example \"127.0.0.1:{port}\""),
+                Err(_) if text.starts_with("localhost:") => {
+                    format!("{text:?} is a name; write \"{}\"", text.replacen("localhost", "127.0.0.1", 1))
+                }
+                Err(_) if text.parse::<IpAddr>().is_ok() => format!("{text:?} lacks a port"),
+                Err(_) => {
+                    format!("{text:?} is no address to listen on; write IP:PORT such as \"127.0.0.1:7411\"")
+                }
+            }
+        });
+        self.problems.check(text.span(), key, read)
+    }
+
+    /// Reads a destination `HOST:PORT`.
+    fn destination(&mut self, key: &str, text: &Text) -> Option<Destination> {
+        self.problems.check(text.span(), key, destination(text.get_ref()))
+    }
+
+    /// Reads a list of networks; bad ones are reported and left out.
+    fn networks(&mut self, key: &str, texts: &[Text]) -> Vec<Network> {
+        let read = |text: &Text| self.problems.check(text.span(), key, text.get_ref().parse::<Network>());
+        texts.iter().filter_map(read).collect()
+    }
+
+    /// Reads a whole number within bounds.
+    fn within(&mut self, key: &str, number: &toml::Spanned<i64>, bounds: Range<i64>) -> Option<u32> {
+        let value = *number.get_ref();
+        let read = u32::try_from(value).ok().filter(|_| bounds.contains(&value)).ok_or_else(|| {
+            format!("{value} is out of range, which is {} to {}", bounds.start, bounds.end - 1)
+        });
+        self.problems.check(number.span(), key, read)
+    }
+}
+
+/// Reads `HOST:PORT`, with an IPv6 address in brackets.
+fn destination(text: &str) -> Result<Destination, String> {
+    let example = "write HOST:PORT such as \"hub.example.net:7400\" or \"[2001:db8::1]:7400\"";
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return if address.port() == 0 {
+            Err(format!("{text:?} has port 0; {example}"))
+        } else {
+            Ok(address.into())
+        };
+    }
+    if text.parse::<IpAddr>().is_ok() {
+        return Err(format!("{text:?} lacks a port; {example}"));
+    }
+    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("{text:?} lacks a port; {example}"))?;
+    let port = port
+        .parse()
+        .ok()
+        .filter(|port| *port != 0)
+        .ok_or_else(|| format!("{text:?} has no valid port; {example}"))?;
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    let name = host.strip_suffix('.').unwrap_or(host);
+    // A last label of digits is a mistyped IPv4 address (RFC 3696 §2: no top-level domain is all digits).
+    let numeric = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
+    if host.len() > 253 || numeric || !name.split('.').all(label) {
+        return Err(format!("{host:?} is neither an address nor a host name; {example}"));
+    }
+    Ok(Destination { host: Host::Name(host.to_owned()), port })
+}
+
+/// Returns a quarter of the memory that this process may use: the machine's, or its control group's if that is less.
+fn default_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    let machine = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit.max(1)));
+    let group =
+        std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    machine.min(group.unwrap_or(u64::MAX)) / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_addresses_or_names_with_a_port() {
+        for good in ["10.0.0.5:80", "[::1]:80", "hub.example.net:7400", "hub:7400", "a_b.example.net.:1"] {
+            assert_eq!(destination(good).unwrap().to_string(), good);
+        }
+        for (bad, why) in [
+            ("", "lacks a port"),
+            ("hub", "lacks a port"),
+            ("::1", "lacks a port"),
+            ("10.0.0.5", "lacks a port"),
+            ("hub:0", "no valid port"),
+            ("10.0.0.5:0", "port 0"),
+            ("hub:65536", "no valid port"),
+            ("hub:http", "no valid port"),
+            (":80", "neither an address nor a host name"),
+            ("300.1.1.1:80", "neither an address nor a host name"),
+            ("http://hub:80", "neither an address nor a host name"),
+            ("::1:80", "lacks a port"),
+            ("a b:80", "neither an address nor a host name"),
+        ] {
+            let error = destination(bad).unwrap_err();
+            assert!(error.contains(why), "{bad:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_default_memory_is_some() {
+        assert!(default_memory() > 1 << 20);
+    }
+}

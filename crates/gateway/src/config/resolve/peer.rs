@@ -1,0 +1,93 @@
+//! `[[peer]]`.
+
+use toml::Spanned;
+
+use super::Resolver;
+use crate::config::raw::{RawConfig, RawPeer};
+use crate::config::{Access, CodecSettings, Gateway, LinkSettings, MemoryPlan, Peer};
+use crate::identity::PublicKey;
+
+impl Resolver {
+    /// Resolves one peer but for its share of the memory.
+    pub(super) fn peer(
+        &mut self,
+        raw: &Spanned<RawPeer>,
+        defaults: &CodecSettings,
+        link: &LinkSettings,
+    ) -> Option<Peer> {
+        let raw = raw.get_ref();
+        let name = self.name(&raw.name);
+        let mut public_keys = Vec::new();
+        for text in raw.public_key.texts() {
+            let read = text.get_ref().parse::<PublicKey>();
+            public_keys.extend(self.problems.check(text.span(), "public_key", read));
+        }
+        if raw.public_key.texts().is_empty() {
+            self.problems.at(
+                raw.name.span(),
+                "public_key: the list is empty; give the line that the peer's keygen printed",
+            );
+        }
+        let address = raw.address.as_ref().map(|address| self.destination("address", address));
+        let networks =
+            raw.networks.as_ref().map(|texts| self.networks("networks", texts)).unwrap_or_default();
+        let allow = raw.allow.as_ref().map(|texts| self.networks("allow", texts));
+        let deny = raw.deny.as_ref().map(|texts| self.networks("deny", texts)).unwrap_or_default();
+        let settings = self.codec_of_peer(raw, defaults);
+        Some(Peer {
+            name: name?,
+            public_keys,
+            address: match address {
+                Some(address) => Some(address?),
+                None => None,
+            },
+            networks,
+            access: Access { allow, deny },
+            settings,
+            link: link.clone(),
+            memory: MemoryPlan { logs: 0, table: 0, kept: 0, contexts: 0, flows: 0 },
+        })
+    }
+
+    /// Checks the peers against each other and against this gateway.
+    pub(super) fn check_peers(&mut self, raw: &RawConfig, gateway: Option<&Gateway>, peers: &[Option<Peer>]) {
+        let listens = raw.gateway.get_ref().listen.as_ref().is_some_and(|listen| !listen.texts().is_empty());
+        for (at, peer) in raw.peer.iter().enumerate() {
+            let peer = peer.get_ref();
+            let name = peer.name.get_ref();
+            let earlier = raw.peer.iter().take(at).any(|earlier| earlier.get_ref().name.get_ref() == name);
+            if earlier {
+                self.problems
+                    .at(peer.name.span(), format_args!("name: there are two peers of the name {name:?}"));
+            }
+            if peer.address.is_none() && !listens {
+                self.problems.at(
+                    peer.name.span(),
+                    format_args!(
+                        "address: neither can we reach {name:?} nor it us; set its address, or listen in [gateway]"
+                    ),
+                );
+            }
+            self.check_keys(peer, at, gateway, peers);
+        }
+    }
+
+    /// Reports keys that are our own or another peer's.
+    fn check_keys(&mut self, peer: &RawPeer, at: usize, gateway: Option<&Gateway>, peers: &[Option<Peer>]) {
+        for text in peer.public_key.texts() {
+            let Ok(key) = text.get_ref().parse::<PublicKey>() else { continue };
+            if gateway.is_some_and(|gateway| gateway.identity.public_key() == key) {
+                self.problems.at(
+                    text.span(),
+                    "public_key: this is our own key; give the line that the peer's keygen printed",
+                );
+            }
+            let others = peers.iter().take(at).flatten();
+            if let Some(other) = others.into_iter().find(|other| other.public_keys.contains(&key)) {
+                let message =
+                    format!("public_key: peer {:?} has this key already; each peer has its own", other.name);
+                self.problems.at(text.span(), message);
+            }
+        }
+    }
+}

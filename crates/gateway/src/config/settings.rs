@@ -1,0 +1,305 @@
+//! What can be set about the codec of one direction of a link, for the daemon and for `measure` alike.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
+
+pub use super::entropy::Entropy;
+
+use super::explain;
+use super::units::Size;
+
+/// The systems that this build can use on a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Codec {
+    /// EndRE over the log-addressed cache, followed by the entropy stage.
+    Endre,
+    /// The flow crosses the link as it is.
+    None,
+}
+
+impl Codec {
+    /// Reads the value of `codec`; `auto` is EndRE until there is a second codec to choose from.
+    ///
+    /// # Errors
+    /// A name that is unknown, or known but not in this build; the message names those that are.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" | "endre" => Ok(Self::Endre),
+            "none" => Ok(Self::None),
+            _ => Err(explain::unknown_value(
+                "codec",
+                text,
+                &["auto", "endre", "none"],
+                &["pack", "wanax", "packet", "refactor"],
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Endre => "endre",
+            Self::None => "none",
+        })
+    }
+}
+
+/// The settings of one direction of a link: what `[codec]` and `[cache]` say after overrides and defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodecSettings {
+    /// The system; the daemon decides it for each flow by policy, `measure` for all.
+    pub codec: Codec,
+    /// The entropy stage behind it.
+    pub entropy: Entropy,
+    /// The mean distance of markers in bytes, `p` of [EndRE §4.1]; 16 to 4096, default 64.
+    pub period: u32,
+    /// The bytes under one fingerprint, `w` of [EndRE §4.1]; 16 to 64, default 32.
+    pub window: u32,
+    /// The bytes of plain text that the log holds; 256 KiB to 2 GiB.
+    pub log_memory: u64,
+    /// The most log bytes between the oldest unacknowledged block and the head; none means a quarter of the log.
+    pub max_in_flight: Option<u64>,
+}
+
+/// Why a `--set KEY=VALUE` has no effect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetError {
+    /// There is no `=`.
+    #[error("{0:?} is not KEY=VALUE; write for example log_memory=64MiB")]
+    NoValue(String),
+    /// No such key exists, or it concerns the daemon only.
+    #[error("{0}")]
+    Key(String),
+    /// The key is known and the value is not one of its.
+    #[error("{0}: {1}")]
+    Value(String, String),
+    /// Two keys contradict each other.
+    #[error("{0}")]
+    Together(String),
+}
+
+impl CodecSettings {
+    /// Returns the defaults of a gateway: a log of 64 MiB and `zstd:3`.
+    pub fn for_gateway() -> Self {
+        Self {
+            codec: Codec::Endre,
+            entropy: Entropy::Zstd(3),
+            period: 64,
+            window: 32,
+            log_memory: 64 << 20,
+            max_in_flight: None,
+        }
+    }
+
+    /// Returns the defaults of `oncewire measure`: a log of 256 MiB and `zstd:1`.
+    pub fn for_measure() -> Self {
+        Self { entropy: Entropy::Zstd(1), log_memory: 256 << 20, ..Self::for_gateway() }
+    }
+
+    /// Applies one `KEY=VALUE`, with the configuration file's leaf names and forms (no quotes).
+    ///
+    /// # Errors
+    /// An unknown key, a key that has no effect here, or a bad value. Call [`CodecSettings::check`] after the last.
+    pub fn set(&mut self, assignment: &str) -> Result<(), SetError> {
+        let (key, value) =
+            assignment.split_once('=').ok_or_else(|| SetError::NoValue(assignment.to_owned()))?;
+        let (key, value) = (key.trim(), value.trim());
+        match key {
+            "codec" => Codec::parse(value).map(|codec| self.codec = codec),
+            "entropy" => entropy(value).map(|entropy| self.entropy = entropy),
+            "markers" => markers(value),
+            "matching" => matching(value),
+            "period" => integer(value).and_then(period).map(|period| self.period = period),
+            "window" => integer(value).and_then(window).map(|window| self.window = window),
+            "log_memory" => size(value).and_then(log_memory).map(|bytes| self.log_memory = bytes),
+            "max_in_flight" => size(value).map(|bytes| self.max_in_flight = Some(bytes)),
+            _ => return Err(SetError::Key(explain::unknown_setting(key, &Self::KEYS))),
+        }
+        .map_err(|message| SetError::Value(key.to_owned(), message))
+    }
+
+    /// Checks what concerns several keys.
+    ///
+    /// # Errors
+    /// The message names the keys and the bounds.
+    pub fn check(&self) -> Result<(), SetError> {
+        max_in_flight(self.max_in_flight, self.log_memory).map_err(SetError::Together)
+    }
+
+    /// Returns the effective `max_in_flight`: what is set, or a quarter of the log.
+    pub fn in_flight(&self) -> u64 {
+        self.max_in_flight.unwrap_or(self.log_memory / 4)
+    }
+
+    /// Estimates the bytes of the sending end's fingerprint table: two slots of four bytes for each expected marker,
+    /// their number rounded up to a power of two.
+    pub fn table_memory(&self) -> u64 {
+        (self.log_memory / u64::from(self.period) * 2).next_power_of_two() * 4
+    }
+
+    /// The keys of `--set`.
+    pub const KEYS: [&'static str; 8] =
+        ["codec", "entropy", "markers", "matching", "period", "window", "log_memory", "max_in_flight"];
+}
+
+impl Serialize for CodecSettings {
+    /// Writes every effective key: sizes in bytes, the rest as the configuration file takes it.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(Self::KEYS.len()))?;
+        map.serialize_entry("codec", &self.codec.to_string())?;
+        map.serialize_entry("entropy", &self.entropy.to_string())?;
+        map.serialize_entry("markers", "maxp")?;
+        map.serialize_entry("matching", "max")?;
+        map.serialize_entry("period", &self.period)?;
+        map.serialize_entry("window", &self.window)?;
+        map.serialize_entry("log_memory", &self.log_memory)?;
+        map.serialize_entry("max_in_flight", &self.in_flight())?;
+        map.end()
+    }
+}
+
+/// Reads the value of `entropy`.
+pub(super) fn entropy(text: &str) -> Result<Entropy, String> {
+    text.parse().map_err(|_| {
+        format!("{text:?} is no entropy stage; choose \"none\", \"lz4\", or \"zstd:N\" with a level N from 1 to 19")
+    })
+}
+
+/// Checks the value of `markers`, of which this build has one.
+pub(super) fn markers(text: &str) -> Result<(), String> {
+    if text == "maxp" {
+        Ok(())
+    } else {
+        Err(explain::unknown_value("markers", text, &["maxp"], &["modp", "fixed", "samplebyte"]))
+    }
+}
+
+/// Checks the value of `matching`, of which this build has one.
+pub(super) fn matching(text: &str) -> Result<(), String> {
+    if text == "max" { Ok(()) } else { Err(explain::unknown_value("matching", text, &["max"], &["chunk"])) }
+}
+
+/// Checks the value of `period`.
+pub(super) fn period(bytes: i64) -> Result<u32, String> {
+    within(bytes, 16, 4096, "a marker is expected every so many bytes")
+}
+
+/// Checks the value of `window`.
+pub(super) fn window(bytes: i64) -> Result<u32, String> {
+    within(bytes, 16, 64, "a fingerprint covers so many bytes")
+}
+
+/// Checks the value of `log_memory`.
+pub(super) fn log_memory(bytes: u64) -> Result<u64, String> {
+    if (MIN_LOG..=MAX_LOG).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(format!("{} is out of range; a log holds {} to {}", Size(bytes), Size(MIN_LOG), Size(MAX_LOG)))
+}
+
+/// Checks `max_in_flight` against the log.
+///
+/// Beyond half of the log there would be less to refer to than to wait for: a block may refer only to what is
+/// younger than the log's size less `max_in_flight`.
+pub(super) fn max_in_flight(in_flight: Option<u64>, log_memory: u64) -> Result<(), String> {
+    let Some(in_flight) = in_flight else { return Ok(()) };
+    if (MIN_LOG / 4..=log_memory / 2).contains(&in_flight) {
+        return Ok(());
+    }
+    Err(format!(
+        "max_in_flight of {} is out of range; with log_memory of {} it goes from {} to {}",
+        Size(in_flight),
+        Size(log_memory),
+        Size(MIN_LOG / 4),
+        Size(log_memory / 2),
+    ))
+}
+
+fn within(number: i64, least: u32, most: u32, what: &str) -> Result<u32, String> {
+    match u32::try_from(number) {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(format!("{number} is out of range: {what}, from {least} to {most}")),
+    }
+}
+
+fn integer(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a whole number"))
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    text.parse().map(|size: Size| size.0).map_err(|error| error.to_string())
+}
+
+/// Four of the largest blocks: with fewer, nothing could be in flight beside what is referred to.
+const MIN_LOG: u64 = 256 << 10;
+
+/// The fingerprint table's slots hold a position of 31 bits and the rest as a tag.
+const MAX_LOG: u64 = 2 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_can_be_set_and_is_reported() {
+        let mut settings = CodecSettings::for_measure();
+        for assignment in [
+            "codec=none",
+            "entropy=lz4",
+            "markers=maxp",
+            "matching=max",
+            "period=32",
+            "window=48",
+            "log_memory=1MiB",
+            "max_in_flight=131072",
+        ] {
+            settings.set(assignment).unwrap();
+        }
+        settings.check().unwrap();
+        let reported = serde_json::to_value(&settings).unwrap();
+        let expected = serde_json::json!({
+            "codec": "none", "entropy": "lz4", "markers": "maxp", "matching": "max", "period": 32, "window": 48,
+            "log_memory": 1 << 20, "max_in_flight": 131_072,
+        });
+        assert_eq!(reported, expected);
+        assert_eq!(reported.as_object().unwrap().len(), CodecSettings::KEYS.len());
+    }
+
+    #[test]
+    fn a_setting_without_effect_is_an_error_that_helps() {
+        let error = |assignment: &str| CodecSettings::for_measure().set(assignment).unwrap_err().to_string();
+        assert!(error("log_memory").contains("KEY=VALUE"));
+        assert!(
+            error("log_memroy=1MiB").contains("did you mean `log_memory`?"),
+            "{}",
+            error("log_memroy=1MiB")
+        );
+        assert!(error("max_lanes=4").contains("no effect here"), "{}", error("max_lanes=4"));
+        assert!(error("share=flow").contains("not in this version"), "{}", error("share=flow"));
+        assert!(error("codec=wanax").contains("not in this version"));
+        assert!(error("codec=zip").contains("auto, endre and none"));
+        assert!(error("markers=modp").contains("not in this version"));
+        assert!(error("matching=chunk").contains("not in this version"));
+        assert!(error("entropy=zstd:99").contains("1 to 19"));
+        assert!(error("entropy=gzip").contains("zstd:N"));
+        assert!(error("period=8").contains("16 to 4096"));
+        assert!(error("window=five").contains("not a whole number"));
+        assert!(error("log_memory=1KiB").contains("256 KiB"));
+    }
+
+    #[test]
+    fn more_in_flight_than_half_the_log_is_refused() {
+        let mut settings = CodecSettings::for_measure();
+        settings.set("log_memory=1MiB").unwrap();
+        settings.set("max_in_flight=1MiB").unwrap();
+        assert!(settings.check().unwrap_err().to_string().contains("512 KiB"));
+    }
+
+    #[test]
+    fn the_table_of_a_64_mib_log_takes_8_mib() {
+        assert_eq!(CodecSettings::for_gateway().table_memory(), 8 << 20);
+    }
+}
