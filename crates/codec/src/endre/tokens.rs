@@ -1,1 +1,185 @@
-//! To come.
+//! Tokens: how a block's copies and literals are written, read and put together again.
+//!
+//! A block is its literals with copies from the log between them [EndRE §5.2.2]. Literals travel apart from
+//! tokens, since the entropy stage does better on both that way. `tokens` is a sequence of
+//!
+//! ```text
+//! token = literal_len  copy_len  source
+//!   literal_len  varint: literals before the copy, 0 or more
+//!   copy_len     varint: length of the copy, 1 or more
+//!   source       first token of a block: varint, base − source of the copy
+//!                later ones: zigzag varint, source of the copy − expected
+//! ```
+//!
+//! where `base` is the log's head when the block was encoded and `expected` is the end of the previous copy's
+//! source plus this token's `literal_len`: the byte that stands as far behind that source as this copy stands
+//! behind that copy. Where an edit replaced some bytes by as many others, `source` is one zero byte, and a
+//! copy of less than 128 bytes takes three. Literals after the last copy have no token. Arithmetic on sources
+//! is modulo 2^64.
+//!
+//! A reader refuses varints that are not canonical, a copy of length 0, literals or copies beyond the block's
+//! plain length, literals that are more or fewer than came with the block, and a copy that does not lie wholly
+//! before `base`. Tokens end where their field ends. That a source is not too old is the cache's rule.
+
+#[cfg(test)]
+mod tests;
+
+use thiserror::Error;
+
+use crate::cache::{Log, LogOffset};
+use crate::wire::varint::{put_varint, take_varint, unzigzag, zigzag};
+
+/// A part of a block that the log holds already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Where in the block the copy stands.
+    pub at: u32,
+    /// How many bytes it has, 1 or more.
+    pub len: u32,
+    /// Where in the log its bytes are.
+    pub source: LogOffset,
+}
+
+impl Copy {
+    /// Returns the position in the block behind the copy.
+    pub const fn end(&self) -> usize {
+        self.at as usize + self.len as usize
+    }
+
+    /// Returns the offset in the log behind the copy's source.
+    pub const fn source_end(&self) -> LogOffset {
+        self.source.plus(self.len as u64)
+    }
+}
+
+/// What is wrong with a block's tokens; the peer's fault, whichever it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TokenError {
+    /// A number is cut, not in its shortest form, or above 64 bits.
+    #[error("a token has a malformed number")]
+    Varint,
+    /// A copy has no bytes.
+    #[error("a token copies nothing")]
+    EmptyCopy,
+    /// Copies and literals together are longer than the block.
+    #[error("tokens go beyond the block's plain length of {plain_len}")]
+    TooLong {
+        /// The plain length that the block's header states.
+        plain_len: usize,
+    },
+    /// The literals that tokens leave room for are not those that came.
+    #[error("tokens leave room for {expected} literals, {found} came")]
+    Literals {
+        /// How many bytes of the block are not copied.
+        expected: usize,
+        /// How many literals the block has.
+        found: usize,
+    },
+    /// A copy is not wholly older than the block.
+    #[error("a copy reaches to the block's own base or beyond")]
+    Source,
+}
+
+/// Appends the tokens of `copies` to `tokens`, and what they leave of `block` to `literals`.
+///
+/// `base` is the log's head. Copies must be in order, not empty, not overlap, lie within the block and have
+/// sources that end at `base` or before, as [`super::matcher::MaxMatch::find`] leaves them; the first that is
+/// out of order or out of the block, and all behind it, are not made.
+pub fn encode(copies: &[Copy], block: &[u8], base: LogOffset, tokens: &mut Vec<u8>, literals: &mut Vec<u8>) {
+    let mut rest = block;
+    let mut previous: Option<Copy> = None;
+    for copy in copies {
+        let literal_len = (copy.at as usize).checked_sub(block.len() - rest.len());
+        let Some((between, from_copy)) = literal_len.and_then(|len| rest.split_at_checked(len)) else {
+            break;
+        };
+        let Some(behind) = from_copy.get(copy.len as usize..) else { break };
+        put_varint(tokens, between.len() as u64);
+        put_varint(tokens, u64::from(copy.len));
+        put_varint(
+            tokens,
+            match previous {
+                None => base.0.wrapping_sub(copy.source.0),
+                Some(previous) => {
+                    zigzag(copy.source.0.wrapping_sub(expected(&previous, between.len() as u64)) as i64)
+                }
+            },
+        );
+        literals.extend_from_slice(between);
+        previous = Some(*copy);
+        rest = behind;
+    }
+    literals.extend_from_slice(rest);
+}
+
+/// Reads the tokens of a block of `plain_len` bytes with `literals_len` literals, and replaces `copies` by what
+/// they say: in order, not empty, not overlapping, within the block, with sources wholly before `base`.
+///
+/// Work and memory are bounded by the length of `tokens`.
+///
+/// # Errors
+///
+/// Returns what is wrong with the first wrong token; `copies` is then of no use.
+pub fn decode(
+    mut tokens: &[u8],
+    plain_len: usize,
+    base: LogOffset,
+    literals_len: usize,
+    copies: &mut Vec<Copy>,
+) -> Result<(), TokenError> {
+    copies.clear();
+    let too_long = TokenError::TooLong { plain_len };
+    let mut position = 0u64;
+    let mut literals = 0u64;
+    while !tokens.is_empty() {
+        let literal_len = take_varint(&mut tokens).ok_or(TokenError::Varint)?;
+        let len = take_varint(&mut tokens).ok_or(TokenError::Varint)?;
+        let source = take_varint(&mut tokens).ok_or(TokenError::Varint)?;
+        if len == 0 {
+            return Err(TokenError::EmptyCopy);
+        }
+        let at = position.checked_add(literal_len).ok_or(too_long)?;
+        position = at.checked_add(len).filter(|end| *end <= plain_len as u64).ok_or(too_long)?;
+        // Not above `position`, which is checked.
+        literals += literal_len;
+        let source = match copies.last() {
+            None => base.0.wrapping_sub(source),
+            Some(previous) => expected(previous, literal_len).wrapping_add_signed(unzigzag(source)),
+        };
+        if source.checked_add(len).is_none_or(|end| end > base.0) {
+            return Err(TokenError::Source);
+        }
+        let (Ok(at), Ok(len)) = (u32::try_from(at), u32::try_from(len)) else { return Err(too_long) };
+        copies.push(Copy { at, len, source: LogOffset(source) });
+    }
+    literals += (plain_len as u64).saturating_sub(position);
+    if literals != literals_len as u64 {
+        return Err(TokenError::Literals { expected: literals as usize, found: literals_len });
+    }
+    Ok(())
+}
+
+/// Appends the block of `plain_len` bytes that `copies` from `log` and `literals` make up to `out`.
+///
+/// Whether the log holds what the sender meant is not known here: the result must pass the verify gate.
+/// Copies that [`decode`] would not have returned for these lengths leave the block short.
+pub fn rebuild(copies: &[Copy], literals: &[u8], plain_len: usize, log: &Log, out: &mut Vec<u8>) {
+    out.reserve(plain_len);
+    let start = out.len();
+    let mut rest = literals;
+    for copy in copies {
+        let literal_len = (copy.at as usize).saturating_sub(out.len() - start);
+        let Some((between, behind)) = rest.split_at_checked(literal_len) else { return };
+        out.extend_from_slice(between);
+        log.copy_to(copy.source, (copy.len as usize).min(plain_len.saturating_sub(out.len() - start)), out);
+        rest = behind;
+    }
+    let room = plain_len.saturating_sub(out.len() - start);
+    out.extend_from_slice(rest.get(..room).unwrap_or(rest));
+}
+
+/// Returns where a copy would come from if the block went on `literal_len` bytes behind `previous` as its
+/// source does.
+fn expected(previous: &Copy, literal_len: u64) -> u64 {
+    previous.source.0.wrapping_add(u64::from(previous.len)).wrapping_add(literal_len)
+}

@@ -1,0 +1,104 @@
+//! The fingerprint table: a log position and a few tag bits in 32 bits a slot.
+//!
+//! The index holds the fingerprint's upper bits implicitly and the slot some of its lower ones, in the bits
+//! that a position does not need [EndRE §5.2.2, Table 1]: 4 for a log of 256 MiB, 6 for 64 MiB. Most
+//! fingerprints that were never seen are thus dismissed without touching the log. Entries are overwritten, never
+//! deleted; content decides.
+
+use std::ops::Range;
+
+use crate::cache::LogOffset;
+
+/// A direct-mapped table from fingerprints to the log offsets where they last occurred.
+pub(super) struct Slots {
+    /// Tag above, offset modulo `positions + 1` below. An offset part of zero is an empty slot; offsets that
+    /// would look so are not inserted.
+    slots: Vec<u32>,
+    /// How far right a fingerprint is shifted to be an index.
+    shift: u32,
+    /// The bits of a slot that hold the offset.
+    positions: u32,
+}
+
+impl Slots {
+    /// Creates an empty table for a log of `capacity` bytes with a marker each `period` bytes.
+    pub(super) fn new(capacity: u64, period: usize) -> Self {
+        let found = capacity.clamp(1, 1 << 32);
+        let slots = (found / period.max(1) as u64 * SLOTS_PER_MARKER).max(MIN_SLOTS).next_power_of_two();
+        Self {
+            slots: vec![0; slots as usize],
+            shift: 64 - slots.trailing_zeros(),
+            positions: (found.next_power_of_two() - 1) as u32,
+        }
+    }
+
+    /// Returns where `fingerprint` last occurred before `head`, if the table still knows; it may be wrong.
+    #[inline]
+    pub(super) fn look_up(&self, fingerprint: u64, head: LogOffset) -> Option<LogOffset> {
+        let slot = *self.slots.get(self.index(fingerprint))?;
+        let same_tag = (slot ^ fingerprint as u32) & !self.positions == 0;
+        if !same_tag || slot & self.positions == 0 {
+            return None;
+        }
+        self.rebuild(slot, head)
+    }
+
+    /// Lets `fingerprint` point to the position `marker` of the block that lies at `start`.
+    ///
+    /// The first occurrence within a block stays: in a run that repeats itself, most follows behind it.
+    #[inline]
+    pub(super) fn insert(&mut self, fingerprint: u64, start: LogOffset, marker: u64) {
+        let offset = start.plus(marker);
+        let (index, positions) = (self.index(fingerprint), self.positions);
+        if offset.0 as u32 & positions == 0 || self.look_up(fingerprint, offset) >= Some(start) {
+            return;
+        }
+        if let Some(slot) = self.slots.get_mut(index) {
+            *slot = (fingerprint as u32 & !positions) | (offset.0 as u32 & positions);
+        }
+    }
+
+    /// Empties the slots that point into `range`.
+    pub(super) fn remove(&mut self, range: Range<LogOffset>) {
+        let len = range.end.since(range.start);
+        if len > u64::from(self.positions) {
+            return self.clear();
+        }
+        let (start, positions) = (range.start.0 as u32, self.positions);
+        for slot in &mut self.slots {
+            if u64::from(slot.wrapping_sub(start) & positions) < len {
+                *slot = 0;
+            }
+        }
+    }
+
+    /// Empties all slots and gives their memory back to the system.
+    pub(super) fn clear(&mut self) {
+        self.slots = vec![0; self.slots.len()];
+    }
+
+    /// Returns the bytes of memory that the table takes.
+    pub(super) fn memory(&self) -> usize {
+        self.slots.len() * size_of::<u32>()
+    }
+
+    #[inline]
+    fn index(&self, fingerprint: u64) -> usize {
+        (fingerprint >> self.shift) as usize
+    }
+
+    /// Returns the last offset before `head` that a slot may mean.
+    #[inline]
+    fn rebuild(&self, slot: u32, head: LogOffset) -> Option<LogOffset> {
+        let distance = (head.0 as u32).wrapping_sub(slot) & self.positions;
+        // The same position as the head's is a whole turn away, and out of the log.
+        if distance == 0 { None } else { head.checked_minus(u64::from(distance)) }
+    }
+}
+
+/// Slots for each marker that a full log is expected to have. With one, a third of all entries are
+/// overwritten before their time.
+const SLOTS_PER_MARKER: u64 = 2;
+
+/// The smallest table.
+const MIN_SLOTS: u64 = 1024;
