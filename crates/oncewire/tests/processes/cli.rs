@@ -1,0 +1,125 @@
+//! The command line as scripts see it: exit codes, streams, and files that are never overwritten.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+
+use crate::binary;
+use crate::common::pair::Options;
+use crate::common::wait::free_address;
+use crate::pair;
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let help = text(&oncewire(&["--help"]), 0);
+    for command in ["demo", "keygen", "check", "run", "status", "flows", "measure"] {
+        assert!(help.contains(command), "{command} is missing in\n{help}");
+        let own = oncewire(&[command, "--help"]);
+        assert!(text(&own, 0).contains("Usage"), "{command}");
+    }
+    assert!(text(&oncewire(&["--version"]), 0).contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn wrong_usage_is_exit_code_two() {
+    for arguments in [&["nonsense"][..], &["run"], &["keygen"], &["status", "--nonsense"], &["measure"]] {
+        let output = oncewire(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn keygen_never_overwrites() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gateway.key");
+    let path = file.to_str().unwrap();
+    let public = text(&oncewire(&["keygen", "--out", path]), 0);
+    assert_eq!(public.lines().count(), 1);
+    let secret = std::fs::read(&file).unwrap();
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let again = oncewire(&["keygen", "--out", path]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&again.stderr).contains(path));
+    assert_eq!(std::fs::read(&file).unwrap(), secret);
+}
+
+#[test]
+fn completions_and_the_man_page_are_printed() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(text(&oncewire(&["completions", shell]), 0).contains("keygen"), "{shell}");
+    }
+    assert!(text(&oncewire(&["man"]), 0).contains(".TH oncewire"));
+}
+
+#[test]
+fn asking_a_gateway_that_does_not_run_fails_and_says_where() {
+    let nobody = free_address().to_string();
+    for command in ["status", "flows"] {
+        let output = oncewire(&[command, "--json", "--admin", &nobody]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        assert!(output.stdout.is_empty());
+        assert!(String::from_utf8_lossy(&output.stderr).contains(&nobody), "{command}");
+    }
+}
+
+#[test]
+fn status_speaks_to_people_and_to_scripts() {
+    let pair = pair(&Options::default());
+    let config = pair.branch.config().to_str().unwrap();
+    let table = text(&oncewire(&["status", "-c", config]), 0);
+    assert!(table.contains("hub") && table.contains("up"), "{table}");
+    let json = text(&oncewire(&["status", "-c", config, "--json"]), 0);
+    let status: serde_json::Value = serde_json::from_str(&json).unwrap();
+    for key in ["version", "gateway", "peers", "flows_not_coded"] {
+        assert!(!status[key].is_null(), "{key} is missing in {json}");
+    }
+    let peer = status["peers"][0].as_object().unwrap();
+    for key in [
+        "name",
+        "state",
+        "lanes",
+        "flows_open",
+        "flows_total",
+        "delivered",
+        "wire",
+        "savings",
+        "rtt_ms",
+        "out",
+        "in",
+        "mismatches",
+        "resumes",
+    ] {
+        assert!(peer.contains_key(key), "{key} is missing in {json}");
+    }
+    text(&oncewire(&["check", "-c", config]), 0);
+    text(&oncewire(&["flows", "-c", config]), 0);
+}
+
+#[test]
+fn measure_reports_what_it_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, crate::common::data::text(130, 2_000_000)).unwrap();
+    let path = file.to_str().unwrap();
+    let json = text(&oncewire(&["measure", "--json", "--set", "entropy=zstd:3", path, path]), 0);
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report["verified"], true);
+    assert_eq!(report["delivered"], 4_000_000);
+    let wires: Vec<u64> =
+        report["files"].as_array().unwrap().iter().map(|file| file["wire"].as_u64().unwrap()).collect();
+    assert!(wires[0] < 1_000_000, "{wires:?}");
+    assert!(wires[1] < 10_000, "{wires:?}");
+    assert_eq!(oncewire(&["measure", "/no/such/file"]).status.code(), Some(1));
+    assert_eq!(oncewire(&["measure", "--set", "entropie=zstd:3", path]).status.code(), Some(2));
+}
+
+fn oncewire(arguments: &[&str]) -> Output {
+    Command::new(binary()).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+#[track_caller]
+fn text(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}

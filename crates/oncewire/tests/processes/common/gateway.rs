@@ -1,0 +1,146 @@
+//! One gateway as a process.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::wait::eventually;
+
+/// A configured gateway, running or not.
+pub(crate) struct Gateway {
+    binary: PathBuf,
+    config: PathBuf,
+    admin: SocketAddr,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Gateway {
+    /// Writes `config` to `dir/NAME.toml`; nothing runs yet.
+    pub(crate) fn new(binary: &Path, dir: &Path, name: &str, admin: SocketAddr, config: &str) -> Self {
+        let path = dir.join(format!("{name}.toml"));
+        std::fs::write(&path, config).unwrap();
+        Self { binary: binary.into(), config: path, admin, log: dir.join(format!("{name}.log")), child: None }
+    }
+
+    /// Starts the process; its log goes on in the same file.
+    pub(crate) fn start(&mut self) {
+        assert!(self.child.is_none(), "it runs already");
+        let log = File::options().create(true).append(true).open(&self.log).unwrap();
+        let child = Command::new(&self.binary)
+            .args(["--log-level", "info", "run", "-c"])
+            .arg(&self.config)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn();
+        self.child = Some(child.unwrap());
+    }
+
+    /// Takes the process away without a word (SIGKILL).
+    pub(crate) fn kill(&mut self) {
+        let mut child = self.child.take().expect("it runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Asks the process to end (SIGTERM).
+    pub(crate) fn terminate(&self) {
+        let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+    }
+
+    /// Waits until the process has ended by itself.
+    pub(crate) fn wait(&mut self, limit: Duration) -> ExitStatus {
+        let mut child = self.child.take().expect("it runs");
+        eventually("the gateway ends", limit, || child.try_wait().unwrap())
+    }
+
+    /// How the process ended, if it did.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut().and_then(|child| child.try_wait().unwrap())
+    }
+
+    /// Runs `oncewire COMMAND --json` against it.
+    pub(crate) fn ask(&self, command: &str) -> Option<serde_json::Value> {
+        let output = self.run(&[command, "--json", "--admin", &self.admin.to_string()]);
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
+    /// Its own figures about its only peer; panics when it does not answer.
+    pub(crate) fn peer(&self) -> serde_json::Value {
+        let status = self.ask("status").unwrap_or_else(|| panic!("no status: {}", self.log()));
+        status["peers"][0].clone()
+    }
+
+    /// A counter about its only peer.
+    pub(crate) fn counter(&self, key: &str) -> u64 {
+        self.peer()[key].as_u64().unwrap_or_else(|| panic!("{key} is not a number in {}", self.peer()))
+    }
+
+    /// Waits until the link to its only peer is up.
+    pub(crate) fn wait_until_up(&self, limit: Duration) {
+        eventually("the link comes up", limit, || {
+            let status = self.ask("status")?;
+            (status["peers"][0]["state"] == "up").then_some(())
+        });
+    }
+
+    /// Memory that it has in use, from /proc.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    /// Process number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
+    /// Where its admin interface listens.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Its configuration file.
+    pub(crate) fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// What it has logged, the end of it if that is long.
+    pub(crate) fn log(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(&self.binary).args(arguments).stdin(Stdio::null()).output().unwrap()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("--- {}\n{}", self.log.display(), self.log());
+        }
+    }
+}
+
+/// Makes a key pair in `file` and returns its public half.
+pub(crate) fn keygen(binary: &Path, file: &Path) -> String {
+    let output = Command::new(binary).arg("keygen").arg("--out").arg(file).output().unwrap();
+    assert!(output.status.success(), "keygen: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+const LOG_LINES: usize = 60;

@@ -1,0 +1,145 @@
+//! Servers behind the far gateway.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::data;
+
+/// A server on a loopback port of its own, one thread a connection.
+pub(crate) struct Origin {
+    address: SocketAddr,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Origin {
+    /// Hands each connection to `handler` on a thread of its own.
+    pub(crate) fn start(handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = listen();
+        let address = listener.local_addr().unwrap();
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (stop, handler) = (Arc::clone(&stopped), Arc::new(handler));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (Ok(stream), handler) = (stream, Arc::clone(&handler)) else { continue };
+                let _ = stream.set_nodelay(true);
+                let thread = std::thread::Builder::new().stack_size(STACK);
+                thread.spawn(move || handler(stream)).unwrap();
+            }
+        });
+        Self { address, stopped }
+    }
+
+    /// Sends back what comes, and the end of the stream too.
+    pub(crate) fn echo() -> Self {
+        Self::start(|mut stream| {
+            let mut buffer = vec![0; 64 * 1024];
+            while let Ok(count) = stream.read(&mut buffer) {
+                if count == 0 || stream.write_all(&buffer[..count]).is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    /// Answers a [`Request`] with as many random bytes from its seed, then ends the stream.
+    pub(crate) fn server() -> Self {
+        Self::start(|mut stream| {
+            if let Some(request) = Request::read(&mut stream) {
+                let _ = stream.write_all(&request.answer());
+            }
+        })
+    }
+
+    /// Reads to the end of the stream, then answers with length and digest of what came.
+    pub(crate) fn sink() -> Self {
+        Self::start(|mut stream| {
+            let mut got = Vec::new();
+            if stream.read_to_end(&mut got).is_ok() {
+                let _ = stream.write_all(&receipt(&got));
+            }
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// What [`Origin::server`] is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// Seed of the answer.
+    pub(crate) seed: u64,
+    /// Bytes of the answer.
+    pub(crate) len: usize,
+}
+
+impl Request {
+    /// Asks for it on `stream` and leaves the writing side open.
+    pub(crate) fn send(self, stream: &mut TcpStream) -> std::io::Result<()> {
+        let mut request = self.seed.to_be_bytes().to_vec();
+        request.extend_from_slice(&(self.len as u64).to_be_bytes());
+        stream.write_all(&request)
+    }
+
+    /// The bytes that are the right answer.
+    pub(crate) fn answer(self) -> Vec<u8> {
+        data::random(self.seed, self.len)
+    }
+
+    /// Asks `address` for it and reads to the end of the stream.
+    pub(crate) fn fetch(self, address: SocketAddr) -> std::io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect(address)?;
+        self.send(&mut stream)?;
+        let mut got = Vec::with_capacity(self.len);
+        stream.read_to_end(&mut got)?;
+        Ok(got)
+    }
+
+    fn read(stream: &mut TcpStream) -> Option<Self> {
+        let (mut seed, mut len) = ([0; 8], [0; 8]);
+        stream.read_exact(&mut seed).ok()?;
+        stream.read_exact(&mut len).ok()?;
+        Some(Self { seed: u64::from_be_bytes(seed), len: usize::try_from(u64::from_be_bytes(len)).ok()? })
+    }
+}
+
+/// What [`Origin::sink`] answers to `data`.
+pub(crate) fn receipt(data: &[u8]) -> Vec<u8> {
+    let mut answer = (data.len() as u64).to_be_bytes().to_vec();
+    answer.extend_from_slice(&data::digest(data).to_be_bytes());
+    answer
+}
+
+/// Sends `data` to the sink behind `address` and returns its answer.
+pub(crate) fn upload(address: SocketAddr, data: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.write_all(data)?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// Listens on a loopback port with room for many clients at once.
+fn listen() -> TcpListener {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(4096).unwrap();
+    socket.into()
+}
+
+const STACK: usize = 256 * 1024;

@@ -1,0 +1,161 @@
+//! Two gateways and the relay between them.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::gateway::{Gateway, keygen};
+use super::relay::CuttingRelay;
+use super::wait::free_address;
+
+/// What a pair is to look like; the default intercepts by socks5 and http only.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    /// One `forward` for each.
+    pub(crate) targets: Vec<SocketAddr>,
+    /// TOML that goes to the end of both configurations, such as a `[link]` table.
+    pub(crate) both: String,
+    /// TOML that goes to the end of the branch's configuration.
+    pub(crate) branch: String,
+    /// Users of the socks5 and http proxies, as `name:password`.
+    pub(crate) users: Vec<String>,
+    /// Whether lanes go straight to the hub, without the relay.
+    pub(crate) straight: bool,
+}
+
+impl Options {
+    /// A pair that forwards to `target`.
+    pub(crate) fn to(target: SocketAddr) -> Self {
+        Self { targets: vec![target], ..Self::default() }
+    }
+
+    /// The same with `toml` at the end of both configurations.
+    pub(crate) fn with(mut self, toml: &str) -> Self {
+        self.both.push_str(toml);
+        self
+    }
+}
+
+/// A running pair: clients use the branch, servers stand behind the hub, and the branch dials.
+pub(crate) struct Pair {
+    /// The gateway that intercepts.
+    pub(crate) branch: Gateway,
+    /// The gateway that connects to servers.
+    pub(crate) hub: Gateway,
+    /// What lies between them.
+    pub(crate) relay: CuttingRelay,
+    /// Listening addresses of the `forward` intercepts, in the order of the targets.
+    pub(crate) forwards: Vec<SocketAddr>,
+    /// The branch's SOCKS5 proxy.
+    pub(crate) socks: SocketAddr,
+    /// The branch's HTTP proxy.
+    pub(crate) http: SocketAddr,
+    /// Where the hub takes lanes.
+    pub(crate) tunnel: SocketAddr,
+    /// Keys, configurations, states and logs.
+    pub(crate) dir: TempDir,
+}
+
+impl Pair {
+    /// Starts both gateways of `binary` and waits until the link between them is up.
+    pub(crate) fn start_with(binary: &Path, options: &Options) -> Self {
+        for _ in 0..PORT_TRIES {
+            let mut pair = Self::configure(binary, options);
+            pair.hub.start();
+            pair.branch.start();
+            if pair.ready() {
+                return pair;
+            }
+        }
+        panic!("no free ports after {PORT_TRIES} tries");
+    }
+
+    /// Where the first `forward` listens.
+    pub(crate) fn forward(&self) -> SocketAddr {
+        self.forwards[0]
+    }
+
+    /// Waits until both ends say that the link is up.
+    pub(crate) fn wait_until_up(&self) {
+        self.branch.wait_until_up(START_LIMIT);
+        self.hub.wait_until_up(START_LIMIT);
+    }
+
+    /// Waits for the link; `false` when another process had taken one of the ports.
+    fn ready(&mut self) -> bool {
+        let mut taken = false;
+        super::wait::eventually("both gateways are up", START_LIMIT, || {
+            for gateway in [&mut self.branch, &mut self.hub] {
+                if let Some(status) = gateway.ended() {
+                    taken = gateway.log().contains("in use");
+                    assert!(taken, "a gateway ended ({status}):\n{}", gateway.log());
+                    return Some(());
+                }
+            }
+            let up = |gateway: &Gateway| Some(gateway.ask("status")?["peers"][0]["state"] == "up");
+            (up(&self.branch)? && up(&self.hub)?).then_some(())
+        });
+        !taken
+    }
+
+    fn configure(binary: &Path, options: &Options) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let branch_key = keygen(binary, &dir.path().join("branch.key"));
+        let hub_key = keygen(binary, &dir.path().join("hub.key"));
+        let tunnel = free_address();
+        let relay = CuttingRelay::start(tunnel);
+        let (socks, http) = (free_address(), free_address());
+        let (branch_admin, hub_admin) = (free_address(), free_address());
+        let forwards: Vec<_> = options.targets.iter().map(|_| free_address()).collect();
+
+        let dialled = if options.straight { tunnel } else { relay.address() };
+        let mut branch = gateway_table("branch", branch_admin);
+        let _ =
+            writeln!(branch, "[[peer]]\nname = \"hub\"\npublic_key = \"{hub_key}\"\naddress = \"{dialled}\"");
+        for (listen, target) in forwards.iter().zip(&options.targets) {
+            let _ = writeln!(
+                branch,
+                "[[intercept]]\nmode = \"forward\"\nlisten = \"{listen}\"\ntarget = \"{target}\"\npeer = \"hub\""
+            );
+        }
+        for (mode, listen) in [("socks5", socks), ("http", http)] {
+            let _ =
+                writeln!(branch, "[[intercept]]\nmode = \"{mode}\"\nlisten = \"{listen}\"\npeer = \"hub\"");
+            if !options.users.is_empty() {
+                let _ = writeln!(branch, "users = {:?}", options.users);
+            }
+        }
+        let mut hub = gateway_table("hub", hub_admin);
+        hub = hub.replace("[gateway]", &format!("[gateway]\nlisten = [\"{tunnel}\"]"));
+        let _ = writeln!(hub, "[[peer]]\nname = \"branch\"\npublic_key = \"{branch_key}\"");
+        for config in [&mut branch, &mut hub] {
+            config.push_str(if options.both.contains("[cache]") { "" } else { CACHE });
+            config.push_str(&options.both);
+        }
+        branch.push_str(&options.branch);
+        Self {
+            branch: Gateway::new(binary, dir.path(), "branch", branch_admin, &branch),
+            hub: Gateway::new(binary, dir.path(), "hub", hub_admin, &hub),
+            relay,
+            forwards,
+            socks,
+            http,
+            tunnel,
+            dir,
+        }
+    }
+}
+
+fn gateway_table(name: &str, admin: SocketAddr) -> String {
+    format!(
+        "[gateway]\nname = \"{name}\"\nkey_file = \"{name}.key\"\nadmin = \"{admin}\"\nstate = \"{name}-state\"\n"
+    )
+}
+
+/// Small enough for many pairs on one machine, large enough that nothing here is forgotten.
+const CACHE: &str = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\n";
+const START_LIMIT: Duration = Duration::from_secs(20);
+const PORT_TRIES: usize = 5;

@@ -1,0 +1,143 @@
+//! A TCP relay between the gateways that can cut every connection and counts what it carries by itself.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Stands in for the network between two gateways.
+pub(crate) struct CuttingRelay {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    target: SocketAddr,
+    pairs: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
+    next: AtomicU64,
+    down: AtomicBool,
+    stopped: AtomicBool,
+    towards_target: AtomicU64,
+    from_target: AtomicU64,
+}
+
+impl CuttingRelay {
+    /// Relays what connects to a port of its own to `target`.
+    pub(crate) fn start(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            target,
+            pairs: Mutex::new(BTreeMap::new()),
+            next: AtomicU64::new(0),
+            down: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            towards_target: AtomicU64::new(0),
+            from_target: AtomicU64::new(0),
+        });
+        let acceptor = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if acceptor.stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                if let Ok(stream) = stream {
+                    acceptor.clone().relay(stream);
+                }
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Where to connect.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Resets every connection and returns how many there were; new ones are relayed as before.
+    pub(crate) fn cut_all(&self) -> usize {
+        let pairs = std::mem::take(&mut *self.shared.pairs.lock().unwrap());
+        for ends in pairs.values() {
+            for end in ends {
+                // A link that goes away says nothing in order: both ends see a reset.
+                let _ = socket2::SockRef::from(end).set_linger(Some(std::time::Duration::ZERO));
+                let _ = end.shutdown(Shutdown::Both);
+            }
+        }
+        pairs.len()
+    }
+
+    /// Takes the link away (`true`: what is there is cut and what comes is refused) or brings it back.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.shared.down.store(down, Ordering::SeqCst);
+        if down {
+            self.cut_all();
+        }
+    }
+
+    /// How many connections it relays now.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.pairs.lock().unwrap().len()
+    }
+
+    /// TCP payload that it has read so far, both ways together.
+    pub(crate) fn carried(&self) -> u64 {
+        self.shared.towards_target.load(Ordering::Relaxed) + self.shared.from_target.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for CuttingRelay {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        self.cut_all();
+        let _ = TcpStream::connect(self.address); // wakes the acceptor, which then ends
+    }
+}
+
+impl Shared {
+    fn relay(self: Arc<Self>, near: TcpStream) {
+        let far = match TcpStream::connect(self.target) {
+            Ok(far) if !self.down.load(Ordering::SeqCst) => far,
+            _ => {
+                let _ = socket2::SockRef::from(&near).set_linger(Some(std::time::Duration::ZERO));
+                return;
+            }
+        };
+        let _ = (near.set_nodelay(true), far.set_nodelay(true));
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let ends = [near.try_clone().unwrap(), far.try_clone().unwrap()];
+        self.pairs.lock().unwrap().insert(id, ends);
+        let (near_again, far_again) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+        let up = Arc::clone(&self);
+        std::thread::spawn(move || {
+            let back = Arc::clone(&up);
+            let other = std::thread::spawn(move || copy(far_again, near_again, &back.from_target));
+            copy(near, far, &up.towards_target);
+            let _ = other.join();
+            up.pairs.lock().unwrap().remove(&id);
+        });
+    }
+}
+
+/// Copies until the end of the stream, which it passes on; an error ends both directions.
+fn copy(mut from: TcpStream, mut to: TcpStream, counter: &AtomicU64) {
+    let mut buffer = vec![0; 128 * 1024];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                counter.fetch_add(count as u64, Ordering::Relaxed);
+                if to.write_all(&buffer[..count]).is_err() {
+                    let _ = from.shutdown(Shutdown::Both);
+                    return;
+                }
+            }
+            Err(_) => {
+                let _ = to.shutdown(Shutdown::Both);
+                return;
+            }
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}

@@ -1,0 +1,125 @@
+//! Lanes that break under running transfers.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::common::data;
+use crate::common::origin::{Origin, Request, receipt};
+use crate::common::pair::{Options, Pair};
+use crate::common::wait::eventually;
+use crate::pair;
+
+const CUTS: usize = 5;
+const LEN: usize = 24 << 20;
+
+#[test]
+fn a_download_survives_five_cuts() {
+    let origin = Origin::server();
+    let pair = pair(&Options::to(origin.address()));
+    let request = Request { seed: 50, len: LEN };
+    let mut client = TcpStream::connect(pair.forward()).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    request.send(&mut client).unwrap();
+    let got = read_and_cut(&mut client, &pair);
+    data::assert_same(&got, &request.answer(), "the download");
+    assert!(pair.branch.counter("resumes") >= 1, "no flow had to resume");
+    assert_eq!(pair.branch.counter("mismatches"), 0);
+}
+
+#[test]
+fn an_upload_survives_five_cuts() {
+    let arrived: &'static AtomicUsize = Box::leak(Box::default());
+    let origin = Origin::start(move |mut stream| {
+        let (mut all, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
+        loop {
+            match stream.read(&mut buffer).unwrap() {
+                0 => break,
+                count => all.extend_from_slice(&buffer[..count]),
+            }
+            arrived.store(all.len(), Ordering::Relaxed);
+        }
+        stream.write_all(&receipt(&all)).unwrap();
+    });
+    let pair = pair(&Options::to(origin.address()));
+    let sent = data::random(51, LEN);
+    let mut client = TcpStream::connect(pair.forward()).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut answer = Vec::new();
+    std::thread::scope(|scope| {
+        let mut writer = client.try_clone().unwrap();
+        let sent = &sent;
+        scope.spawn(move || {
+            writer.write_all(sent).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        for cut in 1..=CUTS {
+            let mark = cut * LEN / (CUTS + 1);
+            eventually("the upload goes on", LIMIT, || {
+                (arrived.load(Ordering::Relaxed) >= mark).then_some(())
+            });
+            pair.relay.cut_all();
+        }
+        client.read_to_end(&mut answer).unwrap();
+    });
+    assert_eq!(answer, receipt(&sent));
+}
+
+#[test]
+fn many_transfers_survive_a_link_that_goes_away_for_a_moment() {
+    let origin = Origin::server();
+    let pair = pair(&Options::to(origin.address()));
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..20)
+            .map(|seed| {
+                let request = Request { seed, len: 1 << 20 };
+                let address = pair.forward();
+                scope.spawn(move || (request, request.fetch(address).unwrap()))
+            })
+            .collect();
+        let before = pair.relay.carried();
+        eventually("data is under way", LIMIT, || (pair.relay.carried() > before + (4 << 20)).then_some(()));
+        pair.relay.set_down(true);
+        eventually("the branch notices", LIMIT, || (pair.branch.peer()["state"] != "up").then_some(()));
+        pair.relay.set_down(false);
+        for client in clients {
+            let (request, got) = client.join().unwrap();
+            data::assert_same(&got, &request.answer(), &format!("flow {}", request.seed));
+        }
+    });
+}
+
+#[test]
+fn an_idle_flow_is_still_there_after_a_cut() {
+    let origin = Origin::echo();
+    let pair = pair(&Options::to(origin.address()));
+    let mut client = TcpStream::connect(pair.forward()).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    for round in 0..3u8 {
+        client.write_all(&[round; 100]).unwrap();
+        let mut back = [0; 100];
+        client.read_exact(&mut back).unwrap();
+        assert_eq!(back, [round; 100]);
+        assert!(pair.relay.cut_all() > 0);
+    }
+}
+
+/// Reads to the end of the stream and cuts every lane at five places on the way.
+fn read_and_cut(client: &mut TcpStream, pair: &Pair) -> Vec<u8> {
+    let (mut got, mut buffer, mut cuts) = (Vec::with_capacity(LEN), vec![0; 64 * 1024], 0);
+    loop {
+        match client.read(&mut buffer).unwrap() {
+            0 => break,
+            count => got.extend_from_slice(&buffer[..count]),
+        }
+        if cuts < CUTS && got.len() >= (cuts + 1) * LEN / (CUTS + 1) {
+            cuts += 1;
+            pair.relay.cut_all();
+        }
+    }
+    assert_eq!(cuts, CUTS);
+    got
+}
+
+const LIMIT: Duration = Duration::from_secs(15);

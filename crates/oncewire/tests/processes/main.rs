@@ -1,0 +1,27 @@
+//! Tests of the binary as it is used: two gateways as processes, a relay between them that can cut every
+//! connection, and real programs at both ends.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is a failed test")]
+
+mod accounting;
+mod bad_input;
+mod cli;
+mod common;
+mod crash;
+mod cuts;
+mod many;
+mod programs;
+mod truth;
+
+use std::path::Path;
+
+use common::pair::{Options, Pair};
+
+/// Starts a pair of gateways of the binary under test.
+fn pair(options: &Options) -> Pair {
+    Pair::start_with(binary(), options)
+}
+
+/// The binary under test.
+fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_oncewire"))
+}

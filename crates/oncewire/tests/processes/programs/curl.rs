@@ -1,0 +1,143 @@
+//! curl and nginx: downloads, uploads and keep-alive through every mode.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::{Service, command, missing, run};
+use crate::common::data;
+use crate::common::pair::Options;
+use crate::common::wait::free_address;
+use crate::pair;
+
+#[test]
+fn curl_downloads_and_uploads_through_forward() {
+    let Some(web) = Web::start() else { return };
+    let pair = pair(&Options::to(web.address));
+    web.exercise(pair.forward(), &[]);
+}
+
+#[test]
+fn curl_downloads_and_uploads_through_socks5() {
+    let Some(web) = Web::start() else { return };
+    let pair = pair(&Options::default());
+    web.exercise(web.address, &["--socks5-hostname", &pair.socks.to_string()]);
+    web.exercise(web.address, &["--socks5", &pair.socks.to_string()]);
+}
+
+#[test]
+fn curl_downloads_and_uploads_through_the_http_proxy() {
+    let Some(web) = Web::start() else { return };
+    let pair = pair(&Options::default());
+    let proxy = format!("http://{}", pair.http);
+    web.exercise(web.address, &["--proxy", &proxy]);
+    web.exercise(web.address, &["--proxy", &proxy, "--proxytunnel"]);
+}
+
+#[test]
+fn the_http_proxy_passes_on_what_the_origin_says() {
+    let Some(web) = Web::start() else { return };
+    let pair = pair(&Options::default());
+    let proxy = format!("http://{}", pair.http);
+    let code = |arguments: &[&str], path: &str| {
+        let mut curl = command("curl");
+        curl.args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--proxy", &proxy]).args(arguments);
+        run(curl.arg(format!("http://{}{path}", web.address)))
+    };
+    assert_eq!(code(&[], "/missing"), "404");
+    assert_eq!(code(&["--head"], "/text"), "200");
+    assert_eq!(code(&["--range", "100-199"], "/text"), "206");
+    assert_eq!(code(&["--http1.0"], "/text"), "200");
+    assert_eq!(code(&["-H", "Expect: 100-continue", "-d", "x=1"], "/text"), "405");
+}
+
+#[test]
+fn a_download_that_the_origin_breaks_off_fails_at_the_client() {
+    if missing(&["curl"]) {
+        return;
+    }
+    // No length and no chunks: only the way in which the connection ends tells a whole answer from a cut one.
+    let origin = crate::common::origin::Origin::start(|mut stream| {
+        use std::io::{Read, Write};
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+        let _ = stream.write_all(&data::text(80, 100_000));
+        crate::common::clients::reset(stream);
+    });
+    let pair = pair(&Options::to(origin.address()));
+    for arguments in [
+        vec![format!("http://{}/", pair.forward())],
+        vec!["--proxy".into(), format!("http://{}", pair.http), format!("http://{}/", origin.address())],
+    ] {
+        let output = command("curl").args(["-sS", "-o", "/dev/null"]).args(&arguments).output().unwrap();
+        assert!(!output.status.success(), "curl {arguments:?} took a cut answer for a whole one");
+    }
+}
+
+/// nginx with files to fetch and a place to put some.
+struct Web {
+    address: SocketAddr,
+    dir: TempDir,
+    _nginx: Service,
+}
+
+impl Web {
+    fn start() -> Option<Self> {
+        if missing(&["nginx", "curl"]) {
+            return None;
+        }
+        let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("www/up")).unwrap();
+        std::fs::write(at("www/text"), data::text(81, 3_000_000)).unwrap();
+        std::fs::write(at("www/noise"), data::random(82, 2_000_000)).unwrap();
+        std::fs::write(at("nginx.conf"), nginx_config(dir.path(), address)).unwrap();
+        let mut nginx = command("nginx");
+        nginx.arg("-p").arg(dir.path()).arg("-e").arg(at("error.log")).arg("-c").arg(at("nginx.conf"));
+        let service = Service::start(&mut nginx, address, &at("nginx.out"), Signal::TERM);
+        Some(Self { address, dir, _nginx: service })
+    }
+
+    /// Fetches two files over one connection, each twice, and uploads one with a length and one in chunks.
+    fn exercise(&self, address: SocketAddr, arguments: &[&str]) {
+        let at = |name: &str| self.dir.path().join(name);
+        let mut curl = command("curl");
+        curl.args(["-sS", "--fail", "-w", "%{num_connects}\n"]).args(arguments);
+        for (index, name) in ["text", "noise", "text", "noise"].iter().enumerate() {
+            curl.arg("-o").arg(at(&format!("got{index}"))).arg(format!("http://{address}/{name}"));
+        }
+        // The first request connects, the others ride on it.
+        assert_eq!(run(&mut curl), "1\n0\n0\n0\n", "{arguments:?}");
+        for (index, name) in ["text", "noise", "text", "noise"].iter().enumerate() {
+            same_files(&at(&format!("got{index}")), &at("www").join(name));
+        }
+        for header in ["Expect:", "Transfer-Encoding: chunked"] {
+            let target = at("www/up/file");
+            let _ = std::fs::remove_file(&target);
+            let mut curl = command("curl");
+            curl.args(["-sS", "--fail", "-H", header]).args(arguments).arg("-T").arg(at("www/noise"));
+            run(curl.arg(format!("http://{address}/up/file")));
+            same_files(&target, &at("www/noise"));
+        }
+    }
+}
+
+fn same_files(got: &Path, expected: &Path) {
+    let what = got.display().to_string();
+    data::assert_same(&std::fs::read(got).unwrap(), &std::fs::read(expected).unwrap(), &what);
+}
+
+fn nginx_config(dir: &Path, address: SocketAddr) -> String {
+    let dir = dir.display();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {dir}/{kind};\n"))
+        .concat();
+    format!(
+        "daemon off; master_process off; pid {dir}/nginx.pid; error_log {dir}/error.log;\n\
+         events {{ worker_connections 256; }}\n\
+         http {{\n{temporary}access_log off; client_max_body_size 100m;\n\
+         server {{ listen {address}; root {dir}/www; location /up/ {{ dav_methods PUT; }} }}\n}}\n"
+    )
+}
