@@ -31,18 +31,18 @@ pub(super) fn unknown_setting(key: &str, known: &[&str]) -> String {
 }
 
 /// Says what is wrong with a value of which this build knows some and a later version others.
-pub(super) fn unknown_value(key: &str, value: &str, here: &[&str], later: &[&str]) -> String {
+pub(super) fn unknown_value(value: &str, here: &[&str], later: &[&str]) -> String {
     let have = if here.len() == 1 {
         format!("this build has only {}", list_plain(here))
     } else {
         format!("this build has {}", list_plain(here))
     };
     if later.contains(&value) {
-        return format!("{key} {value:?} is not in this version of oncewire; {have}");
+        return format!("{value:?} is not in this version of oncewire; {have}");
     }
     match closest(value, here) {
-        Some(meant) => format!("unknown {key} {value:?}; did you mean \"{meant}\"?"),
-        None => format!("unknown {key} {value:?}; {have}"),
+        Some(meant) => format!("unknown value {value:?}; did you mean \"{meant}\"?"),
+        None => format!("unknown value {value:?}; {have}"),
     }
 }
 

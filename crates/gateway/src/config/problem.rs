@@ -108,7 +108,7 @@ fn place(text: &str, offset: usize) -> (usize, usize) {
 
 /// Says in an operator's words what the TOML reader said in a programmer's.
 fn rephrase(text: &str, message: &str, span: Option<&Range<usize>>) -> String {
-    let message = message.replace('\n', "; ");
+    let message = message.replace('\n', "; ").replace("expected i64", "expected a whole number");
     let offset = span.map_or(0, |span| span.start);
     let section = section_at(text, offset);
     let mut quoted = message.split('`').skip(1).step_by(2);
@@ -130,17 +130,14 @@ fn rephrase(text: &str, message: &str, span: Option<&Range<usize>>) -> String {
             return format!("write [{header}], with two brackets: there may be several");
         }
         if header.starts_with("[[") {
-            return format!(
-                "write {} with one bracket: there is only one",
-                header.trim_start_matches('[').trim_end_matches(']')
-            );
+            let name = section_header(header).unwrap_or("the section");
+            return format!("write [{name}], with one bracket: there is only one");
         }
     }
     match line_at(text, offset).split_once('=') {
-        Some((key, _)) if message.starts_with("invalid ") || span.is_some() && !message.contains("key") => {
-            format!("{}: {message}", key.trim())
-        }
-        _ => message,
+        Some((key, _)) if message == "duplicate key" => format!("`{}` stands there twice", key.trim()),
+        Some((key, _)) => format!("{}: {message}", key.trim()),
+        None => message,
     }
 }
 

@@ -29,7 +29,6 @@ impl Codec {
             "auto" | "endre" => Ok(Self::Endre),
             "none" => Ok(Self::None),
             _ => Err(explain::unknown_value(
-                "codec",
                 text,
                 &["auto", "endre", "none"],
                 &["pack", "wanax", "packet", "refactor"],
@@ -173,13 +172,13 @@ pub(super) fn markers(text: &str) -> Result<(), String> {
     if text == "maxp" {
         Ok(())
     } else {
-        Err(explain::unknown_value("markers", text, &["maxp"], &["modp", "fixed", "samplebyte"]))
+        Err(explain::unknown_value(text, &["maxp"], &["modp", "fixed", "samplebyte"]))
     }
 }
 
 /// Checks the value of `matching`, of which this build has one.
 pub(super) fn matching(text: &str) -> Result<(), String> {
-    if text == "max" { Ok(()) } else { Err(explain::unknown_value("matching", text, &["max"], &["chunk"])) }
+    if text == "max" { Ok(()) } else { Err(explain::unknown_value(text, &["max"], &["chunk"])) }
 }
 
 /// Checks the value of `period`.

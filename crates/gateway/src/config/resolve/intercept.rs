@@ -51,13 +51,9 @@ impl Resolver {
             "socks5" => Mode::Socks5,
             "http" => Mode::Http,
             _ => {
-                let message = explain::unknown_value(
-                    "mode",
-                    name,
-                    &["forward", "socks5", "http"],
-                    &["tproxy", "redirect"],
-                );
-                self.problems.at(raw.mode.span(), message);
+                let message =
+                    explain::unknown_value(name, &["forward", "socks5", "http"], &["tproxy", "redirect"]);
+                self.problems.at(raw.mode.span(), format_args!("mode: {message}"));
                 return None;
             }
         };

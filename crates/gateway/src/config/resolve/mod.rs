@@ -204,6 +204,7 @@ fn destination(text: &str) -> Result<Destination, String> {
 }
 
 /// Returns a quarter of the memory that this process may use: the machine's, or its control group's if that is less.
+#[allow(clippy::useless_conversion, reason = "the kernel's word has 32 bits on some machines")]
 fn default_memory() -> u64 {
     let info = rustix::system::sysinfo();
     let machine = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit.max(1)));

@@ -1,0 +1,159 @@
+//! Configuration files, good and bad: `config/*.toml` with what is said about them in `config/*.expected`.
+//!
+//! `UPDATE_EXPECTED=1 cargo test -p oncewire-gateway --test config` writes the expectations anew for review.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use oncewire_gateway::config::{Config, PeerChoice};
+use oncewire_gateway::identity::Identity;
+
+/// Makes a folder with the key files that the configurations name.
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Identity::create(&dir.path().join("branch.key")).unwrap();
+    Identity::create(&dir.path().join("exposed.key")).unwrap();
+    let write = |name: &str, text: &str, mode: u32| {
+        let path = dir.path().join(name);
+        if !text.is_empty() {
+            std::fs::write(&path, text).unwrap();
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    write("exposed.key", "", 0o640);
+    write("public.key", &format!("{}\n", own.public_key()), 0o600);
+    write("other.key", "-----BEGIN OPENSSH PRIVATE KEY-----\n", 0o600);
+    write("token", "0123456789abcdef0123456789abcdef\n", 0o600);
+    dir
+}
+
+/// Reads one of the configurations as if it lay in `dir`.
+fn read(dir: &Path, file: &Path) -> Result<Config, String> {
+    let own = Identity::load(&dir.join("branch.key")).unwrap().public_key().to_string();
+    let text = std::fs::read_to_string(file).unwrap().replace("SELF", &own);
+    let name = file.file_name().unwrap();
+    let shown = format!("{}/", dir.display());
+    Config::parse(&text, &dir.join(name)).map_err(|error| error.to_string().replace(&shown, "") + "\n")
+}
+
+fn fixtures(prefix: &str) -> Vec<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config");
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let wanted = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with(prefix) && name.ends_with(".toml")
+    };
+    let mut files: Vec<_> = files.filter(wanted).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+#[test]
+fn every_bad_configuration_says_what_where_and_what_to_do() {
+    let dir = folder();
+    let mut differing = Vec::new();
+    for file in fixtures("bad_") {
+        let said = read(dir.path(), &file).map(|_| "no error\n".to_owned()).unwrap_or_else(|error| error);
+        let expected = file.with_extension("expected");
+        if std::env::var_os("UPDATE_EXPECTED").is_some() {
+            std::fs::write(&expected, &said).unwrap();
+        }
+        if std::fs::read_to_string(&expected).unwrap_or_default() != said {
+            differing.push(format!("{}:\n{said}", file.display()));
+        }
+    }
+    assert!(differing.is_empty(), "not as expected:\n{}", differing.join("\n"));
+}
+
+#[test]
+fn no_configuration_that_is_expected_to_be_bad_is_accepted() {
+    let dir = folder();
+    for file in fixtures("bad_") {
+        assert!(read(dir.path(), &file).is_err(), "{}", file.display());
+    }
+}
+
+#[test]
+fn every_key_has_its_effect() {
+    let dir = folder();
+    let config = read(dir.path(), &fixtures("good_full")[0]).unwrap();
+    let gateway = &config.gateway;
+    assert_eq!(gateway.name, "branch");
+    assert_eq!(gateway.listen.len(), 2);
+    assert_eq!(gateway.state.as_deref(), Some(&*dir.path().join("state")));
+    assert_eq!(gateway.drain.as_secs(), 5);
+    let admin = gateway.admin.as_ref().unwrap();
+    assert_eq!(admin.token.as_deref(), Some("0123456789abcdef0123456789abcdef"));
+    let hub = config.peer("hub").unwrap();
+    assert_eq!(hub.public_keys.len(), 2);
+    assert_eq!(hub.address.as_ref().unwrap().to_string(), "hub.example.net:7400");
+    let settings = serde_json::to_value(&hub.settings).unwrap();
+    let expected = serde_json::json!({
+        "codec": "endre", "entropy": "lz4", "markers": "maxp", "matching": "max", "period": 32, "window": 48,
+        "log_memory": 16 << 20, "max_in_flight": 2 << 20,
+    });
+    assert_eq!(settings, expected);
+    assert!(hub.access.permits("192.168.1.1".parse().unwrap()));
+    assert!(!hub.access.permits("192.168.9.1".parse().unwrap()));
+    let ship = config.peer("ship").unwrap();
+    assert_eq!(ship.settings.log_memory, 64 << 20);
+    assert_eq!(ship.link.resume_window.as_secs(), 600);
+    assert_eq!(ship.link.dead_after.unwrap().as_secs(), 20);
+    assert_eq!(ship.link.max_lanes, 16);
+    assert_eq!(ship.link.congestion, "cubic");
+    assert_eq!(ship.memory.flows, 100_000_000);
+    assert_eq!(config.memory, 1 << 30);
+    let [forward, socks, http] = &config.intercepts[..] else { panic!("{:?}", config.intercepts) };
+    assert_eq!((forward.mode.name(), forward.on_peer_loss.name()), ("forward", "direct"));
+    assert!(socks.users.verify(b"ann", b"secret") && !socks.users.verify(b"ann", b"word"));
+    assert_eq!(http.allow_from.as_ref().unwrap().len(), 1);
+    assert_eq!(config.policies.rules.len(), 2);
+}
+
+#[test]
+fn the_least_configuration_stands_with_its_defaults() {
+    let dir = folder();
+    let config = read(dir.path(), &fixtures("good_least")[0]).unwrap();
+    assert!(config.gateway.listen.is_empty() && config.gateway.admin.is_none() && config.peers.is_empty());
+    assert_eq!(config.gateway.drain.as_secs(), 30);
+    assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
+}
+
+#[test]
+fn auto_chooses_the_peer_with_the_narrowest_network() {
+    let dir = folder();
+    let config = read(dir.path(), &fixtures("good_full")[0]).unwrap();
+    let chosen = |to: std::net::SocketAddr| config.choose_peer(&PeerChoice::Auto, &to.into()).unwrap().name.clone();
+    assert_eq!(chosen("10.1.2.3:80".parse().unwrap()), "hub");
+    assert_eq!(chosen("8.8.8.8:53".parse().unwrap()), "ship");
+}
+
+#[test]
+fn the_admin_interface_is_found_without_the_key() {
+    let dir = folder();
+    let path = dir.path().join("branch.toml");
+    let text = "[gateway]\nname = \"a\"\nkey_file = \"nowhere.key\"\nadmin = \"127.0.0.1:7411\"\n";
+    std::fs::write(&path, text).unwrap();
+    let admin = Config::load_admin(&path).unwrap().unwrap();
+    assert_eq!(admin.listen, "127.0.0.1:7411".parse().unwrap());
+    assert!(Config::load(&path).is_err());
+}
+
+#[test]
+fn passwords_in_a_file_that_all_can_read_are_warned_of() {
+    let dir = folder();
+    let path = dir.path().join("branch.toml");
+    std::fs::copy(&fixtures("good_full")[0], &path).unwrap();
+    for (mode, warned) in [(0o644, true), (0o600, false)] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let warnings = Config::load(&path).unwrap().warnings;
+        assert_eq!(warnings.iter().any(|warning| warning.contains("passwords")), warned, "{warnings:?}");
+    }
+}
+
+#[test]
+fn a_missing_configuration_is_named() {
+    let error = Config::load(Path::new("/nowhere/branch.toml")).unwrap_err().to_string();
+    assert!(error.starts_with("/nowhere/branch.toml: cannot read"), "{error}");
+}
