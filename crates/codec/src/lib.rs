@@ -4,6 +4,8 @@
 //! daemon, the measuring tools, a simulator and the fuzzer all run this very code.
 
 pub mod cache;
+pub mod contract;
+mod digest;
 pub mod endre;
 pub mod entropy;
 pub mod wire;

@@ -1,1 +1,32 @@
-//! Link.
+//! The sans-IO state machine of a link between two gateways.
+//!
+//! A [`Link`] knows no socket, clock or random source. The shell moves bytes between it and lanes, and between
+//! it and applications; time and secrets are parameters. The grammar is the same everywhere: `handle_*` takes
+//! what happened, commands (`open_flow`, `finish_flow`, `abort_flow`, `answer_flow`) take decisions, `poll_*`
+//! give the work that follows. After every mutating call drain [`Link::poll_event`].
+
+mod classify;
+mod config;
+mod credit;
+mod event;
+mod flow;
+mod lanes;
+mod link;
+mod reassembly;
+mod stats;
+
+pub use classify::Cipher;
+pub use config::{ConfigError, LinkConfig};
+pub use event::{CloseReason, Coding, Event, FlowGone, LaneRefused, Note, OpenRefused, OpenRequest, Received};
+pub use link::Link;
+pub use oncewire_codec::Now;
+pub use oncewire_codec::contract::PeerFault as ProtocolError;
+pub use oncewire_codec::wire::{
+    Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, OpenFailure, ResetReason,
+};
+pub use stats::{FlowOutcome, FlowStats, LinkStats};
+
+/// The most flows that a link carries at once.
+pub const MAX_FLOWS: usize = 16 * 1024;
+/// The most lanes that a link accepts, whatever the peer dials.
+pub const MAX_LANES: usize = 512;

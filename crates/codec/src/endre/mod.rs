@@ -1,4 +1,10 @@
 //! EndRE: sender-driven, fine-grained elimination [EndRE §4 to §6].
 
 pub mod matcher;
+mod receiver;
+mod sender;
+mod slots;
 pub mod tokens;
+
+pub use receiver::{Receiver, ReceiverConfig};
+pub use sender::{Sender, SenderConfig};

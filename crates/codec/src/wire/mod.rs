@@ -1,3 +1,26 @@
-//! The wire format: varints, frames and hellos; `docs/spec/wire-format.md` is its specification.
+//! The wire format: varints, hellos and frames; `docs/spec/wire-format.md` is its specification.
+//!
+//! Decoding never panics and never allocates more than its input justifies: every length is compared with a
+//! named bound and with the bytes that are there before anything is reserved. Trailing bytes are an error.
 
+mod block;
+mod frame;
+mod hello;
+mod names;
+mod reader;
 pub mod varint;
+
+pub use block::{Block, BlockBody, Body, Range64};
+pub use frame::{Ack, Frame, Message, Open, Refetch, RefetchReason, take_frame};
+pub use hello::{Hello, HelloError, LogClaim, Sample};
+pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};
+pub use reader::{Reader, WireError};
+
+/// The most plain bytes that one block stands for.
+pub const MAX_BLOCK: usize = 64 * 1024;
+/// The largest frame that is read, its type and length included.
+pub const MAX_FRAME: usize = 80 * 1024;
+/// The protocol version that this build speaks, and the oldest that it still speaks.
+pub const VERSION: u16 = 1;
+/// The most ranges that one acknowledgement, or one request, lists.
+pub const MAX_RANGES: usize = 256;

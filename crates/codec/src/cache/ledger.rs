@@ -1,0 +1,238 @@
+//! The ledger: what the sending half has sent and the receiving half has not acknowledged.
+//!
+//! It holds the plain bytes of every unacknowledged block, so that a lost lane, a repair and a resumed flow
+//! are one and the same: send the item again, self-contained, under its old sequence number.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use crate::wire::{Ack, FlowId, LaneId, Message, Range64};
+
+/// The most items that may be unacknowledged; the receiving half refuses numbers further ahead than this.
+pub const MAX_UNACKED: u64 = 16 * 1024;
+
+/// What an item carries.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// A block of a flow.
+    Block {
+        /// Flow offset of the first byte.
+        offset: u64,
+        /// The plain bytes.
+        plain: Bytes,
+        /// Whether the stream ends behind them.
+        fin: bool,
+        /// Whether the flow is coded.
+        coded: bool,
+    },
+    /// A message.
+    Message(Message),
+}
+
+/// One unacknowledged block or message.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// The flow.
+    pub flow: FlowId,
+    /// The lane that the item was last sent on; `None` when that lane was lost.
+    pub lane: Option<LaneId>,
+    /// The content.
+    pub content: Content,
+    /// The epoch of `start`.
+    pub epoch: u64,
+    /// The log's head when the item was encoded.
+    pub start: u64,
+    /// Whether the block took a range of the log at `start`.
+    pub remembered: bool,
+    /// The log ranges that the block copied from.
+    pub sources: Vec<Range64>,
+    /// The entropy context that the block went through.
+    pub slot: Option<usize>,
+}
+
+impl Item {
+    /// The range of the log that the item took, if it took one.
+    pub fn range(&self) -> Option<Range64> {
+        match &self.content {
+            Content::Block { plain, .. } if self.remembered => {
+                Some(self.start..self.start + plain.len() as u64)
+            }
+            _ => None,
+        }
+    }
+
+    fn kept(&self) -> u64 {
+        match &self.content {
+            Content::Block { plain, .. } => plain.len() as u64,
+            Content::Message(_) => 0,
+        }
+    }
+}
+
+/// What has been sent and not been acknowledged, by sequence number.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    next_seq: u64,
+    items: BTreeMap<u64, Item>,
+    by_flow: BTreeMap<FlowId, FlowItems>,
+    repairs: BTreeSet<u64>,
+    kept_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct FlowItems {
+    unacked: u64,
+    lost: BTreeSet<u64>,
+}
+
+impl Ledger {
+    /// Adds an item under the next sequence number, which it returns.
+    pub fn push(&mut self, item: Item) -> u64 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.by_flow.entry(item.flow).or_default().unacked += 1;
+        self.kept_bytes += item.kept();
+        self.items.insert(seq, item);
+        seq
+    }
+
+    /// The number that the next item will get.
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Whether another item may be sent.
+    pub fn has_room(&self) -> bool {
+        self.oldest_seq().is_none_or(|oldest| self.next_seq - oldest < MAX_UNACKED)
+    }
+
+    /// The log's head when the oldest unacknowledged item was encoded.
+    pub fn oldest_start(&self) -> Option<u64> {
+        self.items.first_key_value().map(|(_, item)| item.start)
+    }
+
+    fn oldest_seq(&self) -> Option<u64> {
+        self.items.first_key_value().map(|(&seq, _)| seq)
+    }
+
+    /// Removes what an acknowledgement names; flows that have nothing unacknowledged any more go to `settled`.
+    pub fn acknowledge(&mut self, ack: &Ack, settled: &mut Vec<FlowId>) {
+        while let Some(oldest) = self.oldest_seq().filter(|&seq| seq < ack.next) {
+            self.remove(oldest, settled);
+        }
+        for range in &ack.ranges {
+            let seqs: Vec<u64> = self.items.range(range.clone()).map(|(&seq, _)| seq).collect();
+            for seq in seqs {
+                self.remove(seq, settled);
+            }
+        }
+    }
+
+    fn remove(&mut self, seq: u64, settled: &mut Vec<FlowId>) {
+        let Some(item) = self.items.remove(&seq) else { return };
+        self.kept_bytes -= item.kept();
+        self.repairs.remove(&seq);
+        if let Some(flow) = self.by_flow.get_mut(&item.flow) {
+            flow.lost.remove(&seq);
+            flow.unacked -= 1;
+            if flow.unacked == 0 {
+                self.by_flow.remove(&item.flow);
+                settled.push(item.flow);
+            }
+        }
+    }
+
+    /// Marks everything that was last sent on the lane as to be sent again; calls `each` for every such item.
+    pub fn lose_lane(&mut self, lane: LaneId, mut each: impl FnMut(&Item)) {
+        for (&seq, item) in &mut self.items {
+            if item.lane == Some(lane) {
+                item.lane = None;
+                self.by_flow.entry(item.flow).or_default().lost.insert(seq);
+                each(item);
+            }
+        }
+    }
+
+    /// Whether the flow has items whose lane was lost.
+    pub fn has_lost(&self, flow: FlowId) -> bool {
+        self.by_flow.get(&flow).is_some_and(|flow| !flow.lost.is_empty())
+    }
+
+    /// Takes the flow's first lost item, now to be sent on `lane`.
+    pub fn take_lost(&mut self, flow: FlowId, lane: LaneId) -> Option<(u64, &Item)> {
+        let seq = self.by_flow.get_mut(&flow)?.lost.pop_first()?;
+        let item = self.items.get_mut(&seq)?;
+        item.lane = Some(lane);
+        Some((seq, item))
+    }
+
+    /// Asks for an item to be sent again; returns it if it is still unacknowledged.
+    pub fn request_repair(&mut self, seq: u64) -> Option<&Item> {
+        let item = self.items.get(&seq)?;
+        self.repairs.insert(seq);
+        Some(item)
+    }
+
+    /// Asks for every item that overlaps the log range to be sent again.
+    pub fn request_range(&mut self, range: &Range64) {
+        for (&seq, item) in &self.items {
+            if item.start >= range.end {
+                break;
+            }
+            if item.range().is_some_and(|own| own.start < range.end && own.end > range.start) {
+                self.repairs.insert(seq);
+            }
+        }
+    }
+
+    /// Whether repairs wait.
+    pub fn has_repairs(&self) -> bool {
+        !self.repairs.is_empty()
+    }
+
+    /// Takes the next repair, preceded by its flow's open if that is unacknowledged too: the repair may
+    /// overtake it.
+    pub fn take_repair(&mut self) -> Option<(Option<(u64, &Item)>, u64, &Item)> {
+        let seq = self.repairs.pop_first()?;
+        let item = self.items.get(&seq)?;
+        let open = self
+            .items
+            .range(..seq)
+            .find(|(_, other)| {
+                other.flow == item.flow && matches!(other.content, Content::Message(Message::Open(_)))
+            })
+            .map(|(&seq, item)| (seq, item));
+        Some((open, seq, item))
+    }
+
+    /// Unacknowledged items of a flow.
+    pub fn unacked(&self, flow: FlowId) -> u64 {
+        self.by_flow.get(&flow).map_or(0, |flow| flow.unacked)
+    }
+
+    /// Whether the item is unacknowledged.
+    pub fn is_unacked(&self, seq: u64) -> bool {
+        self.items.contains_key(&seq)
+    }
+
+    /// Plain bytes kept.
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
+    }
+
+    /// Unacknowledged items.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether everything is acknowledged.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Forgets everything: the peer restarted.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,266 @@
+//! The contract of a codec: a sending half and a receiving half for each direction of a link.
+//!
+//! One grammar of verbs: `handle_*` takes what happened, `poll_*` gives the work that follows. Mutate once,
+//! then drain every output. Nothing blocks, and nothing fails on a peer's account except by a [`PeerFault`],
+//! which costs the peer its lane.
+//!
+//! The two halves speak through frames. A lane carries frames in order; lanes are independent of each other.
+//! Sending is pulled: the caller asks for a frame only when the lane's socket can take it, so whatever has
+//! been encoded has also been handed to its socket, and a copy never waits behind a queue of the sender's own.
+
+use bytes::Bytes;
+
+use crate::Now;
+use crate::wire::{Ack, FlowId, LaneId, LogClaim, Message, Range64, Refetch, WireError};
+
+/// A piece of a flow to be sent: at most [`crate::wire::MAX_BLOCK`] plain bytes.
+#[derive(Clone, Debug)]
+pub struct Payload {
+    /// The flow.
+    pub flow: FlowId,
+    /// Flow offset of the first byte.
+    pub offset: u64,
+    /// The bytes; may be empty if `fin`.
+    pub plain: Bytes,
+    /// Whether the stream ends behind them.
+    pub fin: bool,
+    /// Whether the codec may look into them; if not they are neither scanned nor remembered.
+    pub coded: bool,
+}
+
+/// What the receiving half delivers, in any order of flow offsets; each item exactly once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Verified bytes of a flow.
+    Data {
+        /// The flow.
+        flow: FlowId,
+        /// Flow offset of the first byte.
+        offset: u64,
+        /// The bytes.
+        plain: Bytes,
+        /// Whether the stream ends behind them.
+        fin: bool,
+    },
+    /// A message.
+    Message {
+        /// The flow.
+        flow: FlowId,
+        /// The message.
+        message: Message,
+    },
+}
+
+/// Something that the sending half's owner should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SendEvent {
+    /// The flow has nothing unacknowledged any more.
+    Settled(FlowId),
+    /// The receiving half rebuilt a block wrongly; it was sent again and what it referred to is forgotten.
+    Mismatch(FlowId),
+    /// The log starts over.
+    NewEpoch {
+        /// The new epoch.
+        epoch: u64,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The peer still had the log of an earlier connection.
+    Warm {
+        /// Bytes that can be referred to again.
+        bytes: u64,
+    },
+}
+
+/// What a sending half needs to know of its peer when the link comes up with a new instance of it.
+#[derive(Clone, Debug)]
+pub struct PeerState {
+    /// Log capacity to be used: the smaller of both offers.
+    pub capacity: u64,
+    /// Streaming entropy contexts that the peer keeps.
+    pub contexts: usize,
+    /// What the peer's receiving half still has.
+    pub claim: Option<LogClaim>,
+}
+
+/// A frame of feedback for the sending half.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Feedback {
+    /// See [`crate::wire::Frame::Ack`].
+    Ack(Ack),
+    /// See [`crate::wire::Frame::Need`].
+    Need(Vec<Range64>),
+    /// See [`crate::wire::Frame::Refetch`].
+    Refetch(Refetch),
+}
+
+/// The peer did what the protocol forbids; the lane is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeerFault {
+    /// A malformed frame.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A sequence number further ahead than the protocol's bound.
+    #[error("sequence number {seq} is too far ahead of {next}")]
+    TooFarAhead {
+        /// The number.
+        seq: u64,
+        /// The first that has not arrived.
+        next: u64,
+    },
+    /// An acknowledgement of something that was never sent.
+    #[error("acknowledgement of {0}, which was never sent")]
+    AckOfUnsent(u64),
+    /// A flow sent more than its credit.
+    #[error("flow {0} sent beyond its credit", flow.0)]
+    BeyondCredit {
+        /// The flow.
+        flow: FlowId,
+    },
+    /// A flow's end was moved, or bytes came behind it.
+    #[error("flow {0} went on behind its end", flow.0)]
+    BehindEnd {
+        /// The flow.
+        flow: FlowId,
+    },
+    /// A flow number of the wrong side, or one that exists.
+    #[error("flow number {0} cannot be opened by the peer", flow.0)]
+    FlowNumber {
+        /// The flow.
+        flow: FlowId,
+    },
+    /// More open flows than [the bound](crate::wire) allows.
+    #[error("too many open flows")]
+    TooManyFlows,
+}
+
+/// The sending half of a codec.
+pub trait SendingHalf {
+    /// Encodes a block and appends its frame; the caller has checked [`Self::has_room`] and the flow's credit.
+    fn handle_payload(&mut self, payload: Payload, lane: LaneId, now: Now, out: &mut Vec<u8>);
+    /// Appends the frame of a sequenced message.
+    fn handle_message(&mut self, flow: FlowId, message: Message, lane: LaneId, out: &mut Vec<u8>);
+    /// Gives back what the flow holds (contexts); its unacknowledged blocks stay until they are acknowledged.
+    fn finish_flow(&mut self, flow: FlowId);
+    /// Takes a frame of the receiving half.
+    ///
+    /// # Errors
+    /// Feedback on what was never sent.
+    fn handle_frame(&mut self, frame: Feedback, now: Now) -> Result<(), PeerFault>;
+    /// Marks what was last sent on the lane to be sent again.
+    fn handle_lane_lost(&mut self, lane: LaneId);
+    /// Starts over with a new instance of the peer, warm if its claim fits.
+    fn handle_peer_state(&mut self, peer: PeerState);
+    /// Whether the flow has something to be sent again because its lane was lost.
+    fn has_lost(&self, flow: FlowId) -> bool;
+    /// Whether repairs wait to be sent.
+    fn has_repairs(&self) -> bool;
+    /// Whether another item may be sent before older ones are acknowledged.
+    fn has_room(&self) -> bool;
+    /// Items of the flow that are not acknowledged.
+    fn unacked(&self, flow: FlowId) -> u64;
+    /// Appends the next item that the flow lost, now on `lane`; returns whether there was one.
+    fn poll_lost(&mut self, flow: FlowId, lane: LaneId, out: &mut Vec<u8>) -> bool;
+    /// Appends the next repair; returns whether there was one.
+    fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool;
+    /// Takes the next event.
+    fn poll_event(&mut self) -> Option<SendEvent>;
+    /// Counters and sizes.
+    fn stats(&self) -> SendStats;
+}
+
+/// The receiving half of a codec.
+pub trait ReceivingHalf {
+    /// Takes a block from a lane.
+    ///
+    /// # Errors
+    /// Whatever the protocol forbids; a block that cannot be rebuilt is no error, it is asked for again.
+    fn handle_block(&mut self, block: crate::wire::Block<'_>, now: Now) -> Result<(), PeerFault>;
+    /// Takes a sequenced message.
+    ///
+    /// # Errors
+    /// A sequence number out of bounds.
+    fn handle_message(&mut self, seq: u64, flow: FlowId, message: Message, now: Now) -> Result<(), PeerFault>;
+    /// Sets how long to wait for missing ranges and repairs.
+    fn handle_patience(&mut self, patience: Now);
+    /// Starts over with a new instance of the peer, which keeps at most `max_in_flight` log bytes in flight
+    /// and names block digests by `digest_seed`; what is remembered stays.
+    fn handle_peer_restart(&mut self, capacity: u64, max_in_flight: u64, digest_seed: u64);
+    /// Says again everything that was said before: the control lane is a new one.
+    fn restate(&mut self);
+    /// Does what is due.
+    fn handle_timeout(&mut self, now: Now);
+    /// When [`Self::handle_timeout`] is to be called; changes with every other call.
+    fn poll_timeout(&self) -> Option<Now>;
+    /// Appends feedback frames; `flush` sends acknowledgements that would otherwise wait for company.
+    /// Returns whether there was something.
+    fn poll_frame(&mut self, flush: bool, out: &mut Vec<u8>) -> bool;
+    /// Whether [`Self::poll_frame`] has something that should not wait.
+    fn has_urgent_frame(&self) -> bool;
+    /// Takes the next verified delivery.
+    fn poll_payload(&mut self) -> Option<Delivery>;
+    /// What this half still has of the log, for the hello.
+    fn claim(&self) -> Option<LogClaim>;
+    /// Counters and sizes.
+    fn stats(&self) -> ReceiveStats;
+}
+
+/// Counters of a sending half since its start; sizes as they are now. Bytes unless named otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendStats {
+    /// Blocks encoded.
+    pub blocks: u64,
+    /// Plain bytes of them.
+    pub plain: u64,
+    /// Plain bytes replaced by copies.
+    pub copied: u64,
+    /// Plain bytes of flows that are not coded.
+    pub uncoded: u64,
+    /// Plain bytes that took a range of the log.
+    pub remembered: u64,
+    /// Plain bytes not remembered because too much was in flight.
+    pub not_remembered: u64,
+    /// Blocks and messages sent again.
+    pub resent: u64,
+    /// Mismatches that the peer reported.
+    pub mismatches: u64,
+    /// The log's epoch.
+    pub epoch: u64,
+    /// The log's capacity.
+    pub log_capacity: u64,
+    /// Log bytes that can be referred to.
+    pub log_used: u64,
+    /// Plain bytes kept until they are acknowledged.
+    pub kept: u64,
+    /// Items that are not acknowledged.
+    pub unacked: u64,
+    /// Memory of log, tables, contexts and kept blocks.
+    pub memory: u64,
+}
+
+/// Counters of a receiving half since its start; sizes as they are now. Bytes unless named otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveStats {
+    /// Blocks delivered.
+    pub blocks: u64,
+    /// Plain bytes of them.
+    pub plain: u64,
+    /// Plain bytes rebuilt from the log.
+    pub copied: u64,
+    /// Blocks that came twice.
+    pub duplicates: u64,
+    /// Blocks that had to wait for a range.
+    pub waited: u64,
+    /// Blocks asked for again because something they need was missing.
+    pub refetched: u64,
+    /// Rebuilt blocks that did not match their digest.
+    pub mismatches: u64,
+    /// The log's epoch.
+    pub epoch: u64,
+    /// The log's capacity.
+    pub log_capacity: u64,
+    /// Log bytes that can be referred to.
+    pub log_used: u64,
+    /// Memory of log, contexts and waiting blocks.
+    pub memory: u64,
+}

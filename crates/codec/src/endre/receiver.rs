@@ -1,0 +1,471 @@
+//! The receiving half: rebuilds blocks from the log, verifies them, and keeps the log in step.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::matcher::Copy;
+use super::tokens;
+use crate::Now;
+use crate::cache::{Arrived, Log, LogOffset, MAX_UNACKED, RangeSet};
+use crate::contract::{Delivery, PeerFault, ReceiveStats, ReceivingHalf};
+use crate::digest::{block_digest, log_digest};
+use crate::entropy::Decompressor;
+use crate::wire::{
+    Ack, Block, BlockBody, Body, FlowId, Frame, LogClaim, MAX_RANGES, Message, Range64, Refetch, RefetchReason,
+    Sample,
+};
+
+/// How a receiving half is set up.
+#[derive(Clone, Debug)]
+pub struct ReceiverConfig {
+    /// Bytes of log offered for this direction.
+    pub capacity: u64,
+    /// The peer's bound on log bytes that are not acknowledged.
+    pub max_in_flight: u64,
+    /// Streaming contexts granted to the peer.
+    pub contexts: usize,
+    /// Seed of the peer's block digests.
+    pub digest_seed: u64,
+}
+
+/// The receiving half of EndRE with Max-Match.
+pub struct Receiver {
+    contexts: usize,
+    max_in_flight: u64,
+    digest_seed: u64,
+    log: Log,
+    epoch: u64,
+    /// Whether the peer is new and names its epoch with its first coded block.
+    epoch_open: bool,
+    written: RangeSet,
+    highest: u64,
+    arrived: Arrived,
+    decompressor: Decompressor,
+    parked: BTreeMap<u64, Parked>,
+    parked_bytes: usize,
+    /// Blocks that were asked for again, and when to repeat that.
+    missing: BTreeMap<u64, (RefetchReason, Now)>,
+    acks: PendingAcks,
+    frames: VecDeque<Frame<'static>>,
+    deliveries: VecDeque<Delivery>,
+    patience: Now,
+    stats: ReceiveStats,
+    copies: Vec<Copy>,
+    plain: Vec<u8>,
+}
+
+/// A block that waits for a range of the log.
+struct Parked {
+    head: Head,
+    copies: Vec<Copy>,
+    literals: Vec<u8>,
+    deadline: Now,
+    asked: bool,
+}
+
+/// What is left of a block's header once its body is decoded.
+#[derive(Clone, Copy)]
+struct Head {
+    seq: u64,
+    flow: FlowId,
+    offset: u64,
+    plain_len: usize,
+    fin: bool,
+    epoch: u64,
+    start: u64,
+    remembered: bool,
+    digest: u64,
+}
+
+#[derive(Default)]
+struct PendingAcks {
+    fresh: RangeSet,
+    count: u32,
+    since: Option<Now>,
+    waited_enough: bool,
+    restate: bool,
+}
+
+impl PendingAcks {
+    fn are_due(&self) -> bool {
+        self.restate || self.waited_enough || self.count >= ACKS_AT_ONCE
+    }
+}
+
+/// The outcome of an attempt to rebuild a block.
+enum Sources {
+    Present,
+    Waiting,
+    Gone,
+}
+
+const MAX_PARKED: usize = 4096;
+const MAX_PARKED_BYTES: usize = 32 << 20;
+/// Acknowledgements are sent once this many wait, or after [`ACK_DELAY`], or with anything else.
+const ACKS_AT_ONCE: u32 = 8;
+const ACK_DELAY: Now = Now::from_millis(10);
+const DEFAULT_PATIENCE: Now = Now::from_millis(200);
+const SAMPLES: u64 = 16;
+const SAMPLE_LEN: u64 = 4096;
+
+impl Receiver {
+    /// Starts with an empty log.
+    pub fn new(config: ReceiverConfig) -> Self {
+        Self {
+            contexts: config.contexts,
+            max_in_flight: config.max_in_flight,
+            digest_seed: config.digest_seed,
+            log: Log::new(config.capacity as usize),
+            epoch: 0,
+            epoch_open: true,
+            written: RangeSet::default(),
+            highest: 0,
+            arrived: Arrived::default(),
+            decompressor: Decompressor::new(config.contexts),
+            parked: BTreeMap::new(),
+            parked_bytes: 0,
+            missing: BTreeMap::new(),
+            acks: PendingAcks::default(),
+            frames: VecDeque::new(),
+            deliveries: VecDeque::new(),
+            patience: DEFAULT_PATIENCE,
+            stats: ReceiveStats::default(),
+            copies: Vec::new(),
+            plain: Vec::new(),
+        }
+    }
+
+    fn check_seq(&self, seq: u64) -> Result<(), PeerFault> {
+        let next = self.arrived.next();
+        // Messages need no credit, hence twice the bound on what the sender keeps.
+        if seq >= next.saturating_add(2 * MAX_UNACKED) { Err(PeerFault::TooFarAhead { seq, next }) } else { Ok(()) }
+    }
+
+    fn acknowledge(&mut self, seq: u64, now: Now) {
+        self.arrived.insert(seq);
+        self.missing.remove(&seq);
+        self.acks.fresh.insert(seq..seq + 1);
+        self.acks.count += 1;
+        self.acks.since.get_or_insert(now);
+    }
+
+    fn ask_again(&mut self, seq: u64, reason: RefetchReason, now: Now) {
+        match reason {
+            RefetchReason::Missing => self.stats.refetched += 1,
+            RefetchReason::Mismatch => self.stats.mismatches += 1,
+        }
+        self.missing.insert(seq, (reason, now + self.patience));
+        self.frames.push_back(Frame::Refetch(Refetch { reason, seqs: vec![seq] }));
+    }
+
+    fn start_epoch(&mut self, epoch: u64, now: Now) {
+        self.epoch = epoch;
+        self.written.clear();
+        self.highest = 0;
+        self.parked_bytes = 0;
+        for seq in std::mem::take(&mut self.parked).into_keys() {
+            self.ask_again(seq, RefetchReason::Missing, now);
+        }
+    }
+
+    fn handle_coded(&mut self, head: Head, body: &Body<'_>, now: Now) {
+        let mut raw = std::mem::take(&mut self.plain);
+        raw.clear();
+        let bytes = match body.entropy {
+            None => body.bytes,
+            Some((kind, mode)) => {
+                let len = body.uncompressed_len();
+                if self.decompressor.decompress(kind, mode, body.bytes, len, &mut raw).is_err() {
+                    self.plain = raw;
+                    return self.ask_again(head.seq, RefetchReason::Missing, now);
+                }
+                &raw
+            }
+        };
+        let mut copies = std::mem::take(&mut self.copies);
+        copies.clear();
+        let (token_bytes, literals) = bytes.split_at(body.tokens.unwrap_or(0));
+        let base = LogOffset(head.start);
+        let sound = body.tokens.is_none()
+            || tokens::decode(token_bytes, head.plain_len, base, literals.len(), &mut copies).is_ok();
+        if sound {
+            self.place(head, &copies, literals, now);
+        } else {
+            self.ask_again(head.seq, RefetchReason::Missing, now);
+        }
+        self.copies = copies;
+        self.plain = raw;
+    }
+
+    /// Rebuilds the block if what it copies from is there; parks it or asks for it again if not.
+    fn place(&mut self, head: Head, copies: &[Copy], literals: &[u8], now: Now) {
+        match self.sources(head.epoch, copies) {
+            Sources::Present => {
+                self.rebuild(head, copies, literals, now);
+                self.wake_parked(now);
+            }
+            Sources::Waiting => self.park(head, copies, literals, now),
+            Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
+        }
+    }
+
+    fn sources(&self, epoch: u64, copies: &[Copy]) -> Sources {
+        let floor = self.highest.saturating_sub(self.log.capacity());
+        let mut waiting = false;
+        for copy in copies {
+            let range = copy.source.0..copy.source.0.saturating_add(u64::from(copy.len));
+            if epoch != self.epoch || range.start < floor {
+                return Sources::Gone;
+            }
+            waiting |= !self.written.contains(&range);
+        }
+        if waiting { Sources::Waiting } else { Sources::Present }
+    }
+
+    fn park(&mut self, head: Head, copies: &[Copy], literals: &[u8], now: Now) {
+        self.stats.waited += 1;
+        if self.parked.len() >= MAX_PARKED || self.parked_bytes + literals.len() > MAX_PARKED_BYTES {
+            return self.ask_again(head.seq, RefetchReason::Missing, now);
+        }
+        self.parked_bytes += literals.len();
+        let deadline = now + self.patience;
+        let (copies, literals) = (copies.to_vec(), literals.to_vec());
+        self.parked.insert(head.seq, Parked { head, copies, literals, deadline, asked: false });
+    }
+
+    fn unpark(&mut self, seq: u64) -> Option<Parked> {
+        let parked = self.parked.remove(&seq)?;
+        self.parked_bytes -= parked.literals.len();
+        Some(parked)
+    }
+
+    /// Goes on with parked blocks whose ranges have come, until none is left that can.
+    fn wake_parked(&mut self, now: Now) {
+        while !self.parked.is_empty() {
+            let ready = self.parked.iter().find_map(|(&seq, parked)| {
+                (!matches!(self.sources(parked.head.epoch, &parked.copies), Sources::Waiting)).then_some(seq)
+            });
+            let Some(parked) = ready.and_then(|seq| self.unpark(seq)) else { return };
+            match self.sources(parked.head.epoch, &parked.copies) {
+                Sources::Present => self.rebuild(parked.head, &parked.copies, &parked.literals, now),
+                _ => self.ask_again(parked.head.seq, RefetchReason::Missing, now),
+            }
+        }
+    }
+
+    /// The verify gate: nothing is written, acknowledged or delivered but through here.
+    fn rebuild(&mut self, head: Head, copies: &[Copy], literals: &[u8], now: Now) {
+        let mut plain = Vec::with_capacity(head.plain_len);
+        let copied: u64 = copies.iter().map(|copy| u64::from(copy.len)).sum();
+        tokens::rebuild(copies, literals, head.plain_len, &self.log, &mut plain);
+        if plain.len() != head.plain_len || block_digest(self.digest_seed, head.epoch, &plain) != head.digest {
+            return self.ask_again(head.seq, RefetchReason::Mismatch, now);
+        }
+        self.stats.copied += copied;
+        if head.remembered && head.epoch == self.epoch {
+            self.remember(head.start, &plain);
+        }
+        self.deliver(head, Bytes::from(plain), now);
+    }
+
+    fn remember(&mut self, start: u64, plain: &[u8]) {
+        // A start further back than anything in flight can only be a stray duplicate.
+        if start < self.highest.saturating_sub(self.max_in_flight) {
+            return;
+        }
+        let end = start + plain.len() as u64;
+        self.log.write(LogOffset(start), plain);
+        self.written.insert(start..end);
+        self.highest = self.highest.max(end);
+        self.written.remove_below(self.highest.saturating_sub(self.log.capacity()));
+    }
+
+    fn deliver(&mut self, head: Head, plain: Bytes, now: Now) {
+        self.stats.blocks += 1;
+        self.stats.plain += plain.len() as u64;
+        self.acknowledge(head.seq, now);
+        self.deliveries.push_back(Delivery::Data {
+            flow: head.flow,
+            offset: head.offset,
+            plain,
+            fin: head.fin,
+        });
+    }
+
+    /// Appends the acknowledgements that wait, in as many frames as they take.
+    fn put_acks(&mut self, out: &mut Vec<u8>) {
+        let next = self.arrived.next();
+        self.acks.fresh.remove_below(next);
+        let news = if self.acks.restate { self.arrived.above() } else { &self.acks.fresh };
+        let ranges: Vec<Range64> = news.iter().collect();
+        let (first, more) = ranges.split_at(ranges.len().min(MAX_RANGES));
+        Frame::Ack(Ack { next, ranges: first.to_vec() }).encode(out);
+        for ranges in more.chunks(MAX_RANGES) {
+            Frame::Ack(Ack { next, ranges: ranges.to_vec() }).encode(out);
+        }
+        self.acks = PendingAcks::default();
+    }
+}
+
+impl ReceivingHalf for Receiver {
+    fn handle_block(&mut self, block: Block<'_>, now: Now) -> Result<(), PeerFault> {
+        let Block { seq, flow, offset, plain_len, fin, resent, body } = block;
+        self.check_seq(seq)?;
+        if self.arrived.contains(seq) || (!resent && (self.parked.contains_key(&seq) || self.missing.contains_key(&seq)))
+        {
+            self.stats.duplicates += 1;
+            return Ok(());
+        }
+        self.unpark(seq);
+        let mut head =
+            Head { seq, flow, offset, plain_len, fin, epoch: 0, start: 0, remembered: false, digest: 0 };
+        match body {
+            BlockBody::Uncoded(plain) => self.deliver(head, Bytes::copy_from_slice(plain), now),
+            BlockBody::Coded(body) => {
+                let open = std::mem::take(&mut self.epoch_open);
+                if body.epoch > self.epoch || (open && body.epoch != self.epoch) {
+                    self.start_epoch(body.epoch, now);
+                }
+                head.epoch = body.epoch;
+                head.start = body.start;
+                head.remembered = body.remembered;
+                head.digest = body.digest;
+                self.handle_coded(head, &body, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_message(&mut self, seq: u64, flow: FlowId, message: Message, now: Now) -> Result<(), PeerFault> {
+        self.check_seq(seq)?;
+        if self.arrived.contains(seq) {
+            self.stats.duplicates += 1;
+        } else {
+            self.acknowledge(seq, now);
+            self.deliveries.push_back(Delivery::Message { flow, message });
+        }
+        Ok(())
+    }
+
+    fn handle_patience(&mut self, patience: Now) {
+        self.patience = patience;
+    }
+
+    fn handle_peer_restart(&mut self, capacity: u64, max_in_flight: u64, digest_seed: u64) {
+        self.max_in_flight = max_in_flight;
+        self.digest_seed = digest_seed;
+        self.epoch_open = true;
+        self.arrived = Arrived::default();
+        self.parked.clear();
+        self.parked_bytes = 0;
+        self.missing.clear();
+        self.acks = PendingAcks::default();
+        self.frames.clear();
+        self.decompressor = Decompressor::new(self.contexts);
+        if self.log.capacity() != capacity {
+            self.log = Log::new(capacity as usize);
+            self.written.clear();
+            self.highest = 0;
+        }
+    }
+
+    fn restate(&mut self) {
+        self.acks.restate = true;
+        self.frames.clear();
+        for missing in self.missing.values_mut() {
+            missing.1 = Now::ZERO;
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.acks.waited_enough |= self.acks.since.is_some_and(|since| since + ACK_DELAY <= now);
+        let mut ranges = RangeSet::default();
+        let mut hopeless = Vec::new();
+        let mut missing = Vec::new();
+        for (&seq, parked) in &mut self.parked {
+            if parked.deadline > now {
+                continue;
+            }
+            if parked.asked {
+                hopeless.push(seq);
+                continue;
+            }
+            parked.asked = true;
+            parked.deadline = now + self.patience;
+            for copy in &parked.copies {
+                self.written.missing(&(copy.source.0..copy.source.0 + u64::from(copy.len)), &mut missing);
+            }
+        }
+        missing.into_iter().for_each(|range| ranges.insert(range));
+        let ranges: Vec<Range64> = ranges.iter().take(MAX_RANGES).collect();
+        if !ranges.is_empty() {
+            self.frames.push_back(Frame::Need(ranges));
+        }
+        for seq in hopeless {
+            self.unpark(seq);
+            self.ask_again(seq, RefetchReason::Missing, now);
+        }
+        let patience = self.patience;
+        let mut again = Vec::new();
+        for (&seq, (_, deadline)) in &mut self.missing {
+            if *deadline <= now && again.len() < MAX_RANGES {
+                *deadline = now + patience * 2;
+                again.push(seq);
+            }
+        }
+        if !again.is_empty() {
+            self.frames.push_back(Frame::Refetch(Refetch { reason: RefetchReason::Missing, seqs: again }));
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Now> {
+        let parked = self.parked.values().map(|parked| parked.deadline).min();
+        let missing = self.missing.values().map(|missing| missing.1).min();
+        let acks = self.acks.since.filter(|_| !self.acks.are_due()).map(|since| since + ACK_DELAY);
+        [parked, missing, acks].into_iter().flatten().min()
+    }
+
+    fn poll_frame(&mut self, flush: bool, out: &mut Vec<u8>) -> bool {
+        let before = out.len();
+        while let Some(frame) = self.frames.pop_front() {
+            frame.encode(out);
+        }
+        if self.acks.are_due() || (flush && self.acks.count > 0) {
+            self.put_acks(out);
+        }
+        out.len() > before
+    }
+
+    fn has_urgent_frame(&self) -> bool {
+        !self.frames.is_empty() || self.acks.are_due()
+    }
+
+    fn poll_payload(&mut self) -> Option<Delivery> {
+        self.deliveries.pop_front()
+    }
+
+    fn claim(&self) -> Option<LogClaim> {
+        let range = self.written.iter().max_by_key(|range| range.end - range.start)?;
+        let span = (range.end - range.start).saturating_sub(SAMPLE_LEN);
+        let samples = (0..SAMPLES)
+            .map(|i| {
+                let start = range.start + span * i / (SAMPLES - 1);
+                let len = SAMPLE_LEN.min(range.end - start) as u32;
+                Sample { start, len, digest: log_digest(&self.log, start, len as usize) }
+            })
+            .collect();
+        Some(LogClaim { epoch: self.epoch, start: range.start, end: range.end, highest: self.highest, samples })
+    }
+
+    fn stats(&self) -> ReceiveStats {
+        let log_used: u64 = self.written.iter().map(|range| range.end - range.start).sum();
+        ReceiveStats {
+            epoch: self.epoch,
+            log_capacity: self.log.capacity(),
+            log_used,
+            memory: log_used + (self.decompressor.memory() + self.parked_bytes) as u64,
+            ..self.stats
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The frame that carries a block of a flow.
+
+use super::names::FlowId;
+use super::reader::{Reader, WireError};
+use super::varint::put_varint;
+use super::MAX_BLOCK;
+use crate::entropy::{Kind, Mode};
+
+/// A half-open range of log offsets or sequence numbers.
+pub type Range64 = std::ops::Range<u64>;
+
+/// A block as it stands in its frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block<'a> {
+    /// The link-wide sequence number.
+    pub seq: u64,
+    /// The flow that the block belongs to.
+    pub flow: FlowId,
+    /// The flow offset of the first plain byte.
+    pub offset: u64,
+    /// How many plain bytes the block stands for, at most [`MAX_BLOCK`].
+    pub plain_len: usize,
+    /// Whether the flow's stream ends behind this block.
+    pub fin: bool,
+    /// Whether the block was sent before and now refers to nothing but itself.
+    pub resent: bool,
+    /// The coded body, or the plain bytes as they are.
+    pub body: BlockBody<'a>,
+}
+
+/// What a block's body is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockBody<'a> {
+    /// The flow is not coded: the plain bytes, nothing remembered, no digest.
+    Uncoded(&'a [u8]),
+    /// Coded.
+    Coded(Body<'a>),
+}
+
+/// A coded body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body<'a> {
+    /// The log epoch that offsets belong to.
+    pub epoch: u64,
+    /// The log's head when the block was encoded.
+    pub start: u64,
+    /// Whether the plain bytes take the range `start..start + plain_len` of the log.
+    pub remembered: bool,
+    /// Digest of the plain bytes.
+    pub digest: u64,
+    /// Length of the tokens that precede the literals; `None`: no copies, the literals are the block.
+    pub tokens: Option<usize>,
+    /// Length of the literals.
+    pub literals: usize,
+    /// What the entropy stage did, and with which context.
+    pub entropy: Option<(Kind, Mode)>,
+    /// Tokens and literals, compressed if `entropy` says so.
+    pub bytes: &'a [u8],
+}
+
+const FIN: u8 = 1;
+const RESENT: u8 = 2;
+const CODED: u8 = 4;
+const REMEMBERED: u8 = 8;
+const TOKENS: u8 = 16;
+
+impl<'a> Block<'a> {
+    /// Appends the frame's body up to its last field; the bytes of `body` follow it.
+    pub fn encode_header(&self, out: &mut Vec<u8>) {
+        let mut flags = if self.fin { FIN } else { 0 } | if self.resent { RESENT } else { 0 };
+        if let BlockBody::Coded(body) = &self.body {
+            flags |= CODED | if body.remembered { REMEMBERED } else { 0 };
+            flags |= if body.tokens.is_some() { TOKENS } else { 0 };
+        }
+        out.push(flags);
+        put_varint(out, self.seq);
+        put_varint(out, u64::from(self.flow.0));
+        put_varint(out, self.offset);
+        put_varint(out, self.plain_len as u64);
+        if let BlockBody::Coded(body) = &self.body {
+            body.encode_header(out);
+        }
+    }
+
+    /// Reads a frame's body.
+    ///
+    /// # Errors
+    /// Any field outside its bounds; lengths that do not add up.
+    pub fn decode(mut reader: Reader<'a>) -> Result<Self, WireError> {
+        let flags = reader.byte("block flags")?;
+        if flags >= 32 {
+            return Err(WireError::Invalid("block flags"));
+        }
+        let seq = reader.varint("sequence number")?;
+        let flow = FlowId(reader.varint_u32("flow")?);
+        let offset = reader.varint("flow offset")?;
+        let plain_len = reader.varint_up_to(MAX_BLOCK as u64, "plain length")? as usize;
+        if offset.checked_add(plain_len as u64).is_none() || seq == u64::MAX {
+            return Err(WireError::Invalid("flow offset"));
+        }
+        let body = if flags & CODED == 0 {
+            if flags & (REMEMBERED | TOKENS) != 0 {
+                return Err(WireError::Invalid("block flags"));
+            }
+            let bytes = reader.rest();
+            if bytes.len() != plain_len {
+                return Err(WireError::Invalid("length of an uncoded block"));
+            }
+            BlockBody::Uncoded(bytes)
+        } else {
+            BlockBody::Coded(Body::decode(&mut reader, flags, plain_len)?)
+        };
+        Ok(Self { seq, flow, offset, plain_len, fin: flags & FIN != 0, resent: flags & RESENT != 0, body })
+    }
+}
+
+impl<'a> Body<'a> {
+    fn encode_header(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.epoch);
+        put_varint(out, self.start);
+        out.extend_from_slice(&self.digest.to_le_bytes());
+        if let Some(len) = self.tokens {
+            put_varint(out, len as u64);
+            put_varint(out, self.literals as u64);
+        }
+        match self.entropy {
+            None => out.push(0),
+            Some((Kind::Lz4, _)) => out.push(1),
+            Some((Kind::Zstd, Mode::Alone)) => out.push(2),
+            Some((Kind::Zstd, Mode::First(slot))) => {
+                out.push(3);
+                put_varint(out, slot as u64);
+            }
+            Some((Kind::Zstd, Mode::Next(slot))) => {
+                out.push(4);
+                put_varint(out, slot as u64);
+            }
+        }
+    }
+
+    fn decode(reader: &mut Reader<'a>, flags: u8, plain_len: usize) -> Result<Self, WireError> {
+        let epoch = reader.varint("epoch")?;
+        let start = reader.varint_up_to(u64::MAX / 2, "log offset")?;
+        let digest = reader.u64("digest")?;
+        let (tokens, literals) = if flags & TOKENS != 0 {
+            let tokens = reader.varint_up_to(MAX_BLOCK as u64, "length of tokens")? as usize;
+            (Some(tokens), reader.varint_up_to(plain_len as u64, "length of literals")? as usize)
+        } else {
+            (None, plain_len)
+        };
+        let entropy = match reader.byte("entropy stage")? {
+            0 => None,
+            1 => Some((Kind::Lz4, Mode::Alone)),
+            2 => Some((Kind::Zstd, Mode::Alone)),
+            3 => Some((Kind::Zstd, Mode::First(reader.varint_u32("context")? as usize))),
+            4 => Some((Kind::Zstd, Mode::Next(reader.varint_u32("context")? as usize))),
+            _ => return Err(WireError::Invalid("entropy stage")),
+        };
+        let bytes = reader.rest();
+        if entropy.is_none() && bytes.len() != tokens.unwrap_or(0) + literals {
+            return Err(WireError::Invalid("length of a block's body"));
+        }
+        let remembered = flags & REMEMBERED != 0;
+        Ok(Self { epoch, start, remembered, digest, tokens, literals, entropy, bytes })
+    }
+
+    /// Length of tokens and literals before the entropy stage.
+    pub fn uncompressed_len(&self) -> usize {
+        self.tokens.unwrap_or(0) + self.literals
+    }
+}

@@ -1,0 +1,306 @@
+//! Frames: what travels on a lane behind the hellos.
+
+use std::net::SocketAddr;
+
+use super::block::{Block, Range64};
+use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_address, take_address};
+use super::reader::{Reader, WireError};
+use super::varint::{put_varint, take_varint};
+use super::{MAX_FRAME, MAX_RANGES};
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// A block of a flow.
+    Block(Block<'a>),
+    /// A sequenced message about a flow: acknowledged, repeated and deduplicated like a block.
+    Message {
+        /// The link-wide sequence number, from the same space as the blocks'.
+        seq: u64,
+        /// The flow.
+        flow: FlowId,
+        /// The message.
+        message: Message,
+    },
+    /// Blocks and messages that arrived, were verified and written.
+    Ack(Ack),
+    /// Log ranges that blocks wait for.
+    Need(Vec<Range64>),
+    /// Blocks to send again, self-contained.
+    Refetch(Refetch),
+    /// The flow offset up to which the flow may send.
+    Credit {
+        /// The flow.
+        flow: FlowId,
+        /// The first flow offset that may not be sent yet.
+        limit: u64,
+    },
+    /// Asks for a pong.
+    Ping(u64),
+    /// Answers a ping with its token.
+    Pong(u64),
+    /// The accepting gateway needs this many more flow lanes.
+    LanesWanted(u32),
+    /// A lane that the sender of this frame has given up; nothing more is read from it.
+    LaneDead(LaneId),
+}
+
+/// A sequenced message about a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Opens a flow.
+    Open(Open),
+    /// Answers an open.
+    Opened(Result<Option<SocketAddr>, OpenFailure>),
+    /// Ends a flow at once, both directions.
+    Reset(ResetReason),
+}
+
+/// What opens a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// The flow's name across links and logs: instance of the opener, then its count.
+    pub id: u128,
+    /// Where to connect.
+    pub destination: Destination,
+    /// The application's own address, where known.
+    pub source: Option<SocketAddr>,
+    /// Whether blocks of this flow may be coded (policy of the opener).
+    pub coded: bool,
+}
+
+/// An acknowledgement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ack {
+    /// Everything below this sequence number has arrived.
+    pub next: u64,
+    /// Ranges above it that have arrived too.
+    pub ranges: Vec<Range64>,
+}
+
+/// A request to send blocks again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refetch {
+    /// Why.
+    pub reason: RefetchReason,
+    /// The blocks' sequence numbers.
+    pub seqs: Vec<u64>,
+}
+
+/// Why blocks are asked for again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefetchReason {
+    /// What the blocks refer to is missing, or their entropy context is out of step.
+    Missing,
+    /// The rebuilt bytes did not match the digest: the caches have drifted apart.
+    Mismatch,
+}
+
+const BLOCK: u8 = 0x10;
+const OPEN: u8 = 0x11;
+const OPENED: u8 = 0x12;
+const RESET: u8 = 0x13;
+const ACK: u8 = 0x20;
+const NEED: u8 = 0x21;
+const REFETCH_MISSING: u8 = 0x22;
+const REFETCH_MISMATCH: u8 = 0x23;
+const CREDIT: u8 = 0x24;
+const PING: u8 = 0x30;
+const PONG: u8 = 0x31;
+const LANES_WANTED: u8 = 0x32;
+const LANE_DEAD: u8 = 0x33;
+
+/// Takes the first whole frame off `input`: its type and body, and its length with both; `None` if it is not
+/// whole yet.
+///
+/// # Errors
+/// [`WireError::TooLong`] as soon as the length is known; a length that is no varint.
+pub fn take_frame(input: &[u8]) -> Result<Option<(u8, &[u8], usize)>, WireError> {
+    let Some((&kind, mut rest)) = input.split_first() else { return Ok(None) };
+    let before = rest.len();
+    let Some(len) = take_varint(&mut rest) else {
+        // A length of up to MAX_FRAME takes at most three bytes.
+        return if before >= 3 { Err(WireError::Invalid("frame length")) } else { Ok(None) };
+    };
+    let header = 1 + before - rest.len();
+    if len > (MAX_FRAME - header) as u64 {
+        return Err(WireError::TooLong(len));
+    }
+    Ok(rest.get(..len as usize).map(|body| (kind, body, header + len as usize)))
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame from its type and body.
+    ///
+    /// # Errors
+    /// Whatever is not exactly one frame of this version.
+    pub fn decode(kind: u8, body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let frame = match kind {
+            BLOCK => return Ok(Self::Block(Block::decode(reader)?)),
+            OPEN | OPENED | RESET => decode_message(kind, &mut reader)?,
+            ACK => Self::Ack(decode_ack(&mut reader)?),
+            NEED => Self::Need(decode_ranges(&mut reader, 0)?),
+            REFETCH_MISSING | REFETCH_MISMATCH => {
+                let reason =
+                    if kind == REFETCH_MISMATCH { RefetchReason::Mismatch } else { RefetchReason::Missing };
+                let count = reader.varint_up_to(MAX_RANGES as u64, "count of blocks")?;
+                let seqs = (0..count).map(|_| reader.varint("sequence number")).collect::<Result<_, _>>()?;
+                Self::Refetch(Refetch { reason, seqs })
+            }
+            CREDIT => Self::Credit {
+                flow: FlowId(reader.varint_u32("flow")?),
+                limit: reader.varint_up_to(u64::MAX / 2, "credit")?,
+            },
+            PING => Self::Ping(reader.u64("ping")?),
+            PONG => Self::Pong(reader.u64("pong")?),
+            LANES_WANTED => Self::LanesWanted(reader.varint_u32("count of lanes")?),
+            LANE_DEAD => Self::LaneDead(LaneId(reader.u64("lane")?)),
+            other => return Err(WireError::UnknownType(other)),
+        };
+        reader.finish()?;
+        Ok(frame)
+    }
+
+    /// Appends the frame, its type and length included.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut body = Vec::with_capacity(64);
+        let kind = match self {
+            Self::Block(block) => {
+                block.encode_header(&mut body);
+                let bytes = match &block.body {
+                    super::BlockBody::Uncoded(bytes) => bytes,
+                    super::BlockBody::Coded(coded) => coded.bytes,
+                };
+                put_frame(out, BLOCK, &body, bytes);
+                return;
+            }
+            Self::Message { seq, flow, message } => encode_message(&mut body, *seq, *flow, message),
+            Self::Ack(ack) => {
+                put_varint(&mut body, ack.next);
+                encode_ranges(&mut body, ack.next, &ack.ranges);
+                ACK
+            }
+            Self::Need(ranges) => {
+                encode_ranges(&mut body, 0, ranges);
+                NEED
+            }
+            Self::Refetch(refetch) => {
+                put_varint(&mut body, refetch.seqs.len() as u64);
+                refetch.seqs.iter().for_each(|&seq| put_varint(&mut body, seq));
+                if refetch.reason == RefetchReason::Mismatch { REFETCH_MISMATCH } else { REFETCH_MISSING }
+            }
+            Self::Credit { flow, limit } => {
+                put_varint(&mut body, u64::from(flow.0));
+                put_varint(&mut body, *limit);
+                CREDIT
+            }
+            Self::Ping(token) => put_u64(&mut body, *token, PING),
+            Self::Pong(token) => put_u64(&mut body, *token, PONG),
+            Self::LanesWanted(count) => {
+                put_varint(&mut body, u64::from(*count));
+                LANES_WANTED
+            }
+            Self::LaneDead(lane) => put_u64(&mut body, lane.0, LANE_DEAD),
+        };
+        put_frame(out, kind, &body, &[]);
+    }
+}
+
+fn put_u64(body: &mut Vec<u8>, value: u64, kind: u8) -> u8 {
+    body.extend_from_slice(&value.to_le_bytes());
+    kind
+}
+
+fn put_frame(out: &mut Vec<u8>, kind: u8, body: &[u8], more: &[u8]) {
+    out.push(kind);
+    put_varint(out, (body.len() + more.len()) as u64);
+    out.extend_from_slice(body);
+    out.extend_from_slice(more);
+}
+
+fn encode_message(body: &mut Vec<u8>, seq: u64, flow: FlowId, message: &Message) -> u8 {
+    put_varint(body, seq);
+    put_varint(body, u64::from(flow.0));
+    match message {
+        Message::Open(open) => {
+            body.extend_from_slice(&open.id.to_le_bytes());
+            body.push(u8::from(open.coded));
+            open.destination.encode(body);
+            put_address(body, open.source);
+            OPEN
+        }
+        Message::Opened(answer) => {
+            match answer {
+                Ok(address) => {
+                    body.push(0);
+                    put_address(body, *address);
+                }
+                Err(failure) => body.push(failure.to_byte()),
+            }
+            OPENED
+        }
+        Message::Reset(reason) => {
+            body.push(reason.to_byte());
+            RESET
+        }
+    }
+}
+
+fn decode_message<'a>(kind: u8, reader: &mut Reader<'_>) -> Result<Frame<'a>, WireError> {
+    let seq = reader.varint_up_to(u64::MAX - 1, "sequence number")?;
+    let flow = FlowId(reader.varint_u32("flow")?);
+    let message = match kind {
+        OPEN => {
+            let id = u128::from(reader.u64("flow id")?) | u128::from(reader.u64("flow id")?) << 64;
+            let coded = match reader.byte("coding")? {
+                0 => false,
+                1 => true,
+                _ => return Err(WireError::Invalid("coding")),
+            };
+            let destination = Destination::decode(reader)?;
+            Message::Open(Open { id, destination, source: take_address(reader)?, coded })
+        }
+        OPENED => Message::Opened(match reader.byte("answer to an open")? {
+            0 => Ok(take_address(reader)?),
+            code => Err(OpenFailure::from_byte(code).ok_or(WireError::Invalid("answer to an open"))?),
+        }),
+        _ => Message::Reset(
+            ResetReason::from_byte(reader.byte("reason of a reset")?)
+                .ok_or(WireError::Invalid("reason of a reset"))?,
+        ),
+    };
+    Ok(Frame::Message { seq, flow, message })
+}
+
+/// Ranges are written as gap from the end of the last one, and length; both at least 1 but for the first gap
+/// of a list that starts at 0.
+fn encode_ranges(out: &mut Vec<u8>, mut from: u64, ranges: &[Range64]) {
+    put_varint(out, ranges.len() as u64);
+    for range in ranges {
+        put_varint(out, range.start - from);
+        put_varint(out, range.end - range.start);
+        from = range.end;
+    }
+}
+
+fn decode_ranges(reader: &mut Reader<'_>, mut from: u64) -> Result<Vec<Range64>, WireError> {
+    let count = reader.varint_up_to(MAX_RANGES as u64, "count of ranges")?;
+    let mut ranges = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let start = from.checked_add(reader.varint("range")?).ok_or(WireError::Invalid("range"))?;
+        let len = reader.varint("range")?;
+        let end = start.checked_add(len).ok_or(WireError::Invalid("range"))?;
+        if len == 0 {
+            return Err(WireError::Invalid("range"));
+        }
+        ranges.push(start..end);
+        from = end;
+    }
+    Ok(ranges)
+}
+
+fn decode_ack(reader: &mut Reader<'_>) -> Result<Ack, WireError> {
+    let next = reader.varint("acknowledgement")?;
+    Ok(Ack { next, ranges: decode_ranges(reader, next)? })
+}

@@ -1,0 +1,195 @@
+//! The hello: the first thing on a lane, from each side.
+
+use super::names::{LaneId, LaneRole};
+use super::reader::{Reader, WireError};
+use super::varint::{put_varint, take_varint};
+use super::VERSION;
+
+/// What a gateway says of itself at the start of every lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The newest protocol version spoken.
+    pub version: u16,
+    /// The oldest protocol version spoken.
+    pub oldest: u16,
+    /// Drawn at random when the process started; another value means that the peer restarted.
+    pub instance: u64,
+    /// The lane's name, chosen by the side that dialled.
+    pub lane: LaneId,
+    /// What the lane is for.
+    pub role: LaneRole,
+    /// Seed of the block digests in the direction from the sender of this hello.
+    pub digest_seed: u64,
+    /// Bytes of log that the sender of this hello offers for each direction.
+    pub log_capacity: u64,
+    /// Bound on log bytes that are not acknowledged, for what the sender of this hello encodes.
+    pub max_in_flight: u64,
+    /// Bytes that a new flow may send before it is given credit.
+    pub initial_credit: u64,
+    /// Streaming entropy contexts that the sender of this hello keeps for decoding.
+    pub contexts: u32,
+    /// What the sender of this hello remembers of what it received earlier.
+    pub claim: Option<LogClaim>,
+}
+
+/// What a receiving half still has of a log, so that the sending half can carry on with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogClaim {
+    /// The epoch.
+    pub epoch: u64,
+    /// The first offset that is there.
+    pub start: u64,
+    /// The offset behind the last one that is there; everything between is there too.
+    pub end: u64,
+    /// The highest offset that was ever written in this epoch.
+    pub highest: u64,
+    /// Digests of parts of it.
+    pub samples: Vec<Sample>,
+}
+
+/// A digest of a part of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Where the part starts.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u32,
+    /// Its digest, unkeyed.
+    pub digest: u64,
+}
+
+/// Why a hello was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HelloError {
+    /// The bytes are not oncewire's.
+    #[error("not an oncewire hello")]
+    NotOurs,
+    /// No version is common.
+    #[error("peer speaks protocol versions {oldest} to {newest}, this build speaks {VERSION}; update the older one")]
+    Version {
+        /// The peer's oldest.
+        oldest: u16,
+        /// The peer's newest.
+        newest: u16,
+    },
+    /// The hello is malformed.
+    #[error("malformed hello: {0}")]
+    Malformed(#[from] WireError),
+}
+
+const MAGIC: &[u8; 8] = b"oncewire";
+const MAX_HELLO: u64 = 4096;
+const MAX_SAMPLES: usize = 64;
+
+impl Hello {
+    /// Appends the hello.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut body = Vec::with_capacity(96);
+        body.extend_from_slice(&self.instance.to_le_bytes());
+        body.extend_from_slice(&self.lane.0.to_le_bytes());
+        body.push(self.role.to_byte());
+        body.extend_from_slice(&self.digest_seed.to_le_bytes());
+        for value in [self.log_capacity, self.max_in_flight, self.initial_credit, u64::from(self.contexts)] {
+            put_varint(&mut body, value);
+        }
+        match &self.claim {
+            None => body.push(0),
+            Some(claim) => {
+                body.push(1);
+                claim.encode(&mut body);
+            }
+        }
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&self.version.to_le_bytes());
+        out.extend_from_slice(&self.oldest.to_le_bytes());
+        put_varint(out, body.len() as u64);
+        out.extend_from_slice(&body);
+    }
+
+    /// Reads a hello from the front of `input`, and how many bytes it took; `None` if it is not whole yet.
+    ///
+    /// # Errors
+    /// Bytes that cannot become a hello that this build understands. The version is judged before the rest,
+    /// which later versions may extend.
+    pub fn decode(input: &[u8]) -> Result<Option<(Self, usize)>, HelloError> {
+        let magic = input.len().min(MAGIC.len());
+        if input[..magic] != MAGIC[..magic] {
+            return Err(HelloError::NotOurs);
+        }
+        let Some(&[v0, v1, o0, o1]) = input.get(8..).and_then(|rest| rest.first_chunk()) else {
+            return Ok(None);
+        };
+        let (version, oldest) = (u16::from_le_bytes([v0, v1]), u16::from_le_bytes([o0, o1]));
+        if oldest > VERSION || version < VERSION {
+            return Err(HelloError::Version { oldest, newest: version });
+        }
+        let mut rest = &input[12..];
+        let before = rest.len();
+        let Some(len) = take_varint(&mut rest) else {
+            return if before >= 3 { Err(WireError::Invalid("hello length").into()) } else { Ok(None) };
+        };
+        if len > MAX_HELLO {
+            return Err(WireError::TooLong(len).into());
+        }
+        let Some(body) = rest.get(..len as usize) else { return Ok(None) };
+        let used = 12 + (before - rest.len()) + len as usize;
+        Ok(Some((Self::decode_body(version, oldest, body)?, used)))
+    }
+
+    fn decode_body(version: u16, oldest: u16, body: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let hello = Self {
+            version,
+            oldest,
+            instance: reader.u64("instance")?,
+            lane: LaneId(reader.u64("lane")?),
+            role: LaneRole::from_byte(reader.byte("role")?).ok_or(WireError::Invalid("role"))?,
+            digest_seed: reader.u64("digest seed")?,
+            log_capacity: reader.varint_up_to(u64::MAX / 4, "log capacity")?,
+            max_in_flight: reader.varint_up_to(u64::MAX / 4, "bytes in flight")?,
+            initial_credit: reader.varint_up_to(u64::MAX / 4, "initial credit")?,
+            contexts: reader.varint_u32("contexts")?,
+            claim: match reader.byte("claim")? {
+                0 => None,
+                1 => Some(LogClaim::decode(&mut reader)?),
+                _ => return Err(WireError::Invalid("claim")),
+            },
+        };
+        // A newer version may append fields; of this version's own there must be no more.
+        if version == VERSION {
+            reader.finish()?;
+        }
+        Ok(hello)
+    }
+}
+
+impl LogClaim {
+    fn encode(&self, out: &mut Vec<u8>) {
+        for value in [self.epoch, self.start, self.end, self.highest, self.samples.len() as u64] {
+            put_varint(out, value);
+        }
+        for sample in &self.samples {
+            put_varint(out, sample.start);
+            put_varint(out, u64::from(sample.len));
+            out.extend_from_slice(&sample.digest.to_le_bytes());
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let mut field = |what| reader.varint_up_to(u64::MAX / 4, what);
+        let (epoch, start) = (field("epoch")?, field("claim")?);
+        let (end, highest) = (field("claim")?, field("claim")?);
+        if start > end || end > highest {
+            return Err(WireError::Invalid("claim"));
+        }
+        let count = reader.varint_up_to(MAX_SAMPLES as u64, "samples")?;
+        let samples = (0..count)
+            .map(|_| {
+                let start = reader.varint_up_to(u64::MAX / 4, "sample")?;
+                let len = reader.varint_up_to(1 << 20, "sample")? as u32;
+                Ok(Sample { start, len, digest: reader.u64("sample")? })
+            })
+            .collect::<Result<_, WireError>>()?;
+        Ok(Self { epoch, start, end, highest, samples })
+    }
+}

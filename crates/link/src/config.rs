@@ -1,0 +1,95 @@
+//! How a link is set up.
+
+use oncewire_codec::Now;
+use oncewire_codec::endre::matcher::MatchParams;
+use oncewire_codec::entropy::Entropy;
+
+/// Settings of one link; sizes in bytes.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// Drawn at random when the process started.
+    pub instance: u64,
+    /// Drawn at random for this link: seeds the digests of what this side encodes.
+    pub secret: u64,
+    /// Whether this side has the smaller public key: it opens flows with even numbers.
+    pub first: bool,
+    /// Whether this side dials lanes.
+    pub dialer: bool,
+    /// Log offered for each direction. Default 64 MiB; the smaller of both sides' offers is used.
+    pub log_capacity: u64,
+    /// Bound on log bytes that are not acknowledged. Default: a quarter of the log.
+    pub max_in_flight: Option<u64>,
+    /// Entropy stage of what this side encodes. Default zstd level 3.
+    pub entropy: Entropy,
+    /// Streaming entropy contexts for each direction, about a megabyte each at both ends. Default 16.
+    pub contexts: u32,
+    /// Marker period and window.
+    pub params: MatchParams,
+    /// Flow lanes at most. Default 64.
+    pub max_lanes: u32,
+    /// Flow lanes kept warm beyond those in use. Default 2.
+    pub spare_lanes: u32,
+    /// Bytes that a new flow may send before it is given credit. Default 256 KiB.
+    pub initial_credit: u64,
+    /// Credit of one flow at most. Default 16 MiB.
+    pub max_credit: u64,
+    /// Bound on the sum of all flows' windows beyond their initial credit. Default 256 MiB.
+    pub flow_memory: u64,
+    /// How long flows wait for a lost peer. Default 2 minutes.
+    pub resume_window: Now,
+    /// Silence after which a lane or peer is dead. Default: the larger of 10 s and 8 smoothed round trips.
+    pub dead_after: Option<Now>,
+}
+
+impl Default for LinkConfig {
+    fn default() -> Self {
+        Self {
+            instance: 0,
+            secret: 0,
+            first: false,
+            dialer: false,
+            log_capacity: 64 << 20,
+            max_in_flight: None,
+            entropy: Entropy::Zstd(3),
+            contexts: 16,
+            params: MatchParams::default(),
+            max_lanes: 64,
+            spare_lanes: 2,
+            initial_credit: 256 << 10,
+            max_credit: 16 << 20,
+            flow_memory: 256 << 20,
+            resume_window: Now::from_secs(120),
+            dead_after: None,
+        }
+    }
+}
+
+/// A setting that no link can be built from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The log is too small to remember a few blocks.
+    #[error("log_memory must be at least {min} bytes, not {0}", min = LinkConfig::MIN_LOG)]
+    LogTooSmall(u64),
+    /// More in flight than the log holds, or not even one block.
+    #[error("max_in_flight must be between 65536 bytes and log_memory, not {0}")]
+    InFlight(u64),
+}
+
+impl LinkConfig {
+    /// The smallest log: one block in flight is a quarter of it.
+    pub const MIN_LOG: u64 = 256 << 10;
+
+    /// Checks what types cannot.
+    ///
+    /// # Errors
+    /// The first setting that does not fit the others.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.log_capacity < Self::MIN_LOG {
+            return Err(ConfigError::LogTooSmall(self.log_capacity));
+        }
+        match self.max_in_flight {
+            Some(bytes) if bytes < 64 << 10 || bytes > self.log_capacity => Err(ConfigError::InFlight(bytes)),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What a link tells its shell, and what it is told.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use oncewire_codec::wire::{Destination, FlowId, LaneId, LaneRole, OpenFailure, ResetReason};
+
+/// What policy decided for a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// Redundancy is eliminated, unless the bytes turn out to be enciphered.
+    Coded,
+    /// The bytes are copied as they are.
+    None,
+}
+
+/// A flow to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenRequest {
+    /// Where the far gateway is to connect.
+    pub destination: Destination,
+    /// The application's address, where known.
+    pub source: Option<SocketAddr>,
+    /// What policy decided.
+    pub coding: Coding,
+}
+
+/// The next thing for an application, in the order of its stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// The far connect's outcome with its local address (unspecified if the far end keeps it to itself); comes
+    /// once, at the opening side, before anything else.
+    Opened(Result<SocketAddr, OpenFailure>),
+    /// Bytes, at most 64 KiB.
+    Data(Bytes),
+    /// The far application ended its stream.
+    Finished,
+    /// The flow is over, both directions.
+    Reset(ResetReason),
+}
+
+/// Work for the shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// [`crate::Link::poll_transmit`] has something for the lane.
+    LaneReady(LaneId),
+    /// The lane's socket is to be closed; the link has forgotten the lane.
+    CloseLane(LaneId, CloseReason),
+    /// Lanes to be dialled, those under way included; only at the dialling side.
+    LanesWanted {
+        /// What for.
+        role: LaneRole,
+        /// How many.
+        count: u32,
+    },
+    /// The peer opened a flow: connect onward, then [`crate::Link::answer_flow`].
+    FlowOffered {
+        /// The flow.
+        flow: FlowId,
+        /// What the peer asks for.
+        open: OpenRequest,
+    },
+    /// [`crate::Link::poll_payload`] has something.
+    FlowReadable(FlowId),
+    /// [`crate::Link::handle_payload`] has room again.
+    FlowWritable(FlowId),
+    /// The first lane is up.
+    Up,
+    /// The last lane is gone.
+    Down,
+    /// The peer is a new process: its old flows were reset.
+    PeerRestarted,
+    /// Something for the log.
+    Note(Note),
+}
+
+/// Why the link gives up a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Nothing was heard on it for too long.
+    Silent,
+    /// The peer said that it gave the lane up.
+    DeadAtPeer,
+    /// It belonged to an earlier instance of the peer.
+    Fenced,
+    /// It was not used for a while.
+    Idle,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Silent => "nothing heard for too long",
+            Self::DeadAtPeer => "given up by the peer",
+            Self::Fenced => "the peer restarted",
+            Self::Idle => "idle",
+        })
+    }
+}
+
+/// Something that an operator may want to see in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The peer rebuilt a block of this flow wrongly; it is being sent again.
+    Mismatch(FlowId),
+    /// The log starts over.
+    NewEpoch {
+        /// The epoch.
+        epoch: u64,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The log of an earlier connection is used again.
+    Warm {
+        /// Bytes that can be referred to.
+        bytes: u64,
+    },
+    /// Flows went on after losing their lane.
+    Resumed {
+        /// How many.
+        flows: u64,
+    },
+    /// Flows were reset because the peer did not come back in time.
+    GaveUp {
+        /// How many.
+        flows: u64,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mismatch(flow) => {
+                write!(f, "a block of flow {} was rebuilt wrongly, caught, and is sent again", flow.0)
+            }
+            Self::NewEpoch { epoch, reason } => write!(f, "log starts over as epoch {epoch}: {reason}"),
+            Self::Warm { bytes } => write!(f, "log is warm: {bytes} bytes of earlier connections can be used"),
+            Self::Resumed { flows } => write!(f, "{flows} flows lost their lane and go on with another"),
+            Self::GaveUp { flows } => write!(f, "{flows} flows reset: the peer did not come back in time"),
+        }
+    }
+}
+
+/// Why a lane was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaneRefused {
+    /// A lane of that name exists.
+    #[error("a lane of that name exists")]
+    Duplicate,
+    /// Too many lanes.
+    #[error("the peer dialled more than {max} lanes", max = crate::MAX_LANES)]
+    TooMany,
+    /// The peer's log is too small to work with.
+    #[error("the peer offers a log of {0} bytes, which is too small")]
+    LogTooSmall(u64),
+}
+
+/// Why a flow was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenRefused {
+    /// The peer is not there.
+    #[error("the peer is not connected")]
+    LinkDown,
+    /// The gateway is stopping.
+    #[error("the gateway is shutting down")]
+    Draining,
+    /// Too many flows.
+    #[error("the link carries {max} flows already", max = crate::MAX_FLOWS)]
+    TooManyFlows,
+}
+
+/// The flow is over; nothing can be sent on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the flow is over")]
+pub struct FlowGone;

@@ -1,0 +1,233 @@
+//! The state of one flow.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use bytes::{Bytes, BytesMut};
+use oncewire_codec::Now;
+use oncewire_codec::wire::{Destination, FlowId, LaneId, MAX_BLOCK, Message, OpenFailure, ResetReason};
+
+use crate::classify::{Cipher, recognise};
+use crate::credit::Window;
+use crate::event::Coding;
+use crate::reassembly::Reassembly;
+
+/// One flow, as one end of the link sees it.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) id: FlowId,
+    /// The flow's name across links and logs.
+    pub(crate) name: u128,
+    pub(crate) destination: Destination,
+    pub(crate) source: Option<SocketAddr>,
+    pub(crate) coding: Coding,
+    /// The cipher that the flow turned out to be, in either direction as far as this side sends it.
+    pub(crate) cipher: Option<Cipher>,
+    pub(crate) opened_at: Now,
+    pub(crate) lane: Option<LaneId>,
+    /// Whether the flow stands in its lane's queue.
+    pub(crate) queued_on_lane: bool,
+    pub(crate) out: Outbound,
+    pub(crate) inbound: Reassembly,
+    pub(crate) window: Window,
+    /// Whether a grant waits to be sent.
+    pub(crate) credit_due: bool,
+    pub(crate) open: OpenState,
+    pub(crate) over: Option<Over>,
+    /// Whether the application has been told of the far stream's end.
+    pub(crate) far_end_told: bool,
+    pub(crate) delivered_in: u64,
+}
+
+/// How far the opening has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenState {
+    /// At the opening side: no answer yet.
+    Asked,
+    /// At the opening side: answered, the application not told yet.
+    Answered(Result<SocketAddr, OpenFailure>),
+    /// At the accepting side: the far connect is under way.
+    Offered,
+    /// Both sides know.
+    Open,
+}
+
+/// Why a flow is over, and whether the application knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Over {
+    pub(crate) reason: ResetReason,
+    pub(crate) told: bool,
+}
+
+/// The stream from our application.
+#[derive(Debug, Default)]
+pub(crate) struct Outbound {
+    messages: VecDeque<Message>,
+    queue: VecDeque<Bytes>,
+    queued: usize,
+    /// The flow offset of the next byte to be sent.
+    pub(crate) sent: u64,
+    /// The first flow offset that may not be sent.
+    pub(crate) credit: u64,
+    finished: bool,
+    fin_sent: bool,
+    /// Whether the application waits for room.
+    pub(crate) waits_for_room: bool,
+}
+
+/// Bytes of an application that wait to be encoded, per flow.
+pub(crate) const SEND_QUEUE: usize = 512 * 1024;
+/// A piece at least this long is a block of its own rather than copied together with the next.
+const OWN_BLOCK: usize = 16 * 1024;
+
+impl Outbound {
+    /// Bytes that may still be queued.
+    pub(crate) fn room(&self) -> usize {
+        SEND_QUEUE.saturating_sub(self.queued)
+    }
+
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        self.queued += bytes.len();
+        self.queue.push_back(bytes);
+    }
+
+    pub(crate) fn push_message(&mut self, message: Message) {
+        self.messages.push_back(message);
+    }
+
+    pub(crate) fn pop_message(&mut self) -> Option<Message> {
+        self.messages.pop_front()
+    }
+
+    pub(crate) fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Drops what was not sent.
+    pub(crate) fn abandon(&mut self) {
+        self.messages.clear();
+        self.queue.clear();
+        self.queued = 0;
+        self.finished = true;
+        self.fin_sent = true;
+    }
+
+    /// Whether a block or message could be sent now.
+    pub(crate) fn can_send(&self) -> bool {
+        !self.messages.is_empty()
+            || (!self.queue.is_empty() && self.sent < self.credit)
+            || (self.queue.is_empty() && self.finished && !self.fin_sent)
+    }
+
+    /// Whether everything that the application gave has been sent once.
+    pub(crate) fn is_done(&self) -> bool {
+        self.fin_sent && self.messages.is_empty()
+    }
+
+    /// Takes the next block: its flow offset, its bytes, and whether it ends the stream.
+    pub(crate) fn pop_block(&mut self) -> Option<(u64, Bytes, bool)> {
+        let limit = (self.credit.saturating_sub(self.sent)).min(MAX_BLOCK as u64) as usize;
+        let offset = self.sent;
+        let plain = if limit == 0 { Bytes::new() } else { self.gather(limit) };
+        self.queued -= plain.len();
+        self.sent += plain.len() as u64;
+        let fin = self.queue.is_empty() && self.finished && !self.fin_sent;
+        self.fin_sent |= fin;
+        (fin || !plain.is_empty()).then_some((offset, plain, fin))
+    }
+
+    /// Takes up to `limit` bytes off the queue; small pieces are put together.
+    fn gather(&mut self, limit: usize) -> Bytes {
+        let Some(mut first) = self.queue.pop_front() else { return Bytes::new() };
+        if first.len() > limit {
+            self.queue.push_front(first.split_off(limit));
+            return first;
+        }
+        if self.queue.is_empty() || first.len() >= OWN_BLOCK.min(limit) {
+            return first;
+        }
+        let mut block = BytesMut::with_capacity(limit.min(self.queued));
+        block.extend_from_slice(&first);
+        while let Some(mut next) = self.queue.pop_front() {
+            let room = limit - block.len();
+            if next.len() > room {
+                self.queue.push_front(next.split_off(room));
+            }
+            block.extend_from_slice(&next);
+            if block.len() == limit {
+                break;
+            }
+        }
+        block.freeze()
+    }
+}
+
+impl Flow {
+    /// Looks at the first bytes that our application sends.
+    pub(crate) fn classify(&mut self, first: &[u8]) {
+        if self.out.sent == 0 && self.out.queue.is_empty() && self.cipher.is_none() {
+            self.cipher = recognise(first);
+        }
+    }
+
+    /// Whether what this side sends is coded.
+    pub(crate) fn is_coded(&self) -> bool {
+        self.coding == Coding::Coded && self.cipher.is_none()
+    }
+
+    /// Ends the flow, both directions.
+    pub(crate) fn end(&mut self, reason: ResetReason, told: bool) {
+        self.out.abandon();
+        self.inbound.clear();
+        self.credit_due = false;
+        if self.over.is_none() {
+            self.over = Some(Over { reason, told });
+        }
+    }
+
+    /// Whether our application has nothing more to expect and nothing more to send.
+    pub(crate) fn is_done(&self) -> bool {
+        // An answer that the application has not been told yet keeps the flow.
+        !matches!(self.open, OpenState::Answered(_))
+            && self.out.is_done()
+            && (self.over.is_some_and(|over| over.told) || self.far_end_told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outbound(pieces: &[usize], credit: u64) -> Outbound {
+        let mut out = Outbound { credit, ..Outbound::default() };
+        pieces.iter().for_each(|&len| out.push(Bytes::from(vec![7; len])));
+        out
+    }
+
+    #[test]
+    fn small_pieces_travel_together_and_large_ones_alone() {
+        let mut out = outbound(&[10, 20, 30], 1 << 20);
+        assert_eq!(out.pop_block().map(|(offset, plain, fin)| (offset, plain.len(), fin)), Some((0, 60, false)));
+        let mut out = outbound(&[40_000, 20], 1 << 20);
+        assert_eq!(out.pop_block().map(|(_, plain, _)| plain.len()), Some(40_000));
+        let mut out = outbound(&[MAX_BLOCK + 5], 1 << 20);
+        assert_eq!(out.pop_block().map(|(_, plain, _)| plain.len()), Some(MAX_BLOCK));
+        assert_eq!(out.pop_block().map(|(offset, plain, _)| (offset, plain.len())), Some((MAX_BLOCK as u64, 5)));
+    }
+
+    #[test]
+    fn nothing_is_sent_beyond_credit_and_the_end_comes_last() {
+        let mut out = outbound(&[100], 60);
+        out.finish();
+        assert_eq!(out.pop_block().map(|(_, plain, fin)| (plain.len(), fin)), Some((60, false)));
+        assert!(!out.can_send());
+        assert_eq!(out.pop_block(), None);
+        out.credit = 200;
+        assert_eq!(out.pop_block().map(|(_, plain, fin)| (plain.len(), fin)), Some((40, true)));
+        assert!(out.is_done() && !out.can_send());
+    }
+}

@@ -1,0 +1,102 @@
+//! The lanes of a link, and which flow travels on which.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use oncewire_codec::Now;
+use oncewire_codec::wire::{FlowId, LaneId, LaneRole};
+
+/// One lane.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) role: LaneRole,
+    /// Whether this side dialled it.
+    pub(crate) dialled: bool,
+    /// Flows that belong to the lane.
+    pub(crate) flows: u32,
+    /// Flows that have something to send, in turn.
+    pub(crate) queue: VecDeque<FlowId>,
+    /// Whether the shell was told that there is something to send and has not found nothing since.
+    pub(crate) woken: bool,
+    pub(crate) heard: Now,
+    pub(crate) pinged: Now,
+    pub(crate) used: Now,
+    pub(crate) pongs: VecDeque<u64>,
+    pub(crate) ping_due: bool,
+}
+
+/// All lanes.
+#[derive(Debug, Default)]
+pub(crate) struct Lanes {
+    lanes: BTreeMap<LaneId, Lane>,
+}
+
+/// Answers to pings that wait on one lane; more are dropped, the newest count.
+pub(crate) const MAX_PONGS: usize = 8;
+
+impl Lanes {
+    pub(crate) fn insert(&mut self, id: LaneId, role: LaneRole, dialled: bool, now: Now) {
+        let lane = Lane {
+            role,
+            dialled,
+            flows: 0,
+            queue: VecDeque::new(),
+            woken: false,
+            heard: now,
+            pinged: now,
+            used: now,
+            pongs: VecDeque::new(),
+            ping_due: false,
+        };
+        self.lanes.insert(id, lane);
+    }
+
+    pub(crate) fn remove(&mut self, id: LaneId) -> Option<Lane> {
+        self.lanes.remove(&id)
+    }
+
+    pub(crate) fn get(&self, id: LaneId) -> Option<&Lane> {
+        self.lanes.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: LaneId) -> Option<&mut Lane> {
+        self.lanes.get_mut(&id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LaneId, &Lane)> {
+        self.lanes.iter().map(|(&id, lane)| (id, lane))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (LaneId, &mut Lane)> {
+        self.lanes.iter_mut().map(|(&id, lane)| (id, lane))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lanes.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    pub(crate) fn count(&self, role: LaneRole) -> u32 {
+        self.lanes.values().filter(|lane| lane.role == role).count() as u32
+    }
+
+    /// Flow lanes that carry a flow.
+    pub(crate) fn busy(&self) -> u32 {
+        self.lanes.values().filter(|lane| lane.role == LaneRole::Flow && lane.flows > 0).count() as u32
+    }
+
+    /// The lane for frames of a class: of the role if there is one, else any; control before others.
+    pub(crate) fn for_role(&self, role: LaneRole) -> Option<LaneId> {
+        self.lanes.iter().min_by_key(|(_, lane)| (lane.role != role, lane.role)).map(|(&id, _)| id)
+    }
+
+    /// The lane for a flow that has none: the flow lane with the fewest flows, the warmest first; else any.
+    pub(crate) fn for_flow(&self) -> Option<LaneId> {
+        self.lanes
+            .iter()
+            .min_by_key(|(_, lane)| (lane.role != LaneRole::Flow, lane.flows, std::cmp::Reverse(lane.used)))
+            .map(|(&id, _)| id)
+    }
+}

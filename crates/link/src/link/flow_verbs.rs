@@ -1,0 +1,176 @@
+//! What applications do, and what they are given.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use oncewire_codec::Now;
+use oncewire_codec::wire::{FlowId, Message, Open, OpenFailure, ResetReason};
+
+use super::Link;
+use crate::event::{Coding, Event, FlowGone, OpenRefused, OpenRequest, Received};
+use crate::flow::{Flow, OpenState};
+
+impl Link {
+    /// Opens a flow; [`Received::Opened`] tells what came of it. Bytes may be queued at once.
+    ///
+    /// # Errors
+    /// There is nobody to open it with.
+    pub fn open_flow(&mut self, request: OpenRequest, now: Now) -> Result<FlowId, OpenRefused> {
+        if self.draining {
+            return Err(OpenRefused::Draining);
+        }
+        if !self.is_up() {
+            return Err(OpenRefused::LinkDown);
+        }
+        if self.flows.len() >= crate::MAX_FLOWS {
+            return Err(OpenRefused::TooManyFlows);
+        }
+        while self.flows.contains_key(&FlowId(self.next_flow)) {
+            self.next_flow = self.next_flow.wrapping_add(2);
+        }
+        let id = FlowId(self.next_flow);
+        self.next_flow = self.next_flow.wrapping_add(2);
+        let name = u128::from(self.config.instance) << 64 | u128::from(self.stats.flows_total);
+        let open = Message::Open(Open {
+            id: name,
+            destination: request.destination.clone(),
+            source: request.source,
+            coded: request.coding == Coding::Coded,
+        });
+        let mut flow = self.new_flow(id, name, request, OpenState::Asked, now);
+        flow.out.push_message(open);
+        self.flows.insert(id, flow);
+        self.schedule(id);
+        Ok(id)
+    }
+
+    /// Answers an offered flow with the outcome of the connect onward.
+    pub fn answer_flow(&mut self, id: FlowId, answer: Result<SocketAddr, OpenFailure>, _now: Now) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if flow.open != OpenState::Offered || flow.over.is_some() {
+            return;
+        }
+        flow.open = OpenState::Open;
+        flow.out.push_message(Message::Opened(answer.map(Some)));
+        if answer.is_err() {
+            flow.end_quietly(ResetReason::OpenFailed);
+        }
+        self.schedule(id);
+    }
+
+    /// Queues bytes of our application and returns how much room is left; at 0 the application is not read
+    /// until [`Event::FlowWritable`]. What is given is taken, whatever the room.
+    ///
+    /// # Errors
+    /// The flow is over; [`Self::poll_payload`] says why.
+    pub fn handle_payload(&mut self, id: FlowId, bytes: Bytes, _now: Now) -> Result<usize, FlowGone> {
+        let flow = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()).ok_or(FlowGone)?;
+        if flow.out.is_finished() {
+            return Err(FlowGone);
+        }
+        flow.classify(&bytes);
+        if !bytes.is_empty() {
+            flow.out.push(bytes);
+        }
+        let room = flow.out.room();
+        flow.out.waits_for_room = room == 0;
+        self.schedule(id);
+        Ok(room)
+    }
+
+    /// Our application ended its stream.
+    pub fn finish_flow(&mut self, id: FlowId, _now: Now) {
+        if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) {
+            flow.out.finish();
+            self.schedule(id);
+        }
+    }
+
+    /// Our application reset its connection, or is given up.
+    pub fn abort_flow(&mut self, id: FlowId, reason: ResetReason, _now: Now) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if flow.over.is_none() {
+            flow.end(reason, true);
+            flow.out.push_message(Message::Reset(reason));
+            self.credit_due.remove(&id);
+            self.schedule(id);
+        } else if let Some(over) = &mut flow.over {
+            over.told = true;
+        }
+        self.forget_if_done(id);
+    }
+
+    /// Takes the next thing for our application.
+    pub fn poll_payload(&mut self, id: FlowId, _now: Now) -> Option<Received> {
+        let flow = self.flows.get_mut(&id)?;
+        match flow.open {
+            OpenState::Answered(answer) => {
+                flow.open = OpenState::Open;
+                self.forget_if_done(id);
+                return Some(Received::Opened(answer));
+            }
+            OpenState::Asked if flow.over.is_none() => return None,
+            _ => {}
+        }
+        if let Some(over) = &mut flow.over {
+            if std::mem::replace(&mut over.told, true) {
+                return None;
+            }
+            let reason = over.reason;
+            self.forget_if_done(id);
+            return Some(Received::Reset(reason));
+        }
+        if let Some(bytes) = flow.inbound.pop() {
+            flow.delivered_in += bytes.len() as u64;
+            self.stats.delivered_in += bytes.len() as u64;
+            return Some(Received::Data(bytes));
+        }
+        if flow.inbound.is_finished() && !flow.far_end_told {
+            flow.far_end_told = true;
+            self.forget_if_done(id);
+            return Some(Received::Finished);
+        }
+        None
+    }
+
+    /// Our application took bytes: the peer may send more.
+    pub fn handle_consumed(&mut self, id: FlowId, bytes: usize, now: Now) {
+        let round_trip = self.round_trip.smoothed().unwrap_or(Now::from_millis(100));
+        let spare = self.config.flow_memory.saturating_sub(self.window_growth);
+        let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return };
+        let before = flow.window.growth();
+        if flow.window.consume(bytes as u64, self.config.max_credit, spare, round_trip, now) {
+            self.window_growth += flow.window.growth() - before;
+            flow.credit_due = true;
+            self.credit_due.insert(id);
+            self.wake_control();
+        }
+    }
+
+    /// Resets every flow without telling the peer, which does not know them.
+    pub(super) fn reset_all(&mut self, reason: ResetReason) {
+        let ids: Vec<FlowId> = self.flows.keys().copied().collect();
+        for id in ids {
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.end(reason, false);
+                flow.lane = None;
+                flow.queued_on_lane = false;
+                self.events.push_back(Event::FlowReadable(id));
+                self.events.push_back(Event::FlowWritable(id));
+            }
+            self.forget_if_done(id);
+        }
+    }
+}
+
+impl Flow {
+    /// Ends the flow but still sends the messages that wait; the application needs no telling.
+    pub(super) fn end_quietly(&mut self, reason: ResetReason) {
+        let mut last = Vec::new();
+        while let Some(message) = self.out.pop_message() {
+            last.push(message);
+        }
+        self.end(reason, true);
+        last.into_iter().for_each(|message| self.out.push_message(message));
+    }
+}

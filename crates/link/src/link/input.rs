@@ -1,0 +1,202 @@
+//! Frames in.
+
+use bytes::{Buf, BytesMut};
+use oncewire_codec::Now;
+use oncewire_codec::contract::{Delivery, Feedback, PeerFault};
+use oncewire_codec::wire::{FlowId, Frame, LaneId, Message, Open, OpenFailure, ResetReason, take_frame};
+
+use super::Link;
+use crate::credit::Window;
+use crate::event::{CloseReason, Coding, Event, OpenRequest};
+use crate::flow::{Flow, OpenState, Outbound};
+use crate::lanes::MAX_PONGS;
+
+impl Link {
+    /// Takes every whole frame at the front of `input` and leaves a frame that is not whole yet.
+    ///
+    /// # Errors
+    /// What the protocol forbids: the lane is to be closed, and [`Self::handle_lane_lost`] called.
+    pub fn handle_input(&mut self, lane: LaneId, input: &mut BytesMut, now: Now) -> Result<(), PeerFault> {
+        match self.lanes.get_mut(lane) {
+            Some(lane) => lane.heard = now,
+            // A lane that was fenced: what it still brings belongs to the past.
+            None => {
+                input.clear();
+                return Ok(());
+            }
+        }
+        let mut taken = 0;
+        let outcome = loop {
+            match take_frame(&input[taken..]) {
+                Ok(Some((kind, body, used))) => {
+                    let outcome = Frame::decode(kind, body)
+                        .map_err(PeerFault::from)
+                        .and_then(|frame| self.handle_frame(lane, frame, now));
+                    taken += used;
+                    if outcome.is_err() {
+                        break outcome;
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error.into()),
+            }
+        };
+        input.advance(taken);
+        self.drain_sender(now);
+        if self.out_of_room && self.sender.has_room() {
+            self.out_of_room = false;
+            let ready: Vec<LaneId> =
+                self.lanes.iter().filter(|(_, lane)| !lane.queue.is_empty()).map(|(id, _)| id).collect();
+            ready.into_iter().for_each(|lane| self.wake(lane));
+        }
+        if self.receiver.has_urgent_frame() {
+            self.wake_control();
+        }
+        outcome
+    }
+
+    fn handle_frame(&mut self, lane: LaneId, frame: Frame<'_>, now: Now) -> Result<(), PeerFault> {
+        match frame {
+            Frame::Block(block) => {
+                self.receiver.handle_block(block, now)?;
+                self.drain_deliveries(now)?;
+            }
+            Frame::Message { seq, flow, message } => {
+                self.receiver.handle_message(seq, flow, message, now)?;
+                self.drain_deliveries(now)?;
+            }
+            Frame::Ack(ack) => self.sender.handle_frame(Feedback::Ack(ack), now)?,
+            Frame::Need(ranges) => self.repair(Feedback::Need(ranges), now)?,
+            Frame::Refetch(refetch) => self.repair(Feedback::Refetch(refetch), now)?,
+            Frame::Credit { flow, limit } => {
+                if let Some(flow) = self.flows.get_mut(&flow) {
+                    flow.out.credit = flow.out.credit.max(limit);
+                }
+                self.schedule(flow);
+            }
+            Frame::Ping(token) => {
+                if let Some(lane) = self.lanes.get_mut(lane) {
+                    lane.pongs.truncate(MAX_PONGS - 1);
+                    lane.pongs.push_front(token);
+                }
+                self.wake(lane);
+            }
+            Frame::Pong(token) => self.handle_pong(token, now),
+            Frame::LanesWanted(count) => self.handle_lanes_wanted(count),
+            Frame::LaneDead(dead) if dead != lane => self.close_lane(dead, CloseReason::DeadAtPeer, now),
+            Frame::LaneDead(_) => {}
+        }
+        Ok(())
+    }
+
+    fn repair(&mut self, feedback: Feedback, now: Now) -> Result<(), PeerFault> {
+        self.sender.handle_frame(feedback, now)?;
+        if self.sender.has_repairs()
+            && let Some(lane) = self.lanes.for_role(oncewire_codec::wire::LaneRole::Repair)
+        {
+            self.wake(lane);
+        }
+        Ok(())
+    }
+
+    fn drain_deliveries(&mut self, now: Now) -> Result<(), PeerFault> {
+        let mut outcome = Ok(());
+        while let Some(delivery) = self.receiver.poll_payload() {
+            let result = match delivery {
+                Delivery::Data { flow, offset, plain, fin } => self.deliver(flow, offset, plain, fin),
+                Delivery::Message { flow, message } => self.handle_message(flow, message, now),
+            };
+            outcome = outcome.and(result);
+        }
+        outcome
+    }
+
+    fn deliver(&mut self, id: FlowId, offset: u64, plain: bytes::Bytes, fin: bool) -> Result<(), PeerFault> {
+        // Blocks of a flow that is over still went to the log [EndRE §6.2]; nobody waits for their bytes.
+        let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return Ok(()) };
+        if flow.inbound.insert(id, offset, plain, fin, flow.window.granted())? {
+            self.events.push_back(Event::FlowReadable(id));
+        }
+        Ok(())
+    }
+
+    fn handle_message(&mut self, id: FlowId, message: Message, now: Now) -> Result<(), PeerFault> {
+        match message {
+            Message::Open(open) => return self.handle_open(id, open, now),
+            Message::Opened(answer) => self.handle_opened(id, answer),
+            Message::Reset(reason) => {
+                if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) {
+                    flow.end(reason, false);
+                    self.events.push_back(Event::FlowReadable(id));
+                    self.events.push_back(Event::FlowWritable(id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_open(&mut self, id: FlowId, open: Open, now: Now) -> Result<(), PeerFault> {
+        if self.is_ours(id) || self.flows.contains_key(&id) {
+            return Err(PeerFault::FlowNumber { flow: id });
+        }
+        if self.flows.len() >= crate::MAX_FLOWS {
+            return Err(PeerFault::TooManyFlows);
+        }
+        let coding = if open.coded { Coding::Coded } else { Coding::None };
+        let request = OpenRequest { destination: open.destination, source: open.source, coding };
+        let mut flow = self.new_flow(id, open.id, request.clone(), OpenState::Offered, now);
+        if self.draining {
+            flow.out.push_message(Message::Opened(Err(OpenFailure::Other)));
+            flow.end_quietly(ResetReason::Shutdown);
+            self.flows.insert(id, flow);
+            self.schedule(id);
+            return Ok(());
+        }
+        self.flows.insert(id, flow);
+        self.events.push_back(Event::FlowOffered { flow: id, open: request });
+        Ok(())
+    }
+
+    pub(super) fn new_flow(
+        &mut self,
+        id: FlowId,
+        name: u128,
+        request: OpenRequest,
+        open: OpenState,
+        now: Now,
+    ) -> Flow {
+        self.stats.flows_total += 1;
+        let credit = self.peer.as_ref().map_or(0, |peer| peer.initial_credit);
+        Flow {
+            id,
+            name,
+            destination: request.destination,
+            source: request.source,
+            coding: request.coding,
+            cipher: None,
+            opened_at: now,
+            lane: None,
+            queued_on_lane: false,
+            out: Outbound { credit, ..Outbound::default() },
+            inbound: Default::default(),
+            window: Window::new(self.config.initial_credit, now),
+            credit_due: false,
+            open,
+            over: None,
+            far_end_told: false,
+            delivered_in: 0,
+        }
+    }
+
+    fn handle_opened(&mut self, id: FlowId, answer: Result<Option<std::net::SocketAddr>, OpenFailure>) {
+        let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.open == OpenState::Asked) else { return };
+        let unspecified = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
+        flow.open = OpenState::Answered(answer.map(|address| address.unwrap_or(unspecified)));
+        if answer.is_err() {
+            // The answer itself tells the application; no reset follows it.
+            flow.end(ResetReason::OpenFailed, true);
+        }
+        self.events.push_back(Event::FlowReadable(id));
+        self.events.push_back(Event::FlowWritable(id));
+    }
+}

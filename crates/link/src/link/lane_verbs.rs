@@ -1,0 +1,173 @@
+//! Lanes come and go.
+
+use oncewire_codec::Now;
+use oncewire_codec::contract::PeerState;
+use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, ResetReason};
+
+use super::{Link, Peer};
+use crate::config::LinkConfig;
+use crate::event::{CloseReason, Event, LaneRefused, Note};
+
+impl Link {
+    /// Registers a lane once both hellos have been exchanged.
+    ///
+    /// `peer` is the peer's hello; lane and role are those of the side that dialled. A hello of a new instance
+    /// of the peer ends what belonged to the old one.
+    ///
+    /// # Errors
+    /// The lane cannot be used and is to be closed.
+    pub fn handle_lane_up(
+        &mut self,
+        peer: &Hello,
+        lane: LaneId,
+        role: LaneRole,
+        now: Now,
+    ) -> Result<(), LaneRefused> {
+        if self.lanes.get(lane).is_some() {
+            return Err(LaneRefused::Duplicate);
+        }
+        if self.lanes.len() >= crate::MAX_LANES {
+            return Err(LaneRefused::TooMany);
+        }
+        if peer.log_capacity < LinkConfig::MIN_LOG {
+            return Err(LaneRefused::LogTooSmall(peer.log_capacity));
+        }
+        if self.peer.as_ref().is_none_or(|known| known.instance != peer.instance) {
+            self.meet(peer, now);
+        }
+        let was_down = self.lanes.is_empty();
+        self.lanes.insert(lane, role, self.config.dialer, now);
+        if was_down {
+            self.down_since = None;
+            self.events.push_back(Event::Up);
+        }
+        if was_down || role == LaneRole::Control {
+            self.restate();
+        }
+        let ids: Vec<FlowId> = self.flows.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.schedule(id));
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.ping_due = true;
+        }
+        self.wake(lane);
+        self.want_lanes();
+        Ok(())
+    }
+
+    /// Starts over with a new instance of the peer.
+    fn meet(&mut self, hello: &Hello, now: Now) {
+        if self.peer.is_some() {
+            self.stats.peer_restarts += 1;
+            self.events.push_back(Event::PeerRestarted);
+        }
+        let old: Vec<LaneId> = self.lanes.iter().map(|(id, _)| id).collect();
+        for id in old {
+            self.lanes.remove(id);
+            self.events.push_back(Event::CloseLane(id, CloseReason::Fenced));
+        }
+        let capacity = self.config.log_capacity.min(hello.log_capacity);
+        self.sender.handle_peer_state(PeerState {
+            capacity,
+            contexts: hello.contexts as usize,
+            claim: hello.claim.clone(),
+        });
+        self.receiver.handle_peer_restart(capacity, hello.max_in_flight, hello.digest_seed);
+        self.reset_all(ResetReason::PeerRestarted);
+        self.control.clear();
+        self.peer = Some(Peer { instance: hello.instance, initial_credit: hello.initial_credit });
+        self.drain_sender(now);
+    }
+
+    /// Says again all that is idempotent: the peer may have missed it.
+    fn restate(&mut self) {
+        self.receiver.restate();
+        let extended = self.flows.values_mut().filter(|flow| flow.over.is_none() && flow.window.is_extended());
+        for flow in extended {
+            flow.credit_due = true;
+            self.credit_due.insert(flow.id);
+        }
+        self.wake_control();
+    }
+
+    /// Forgets a lane whose socket is gone; its flows go on with others.
+    pub fn handle_lane_lost(&mut self, id: LaneId, now: Now) {
+        if self.lanes.remove(id).is_none() {
+            return;
+        }
+        self.sender.handle_lane_lost(id);
+        let mut resumed = 0;
+        let mut ids = Vec::new();
+        for flow in self.flows.values_mut() {
+            if flow.lane == Some(id) {
+                flow.lane = None;
+                flow.queued_on_lane = false;
+            }
+            if flow.lane.is_none() {
+                ids.push(flow.id);
+                resumed += u64::from(self.sender.has_lost(flow.id));
+            }
+        }
+        if self.lanes.is_empty() {
+            self.down_since = Some(now);
+            self.events.push_back(Event::Down);
+        } else {
+            self.control.push_back(Frame::LaneDead(id));
+            self.restate();
+        }
+        if resumed > 0 {
+            self.stats.resumes += resumed;
+            self.note(Note::Resumed { flows: resumed });
+        }
+        ids.into_iter().for_each(|id| self.schedule(id));
+        // A repair may have been lost with the lane; the peer asks for it again.
+        self.want_lanes();
+    }
+
+    /// Gives up a lane of the link's own accord.
+    pub(super) fn close_lane(&mut self, id: LaneId, reason: CloseReason, now: Now) {
+        if self.lanes.get(id).is_some() {
+            self.events.push_back(Event::CloseLane(id, reason));
+            self.handle_lane_lost(id, now);
+        }
+    }
+
+    /// Asks for the lanes that are missing: by dialling, or by asking the peer to dial.
+    pub(super) fn want_lanes(&mut self) {
+        for role in [LaneRole::Control, LaneRole::Repair, LaneRole::Flow] {
+            let have = self.lanes.count(role);
+            let need = match role {
+                LaneRole::Control | LaneRole::Repair => 1,
+                LaneRole::Flow => {
+                    let active: u32 = self.lanes.iter().map(|(_, lane)| lane.flows).sum();
+                    (active + self.config.spare_lanes).min(self.config.max_lanes.max(1))
+                }
+            };
+            self.want(role, need.saturating_sub(have));
+        }
+    }
+
+    fn want(&mut self, role: LaneRole, count: u32) {
+        let before = self.lanes_wanted.insert(role, count);
+        if count == 0 || before == Some(count) {
+            return;
+        }
+        if self.config.dialer {
+            self.events.push_back(Event::LanesWanted { role, count });
+        } else if role == LaneRole::Flow && !self.lanes.is_empty() {
+            self.control.retain(|frame| !matches!(frame, Frame::LanesWanted(_)));
+            self.control.push_back(Frame::LanesWanted(count));
+            self.wake_control();
+        }
+    }
+
+    /// The accepting side asks for flow lanes.
+    pub(super) fn handle_lanes_wanted(&mut self, count: u32) {
+        if self.config.dialer {
+            let have = self.lanes.count(LaneRole::Flow);
+            let count = count.min(self.config.max_lanes.saturating_sub(have));
+            if count > 0 {
+                self.events.push_back(Event::LanesWanted { role: LaneRole::Flow, count });
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Time: round trips, silence, and how long flows wait for a lost peer.
+
+use oncewire_codec::Now;
+use oncewire_codec::wire::{LaneId, LaneRole, Message, ResetReason};
+
+use super::Link;
+use crate::event::{CloseReason, Event, Note};
+
+/// The smoothed round trip [RFC 6298 §2].
+#[derive(Debug, Default)]
+pub(super) struct RoundTrip {
+    smoothed: Option<Now>,
+}
+
+impl RoundTrip {
+    pub(super) fn smoothed(&self) -> Option<Now> {
+        self.smoothed
+    }
+
+    fn sample(&mut self, sample: Now) {
+        self.smoothed = Some(match self.smoothed {
+            None => sample,
+            Some(smoothed) => (smoothed * 7 + sample) / 8,
+        });
+    }
+}
+
+const MIN_DEAD_AFTER: Now = Now::from_secs(10);
+const MIN_PING_INTERVAL: Now = Now::from_millis(250);
+/// A spare lane beyond those kept warm is closed after this long.
+const IDLE_LANE: Now = Now::from_secs(60);
+
+impl Link {
+    fn dead_after(&self) -> Now {
+        let by_round_trip = self.round_trip.smoothed().unwrap_or_default() * 8;
+        self.config.dead_after.unwrap_or(MIN_DEAD_AFTER.max(by_round_trip))
+    }
+
+    fn ping_interval(&self) -> Now {
+        (self.dead_after() / 4).max(MIN_PING_INTERVAL)
+    }
+
+    pub(super) fn handle_pong(&mut self, token: u64, now: Now) {
+        let sent = Now::from_micros(token);
+        if sent <= now {
+            self.round_trip.sample(now - sent);
+            let patience = self.round_trip.smoothed().unwrap_or_default() * 2;
+            self.receiver.handle_patience(patience.max(Now::from_millis(50)));
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is to be called; changes with every other call.
+    pub fn poll_timeout(&self) -> Option<Now> {
+        let (dead, ping) = (self.dead_after(), self.ping_interval());
+        let lanes = self.lanes.iter().map(|(_, lane)| {
+            // A ping that waits for its lane's writer is not asked for twice.
+            let next_ping = if lane.ping_due { lane.heard + dead } else { lane.pinged + ping };
+            next_ping.min(lane.heard + dead)
+        });
+        let resume = self
+            .down_since
+            .filter(|_| self.flows.values().any(|flow| flow.over.is_none()))
+            .map(|since| since + self.config.resume_window);
+        lanes.chain(resume).chain(self.receiver.poll_timeout()).min()
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.receiver.handle_timeout(now);
+        if self.receiver.has_urgent_frame() {
+            self.wake_control();
+        }
+        self.check_lanes(now);
+        if let Some(since) = self.down_since
+            && now >= since + self.config.resume_window
+        {
+            self.give_up();
+        }
+    }
+
+    fn check_lanes(&mut self, now: Now) {
+        let (dead, ping) = (self.dead_after(), self.ping_interval());
+        let mut silent: Vec<LaneId> = Vec::new();
+        let mut due: Vec<LaneId> = Vec::new();
+        for (id, lane) in self.lanes.iter_mut() {
+            if lane.heard + dead <= now {
+                silent.push(id);
+            } else if lane.pinged + ping <= now && !lane.ping_due {
+                lane.ping_due = true;
+                due.push(id);
+            }
+        }
+        due.into_iter().for_each(|id| self.wake(id));
+        silent.into_iter().for_each(|id| self.close_lane(id, CloseReason::Silent, now));
+        self.close_idle(now);
+    }
+
+    /// The side that dialled closes spare lanes that nobody used for a while.
+    fn close_idle(&mut self, now: Now) {
+        let spare = self.lanes.count(LaneRole::Flow) - self.lanes.busy();
+        let surplus = spare.saturating_sub(self.config.spare_lanes);
+        let idle: Vec<LaneId> = self
+            .lanes
+            .iter()
+            .filter(|(_, lane)| {
+                lane.dialled && lane.role == LaneRole::Flow && lane.flows == 0 && lane.used + IDLE_LANE <= now
+            })
+            .map(|(id, _)| id)
+            .take(surplus as usize)
+            .collect();
+        idle.into_iter().for_each(|id| self.close_lane(id, CloseReason::Idle, now));
+    }
+
+    /// The peer did not come back in time; if it does later, it is told that the flows are over.
+    fn give_up(&mut self) {
+        let mut flows = 0;
+        for (&id, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.over.is_none()) {
+            flows += 1;
+            flow.end(ResetReason::PeerLost, false);
+            flow.out.push_message(Message::Reset(ResetReason::PeerLost));
+            self.events.push_back(Event::FlowReadable(id));
+            self.events.push_back(Event::FlowWritable(id));
+        }
+        if flows > 0 {
+            self.note(Note::GaveUp { flows });
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The link itself: its state, its construction, what can be asked of it.
+//!
+//! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
+//! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time).
+
+mod flow_verbs;
+mod input;
+mod lane_verbs;
+mod liveness;
+mod output;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use oncewire_codec::Now;
+use oncewire_codec::contract::{ReceivingHalf, SendEvent, SendingHalf};
+use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, VERSION};
+
+use crate::config::LinkConfig;
+use crate::event::{Coding, Event, Note};
+use crate::flow::Flow;
+use crate::lanes::Lanes;
+use crate::stats::{FlowOutcome, FlowStats, LinkStats};
+use liveness::RoundTrip;
+
+/// One end of a link.
+pub struct Link {
+    config: LinkConfig,
+    peer: Option<Peer>,
+    sender: Box<dyn SendingHalf + Send>,
+    receiver: Box<dyn ReceivingHalf + Send>,
+    lanes: Lanes,
+    flows: BTreeMap<FlowId, Flow>,
+    next_flow: u32,
+    /// Unsequenced frames for the control lane.
+    control: VecDeque<Frame<'static>>,
+    /// Flows whose grant waits to be sent.
+    credit_due: BTreeSet<FlowId>,
+    /// Sum of what windows have grown beyond their initial size.
+    window_growth: u64,
+    /// Whether sending stopped because too much is unacknowledged.
+    out_of_room: bool,
+    round_trip: RoundTrip,
+    down_since: Option<Now>,
+    draining: bool,
+    lanes_wanted: BTreeMap<LaneRole, u32>,
+    events: VecDeque<Event>,
+    stats: LinkStats,
+}
+
+/// What the last hello of the peer said.
+struct Peer {
+    instance: u64,
+    initial_credit: u64,
+}
+
+impl Link {
+    /// Starts without a lane.
+    pub fn new(config: LinkConfig, now: Now) -> Self {
+        let sender = Sender::new(SenderConfig {
+            capacity: config.log_capacity,
+            max_in_flight: config.max_in_flight,
+            entropy: config.entropy,
+            contexts: config.contexts as usize,
+            params: config.params,
+            digest_seed: config.secret,
+        });
+        let receiver = Receiver::new(ReceiverConfig {
+            capacity: config.log_capacity,
+            max_in_flight: config.log_capacity,
+            contexts: config.contexts as usize,
+            digest_seed: 0,
+        });
+        let mut link = Self {
+            peer: None,
+            sender: Box::new(sender),
+            receiver: Box::new(receiver),
+            lanes: Lanes::default(),
+            flows: BTreeMap::new(),
+            next_flow: u32::from(!config.first),
+            control: VecDeque::new(),
+            credit_due: BTreeSet::new(),
+            window_growth: 0,
+            out_of_room: false,
+            round_trip: RoundTrip::default(),
+            down_since: Some(now),
+            draining: false,
+            lanes_wanted: BTreeMap::new(),
+            events: VecDeque::new(),
+            stats: LinkStats::default(),
+            config,
+        };
+        link.want_lanes();
+        link
+    }
+
+    /// The hello to send on a lane; the accepting side sends first, with placeholders for lane and role.
+    pub fn hello(&self, lane: LaneId, role: LaneRole) -> Hello {
+        let capacity = self.config.log_capacity;
+        Hello {
+            version: VERSION,
+            oldest: VERSION,
+            instance: self.config.instance,
+            lane,
+            role,
+            digest_seed: self.config.secret,
+            log_capacity: capacity,
+            max_in_flight: self.config.max_in_flight.unwrap_or(capacity / 4),
+            initial_credit: self.config.initial_credit,
+            contexts: self.config.contexts,
+            claim: self.receiver.claim(),
+        }
+    }
+
+    /// Whether a lane is up.
+    pub fn is_up(&self) -> bool {
+        !self.lanes.is_empty()
+    }
+
+    /// Refuses new flows from now on; those that are open go on.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Flows that are open.
+    pub fn open_flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Takes the next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Counters since the start.
+    pub fn stats(&self) -> LinkStats {
+        let flow_lanes = self.lanes.count(LaneRole::Flow);
+        LinkStats {
+            up: self.is_up(),
+            lanes_busy: self.lanes.busy(),
+            lanes_spare: flow_lanes - self.lanes.busy(),
+            lanes: self.lanes.len() as u32,
+            flows_open: self.flows.len() as u64,
+            round_trip: self.round_trip.smoothed(),
+            out: self.sender.stats(),
+            inbound: self.receiver.stats(),
+            ..self.stats.clone()
+        }
+    }
+
+    /// All open flows.
+    pub fn flows(&self) -> Vec<FlowStats> {
+        self.flows.values().map(|flow| self.flow_stats(flow)).collect()
+    }
+
+    fn flow_stats(&self, flow: &Flow) -> FlowStats {
+        FlowStats {
+            flow: flow.id,
+            name: flow.name,
+            opened_here: self.is_ours(flow.id),
+            destination: flow.destination.clone(),
+            source: flow.source,
+            outcome: match (flow.coding, flow.cipher) {
+                (Coding::None, _) => FlowOutcome::Policy,
+                (Coding::Coded, Some(cipher)) => FlowOutcome::Cipher(cipher),
+                (Coding::Coded, None) => FlowOutcome::Coded,
+            },
+            opened_at: flow.opened_at,
+            sent: flow.out.sent,
+            received: flow.delivered_in,
+            unacked: self.sender.unacked(flow.id),
+            waiting: flow.lane.is_none() && !self.is_up(),
+        }
+    }
+
+    /// One flow, if it is open.
+    pub fn flow(&self, id: FlowId) -> Option<FlowStats> {
+        self.flows.get(&id).map(|flow| self.flow_stats(flow))
+    }
+
+    /// Whether this side opened the flow.
+    fn is_ours(&self, id: FlowId) -> bool {
+        (id.0 & 1 == 0) == self.config.first
+    }
+
+    fn note(&mut self, note: Note) {
+        self.events.push_back(Event::Note(note));
+    }
+
+    /// Takes what the sending half has to say.
+    fn drain_sender(&mut self, now: Now) {
+        while let Some(event) = self.sender.poll_event() {
+            match event {
+                SendEvent::Settled(flow) => self.settle(flow, now),
+                SendEvent::Mismatch(flow) => self.note(Note::Mismatch(flow)),
+                SendEvent::NewEpoch { epoch, reason } => self.note(Note::NewEpoch { epoch, reason }),
+                SendEvent::Warm { bytes } => self.note(Note::Warm { bytes }),
+            }
+        }
+    }
+
+    /// A flow has nothing unacknowledged: it gives its lane back, and is forgotten if it is done.
+    fn settle(&mut self, id: FlowId, now: Now) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if !flow.out.can_send()
+            && let Some(lane) = flow.lane.take()
+            && let Some(lane) = self.lanes.get_mut(lane)
+        {
+            lane.flows = lane.flows.saturating_sub(1);
+            lane.used = now;
+        }
+        self.forget_if_done(id);
+    }
+
+    /// Forgets a flow that neither end has any use for.
+    fn forget_if_done(&mut self, id: FlowId) {
+        let done = self.flows.get(&id).is_some_and(Flow::is_done) && self.sender.unacked(id) == 0;
+        if !done {
+            return;
+        }
+        if let Some(flow) = self.flows.remove(&id) {
+            self.window_growth -= flow.window.growth();
+            self.credit_due.remove(&id);
+            self.leave_lane(&flow);
+            self.sender.finish_flow(id);
+        }
+    }
+
+    fn leave_lane(&mut self, flow: &Flow) {
+        if let Some(lane) = flow.lane.and_then(|lane| self.lanes.get_mut(lane)) {
+            lane.flows = lane.flows.saturating_sub(1);
+            lane.queue.retain(|&queued| queued != flow.id);
+        }
+    }
+
+    /// Tells the shell that a lane has something to send, once until it has found nothing.
+    fn wake(&mut self, id: LaneId) {
+        if let Some(lane) = self.lanes.get_mut(id)
+            && !lane.woken
+        {
+            lane.woken = true;
+            self.events.push_back(Event::LaneReady(id));
+        }
+    }
+
+    /// Wakes the lane that control frames travel on.
+    fn wake_control(&mut self) {
+        if let Some(lane) = self.lanes.for_role(LaneRole::Control) {
+            self.wake(lane);
+        }
+    }
+
+    /// Gives a flow that has something to send its turn on a lane.
+    fn schedule(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if !flow.out.can_send() && !self.sender.has_lost(id) {
+            return;
+        }
+        if flow.lane.is_none() {
+            let Some(lane) = self.lanes.for_flow() else { return };
+            flow.lane = Some(lane);
+            flow.queued_on_lane = false;
+            if let Some(lane) = self.lanes.get_mut(lane) {
+                lane.flows += 1;
+                lane.used = flow.opened_at.max(lane.used);
+            }
+            self.want_lanes();
+        }
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(lane) = flow.lane else { return };
+        if !std::mem::replace(&mut flow.queued_on_lane, true)
+            && let Some(lane) = self.lanes.get_mut(lane)
+        {
+            lane.queue.push_back(id);
+        }
+        self.wake(lane);
+    }
+}

@@ -1,0 +1,112 @@
+//! Frames out.
+
+use oncewire_codec::Now;
+use oncewire_codec::contract::Payload;
+use oncewire_codec::wire::{FlowId, Frame, LaneId, LaneRole};
+
+use super::Link;
+use crate::event::Event;
+
+/// A call stops adding frames beyond this many bytes.
+const TARGET: usize = 64 * 1024;
+
+impl Link {
+    /// Appends frames for the lane, about 64 KiB and at most a block more; returns whether there was anything.
+    ///
+    /// Blocks are encoded here, so call it only when the lane's socket can take the bytes now.
+    pub fn poll_transmit(&mut self, lane: LaneId, now: Now, out: &mut Vec<u8>) -> bool {
+        if self.lanes.get(lane).is_none() {
+            return false;
+        }
+        let before = out.len();
+        self.put_pings(lane, now, out);
+        let is_control = self.lanes.for_role(LaneRole::Control) == Some(lane);
+        if is_control {
+            self.put_control(out);
+        }
+        if self.lanes.for_role(LaneRole::Repair) == Some(lane) {
+            while out.len() - before < TARGET && self.sender.poll_repair(out) {}
+        }
+        self.put_flows(lane, now, before, out);
+        let company = out.len() > before;
+        if (is_control || company) && self.receiver.poll_frame(company, out) {}
+        self.drain_sender(now);
+        let any = out.len() > before;
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.woken = any;
+        }
+        any
+    }
+
+    fn put_pings(&mut self, lane: LaneId, now: Now, out: &mut Vec<u8>) {
+        let Some(lane) = self.lanes.get_mut(lane) else { return };
+        while let Some(token) = lane.pongs.pop_back() {
+            Frame::Pong(token).encode(out);
+        }
+        if std::mem::take(&mut lane.ping_due) {
+            lane.pinged = now;
+            Frame::Ping(now.as_micros() as u64).encode(out);
+        }
+    }
+
+    fn put_control(&mut self, out: &mut Vec<u8>) {
+        while let Some(frame) = self.control.pop_front() {
+            frame.encode(out);
+        }
+        while let Some(id) = self.credit_due.pop_first() {
+            if let Some(flow) = self.flows.get_mut(&id)
+                && std::mem::take(&mut flow.credit_due)
+            {
+                Frame::Credit { flow: id, limit: flow.window.granted() }.encode(out);
+            }
+        }
+    }
+
+    /// Lets the lane's flows send a block each in turn.
+    fn put_flows(&mut self, lane: LaneId, now: Now, before: usize, out: &mut Vec<u8>) {
+        while out.len() - before < TARGET {
+            let Some(id) = self.lanes.get_mut(lane).and_then(|lane| lane.queue.pop_front()) else { return };
+            let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.lane == Some(lane)) else { continue };
+            flow.queued_on_lane = false;
+            if !self.put_item(id, lane, now, out) {
+                // Too much is unacknowledged: the flow keeps its turn until there is room.
+                if let Some(flow) = self.flows.get_mut(&id) {
+                    flow.queued_on_lane = true;
+                }
+                if let Some(lane) = self.lanes.get_mut(lane) {
+                    lane.queue.push_front(id);
+                }
+                self.out_of_room = true;
+                return;
+            }
+            self.schedule(id);
+        }
+    }
+
+    /// Appends the flow's next item; returns false if it has to wait for acknowledgements.
+    fn put_item(&mut self, id: FlowId, lane: LaneId, now: Now, out: &mut Vec<u8>) -> bool {
+        if self.sender.poll_lost(id, lane, out) {
+            return true;
+        }
+        let Some(flow) = self.flows.get_mut(&id) else { return true };
+        if !flow.out.can_send() {
+            return true;
+        }
+        if !self.sender.has_room() {
+            return false;
+        }
+        if let Some(message) = flow.out.pop_message() {
+            self.sender.handle_message(id, message, lane, out);
+            return true;
+        }
+        let coded = flow.is_coded();
+        let Some((offset, plain, fin)) = flow.out.pop_block() else { return true };
+        self.stats.delivered_out += plain.len() as u64;
+        if flow.out.waits_for_room && flow.out.room() > 0 {
+            flow.out.waits_for_room = false;
+            self.events.push_back(Event::FlowWritable(id));
+        }
+        self.sender.handle_payload(Payload { flow: id, offset, plain, fin, coded }, lane, now, out);
+        true
+    }
+}

@@ -1,0 +1,78 @@
+//! What a link tells of itself for status, flows and metrics.
+
+use std::net::SocketAddr;
+
+use oncewire_codec::Now;
+use oncewire_codec::contract::{ReceiveStats, SendStats};
+use oncewire_codec::wire::{Destination, FlowId};
+
+use crate::classify::Cipher;
+
+/// Counters of a link since its start, and its state now.
+#[derive(Clone, Debug, Default)]
+pub struct LinkStats {
+    /// Whether a lane is up.
+    pub up: bool,
+    /// Flow lanes that carry a flow.
+    pub lanes_busy: u32,
+    /// Flow lanes that carry none.
+    pub lanes_spare: u32,
+    /// All lanes, control and repair included.
+    pub lanes: u32,
+    /// Flows open now.
+    pub flows_open: u64,
+    /// Flows since the start.
+    pub flows_total: u64,
+    /// Bytes that our applications gave and the link has sent.
+    pub delivered_out: u64,
+    /// Bytes that our applications were given.
+    pub delivered_in: u64,
+    /// Smoothed round trip on the control lane.
+    pub round_trip: Option<Now>,
+    /// Flows that lost their lane and went on.
+    pub resumes: u64,
+    /// Times that the peer came as a new process.
+    pub peer_restarts: u64,
+    /// The sending half.
+    pub out: SendStats,
+    /// The receiving half.
+    pub inbound: ReceiveStats,
+}
+
+/// What becomes of a flow's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FlowOutcome {
+    /// Redundancy is eliminated.
+    Coded,
+    /// Policy says no.
+    Policy,
+    /// The bytes are enciphered.
+    Cipher(Cipher),
+}
+
+/// One flow for `flows`.
+#[derive(Clone, Debug)]
+pub struct FlowStats {
+    /// The flow's short number on this link.
+    pub flow: FlowId,
+    /// The flow's name across links and logs.
+    pub name: u128,
+    /// Whether this gateway opened it.
+    pub opened_here: bool,
+    /// Where it goes.
+    pub destination: Destination,
+    /// The application that opened it, where known.
+    pub source: Option<SocketAddr>,
+    /// What becomes of its bytes.
+    pub outcome: FlowOutcome,
+    /// When it was opened.
+    pub opened_at: Now,
+    /// Bytes sent for our application.
+    pub sent: u64,
+    /// Bytes given to our application.
+    pub received: u64,
+    /// Blocks and messages that are not acknowledged.
+    pub unacked: u64,
+    /// Whether it has no lane while it waits for the peer.
+    pub waiting: bool,
+}
