@@ -1,0 +1,28 @@
+//! What a link counted.
+
+/// What happened to the packets of one link since it was made.
+///
+/// `packets` = `queue_full` + `too_big` + `carried`; `carried` + `duplicated` = `lost` + delivered + still on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Packets offered to the link.
+    pub packets: u64,
+    /// Packets dropped because the queue was full.
+    pub queue_full: u64,
+    /// Packets dropped because they exceed the MTU.
+    pub too_big: u64,
+    /// Packets that were serialised, lost ones included: these used the link's rate.
+    pub carried: u64,
+    /// Bytes of the carried packets, headers included: what a metered link would bill.
+    pub carried_bytes: u64,
+    /// Carried packets that were lost behind the queue.
+    pub lost: u64,
+    /// Carried packets that overtook others.
+    pub reordered: u64,
+    /// Extra copies made of carried packets.
+    pub duplicated: u64,
+    /// Packets handed out at the far end, copies included.
+    pub delivered: u64,
+    /// Bytes handed out at the far end, copies included.
+    pub delivered_bytes: u64,
+}

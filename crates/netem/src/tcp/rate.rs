@@ -1,0 +1,99 @@
+//! Delivery-rate samples [draft-cheng-iccrg-delivery-rate-estimation-00].
+
+use super::congestion::RateSample;
+use crate::Now;
+
+/// State of the connection when a segment was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) delivered: u64,
+    delivered_at: Now,
+    first_sent_at: Now,
+    app_limited: bool,
+}
+
+/// Measures how fast segments are delivered.
+#[derive(Debug, Default)]
+pub(crate) struct RateMeter {
+    delivered: u64,
+    delivered_at: Now,
+    first_sent_at: Now,
+    /// Samples count as limited by the application until this many segments are delivered.
+    app_limited_until: u64,
+}
+
+impl RateMeter {
+    /// Returns segments delivered so far.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    /// Returns what to remember with a segment that is sent now.
+    pub(crate) fn snapshot(&mut self, idle: bool, now: Now) -> Snapshot {
+        if idle {
+            self.first_sent_at = now;
+            self.delivered_at = now;
+        }
+        Snapshot {
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_sent_at: self.first_sent_at,
+            app_limited: self.delivered < self.app_limited_until,
+        }
+    }
+
+    /// Notes that the sender ran out of data with room in its window.
+    pub(crate) fn handle_app_limited(&mut self, in_flight: u64) {
+        self.app_limited_until = (self.delivered + in_flight).max(1);
+    }
+
+    /// Counts newly delivered segments, of which the latest sent had `snapshot` and was sent at `sent_at`.
+    pub(crate) fn handle_delivered(
+        &mut self,
+        segments: u64,
+        snapshot: Snapshot,
+        sent_at: Now,
+        now: Now,
+    ) -> Option<RateSample> {
+        self.delivered += segments;
+        self.delivered_at = now;
+        let send_elapsed = sent_at.saturating_sub(snapshot.first_sent_at);
+        let ack_elapsed = now.saturating_sub(snapshot.delivered_at);
+        self.first_sent_at = sent_at;
+        let elapsed = send_elapsed.max(ack_elapsed);
+        if elapsed.is_zero() {
+            return None;
+        }
+        Some(RateSample {
+            segments_per_s: (self.delivered - snapshot.delivered) as f64 / elapsed.as_secs_f64(),
+            app_limited: snapshot.app_limited,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_flight_of_ten_in_fifty_ms_is_200_a_second() {
+        let mut meter = RateMeter::default();
+        let snapshot = meter.snapshot(true, Now::ZERO);
+        let sample = meter.handle_delivered(10, snapshot, Now::ZERO, Duration::from_millis(50)).unwrap();
+        assert!((sample.segments_per_s - 200.0).abs() < 1e-6);
+        assert!(!sample.app_limited);
+    }
+
+    #[test]
+    fn samples_are_marked_until_the_limited_flight_is_delivered() {
+        let mut meter = RateMeter::default();
+        meter.handle_app_limited(2);
+        let limited = meter.snapshot(true, Now::ZERO);
+        let at = Duration::from_millis(10);
+        assert!(meter.handle_delivered(2, limited, Now::ZERO, at).unwrap().app_limited);
+        let later = meter.snapshot(false, at);
+        assert!(!meter.handle_delivered(2, later, at, at * 2).unwrap().app_limited);
+    }
+}
