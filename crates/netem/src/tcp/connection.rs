@@ -2,7 +2,7 @@
 
 use super::congestion::Policy;
 use super::network::{Account, ConnectError, ConnectionId, Event, Side};
-use super::packet::{Ack, EndOfStream, Kind, Segment};
+use super::packet::{EndOfStream, Kind, Segment};
 use super::receiver::Receiver;
 use super::rtt::INITIAL_RTO;
 use super::sender::Sender;
