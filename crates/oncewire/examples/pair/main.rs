@@ -1,0 +1,58 @@
+//! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`.
+//!
+//! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
+
+#[allow(dead_code, reason = "the tests use all of the bench, this uses a part")]
+#[path = "../../tests/processes/common/mod.rs"]
+mod common;
+mod roles;
+mod savings;
+mod throughput;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Measures a pair of gateways, each a process, on loopback")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Speed of a pair beside a plain relay of two hops, cold and again, and the latency of small messages.
+    Throughput(throughput::Arguments),
+    /// Bytes between the gateways, file by file, counted by a relay, beside what `status` says.
+    Savings(savings::Arguments),
+    /// Serves the files, or echoes (started by `throughput`).
+    #[command(hide = true)]
+    Origin { files: Vec<PathBuf> },
+    /// Copies both ways to a target (started by `throughput`).
+    #[command(hide = true)]
+    Hop { target: std::net::SocketAddr },
+}
+
+fn main() {
+    match Arguments::parse().what {
+        What::Throughput(arguments) => throughput::run(&arguments),
+        What::Savings(arguments) => savings::run(&arguments),
+        What::Origin { files } => roles::origin(&files),
+        What::Hop { target } => roles::hop(target),
+    }
+}
+
+/// The gateway binary of the same build.
+fn binary() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let binary = own.parent().and_then(|examples| examples.parent()).unwrap().join("oncewire");
+    assert!(binary.exists(), "{} is missing: cargo build --release", binary.display());
+    binary
+}
+
+/// Configuration for both gateways: a log that holds everything here, and the entropy stage that is asked for.
+fn settings(entropy: &str) -> String {
+    format!("[cache]\nmemory = \"2 GiB\"\nlog_memory = \"256 MiB\"\n[codec]\nentropy = \"{entropy}\"\n")
+}
