@@ -1,1 +1,120 @@
-//! To come.
+//! The entropy stage: general compression of what elimination leaves, block by block.
+//!
+//! A block is compressed *alone*, or as part of a *stream*: one of a bounded number of slots at each end whose
+//! contexts remember about the last megabyte of that stream. Streams make small messages far smaller, and cost
+//! about two megabytes a slot at the sending end and one at the receiving.
+//!
+//! | mode | context | body |
+//! |---|---|---|
+//! | [`Mode::Alone`] | one, reset each time | a frame |
+//! | [`Mode::First`] | the slot's, reset | a frame's header and first blocks, flushed |
+//! | [`Mode::Next`] | the slot's, as the last block left it | the frame's next blocks, flushed |
+//!
+//! Zstandard frames (RFC 8878) stand without their magic number, content size and checksum; frames of streams
+//! never end. LZ4 is the plain block format, and always alone. Windows are at most 2^20 bytes, both ways.
+//!
+//! **In step.** A stream's context must see the same blocks at both ends. The sending end therefore decides
+//! that a block is not worth compressing before its context sees it; once the context has seen it, the result
+//! is sent even if it is a few bytes longer. A block that is sent as it is passes neither context. When a
+//! compressor fails half-way, its slot begins anew with the next [`Mode::First`].
+
+mod compressor;
+mod decompressor;
+mod estimate;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+pub use compressor::Compressor;
+pub use decompressor::{Decompressor, EntropyError};
+
+/// The longest input of the stage: a block's tokens and literals at their worst.
+pub const MAX_PLAIN: usize = 160 << 10;
+
+/// Which compression follows the codec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entropy {
+    /// No compression.
+    None,
+    /// LZ4: for links faster than zstd.
+    Lz4,
+    /// Zstandard at a level from 1 to 19; another level is taken as the nearest of these.
+    Zstd(i32),
+}
+
+impl Entropy {
+    /// Returns what a compressed block is marked as, `None` when nothing is compressed.
+    pub const fn kind(self) -> Option<Kind> {
+        match self {
+            Self::None => None,
+            Self::Lz4 => Some(Kind::Lz4),
+            Self::Zstd(_) => Some(Kind::Zstd),
+        }
+    }
+
+    /// Returns whether blocks can be compressed as streams.
+    pub const fn streams(self) -> bool {
+        matches!(self, Self::Zstd(_))
+    }
+}
+
+impl fmt::Display for Entropy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Lz4 => f.write_str("lz4"),
+            Self::Zstd(level) => write!(f, "zstd:{level}"),
+        }
+    }
+}
+
+impl FromStr for Entropy {
+    type Err = ParseEntropyError;
+
+    fn from_str(text: &str) -> Result<Self, ParseEntropyError> {
+        let level = |text: &str| text.parse().ok().filter(|level| LEVELS.contains(level));
+        match text {
+            "none" => Ok(Self::None),
+            "lz4" => Ok(Self::Lz4),
+            _ => text.strip_prefix("zstd:").and_then(level).map(Self::Zstd).ok_or(ParseEntropyError),
+        }
+    }
+}
+
+/// The text names no compression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected \"none\", \"lz4\", or \"zstd:N\" with a level N from 1 to 19")]
+pub struct ParseEntropyError;
+
+/// The format of a compressed block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An LZ4 block, whatever the mode.
+    Lz4,
+    /// A Zstandard frame without its magic number, or a part of one.
+    Zstd,
+}
+
+/// What a compressed block builds on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing.
+    Alone,
+    /// Nothing; the stream in this slot begins.
+    First(usize),
+    /// All blocks that went through this slot since it began.
+    Next(usize),
+}
+
+/// The levels of Zstandard that are offered; those above take windows beyond the limit.
+const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
+
+/// The binary logarithm of the largest window, at both ends.
+const WINDOW_LOG: u32 = 20;
+
+/// What a Zstandard frame begins with, and ours do not.
+const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];

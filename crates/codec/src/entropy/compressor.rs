@@ -1,0 +1,238 @@
+//! The sending half.
+
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
+use zstd_safe::zstd_sys::ZSTD_EndDirective::ZSTD_e_flush;
+use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective, compress_bound};
+
+use super::{Entropy, LEVELS, MAGIC, MAX_PLAIN, Mode, WINDOW_LOG, estimate};
+
+/// Compresses the blocks of one direction of a link.
+///
+/// Contexts are made when they are first used.
+pub struct Compressor {
+    entropy: Entropy,
+    alone: Option<CCtx<'static>>,
+    /// For trials; level 1, whatever the level in use.
+    trial: Option<CCtx<'static>>,
+    slots: Vec<Slot>,
+    lz4: CompressTable,
+    gathered: Vec<u8>,
+    compressed: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Slot {
+    context: Option<CCtx<'static>>,
+    begun: bool,
+}
+
+impl Compressor {
+    /// Creates a compressor with `slots` streams.
+    pub fn new(entropy: Entropy, slots: usize) -> Self {
+        let entropy = match entropy {
+            Entropy::Zstd(level) => Entropy::Zstd(level.clamp(*LEVELS.start(), *LEVELS.end())),
+            other => other,
+        };
+        Self {
+            entropy,
+            alone: None,
+            trial: None,
+            slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
+            lz4: CompressTable::large(),
+            gathered: Vec::new(),
+            compressed: Vec::new(),
+        }
+    }
+
+    /// Returns the compression in use.
+    pub fn entropy(&self) -> Entropy {
+        self.entropy
+    }
+
+    /// Appends the compressed form of `parts`, one after the other, to `out` and returns true, or returns false
+    /// when they are to be sent as they are; `out` is then unchanged.
+    ///
+    /// Both ends stay in step either way, if the receiving end is given what was appended, and nothing
+    /// otherwise. [`Mode::First`] ends what was in the slot; when it returns false, the slot holds no stream and
+    /// [`Mode::Next`] returns false until a first block was compressed ([`Self::has_begun`]). In a stream, the
+    /// result may be longer than the parts, by a thousandth and 8 bytes at most. LZ4 is alone in any mode.
+    /// More than [`MAX_PLAIN`] bytes, and slots that do not exist, are never compressed.
+    pub fn compress(&mut self, mode: Mode, parts: &[&[u8]], out: &mut Vec<u8>) -> bool {
+        if let Mode::First(slot) = mode
+            && let Some(slot) = self.slots.get_mut(slot)
+        {
+            slot.begun = false;
+        }
+        let mut gathered = std::mem::take(&mut self.gathered);
+        let plain = gather(parts, &mut gathered);
+        let fits = plain.is_some_and(|plain| plain.len() <= MAX_PLAIN && self.compress_one(mode, plain, out));
+        self.gathered = gathered;
+        fits
+    }
+
+    /// Returns whether a slot holds a stream that [`Mode::Next`] can go on with.
+    pub fn has_begun(&self, slot: usize) -> bool {
+        self.slots.get(slot).is_some_and(|slot| slot.begun)
+    }
+
+    /// Ends the stream in a slot and frees its memory.
+    pub fn release(&mut self, slot: usize) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            *slot = Slot::default();
+        }
+    }
+
+    /// Returns the bytes of memory that contexts and buffers take.
+    pub fn memory(&self) -> usize {
+        let streams = self.slots.iter().filter_map(|slot| slot.context.as_ref());
+        let contexts = streams.chain(&self.alone).chain(&self.trial);
+        contexts.map(CCtx::sizeof).sum::<usize>()
+            + self.slots.len() * size_of::<Slot>()
+            + self.gathered.capacity()
+            + self.compressed.capacity()
+            + LZ4_TABLE
+    }
+
+    fn compress_one(&mut self, mode: Mode, plain: &[u8], out: &mut Vec<u8>) -> bool {
+        match (self.entropy, mode) {
+            (Entropy::None, _) => false,
+            (Entropy::Lz4, _) => self.lz4(plain, out),
+            (Entropy::Zstd(level), Mode::Alone) => self.zstd_alone(level, plain, out),
+            (Entropy::Zstd(level), Mode::First(slot)) => self.zstd_stream(level, slot, true, plain, out),
+            (Entropy::Zstd(level), Mode::Next(slot)) => self.zstd_stream(level, slot, false, plain, out),
+        }
+    }
+
+    fn lz4(&mut self, plain: &[u8], out: &mut Vec<u8>) -> bool {
+        if plain.len() < MIN_ALONE || estimate::looks_random(plain) && !self.trial_succeeds(plain) {
+            return false;
+        }
+        self.compressed.resize(get_maximum_output_size(plain.len()), 0);
+        let written = compress_into_with_table(plain, &mut self.compressed, &mut self.lz4).ok();
+        append_if_smaller(written.and_then(|len| self.compressed.get(..len)), plain.len(), out)
+    }
+
+    fn zstd_alone(&mut self, level: i32, plain: &[u8], out: &mut Vec<u8>) -> bool {
+        if plain.len() < MIN_ALONE || estimate::looks_random(plain) && !self.trial_succeeds(plain) {
+            return false;
+        }
+        let written = frame(&mut self.alone, level, plain, &mut self.compressed);
+        append_if_smaller(written, plain.len(), out)
+    }
+
+    fn zstd_stream(&mut self, level: i32, slot: usize, first: bool, plain: &[u8], out: &mut Vec<u8>) -> bool {
+        if plain.len() < MIN_STREAMED
+            || !first && !self.has_begun(slot)
+            || estimate::looks_random(plain) && !self.trial_succeeds(plain)
+        {
+            return false;
+        }
+        let Some(slot) = self.slots.get_mut(slot) else { return false };
+        let Some(context) = ready(&mut slot.context, level) else { return false };
+        if first && context.reset(ResetDirective::SessionOnly).is_err() {
+            return false;
+        }
+        // Whatever fails from here on leaves the context ahead of the decoder's: the slot must begin anew.
+        slot.begun = false;
+        let Some(written) = flushed(context, plain, &mut self.compressed) else { return false };
+        let body = if first { written.strip_prefix(&MAGIC) } else { Some(written) };
+        let Some(body) = body else { return false };
+        out.extend_from_slice(body);
+        slot.begun = true;
+        true
+    }
+
+    /// Compresses a sample alone, at the fastest level, and returns whether that helped.
+    fn trial_succeeds(&mut self, plain: &[u8]) -> bool {
+        let mut sample = Vec::new();
+        estimate::sample(plain, &mut sample);
+        frame(&mut self.trial, *LEVELS.start(), &sample, &mut self.compressed)
+            .is_some_and(|written| written.len() + sample.len() / 50 < sample.len())
+    }
+}
+
+/// Returns the parts as one slice, in `gathered` if there is more than one, and `None` when there is nothing.
+fn gather<'a>(parts: &[&'a [u8]], gathered: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    let mut filled = parts.iter().filter(|part| !part.is_empty());
+    match (filled.next(), filled.next()) {
+        (first, None) => first.copied(),
+        _ => {
+            gathered.clear();
+            for part in parts {
+                gathered.extend_from_slice(part);
+            }
+            Some(gathered)
+        }
+    }
+}
+
+fn append_if_smaller(compressed: Option<&[u8]>, plain_len: usize, out: &mut Vec<u8>) -> bool {
+    match compressed {
+        Some(compressed) if compressed.len() + plain_len / MIN_GAIN < plain_len => {
+            out.extend_from_slice(compressed);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Returns the context, made and set up if it is not yet; `None` without memory.
+fn ready<'c>(context: &'c mut Option<CCtx<'static>>, level: i32) -> Option<&'c mut CCtx<'static>> {
+    if context.is_none() {
+        let mut made = CCtx::try_create()?;
+        // Level 1 is made for half a megabyte; a larger window would only miss the processor's caches.
+        let window_log = if level == 1 { WINDOW_LOG - 1 } else { WINDOW_LOG };
+        for parameter in [
+            CParameter::CompressionLevel(level),
+            CParameter::WindowLog(window_log),
+            CParameter::ContentSizeFlag(false),
+            CParameter::ChecksumFlag(false),
+            CParameter::DictIdFlag(false),
+        ] {
+            made.set_parameter(parameter).ok()?;
+        }
+        *context = Some(made);
+    }
+    context.as_mut()
+}
+
+/// Compresses `plain` alone and returns the frame without its magic number.
+fn frame<'b>(
+    context: &mut Option<CCtx<'static>>,
+    level: i32,
+    plain: &[u8],
+    buffer: &'b mut Vec<u8>,
+) -> Option<&'b [u8]> {
+    buffer.resize(compress_bound(plain.len()), 0);
+    let len = ready(context, level)?.compress2(&mut buffer[..], plain).ok()?;
+    buffer.get(..len)?.strip_prefix(&MAGIC)
+}
+
+/// Feeds `plain` to a stream and returns all that comes out.
+fn flushed<'b>(context: &mut CCtx<'static>, plain: &[u8], buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+    buffer.resize(compress_bound(plain.len()) + FLUSH_ROOM, 0);
+    let mut input = InBuffer::around(plain);
+    let mut output = OutBuffer::around(&mut buffer[..]);
+    while context.compress_stream2(&mut output, &mut input, ZSTD_e_flush).ok()? > 0 {
+        if output.pos() == output.capacity() {
+            return None;
+        }
+    }
+    let len = output.pos();
+    buffer.get(..len).filter(|_| input.pos() == plain.len())
+}
+
+/// Below this, a block alone is not worth a try.
+const MIN_ALONE: usize = 32;
+
+/// Below this, what a stream can save does not pay for the three bytes of its own header.
+const MIN_STREAMED: usize = 16;
+
+/// A block alone must shrink by one part in this many, or decompressing it is not worth the while.
+const MIN_GAIN: usize = 128;
+
+/// Room for the headers of a frame and of the blocks that a flush ends.
+const FLUSH_ROOM: usize = 64;
+
+/// What the table of LZ4 takes: 4096 entries of four bytes.
+const LZ4_TABLE: usize = 4096 * 4;
