@@ -2,6 +2,8 @@
 //!
 //! `UPDATE_EXPECTED=1 cargo test -p oncewire-gateway --test config` writes the expectations anew for review.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 

@@ -28,6 +28,7 @@ pub use network::{Access, Network, NetworkError};
 pub use policy::{Policies, Policy, PolicyOutcome};
 pub use problem::{ConfigError, Problem};
 pub use secrets::Users;
+pub(crate) use secrets::same as same_secret;
 pub use settings::{Codec, CodecSettings, Entropy, SetError};
 
 /// The configuration as meant: defaults filled in, overrides applied, files read, contradictions excluded.

@@ -8,7 +8,7 @@ use super::explain;
 
 /// Everything that is wrong with a configuration file; at least one problem.
 ///
-/// Its text has a line for each: `FILE:LINE:COLUMN: what, and what to do`.
+/// Its text has a line for each: `FILE: line 3, column 5: what, and what to do`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file.
@@ -34,7 +34,7 @@ impl fmt::Display for ConfigError {
             }
             write!(f, "{}:", self.path.display())?;
             if let Some((line, column)) = problem.place {
-                write!(f, "{line}:{column}:")?;
+                write!(f, " line {line}, column {column}:")?;
             }
             write!(f, " {}", problem.message)?;
         }

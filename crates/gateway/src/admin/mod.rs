@@ -1,0 +1,118 @@
+//! The admin interface: status, flows, metrics and health over HTTP.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/status` | [`StatusReport`] as JSON |
+//! | `/flows` | [`FlowsReport`] as JSON |
+//! | `/metrics` | the same figures as metrics |
+//! | `/health` | `{"status":"ok"}`, or 503 and `{"status":"draining"}` |
+//!
+//! Nothing can be changed here. Beyond loopback every request carries the token; on loopback without a token only
+//! requests to an address or `localhost` are answered, so that no web page reads it by way of a name of its own.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+
+use crate::config::same_secret;
+use crate::telemetry::{FlowsReport, StatusReport, encode_metrics};
+
+/// What the admin interface tells of: the daemon.
+pub trait Source: Send + Sync + 'static {
+    /// Returns the status now.
+    fn status(&self) -> StatusReport;
+
+    /// Returns the open flows.
+    fn flows(&self) -> FlowsReport;
+
+    /// Says whether new flows are taken; false while draining.
+    fn healthy(&self) -> bool;
+}
+
+/// Answers requests on a listening socket until `shutdown` is ready and those under way are answered.
+///
+/// # Errors
+/// If the socket fails for good.
+pub async fn serve(
+    listener: TcpListener,
+    token: Option<String>,
+    source: Arc<dyn Source>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    axum::serve(listener, router(token, source)).with_graceful_shutdown(shutdown).await
+}
+
+fn router(token: Option<String>, source: Arc<dyn Source>) -> Router {
+    let token: Option<Arc<str>> = token.map(Arc::from);
+    Router::new()
+        .route("/status", get(|State(source): State<Arc<dyn Source>>| async move { Json(source.status()) }))
+        .route("/flows", get(|State(source): State<Arc<dyn Source>>| async move { Json(source.flows()) }))
+        .route("/metrics", get(metrics))
+        .route("/health", get(health))
+        .fallback(|| async {
+            refusal(StatusCode::NOT_FOUND, "there are /status, /flows, /metrics and /health")
+        })
+        .layer(middleware::from_fn_with_state(token, guard))
+        .with_state(source)
+}
+
+/// Lets pass who may ask.
+async fn guard(State(token): State<Option<Arc<str>>>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    match token {
+        Some(token) if !bears(headers, &token) => refusal(
+            StatusCode::UNAUTHORIZED,
+            "send the token of admin_token_file as `Authorization: Bearer TOKEN`",
+        ),
+        None if !is_addressed_plainly(headers) => {
+            refusal(StatusCode::FORBIDDEN, "without a token, ask by address and not by name")
+        }
+        _ => next.run(request).await,
+    }
+}
+
+fn bears(headers: &HeaderMap, token: &str) -> bool {
+    let given =
+        headers.get(header::AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    given.is_some_and(|given| same_secret(given, token.as_bytes()))
+}
+
+/// Says whether a request names its host as an address or `localhost`, or not at all.
+fn is_addressed_plainly(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST) else { return true };
+    let Ok(host) = host.to_str() else { return false };
+    let without_port = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => name,
+        _ => host,
+    };
+    let address = without_port.trim_start_matches('[').trim_end_matches(']');
+    address == "localhost" || address.parse::<IpAddr>().is_ok()
+}
+
+async fn metrics(State(source): State<Arc<dyn Source>>) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], encode_metrics(&source.status())).into_response()
+}
+
+async fn health(State(source): State<Arc<dyn Source>>) -> Response {
+    let (status, word) = match source.healthy() {
+        true => (StatusCode::OK, "ok"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+    };
+    (status, Json(serde_json::json!({ "status": word }))).into_response()
+}
+
+fn refusal(status: StatusCode, message: &str) -> Response {
+    (status, Json(serde_json::json!({ "error": message }))).into_response()
+}
+
+#[cfg(test)]
+mod tests;

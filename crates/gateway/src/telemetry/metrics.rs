@@ -1,0 +1,294 @@
+//! The status as metrics in the OpenMetrics text form, which Prometheus reads.
+//!
+//! Labels are peer, direction, intercept, outcome and reason: sets that the configuration bounds. Destinations,
+//! which applications choose, are summed over.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use super::status::{LinkState, PeerReport, StatusReport};
+
+/// Writes a status as metrics.
+pub fn encode(status: &StatusReport) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot(status.clone())));
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = text::encode(&mut text, &registry);
+    text
+}
+
+/// One status, encoded whenever it is asked for.
+#[derive(Debug)]
+struct Snapshot(StatusReport);
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        self.gateway(&mut encoder)?;
+        self.traffic(&mut encoder)?;
+        self.links(&mut encoder)?;
+        self.codecs(&mut encoder)?;
+        self.flows(&mut encoder)
+    }
+}
+
+/// The value of one sample and its labels.
+type Sample<'a> = (Vec<(&'static str, &'a str)>, Value);
+
+/// A sample's value.
+enum Value {
+    Count(u64),
+    Level(f64),
+}
+
+impl Snapshot {
+    fn gateway(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let gateway = &self.0.gateway;
+        let labels = vec![("version", self.0.version.as_str()), ("name", gateway.name.as_str())];
+        write(encoder, "build_info", "Constant 1 with the version and name", [(labels, Value::Level(1.0))])?;
+        write(
+            encoder,
+            "uptime_seconds",
+            "Seconds since the start",
+            [(vec![], Value::Level(gateway.uptime_s))],
+        )?;
+        let draining = f64::from(u8::from(gateway.draining));
+        write(encoder, "draining", "1 while flows finish before a stop", [(vec![], Value::Level(draining))])?;
+        let limit = gateway.memory_limit as f64;
+        write(encoder, "memory_limit_bytes", "Configured memory", [(vec![], Value::Level(limit))])?;
+        let used = gateway.memory_used.map(|used| (vec![], Value::Level(used as f64)));
+        write(encoder, "memory_used_bytes", "Memory of logs, tables, contexts and kept blocks", used)?;
+        let pending = gateway.handshakes_pending as f64;
+        write(
+            encoder,
+            "handshakes_pending",
+            "Connections before the end of TLS",
+            [(vec![], Value::Level(pending))],
+        )?;
+        let refused = gateway
+            .refused
+            .iter()
+            .map(|row| (vec![("reason", row.reason.as_str())], Value::Count(row.count)));
+        write(encoder, "refused", "What was turned away", refused)?;
+        let intercepts = self.0.intercepts.iter().map(|intercept| {
+            let labels = vec![("mode", intercept.mode.as_str()), ("intercept", intercept.listen.as_str())];
+            (labels, Value::Count(intercept.connections))
+        });
+        write(encoder, "intercepted_connections", "Connections taken in", intercepts)
+    }
+
+    fn traffic(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let delivered = "Bytes that applications sent, by direction as seen from this gateway";
+        self.both_ways(encoder, "delivered_bytes", delivered, |peer| {
+            (peer.delivered_out, peer.delivered_in)
+        })?;
+        let wire = "Bytes on tunnel sockets, TLS and feedback included";
+        self.both_ways(encoder, "wire_bytes", wire, |peer| (peer.wire_out, peer.wire_in))?;
+        let copied = "Plain bytes replaced by, or rebuilt from, copies";
+        self.both_ways(encoder, "copied_bytes", copied, |peer| (peer.out.copied, peer.inbound.copied))?;
+        self.both_ways(encoder, "blocks", "Blocks", |peer| (peer.out.blocks, peer.inbound.blocks))?;
+        let mismatches = "Rebuilt blocks that did not match their digest; none was delivered";
+        self.both_ways(encoder, "mismatches", mismatches, |peer| {
+            (peer.out.mismatches, peer.inbound.mismatches)
+        })
+    }
+
+    fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let up = |peer: &PeerReport| f64::from(u8::from(peer.state == LinkState::Up));
+        self.levels(encoder, "peer_up", "1 while the link is up", |peer| Some(up(peer)))?;
+        let rtt = |peer: &PeerReport| peer.rtt_ms.map(|rtt_ms| rtt_ms / 1000.0);
+        self.levels(encoder, "round_trip_seconds", "Smoothed round trip", rtt)?;
+        let lanes = "Lanes for flows that carry one";
+        self.levels(encoder, "lanes_busy", lanes, |peer| Some(f64::from(peer.lanes.busy)))?;
+        let lanes = "Lanes for flows that are kept warm";
+        self.levels(encoder, "lanes_spare", lanes, |peer| Some(f64::from(peer.lanes.spare)))?;
+        self.levels(encoder, "flows_open", "Flows open now", |peer| Some(peer.flows_open as f64))?;
+        self.counts(encoder, "flows", "Flows", |peer| peer.flows_total)?;
+        self.counts(encoder, "resumes", "Flows that lost their lane and went on", |peer| peer.resumes)?;
+        self.counts(encoder, "peer_restarts", "Times that the peer came as a new process", |peer| {
+            peer.peer_restarts
+        })?;
+        let resent = "Blocks and messages sent again";
+        self.counts(encoder, "resent", resent, |peer| peer.out.resent)
+    }
+
+    fn codecs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let capacity = |peer: &PeerReport| (peer.out.log_capacity, peer.inbound.log_capacity);
+        self.levels_both_ways(encoder, "log_capacity_bytes", "What the log can hold", capacity)?;
+        let used = |peer: &PeerReport| (peer.out.log_used, peer.inbound.log_used);
+        self.levels_both_ways(encoder, "log_used_bytes", "What the log holds", used)?;
+        let memory = |peer: &PeerReport| (peer.out.memory, peer.inbound.memory);
+        self.levels_both_ways(encoder, "codec_memory_bytes", "Memory of log, table and contexts", memory)?;
+        let kept = "Plain bytes kept until they are acknowledged";
+        self.levels(encoder, "kept_bytes", kept, |peer| Some(peer.out.kept as f64))
+    }
+
+    fn flows(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut rows: BTreeMap<(&str, &'static str, &'static str), (u64, u64)> = BTreeMap::new();
+        for row in &self.0.flows_not_coded {
+            let key = (row.peer.as_deref().unwrap_or(""), row.outcome.name(), row.reason.name());
+            let (count, bytes) = rows.entry(key).or_default();
+            *count += row.count;
+            *bytes += row.bytes;
+        }
+        let labels = |&(peer, outcome, reason): &(_, _, _)| {
+            let labels: Vec<(&'static str, &str)> =
+                vec![("peer", peer), ("outcome", outcome), ("reason", reason)];
+            labels
+        };
+        let counts = rows.iter().map(|(key, (count, _))| (labels(key), Value::Count(*count)));
+        write(encoder, "flows_not_coded", "Flows that were not coded", counts)?;
+        let bytes = rows.iter().map(|(key, (_, bytes))| (labels(key), Value::Count(*bytes)));
+        write(encoder, "flows_not_coded_bytes", "Bytes of flows that were not coded", bytes)
+    }
+
+    fn counts(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&PeerReport) -> u64,
+    ) -> fmt::Result {
+        let samples =
+            self.0.peers.iter().map(|peer| (vec![("peer", peer.name.as_str())], Value::Count(value(peer))));
+        write(encoder, name, help, samples)
+    }
+
+    fn levels(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&PeerReport) -> Option<f64>,
+    ) -> fmt::Result {
+        let sample = |peer| Some((vec![("peer", label(peer))], Value::Level(value(peer)?)));
+        write(encoder, name, help, self.0.peers.iter().filter_map(sample))
+    }
+
+    fn both_ways(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&PeerReport) -> (u64, u64),
+    ) -> fmt::Result {
+        let samples = self.0.peers.iter().flat_map(|peer| {
+            let (out, inbound) = value(peer);
+            let labels = |direction| vec![("peer", label(peer)), ("direction", direction)];
+            [(labels("out"), Value::Count(out)), (labels("in"), Value::Count(inbound))]
+        });
+        write(encoder, name, help, samples)
+    }
+
+    fn levels_both_ways(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&PeerReport) -> (u64, u64),
+    ) -> fmt::Result {
+        let samples = self.0.peers.iter().flat_map(|peer| {
+            let (out, inbound) = value(peer);
+            let labels = |direction| vec![("peer", label(peer)), ("direction", direction)];
+            [(labels("out"), Value::Level(out as f64)), (labels("in"), Value::Level(inbound as f64))]
+        });
+        write(encoder, name, help, samples)
+    }
+}
+
+fn label(peer: &PeerReport) -> &str {
+    &peer.name
+}
+
+/// Writes one metric with its samples; all are of the kind of the first, and none means no metric.
+fn write<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: impl IntoIterator<Item = Sample<'a>>,
+) -> fmt::Result {
+    let mut samples = samples.into_iter().peekable();
+    let Some((_, first)) = samples.peek() else { return Ok(()) };
+    let kind = match first {
+        Value::Count(_) => MetricType::Counter,
+        Value::Level(_) => MetricType::Gauge,
+    };
+    let name = format!("oncewire_{name}");
+    let mut metric = encoder.encode_descriptor(&name, help, None, kind)?;
+    for (labels, value) in samples {
+        let sample = metric.encode_family(&labels)?;
+        match value {
+            Value::Count(count) => ConstCounter::new(count).encode(sample)?,
+            Value::Level(level) => ConstGauge::new(level).encode(sample)?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{NotCodedTable, Outcome, Reason, Refusal, Refusals};
+    use super::*;
+
+    fn status() -> StatusReport {
+        let refusals = Refusals::default();
+        refusals.count(Refusal::UnknownKey);
+        let table = NotCodedTable::default();
+        table.count(Some("hub"), &"a:22", Outcome::Uncoded, Reason::Policy).add_bytes(5);
+        table.count(Some("hub"), &"b:22", Outcome::Uncoded, Reason::Policy).add_bytes(6);
+        let peer = PeerReport {
+            name: "hub".to_owned(),
+            state: LinkState::Up,
+            delivered_out: 1000,
+            wire_in: 10,
+            rtt_ms: Some(80.0),
+            flows_total: 3,
+            ..PeerReport::default()
+        };
+        let mut status =
+            StatusReport { version: "0.1.0".to_owned(), peers: vec![peer.summed()], ..Default::default() };
+        status.gateway.name = "branch".to_owned();
+        status.gateway.refused = refusals.counts();
+        status.flows_not_coded = table.rows();
+        status
+    }
+
+    #[test]
+    fn the_figures_of_the_status_are_there() {
+        let text = encode(&status());
+        for line in [
+            "oncewire_build_info{version=\"0.1.0\",name=\"branch\"} 1.0",
+            "oncewire_delivered_bytes_total{peer=\"hub\",direction=\"out\"} 1000",
+            "oncewire_wire_bytes_total{peer=\"hub\",direction=\"in\"} 10",
+            "oncewire_peer_up{peer=\"hub\"} 1.0",
+            "oncewire_round_trip_seconds{peer=\"hub\"} 0.08",
+            "oncewire_flows_total{peer=\"hub\"} 3",
+            "oncewire_refused_total{reason=\"unknown_key\"} 1",
+            "oncewire_flows_not_coded_total{peer=\"hub\",outcome=\"uncoded\",reason=\"policy\"} 2",
+            "oncewire_flows_not_coded_bytes_total{peer=\"hub\",outcome=\"uncoded\",reason=\"policy\"} 11",
+            "# TYPE oncewire_wire_bytes counter",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn destinations_are_no_labels() {
+        assert!(!encode(&status()).contains("a:22"));
+    }
+
+    #[test]
+    fn what_is_unknown_is_left_out() {
+        let text = encode(&StatusReport { peers: vec![PeerReport::default()], ..StatusReport::default() });
+        assert!(!text.contains("round_trip") && !text.contains("memory_used"), "{text}");
+    }
+}

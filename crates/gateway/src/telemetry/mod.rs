@@ -1,0 +1,17 @@
+//! What a gateway tells of itself: `status`, `flows` and metrics, all from one snapshot.
+//!
+//! The JSON is a contract, described in `docs/json.md`: keys are added, never renamed or removed.
+
+mod flows;
+mod metrics;
+mod not_coded;
+mod refusals;
+mod status;
+
+pub use flows::{FlowReport, FlowsReport};
+pub use metrics::encode as encode_metrics;
+pub use not_coded::{NotCoded, NotCodedCounter, NotCodedTable, Outcome, Reason};
+pub use refusals::{Refusal, RefusalCount, Refusals};
+pub use status::{
+    GatewayReport, InReport, InterceptReport, LanesReport, LinkState, OutReport, PeerReport, StatusReport,
+};

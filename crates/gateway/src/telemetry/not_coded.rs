@@ -1,0 +1,206 @@
+//! Why flows were not coded: every such flow has a reason, kept in a bounded table.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// What becomes of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// In a lane, redundancy is eliminated.
+    Coded,
+    /// In a lane, copied as it is.
+    Uncoded,
+    /// The gateway connected by itself, in the clear.
+    Direct,
+    /// Never taken in.
+    Bypassed,
+    /// Turned away.
+    Refused,
+}
+
+impl Outcome {
+    /// Returns the name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Coded => "coded",
+            Self::Uncoded => "uncoded",
+            Self::Direct => "direct",
+            Self::Bypassed => "bypassed",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// Why a flow is not coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// A `[[policy]]` of this gateway says `none`.
+    Policy,
+    /// A `[[policy]]` of the peer lowered it to `none`.
+    PeerPolicy,
+    /// Its bytes are TLS, which repeats nothing.
+    Tls,
+    /// Its bytes are ssh, which repeats nothing.
+    Ssh,
+    /// The peer is gone.
+    PeerLost,
+    /// No peer's networks hold the destination.
+    NoPeer,
+    /// The link has as many flows as it can have.
+    TooManyFlows,
+}
+
+impl Reason {
+    /// Returns the name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::PeerPolicy => "peer_policy",
+            Self::Tls => "tls",
+            Self::Ssh => "ssh",
+            Self::PeerLost => "peer_lost",
+            Self::NoPeer => "no_peer",
+            Self::TooManyFlows => "too_many_flows",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Flows that were not coded, with one destination, outcome and reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotCoded {
+    /// The peer's name; null if none was chosen.
+    pub peer: Option<String>,
+    /// Where they went; [`NotCodedTable::OTHERS`] once the table is full.
+    pub destination: String,
+    /// What became of them.
+    pub outcome: Outcome,
+    /// Why.
+    pub reason: Reason,
+    /// How many.
+    pub count: u64,
+    /// Their bytes, both ways.
+    pub bytes: u64,
+}
+
+/// The counters of one row.
+#[derive(Debug, Default)]
+pub struct NotCodedCounter {
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl NotCodedCounter {
+    /// Counts bytes of a flow as they pass.
+    pub fn add_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+}
+
+/// The table of flows that were not coded.
+///
+/// It has at most [`NotCodedTable::MOST`] destinations, since applications choose them; what exceeds that is counted
+/// under [`NotCodedTable::OTHERS`].
+#[derive(Debug, Default)]
+pub struct NotCodedTable {
+    rows: Mutex<BTreeMap<Key, Arc<NotCodedCounter>>>,
+}
+
+type Key = (Option<String>, String, Outcome, Reason);
+
+impl NotCodedTable {
+    /// The most destinations.
+    pub const MOST: usize = 500;
+    /// The destination of all flows for which there is no row of their own.
+    pub const OTHERS: &'static str = "(others)";
+
+    /// Counts a flow, and returns where its bytes are to be counted.
+    pub fn count(
+        &self,
+        peer: Option<&str>,
+        destination: &impl fmt::Display,
+        outcome: Outcome,
+        reason: Reason,
+    ) -> Arc<NotCodedCounter> {
+        let mut key = (peer.map(str::to_owned), destination.to_string(), outcome, reason);
+        let mut rows = self.rows.lock();
+        if rows.len() >= Self::MOST && !rows.contains_key(&key) {
+            // Peers, outcomes and reasons are few, so these rows are few too.
+            key.1 = Self::OTHERS.to_owned();
+        }
+        let counter = Arc::clone(rows.entry(key).or_default());
+        counter.count.fetch_add(1, Relaxed);
+        counter
+    }
+
+    /// Returns the rows, those with the most flows first.
+    pub fn rows(&self) -> Vec<NotCoded> {
+        let row = |((peer, destination, outcome, reason), counter): (&Key, &Arc<NotCodedCounter>)| NotCoded {
+            peer: peer.clone(),
+            destination: destination.clone(),
+            outcome: *outcome,
+            reason: *reason,
+            count: counter.count.load(Relaxed),
+            bytes: counter.bytes.load(Relaxed),
+        };
+        let mut rows: Vec<_> = self.rows.lock().iter().map(row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_are_counted_by_destination_outcome_and_reason() {
+        let table = NotCodedTable::default();
+        for _ in 0..3 {
+            table.count(Some("hub"), &"a:22", Outcome::Uncoded, Reason::Policy).add_bytes(10);
+        }
+        table.count(Some("hub"), &"a:443", Outcome::Uncoded, Reason::Tls);
+        let rows = table.rows();
+        assert_eq!(rows.len(), 2);
+        assert_eq!((rows[0].destination.as_str(), rows[0].count, rows[0].bytes), ("a:22", 3, 30));
+    }
+
+    #[test]
+    fn an_application_that_scans_the_world_does_not_fill_the_memory() {
+        let table = NotCodedTable::default();
+        for port in 0..5000 {
+            table.count(None, &format_args!("a:{port}"), Outcome::Direct, Reason::PeerLost).add_bytes(1);
+        }
+        let rows = table.rows();
+        assert_eq!(rows.len(), NotCodedTable::MOST + 1);
+        assert_eq!(rows[0].destination, NotCodedTable::OTHERS);
+        assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), 5000);
+        assert_eq!(rows.iter().map(|row| row.bytes).sum::<u64>(), 5000);
+    }
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for reason in
+            [Reason::Policy, Reason::PeerPolicy, Reason::Tls, Reason::PeerLost, Reason::TooManyFlows]
+        {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
+        }
+        for outcome in
+            [Outcome::Coded, Outcome::Uncoded, Outcome::Direct, Outcome::Bypassed, Outcome::Refused]
+        {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.name());
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The status of a gateway: counters since its start, and its state now.
+
+use serde::{Deserialize, Serialize};
+
+use super::not_coded::NotCoded;
+use super::refusals::RefusalCount;
+
+/// Everything that `oncewire status --json` prints. Unknown is null, lists are bounded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// The version of the gateway that answers.
+    pub version: String,
+    /// The gateway itself.
+    pub gateway: GatewayReport,
+    /// The peers, in the configuration's order.
+    pub peers: Vec<PeerReport>,
+    /// The places where flows are taken in, in the configuration's order.
+    #[serde(default)]
+    pub intercepts: Vec<InterceptReport>,
+    /// Flows that were not coded, counted by where they went and why.
+    pub flows_not_coded: Vec<NotCoded>,
+}
+
+/// The gateway itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GatewayReport {
+    /// Its name.
+    pub name: String,
+    /// Its public key, as `[[peer]] public_key` takes it.
+    pub public_key: String,
+    /// The addresses where peers reach it, as bound.
+    pub listen: Vec<String>,
+    /// Seconds since its start.
+    pub uptime_s: f64,
+    /// Whether it was asked to stop and lets flows finish.
+    pub draining: bool,
+    /// The bytes it may use, `[cache] memory`.
+    pub memory_limit: u64,
+    /// The bytes of logs, tables, contexts and kept blocks now.
+    pub memory_used: Option<u64>,
+    /// Connections that have not finished TLS yet.
+    pub handshakes_pending: u64,
+    /// What was turned away, by reason.
+    pub refused: Vec<RefusalCount>,
+}
+
+/// How a link stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkState {
+    /// Flows can open.
+    Up,
+    /// We dial and have not failed yet.
+    Connecting,
+    /// There is no lane; a dialling side goes on trying.
+    #[default]
+    Down,
+    /// One side does not want the other: a wrong key or another protocol version.
+    Refused,
+}
+
+impl LinkState {
+    /// Returns the name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Connecting => "connecting",
+            Self::Down => "down",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// A peer and the link to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PeerReport {
+    /// The peer's name.
+    pub name: String,
+    /// How the link stands.
+    pub state: LinkState,
+    /// Why it is not up, as a sentence.
+    #[serde(default)]
+    pub state_reason: Option<String>,
+    /// The lanes for flows.
+    pub lanes: LanesReport,
+    /// Flows open now.
+    pub flows_open: u64,
+    /// Flows since the start.
+    pub flows_total: u64,
+    /// Bytes that applications sent, both ways.
+    pub delivered: u64,
+    /// Of those, what our applications sent.
+    #[serde(default)]
+    pub delivered_out: u64,
+    /// Of those, what our applications were given.
+    #[serde(default)]
+    pub delivered_in: u64,
+    /// Bytes on tunnel sockets, both ways, TLS and feedback included.
+    pub wire: u64,
+    /// Of those, what we sent.
+    #[serde(default)]
+    pub wire_out: u64,
+    /// Of those, what we received.
+    #[serde(default)]
+    pub wire_in: u64,
+    /// 1 − wire/delivered; unknown before anything was delivered.
+    pub savings: Option<f64>,
+    /// The smoothed round trip in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// The sending half.
+    pub out: OutReport,
+    /// The receiving half.
+    #[serde(rename = "in")]
+    pub inbound: InReport,
+    /// Rebuilt blocks that did not match their digest, at either end; none of them was delivered.
+    pub mismatches: u64,
+    /// Flows that lost their lane and went on.
+    pub resumes: u64,
+    /// Times that the peer came back as a new process.
+    #[serde(default)]
+    pub peer_restarts: u64,
+}
+
+impl PeerReport {
+    /// Fills in the sums and the savings from what is known by direction.
+    pub fn summed(mut self) -> Self {
+        self.delivered = self.delivered_out.saturating_add(self.delivered_in);
+        self.wire = self.wire_out.saturating_add(self.wire_in);
+        self.savings = savings(self.wire, self.delivered);
+        self
+    }
+}
+
+/// Returns 1 − wire/delivered, rounded to a millionth; unknown before anything was delivered.
+pub(super) fn savings(wire: u64, delivered: u64) -> Option<f64> {
+    (delivered > 0).then(|| ((1.0 - wire as f64 / delivered as f64) * 1e6).round() / 1e6)
+}
+
+/// The lanes for flows; control and repair have their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LanesReport {
+    /// Lanes that carry a flow.
+    pub busy: u32,
+    /// Lanes that are kept warm.
+    pub spare: u32,
+}
+
+/// The sending half of a link; bytes unless named otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutReport {
+    /// The codec: `endre`, or null before the link was up.
+    pub codec: Option<String>,
+    /// The log's capacity.
+    pub log_capacity: u64,
+    /// The log's bytes that can be referred to.
+    pub log_used: u64,
+    /// The log's epoch.
+    pub epoch: u64,
+    /// Blocks encoded.
+    pub blocks: u64,
+    /// Plain bytes of them.
+    pub plain: u64,
+    /// Plain bytes that were replaced by copies.
+    pub copied: u64,
+    /// Plain bytes that crossed as literals, before the entropy stage.
+    pub literal: u64,
+    /// Plain bytes of flows that are not coded.
+    pub uncoded: u64,
+    /// Plain bytes that were remembered in the log.
+    pub remembered: u64,
+    /// Plain bytes that were not remembered because too much was in flight.
+    pub not_remembered: u64,
+    /// Blocks and messages that are not acknowledged.
+    pub unacked: u64,
+    /// Plain bytes kept until they are acknowledged.
+    pub kept: u64,
+    /// Blocks and messages sent again.
+    pub resent: u64,
+    /// Mismatches that the peer reported.
+    pub mismatches: u64,
+    /// Memory of log, table, contexts and kept blocks.
+    pub memory: u64,
+}
+
+/// The receiving half of a link; bytes unless named otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InReport {
+    /// The codec: `endre`, or null before the link was up.
+    pub codec: Option<String>,
+    /// The log's capacity.
+    pub log_capacity: u64,
+    /// The log's bytes that can be referred to.
+    pub log_used: u64,
+    /// The log's epoch.
+    pub epoch: u64,
+    /// Blocks delivered.
+    pub blocks: u64,
+    /// Plain bytes of them.
+    pub plain: u64,
+    /// Plain bytes that were rebuilt from the log.
+    pub copied: u64,
+    /// Blocks that came twice.
+    pub duplicates: u64,
+    /// Blocks that had to wait for a range.
+    pub waited: u64,
+    /// Blocks asked for again because what they refer to was missing.
+    pub refetched: u64,
+    /// Rebuilt blocks that did not match their digest.
+    pub mismatches: u64,
+    /// Memory of log, contexts and waiting blocks.
+    pub memory: u64,
+}
+
+/// A place where flows are taken in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterceptReport {
+    /// How: `forward`, `socks5` or `http`.
+    pub mode: String,
+    /// Where it listens, as bound.
+    pub listen: String,
+    /// The peer's name, or `auto`.
+    pub peer: String,
+    /// Connections since the start.
+    pub connections: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn savings_are_unknown_before_anything_is_delivered() {
+        assert_eq!(savings(10, 0), None);
+        assert_eq!(savings(25, 100), Some(0.75));
+        assert_eq!(savings(150, 100), Some(-0.5));
+    }
+
+    #[test]
+    fn the_json_has_the_keys_of_the_contract() {
+        let peer = PeerReport { delivered_out: 100, wire_in: 30, ..PeerReport::default() }.summed();
+        let report = StatusReport { peers: vec![peer], ..StatusReport::default() };
+        let json = serde_json::to_value(&report).unwrap();
+        for key in ["version", "gateway", "peers", "flows_not_coded"] {
+            assert!(json.get(key).is_some(), "{key}");
+        }
+        let peer = &json["peers"][0];
+        for key in [
+            "name",
+            "state",
+            "lanes",
+            "flows_open",
+            "flows_total",
+            "delivered",
+            "wire",
+            "savings",
+            "rtt_ms",
+            "out",
+            "in",
+            "mismatches",
+            "resumes",
+        ] {
+            assert!(peer.get(key).is_some(), "{key}");
+        }
+        assert_eq!(
+            (&peer["delivered"], &peer["wire"], &peer["savings"]),
+            (&100.into(), &30.into(), &0.7.into())
+        );
+        assert_eq!((&peer["state"], &peer["rtt_ms"]), (&"down".into(), &serde_json::Value::Null));
+        assert_eq!(peer["lanes"], serde_json::json!({"busy": 0, "spare": 0}));
+        assert_eq!(serde_json::from_value::<StatusReport>(json).unwrap(), report);
+    }
+}
