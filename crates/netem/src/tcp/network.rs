@@ -85,6 +85,8 @@ pub enum Event {
         /// The side that is reset.
         side: Side,
     },
+    /// The connection is over for both sides. Nothing follows.
+    Closed(ConnectionId),
 }
 
 /// Why a connection was not established.
@@ -291,7 +293,8 @@ impl Network {
         if !entry.connection.is_over() {
             entry.connection.transmit(now, &mut out);
         }
-        if entry.connection.is_over() {
+        let over = entry.connection.is_over();
+        if over {
             if let Some(at) = entry.armed_at.take() {
                 self.timers.remove(&(at, id));
             }
@@ -300,6 +303,7 @@ impl Network {
             arm(entry, &mut self.timers);
         }
         self.events.extend(out.events);
+        self.events.extend(over.then_some(Event::Closed(id)));
         for (from, kind) in out.packets {
             let traffic = self.traffic.entry(account).or_default();
             from.pick_mut(traffic).count(&kind);

@@ -203,6 +203,7 @@ fn an_opener_learns_of_a_reset_before_its_handshake_ends() {
     network.reset(id, Side::Far, 41 * MS);
     assert_eq!(network.poll_event(), Some(Event::Incoming(id)));
     assert_eq!(network.poll_event(), Some(Event::Failed(id, ConnectError::Refused)));
+    assert_eq!(network.poll_event(), Some(Event::Closed(id)));
     let id = network.connect(Side::Near, Policy::Cubic, Account(1), 50 * MS).unwrap();
     network.handle_timeout(90 * MS);
     network.reset(id, Side::Near, 90 * MS);
@@ -247,6 +248,7 @@ fn both_directions_end_on_their_own() {
     assert_eq!(bench.received(id, Side::Near), 5000);
     assert!(bench.when(|e| *e == Event::Finished { connection: id, side: Side::Near }).is_some());
     assert_eq!(bench.network.connections(), 0);
+    assert_eq!(bench.events.last().map(|(_, event)| *event), Some(Event::Closed(id)));
     assert_eq!(bench.network.poll_timeout(), None);
 }
 
