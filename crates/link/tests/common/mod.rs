@@ -1,0 +1,307 @@
+//! Two links joined by lanes in memory, with a clock of their own.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part of the harness")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use bytes::{Bytes, BytesMut};
+use oncewire_link::{
+    Coding, Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
+};
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+/// One side: its link, and what it told its shell.
+pub struct Side {
+    pub link: Link,
+    pub config: LinkConfig,
+    pub offered: VecDeque<FlowId>,
+    pub received: BTreeMap<FlowId, Stream>,
+    pub notes: Vec<String>,
+    pub restarts: u32,
+    /// Flows whose application does not read.
+    pub stalled: Vec<FlowId>,
+}
+
+/// What an application was given.
+#[derive(Default, Debug)]
+pub struct Stream {
+    pub bytes: Vec<u8>,
+    pub opened: Option<bool>,
+    pub finished: bool,
+    pub reset: Option<String>,
+}
+
+/// Bytes under way on one lane, each direction.
+#[derive(Default)]
+struct Pipe {
+    wires: [VecDeque<u8>; 2],
+    /// Whether bytes of a direction get nowhere.
+    pub blocked: [bool; 2],
+}
+
+/// The pair; side 0 dials.
+pub struct Pair {
+    pub sides: [Side; 2],
+    pub now: Now,
+    pub rng: Pcg64Mcg,
+    pipes: BTreeMap<LaneId, Pipe>,
+    next_lane: u64,
+    wanted: BTreeMap<LaneRole, u32>,
+    /// Whether lanes are dialled at all.
+    pub reachable: bool,
+}
+
+pub fn config(first: bool, instance: u64) -> LinkConfig {
+    LinkConfig {
+        instance,
+        secret: instance * 7 + 1,
+        first,
+        dialer: first,
+        log_capacity: 1 << 20,
+        contexts: 4,
+        max_lanes: 6,
+        spare_lanes: 1,
+        initial_credit: 64 << 10,
+        ..LinkConfig::default()
+    }
+}
+
+impl Side {
+    fn new(config: LinkConfig, now: Now) -> Self {
+        Self {
+            link: Link::new(config.clone(), now),
+            config,
+            offered: VecDeque::new(),
+            received: BTreeMap::new(),
+            notes: Vec::new(),
+            restarts: 0,
+            stalled: Vec::new(),
+        }
+    }
+
+    pub fn stream(&mut self, flow: FlowId) -> &mut Stream {
+        self.received.entry(flow).or_default()
+    }
+}
+
+impl Pair {
+    pub fn new(seed: u64) -> Self {
+        Self::with(seed, config(true, 1), config(false, 2))
+    }
+
+    pub fn with(seed: u64, dialer: LinkConfig, acceptor: LinkConfig) -> Self {
+        let now = Now::from_secs(100);
+        let mut pair = Self {
+            sides: [Side::new(dialer, now), Side::new(acceptor, now)],
+            now,
+            rng: Pcg64Mcg::seed_from_u64(seed),
+            pipes: BTreeMap::new(),
+            next_lane: 1,
+            wanted: BTreeMap::new(),
+            reachable: true,
+        };
+        pair.run();
+        pair
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.rng.next_u64() % bound.max(1)
+    }
+
+    pub fn random_bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| (self.rng.next_u64() >> 17) as u8).collect()
+    }
+
+    pub fn open(&mut self, side: usize) -> FlowId {
+        let destination = Destination::from(SocketAddr::from(([127, 0, 0, 1], 80)));
+        let request = OpenRequest { destination, source: None, coding: Coding::Coded };
+        self.sides[side].link.open_flow(request, self.now).unwrap()
+    }
+
+    /// Opens a flow and waits until the far side has answered.
+    pub fn connect(&mut self, side: usize) -> FlowId {
+        let flow = self.open(side);
+        self.run();
+        assert_eq!(self.sides[1 - side].offered.pop_back(), Some(flow));
+        let local = SocketAddr::from(([127, 0, 0, 1], 5));
+        self.sides[1 - side].link.answer_flow(flow, Ok(local), self.now);
+        self.run();
+        assert_eq!(self.sides[side].stream(flow).opened, Some(true));
+        flow
+    }
+
+    pub fn send(&mut self, side: usize, flow: FlowId, bytes: &[u8]) {
+        let bytes = Bytes::copy_from_slice(bytes);
+        self.sides[side].link.handle_payload(flow, bytes, self.now).unwrap();
+    }
+
+    fn dial(&mut self, role: LaneRole) {
+        let lane = LaneId(self.next_lane);
+        self.next_lane += 1;
+        let [dialer, acceptor] = &mut self.sides;
+        let theirs = acceptor.link.hello(LaneId(0), LaneRole::Control);
+        let ours = dialer.link.hello(lane, role);
+        self.pipes.insert(lane, Pipe::default());
+        dialer.link.handle_lane_up(&theirs, lane, role, self.now).unwrap();
+        acceptor.link.handle_lane_up(&ours, lane, role, self.now).unwrap();
+    }
+
+    fn events(&mut self, side: usize) -> bool {
+        let mut any = false;
+        while let Some(event) = self.sides[side].link.poll_event() {
+            any = true;
+            match event {
+                Event::LanesWanted { role, count } => drop(self.wanted.insert(role, count)),
+                Event::FlowOffered { flow, .. } => self.sides[side].offered.push_back(flow),
+                Event::CloseLane(lane, _) => {
+                    if self.pipes.remove(&lane).is_some() {
+                        let now = self.now;
+                        self.sides[1 - side].link.handle_lane_lost(lane, now);
+                    }
+                }
+                Event::FlowReadable(flow) => self.read(side, flow),
+                Event::PeerRestarted => self.sides[side].restarts += 1,
+                Event::Note(note) => self.sides[side].notes.push(note.to_string()),
+                _ => {}
+            }
+        }
+        any
+    }
+
+    /// Reads all that an application may read.
+    pub fn read(&mut self, side: usize, flow: FlowId) {
+        if self.sides[side].stalled.contains(&flow) {
+            return;
+        }
+        let now = self.now;
+        let side = &mut self.sides[side];
+        while let Some(received) = side.link.poll_payload(flow, now) {
+            let stream = side.received.entry(flow).or_default();
+            match received {
+                Received::Opened(answer) => stream.opened = Some(answer.is_ok()),
+                Received::Data(bytes) => {
+                    assert!(!stream.finished && stream.reset.is_none(), "bytes behind the end");
+                    stream.bytes.extend_from_slice(&bytes);
+                    side.link.handle_consumed(flow, bytes.len(), now);
+                }
+                Received::Finished => stream.finished = true,
+                Received::Reset(reason) => stream.reset = Some(reason.to_string()),
+            }
+        }
+    }
+
+    /// Moves bytes until nothing moves any more; time stands still.
+    pub fn run(&mut self) {
+        while self.step(usize::MAX) {}
+    }
+
+    /// Lets every lane move up to `amount` bytes each way; returns whether anything happened.
+    pub fn step(&mut self, amount: usize) -> bool {
+        let mut any = self.events(0) | self.events(1);
+        while let Some((&role, _)) = self.wanted.iter().find(|(_, count)| self.reachable && **count > 0) {
+            self.dial(role);
+            any |= self.events(0) | self.events(1);
+        }
+        let lanes: Vec<LaneId> = self.pipes.keys().copied().collect();
+        for lane in lanes {
+            for side in [0, 1] {
+                any |= self.transmit(lane, side) | self.receive(lane, side, amount);
+                any |= self.events(0) | self.events(1);
+            }
+        }
+        any
+    }
+
+    fn transmit(&mut self, lane: LaneId, side: usize) -> bool {
+        let Some(pipe) = self.pipes.get_mut(&lane) else { return false };
+        // A socket takes more only when what it has is on its way.
+        if pipe.wires[side].len() > 200_000 {
+            return false;
+        }
+        let mut out = Vec::new();
+        let any = self.sides[side].link.poll_transmit(lane, self.now, &mut out);
+        pipe.wires[side].extend(out);
+        any
+    }
+
+    fn receive(&mut self, lane: LaneId, side: usize, amount: usize) -> bool {
+        let Some(pipe) = self.pipes.get_mut(&lane) else { return false };
+        if pipe.blocked[side] || pipe.wires[side].is_empty() {
+            return false;
+        }
+        // What was moved but is no whole frame yet is put back: the receiver's buffer is the pipe's front.
+        let len = pipe.wires[side].len().min(amount);
+        let mut input: BytesMut = pipe.wires[side].iter().take(len).copied().collect();
+        let now = self.now;
+        self.sides[1 - side].link.handle_input(lane, &mut input, now).unwrap();
+        let used = len - input.len();
+        let Some(pipe) = self.pipes.get_mut(&lane) else { return true };
+        pipe.wires[side].drain(..used);
+        used > 0
+    }
+
+    /// Stops what one side sends on a lane from arriving.
+    pub fn block(&mut self, lane: LaneId, side: usize, blocked: bool) {
+        if let Some(pipe) = self.pipes.get_mut(&lane) {
+            pipe.blocked[side] = blocked;
+        }
+    }
+
+    pub fn lanes(&self) -> Vec<LaneId> {
+        self.pipes.keys().copied().collect()
+    }
+
+    /// Cuts a lane: what was under way is lost.
+    pub fn cut(&mut self, lane: LaneId) {
+        if self.pipes.remove(&lane).is_some() {
+            let now = self.now;
+            self.sides.iter_mut().for_each(|side| side.link.handle_lane_lost(lane, now));
+        }
+    }
+
+    pub fn cut_all(&mut self) {
+        self.lanes().into_iter().for_each(|lane| self.cut(lane));
+    }
+
+    /// Lets time pass in steps, doing what is due.
+    pub fn pass(&mut self, time: Now) {
+        self.run();
+        let end = self.now + time;
+        while self.now < end {
+            let due = self.sides.iter().filter_map(|side| side.link.poll_timeout()).min();
+            self.now = due.unwrap_or(end).max(self.now + Now::from_millis(1)).min(end);
+            for side in &mut self.sides {
+                if side.link.poll_timeout().is_some_and(|at| at <= self.now) {
+                    side.link.handle_timeout(self.now);
+                }
+            }
+            self.run();
+        }
+    }
+
+    /// Dials what the dialling side lacks, as its shell would go on trying.
+    pub fn redial(&mut self) {
+        for role in [LaneRole::Control, LaneRole::Repair, LaneRole::Flow] {
+            if self.pipes.len() < 3 {
+                self.dial(role);
+            }
+        }
+        self.run();
+    }
+
+    /// Replaces a side by a new process.
+    pub fn restart(&mut self, side: usize) {
+        let lanes = self.lanes();
+        self.pipes.clear();
+        let mut config = self.sides[side].config.clone();
+        config.instance += 100;
+        for lane in lanes {
+            let now = self.now;
+            self.sides[1 - side].link.handle_lane_lost(lane, now);
+        }
+        self.sides[side] = Side::new(config, self.now);
+        self.run();
+    }
+}

@@ -1,0 +1,235 @@
+//! Two links, lanes in memory: what applications are promised.
+
+mod common;
+
+use common::{Pair, config};
+use oncewire_link::{LinkConfig, Now, OpenFailure, ResetReason};
+
+/// Text that compresses and repeats.
+fn text(len: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    for n in 0u32.. {
+        out.extend_from_slice(format!("line {n} of a file, {}\n", n.wrapping_mul(2_654_435_761)).as_bytes());
+        if out.len() >= len {
+            break;
+        }
+    }
+    out.truncate(len);
+    out
+}
+
+#[test]
+fn bytes_and_ends_cross_in_both_directions() {
+    let mut pair = Pair::new(1);
+    let flow = pair.connect(0);
+    let (there, back) = (text(300_000), text(50_000));
+    pair.send(0, flow, &there);
+    pair.send(1, flow, &back);
+    pair.run();
+    pair.sides[0].link.finish_flow(flow, pair.now);
+    pair.run();
+    assert_eq!(pair.sides[1].stream(flow).bytes, there);
+    assert!(pair.sides[1].stream(flow).finished && !pair.sides[0].stream(flow).finished);
+    // Half-closed: the other direction goes on, however much later.
+    pair.pass(Now::from_secs(3600));
+    pair.send(1, flow, b"still here");
+    pair.sides[1].link.finish_flow(flow, pair.now);
+    pair.pass(Now::from_secs(1));
+    assert!(pair.sides[0].stream(flow).bytes.ends_with(b"still here"));
+    assert!(pair.sides[0].stream(flow).finished);
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+}
+
+#[test]
+fn a_repeat_costs_almost_nothing() {
+    let mut pair = Pair::new(2);
+    let bytes = pair.random_bytes(400_000);
+    let first = pair.connect(0);
+    pair.send(0, first, &bytes);
+    pair.pass(Now::from_secs(1));
+    let copied = pair.sides[1].link.stats().inbound.copied;
+    let second = pair.connect(0);
+    pair.send(0, second, &bytes);
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(second).bytes, bytes);
+    assert!(pair.sides[1].link.stats().inbound.copied - copied > 390_000);
+}
+
+#[test]
+fn a_refused_open_tells_the_application_and_leaves_nothing_behind() {
+    let mut pair = Pair::new(3);
+    let flow = pair.open(0);
+    pair.send(0, flow, b"sent before the answer");
+    pair.run();
+    pair.sides[1].link.answer_flow(flow, Err(OpenFailure::Refused), pair.now);
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[0].stream(flow).opened, Some(false));
+    assert_eq!(pair.sides[0].stream(flow).reset, None);
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+}
+
+#[test]
+fn a_reset_reaches_the_far_application_and_its_blocks_the_log() {
+    let mut pair = Pair::new(4);
+    let flow = pair.connect(0);
+    let bytes = pair.random_bytes(60_000);
+    pair.send(0, flow, &bytes);
+    pair.step(1000);
+    pair.sides[1].link.abort_flow(flow, ResetReason::Application, pair.now);
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[0].stream(flow).reset.as_deref(), Some("reset by the application"));
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+    let again = pair.connect(0);
+    pair.send(0, again, &bytes);
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(again).bytes, bytes);
+    assert!(pair.sides[1].link.stats().inbound.copied > 50_000, "the aborted flow's blocks were not remembered");
+}
+
+#[test]
+fn a_reader_that_stops_holds_back_nobody_and_is_sent_no_more_than_its_credit() {
+    let mut pair = Pair::new(5);
+    let (slow, quick) = (pair.connect(0), pair.connect(0));
+    pair.sides[1].stalled.push(slow);
+    let bytes = pair.random_bytes(500_000);
+    pair.send(0, slow, &bytes);
+    pair.send(0, quick, &bytes);
+    pair.pass(Now::from_secs(60));
+    assert_eq!(pair.sides[1].stream(quick).bytes, bytes);
+    let sent = pair.sides[0].link.flow(slow).map(|flow| flow.sent);
+    assert_eq!(sent, Some(64 << 10), "exactly the initial credit");
+    assert_eq!(pair.sides[0].link.stats().out.unacked, 0);
+    pair.sides[1].stalled.clear();
+    pair.read(1, slow);
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(slow).bytes, bytes);
+}
+
+#[test]
+fn flows_go_on_when_lanes_are_cut_again_and_again() {
+    for seed in 0..20 {
+        println!("seed {seed}");
+        let mut pair = Pair::new(seed);
+        let flows: Vec<_> = (0..5).map(|_| pair.connect(0)).collect();
+        let bytes: Vec<_> = flows.iter().map(|_| text(200_000)).collect();
+        for (flow, bytes) in flows.iter().zip(&bytes) {
+            pair.send(0, *flow, bytes);
+            pair.sides[0].link.finish_flow(*flow, pair.now);
+        }
+        for _ in 0..12 {
+            for _ in 0..=pair.below(3) {
+                pair.step(20_000);
+            }
+            match pair.below(3) {
+                0 => pair.cut_all(),
+                _ => {
+                    let lanes = pair.lanes();
+                    let pick = pair.below(lanes.len() as u64) as usize;
+                    lanes.get(pick).copied().into_iter().for_each(|lane| pair.cut(lane));
+                }
+            }
+        }
+        pair.pass(Now::from_secs(5));
+        for (flow, bytes) in flows.iter().zip(&bytes) {
+            let stream = pair.sides[1].stream(*flow);
+            assert_eq!(&stream.bytes, bytes, "seed {seed}");
+            assert!(stream.finished);
+        }
+        assert_eq!(pair.sides[1].link.stats().inbound.mismatches, 0);
+    }
+}
+
+#[test]
+fn an_outage_shorter_than_the_resume_window_is_survived_and_a_longer_one_is_not() {
+    for (outage, survives) in [(60, true), (180, false)] {
+        let mut pair = Pair::new(6);
+        let flow = pair.connect(0);
+        let bytes = pair.random_bytes(150_000);
+        pair.send(0, flow, &bytes);
+        pair.step(30_000);
+        pair.reachable = false;
+        pair.cut_all();
+        pair.pass(Now::from_secs(outage));
+        pair.reachable = true;
+        pair.redial();
+        pair.pass(Now::from_secs(5));
+        assert_eq!(pair.sides[1].stream(flow).bytes == bytes, survives);
+        assert_eq!(pair.sides[0].stream(flow).reset.is_none(), survives);
+        assert_eq!(pair.sides[1].stream(flow).reset.is_none(), survives);
+        if !survives {
+            assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+        }
+    }
+}
+
+#[test]
+fn a_lane_that_loses_one_way_is_given_up_and_its_flows_go_on() {
+    let mut pair = Pair::new(7);
+    let flow = pair.connect(0);
+    let bytes = pair.random_bytes(200_000);
+    pair.send(0, flow, &bytes);
+    let lanes = pair.lanes();
+    lanes.iter().take(2).for_each(|&lane| pair.block(lane, 0, true));
+    pair.pass(Now::from_secs(25));
+    assert_eq!(pair.sides[1].stream(flow).bytes, bytes);
+    assert!(lanes.iter().take(2).all(|lane| !pair.lanes().contains(lane)), "a deaf lane is still in use");
+}
+
+#[test]
+fn a_restarted_peer_resets_its_old_flows_and_serves_new_ones() {
+    for side in [0, 1] {
+        let mut pair = Pair::new(8);
+        let flow = pair.connect(0);
+        pair.send(0, flow, &text(100_000));
+        pair.run();
+        pair.restart(side);
+        pair.redial();
+        pair.pass(Now::from_secs(1));
+        assert_eq!(pair.sides[1 - side].restarts, 1);
+        assert_eq!(pair.sides[1 - side].stream(flow).reset.as_deref(), Some("peer restarted"));
+        let again = pair.connect(1);
+        pair.send(1, again, &text(90_000));
+        pair.pass(Now::from_secs(1));
+        assert_eq!(pair.sides[0].stream(again).bytes, text(90_000));
+    }
+}
+
+#[test]
+fn more_flows_than_lanes_share_them() {
+    let mut pair = Pair::new(9);
+    let flows: Vec<_> = (0..200).map(|n| pair.connect(n % 2)).collect();
+    for (n, flow) in flows.iter().enumerate() {
+        let bytes = text(3000 + n * 31);
+        pair.send(n % 2, *flow, &bytes);
+    }
+    pair.pass(Now::from_secs(2));
+    for (n, flow) in flows.iter().enumerate() {
+        assert_eq!(pair.sides[1 - n % 2].stream(*flow).bytes, text(3000 + n * 31));
+    }
+    assert!(pair.lanes().len() <= 6 + 2);
+}
+
+#[test]
+fn ciphers_are_recognised_and_not_remembered() {
+    let mut pair = Pair::new(10);
+    let flow = pair.connect(0);
+    let mut bytes = vec![0x16, 3, 1, 2, 0, 1, 0, 1];
+    bytes.extend_from_slice(&text(30_000));
+    pair.send(0, flow, &bytes);
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(flow).bytes, bytes);
+    let out = pair.sides[0].link.stats().out;
+    assert_eq!((out.uncoded, out.remembered), (bytes.len() as u64, 0));
+}
+
+#[test]
+fn different_log_sizes_agree_on_the_smaller() {
+    let small = LinkConfig { log_capacity: 300 << 10, ..config(false, 2) };
+    let mut pair = Pair::with(11, config(true, 1), small);
+    let flow = pair.connect(0);
+    pair.send(0, flow, &text(400_000));
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(flow).bytes, text(400_000));
+    assert_eq!(pair.sides[0].link.stats().out.log_capacity, 300 << 10);
+    assert_eq!(pair.sides[1].link.stats().inbound.log_capacity, 300 << 10);
+}

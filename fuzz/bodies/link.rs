@@ -1,0 +1,321 @@
+//! What the fuzzers of the link check. The corpora are replayed by `crates/link/tests/replay.rs`, with this code.
+
+#[allow(dead_code, reason = "a part of it is used here")]
+pub(crate) mod script;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use bytes::{Bytes, BytesMut};
+use oncewire_link::{
+    Coding, Destination, Event, FlowId, Host, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
+    ResetReason,
+};
+
+use script::{Script, noise};
+
+/// A peer that is who it says it is may send anything: the link refuses it or goes on, in bounded memory.
+pub(crate) fn link_input(data: &[u8]) {
+    let mut script = Script::new(data);
+    let mut link = Link::new(config(true), Now::ZERO);
+    let peer = Link::new(config(false), Now::ZERO);
+    let mut now = Now::ZERO;
+    for (lane, role) in ROLES {
+        let hello = peer.hello(lane, role);
+        link.handle_lane_up(&hello, lane, role, now).unwrap();
+    }
+    while let Some(what) = script.next() {
+        let lane = ROLES[usize::from(what) % ROLES.len()].0;
+        now += Now::from_millis(u64::from(what));
+        let len = script.wide();
+        let mut input = BytesMut::from(script.bytes(len));
+        let before = input.len();
+        if link.handle_input(lane, &mut input, now).is_err() {
+            return;
+        }
+        assert!(input.len() <= before);
+        link.handle_timeout(now);
+        while let Some(event) = link.poll_event() {
+            match event {
+                Event::FlowOffered { flow, .. } => link.answer_flow(flow, Ok(ADDRESS), now),
+                Event::FlowReadable(flow) => while link.poll_payload(flow, now).is_some() {},
+                Event::CloseLane(..) => return,
+                _ => {}
+            }
+        }
+        for (lane, _) in ROLES {
+            link.poll_transmit(lane, now, &mut Vec::new());
+        }
+    }
+}
+
+/// Two links whose lanes come late and break: what an application gets is a beginning of what was sent, and a
+/// stream that ends is whole.
+pub(crate) fn link_pair(data: &[u8]) {
+    let mut script = Script::new(data);
+    let mut world = World::new();
+    for _ in 0..MAX_STEPS {
+        let Some(what) = script.next() else { break };
+        world.step(what, &mut script);
+    }
+    world.settle();
+}
+
+/// Two gateways, the lanes between them and the applications beside them.
+struct World {
+    ends: [End; 2],
+    lanes: BTreeMap<LaneId, [VecDeque<u8>; 2]>,
+    next_lane: u64,
+    now: Now,
+}
+
+/// One gateway and its applications.
+struct End {
+    link: Link,
+    inputs: BTreeMap<LaneId, BytesMut>,
+    wanted: Vec<LaneRole>,
+    sent: BTreeMap<FlowId, Sent>,
+    got: BTreeMap<FlowId, Got>,
+}
+
+#[derive(Default)]
+struct Sent {
+    bytes: Vec<u8>,
+    finished: bool,
+}
+
+#[derive(Default)]
+struct Got {
+    bytes: Vec<u8>,
+    finished: bool,
+    reset: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let end = |dialer| End {
+            link: Link::new(config(dialer), Now::ZERO),
+            inputs: BTreeMap::new(),
+            wanted: Vec::new(),
+            sent: BTreeMap::new(),
+            got: BTreeMap::new(),
+        };
+        let mut world =
+            Self { ends: [end(true), end(false)], lanes: BTreeMap::new(), next_lane: 1, now: Now::ZERO };
+        world.drain_events();
+        world.dial();
+        world
+    }
+
+    fn step(&mut self, what: u8, script: &mut Script<'_>) {
+        let side = usize::from(what >> 7);
+        let pick = script.below(256);
+        match what % 8 {
+            0 => self.open(side),
+            1 => self.send(side, pick, script.wide()),
+            2 => self.finish(side, pick),
+            3 => self.carry(pick, 1 + script.wide()),
+            4 => self.cut(pick),
+            5 => self.dial(),
+            6 => self.wait(script.wide() as u64),
+            _ => self.carry_all(),
+        }
+        self.drain_events();
+    }
+
+    fn open(&mut self, side: usize) {
+        let destination = Destination { host: Host::Ip(ADDRESS.ip()), port: 80 };
+        let request = OpenRequest { destination, source: None, coding: Coding::Coded };
+        let end = &mut self.ends[side];
+        if end.sent.len() < MAX_FLOWS
+            && let Ok(flow) = end.link.open_flow(request, self.now)
+        {
+            end.sent.insert(flow, Sent::default());
+        }
+    }
+
+    fn send(&mut self, side: usize, pick: usize, len: usize) {
+        let Some(flow) = pick_key(&self.ends[side].sent, pick) else { return };
+        // Few seeds, so that flows repeat each other.
+        let bytes = noise(pick as u64 % 5, len);
+        let end = &mut self.ends[side];
+        let sent = end.sent.entry(flow).or_default();
+        if !sent.finished && end.link.handle_payload(flow, Bytes::from(bytes.clone()), self.now).is_ok() {
+            sent.bytes.extend_from_slice(&bytes);
+        }
+    }
+
+    fn finish(&mut self, side: usize, pick: usize) {
+        let Some(flow) = pick_key(&self.ends[side].sent, pick) else { return };
+        let end = &mut self.ends[side];
+        end.link.finish_flow(flow, self.now);
+        end.sent.entry(flow).or_default().finished = true;
+    }
+
+    /// Lets at most `most` bytes of one lane arrive, both ways.
+    fn carry(&mut self, pick: usize, most: usize) {
+        let Some(lane) = pick_key(&self.lanes, pick) else { return };
+        for side in 0..2 {
+            let mut out = Vec::new();
+            self.ends[side].link.poll_transmit(lane, self.now, &mut out);
+            let Some(ways) = self.lanes.get_mut(&lane) else { return };
+            ways[side].extend(out);
+            let count = most.min(ways[side].len());
+            let arriving: Vec<u8> = ways[side].drain(..count).collect();
+            let end = &mut self.ends[1 - side];
+            let input = end.inputs.entry(lane).or_default();
+            input.extend_from_slice(&arriving);
+            end.link.handle_input(lane, input, self.now).unwrap();
+            self.drain_events();
+        }
+    }
+
+    fn carry_all(&mut self) {
+        for pick in 0..self.lanes.len() {
+            self.carry(pick, usize::MAX);
+        }
+    }
+
+    fn cut(&mut self, pick: usize) {
+        if let Some(lane) = pick_key(&self.lanes, pick) {
+            self.close(lane);
+        }
+    }
+
+    fn close(&mut self, lane: LaneId) {
+        self.lanes.remove(&lane);
+        for end in &mut self.ends {
+            end.inputs.remove(&lane);
+            end.link.handle_lane_lost(lane, self.now);
+        }
+    }
+
+    /// Brings up the lanes that the dialling side wants.
+    fn dial(&mut self) {
+        for role in std::mem::take(&mut self.ends[0].wanted) {
+            let lane = LaneId(self.next_lane);
+            self.next_lane += 1;
+            let hellos = [0, 1].map(|side: usize| self.ends[side].link.hello(lane, role));
+            self.lanes.insert(lane, Default::default());
+            for side in 0..2 {
+                self.ends[side].link.handle_lane_up(&hellos[1 - side], lane, role, self.now).unwrap();
+            }
+            self.drain_events();
+        }
+    }
+
+    fn wait(&mut self, millis: u64) {
+        self.now += Now::from_millis(millis % 2000);
+        for end in &mut self.ends {
+            end.link.handle_timeout(self.now);
+        }
+    }
+
+    fn drain_events(&mut self) {
+        let mut closed = Vec::new();
+        for end in &mut self.ends {
+            while let Some(event) = end.link.poll_event() {
+                match event {
+                    Event::LanesWanted { role, count } => {
+                        end.wanted.retain(|wanted| *wanted != role);
+                        end.wanted.extend(std::iter::repeat_n(role, count as usize));
+                    }
+                    Event::FlowOffered { flow, .. } => {
+                        end.link.answer_flow(flow, Ok(ADDRESS), self.now);
+                        end.sent.insert(flow, Sent::default());
+                    }
+                    Event::FlowReadable(flow) => read(end, flow, self.now),
+                    Event::CloseLane(lane, _) => closed.push(lane),
+                    _ => {}
+                }
+            }
+        }
+        closed.into_iter().for_each(|lane| self.close(lane));
+    }
+
+    /// Ends every stream, lets everything arrive and compares.
+    fn settle(&mut self) {
+        for end in &mut self.ends {
+            for (flow, sent) in &mut end.sent {
+                sent.finished = true;
+                end.link.finish_flow(*flow, self.now);
+            }
+        }
+        for _ in 0..MAX_ROUNDS {
+            self.drain_events();
+            self.dial();
+            self.carry_all();
+            self.wait(100);
+            for side in 0..2 {
+                let offered: Vec<FlowId> = self.ends[side].sent.keys().copied().collect();
+                for flow in offered {
+                    let sent = self.ends[side].sent.entry(flow).or_default();
+                    if !std::mem::replace(&mut sent.finished, true) {
+                        self.ends[side].link.finish_flow(flow, self.now);
+                    }
+                }
+            }
+        }
+        for side in 0..2 {
+            for (flow, sent) in &self.ends[side].sent {
+                let nothing = Got::default();
+                let got = self.ends[1 - side].got.get(flow).unwrap_or(&nothing);
+                assert!(sent.bytes.starts_with(&got.bytes), "flow {flow:?}: not what was sent");
+                assert!(
+                    !got.finished || got.bytes.len() == sent.bytes.len(),
+                    "flow {flow:?}: short, but looks whole"
+                );
+                assert!(got.finished || got.reset, "flow {flow:?} of side {side} never ended");
+            }
+        }
+    }
+}
+
+/// Takes everything that is there for an application.
+fn read(end: &mut End, flow: FlowId, now: Now) {
+    while let Some(received) = end.link.poll_payload(flow, now) {
+        let got = end.got.entry(flow).or_default();
+        assert!(!got.reset, "something came after the reset");
+        match received {
+            Received::Opened(answer) => assert_eq!(answer, Ok(ADDRESS)),
+            Received::Data(bytes) => {
+                assert!(!got.finished, "bytes after the end");
+                got.bytes.extend_from_slice(&bytes);
+                end.link.handle_consumed(flow, bytes.len(), now);
+            }
+            Received::Finished => got.finished = true,
+            Received::Reset(reason) => {
+                assert_eq!(reason, ResetReason::PeerLost, "nobody reset anything");
+                got.reset = true;
+            }
+        }
+    }
+}
+
+fn pick_key<K: Copy + Ord, V>(map: &BTreeMap<K, V>, pick: usize) -> Option<K> {
+    map.keys().nth(pick % map.len().max(1)).copied()
+}
+
+fn config(dialer: bool) -> LinkConfig {
+    LinkConfig {
+        instance: 1 + u64::from(dialer),
+        secret: 7,
+        first: dialer,
+        dialer,
+        log_capacity: LinkConfig::MIN_LOG,
+        contexts: 2,
+        max_lanes: 4,
+        ..LinkConfig::default()
+    }
+}
+
+const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4000);
+const ROLES: [(LaneId, LaneRole); 4] = [
+    (LaneId(1), LaneRole::Control),
+    (LaneId(2), LaneRole::Repair),
+    (LaneId(3), LaneRole::Flow),
+    (LaneId(4), LaneRole::Flow),
+];
+const MAX_FLOWS: usize = 6;
+const MAX_STEPS: usize = 300;
+const MAX_ROUNDS: usize = 400;
