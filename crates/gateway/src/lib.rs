@@ -1,3 +1,10 @@
 //! The oncewire daemon as a library.
+pub mod admin;
 pub mod config;
+pub mod daemon;
+mod flows;
 pub mod identity;
+mod intercept;
+mod sockets;
+pub mod telemetry;
+mod tunnel;

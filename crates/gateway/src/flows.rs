@@ -1,0 +1,166 @@
+//! Flows as applications' sockets and proxies see them.
+
+pub(crate) mod pump;
+pub(crate) mod stream;
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use oncewire_codec::wire::{FlowId, OpenFailure, ResetReason};
+use oncewire_link::{FlowGone, Received};
+
+use crate::tunnel::peer::Peer;
+
+/// One flow of a link. Dropping it before both directions have ended resets it.
+pub(crate) struct Flow {
+    peer: Arc<Peer>,
+    id: FlowId,
+    /// We finished or aborted.
+    sent_end: AtomicBool,
+    /// The far side finished, or the flow is over.
+    received_end: AtomicBool,
+}
+
+impl Flow {
+    /// Wraps a flow that the peer's table knows already.
+    pub(crate) fn new(peer: Arc<Peer>, id: FlowId) -> Self {
+        Self { peer, id, sent_end: AtomicBool::new(false), received_end: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn id(&self) -> FlowId {
+        self.id
+    }
+
+    /// Waits for the next thing for our application, having told the link that `consumed` bytes more were taken.
+    pub(crate) async fn received(&self, mut consumed: usize) -> Received {
+        poll_fn(|cx| self.poll_received(cx, &mut consumed)).await
+    }
+
+    /// Polls as [`Flow::received`] waits; `consumed` is taken once.
+    pub(crate) fn poll_received(&self, cx: &mut Context<'_>, consumed: &mut usize) -> Poll<Received> {
+        let consumed = std::mem::take(consumed);
+        let received = self.peer.with(|core, now| {
+            if consumed > 0 {
+                core.link.handle_consumed(self.id, consumed, now);
+            }
+            match (core.link.poll_payload(self.id, now), core.flows.get_mut(&self.id)) {
+                (None, Some(entry)) if entry.ended => Some(Received::Reset(ResetReason::Shutdown)),
+                (None, Some(entry)) => {
+                    remember(&mut entry.reader, cx.waker());
+                    None
+                }
+                (received, _) => received,
+            }
+        });
+        match received {
+            None => Poll::Pending,
+            Some(received) => {
+                match &received {
+                    Received::Finished => self.received_end.store(true, Relaxed),
+                    Received::Reset(_) | Received::Opened(Err(_)) => self.is_over(),
+                    Received::Opened(Ok(_)) | Received::Data(_) => {}
+                }
+                Poll::Ready(received)
+            }
+        }
+    }
+
+    /// Waits for the far connect's outcome; only where this side opened the flow, before anything else.
+    ///
+    /// # Errors
+    /// Why the far side could not connect.
+    pub(crate) async fn opened(&self) -> Result<SocketAddr, OpenFailure> {
+        match self.received(0).await {
+            Received::Opened(outcome) => outcome,
+            Received::Reset(ResetReason::PeerLost | ResetReason::PeerRestarted) => Err(OpenFailure::TimedOut),
+            Received::Reset(_) | Received::Data(_) | Received::Finished => Err(OpenFailure::Other),
+        }
+    }
+
+    /// Tells the far side what became of the onward connect that it asked for.
+    pub(crate) fn answer(&self, answer: Result<SocketAddr, OpenFailure>) {
+        if answer.is_err() {
+            self.is_over();
+        }
+        self.peer.with(|core, now| core.link.answer_flow(self.id, answer, now));
+    }
+
+    /// Queues bytes for the far application; the result is how much more there is room for.
+    ///
+    /// # Errors
+    /// If the flow is over.
+    pub(crate) fn send(&self, bytes: Bytes) -> Result<usize, FlowGone> {
+        let sent = self.peer.with(|core, now| {
+            let room = core.link.handle_payload(self.id, bytes, now)?;
+            if let Some(entry) = core.flows.get_mut(&self.id) {
+                entry.writable = room > 0;
+            }
+            Ok(room)
+        });
+        if sent.is_err() {
+            self.is_over();
+        }
+        sent
+    }
+
+    /// Waits until there is room to queue bytes.
+    pub(crate) async fn writable(&self) {
+        poll_fn(|cx| self.poll_writable(cx)).await;
+    }
+
+    pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.peer.with(|core, _| match core.flows.get_mut(&self.id) {
+            Some(entry) if !entry.writable && !entry.ended => {
+                remember(&mut entry.writer, cx.waker());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        })
+    }
+
+    /// Ends our application's stream in order.
+    pub(crate) fn finish(&self) {
+        if !self.sent_end.swap(true, Relaxed) {
+            self.peer.with(|core, now| core.link.finish_flow(self.id, now));
+        }
+    }
+
+    /// Resets the flow.
+    pub(crate) fn abort(&self, reason: ResetReason) {
+        let over = self.sent_end.swap(true, Relaxed) & self.received_end.swap(true, Relaxed);
+        if !over {
+            self.peer.with(|core, now| core.link.abort_flow(self.id, reason, now));
+        }
+    }
+
+    /// Says whether our side has finished and the far one has not.
+    pub(crate) fn waits_for_far_end(&self) -> bool {
+        self.sent_end.load(Relaxed) && !self.received_end.load(Relaxed)
+    }
+
+    fn is_over(&self) {
+        self.sent_end.store(true, Relaxed);
+        self.received_end.store(true, Relaxed);
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        let reason = if self.peer.is_draining() { ResetReason::Shutdown } else { ResetReason::Application };
+        self.abort(reason);
+        self.peer.forget(self.id);
+    }
+}
+
+/// Keeps the waker of whoever asked last.
+fn remember(slot: &mut Option<Waker>, waker: &Waker) {
+    match slot {
+        Some(kept) if kept.will_wake(waker) => {}
+        _ => *slot = Some(waker.clone()),
+    }
+}

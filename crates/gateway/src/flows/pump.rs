@@ -1,0 +1,252 @@
+//! Moves bytes between an application's socket and its flow, and carries every truth of TCP across.
+//!
+//! Per block of 64 KiB in a steady stream: one read of the socket, one lock of the link, one wake-up.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use oncewire_codec::wire::ResetReason;
+use oncewire_link::Received;
+
+use super::Flow;
+use crate::sockets;
+
+/// How a flow ended for its application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Both applications ended their streams.
+    InOrder,
+    /// The application here got a reset, or gave one.
+    Reset,
+}
+
+/// Carries a flow until it ends.
+///
+/// `stream` must have been prepared as an application's socket, whose close is a reset; that is taken back only
+/// when the far application's end has been written. `early` was read from the socket before.
+pub(crate) async fn carry(stream: TcpStream, flow: Flow, early: Bytes) -> Ended {
+    let ended_here = Notify::new();
+    let both = async {
+        let from = from_application(&stream, &flow, early, &ended_here);
+        tokio::try_join!(from, to_application(&stream, &flow, &ended_here))
+    };
+    // An application may reset while nobody reads its socket; that must not wait for room.
+    let broken = tokio::select! {
+        ended = both => ended.err(),
+        error = socket_error(&stream) => Some(Broken::Here(error)),
+    };
+    match broken {
+        None => Ended::InOrder,
+        Some(broken) => {
+            if let Broken::Here(error) = broken {
+                tracing::debug!(flow = flow.id().0, %error, "the application's connection broke");
+                flow.abort(ResetReason::Application);
+            }
+            sockets::end_with_reset(&stream);
+            Ended::Reset
+        }
+    }
+}
+
+/// Where a flow broke.
+enum Broken {
+    /// Our application's socket failed.
+    Here(io::Error),
+    /// The flow is over.
+    There,
+}
+
+async fn from_application(
+    stream: &TcpStream,
+    flow: &Flow,
+    early: Bytes,
+    ended_here: &Notify,
+) -> Result<(), Broken> {
+    if !early.is_empty() {
+        hand_on(flow, early).await?;
+    }
+    loop {
+        stream.readable().await.map_err(Broken::Here)?;
+        match read_block(stream).map_err(Broken::Here)? {
+            Read::Bytes(bytes) => hand_on(flow, bytes).await?,
+            Read::Nothing => {}
+            Read::End(rest) => {
+                if !rest.is_empty() {
+                    hand_on(flow, rest).await?;
+                }
+                flow.finish();
+                ended_here.notify_one();
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Queues bytes, and waits until there is room for more.
+async fn hand_on(flow: &Flow, bytes: Bytes) -> Result<(), Broken> {
+    let room = flow.send(bytes).map_err(|_| Broken::There)?;
+    if room == 0 {
+        flow.writable().await;
+    }
+    Ok(())
+}
+
+/// What a socket had.
+enum Read {
+    Bytes(Bytes),
+    Nothing,
+    /// The last bytes, and the end of the stream.
+    End(Bytes),
+}
+
+/// Takes what is there, up to a block, without waiting for more.
+fn read_block(stream: &TcpStream) -> io::Result<Read> {
+    let mut block = BytesMut::with_capacity(BLOCK);
+    let mut ended = false;
+    while block.len() < BLOCK {
+        match stream.try_read_buf(&mut block) {
+            Ok(0) => {
+                ended = true;
+                break;
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // A few bytes must not keep a whole block's memory while they wait for their acknowledgement.
+    let bytes = if block.len() < SMALL { Bytes::copy_from_slice(&block) } else { block.freeze() };
+    Ok(match (ended, bytes.is_empty()) {
+        (true, _) => Read::End(bytes),
+        (false, true) => Read::Nothing,
+        (false, false) => Read::Bytes(bytes),
+    })
+}
+
+async fn to_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) -> Result<(), Broken> {
+    let mut out = Outgoing { stream, flow, blocks: VecDeque::new(), consumed: 0, finished: false };
+    while !out.is_done() {
+        out.step().await?;
+    }
+    sockets::end_cleanly(stream);
+    end_stream(stream).map_err(Broken::Here)?;
+    // After the far end of stream only a reset can come; our application may go on sending for hours.
+    tokio::select! {
+        () = ended_here.notified() => Ok(()),
+        _ = flow.received(0) => Err(Broken::There),
+    }
+}
+
+/// What is on its way to an application.
+struct Outgoing<'a> {
+    stream: &'a TcpStream,
+    flow: &'a Flow,
+    /// Received and not yet written. While the application does not read, this fills up to the flow's credit, so
+    /// that a reset behind the bytes is seen at once.
+    blocks: VecDeque<Bytes>,
+    /// Written and not yet reported to the link.
+    consumed: usize,
+    /// The far application ended its stream.
+    finished: bool,
+}
+
+impl Outgoing<'_> {
+    fn is_done(&self) -> bool {
+        self.finished && self.blocks.is_empty()
+    }
+
+    /// Writes what can be written, or waits for what comes first: more bytes, or room for them.
+    async fn step(&mut self) -> Result<(), Broken> {
+        // Neither side of this need ever wait, and other flows share the thread.
+        tokio::task::consume_budget().await;
+        let blocked = !self.write_some().map_err(Broken::Here)?;
+        let Self { stream, flow, consumed, .. } = self;
+        let received = match (blocked, self.finished) {
+            (true, true) => return stream.writable().await.map_err(Broken::Here),
+            (false, true) => return Ok(()),
+            (true, false) => tokio::select! {
+                received = poll_fn(|cx| flow.poll_received(cx, consumed)) => received,
+                ready = stream.writable() => return ready.map_err(Broken::Here),
+            },
+            (false, false) => poll_fn(|cx| flow.poll_received(cx, consumed)).await,
+        };
+        match received {
+            Received::Opened(Ok(_)) => Ok(()),
+            Received::Data(bytes) => {
+                self.blocks.push_back(bytes);
+                Ok(())
+            }
+            Received::Finished => {
+                self.finished = true;
+                Ok(())
+            }
+            Received::Opened(Err(_)) | Received::Reset(_) => Err(Broken::There),
+        }
+    }
+
+    /// Writes until nothing is left (true) or the socket takes no more (false).
+    fn write_some(&mut self) -> io::Result<bool> {
+        while let Some(block) = self.blocks.front_mut() {
+            match self.stream.try_write(block) {
+                Ok(written) => {
+                    self.consumed += written;
+                    block.advance(written);
+                    if block.is_empty() {
+                        self.blocks.pop_front();
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Writes everything to a socket that is only borrowed.
+pub(crate) async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.try_write(bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Sends our end of the stream on a socket that is only borrowed.
+pub(crate) fn end_stream(stream: &TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write)
+}
+
+/// Waits until a socket has failed, whether or not anybody reads it.
+pub(crate) async fn socket_error(stream: &TcpStream) -> io::Error {
+    loop {
+        if let Err(error) = stream.ready(Interest::ERROR).await {
+            return error;
+        }
+        match stream.take_error() {
+            Ok(Some(error)) | Err(error) => return error,
+            Ok(None) => {
+                // Not an error after all; clear the readiness, or this loop would spin.
+                let _ = stream.try_io(Interest::ERROR, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+            }
+        }
+    }
+}
+
+/// The most plain bytes that one block of a codec stands for.
+const BLOCK: usize = 64 << 10;
+
+/// Below this, bytes are copied into memory of their own size.
+const SMALL: usize = 16 << 10;

@@ -1,0 +1,265 @@
+//! `http`: a proxy for HTTP/1.1, with CONNECT for everything else.
+//!
+//! Requests in absolute form (RFC 9112 §3.2.2) are forwarded hop by hop, their origin connections kept per client
+//! connection. An answer that is cut reaches the client as a reset: hyper drops the socket on an error, and a
+//! dropped socket resets; only a shutdown, which hyper does in order, takes that back.
+
+mod headers;
+mod origin;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use oncewire_codec::wire::{Destination, Host, OpenFailure};
+
+use self::origin::{Origin, Origins};
+use super::router::{NoWay, Way};
+use super::{Door, TurnedAway, direct};
+use crate::config::Users;
+use crate::flows::pump;
+use crate::sockets;
+
+/// Serves one client connection: any number of requests, or one tunnel.
+pub(super) async fn serve(door: &Arc<Door>, stream: TcpStream, source: SocketAddr) {
+    let client = Arc::new(Client { door: Arc::clone(door), source, origin: Mutex::new(None) });
+    let service = service_fn(move |request| {
+        let client = Arc::clone(&client);
+        async move { Ok::<_, Infallible>(client.handle(request).await) }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_LIMIT)
+        .max_buf_size(MAX_HEAD)
+        .preserve_header_case(true)
+        .auto_date_header(false)
+        .half_close(true)
+        .serve_connection(TokioIo::new(ClientStream(stream)), service)
+        .with_upgrades()
+        .await;
+    if let Err(error) = served
+        && error.is_parse()
+    {
+        door.turn_away(source, TurnedAway::Garbage, &format!("does not speak HTTP/1: {error}"));
+    }
+}
+
+type Body = Either<Incoming, Full<Bytes>>;
+
+/// One client connection.
+struct Client {
+    door: Arc<Door>,
+    source: SocketAddr,
+    /// The origin connection of the last request, for the next to the same authority.
+    origin: Mutex<Option<Origin>>,
+}
+
+impl Client {
+    async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        if !is_authorized(&request, &self.door.intercept.users) {
+            self.door.turn_away(self.source, TurnedAway::Unauthorized, "no or wrong name and password");
+            let mut response =
+                answer(StatusCode::PROXY_AUTHENTICATION_REQUIRED, "name and password required");
+            let challenge = HeaderValue::from_static("Basic realm=\"oncewire\"");
+            response.headers_mut().insert(PROXY_AUTHENTICATE, challenge);
+            return response;
+        }
+        if request.method() == Method::CONNECT {
+            self.tunnel(request).await
+        } else {
+            self.forward(request).await
+        }
+    }
+
+    /// Connects, answers, and then carries whatever the client speaks.
+    async fn tunnel(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let Some(destination) = destination(request.uri(), None) else {
+            return answer(StatusCode::BAD_REQUEST, "CONNECT needs a destination of the form host:port");
+        };
+        let (way, _) = match self.door.router.connect(&self.door.intercept, &destination, self.source).await {
+            Ok(connected) => connected,
+            Err(why) => return self.no_way(&destination, why),
+        };
+        self.door.tasks.spawn(async move {
+            let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
+            let Ok(parts) = upgraded.downcast::<TokioIo<ClientStream>>() else { return };
+            let ClientStream(stream) = parts.io.into_inner();
+            match way {
+                Way::Link(flow) => pump::carry(stream, flow, parts.read_buf).await,
+                Way::Direct(server) => direct::carry(stream, server, parts.read_buf).await,
+            };
+        });
+        Response::new(Either::Right(Full::default()))
+    }
+
+    /// Sends one request on to its origin.
+    async fn forward(self: &Arc<Self>, mut request: Request<Incoming>) -> Response<Body> {
+        let uri = request.uri().clone();
+        let Some(scheme) = uri.scheme_str() else {
+            return answer(
+                StatusCode::BAD_REQUEST,
+                "this is an HTTP proxy: ask it for http://host/path, or CONNECT host:port",
+            );
+        };
+        let destination = match destination(&uri, Some(80)) {
+            Some(destination) if scheme == "http" => destination,
+            Some(_) => return answer(StatusCode::BAD_REQUEST, "use CONNECT for anything but http://"),
+            None => return answer(StatusCode::BAD_REQUEST, "the address names no host that can be one"),
+        };
+        if !headers::to_origin(&mut request, &uri) {
+            return answer(StatusCode::BAD_REQUEST, "the address cannot be sent on");
+        }
+        let origins = Origins { door: &self.door, source: self.source };
+        let mut kept = self.origin.lock().await;
+        match origins.send(&mut kept, &destination, request).await {
+            Ok(mut response) => {
+                headers::to_client(&mut response);
+                response.map(Either::Left)
+            }
+            Err(origin::Failed::NoWay(why)) => self.no_way(&destination, why),
+            Err(origin::Failed::Http(error)) => {
+                answer(StatusCode::BAD_GATEWAY, &format!("{destination} gave no answer: {error}"))
+            }
+        }
+    }
+
+    fn no_way(&self, destination: &Destination, why: NoWay) -> Response<Body> {
+        let line = format!("{destination}: {why}");
+        self.door.turn_away(self.source, TurnedAway::NotConnected, &line);
+        answer(status_of(why), &line)
+    }
+}
+
+fn status_of(why: NoWay) -> StatusCode {
+    match why {
+        NoWay::NoPeer | NoWay::PeerGone | NoWay::Full => StatusCode::SERVICE_UNAVAILABLE,
+        NoWay::Failed(OpenFailure::TimedOut) => StatusCode::GATEWAY_TIMEOUT,
+        NoWay::Failed(OpenFailure::NotAllowed) => StatusCode::FORBIDDEN,
+        NoWay::Failed(_) => StatusCode::BAD_GATEWAY,
+    }
+}
+
+/// Checks Basic credentials (RFC 7617), if users are configured.
+fn is_authorized(request: &Request<Incoming>, users: &Users) -> bool {
+    users.is_empty() || credentials(request).is_some_and(|(name, password)| users.verify(&name, &password))
+}
+
+fn credentials<B>(request: &Request<B>) -> Option<(Vec<u8>, Vec<u8>)> {
+    let value = request.headers().get(PROXY_AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, encoded) = value.split_once(' ')?;
+    let decoded = BASE64.decode(encoded.trim()).ok()?;
+    let colon = decoded.iter().position(|byte| *byte == b':')?;
+    let password = decoded.get(colon + 1..)?.to_vec();
+    let name = decoded.get(..colon)?.to_vec();
+    scheme.eq_ignore_ascii_case("basic").then_some((name, password))
+}
+
+/// Reads the destination of an address in absolute or authority form.
+fn destination(uri: &Uri, default_port: Option<u16>) -> Option<Destination> {
+    let authority = uri.authority()?;
+    let port = authority.port_u16().or(default_port)?;
+    let host = authority.host();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let host = match bare.parse() {
+        Ok(ip) => Host::Ip(ip),
+        Err(_) if bare.is_empty() || bare.len() > MAX_NAME || !bare.bytes().all(|b| b.is_ascii_graphic()) => {
+            return None;
+        }
+        Err(_) => Host::Name(bare.to_owned()),
+    };
+    Some(Destination { host, port })
+}
+
+fn answer(status: StatusCode, line: &str) -> Response<Body> {
+    let mut response = Response::new(Either::Right(Full::from(format!("oncewire: {line}\n"))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// The client's socket: its close is a reset, until hyper shuts it down in order.
+struct ClientStream(TcpStream);
+
+impl AsyncRead for ClientStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().0).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().0).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let stream = &mut self.get_mut().0;
+        sockets::end_cleanly(stream);
+        Pin::new(stream).poll_shutdown(cx)
+    }
+}
+
+/// A request head of more bytes is refused.
+const MAX_HEAD: usize = 128 << 10;
+
+/// The longest name that is carried over a link.
+const MAX_NAME: usize = 255;
+
+/// How long a client connection may stay without a request.
+const IDLE_LIMIT: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_read_in_every_form() {
+        let of = |uri: &str, port| destination(&uri.parse().unwrap(), port).map(|found| found.to_string());
+        assert_eq!(of("http://example.net/a?b", Some(80)).unwrap(), "example.net:80");
+        assert_eq!(of("http://user:word@[2001:db8::1]:8080/", Some(80)).unwrap(), "[2001:db8::1]:8080");
+        assert_eq!(of("127.0.0.1:443", None).unwrap(), "127.0.0.1:443");
+        assert_eq!(of("example.net", None), None);
+        assert_eq!(of("/path", Some(80)), None);
+    }
+
+    #[test]
+    fn credentials_are_basic_and_may_hold_colons() {
+        let with = |value: &str| Request::builder().header(PROXY_AUTHORIZATION, value).body(()).unwrap();
+        let found = credentials(&with(&format!("basic {}", BASE64.encode("anna:a:b"))));
+        assert_eq!(found, Some((b"anna".to_vec(), b"a:b".to_vec())));
+        assert_eq!(credentials(&with(&format!("Bearer {}", BASE64.encode("anna:a")))), None);
+        assert_eq!(credentials(&with("Basic ?")), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! `socks5`: CONNECT of RFC 1928, with no authentication or the names and passwords of RFC 1929.
+//!
+//! Names are resolved at the far end. The reply comes after the far connect and tells its outcome. Bytes are read
+//! exactly as far as the protocol needs, so that nothing of the application's own is ever held here.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use oncewire_codec::wire::{Destination, Host, OpenFailure};
+
+use super::router::{NoWay, Way};
+use super::{Door, HANDSHAKE_LIMIT, TurnedAway, direct};
+use crate::config::Users;
+use crate::flows::pump;
+use crate::sockets;
+
+/// Serves one client.
+pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr) {
+    let asked = tokio::time::timeout(HANDSHAKE_LIMIT, negotiate(&mut stream, &door.intercept.users)).await;
+    let destination = match asked {
+        Ok(Ok(destination)) => destination,
+        Ok(Err(refusal)) => return refuse(door, stream, source, refusal).await,
+        Err(_) => return refuse(door, stream, source, Refusal::TooSlow).await,
+    };
+    let connected = tokio::select! {
+        connected = door.router.connect(&door.intercept, &destination, source) => connected,
+        // A client that goes away while it waits wants nothing any more.
+        _ = pump::socket_error(&stream) => return,
+    };
+    match connected {
+        Ok((way, local)) => {
+            if stream.write_all(&reply(Reply::Succeeded, local)).await.is_err() {
+                return;
+            }
+            match way {
+                Way::Link(flow) => pump::carry(stream, flow, Bytes::new()).await,
+                Way::Direct(server) => direct::carry(stream, server, Bytes::new()).await,
+            };
+        }
+        Err(why) => {
+            end(stream, &reply(Reply::from(why), None)).await;
+            door.turn_away(source, TurnedAway::NotConnected, &format!("{destination}: {why}"));
+        }
+    }
+}
+
+/// The reply field of RFC 1928 §6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reply {
+    Succeeded = 0,
+    GeneralFailure = 1,
+    NotAllowed = 2,
+    NetworkUnreachable = 3,
+    HostUnreachable = 4,
+    Refused = 5,
+    TimeToLiveExpired = 6,
+    CommandNotSupported = 7,
+    AddressTypeNotSupported = 8,
+}
+
+impl From<NoWay> for Reply {
+    fn from(why: NoWay) -> Self {
+        match why {
+            NoWay::NoPeer | NoWay::PeerGone => Self::NetworkUnreachable,
+            NoWay::Failed(OpenFailure::Unreachable | OpenFailure::NameNotFound) => Self::HostUnreachable,
+            NoWay::Failed(OpenFailure::Refused) => Self::Refused,
+            // As close as RFC 1928 comes to a connect without an answer.
+            NoWay::Failed(OpenFailure::TimedOut) => Self::TimeToLiveExpired,
+            NoWay::Failed(OpenFailure::NotAllowed) => Self::NotAllowed,
+            NoWay::Failed(OpenFailure::Other) | NoWay::Full => Self::GeneralFailure,
+        }
+    }
+}
+
+/// Why a client was not served.
+#[derive(Debug)]
+enum Refusal {
+    Io(io::Error),
+    TooSlow,
+    /// Not SOCKS 5; the first byte tells what it might have been.
+    NotSocks5(u8),
+    /// It offers no method of authentication that we accept.
+    NoMethod,
+    WrongPassword,
+    Command(u8),
+    AddressType(u8),
+    Malformed(&'static str),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+async fn negotiate(stream: &mut TcpStream, users: &Users) -> Result<Destination, Refusal> {
+    let version = stream.read_u8().await?;
+    if version != VERSION {
+        return Err(Refusal::NotSocks5(version));
+    }
+    let methods = read_counted(stream).await?;
+    let method = if users.is_empty() { NO_AUTHENTICATION } else { USERNAME_PASSWORD };
+    if !methods.contains(&method) {
+        return Err(Refusal::NoMethod);
+    }
+    stream.write_all(&[VERSION, method]).await?;
+    if method == USERNAME_PASSWORD {
+        authenticate(stream, users).await?;
+    }
+    read_request(stream).await
+}
+
+/// RFC 1929 §2.
+async fn authenticate(stream: &mut TcpStream, users: &Users) -> Result<(), Refusal> {
+    if stream.read_u8().await? != AUTHENTICATION_VERSION {
+        return Err(Refusal::Malformed("another version of RFC 1929"));
+    }
+    let name = read_counted(stream).await?;
+    let password = read_counted(stream).await?;
+    if !users.verify(&name, &password) {
+        return Err(Refusal::WrongPassword);
+    }
+    stream.write_all(&[AUTHENTICATION_VERSION, 0]).await?;
+    Ok(())
+}
+
+/// RFC 1928 §4.
+async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Destination, Refusal> {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).await?;
+    let [version, command, _reserved, kind] = head;
+    if version != VERSION {
+        return Err(Refusal::Malformed("a request of another version"));
+    }
+    let host = match kind {
+        1 => Host::Ip(Ipv4Addr::from_bits(stream.read_u32().await?).into()),
+        3 => host_of(&read_counted(stream).await?)?,
+        4 => Host::Ip(Ipv6Addr::from_bits(stream.read_u128().await?).into()),
+        _ => return Err(Refusal::AddressType(kind)),
+    };
+    let port = stream.read_u16().await?;
+    // The whole request is read first, so that the reply is not overtaken by a reset for unread bytes.
+    if command == CONNECT { Ok(Destination { host, port }) } else { Err(Refusal::Command(command)) }
+}
+
+/// Clients send addresses as names too.
+fn host_of(name: &[u8]) -> Result<Host, Refusal> {
+    let name = str::from_utf8(name).map_err(|_| Refusal::Malformed("a host name that is not text"))?;
+    match name.parse() {
+        Ok(ip) => Ok(Host::Ip(ip)),
+        Err(_) if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Err(Refusal::Malformed("a host name that cannot be one"))
+        }
+        Err(_) => Ok(Host::Name(name.to_owned())),
+    }
+}
+
+/// Reads a field that is preceded by its length in one byte, which bounds it.
+async fn read_counted<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Vec<u8>> {
+    let mut field = vec![0; usize::from(stream.read_u8().await?)];
+    stream.read_exact(&mut field).await?;
+    Ok(field)
+}
+
+async fn refuse(door: &Door, stream: TcpStream, source: SocketAddr, refusal: Refusal) {
+    let garbage = TurnedAway::Garbage;
+    let (why, line, answer) = match refusal {
+        Refusal::Io(error) => (garbage, format!("left before it asked for anything: {error}"), vec![]),
+        Refusal::TooSlow => (garbage, "did not say in time what it wants".to_owned(), vec![]),
+        Refusal::NotSocks5(first) => (garbage, guess(first), vec![]),
+        Refusal::NoMethod => {
+            let line = "offers no authentication that is accepted here; it needs a name and a password";
+            (TurnedAway::Unauthorized, line.to_owned(), vec![VERSION, NO_ACCEPTABLE_METHOD])
+        }
+        Refusal::WrongPassword => {
+            (TurnedAway::Unauthorized, "wrong name or password".to_owned(), vec![AUTHENTICATION_VERSION, 1])
+        }
+        Refusal::Command(command) => (
+            garbage,
+            format!("asked for command {command}; only CONNECT (1) is offered"),
+            reply(Reply::CommandNotSupported, None),
+        ),
+        Refusal::AddressType(kind) => (
+            garbage,
+            format!("named its destination in unknown form {kind}"),
+            reply(Reply::AddressTypeNotSupported, None),
+        ),
+        Refusal::Malformed(what) => (garbage, format!("sent {what}"), reply(Reply::GeneralFailure, None)),
+    };
+    if !answer.is_empty() {
+        end(stream, &answer).await;
+    }
+    door.turn_away(source, why, &line);
+}
+
+/// Says what a client probably is that does not speak SOCKS 5.
+fn guess(first: u8) -> String {
+    let what = match first {
+        4 => "SOCKS 4; use version 5",
+        0x16 => "TLS; this is a SOCKS 5 proxy",
+        b'A'..=b'Z' => "HTTP; this is a SOCKS 5 proxy",
+        _ => "something that is not SOCKS 5",
+    };
+    format!("speaks {what}")
+}
+
+/// Writes a last answer, which a reset must not overtake.
+async fn end(mut stream: TcpStream, answer: &[u8]) {
+    sockets::end_cleanly(&stream);
+    let _ = stream.write_all(answer).await;
+    let _ = stream.shutdown().await;
+}
+
+fn reply(reply: Reply, bound: Option<SocketAddr>) -> Vec<u8> {
+    let bound = bound.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
+    let mut out = vec![VERSION, reply as u8, 0];
+    match bound.ip() {
+        IpAddr::V4(ip) => {
+            out.push(1);
+            out.extend_from_slice(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            out.push(4);
+            out.extend_from_slice(&ip.octets());
+        }
+    }
+    out.extend_from_slice(&bound.port().to_be_bytes());
+    out
+}
+
+const VERSION: u8 = 5;
+const AUTHENTICATION_VERSION: u8 = 1;
+const NO_AUTHENTICATION: u8 = 0;
+const USERNAME_PASSWORD: u8 = 2;
+const NO_ACCEPTABLE_METHOD: u8 = 0xff;
+const CONNECT: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn request(bytes: &[u8]) -> Result<Destination, Refusal> {
+        read_request(&mut &bytes[..]).await
+    }
+
+    #[tokio::test]
+    async fn every_form_of_destination_is_read() {
+        let v4 = request(&[5, 1, 0, 1, 192, 0, 2, 7, 0, 80]).await.unwrap();
+        assert_eq!(v4.to_string(), "192.0.2.7:80");
+        let mut bytes = vec![5, 1, 0, 4];
+        bytes.extend("2001:db8::7".parse::<Ipv6Addr>().unwrap().octets());
+        bytes.extend([1, 187]);
+        assert_eq!(request(&bytes).await.unwrap().to_string(), "[2001:db8::7]:443");
+        let name = request(b"\x05\x01\x00\x03\x0bexample.net\x00\x16").await.unwrap();
+        assert_eq!(name.host, Host::Name("example.net".to_owned()));
+        let literal = request(b"\x05\x01\x00\x03\x09127.0.0.1\x00\x16").await.unwrap();
+        assert_eq!(literal.host, Host::Ip(Ipv4Addr::LOCALHOST.into()));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_offered_is_named() {
+        assert!(matches!(request(&[5, 2, 0, 1, 1, 2, 3, 4, 0, 80]).await, Err(Refusal::Command(2))));
+        assert!(matches!(request(&[5, 3, 0, 1, 1, 2, 3, 4, 0, 80]).await, Err(Refusal::Command(3))));
+        assert!(matches!(request(&[5, 1, 0, 9, 1, 2]).await, Err(Refusal::AddressType(9))));
+        assert!(matches!(request(&[4, 1, 0, 1]).await, Err(Refusal::Malformed(_))));
+        assert!(matches!(request(b"\x05\x01\x00\x03\x00\x00\x16").await, Err(Refusal::Malformed(_))));
+        assert!(matches!(request(b"\x05\x01\x00\x03\x03a b\x00\x16").await, Err(Refusal::Malformed(_))));
+        assert!(matches!(request(&[5, 1]).await, Err(Refusal::Io(_))));
+    }
+
+    #[test]
+    fn replies_carry_the_bound_address() {
+        assert_eq!(reply(Reply::Succeeded, None), [5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        let bound = "[2001:db8::1]:258".parse().unwrap();
+        let bytes = reply(Reply::Succeeded, Some(bound));
+        assert_eq!((bytes[3], bytes.len(), &bytes[20..]), (4, 22, &[1, 2][..]));
+    }
+}

@@ -1,0 +1,33 @@
+//! The one place where the machine's clock becomes the cores' time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use oncewire_codec::Now;
+
+/// A clock that starts at zero when it is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self { origin: Instant::now() }
+    }
+
+    /// Reads the time since the start.
+    pub(crate) fn now(&self) -> Now {
+        self.origin.elapsed()
+    }
+
+    /// Says when it will be `at`, never less than a millisecond from now: a timer that fires at once forever would
+    /// take a processor.
+    pub(crate) fn instant(&self, at: Now) -> Instant {
+        let soonest = Instant::now() + Duration::from_millis(1);
+        // A deadline too far to represent is as good as a year.
+        let due = self.origin.checked_add(at).unwrap_or_else(|| soonest + Duration::from_secs(365 * 86_400));
+        due.max(soonest)
+    }
+}

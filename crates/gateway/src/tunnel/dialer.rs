@@ -1,0 +1,149 @@
+//! Keeps as many lanes to a peer as its link wants, and never gives up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use oncewire_codec::wire::{LaneId, LaneRole};
+
+use super::lane::tls_tcp::{DIAL_LIMIT, DialError, Dialling, TlsTcp};
+use super::lane::{self, Joined};
+use super::peer::{Peer, PeerState, ROLES, role_index};
+use super::tasks::Tasks;
+
+/// Dials a peer as long as the gateway runs.
+pub(crate) async fn run(peer: Arc<Peer>, dialling: Dialling, tasks: Arc<Tasks>) {
+    let dialling = Arc::new(dialling);
+    let mut dialler = Dialler { dials: JoinSet::new(), in_progress: [0; 3], pace: Pace::default() };
+    loop {
+        if peer.take_short_lived() > 0 {
+            dialler.pace.failed(false);
+        }
+        dialler.start_wanted(&peer, &dialling);
+        let retry_at = dialler.pace.retry_at;
+        tokio::select! {
+            () = peer.dial.notified() => {}
+            () = tokio::time::sleep_until(retry_at.unwrap_or_else(Instant::now)), if retry_at.is_some() => {
+                dialler.pace.retry_at = None;
+            }
+            Some(ended) = dialler.dials.join_next(), if !dialler.dials.is_empty() => {
+                // A dial that panicked is forgotten with its role's count, and counts start over.
+                let Ok((role, result)) = ended else {
+                    dialler.in_progress = [0; 3];
+                    continue;
+                };
+                let count = &mut dialler.in_progress[role_index(role)];
+                *count = count.saturating_sub(1);
+                match result {
+                    Ok(joined) => {
+                        dialler.pace.succeeded();
+                        tasks.spawn(lane::run(Arc::clone(&peer), joined));
+                    }
+                    Err(error) => dialler.pace.report(&peer, &error),
+                }
+            }
+        }
+    }
+}
+
+struct Dialler {
+    dials: JoinSet<(LaneRole, Result<Joined<TlsTcp>, DialError>)>,
+    in_progress: [u32; 3],
+    pace: Pace,
+}
+
+impl Dialler {
+    fn start_wanted(&mut self, peer: &Arc<Peer>, dialling: &Arc<Dialling>) {
+        let (mut wanted, lanes) = peer.lanes_wanted();
+        if lanes == 0 && wanted == [0; 3] {
+            wanted[role_index(LaneRole::Control)] = 1;
+        }
+        for role in ROLES {
+            let index = role_index(role);
+            while self.in_progress[index] < wanted[index] && self.dials.len() < self.pace.at_once() {
+                self.in_progress[index] += 1;
+                let (peer, dialling) = (Arc::clone(peer), Arc::clone(dialling));
+                self.dials.spawn(async move { (role, dial(&peer, &dialling, role).await) });
+            }
+        }
+    }
+}
+
+async fn dial(peer: &Arc<Peer>, dialling: &Dialling, role: LaneRole) -> Result<Joined<TlsTcp>, DialError> {
+    let attempt = async {
+        let (stream, theirs) = dialling.dial(&peer.wire).await?;
+        let lane = LaneId(random());
+        lane::answer_hello(peer, theirs, stream, lane, role)
+            .await
+            .map_err(|source| dialling.hello_error(source))
+    };
+    let limited = tokio::time::timeout(DIAL_LIMIT, attempt).await;
+    limited.unwrap_or_else(|_| Err(DialError::TimedOut { address: dialling.address.clone() }))
+}
+
+/// When the next attempt may begin.
+#[derive(Default)]
+struct Pace {
+    failures: u32,
+    retry_at: Option<Instant>,
+    last_reason: String,
+}
+
+impl Pace {
+    /// While attempts fail, one at a time; none before the wait is over.
+    fn at_once(&self) -> usize {
+        match (self.retry_at, self.failures) {
+            (Some(_), _) => 0,
+            (None, 0) => MAX_DIALS,
+            (None, _) => 1,
+        }
+    }
+
+    fn succeeded(&mut self) {
+        self.failures = 0;
+        self.retry_at = None;
+        self.last_reason.clear();
+    }
+
+    fn failed(&mut self, refused: bool) {
+        let doubled = FIRST_WAIT.saturating_mul(1 << self.failures.min(10));
+        let wait = if refused { REFUSED_WAIT } else { doubled.min(LONGEST_WAIT) };
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = Some(Instant::now() + jittered(wait));
+    }
+
+    fn report(&mut self, peer: &Peer, error: &DialError) {
+        self.failed(error.is_refusal());
+        let state = if error.is_refusal() { PeerState::Refused } else { PeerState::Down };
+        let reason = error.to_string();
+        // Once per reason, or an outage of a night would fill the log.
+        if self.last_reason != reason {
+            tracing::warn!(peer = peer.name(), "{reason}; trying again until it works");
+            self.last_reason.clone_from(&reason);
+        }
+        peer.trouble(state, reason);
+    }
+}
+
+/// Spreads attempts by a quarter either way, so that many gateways do not knock in step.
+fn jittered(wait: Duration) -> Duration {
+    let spread = (random() % 513) as u32;
+    wait * (768 + spread) / 1024
+}
+
+/// Draws from the operating system; a failure there costs only uniqueness, which the link checks.
+pub(crate) fn random() -> u64 {
+    getrandom::u64().unwrap_or_default()
+}
+
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// A refusal lasts until an operator acts.
+const REFUSED_WAIT: Duration = Duration::from_secs(15);
+
+/// Handshakes to one peer at once.
+const MAX_DIALS: usize = 16;

@@ -1,0 +1,235 @@
+//! Lanes: encrypted, ordered byte streams between two gateways, one file per kind.
+//!
+//! A kind brings a connected, authenticated stream; the hello exchange and the two pumps are the same for all.
+//! The accepting side says hello first, because a TLS client believes that it is connected before the server has
+//! looked at its key.
+
+pub(crate) mod tls_tcp;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use oncewire_codec::wire::{Hello, HelloError, LaneId, LaneRole};
+
+use super::peer::{JoinError, LaneGone, Peer};
+use crate::identity::PublicKey;
+
+/// A connected and authenticated byte stream, whatever its kind.
+pub(crate) trait LaneStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> LaneStream for S {}
+
+/// How the link reaches a lane's tasks.
+#[derive(Debug)]
+pub(crate) struct LaneSignal {
+    pub(crate) id: LaneId,
+    /// The link has something for this lane.
+    pub(crate) ready: Notify,
+    closing: Notify,
+    overdue: Notify,
+    since: Instant,
+}
+
+impl LaneSignal {
+    pub(crate) fn new(id: LaneId) -> Self {
+        Self {
+            id,
+            ready: Notify::new(),
+            closing: Notify::new(),
+            overdue: Notify::new(),
+            since: Instant::now(),
+        }
+    }
+
+    /// Asks the writer to end the lane once it has written what there is; soon it ends in any case.
+    pub(crate) fn close(&self) {
+        self.closing.notify_one();
+        self.overdue.notify_one();
+    }
+
+    fn is_short_lived(&self) -> bool {
+        self.since.elapsed() < SHORT_LIFE
+    }
+}
+
+/// Why the exchange of hellos failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HelloFailure {
+    /// The stream failed or ended.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The other side speaks something else.
+    #[error("{0}")]
+    Hello(#[from] HelloError),
+    /// The link does not take the lane.
+    #[error("the link refused the lane: {0}")]
+    Join(#[from] JoinError),
+}
+
+/// A lane that is part of its link, before its tasks run.
+pub(crate) struct Joined<S> {
+    pub(crate) signal: Arc<LaneSignal>,
+    stream: S,
+    /// Bytes that came behind the hello.
+    early: BytesMut,
+}
+
+/// Says hello as the accepting side and joins the lane that the dialler names.
+///
+/// # Errors
+/// If the stream fails, the hello is of another protocol or version, or the link refuses the lane.
+pub(crate) async fn accept_hello<S: LaneStream>(
+    peer: &Arc<Peer>,
+    theirs: PublicKey,
+    mut stream: S,
+) -> Result<Joined<S>, HelloFailure> {
+    stream.write_all(&peer.hello(LaneId(0), LaneRole::Control)).await?;
+    stream.flush().await?;
+    let (hello, early) = read_hello(&mut stream).await?;
+    let signal = peer.lane_up(theirs, &hello, hello.lane, hello.role)?;
+    Ok(Joined { signal, stream, early })
+}
+
+/// Answers the accepting side's hello and joins the lane that this side chose.
+///
+/// # Errors
+/// As [`accept_hello`]; an early end of the stream is most often a refusal of our key.
+pub(crate) async fn answer_hello<S: LaneStream>(
+    peer: &Arc<Peer>,
+    theirs: PublicKey,
+    mut stream: S,
+    lane: LaneId,
+    role: LaneRole,
+) -> Result<Joined<S>, HelloFailure> {
+    let (hello, early) = read_hello(&mut stream).await?;
+    stream.write_all(&peer.hello(lane, role)).await?;
+    stream.flush().await?;
+    let signal = peer.lane_up(theirs, &hello, lane, role)?;
+    Ok(Joined { signal, stream, early })
+}
+
+async fn read_hello<S: LaneStream>(stream: &mut S) -> Result<(Hello, BytesMut), HelloFailure> {
+    let mut input = BytesMut::with_capacity(READ_BUFFER);
+    loop {
+        if stream.read_buf(&mut input).await? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        if let Some((hello, used)) = Hello::decode(&input)? {
+            let early = input.split_off(used.min(input.len()));
+            return Ok((hello, early));
+        }
+        if input.len() > MAX_HELLO {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a hello without an end").into());
+        }
+    }
+}
+
+/// Moves bytes between a joined lane and its link until either ends it.
+pub(crate) async fn run<S: LaneStream>(peer: Arc<Peer>, lane: Joined<S>) {
+    let Joined { signal, stream, early } = lane;
+    let (read, write) = tokio::io::split(stream);
+    // Two tasks, so that decoding and encoding can use two processors. The set ends the reader with this task.
+    let mut reader = JoinSet::new();
+    reader.spawn(read_lane(Arc::clone(&peer), Arc::clone(&signal), read, early));
+    let lost = Lost { peer: &peer, signal: &signal };
+    tokio::select! {
+        ended = reader.join_next() => {
+            if let Some(Ok(Err(why))) = ended {
+                tracing::debug!(peer = peer.name(), lane = signal.id.0, %why, "lane lost while reading");
+            }
+        }
+        ended = write_lane(&peer, &signal, write) => {
+            if let Err(why) = ended {
+                tracing::debug!(peer = peer.name(), lane = signal.id.0, %why, "lane lost while writing");
+            }
+        }
+        // A peer that does not read must not keep the socket.
+        () = async { signal.overdue.notified().await; tokio::time::sleep(CLOSE_LIMIT).await } => {}
+    }
+    drop(lost);
+}
+
+/// Reports the end of a lane however its task ends.
+struct Lost<'a> {
+    peer: &'a Arc<Peer>,
+    signal: &'a Arc<LaneSignal>,
+}
+
+impl Drop for Lost<'_> {
+    fn drop(&mut self) {
+        self.peer.lane_lost(self.signal, self.signal.is_short_lived());
+    }
+}
+
+/// Always reads, whatever applications do: back-pressure is per flow, by credit.
+async fn read_lane<S: LaneStream>(
+    peer: Arc<Peer>,
+    signal: Arc<LaneSignal>,
+    mut stream: ReadHalf<S>,
+    mut input: BytesMut,
+) -> io::Result<()> {
+    loop {
+        if !input.is_empty() {
+            match peer.input(signal.id, &mut input) {
+                Ok(()) => {}
+                Err(LaneGone::Closed) => return Ok(()),
+                Err(LaneGone::Protocol(error)) => {
+                    tracing::warn!(peer = peer.name(), lane = signal.id.0, %error, "the peer broke the protocol");
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "protocol error"));
+                }
+            }
+        }
+        input.reserve(READ_BUFFER);
+        if stream.read_buf(&mut input).await? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Asks the link for bytes only when the socket has taken the last ones: blocks are encoded as late as can be.
+async fn write_lane<S: LaneStream>(
+    peer: &Arc<Peer>,
+    signal: &LaneSignal,
+    mut stream: WriteHalf<S>,
+) -> io::Result<()> {
+    let mut out = Vec::new();
+    loop {
+        out.clear();
+        if peer.transmit(signal.id, &mut out) {
+            stream.write_all(&out).await?;
+            stream.flush().await?;
+            continue;
+        }
+        if out.capacity() > KEPT_BUFFER {
+            // An idle lane holds no memory worth mentioning.
+            out = Vec::new();
+        }
+        tokio::select! {
+            () = signal.ready.notified() => {}
+            () = signal.closing.notified() => break,
+        }
+    }
+    stream.shutdown().await
+}
+
+/// Bytes asked of the stream at once; a TLS record is at most 16 KiB.
+const READ_BUFFER: usize = 64 << 10;
+
+/// The write buffer that a lane keeps while it has nothing to say.
+const KEPT_BUFFER: usize = 32 << 10;
+
+/// More than any hello takes.
+const MAX_HELLO: usize = 4096;
+
+/// How long a lane that is to be closed may take over its last bytes.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+
+/// A lane that ends sooner counts as a failed attempt, so that a refusing peer is not dialled in a loop.
+const SHORT_LIFE: Duration = Duration::from_secs(1);

@@ -1,0 +1,517 @@
+//! One peer: its link's state machine behind a lock, and who waits for what of it.
+//!
+//! Every mutation goes through [`Peer::with`], which drains the link's events under the same lock and carries out
+//! what cannot wait, so no wake-up is lost between a look and a wait.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use oncewire_codec::Now;
+use oncewire_codec::wire::{Destination, FlowId, Hello, LaneId, LaneRole, ResetReason};
+use oncewire_link::{
+    Coding, Event, FlowStats, LaneRefused, Link, LinkConfig, LinkStats, OpenRefused, OpenRequest,
+    ProtocolError,
+};
+
+use super::clock::Clock;
+use super::count::WireCounter;
+use super::lane::LaneSignal;
+use super::onward::{self, Onward};
+use super::tasks::Tasks;
+use crate::flows::Flow;
+use crate::identity::PublicKey;
+use crate::sockets::LaneOptions;
+
+/// What the shell must know of a peer; the link's own settings lie within.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerSettings {
+    pub(crate) name: String,
+    /// The keys it may present; more than one while they rotate.
+    pub(crate) keys: Vec<PublicKey>,
+    /// Where to dial it (`host:port`, resolved at each attempt); none if only it dials us.
+    pub(crate) address: Option<String>,
+    pub(crate) lanes: LaneOptions,
+    pub(crate) link: LinkConfig,
+    /// What it may reach through us.
+    pub(crate) onward: Onward,
+}
+
+/// How a link stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerState {
+    /// Flows can open.
+    Up,
+    /// We dial and have not failed yet.
+    Connecting,
+    /// There is no lane; a dialling side goes on trying.
+    Down,
+    /// One side does not want the other: a wrong key or another protocol version.
+    Refused,
+}
+
+/// Counters and state of a peer at one moment.
+#[derive(Debug)]
+pub(crate) struct PeerStatus {
+    pub(crate) name: String,
+    pub(crate) state: PeerState,
+    /// Why it is not up, as a sentence.
+    pub(crate) reason: Option<String>,
+    pub(crate) flows_open: u64,
+    pub(crate) flows_total: u64,
+    pub(crate) wire_received: u64,
+    pub(crate) wire_sent: u64,
+    pub(crate) link: LinkStats,
+}
+
+/// What is known of a flow apart from its bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct FlowInfo {
+    pub(crate) destination: Destination,
+    pub(crate) source: Option<SocketAddr>,
+    pub(crate) coding: Coding,
+    /// Since when, on the gateway's clock.
+    pub(crate) since: Now,
+    /// Whether this side opened it.
+    pub(crate) opened_here: bool,
+}
+
+/// A peer and its link.
+pub(crate) struct Peer {
+    pub(crate) settings: PeerSettings,
+    pub(crate) wire: Arc<WireCounter>,
+    /// Wakes the dialler: the link wants lanes, or lost one.
+    pub(crate) dial: Notify,
+    ours: PublicKey,
+    clock: Clock,
+    tasks: Arc<Tasks>,
+    core: Mutex<Core>,
+    timer: Notify,
+    up: watch::Sender<bool>,
+    trouble: Mutex<Option<(PeerState, String)>>,
+    draining: AtomicBool,
+    flows_total: AtomicU64,
+    short_lived: AtomicU64,
+}
+
+/// What the peer's lock protects.
+pub(crate) struct Core {
+    pub(crate) link: Link,
+    pub(crate) flows: HashMap<FlowId, FlowEntry>,
+    lanes: HashMap<LaneId, Arc<LaneSignal>>,
+    wanted: [u32; 3],
+    armed: Option<Now>,
+    /// Whether our key is the smaller one, as the link was told.
+    first: bool,
+}
+
+/// Who waits for a flow.
+pub(crate) struct FlowEntry {
+    pub(crate) info: FlowInfo,
+    pub(crate) reader: Option<Waker>,
+    pub(crate) writer: Option<Waker>,
+    pub(crate) writable: bool,
+    /// This gateway ends the flow; the link no longer knows it.
+    pub(crate) ended: bool,
+}
+
+/// What is carried out after the lock is released.
+#[derive(Default)]
+struct Due {
+    wakers: Vec<Waker>,
+    offers: Vec<(FlowId, OpenRequest)>,
+    dial: bool,
+    up: Option<bool>,
+}
+
+/// Why a lane did not join its link.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JoinError {
+    #[error("its lane id is in use")]
+    Duplicate,
+    #[error("the peer changed its key while flows of the old one wait to resume")]
+    KeyChanged,
+    #[error("{0}")]
+    Refused(LaneRefused),
+}
+
+/// The lane is no longer one of the link's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaneGone {
+    #[error("the link closed the lane")]
+    Closed,
+    #[error("{0}")]
+    Protocol(ProtocolError),
+}
+
+impl Peer {
+    pub(crate) fn new(settings: PeerSettings, ours: PublicKey, clock: Clock, tasks: Arc<Tasks>) -> Arc<Self> {
+        let link = Link::new(settings.link.clone(), clock.now());
+        let core = Core {
+            link,
+            flows: HashMap::new(),
+            lanes: HashMap::new(),
+            wanted: [0; 3],
+            armed: None,
+            first: settings.link.first,
+        };
+        let peer = Arc::new(Self {
+            settings,
+            ours,
+            wire: Arc::default(),
+            dial: Notify::new(),
+            clock,
+            tasks,
+            core: Mutex::new(core),
+            timer: Notify::new(),
+            up: watch::Sender::new(false),
+            trouble: Mutex::new(None),
+            draining: AtomicBool::new(false),
+            flows_total: AtomicU64::new(0),
+            short_lived: AtomicU64::new(0),
+        });
+        peer.with(|_, _| ());
+        peer
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Runs one mutation of the link and everything that follows from it.
+    pub(crate) fn with<R>(self: &Arc<Self>, mutate: impl FnOnce(&mut Core, Now) -> R) -> R {
+        let mut due = Due::default();
+        let result = {
+            let mut core = self.core.lock();
+            let result = mutate(&mut core, self.clock.now());
+            self.drain(&mut core, &mut due);
+            result
+        };
+        self.carry_out(due);
+        result
+    }
+
+    fn drain(&self, core: &mut Core, due: &mut Due) {
+        while let Some(event) = core.link.poll_event() {
+            match event {
+                Event::LaneReady(lane) => {
+                    if let Some(signal) = core.lanes.get(&lane) {
+                        signal.ready.notify_one();
+                    }
+                }
+                Event::FlowReadable(flow) => {
+                    let waker = core.flows.get_mut(&flow).and_then(|entry| entry.reader.take());
+                    due.wakers.extend(waker);
+                }
+                Event::FlowWritable(flow) => {
+                    if let Some(entry) = core.flows.get_mut(&flow) {
+                        entry.writable = true;
+                        due.wakers.extend(entry.writer.take());
+                    }
+                }
+                Event::FlowOffered { flow, open } => {
+                    core.flows.insert(flow, FlowEntry::new(&open, self.clock.now(), false));
+                    due.offers.push((flow, open));
+                }
+                Event::CloseLane(lane, reason) => {
+                    if let Some(signal) = core.lanes.remove(&lane) {
+                        tracing::debug!(peer = self.name(), lane = lane.0, %reason, "lane closed");
+                        signal.close();
+                    }
+                }
+                Event::LanesWanted { role, count } => {
+                    core.wanted[role_index(role)] = count;
+                    due.dial = true;
+                }
+                Event::Up => due.up = Some(true),
+                Event::Down => due.up = Some(false),
+                Event::PeerRestarted => {
+                    tracing::warn!(peer = self.name(), "the peer was restarted; its old flows were reset");
+                }
+                Event::Note(note) => tracing::info!(peer = self.name(), "{note}"),
+            }
+        }
+        let next = core.link.poll_timeout();
+        if next.is_some_and(|next| core.armed.is_none_or(|armed| next < armed)) {
+            core.armed = next;
+            self.timer.notify_one();
+        }
+    }
+
+    fn carry_out(self: &Arc<Self>, due: Due) {
+        for waker in due.wakers {
+            waker.wake();
+        }
+        if due.dial {
+            self.dial.notify_one();
+        }
+        if let Some(up) = due.up
+            && self.up.send_replace(up) != up
+        {
+            tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
+        }
+        for (flow, open) in due.offers {
+            self.flows_total.fetch_add(1, Relaxed);
+            let flow = Flow::new(Arc::clone(self), flow);
+            self.tasks.spawn(onward::serve(Arc::clone(self), flow, open));
+        }
+    }
+
+    /// Opens a flow to a destination that the peer reaches.
+    ///
+    /// # Errors
+    /// If the link is down, full or this gateway is ending.
+    pub(crate) fn open(self: &Arc<Self>, request: OpenRequest) -> Result<Flow, OpenRefused> {
+        let id = self.with(|core, now| {
+            let entry = FlowEntry::new(&request, now, true);
+            let id = core.link.open_flow(request, now)?;
+            core.flows.insert(id, entry);
+            Ok(id)
+        })?;
+        self.flows_total.fetch_add(1, Relaxed);
+        Ok(Flow::new(Arc::clone(self), id))
+    }
+
+    /// Waits until the link is up, for at most `limit`; says whether it is.
+    pub(crate) async fn wait_up(&self, limit: Duration) -> bool {
+        let mut up = self.up.subscribe();
+        tokio::time::timeout(limit, up.wait_for(|up| *up)).await.is_ok_and(|seen| seen.is_ok())
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        *self.up.borrow()
+    }
+
+    /// Encodes this side's hello.
+    pub(crate) fn hello(&self, lane: LaneId, role: LaneRole) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        self.core.lock().link.hello(lane, role).encode(&mut out);
+        out
+    }
+
+    /// Registers a lane after both hellos; `theirs` is the key that the peer presented on it.
+    ///
+    /// # Errors
+    /// If the link does not take it, or its id is in use.
+    pub(crate) fn lane_up(
+        self: &Arc<Self>,
+        theirs: PublicKey,
+        hello: &Hello,
+        lane: LaneId,
+        role: LaneRole,
+    ) -> Result<Arc<LaneSignal>, JoinError> {
+        let signal = Arc::new(LaneSignal::new(lane));
+        self.with(|core, now| {
+            if core.lanes.contains_key(&lane) {
+                return Err(JoinError::Duplicate);
+            }
+            self.order_keys(core, theirs, now)?;
+            // Before the call, so that a LaneReady for it finds it.
+            core.lanes.insert(lane, Arc::clone(&signal));
+            let joined = core.link.handle_lane_up(hello, lane, role, now).map_err(JoinError::Refused);
+            if joined.is_err() {
+                core.lanes.remove(&lane);
+            } else {
+                let wanted = &mut core.wanted[role_index(role)];
+                *wanted = wanted.saturating_sub(1);
+            }
+            joined
+        })?;
+        *self.trouble.lock() = None;
+        Ok(signal)
+    }
+
+    /// Which key is smaller decides who gives flows which numbers; a rotated key may turn that around.
+    fn order_keys(&self, core: &mut Core, theirs: PublicKey, now: Now) -> Result<(), JoinError> {
+        let first = self.ours < theirs;
+        if core.first == first {
+            return Ok(());
+        }
+        if !core.flows.is_empty() || !core.lanes.is_empty() {
+            return Err(JoinError::KeyChanged);
+        }
+        core.link = Link::new(LinkConfig { first, ..self.settings.link.clone() }, now);
+        core.first = first;
+        Ok(())
+    }
+
+    /// Tells the link that a lane ended, unless the link closed it.
+    pub(crate) fn lane_lost(self: &Arc<Self>, lane: &LaneSignal, short_lived: bool) {
+        if short_lived {
+            self.short_lived.fetch_add(1, Relaxed);
+        }
+        self.with(|core, now| {
+            if core.lanes.remove(&lane.id).is_some() {
+                core.link.handle_lane_lost(lane.id, now);
+            }
+        });
+        self.dial.notify_one();
+    }
+
+    /// Hands received bytes to the link.
+    ///
+    /// # Errors
+    /// If the lane is to be closed.
+    pub(crate) fn input(self: &Arc<Self>, lane: LaneId, input: &mut BytesMut) -> Result<(), LaneGone> {
+        self.with(|core, now| {
+            if !core.lanes.contains_key(&lane) {
+                return Err(LaneGone::Closed);
+            }
+            core.link.handle_input(lane, input, now).map_err(LaneGone::Protocol)
+        })
+    }
+
+    /// Appends what the lane's socket takes next; false if there is nothing.
+    pub(crate) fn transmit(self: &Arc<Self>, lane: LaneId, out: &mut Vec<u8>) -> bool {
+        self.with(|core, now| core.lanes.contains_key(&lane) && core.link.poll_transmit(lane, now, out))
+    }
+
+    /// Returns how many lanes to dial by role, and how many there are.
+    pub(crate) fn lanes_wanted(&self) -> ([u32; 3], usize) {
+        let core = self.core.lock();
+        (core.wanted, core.lanes.len())
+    }
+
+    /// Takes the number of lanes that ended right after they began, which is a refusal in all but name.
+    pub(crate) fn take_short_lived(&self) -> u64 {
+        self.short_lived.swap(0, Relaxed)
+    }
+
+    /// Records why there is no link.
+    pub(crate) fn trouble(&self, state: PeerState, reason: String) {
+        *self.trouble.lock() = Some((state, reason));
+    }
+
+    /// Forgets a flow's waiters.
+    pub(crate) fn forget(self: &Arc<Self>, flow: FlowId) {
+        let entry = self.with(|core, _| core.flows.remove(&flow));
+        drop(entry);
+    }
+
+    /// Refuses new flows from now on.
+    pub(crate) fn drain_flows(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// Resets every flow that is still open, at both ends.
+    pub(crate) fn reset_flows(self: &Arc<Self>) {
+        let wakers = self.with(|core, now| {
+            let mut wakers = Vec::new();
+            for (id, entry) in &mut core.flows {
+                entry.ended = true;
+                core.link.abort_flow(*id, ResetReason::Shutdown, now);
+                wakers.extend(entry.reader.take().into_iter().chain(entry.writer.take()));
+            }
+            wakers
+        });
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Says whether no flow is open here and the link has delivered what it was given.
+    pub(crate) fn is_idle(&self) -> bool {
+        let core = self.core.lock();
+        core.flows.is_empty() && (!core.link.is_up() || core.link.flows().is_empty())
+    }
+
+    /// Lets every lane write what it has and end.
+    pub(crate) fn close_lanes(&self) {
+        let core = self.core.lock();
+        core.lanes.values().for_each(|lane| lane.close());
+    }
+
+    pub(crate) fn lane_count(&self) -> usize {
+        self.core.lock().lanes.len()
+    }
+
+    pub(crate) fn status(&self) -> PeerStatus {
+        let (link, up, flows_open) = {
+            let core = self.core.lock();
+            (core.link.stats(), core.link.is_up(), core.flows.len() as u64)
+        };
+        let trouble = self.trouble.lock().clone();
+        let idle = if self.settings.address.is_some() { PeerState::Connecting } else { PeerState::Down };
+        let (state, reason) = match (up, trouble) {
+            (true, _) => (PeerState::Up, None),
+            (false, Some((state, reason))) => (state, Some(reason)),
+            (false, None) => (idle, None),
+        };
+        PeerStatus {
+            name: self.settings.name.clone(),
+            state,
+            reason,
+            flows_open,
+            flows_total: self.flows_total.load(Relaxed),
+            wire_received: self.wire.received(),
+            wire_sent: self.wire.sent(),
+            link,
+        }
+    }
+
+    /// Lists the open flows: what the link counts of each, and what the shell knows of it.
+    pub(crate) fn flows(&self) -> Vec<(FlowStats, Option<FlowInfo>)> {
+        let core = self.core.lock();
+        let with_info = |stats: FlowStats| {
+            let info = core.flows.get(&stats.flow).map(|entry| entry.info.clone());
+            (stats, info)
+        };
+        core.link.flows().into_iter().map(with_info).collect()
+    }
+
+    /// Calls the link whenever its next deadline has come; runs as long as the gateway.
+    pub(crate) async fn run_timer(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut core = self.core.lock();
+                core.armed = core.link.poll_timeout();
+                core.armed
+            };
+            match next {
+                None => self.timer.notified().await,
+                Some(at) => {
+                    tokio::select! {
+                        () = tokio::time::sleep_until(self.clock.instant(at)) => {
+                            self.with(|core, now| core.link.handle_timeout(now));
+                        }
+                        () = self.timer.notified() => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl FlowEntry {
+    fn new(open: &OpenRequest, since: Now, opened_here: bool) -> Self {
+        let info = FlowInfo {
+            destination: open.destination.clone(),
+            source: open.source,
+            coding: open.coding,
+            since,
+            opened_here,
+        };
+        Self { info, reader: None, writer: None, writable: true, ended: false }
+    }
+}
+
+/// Where the counts of a role lie.
+pub(crate) fn role_index(role: LaneRole) -> usize {
+    match role {
+        LaneRole::Control => 0,
+        LaneRole::Repair => 1,
+        LaneRole::Flow => 2,
+    }
+}
+
+/// The roles in the order in which they are dialled.
+pub(crate) const ROLES: [LaneRole; 3] = [LaneRole::Control, LaneRole::Repair, LaneRole::Flow];

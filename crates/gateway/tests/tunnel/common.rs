@@ -1,0 +1,237 @@
+//! A pair of gateways, origins, and data that repeats from run to run.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncewire_gateway::config::Config;
+use oncewire_gateway::daemon::{Gateway, StartError};
+use oncewire_gateway::identity::{Identity, PublicKey};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+/// More than any step takes; a test that hangs fails with it.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// Runs a test's body with a limit.
+pub async fn within<R>(body: impl Future<Output = R>) -> R {
+    tokio::time::timeout(LIMIT, body).await.expect("the test hangs")
+}
+
+/// Two gateways with a link between them.
+pub struct Pair {
+    pub branch: Gateway,
+    pub hub: Gateway,
+    _dir: TempDir,
+}
+
+impl Pair {
+    /// Starts both, with these `[[intercept]]` sections at the branch, and waits for the link.
+    pub async fn start(intercepts: &str) -> Self {
+        Self::with(intercepts, "", async |hub| hub).await
+    }
+
+    /// As [`Pair::start`], with more keys in the hub's `[[peer]]`, and with `between` standing between the two.
+    pub async fn with(
+        intercepts: &str,
+        hub_peer: &str,
+        between: impl AsyncFnOnce(SocketAddr) -> SocketAddr,
+    ) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let branch_key = Identity::create(&dir.path().join("branch.key")).unwrap().public_key();
+        let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
+        let hub = start(dir.path(), &hub_config(branch_key, hub_peer)).await.unwrap();
+        let address = between(hub.local_addrs().tunnel[0]).await;
+        let branch = start(dir.path(), &branch_config(hub_key, address, intercepts)).await.unwrap();
+        assert!(branch.wait_up("hub", LIMIT).await, "no link");
+        Self { branch, hub, _dir: dir }
+    }
+
+    /// Starts both with a relay between them.
+    pub async fn behind_relay(intercepts: &str) -> (Self, CuttingRelay) {
+        let mut relay = None;
+        let pair = Self::with(intercepts, "", async |hub| {
+            let started = CuttingRelay::start(hub).await;
+            relay.insert(started).address
+        })
+        .await;
+        (pair, relay.unwrap())
+    }
+
+    /// Connects to the branch's first interception.
+    pub async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.branch.local_addrs().intercepts[0]).await.unwrap()
+    }
+}
+
+/// The configuration of a gateway that is dialled, with its key in `hub.key`.
+pub fn hub_config(branch: PublicKey, more: &str) -> String {
+    format!(
+        "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = [\"127.0.0.1:0\"]\n\
+         [[peer]]\nname = \"branch\"\npublic_key = \"{branch}\"\n{more}\n[cache]\nmemory = \"256 MiB\"\nlog_memory = \"4 MiB\"\n"
+    )
+}
+
+/// The configuration of a gateway that dials, with its key in `branch.key`.
+pub fn branch_config(hub: PublicKey, address: SocketAddr, intercepts: &str) -> String {
+    format!(
+        "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n\
+         [[peer]]\nname = \"hub\"\npublic_key = \"{hub}\"\naddress = \"{address}\"\n\
+         [cache]\nmemory = \"256 MiB\"\nlog_memory = \"4 MiB\"\n{intercepts}\n"
+    )
+}
+
+pub async fn start(dir: &Path, config: &str) -> Result<Gateway, StartError> {
+    let config = Config::parse(config, &dir.join("oncewire.toml")).unwrap_or_else(|error| panic!("{error}"));
+    Gateway::start(config).await
+}
+
+/// A `forward` to an origin.
+pub fn forward(target: SocketAddr) -> String {
+    format!(
+        "[[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\npeer = \"hub\"\n"
+    )
+}
+
+/// A proxy, with more keys.
+pub fn proxy(mode: &str, more: &str) -> String {
+    format!("[[intercept]]\nmode = \"{mode}\"\nlisten = \"127.0.0.1:0\"\npeer = \"hub\"\n{more}\n")
+}
+
+/// A server on loopback that runs as long as it is kept.
+pub struct Origin {
+    pub address: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+impl Origin {
+    /// Serves each connection with `serve`.
+    pub async fn start<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut serving = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                serving.spawn(serve(stream));
+            }
+        });
+        Self { address, _tasks: tasks }
+    }
+
+    /// Sends back what it receives, and ends when the client has ended.
+    pub async fn echo() -> Self {
+        Self::start(|mut stream| async move {
+            let (mut read, mut write) = stream.split();
+            let _ = tokio::io::copy(&mut read, &mut write).await;
+            let _ = write.shutdown().await;
+        })
+        .await
+    }
+}
+
+/// An address where nobody listens.
+pub async fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+/// Bytes that look random and depend on the seed alone (SplitMix64).
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut out = Vec::with_capacity(len + 8);
+    while out.len() < len {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = state;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        out.extend((word ^ (word >> 31)).to_le_bytes());
+    }
+    out.truncate(len);
+    out
+}
+
+/// Sends and receives at once, to the end both ways.
+pub async fn exchange(mut stream: TcpStream, sent: &[u8]) -> std::io::Result<Vec<u8>> {
+    let (mut read, mut write) = stream.split();
+    let send = async {
+        write.write_all(sent).await?;
+        write.shutdown().await
+    };
+    let mut received = Vec::new();
+    let (sent, read) = tokio::join!(send, read.read_to_end(&mut received));
+    sent?;
+    read?;
+    Ok(received)
+}
+
+/// Closes so that the other side sees a reset.
+pub fn reset(stream: TcpStream) {
+    stream.set_zero_linger().unwrap();
+}
+
+/// Says whether an error is what a reset looks like.
+pub fn is_reset(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
+}
+
+/// Expects that the stream is reset before anything more arrives.
+pub async fn expect_reset(stream: &mut TcpStream) {
+    let mut rest = Vec::new();
+    let ended = stream.read_to_end(&mut rest).await;
+    assert!(ended.as_ref().is_err_and(is_reset), "{ended:?} after {} bytes", rest.len());
+    assert!(rest.is_empty(), "{} bytes before the reset", rest.len());
+}
+
+/// A TCP relay that can cut every connection that crosses it.
+pub struct CuttingRelay {
+    pub address: SocketAddr,
+    cut: Arc<Notify>,
+    _tasks: JoinSet<()>,
+}
+
+impl CuttingRelay {
+    pub async fn start(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let cut = Arc::new(Notify::new());
+        let cuts = Arc::clone(&cut);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut relaying = JoinSet::new();
+            loop {
+                let (near, _) = listener.accept().await.unwrap();
+                let cuts = Arc::clone(&cuts);
+                relaying.spawn(async move {
+                    let cut = cuts.notified();
+                    let Ok(far) = TcpStream::connect(target).await else { return };
+                    relay(near, far, cut).await;
+                });
+            }
+        });
+        Self { address, cut, _tasks: tasks }
+    }
+
+    /// Resets every connection that is open now.
+    pub fn cut(&self) {
+        self.cut.notify_waiters();
+    }
+}
+
+async fn relay(mut near: TcpStream, mut far: TcpStream, cut: impl Future<Output = ()>) {
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+        () = cut => {
+            reset(near);
+            reset(far);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The HTTP proxy as clients meet it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+
+use crate::common::{Origin, Pair, exchange, is_reset, nobody, proxy, reset, within};
+
+/// Reads a head; its lines.
+async fn head<S: tokio::io::AsyncRead + Unpin>(stream: &mut BufReader<S>) -> Vec<String> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).await.unwrap() == 0 || line == "\r\n" {
+            return lines;
+        }
+        lines.push(line.trim_end().to_owned());
+    }
+}
+
+/// An origin that answers each request with its head, and counts connections.
+async fn mirror(connections: Arc<AtomicUsize>) -> Origin {
+    Origin::start(move |stream| {
+        connections.fetch_add(1, Relaxed);
+        async move {
+            let mut stream = BufReader::new(stream);
+            loop {
+                let lines = head(&mut stream).await;
+                if lines.is_empty() {
+                    return;
+                }
+                let body = lines.join("\n");
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                stream.get_mut().write_all(answer.as_bytes()).await.unwrap();
+            }
+        }
+    })
+    .await
+}
+
+/// Sends a request over a kept connection; status line and body.
+async fn get(client: &mut BufReader<TcpStream>, request: &str) -> (String, String) {
+    client.get_mut().write_all(request.as_bytes()).await.unwrap();
+    let lines = head(client).await;
+    let length = lines
+        .iter()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned))
+        .map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    client.read_exact(&mut body).await.unwrap();
+    (lines[0].clone(), String::from_utf8(body).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_of_one_client_share_one_origin_connection() {
+    within(async {
+        let connections = Arc::new(AtomicUsize::new(0));
+        let origin = mirror(Arc::clone(&connections)).await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let mut client = BufReader::new(pair.connect().await);
+        for path in ["/a", "/b?c=d", "/e"] {
+            let request = format!(
+                "GET http://{0}{path} HTTP/1.1\r\nHost: {0}\r\nProxy-Connection: keep-alive\r\nX-Kept: 1\r\n\r\n",
+                origin.address
+            );
+            let (status, body) = get(&mut client, &request).await;
+            assert_eq!(status, "HTTP/1.1 200 OK");
+            let lines: Vec<_> = body.lines().collect();
+            assert_eq!(lines[0], format!("GET {path} HTTP/1.1"));
+            assert!(lines.contains(&format!("Host: {}", origin.address).as_str()), "{body}");
+            assert!(lines.contains(&"X-Kept: 1"), "{body}");
+            assert!(!body.to_ascii_lowercase().contains("proxy-connection"), "{body}");
+        }
+        assert_eq!(connections.load(Relaxed), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connect_tunnels_bytes_even_those_sent_early() {
+    within(async {
+        let origin = Origin::echo().await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let mut client = pair.connect().await;
+        let request = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\neager", origin.address);
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut client = BufReader::with_capacity(1, client);
+        assert_eq!(head(&mut client).await[0], "HTTP/1.1 200 OK");
+        assert_eq!(exchange(client.into_inner(), b" beaver").await.unwrap(), b"eager beaver");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fails_has_a_status() {
+    within(async {
+        let pair = Pair::with(&proxy("http", ""), "deny = [\"127.9.0.0/16\"]", async |hub| hub).await;
+        let nobody = nobody().await;
+        for (request, expected) in [
+            (format!("GET http://{nobody}/ HTTP/1.1\r\nHost: x\r\n\r\n"), "502"),
+            (format!("CONNECT {nobody} HTTP/1.1\r\nHost: x\r\n\r\n"), "502"),
+            ("CONNECT 127.9.0.1:80 HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "403"),
+            ("CONNECT no-such-host.invalid:80 HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "502"),
+            ("GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "400"),
+            ("GET https://127.0.0.1/ HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "400"),
+            ("\u{1}\u{2}\u{3} nonsense\r\n\r\n".to_owned(), "400"),
+        ] {
+            let mut client = BufReader::new(pair.connect().await);
+            let (status, _) = get(&mut client, &request).await;
+            assert_eq!(status.split(' ').nth(1), Some(expected), "{request:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_need_their_password() {
+    within(async {
+        let origin = mirror(Arc::default()).await;
+        let pair = Pair::start(&proxy("http", "users = [\"anna:secret\"]")).await;
+        // "anna:secret" and "anna:guess" in base64.
+        for (credentials, expected) in [("YW5uYTpzZWNyZXQ=", "200"), ("YW5uYTpndWVzcw==", "407"), ("", "407")]
+        {
+            let mut client = BufReader::new(pair.connect().await);
+            let request = format!(
+                "GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\nProxy-Authorization: Basic {credentials}\r\n\r\n",
+                origin.address
+            );
+            let (status, body) = get(&mut client, &request).await;
+            assert_eq!(status.split(' ').nth(1), Some(expected), "{body}");
+            assert!(!body.contains("Basic"), "credentials went to the origin: {body}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_cut_never_looks_whole() {
+    within(async {
+        let origin = Origin::start(|mut stream| async move {
+            let mut request = [0; 512];
+            let _ = stream.read(&mut request).await;
+            // Delimited by the close alone, and then cut.
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhalf").await;
+            let _ = stream.read_u8().await;
+            reset(stream);
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let mut client = pair.connect().await;
+        let request =
+            format!("POST http://{0}/ HTTP/1.1\r\nHost: {0}\r\nContent-Length: 1\r\n\r\n", origin.address);
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"half") && !answer.ends_with(b"half\r\n") {
+            assert_ne!(client.read_buf(&mut answer).await.unwrap(), 0);
+        }
+        client.write_all(b"x").await.unwrap();
+        let ended = client.read_to_end(&mut answer).await;
+        assert!(
+            ended.as_ref().is_err_and(is_reset),
+            "{ended:?} after {:?}",
+            String::from_utf8_lossy(&answer)
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_ends_in_order_does_so_for_the_client() {
+    within(async {
+        let origin = Origin::start(|mut stream| async move {
+            let mut request = [0; 512];
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nall of it").await;
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let client = pair.connect().await;
+        let request = format!("GET http://{0}/ HTTP/1.0\r\nHost: {0}\r\n\r\n", origin.address);
+        let answer = String::from_utf8(exchange(client, request.as_bytes()).await.unwrap()).unwrap();
+        assert!(answer.ends_with("all of it"), "{answer}");
+    })
+    .await;
+}

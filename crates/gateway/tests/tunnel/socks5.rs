@@ -1,0 +1,143 @@
+//! SOCKS 5 as clients meet it.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::common::{Origin, Pair, exchange, nobody, proxy, within};
+
+/// The request for an address.
+fn connect_to(address: SocketAddr) -> Vec<u8> {
+    let SocketAddr::V4(address) = address else { panic!("only IPv4 here") };
+    [&[5, 1, 0, 1][..], &address.ip().octets(), &address.port().to_be_bytes()].concat()
+}
+
+/// The request for a name.
+fn connect_to_name(name: &str, port: u16) -> Vec<u8> {
+    [&[5, 1, 0, 3, name.len() as u8][..], name.as_bytes(), &port.to_be_bytes()].concat()
+}
+
+/// Greets without authentication and asks; the reply code.
+async fn ask(client: &mut TcpStream, request: &[u8]) -> u8 {
+    client.write_all(&[5, 1, 0]).await.unwrap();
+    let mut chosen = [0; 2];
+    client.read_exact(&mut chosen).await.unwrap();
+    assert_eq!(chosen, [5, 0]);
+    client.write_all(request).await.unwrap();
+    reply(client).await
+}
+
+async fn reply(client: &mut TcpStream) -> u8 {
+    let mut reply = [0; 10];
+    client.read_exact(&mut reply).await.unwrap();
+    assert_eq!((reply[0], reply[3]), (5, 1));
+    reply[1]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn addresses_and_names_are_connected_at_the_far_end() {
+    within(async {
+        let origin = Origin::echo().await;
+        let pair = Pair::start(&proxy("socks5", "")).await;
+        for request in [connect_to(origin.address), connect_to_name("localhost", origin.address.port())] {
+            let mut client = pair.connect().await;
+            assert_eq!(ask(&mut client, &request).await, 0);
+            assert_eq!(exchange(client, b"hello").await.unwrap(), b"hello");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_sent_right_behind_the_request_are_not_lost() {
+    within(async {
+        let origin = Origin::echo().await;
+        let pair = Pair::start(&proxy("socks5", "")).await;
+        let mut client = pair.connect().await;
+        let all = [&[5, 1, 0][..], &connect_to(origin.address), b"eager"].concat();
+        client.write_all(&all).await.unwrap();
+        assert_eq!(client.read_u16().await.unwrap(), 0x0500);
+        assert_eq!(reply(&mut client).await, 0);
+        assert_eq!(exchange(client, b"").await.unwrap(), b"eager");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_tell_the_truth_about_the_far_connect() {
+    within(async {
+        let pair = Pair::with(&proxy("socks5", ""), "deny = [\"127.9.0.0/16\"]", async |hub| hub).await;
+        let own = pair.hub.local_addrs().tunnel[0];
+        let mut bind = connect_to(own);
+        bind[1] = 2;
+        let mut associate = connect_to(own);
+        associate[1] = 3;
+        for (request, expected) in [
+            (connect_to(nobody().await), 5),
+            (connect_to("127.9.0.1:80".parse().unwrap()), 2),
+            (connect_to("169.254.169.254:80".parse().unwrap()), 2),
+            (connect_to(own), 2),
+            (connect_to_name("no-such-host.invalid", 80), 4),
+            (bind, 7),
+            (associate, 7),
+        ] {
+            let mut client = pair.connect().await;
+            assert_eq!(ask(&mut client, &request).await, expected, "{request:?}");
+            // The refusal ends in order, so that no client loses it to a reset.
+            assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_need_their_password() {
+    within(async {
+        let origin = Origin::echo().await;
+        let pair = Pair::start(&proxy("socks5", "users = [\"anna:secret\"]")).await;
+        let greet = |password: &'static str| {
+            let pair = &pair;
+            async move {
+                let mut client = pair.connect().await;
+                client.write_all(&[5, 2, 0, 2]).await.unwrap();
+                assert_eq!(client.read_u16().await.unwrap(), 0x0502);
+                let login = [&[1, 4][..], b"anna", &[password.len() as u8], password.as_bytes()].concat();
+                client.write_all(&login).await.unwrap();
+                (client.read_u16().await.unwrap(), client)
+            }
+        };
+        let (status, mut client) = greet("secret").await;
+        assert_eq!(status, 0x0100);
+        client.write_all(&connect_to(origin.address)).await.unwrap();
+        assert_eq!(reply(&mut client).await, 0);
+        assert_eq!(exchange(client, b"in").await.unwrap(), b"in");
+        let (status, mut client) = greet("guess").await;
+        assert_eq!(status, 0x0101);
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+        let mut anonymous = pair.connect().await;
+        anonymous.write_all(&[5, 1, 0]).await.unwrap();
+        assert_eq!(anonymous.read_u16().await.unwrap(), 0x05ff);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_is_turned_away_and_others_are_served() {
+    within(async {
+        let origin = Origin::echo().await;
+        let pair = Pair::start(&proxy("socks5", "")).await;
+        for garbage in
+            [&b"GET / HTTP/1.1\r\n\r\n"[..], &[4, 1, 0, 80, 127, 0, 0, 1, 0], &[5, 0], &[0xff; 600]]
+        {
+            let mut client = pair.connect().await;
+            let _ = client.write_all(garbage).await;
+            let mut answer = Vec::new();
+            let _ = client.read_to_end(&mut answer).await;
+            assert!(answer.len() <= 2, "{answer:?}");
+        }
+        let mut client = pair.connect().await;
+        assert_eq!(ask(&mut client, &connect_to(origin.address)).await, 0);
+    })
+    .await;
+}

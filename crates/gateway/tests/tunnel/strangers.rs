@@ -1,0 +1,89 @@
+//! Who is not let in, and what that costs.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use oncewire_gateway::identity::Identity;
+
+use crate::common::{
+    LIMIT, Origin, Pair, branch_config, exchange, forward, hub_config, noise, start, within,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_with_an_unknown_key_gets_no_link() {
+    within(async {
+        let dir = tempfile::tempdir().unwrap();
+        let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
+        Identity::create(&dir.path().join("branch.key")).unwrap();
+        let somebody_else = Identity::from_seed([7; 32]).public_key();
+        let hub = start(dir.path(), &hub_config(somebody_else, "")).await.unwrap();
+        let branch = branch_config(hub_key, hub.local_addrs().tunnel[0], "");
+        let branch = start(dir.path(), &branch).await.unwrap();
+        assert!(!branch.wait_up("hub", Duration::from_millis(500)).await);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hub_with_another_key_is_not_talked_to() {
+    within(async {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::create(&dir.path().join("hub.key")).unwrap();
+        let branch_key = Identity::create(&dir.path().join("branch.key")).unwrap().public_key();
+        let hub = start(dir.path(), &hub_config(branch_key, "")).await.unwrap();
+        let expected = Identity::from_seed([8; 32]).public_key();
+        let branch = branch_config(expected, hub.local_addrs().tunnel[0], "");
+        let branch = start(dir.path(), &branch).await.unwrap();
+        assert!(!branch.wait_up("hub", Duration::from_millis(500)).await);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_on_the_tunnel_port_disturbs_nobody() {
+    within(async {
+        let origin = Origin::echo().await;
+        let pair = Pair::start(&forward(origin.address)).await;
+        for seed in 0..50 {
+            let mut stranger = TcpStream::connect(pair.hub.local_addrs().tunnel[0]).await.unwrap();
+            let _ = stranger.write_all(&noise(seed, 5000)).await;
+            let mut answer = Vec::new();
+            let _ = stranger.read_to_end(&mut answer).await;
+            assert!(answer.len() < 100, "seed {seed}: {} bytes", answer.len());
+        }
+        assert_eq!(exchange(pair.connect().await, b"still here").await.unwrap(), b"still here");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_silent_connections_keeps_no_peer_out() {
+    within(async {
+        let dir = tempfile::tempdir().unwrap();
+        let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
+        let branch_key = Identity::create(&dir.path().join("branch.key")).unwrap().public_key();
+        let hub = start(dir.path(), &hub_config(branch_key, "")).await.unwrap();
+        let port = hub.local_addrs().tunnel[0];
+        let mut flood = std::collections::VecDeque::new();
+        for _ in 0..2_000 {
+            flood.push_back(TcpStream::connect(port).await.unwrap());
+        }
+        // It goes on while the peer dials; this end keeps few so that the test needs few files.
+        let flooding = tokio::spawn(async move {
+            loop {
+                if let Ok(stranger) = TcpStream::connect(port).await {
+                    flood.push_back(stranger);
+                    flood.pop_front();
+                }
+            }
+        });
+        let begun = Instant::now();
+        let branch = start(dir.path(), &branch_config(hub_key, port, "")).await.unwrap();
+        assert!(branch.wait_up("hub", LIMIT).await);
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        flooding.abort();
+    })
+    .await;
+}
