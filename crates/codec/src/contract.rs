@@ -11,7 +11,8 @@
 use bytes::Bytes;
 
 use crate::Now;
-use crate::wire::{Ack, FlowId, LaneId, LogClaim, Message, Range64, Refetch, WireError};
+use crate::cache::{Log, RangeSet};
+use crate::wire::{Ack, Block, FlowId, LaneId, LogClaim, Message, Range64, Refetch, WireError};
 
 /// A piece of a flow to be sent: at most [`crate::wire::MAX_BLOCK`] plain bytes.
 #[derive(Clone, Debug)]
@@ -49,6 +50,28 @@ pub enum Delivery {
         /// The message.
         message: Message,
     },
+}
+
+/// Bytes of a log that its owner may write to disk, so that they outlive the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogWrite {
+    /// The epoch.
+    pub epoch: u64,
+    /// The log offset of the first byte.
+    pub start: u64,
+    /// The bytes.
+    pub plain: Bytes,
+}
+
+/// A log that was found on disk. What it holds is verified; the two halves still compare notes before using it.
+#[derive(Debug)]
+pub struct SavedLog {
+    /// The epoch.
+    pub epoch: u64,
+    /// The ring, filled where `ranges` say.
+    pub log: Log,
+    /// The offsets that are there.
+    pub ranges: RangeSet,
 }
 
 /// Something that the sending half's owner should know.
@@ -163,6 +186,8 @@ pub trait SendingHalf {
     fn poll_lost(&mut self, flow: FlowId, lane: LaneId, out: &mut Vec<u8>) -> bool;
     /// Appends the next repair; returns whether there was one.
     fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool;
+    /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.
+    fn poll_store(&mut self) -> Option<LogWrite>;
     /// Takes the next event.
     fn poll_event(&mut self) -> Option<SendEvent>;
     /// Counters and sizes.
@@ -175,12 +200,13 @@ pub trait ReceivingHalf {
     ///
     /// # Errors
     /// Whatever the protocol forbids; a block that cannot be rebuilt is no error, it is asked for again.
-    fn handle_block(&mut self, block: crate::wire::Block<'_>, now: Now) -> Result<(), PeerFault>;
+    fn handle_block(&mut self, block: Block<'_>, lane: LaneId, now: Now) -> Result<(), PeerFault>;
     /// Takes a sequenced message.
     ///
     /// # Errors
     /// A sequence number out of bounds.
-    fn handle_message(&mut self, seq: u64, flow: FlowId, message: Message, now: Now) -> Result<(), PeerFault>;
+    fn handle_message(&mut self, seq: u64, flow: FlowId, message: Message, now: Now)
+    -> Result<(), PeerFault>;
     /// Sets how long to wait for missing ranges and repairs.
     fn handle_patience(&mut self, patience: Now);
     /// Starts over with a new instance of the peer, which keeps at most `max_in_flight` log bytes in flight
@@ -199,6 +225,8 @@ pub trait ReceivingHalf {
     fn has_urgent_frame(&self) -> bool;
     /// Takes the next verified delivery.
     fn poll_payload(&mut self) -> Option<Delivery>;
+    /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.
+    fn poll_store(&mut self) -> Option<LogWrite>;
     /// What this half still has of the log, for the hello.
     fn claim(&self) -> Option<LogClaim>;
     /// Counters and sizes.
@@ -253,6 +281,8 @@ pub struct ReceiveStats {
     pub waited: u64,
     /// Blocks asked for again because something they need was missing.
     pub refetched: u64,
+    /// Blocks that referred to offsets that were overwritten: the peer broke the rules of the cache.
+    pub overwritten: u64,
     /// Rebuilt blocks that did not match their digest.
     pub mismatches: u64,
     /// The log's epoch.

@@ -37,6 +37,8 @@ pub struct LinkConfig {
     pub flow_memory: u64,
     /// How long flows wait for a lost peer. Default 2 minutes.
     pub resume_window: Now,
+    /// Whether [`crate::Link::poll_store`] is drained into a file, so that logs outlive the process. Default no.
+    pub persist: bool,
     /// Silence after which a lane or peer is dead. Default: the larger of 10 s and 8 smoothed round trips.
     pub dead_after: Option<Now>,
 }
@@ -59,6 +61,7 @@ impl Default for LinkConfig {
             max_credit: 16 << 20,
             flow_memory: 256 << 20,
             resume_window: Now::from_secs(120),
+            persist: false,
             dead_after: None,
         }
     }

@@ -47,7 +47,8 @@ pub enum Event {
     LaneReady(LaneId),
     /// The lane's socket is to be closed; the link has forgotten the lane.
     CloseLane(LaneId, CloseReason),
-    /// Lanes to be dialled, those under way included; only at the dialling side.
+    /// How many lanes are missing now, those being dialled included; replaces what was said of the role before.
+    /// Only at the dialling side.
     LanesWanted {
         /// What for.
         role: LaneRole,
@@ -135,7 +136,9 @@ impl fmt::Display for Note {
                 write!(f, "a block of flow {} was rebuilt wrongly, caught, and is sent again", flow.0)
             }
             Self::NewEpoch { epoch, reason } => write!(f, "log starts over as epoch {epoch}: {reason}"),
-            Self::Warm { bytes } => write!(f, "log is warm: {bytes} bytes of earlier connections can be used"),
+            Self::Warm { bytes } => {
+                write!(f, "log is warm: {bytes} bytes of earlier connections can be used")
+            }
             Self::Resumed { flows } => write!(f, "{flows} flows lost their lane and go on with another"),
             Self::GaveUp { flows } => write!(f, "{flows} flows reset: the peer did not come back in time"),
         }

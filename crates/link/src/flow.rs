@@ -25,6 +25,7 @@ pub(crate) struct Flow {
     pub(crate) cipher: Option<Cipher>,
     pub(crate) opened_at: Now,
     pub(crate) lane: Option<LaneId>,
+    pub(crate) last_lane: Option<LaneId>,
     /// Whether the flow stands in its lane's queue.
     pub(crate) queued_on_lane: bool,
     pub(crate) out: Outbound,
@@ -81,6 +82,11 @@ pub(crate) const SEND_QUEUE: usize = 512 * 1024;
 const OWN_BLOCK: usize = 16 * 1024;
 
 impl Outbound {
+    /// Starts with the credit that the peer's hello grants.
+    pub(crate) fn new(credit: u64) -> Self {
+        Self { credit, ..Self::default() }
+    }
+
     /// Bytes that may still be queued.
     pub(crate) fn room(&self) -> usize {
         SEND_QUEUE.saturating_sub(self.queued)
@@ -203,7 +209,7 @@ mod tests {
     use super::*;
 
     fn outbound(pieces: &[usize], credit: u64) -> Outbound {
-        let mut out = Outbound { credit, ..Outbound::default() };
+        let mut out = Outbound::new(credit);
         pieces.iter().for_each(|&len| out.push(Bytes::from(vec![7; len])));
         out
     }
@@ -211,12 +217,18 @@ mod tests {
     #[test]
     fn small_pieces_travel_together_and_large_ones_alone() {
         let mut out = outbound(&[10, 20, 30], 1 << 20);
-        assert_eq!(out.pop_block().map(|(offset, plain, fin)| (offset, plain.len(), fin)), Some((0, 60, false)));
+        assert_eq!(
+            out.pop_block().map(|(offset, plain, fin)| (offset, plain.len(), fin)),
+            Some((0, 60, false))
+        );
         let mut out = outbound(&[40_000, 20], 1 << 20);
         assert_eq!(out.pop_block().map(|(_, plain, _)| plain.len()), Some(40_000));
         let mut out = outbound(&[MAX_BLOCK + 5], 1 << 20);
         assert_eq!(out.pop_block().map(|(_, plain, _)| plain.len()), Some(MAX_BLOCK));
-        assert_eq!(out.pop_block().map(|(offset, plain, _)| (offset, plain.len())), Some((MAX_BLOCK as u64, 5)));
+        assert_eq!(
+            out.pop_block().map(|(offset, plain, _)| (offset, plain.len())),
+            Some((MAX_BLOCK as u64, 5))
+        );
     }
 
     #[test]

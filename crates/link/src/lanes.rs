@@ -92,8 +92,14 @@ impl Lanes {
         self.lanes.iter().min_by_key(|(_, lane)| (lane.role != role, lane.role)).map(|(&id, _)| id)
     }
 
-    /// The lane for a flow that has none: the flow lane with the fewest flows, the warmest first; else any.
-    pub(crate) fn for_flow(&self) -> Option<LaneId> {
+    /// The lane for a flow that has none: its last one if that is free, since its entropy context is in step
+    /// there; else the flow lane with the fewest flows, the warmest first; else any.
+    pub(crate) fn for_flow(&self, last: Option<LaneId>) -> Option<LaneId> {
+        if let Some(last) = last
+            && self.lanes.get(&last).is_some_and(|lane| lane.role == LaneRole::Flow && lane.flows == 0)
+        {
+            return Some(last);
+        }
         self.lanes
             .iter()
             .min_by_key(|(_, lane)| (lane.role != LaneRole::Flow, lane.flows, std::cmp::Reverse(lane.used)))

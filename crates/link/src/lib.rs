@@ -17,10 +17,13 @@ mod stats;
 
 pub use classify::Cipher;
 pub use config::{ConfigError, LinkConfig};
-pub use event::{CloseReason, Coding, Event, FlowGone, LaneRefused, Note, OpenRefused, OpenRequest, Received};
-pub use link::Link;
+pub use event::{
+    CloseReason, Coding, Event, FlowGone, LaneRefused, Note, OpenRefused, OpenRequest, Received,
+};
+pub use link::{Link, LogSide, SavedLogs};
 pub use oncewire_codec::Now;
-pub use oncewire_codec::contract::PeerFault as ProtocolError;
+pub use oncewire_codec::cache::{Log, LogOffset, RangeSet};
+pub use oncewire_codec::contract::{LogWrite, PeerFault as ProtocolError, SavedLog};
 pub use oncewire_codec::wire::{
     Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, OpenFailure, ResetReason,
 };

@@ -83,7 +83,10 @@ fn a_reset_reaches_the_far_application_and_its_blocks_the_log() {
     pair.send(0, again, &bytes);
     pair.pass(Now::from_secs(1));
     assert_eq!(pair.sides[1].stream(again).bytes, bytes);
-    assert!(pair.sides[1].link.stats().inbound.copied > 50_000, "the aborted flow's blocks were not remembered");
+    assert!(
+        pair.sides[1].link.stats().inbound.copied > 50_000,
+        "the aborted flow's blocks were not remembered"
+    );
 }
 
 #[test]
@@ -151,7 +154,6 @@ fn an_outage_shorter_than_the_resume_window_is_survived_and_a_longer_one_is_not(
         pair.cut_all();
         pair.pass(Now::from_secs(outage));
         pair.reachable = true;
-        pair.redial();
         pair.pass(Now::from_secs(5));
         assert_eq!(pair.sides[1].stream(flow).bytes == bytes, survives);
         assert_eq!(pair.sides[0].stream(flow).reset.is_none(), survives);
@@ -183,7 +185,6 @@ fn a_restarted_peer_resets_its_old_flows_and_serves_new_ones() {
         pair.send(0, flow, &text(100_000));
         pair.run();
         pair.restart(side);
-        pair.redial();
         pair.pass(Now::from_secs(1));
         assert_eq!(pair.sides[1 - side].restarts, 1);
         assert_eq!(pair.sides[1 - side].stream(flow).reset.as_deref(), Some("peer restarted"));

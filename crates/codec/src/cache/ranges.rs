@@ -112,9 +112,8 @@ impl Arrived {
             return false;
         }
         self.above.insert(seq..seq.saturating_add(1));
-        if let Some(first) = self.above.iter().next()
-            && first.start <= self.next
-        {
+        let first = self.above.iter().next();
+        if let Some(first) = first.filter(|first| first.start <= self.next) {
             self.next = first.end;
             self.above.remove_below(first.end);
         }

@@ -8,12 +8,12 @@ use super::matcher::Copy;
 use super::tokens;
 use crate::Now;
 use crate::cache::{Arrived, Log, LogOffset, MAX_UNACKED, RangeSet};
-use crate::contract::{Delivery, PeerFault, ReceiveStats, ReceivingHalf};
+use crate::contract::{Delivery, LogWrite, PeerFault, ReceiveStats, ReceivingHalf, SavedLog};
 use crate::digest::{block_digest, log_digest};
-use crate::entropy::Decompressor;
+use crate::entropy::{Decompressor, Mode};
 use crate::wire::{
-    Ack, Block, BlockBody, Body, FlowId, Frame, LogClaim, MAX_RANGES, Message, Range64, Refetch, RefetchReason,
-    Sample,
+    Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, LogClaim, MAX_RANGES, Message, Range64, Refetch,
+    RefetchReason, Sample,
 };
 
 /// How a receiving half is set up.
@@ -27,6 +27,8 @@ pub struct ReceiverConfig {
     pub contexts: usize,
     /// Seed of the peer's block digests.
     pub digest_seed: u64,
+    /// Whether [`ReceivingHalf::poll_store`] is drained.
+    pub persist: bool,
 }
 
 /// The receiving half of EndRE with Max-Match.
@@ -42,6 +44,8 @@ pub struct Receiver {
     highest: u64,
     arrived: Arrived,
     decompressor: Decompressor,
+    /// The lane that each context was started on; only blocks of that lane are in step with it.
+    context_lanes: BTreeMap<usize, LaneId>,
     parked: BTreeMap<u64, Parked>,
     parked_bytes: usize,
     /// Blocks that were asked for again, and when to repeat that.
@@ -49,6 +53,8 @@ pub struct Receiver {
     acks: PendingAcks,
     frames: VecDeque<Frame<'static>>,
     deliveries: VecDeque<Delivery>,
+    persist: bool,
+    writes: VecDeque<LogWrite>,
     patience: Now,
     stats: ReceiveStats,
     copies: Vec<Copy>,
@@ -97,7 +103,10 @@ impl PendingAcks {
 enum Sources {
     Present,
     Waiting,
+    /// Of an epoch that is over, or not begun.
     Gone,
+    /// Below the window of the log: the sender broke rule 3.
+    Overwritten,
 }
 
 const MAX_PARKED: usize = 4096;
@@ -123,12 +132,15 @@ impl Receiver {
             highest: 0,
             arrived: Arrived::default(),
             decompressor: Decompressor::new(config.contexts),
+            context_lanes: BTreeMap::new(),
             parked: BTreeMap::new(),
             parked_bytes: 0,
             missing: BTreeMap::new(),
             acks: PendingAcks::default(),
             frames: VecDeque::new(),
             deliveries: VecDeque::new(),
+            persist: config.persist,
+            writes: VecDeque::new(),
             patience: DEFAULT_PATIENCE,
             stats: ReceiveStats::default(),
             copies: Vec::new(),
@@ -136,10 +148,26 @@ impl Receiver {
         }
     }
 
+    /// Starts with a log that was found on disk; one of another capacity is left aside.
+    pub fn with_log(config: ReceiverConfig, saved: SavedLog) -> Self {
+        let mut receiver = Self::new(config);
+        if saved.log.capacity() == receiver.log.capacity() {
+            receiver.epoch = saved.epoch;
+            receiver.highest = saved.ranges.iter().next_back().map_or(0, |range| range.end);
+            receiver.written = saved.ranges;
+            receiver.log = saved.log;
+        }
+        receiver
+    }
+
     fn check_seq(&self, seq: u64) -> Result<(), PeerFault> {
         let next = self.arrived.next();
         // Messages need no credit, hence twice the bound on what the sender keeps.
-        if seq >= next.saturating_add(2 * MAX_UNACKED) { Err(PeerFault::TooFarAhead { seq, next }) } else { Ok(()) }
+        if seq >= next.saturating_add(2 * MAX_UNACKED) {
+            Err(PeerFault::TooFarAhead { seq, next })
+        } else {
+            Ok(())
+        }
     }
 
     fn acknowledge(&mut self, seq: u64, now: Now) {
@@ -169,20 +197,39 @@ impl Receiver {
         }
     }
 
-    fn handle_coded(&mut self, head: Head, body: &Body<'_>, now: Now) {
-        let mut raw = std::mem::take(&mut self.plain);
+    /// Undoes the entropy stage into `raw`; returns whether that was possible.
+    fn decompress(&mut self, body: &Body<'_>, lane: LaneId, raw: &mut Vec<u8>) -> bool {
         raw.clear();
-        let bytes = match body.entropy {
-            None => body.bytes,
-            Some((kind, mode)) => {
-                let len = body.uncompressed_len();
-                if self.decompressor.decompress(kind, mode, body.bytes, len, &mut raw).is_err() {
-                    self.plain = raw;
-                    return self.ask_again(head.seq, RefetchReason::Missing, now);
-                }
-                &raw
-            }
-        };
+        let Some((kind, mode)) = body.entropy else { return true };
+        match mode {
+            Mode::Alone => {}
+            Mode::First(slot) => drop(self.context_lanes.insert(slot, lane)),
+            Mode::Next(slot) if self.context_lanes.get(&slot) != Some(&lane) => return false,
+            Mode::Next(_) => {}
+        }
+        self.decompressor.decompress(kind, mode, body.bytes, body.uncompressed_len(), raw).is_ok()
+    }
+
+    /// Takes a block that a repair overtook: it is known, but its context must see it to stay in step with
+    /// the blocks behind it on this lane.
+    fn handle_overtaken(&mut self, body: &BlockBody<'_>, lane: LaneId) {
+        self.stats.duplicates += 1;
+        if let BlockBody::Coded(body) = body
+            && let Some((_, Mode::First(_) | Mode::Next(_))) = body.entropy
+        {
+            let mut raw = std::mem::take(&mut self.plain);
+            self.decompress(body, lane, &mut raw);
+            self.plain = raw;
+        }
+    }
+
+    fn handle_coded(&mut self, head: Head, body: &Body<'_>, lane: LaneId, now: Now) {
+        let mut raw = std::mem::take(&mut self.plain);
+        if !self.decompress(body, lane, &mut raw) {
+            self.plain = raw;
+            return self.ask_again(head.seq, RefetchReason::Missing, now);
+        }
+        let bytes = if body.entropy.is_some() { &raw } else { body.bytes };
         let mut copies = std::mem::take(&mut self.copies);
         copies.clear();
         let (token_bytes, literals) = bytes.split_at(body.tokens.unwrap_or(0));
@@ -207,6 +254,7 @@ impl Receiver {
             }
             Sources::Waiting => self.park(head, copies, literals, now),
             Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
+            Sources::Overwritten => self.note_overwritten(head.seq, now),
         }
     }
 
@@ -215,12 +263,20 @@ impl Receiver {
         let mut waiting = false;
         for copy in copies {
             let range = copy.source.0..copy.source.0.saturating_add(u64::from(copy.len));
-            if epoch != self.epoch || range.start < floor {
+            if epoch != self.epoch {
                 return Sources::Gone;
+            }
+            if range.start < floor {
+                return Sources::Overwritten;
             }
             waiting |= !self.written.contains(&range);
         }
         if waiting { Sources::Waiting } else { Sources::Present }
+    }
+
+    fn note_overwritten(&mut self, seq: u64, now: Now) {
+        self.stats.overwritten += 1;
+        self.ask_again(seq, RefetchReason::Missing, now);
     }
 
     fn park(&mut self, head: Head, copies: &[Copy], literals: &[u8], now: Now) {
@@ -249,6 +305,7 @@ impl Receiver {
             let Some(parked) = ready.and_then(|seq| self.unpark(seq)) else { return };
             match self.sources(parked.head.epoch, &parked.copies) {
                 Sources::Present => self.rebuild(parked.head, &parked.copies, &parked.literals, now),
+                Sources::Overwritten => self.note_overwritten(parked.head.seq, now),
                 _ => self.ask_again(parked.head.seq, RefetchReason::Missing, now),
             }
         }
@@ -259,17 +316,19 @@ impl Receiver {
         let mut plain = Vec::with_capacity(head.plain_len);
         let copied: u64 = copies.iter().map(|copy| u64::from(copy.len)).sum();
         tokens::rebuild(copies, literals, head.plain_len, &self.log, &mut plain);
-        if plain.len() != head.plain_len || block_digest(self.digest_seed, head.epoch, &plain) != head.digest {
+        if plain.len() != head.plain_len || block_digest(self.digest_seed, head.epoch, &plain) != head.digest
+        {
             return self.ask_again(head.seq, RefetchReason::Mismatch, now);
         }
         self.stats.copied += copied;
+        let plain = Bytes::from(plain);
         if head.remembered && head.epoch == self.epoch {
             self.remember(head.start, &plain);
         }
-        self.deliver(head, Bytes::from(plain), now);
+        self.deliver(head, plain, now);
     }
 
-    fn remember(&mut self, start: u64, plain: &[u8]) {
+    fn remember(&mut self, start: u64, plain: &Bytes) {
         // A start further back than anything in flight can only be a stray duplicate.
         if start < self.highest.saturating_sub(self.max_in_flight) {
             return;
@@ -279,6 +338,9 @@ impl Receiver {
         self.written.insert(start..end);
         self.highest = self.highest.max(end);
         self.written.remove_below(self.highest.saturating_sub(self.log.capacity()));
+        if self.persist {
+            self.writes.push_back(LogWrite { epoch: self.epoch, start, plain: plain.clone() });
+        }
     }
 
     fn deliver(&mut self, head: Head, plain: Bytes, now: Now) {
@@ -309,12 +371,13 @@ impl Receiver {
 }
 
 impl ReceivingHalf for Receiver {
-    fn handle_block(&mut self, block: Block<'_>, now: Now) -> Result<(), PeerFault> {
+    fn handle_block(&mut self, block: Block<'_>, lane: LaneId, now: Now) -> Result<(), PeerFault> {
         let Block { seq, flow, offset, plain_len, fin, resent, body } = block;
         self.check_seq(seq)?;
-        if self.arrived.contains(seq) || (!resent && (self.parked.contains_key(&seq) || self.missing.contains_key(&seq)))
+        if self.arrived.contains(seq)
+            || (!resent && (self.parked.contains_key(&seq) || self.missing.contains_key(&seq)))
         {
-            self.stats.duplicates += 1;
+            self.handle_overtaken(&body, lane);
             return Ok(());
         }
         self.unpark(seq);
@@ -331,13 +394,19 @@ impl ReceivingHalf for Receiver {
                 head.start = body.start;
                 head.remembered = body.remembered;
                 head.digest = body.digest;
-                self.handle_coded(head, &body, now);
+                self.handle_coded(head, &body, lane, now);
             }
         }
         Ok(())
     }
 
-    fn handle_message(&mut self, seq: u64, flow: FlowId, message: Message, now: Now) -> Result<(), PeerFault> {
+    fn handle_message(
+        &mut self,
+        seq: u64,
+        flow: FlowId,
+        message: Message,
+        now: Now,
+    ) -> Result<(), PeerFault> {
         self.check_seq(seq)?;
         if self.arrived.contains(seq) {
             self.stats.duplicates += 1;
@@ -363,6 +432,7 @@ impl ReceivingHalf for Receiver {
         self.acks = PendingAcks::default();
         self.frames.clear();
         self.decompressor = Decompressor::new(self.contexts);
+        self.context_lanes.clear();
         if self.log.capacity() != capacity {
             self.log = Log::new(capacity as usize);
             self.written.clear();
@@ -445,6 +515,10 @@ impl ReceivingHalf for Receiver {
         self.deliveries.pop_front()
     }
 
+    fn poll_store(&mut self) -> Option<LogWrite> {
+        self.writes.pop_front()
+    }
+
     fn claim(&self) -> Option<LogClaim> {
         let range = self.written.iter().max_by_key(|range| range.end - range.start)?;
         let span = (range.end - range.start).saturating_sub(SAMPLE_LEN);
@@ -455,7 +529,13 @@ impl ReceivingHalf for Receiver {
                 Sample { start, len, digest: log_digest(&self.log, start, len as usize) }
             })
             .collect();
-        Some(LogClaim { epoch: self.epoch, start: range.start, end: range.end, highest: self.highest, samples })
+        Some(LogClaim {
+            epoch: self.epoch,
+            start: range.start,
+            end: range.end,
+            highest: self.highest,
+            samples,
+        })
     }
 
     fn stats(&self) -> ReceiveStats {

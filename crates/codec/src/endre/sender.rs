@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-
 use super::matcher::{Copy, MatchParams, MaxMatch, Search, next_hint};
 use super::slots::Slots;
 use super::tokens;
 use crate::Now;
 use crate::cache::{Content, Item, Ledger, Log, LogOffset};
-use crate::contract::{Feedback, Payload, PeerFault, PeerState, SendEvent, SendStats, SendingHalf};
+use crate::contract::{
+    Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats, SendingHalf,
+};
 use crate::digest::{block_digest, log_digest};
 use crate::entropy::{Compressor, Entropy, Mode};
 use crate::wire::{
@@ -30,6 +31,8 @@ pub struct SenderConfig {
     pub params: MatchParams,
     /// Seed of the block digests, drawn at random.
     pub digest_seed: u64,
+    /// Whether [`SendingHalf::poll_store`] is drained.
+    pub persist: bool,
 }
 
 /// The sending half of EndRE with Max-Match.
@@ -50,6 +53,7 @@ pub struct Sender {
     diagonals: BTreeMap<FlowId, LogOffset>,
     recent_mismatches: VecDeque<Now>,
     events: VecDeque<SendEvent>,
+    writes: VecDeque<LogWrite>,
     stats: SendStats,
     scratch: Scratch,
     #[cfg(test)]
@@ -96,12 +100,30 @@ impl Sender {
             diagonals: BTreeMap::new(),
             recent_mismatches: VecDeque::new(),
             events: VecDeque::new(),
+            writes: VecDeque::new(),
             stats: SendStats::default(),
             scratch: Scratch::default(),
             #[cfg(test)]
             planted_error: false,
             config,
         }
+    }
+
+    /// Starts with a log that was found on disk; one of another capacity is left aside.
+    pub fn with_log(config: SenderConfig, saved: SavedLog) -> Self {
+        let mut sender = Self::new(config);
+        let ends = saved.ranges.iter().next().zip(saved.ranges.iter().next_back());
+        let Some((first, last)) = ends.filter(|_| saved.log.capacity() == sender.log.capacity()) else {
+            return sender;
+        };
+        sender.epoch = saved.epoch;
+        (sender.base, sender.head) = (first.start, last.end);
+        saved.ranges.missing(&(first.start..last.end), &mut sender.holes);
+        for range in saved.ranges.iter() {
+            sender.matcher.index(&saved.log, LogOffset(range.start)..LogOffset(range.end));
+        }
+        sender.log = saved.log;
+        sender
     }
 
     fn max_in_flight(&self) -> u64 {
@@ -125,7 +147,7 @@ impl Sender {
         self.head + len as u64 - oldest <= self.max_in_flight()
     }
 
-    fn encode(&mut self, flow: FlowId, plain: &[u8]) -> Encoded {
+    fn encode(&mut self, flow: FlowId, lane: LaneId, plain: &[u8]) -> Encoded {
         let may_remember = self.may_remember(plain.len());
         let remembered = self.eliminate(flow, plain, may_remember);
         let Scratch { copies, tokens, literals, body, .. } = &mut self.scratch;
@@ -143,7 +165,7 @@ impl Sender {
             && !plain.is_empty()
         {
             let mode = match kind {
-                crate::entropy::Kind::Zstd => self.slots.mode(flow, &self.ledger),
+                crate::entropy::Kind::Zstd => self.slots.mode(flow, lane, &self.ledger),
                 crate::entropy::Kind::Lz4 => Mode::Alone,
             };
             if self.compressor.compress(mode, &parts, body) {
@@ -305,7 +327,8 @@ impl Sender {
         } else {
             BlockBody::Uncoded(&plain)
         };
-        Frame::Block(Block { seq, flow, offset, plain_len: plain.len(), fin, resent: true, body }).encode(out);
+        Frame::Block(Block { seq, flow, offset, plain_len: plain.len(), fin, resent: true, body })
+            .encode(out);
     }
 }
 
@@ -339,12 +362,12 @@ impl SendingHalf for Sender {
             slot: None,
         };
         let body = if coded {
-            let encoded = self.encode(flow, &plain);
+            let encoded = self.encode(flow, lane, &plain);
             item.remembered = encoded.remembered;
             item.sources = encoded.sources;
             if let Some((_, Mode::First(slot) | Mode::Next(slot))) = encoded.entropy {
                 item.slot = Some(slot);
-                self.slots.used(slot, seq);
+                self.slots.used(slot, lane, seq);
             }
             let in_scratch = encoded.entropy.is_some() || encoded.tokens.is_some();
             BlockBody::Coded(Body {
@@ -364,6 +387,9 @@ impl SendingHalf for Sender {
         Frame::Block(Block { seq, flow, offset, plain_len, fin, resent: false, body }).encode(out);
         if item.remembered {
             self.log.write(LogOffset(self.head), &plain);
+            if self.config.persist {
+                self.writes.push_back(LogWrite { epoch: self.epoch, start: self.head, plain });
+            }
             self.head += plain_len as u64;
             self.stats.remembered += plain_len as u64;
         } else if coded && !self.may_remember(plain_len) {
@@ -458,6 +484,10 @@ impl SendingHalf for Sender {
         true
     }
 
+    fn poll_store(&mut self) -> Option<LogWrite> {
+        self.writes.pop_front()
+    }
+
     fn poll_event(&mut self) -> Option<SendEvent> {
         self.events.pop_front()
     }
@@ -478,4 +508,3 @@ impl SendingHalf for Sender {
         }
     }
 }
-

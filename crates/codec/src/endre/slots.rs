@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::cache::Ledger;
 use crate::entropy::Mode;
-use crate::wire::FlowId;
+use crate::wire::{FlowId, LaneId};
 
 /// The contexts of one sending half.
 #[derive(Debug, Default)]
@@ -24,6 +24,8 @@ struct Slot {
     /// Whether the next block must start the context afresh.
     restart: bool,
     last_seq: Option<u64>,
+    /// The lane that the context was started on; on another one it would get out of step.
+    lane: Option<LaneId>,
     last_used: u64,
 }
 
@@ -33,14 +35,14 @@ impl Slots {
     }
 
     /// The mode for the flow's next block: its own context, a free or idle one, or none.
-    pub(super) fn mode(&mut self, flow: FlowId, ledger: &Ledger) -> Mode {
+    pub(super) fn mode(&mut self, flow: FlowId, lane: LaneId, ledger: &Ledger) -> Mode {
         let Some(index) = self.by_flow.get(&flow).copied().or_else(|| self.acquire(flow, ledger)) else {
             return Mode::Alone;
         };
         self.clock += 1;
         let slot = &mut self.slots[index];
         slot.last_used = self.clock;
-        if slot.restart { Mode::First(index) } else { Mode::Next(index) }
+        if slot.restart || slot.lane != Some(lane) { Mode::First(index) } else { Mode::Next(index) }
     }
 
     fn acquire(&mut self, flow: FlowId, ledger: &Ledger) -> Option<usize> {
@@ -61,10 +63,11 @@ impl Slots {
     }
 
     /// Notes that a block went through the context.
-    pub(super) fn used(&mut self, index: usize, seq: u64) {
+    pub(super) fn used(&mut self, index: usize, lane: LaneId, seq: u64) {
         if let Some(slot) = self.slots.get_mut(index) {
             slot.restart = false;
             slot.last_seq = Some(seq);
+            slot.lane = Some(lane);
         }
     }
 

@@ -1,9 +1,9 @@
 //! The frame that carries a block of a flow.
 
+use super::MAX_BLOCK;
 use super::names::FlowId;
 use super::reader::{Reader, WireError};
 use super::varint::put_varint;
-use super::MAX_BLOCK;
 use crate::entropy::{Kind, Mode};
 
 /// A half-open range of log offsets or sequence numbers.

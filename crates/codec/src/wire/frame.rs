@@ -39,7 +39,7 @@ pub enum Frame<'a> {
     Ping(u64),
     /// Answers a ping with its token.
     Pong(u64),
-    /// The accepting gateway needs this many more flow lanes.
+    /// How many flow lanes the accepting gateway has use for in all.
     LanesWanted(u32),
     /// A lane that the sender of this frame has given up; nothing more is read from it.
     LaneDead(LaneId),

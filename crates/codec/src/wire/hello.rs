@@ -1,9 +1,9 @@
 //! The hello: the first thing on a lane, from each side.
 
+use super::VERSION;
 use super::names::{LaneId, LaneRole};
 use super::reader::{Reader, WireError};
 use super::varint::{put_varint, take_varint};
-use super::VERSION;
 
 /// What a gateway says of itself at the start of every lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,9 @@ pub enum HelloError {
     #[error("not an oncewire hello")]
     NotOurs,
     /// No version is common.
-    #[error("peer speaks protocol versions {oldest} to {newest}, this build speaks {VERSION}; update the older one")]
+    #[error(
+        "peer speaks protocol versions {oldest} to {newest}, this build speaks {VERSION}; update the older one"
+    )]
     Version {
         /// The peer's oldest.
         oldest: u16,

@@ -58,7 +58,7 @@ impl Link {
     fn handle_frame(&mut self, lane: LaneId, frame: Frame<'_>, now: Now) -> Result<(), PeerFault> {
         match frame {
             Frame::Block(block) => {
-                self.receiver.handle_block(block, now)?;
+                self.receiver.handle_block(block, lane, now)?;
                 self.drain_deliveries(now)?;
             }
             Frame::Message { seq, flow, message } => {
@@ -176,8 +176,9 @@ impl Link {
             cipher: None,
             opened_at: now,
             lane: None,
+            last_lane: None,
             queued_on_lane: false,
-            out: Outbound { credit, ..Outbound::default() },
+            out: Outbound::new(credit),
             inbound: Default::default(),
             window: Window::new(self.config.initial_credit, now),
             credit_due: false,

@@ -74,6 +74,7 @@ impl Link {
         self.receiver.handle_peer_restart(capacity, hello.max_in_flight, hello.digest_seed);
         self.reset_all(ResetReason::PeerRestarted);
         self.control.clear();
+        (self.peer_needs_lanes, self.told_lanes_needed) = (0, 0);
         self.peer = Some(Peer { instance: hello.instance, initial_credit: hello.initial_credit });
         self.drain_sender(now);
     }
@@ -81,7 +82,8 @@ impl Link {
     /// Says again all that is idempotent: the peer may have missed it.
     fn restate(&mut self) {
         self.receiver.restate();
-        let extended = self.flows.values_mut().filter(|flow| flow.over.is_none() && flow.window.is_extended());
+        let extended =
+            self.flows.values_mut().filter(|flow| flow.over.is_none() && flow.window.is_extended());
         for flow in extended {
             flow.credit_due = true;
             self.credit_due.insert(flow.id);
@@ -131,43 +133,47 @@ impl Link {
         }
     }
 
+    /// Flow lanes that this side has use for: one for each active flow, and some that are warm.
+    fn lanes_needed(&self) -> u32 {
+        let active: u32 = self.lanes.iter().map(|(_, lane)| lane.flows).sum();
+        (active + self.config.spare_lanes).min(self.config.max_lanes.max(1))
+    }
+
     /// Asks for the lanes that are missing: by dialling, or by asking the peer to dial.
     pub(super) fn want_lanes(&mut self) {
-        for role in [LaneRole::Control, LaneRole::Repair, LaneRole::Flow] {
-            let have = self.lanes.count(role);
-            let need = match role {
-                LaneRole::Control | LaneRole::Repair => 1,
-                LaneRole::Flow => {
-                    let active: u32 = self.lanes.iter().map(|(_, lane)| lane.flows).sum();
-                    (active + self.config.spare_lanes).min(self.config.max_lanes.max(1))
+        let needed = self.lanes_needed();
+        if self.config.dialer {
+            let flow_lanes = needed.max(self.peer_needs_lanes.min(self.config.max_lanes));
+            for (role, need) in [(LaneRole::Control, 1), (LaneRole::Repair, 1), (LaneRole::Flow, flow_lanes)]
+            {
+                let count = need.saturating_sub(self.lanes.count(role));
+                if self.lanes_wanted.insert(role, count).unwrap_or(0) != count {
+                    self.events.push_back(Event::LanesWanted { role, count });
                 }
-            };
-            self.want(role, need.saturating_sub(have));
-        }
-    }
-
-    fn want(&mut self, role: LaneRole, count: u32) {
-        let before = self.lanes_wanted.insert(role, count);
-        if count == 0 || before == Some(count) {
-            return;
-        }
-        if self.config.dialer {
-            self.events.push_back(Event::LanesWanted { role, count });
-        } else if role == LaneRole::Flow && !self.lanes.is_empty() {
-            self.control.retain(|frame| !matches!(frame, Frame::LanesWanted(_)));
-            self.control.push_back(Frame::LanesWanted(count));
-            self.wake_control();
-        }
-    }
-
-    /// The accepting side asks for flow lanes.
-    pub(super) fn handle_lanes_wanted(&mut self, count: u32) {
-        if self.config.dialer {
-            let have = self.lanes.count(LaneRole::Flow);
-            let count = count.min(self.config.max_lanes.saturating_sub(have));
-            if count > 0 {
-                self.events.push_back(Event::LanesWanted { role: LaneRole::Flow, count });
             }
+        } else if needed > self.told_lanes_needed && !self.lanes.is_empty() {
+            self.tell_lanes_needed(needed);
         }
+    }
+
+    /// Takes back what was asked for and is no longer needed; not at once, since flows pause and go on.
+    pub(super) fn want_fewer_lanes(&mut self) {
+        let needed = self.lanes_needed();
+        if !self.config.dialer && needed < self.told_lanes_needed && !self.lanes.is_empty() {
+            self.tell_lanes_needed(needed);
+        }
+    }
+
+    fn tell_lanes_needed(&mut self, needed: u32) {
+        self.told_lanes_needed = needed;
+        self.control.retain(|frame| !matches!(frame, Frame::LanesWanted(_)));
+        self.control.push_back(Frame::LanesWanted(needed));
+        self.wake_control();
+    }
+
+    /// The accepting side says how many flow lanes it has use for.
+    pub(super) fn handle_lanes_wanted(&mut self, count: u32) {
+        self.peer_needs_lanes = count;
+        self.want_lanes();
     }
 }

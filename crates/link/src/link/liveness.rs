@@ -92,13 +92,15 @@ impl Link {
         }
         due.into_iter().for_each(|id| self.wake(id));
         silent.into_iter().for_each(|id| self.close_lane(id, CloseReason::Silent, now));
+        self.want_fewer_lanes();
         self.close_idle(now);
     }
 
     /// The side that dialled closes spare lanes that nobody used for a while.
     fn close_idle(&mut self, now: Now) {
         let spare = self.lanes.count(LaneRole::Flow) - self.lanes.busy();
-        let surplus = spare.saturating_sub(self.config.spare_lanes);
+        let kept = self.config.spare_lanes.max(self.peer_needs_lanes.saturating_sub(self.lanes.busy()));
+        let surplus = spare.saturating_sub(kept);
         let idle: Vec<LaneId> = self
             .lanes
             .iter()

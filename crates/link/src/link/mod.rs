@@ -12,7 +12,7 @@ mod output;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use oncewire_codec::Now;
-use oncewire_codec::contract::{ReceivingHalf, SendEvent, SendingHalf};
+use oncewire_codec::contract::{LogWrite, ReceivingHalf, SavedLog, SendEvent, SendingHalf};
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, VERSION};
 
@@ -44,8 +44,30 @@ pub struct Link {
     down_since: Option<Now>,
     draining: bool,
     lanes_wanted: BTreeMap<LaneRole, u32>,
+    /// At the dialling side: how many flow lanes the peer has use for.
+    peer_needs_lanes: u32,
+    /// At the accepting side: how many flow lanes the peer was last asked for.
+    told_lanes_needed: u32,
     events: VecDeque<Event>,
     stats: LinkStats,
+}
+
+/// Logs of an earlier process.
+#[derive(Debug, Default)]
+pub struct SavedLogs {
+    /// What this side had sent.
+    pub out: Option<SavedLog>,
+    /// What this side had received.
+    pub inbound: Option<SavedLog>,
+}
+
+/// One of the two logs of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogSide {
+    /// What this side has sent.
+    Out,
+    /// What this side has received.
+    Inbound,
 }
 
 /// What the last hello of the peer said.
@@ -55,22 +77,37 @@ struct Peer {
 }
 
 impl Link {
-    /// Starts without a lane.
+    /// Starts without a lane and with empty logs.
     pub fn new(config: LinkConfig, now: Now) -> Self {
-        let sender = Sender::new(SenderConfig {
+        Self::with_logs(config, SavedLogs::default(), now)
+    }
+
+    /// Starts without a lane, and with what was found of the logs of an earlier process.
+    pub fn with_logs(config: LinkConfig, saved: SavedLogs, now: Now) -> Self {
+        let sender_config = SenderConfig {
             capacity: config.log_capacity,
             max_in_flight: config.max_in_flight,
             entropy: config.entropy,
             contexts: config.contexts as usize,
             params: config.params,
             digest_seed: config.secret,
-        });
-        let receiver = Receiver::new(ReceiverConfig {
+            persist: config.persist,
+        };
+        let receiver_config = ReceiverConfig {
             capacity: config.log_capacity,
             max_in_flight: config.log_capacity,
             contexts: config.contexts as usize,
             digest_seed: 0,
-        });
+            persist: config.persist,
+        };
+        let sender = match saved.out {
+            None => Sender::new(sender_config),
+            Some(log) => Sender::with_log(sender_config, log),
+        };
+        let receiver = match saved.inbound {
+            None => Receiver::new(receiver_config),
+            Some(log) => Receiver::with_log(receiver_config, log),
+        };
         let mut link = Self {
             peer: None,
             sender: Box::new(sender),
@@ -86,6 +123,8 @@ impl Link {
             down_since: Some(now),
             draining: false,
             lanes_wanted: BTreeMap::new(),
+            peer_needs_lanes: 0,
+            told_lanes_needed: 0,
             events: VecDeque::new(),
             stats: LinkStats::default(),
             config,
@@ -130,6 +169,13 @@ impl Link {
     /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Takes the next piece of log to be written to disk, and whose log it is; there is none unless
+    /// [`LinkConfig::persist`] is set.
+    pub fn poll_store(&mut self) -> Option<(LogSide, LogWrite)> {
+        let out = self.sender.poll_store().map(|write| (LogSide::Out, write));
+        out.or_else(|| self.receiver.poll_store().map(|write| (LogSide::Inbound, write)))
     }
 
     /// Counters since the start.
@@ -257,8 +303,9 @@ impl Link {
             return;
         }
         if flow.lane.is_none() {
-            let Some(lane) = self.lanes.for_flow() else { return };
+            let Some(lane) = self.lanes.for_flow(flow.last_lane) else { return };
             flow.lane = Some(lane);
+            flow.last_lane = Some(lane);
             flow.queued_on_lane = false;
             if let Some(lane) = self.lanes.get_mut(lane) {
                 lane.flows += 1;

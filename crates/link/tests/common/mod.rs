@@ -281,20 +281,13 @@ impl Pair {
         }
     }
 
-    /// Dials what the dialling side lacks, as its shell would go on trying.
-    pub fn redial(&mut self) {
-        for role in [LaneRole::Control, LaneRole::Repair, LaneRole::Flow] {
-            if self.pipes.len() < 3 {
-                self.dial(role);
-            }
-        }
-        self.run();
-    }
-
     /// Replaces a side by a new process.
     pub fn restart(&mut self, side: usize) {
         let lanes = self.lanes();
         self.pipes.clear();
+        if side == 0 {
+            self.wanted.clear();
+        }
         let mut config = self.sides[side].config.clone();
         config.instance += 100;
         for lane in lanes {
