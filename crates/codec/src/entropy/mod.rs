@@ -2,7 +2,8 @@
 //!
 //! A block is compressed *alone*, or as part of a *stream*: one of a bounded number of slots at each end whose
 //! contexts remember about the last megabyte of that stream. Streams make small messages far smaller, and cost
-//! about two megabytes a slot at the sending end and one at the receiving.
+//! memory: a slot takes 1.2 MiB at the receiving end, and at the sending end 1.4 MiB at level 1, 2.6 at 3, 4.4
+//! at 6, 42 at 12 and 83 at 19.
 //!
 //! | mode | context | body |
 //! |---|---|---|
