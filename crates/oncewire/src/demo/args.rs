@@ -1,0 +1,126 @@
+//! What the demonstration can be asked for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use oncewire_gateway::config::units::{Rate, Time};
+use oncewire_netem::tcp::congestion::Policy;
+use oncewire_netem::{LinkParams, Queue};
+
+/// Show what oncewire saves: moves files over an emulated link without and with a pair of gateways
+///
+/// Everything runs in this process on loopback. The files are fetched for the first time, again, and after an
+/// edit, and every byte is compared. Without PATHS they are sources of crates that Cargo has fetched.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Rate of the link, each way
+    #[arg(long, value_name = "RATE", default_value = "20 Mbit/s")]
+    pub(crate) rate: Rate,
+    /// Round-trip time of the link
+    #[arg(long, value_name = "TIME", default_value = "80 ms")]
+    pub(crate) rtt: Time,
+    /// Share of packets that the link loses, each way: 0.001 or 0.1%
+    #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = loss)]
+    pub(crate) loss: f64,
+    /// Decides which packets are lost and what is edited
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Congestion control of the transfers without oncewire: cubic or bbr
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub(crate) congestion: Policy,
+    /// Keep the gateways and a SOCKS proxy running afterwards, to try other traffic; ends with Ctrl-C
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Files and folders to move; a folder is bundled into one file
+    #[arg(value_name = "PATHS")]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+impl Args {
+    /// Returns the settings of both directions of the link.
+    pub(crate) fn links(&self) -> (LinkParams, LinkParams) {
+        let up = LinkParams {
+            rate_bits_per_s: Some(self.rate.0),
+            delay: self.rtt.0 / 2,
+            loss: self.loss,
+            queue: Queue::Time(QUEUE),
+            seed: self.seed,
+            ..LinkParams::default()
+        };
+        // Losses of the two directions are independent.
+        let down = LinkParams { seed: self.seed ^ u64::from_be_bytes(*b"downlink"), ..up.clone() };
+        (up, down)
+    }
+}
+
+/// How long a packet waits at most before the link takes it: a usual buffer at a slow link.
+pub(crate) const QUEUE: Duration = Duration::from_millis(100);
+
+fn loss(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(percent) => (percent.trim_end(), 100.0),
+        None => (text, 1.0),
+    };
+    let share =
+        number.parse::<f64>().map_err(|_| String::from("write a share such as 0.001 or 0.1%"))? / scale;
+    // Beyond this a TCP stream does not get anywhere in reasonable time.
+    match (0.0..=MAX_LOSS).contains(&share) {
+        true => Ok(share),
+        false => Err(format!("must lie between 0 and {}%", MAX_LOSS * 100.0)),
+    }
+}
+
+const MAX_LOSS: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Demo {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(flags: &[&str]) -> Result<Args, String> {
+        let flags = std::iter::once("demo").chain(flags.iter().copied());
+        Demo::try_parse_from(flags).map(|demo| demo.args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_flags_the_link_is_that_of_the_readme() {
+        let args = parse(&[]).unwrap();
+        let (up, down) = args.links();
+        assert_eq!(
+            (up.rate_bits_per_s, up.delay, up.loss),
+            (Some(20_000_000), Duration::from_millis(40), 0.001)
+        );
+        assert_eq!(args.congestion, Policy::Cubic);
+        assert_ne!(up.seed, down.seed);
+        assert_eq!((up.validate(), down.validate()), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn flags_change_the_link() {
+        let args =
+            parse(&["--rate", "2 Mbit/s", "--rtt", "600ms", "--loss", "1 %", "--congestion", "bbr"]).unwrap();
+        let (up, _) = args.links();
+        assert_eq!((up.rate_bits_per_s, up.delay), (Some(2_000_000), Duration::from_millis(300)));
+        assert!((up.loss - 0.01).abs() < 1e-12);
+        assert_eq!(args.congestion, Policy::Bbr);
+    }
+
+    #[test]
+    fn wrong_values_are_explained() {
+        assert!(parse(&["--loss", "2"]).unwrap_err().contains("between 0 and 20%"));
+        assert!(parse(&["--loss", "NaN"]).unwrap_err().contains("between 0 and 20%"));
+        assert!(parse(&["--loss", "some"]).unwrap_err().contains("0.1%"));
+        assert!(parse(&["--congestion", "vegas"]).unwrap_err().contains("cubic and bbr"));
+        assert!(parse(&["--rate", "20"]).is_err());
+    }
+}

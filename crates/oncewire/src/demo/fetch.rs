@@ -1,0 +1,130 @@
+//! The client at the near side.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use indicatif::ProgressBar;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Fetches a resource over a connection of its own and compares it with what is expected.
+///
+/// Returns the time from connecting to the last byte.
+///
+/// # Errors
+///
+/// A connection that fails or stands still, and the first byte that differs.
+pub(crate) async fn fetch(
+    address: SocketAddr,
+    resource: &str,
+    expected: &[u8],
+    progress: &ProgressBar,
+) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    let mut stream =
+        TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
+    stream.set_nodelay(true)?;
+    let request = format!("GET {resource} HTTP/1.1\r\nHost: origin.example\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.context("cannot send the request")?;
+    let mut comparison = Comparison { head: Vec::new(), expected, seen: 0, whole_head: false };
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let read = tokio::time::timeout(PATIENCE, stream.read(&mut buffer)).await;
+        let Ok(read) = read else {
+            bail!("nothing came for {} s at byte {} of {resource}", PATIENCE.as_secs(), comparison.seen);
+        };
+        let count =
+            read.with_context(|| format!("the connection broke at byte {} of {resource}", comparison.seen))?;
+        if count == 0 {
+            break;
+        }
+        let fresh = comparison.take(buffer.get(..count).unwrap_or_default(), resource)?;
+        progress.inc(fresh as u64);
+    }
+    ensure!(
+        comparison.seen == expected.len(),
+        "{resource} ended at byte {} of {}",
+        comparison.seen,
+        expected.len()
+    );
+    Ok(began.elapsed())
+}
+
+/// What has arrived of a response.
+struct Comparison<'a> {
+    head: Vec<u8>,
+    whole_head: bool,
+    expected: &'a [u8],
+    /// Bytes of the body that arrived, all as expected.
+    seen: usize,
+}
+
+impl Comparison<'_> {
+    /// Takes arrived bytes; returns how many belong to the body.
+    fn take(&mut self, bytes: &[u8], resource: &str) -> anyhow::Result<usize> {
+        let mut body = bytes;
+        while !self.whole_head {
+            let Some((first, rest)) = body.split_first() else { return Ok(0) };
+            self.head.push(*first);
+            body = rest;
+            ensure!(self.head.len() <= MAX_HEAD, "the response to {resource} has no end of its head");
+            if self.head.ends_with(b"\r\n\r\n") {
+                let status =
+                    String::from_utf8_lossy(&self.head).lines().next().unwrap_or_default().to_owned();
+                ensure!(status.starts_with("HTTP/1.1 200"), "{resource} was answered with {status:?}");
+                self.whole_head = true;
+            }
+        }
+        let rest = self.expected.get(self.seen..).unwrap_or_default();
+        if !rest.starts_with(body) {
+            let same = rest.iter().zip(body).take_while(|(wanted, got)| wanted == got).count();
+            bail!("byte {} of {resource} arrived wrong", self.seen + same);
+        }
+        self.seen += body.len();
+        Ok(body.len())
+    }
+}
+
+/// Silence after which a transfer counts as stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_HEAD: usize = 8 << 10;
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn fetched(response: &'static [u8], expected: &[u8]) -> Result<Duration, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 16];
+            stream.read_exact(&mut request).await.unwrap();
+            // In two parts, so that the head is split.
+            let (first, second) = response.split_at(9);
+            stream.write_all(first).await.unwrap();
+            stream.write_all(second).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut rest = Vec::new();
+            let _ = stream.read_to_end(&mut rest).await;
+        });
+        let progress = ProgressBar::hidden();
+        fetch(address, "/x", expected, &progress).await.map_err(|error| format!("{error:#}"))
+    }
+
+    #[tokio::test]
+    async fn only_what_is_expected_passes() {
+        assert!(fetched(b"HTTP/1.1 200 OK\r\n\r\nbytes", b"bytes").await.is_ok());
+        let wrong = fetched(b"HTTP/1.1 200 OK\r\n\r\nbyTes", b"bytes").await.unwrap_err();
+        assert_eq!(wrong, "byte 2 of /x arrived wrong");
+        let short = fetched(b"HTTP/1.1 200 OK\r\n\r\nbyt", b"bytes").await.unwrap_err();
+        assert_eq!(short, "/x ended at byte 3 of 5");
+        let long = fetched(b"HTTP/1.1 200 OK\r\n\r\nbytes!", b"bytes").await.unwrap_err();
+        assert_eq!(long, "byte 5 of /x arrived wrong");
+        let missing = fetched(b"HTTP/1.1 404 Not Found\r\n\r\n", b"bytes").await.unwrap_err();
+        assert!(missing.contains("404"), "{missing}");
+    }
+}

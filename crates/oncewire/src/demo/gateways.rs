@@ -1,0 +1,104 @@
+//! The pair of gateways, in this process.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use oncewire_gateway::config::Config;
+use oncewire_gateway::daemon::Gateway;
+use oncewire_gateway::identity::Identity;
+use tempfile::TempDir;
+
+/// A hub at the far side of the path, and a branch at the near side once it is started.
+pub(crate) struct Pair {
+    /// Holds the key files, which gateways read as in any deployment; removed with the pair.
+    folder: TempDir,
+    hub: Gateway,
+    branch: Option<Gateway>,
+    hub_address: SocketAddr,
+    forward_address: SocketAddr,
+    socks_address: SocketAddr,
+}
+
+impl Pair {
+    /// Starts the hub, which waits for the branch.
+    ///
+    /// # Errors
+    ///
+    /// Keys that cannot be written, or a gateway that does not start.
+    pub(crate) async fn start_hub() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("cannot make a temporary folder for the gateways' keys")?;
+        let hub_key = Identity::create(&folder.path().join("hub.key"))?;
+        let branch_key = Identity::create(&folder.path().join("branch.key"))?;
+        drop(hub_key);
+        let text = format!(
+            "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = [\"127.0.0.1:0\"]\n\
+             [[peer]]\nname = \"branch\"\npublic_key = \"{}\"\n",
+            branch_key.public_key()
+        );
+        let hub = start(&text, folder.path(), "hub").await?;
+        let hub_address = *hub.local_addrs().tunnel.first().context("the hub listens nowhere")?;
+        let unknown = hub_address;
+        Ok(Self { folder, hub, branch: None, hub_address, forward_address: unknown, socks_address: unknown })
+    }
+
+    /// Returns where the hub waits for the branch.
+    pub(crate) fn hub_address(&self) -> SocketAddr {
+        self.hub_address
+    }
+
+    /// Starts the branch, which dials the hub at `hub` and forwards to `origin`, and waits until they are linked.
+    ///
+    /// # Errors
+    ///
+    /// A gateway that does not start, or a link that is not up within [`LINK_LIMIT`].
+    pub(crate) async fn start_branch(&mut self, hub: SocketAddr, origin: SocketAddr) -> anyhow::Result<()> {
+        let hub_key = Identity::load(&self.folder.path().join("hub.key"))?;
+        let text = format!(
+            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n\
+             [[peer]]\nname = \"hub\"\npublic_key = \"{}\"\naddress = \"{hub}\"\n\
+             [[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{origin}\"\npeer = \"hub\"\n\
+             on_peer_loss = \"refuse\"\n\
+             [[intercept]]\nmode = \"socks5\"\nlisten = \"127.0.0.1:0\"\npeer = \"hub\"\non_peer_loss = \"refuse\"\n",
+            hub_key.public_key()
+        );
+        let branch = start(&text, self.folder.path(), "branch").await?;
+        if let [forward, socks] = branch.local_addrs().intercepts.as_slice() {
+            (self.forward_address, self.socks_address) = (*forward, *socks);
+        }
+        let up = branch.wait_up("hub", LINK_LIMIT).await;
+        self.branch = Some(branch);
+        ensure!(up, "the gateways are not linked after {} s; is the loss too high?", LINK_LIMIT.as_secs());
+        Ok(())
+    }
+
+    /// Returns where the client connects to reach the origin.
+    pub(crate) fn forward_address(&self) -> SocketAddr {
+        self.forward_address
+    }
+
+    /// Returns where the SOCKS proxy listens.
+    pub(crate) fn socks_address(&self) -> SocketAddr {
+        self.socks_address
+    }
+
+    /// Stops both gateways in order.
+    pub(crate) async fn shutdown(self) {
+        if let Some(branch) = self.branch {
+            branch.shutdown(DRAIN).await;
+        }
+        self.hub.shutdown(DRAIN).await;
+    }
+}
+
+async fn start(text: &str, folder: &Path, name: &str) -> anyhow::Result<Gateway> {
+    let config = Config::parse(text, &folder.join(format!("{name}.toml")))
+        .with_context(|| format!("the demonstration's configuration of the {name} is refused"))?;
+    Gateway::start(config).await.with_context(|| format!("the {name} gateway does not start"))
+}
+
+/// Time for the first lane to come up; a lost SYN costs a second on any link.
+const LINK_LIMIT: Duration = Duration::from_secs(30);
+/// Nothing is under way any more when the gateways are stopped.
+const DRAIN: Duration = Duration::from_secs(1);
