@@ -70,6 +70,17 @@ impl Item {
     }
 }
 
+/// An item to be sent again out of turn.
+#[derive(Debug)]
+pub struct Repair<'a> {
+    /// The flow's open, if that is unacknowledged too.
+    pub open: Option<(u64, &'a Item)>,
+    /// The item's sequence number.
+    pub seq: u64,
+    /// The item.
+    pub item: &'a Item,
+}
+
 /// What has been sent and not been acknowledged, by sequence number.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -193,7 +204,7 @@ impl Ledger {
 
     /// Takes the next repair, preceded by its flow's open if that is unacknowledged too: the repair may
     /// overtake it.
-    pub fn take_repair(&mut self) -> Option<(Option<(u64, &Item)>, u64, &Item)> {
+    pub fn take_repair(&mut self) -> Option<Repair<'_>> {
         let seq = self.repairs.pop_first()?;
         let item = self.items.get(&seq)?;
         let open = self
@@ -203,7 +214,7 @@ impl Ledger {
                 other.flow == item.flow && matches!(other.content, Content::Message(Message::Open(_)))
             })
             .map(|(&seq, item)| (seq, item));
-        Some((open, seq, item))
+        Some(Repair { open, seq, item })
     }
 
     /// Unacknowledged items of a flow.

@@ -27,6 +27,6 @@ mod ledger;
 mod log;
 mod ranges;
 
-pub use ledger::{Content, Item, Ledger, MAX_UNACKED};
+pub use ledger::{Content, Item, Ledger, MAX_UNACKED, Repair};
 pub use log::{Log, LogOffset};
 pub use ranges::{Arrived, RangeSet};

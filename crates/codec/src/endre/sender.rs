@@ -6,7 +6,7 @@ use super::matcher::{Copy, MatchParams, MaxMatch, Search, next_hint};
 use super::slots::Slots;
 use super::tokens;
 use crate::Now;
-use crate::cache::{Content, Item, Ledger, Log, LogOffset};
+use crate::cache::{Content, Item, Ledger, Log, LogOffset, Repair};
 use crate::contract::{
     Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats, SendingHalf,
 };
@@ -443,10 +443,11 @@ impl SendingHalf for Sender {
             self.matcher = MaxMatch::new(peer.capacity, self.config.params);
             self.head = 0;
             self.start_epoch(self.epoch.max(claimed) + 1, "another log capacity");
-        } else if !peer.claim.as_ref().is_some_and(|claim| self.resume_log(claim)) {
-            if self.head > self.base || claimed > 0 {
-                self.start_epoch(self.epoch.max(claimed) + 1, "the peer has another log, or none");
-            }
+            return;
+        }
+        let resumed = peer.claim.as_ref().is_some_and(|claim| self.resume_log(claim));
+        if !resumed && (self.head > self.base || claimed > 0) {
+            self.start_epoch(self.epoch.max(claimed) + 1, "the peer has another log, or none");
         }
     }
 
@@ -474,7 +475,7 @@ impl SendingHalf for Sender {
     }
 
     fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool {
-        let Some((open, seq, item)) = self.ledger.take_repair() else { return false };
+        let Some(Repair { open, seq, item }) = self.ledger.take_repair() else { return false };
         let (flow, content, epoch, range) = (item.flow, item.content.clone(), item.epoch, item.range());
         let open = open.map(|(seq, item)| (seq, item.content.clone()));
         if let Some((open_seq, open)) = open {

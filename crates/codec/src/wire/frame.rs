@@ -110,12 +110,14 @@ const PONG: u8 = 0x31;
 const LANES_WANTED: u8 = 0x32;
 const LANE_DEAD: u8 = 0x33;
 
-/// Takes the first whole frame off `input`: its type and body, and its length with both; `None` if it is not
-/// whole yet.
+/// A frame's type and body, and its length with both.
+pub type RawFrame<'a> = (u8, &'a [u8], usize);
+
+/// Takes the first whole frame off `input`; `None` if it is not whole yet.
 ///
 /// # Errors
 /// [`WireError::TooLong`] as soon as the length is known; a length that is no varint.
-pub fn take_frame(input: &[u8]) -> Result<Option<(u8, &[u8], usize)>, WireError> {
+pub fn take_frame(input: &[u8]) -> Result<Option<RawFrame<'_>>, WireError> {
     let Some((&kind, mut rest)) = input.split_first() else { return Ok(None) };
     let before = rest.len();
     let Some(len) = take_varint(&mut rest) else {

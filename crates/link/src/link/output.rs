@@ -29,7 +29,9 @@ impl Link {
         }
         self.put_flows(lane, now, before, out);
         let company = out.len() > before;
-        if (is_control || company) && self.receiver.poll_frame(company, out) {}
+        if is_control || company {
+            self.receiver.poll_frame(company, out);
+        }
         self.drain_sender(now);
         let any = out.len() > before;
         if let Some(lane) = self.lanes.get_mut(lane) {
