@@ -1,2 +1,24 @@
-//! The `oncewire` command.
-fn main() {}
+//! The `oncewire` command: commands and flags only. What they do is in the libraries.
+
+mod cli;
+mod commands;
+mod demo;
+mod failure;
+mod logs;
+mod measure;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::Cli;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    logs::start(cli.log_level, cli.log_format);
+    match commands::run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error),
+    }
+}

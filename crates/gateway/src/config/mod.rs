@@ -3,7 +3,6 @@
 //! `docs/configuration.md` describes every key. Nothing is clamped or ignored in silence: what cannot be done as
 //! written is an error with file, line, column and a way out, and all errors are reported at once.
 
-mod entropy;
 mod explain;
 mod memory;
 mod network;
@@ -27,8 +26,8 @@ pub use memory::MemoryPlan;
 pub use network::{Access, Network, NetworkError};
 pub use policy::{Policies, Policy, PolicyOutcome};
 pub use problem::{ConfigError, Problem};
-pub use secrets::Users;
 pub(crate) use secrets::same as same_secret;
+pub use secrets::{Users, read_token};
 pub use settings::{Codec, CodecSettings, Entropy, SetError};
 
 /// The configuration as meant: defaults filled in, overrides applied, files read, contradictions excluded.

@@ -87,7 +87,10 @@ pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
 }
 
 /// Reads the admin token: the one line of its file, of at least 16 characters.
-pub(super) fn token(path: &Path) -> Result<String, String> {
+///
+/// # Errors
+/// If others can read the file, or it holds something else; the message names the file.
+pub fn read_token(path: &Path) -> Result<String, String> {
     let text = private_file(path)?;
     let token = text.trim();
     let fits = token.len() >= MIN_TOKEN && token.bytes().all(|byte| byte.is_ascii_graphic());
@@ -173,9 +176,9 @@ mod tests {
         std::fs::write(&path, "# nobody\n").unwrap();
         assert!(Users::from_file(&path).unwrap_err().contains("no users"));
         std::fs::write(&path, "short\n").unwrap();
-        assert!(token(&path).unwrap_err().contains("at least 16"));
+        assert!(read_token(&path).unwrap_err().contains("at least 16"));
         std::fs::write(&path, "0123456789abcdef\n").unwrap();
-        assert_eq!(token(&path).unwrap(), "0123456789abcdef");
+        assert_eq!(read_token(&path).unwrap(), "0123456789abcdef");
     }
 
     #[test]

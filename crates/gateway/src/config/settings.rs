@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
-pub use super::entropy::Entropy;
+pub use oncewire_codec::entropy::Entropy;
 
 use super::explain;
 use super::units::Size;

@@ -34,7 +34,7 @@ impl Resolver {
     /// Resolves the admin interface and reads its token.
     pub(super) fn admin(&mut self, raw: &RawGateway) -> Option<Admin> {
         let token = raw.admin_token_file.as_ref().and_then(|file| {
-            let token = secrets::token(&self.path(file));
+            let token = secrets::read_token(&self.path(file));
             self.problems.check(file.span(), "admin_token_file", token)
         });
         let Some(admin) = &raw.admin else {

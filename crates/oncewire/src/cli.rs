@@ -1,0 +1,101 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::logs;
+use crate::{demo, measure};
+
+/// Sends every byte once: gateways at the ends of a slow link remember what has crossed it.
+#[derive(Debug, Parser)]
+#[command(name = "oncewire", version, max_term_width = 110, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// How much to log on standard error: off, error, warn, info, debug or trace
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "info", hide_possible_values = true)]
+    pub(crate) log_level: logs::Level,
+
+    /// How to write the log: text, or json with one object a line
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
+    pub(crate) log_format: logs::Format,
+}
+
+/// A command.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show on this machine, over an emulated link, what oncewire saves
+    Demo(demo::Args),
+    /// Make a gateway's key pair and print its public key
+    Keygen(Keygen),
+    /// Check a configuration and print what would run
+    Check(WithConfig),
+    /// Run a gateway until SIGTERM or SIGINT; flows may finish, a second signal stops it at once
+    Run(WithConfig),
+    /// Print a running gateway's links and savings
+    Status(Ask),
+    /// Print the flows that are open in a running gateway
+    Flows(Ask),
+    /// Measure what files would save, with every byte checked
+    #[command(hide = true)]
+    Measure(measure::Args),
+    /// Print a completion script for a shell
+    Completions(Completions),
+    /// Print the manual page
+    Man,
+}
+
+/// Arguments of `keygen`.
+#[derive(Args, Debug)]
+pub(crate) struct Keygen {
+    /// The key file to write, readable by its owner alone; an existing file is never overwritten
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+
+    /// Write nothing, and print the public key of an existing FILE
+    #[arg(long)]
+    pub(crate) show: bool,
+}
+
+/// Arguments of commands that need a configuration.
+#[derive(Args, Debug)]
+pub(crate) struct WithConfig {
+    /// The configuration
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+}
+
+/// Arguments of commands that ask a running gateway.
+#[derive(Args, Debug)]
+pub(crate) struct Ask {
+    /// The gateway's configuration, which says where its admin interface is
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["admin", "token_file"])]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Where the gateway's admin interface is
+    #[arg(long, value_name = "ADDR", default_value = DEFAULT_ADMIN)]
+    pub(crate) admin: String,
+
+    /// A file with the token that the admin interface asks for
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// Print one JSON object, as docs/json.md describes it
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+const DEFAULT_ADMIN: &str = "127.0.0.1:7411";
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.";

@@ -1,0 +1,192 @@
+//! `oncewire check`: what a configuration means.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use oncewire_gateway::config::units::{Size, Time};
+use oncewire_gateway::config::{Config, Intercept, Mode, Network, OnPeerLoss, Peer, PeerChoice, Policy};
+
+/// Reads a configuration and prints what would run.
+pub(super) fn run(path: &Path) -> anyhow::Result<()> {
+    super::print(&describe(&Config::load(path)?))
+}
+
+/// Writes what would run, one thing a line, and then the warnings.
+fn describe(config: &Config) -> String {
+    let mut text = gateway(config);
+    for peer in &config.peers {
+        text.push_str(&describe_peer(peer));
+    }
+    for intercept in &config.intercepts {
+        text.push_str(&describe_intercept(intercept));
+    }
+    for (at, policy) in config.policies.rules.iter().enumerate() {
+        let _ = writeln!(text, "policy {}: {}", at + 1, describe_policy(policy));
+    }
+    for warning in &config.warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    let _ = writeln!(text, "{} is good", config.path.display());
+    text
+}
+
+fn gateway(config: &Config) -> String {
+    let gateway = &config.gateway;
+    let listen = match &gateway.listen[..] {
+        [] => "accepts no peers, only dials".to_owned(),
+        listen => format!("accepts peers on {}", joined(listen)),
+    };
+    let admin = match &gateway.admin {
+        None => "no admin interface: `oncewire status` cannot ask".to_owned(),
+        Some(admin) if admin.token.is_some() => format!("admin interface on {}, with a token", admin.listen),
+        Some(admin) => format!("admin interface on {}", admin.listen),
+    };
+    let state = match &gateway.state {
+        None => "nothing survives a restart".to_owned(),
+        Some(state) => format!("state in {}", state.display()),
+    };
+    format!(
+        "gateway {}, public key {}\n  {listen}\n  {admin}\n  {state}\n  memory {}, on stopping flows have {}\n",
+        gateway.name,
+        gateway.identity.public_key(),
+        Size(config.memory),
+        Time(gateway.drain),
+    )
+}
+
+fn describe_peer(peer: &Peer) -> String {
+    let (settings, link) = (&peer.settings, &peer.link);
+    let mut text = format!("peer {}\n", peer.name);
+    let _ = match &peer.address {
+        Some(address) => writeln!(text, "  dialled at {address}"),
+        None => writeln!(text, "  expected to dial us"),
+    };
+    let _ = writeln!(
+        text,
+        "  codec {} with entropy stage {}, period {}, window {}, log {} each way, {} in flight",
+        settings.codec,
+        settings.entropy,
+        settings.period,
+        settings.window,
+        Size(settings.log_memory),
+        Size(settings.in_flight()),
+    );
+    let _ = writeln!(
+        text,
+        "  memory up to {}: logs {}, table {}, kept {}, contexts {}, flows {}",
+        Size(peer.memory.total()),
+        Size(peer.memory.logs),
+        Size(peer.memory.table),
+        Size(peer.memory.kept),
+        Size(peer.memory.contexts),
+        Size(peer.memory.flows),
+    );
+    let dead_after =
+        link.dead_after.map_or("10 s or 8 round trips".to_owned(), |time| Time(time).to_string());
+    let _ = writeln!(
+        text,
+        "  up to {} lanes, congestion control {}, dead after {dead_after}, flows wait {} for a lane",
+        link.max_lanes,
+        link.congestion,
+        Time(link.resume_window),
+    );
+    let _ = writeln!(text, "  may reach {}", reach(peer));
+    text
+}
+
+fn reach(peer: &Peer) -> String {
+    let allowed = match &peer.access.allow {
+        None => "everything but link-local addresses".to_owned(),
+        Some(allow) if allow.is_empty() => "nothing".to_owned(),
+        Some(allow) => joined(allow),
+    };
+    match &peer.access.deny[..] {
+        [] => allowed,
+        deny => format!("{allowed}, and not {}", joined(deny)),
+    }
+}
+
+fn describe_intercept(intercept: &Intercept) -> String {
+    let target = match &intercept.mode {
+        Mode::Forward { target } => format!(", to {target}"),
+        Mode::Socks5 | Mode::Http => String::new(),
+    };
+    let peer = match &intercept.peer {
+        PeerChoice::Named(name) => format!("by way of {name}"),
+        PeerChoice::Auto => "by way of the peer whose networks fit".to_owned(),
+    };
+    let mut text = format!("intercept {} on {}{target}, {peer}\n", intercept.mode.name(), intercept.listen);
+    let _ = match intercept.on_peer_loss {
+        OnPeerLoss::Refuse => {
+            writeln!(text, "  on_peer_loss = refuse: without the peer, connections are refused")
+        }
+        OnPeerLoss::Direct => {
+            writeln!(
+                text,
+                "  on_peer_loss = direct: without the peer, this gateway connects by itself, in the clear"
+            )
+        }
+    };
+    if !intercept.users.is_empty() {
+        let _ = writeln!(text, "  for {} user(s) with passwords", intercept.users.len());
+    }
+    if let Some(networks) = &intercept.allow_from {
+        let _ = writeln!(text, "  for clients in {}", joined(networks));
+    }
+    text
+}
+
+fn describe_policy(policy: &Policy) -> String {
+    let mut conditions = Vec::new();
+    conditions.extend(policy.ports.as_ref().map(|ports| format!("ports {}", joined(ports))));
+    conditions.extend(
+        policy.networks.as_ref().map(|networks: &Vec<Network>| format!("networks {}", joined(networks))),
+    );
+    conditions.extend(policy.peers.as_ref().map(|peers| format!("peers {}", joined(peers))));
+    if conditions.is_empty() {
+        conditions.push("everything".to_owned());
+    }
+    format!("{} → codec {}", conditions.join(" and "), policy.codec)
+}
+
+fn joined<T: ToString>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use oncewire_gateway::identity::Identity;
+
+    use super::*;
+
+    #[test]
+    fn what_would_run_is_told_with_what_happens_without_the_peer() {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::create(&dir.path().join("branch.key")).unwrap();
+        let hub = Identity::from_seed([1; 32]).public_key();
+        let text = format!(
+            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n\
+             [[peer]]\nname = \"hub\"\npublic_key = \"{hub}\"\naddress = \"hub.example.net:7400\"\n\
+             deny = [\"10.9.0.0/16\"]\n\
+             [[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:8080\"\ntarget = \"10.0.0.5:80\"\npeer = \"hub\"\n\
+             [[intercept]]\nmode = \"socks5\"\nlisten = \"127.0.0.1:1080\"\non_peer_loss = \"direct\"\n\
+             [[policy]]\nmatch = {{ ports = [22, 2222] }}\ncodec = \"none\"\n\
+             [cache]\nmemory = \"1 GiB\"\n"
+        );
+        let told = describe(&Config::parse(&text, &dir.path().join("branch.toml")).unwrap());
+        for line in [
+            "  accepts no peers, only dials",
+            "  dialled at hub.example.net:7400",
+            "  codec endre with entropy stage zstd:3, period 64, window 32, log 64 MiB each way, 16 MiB in flight",
+            "  may reach everything but link-local addresses, and not 10.9.0.0/16",
+            "intercept forward on 127.0.0.1:8080, to 10.0.0.5:80, by way of hub",
+            "  on_peer_loss = refuse: without the peer, connections are refused",
+            "intercept socks5 on 127.0.0.1:1080, by way of the peer whose networks fit",
+            "  on_peer_loss = direct: without the peer, this gateway connects by itself, in the clear",
+            "policy 1: ports 22, 2222 → codec none",
+        ] {
+            assert!(told.lines().any(|found| found == line), "{line:?} is missing in\n{told}");
+        }
+        assert!(told.ends_with("branch.toml is good\n"));
+    }
+}

@@ -1,0 +1,83 @@
+//! `oncewire flows`: the flows that are open in a gateway.
+
+use oncewire_gateway::telemetry::FlowsReport;
+
+use super::ask;
+use crate::cli::Ask;
+use crate::table::{Align, Table, age, bytes, unknown};
+
+/// Asks a gateway and prints its answer.
+pub(super) fn run(args: &Ask) -> anyhow::Result<()> {
+    let answer = ask::ask::<FlowsReport>(args, "/flows")?;
+    if args.json {
+        return super::print(&format!("{}\n", answer.text.trim_end()));
+    }
+    super::print(&render(&answer.report))
+}
+
+fn render(report: &FlowsReport) -> String {
+    if report.flows.is_empty() {
+        return "no flows are open\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        ("DESTINATION", Align::Left),
+        ("SOURCE", Align::Left),
+        ("PEER", Align::Left),
+        ("OPENED", Align::Left),
+        ("OUTCOME", Align::Left),
+        ("REASON", Align::Left),
+        ("AGE", Align::Right),
+        ("SENT", Align::Right),
+        ("RECEIVED", Align::Right),
+    ]);
+    for flow in &report.flows {
+        let outcome = if flow.waiting { "waiting" } else { flow.outcome.name() };
+        table.row([
+            flow.destination.clone(),
+            flow.source.clone().unwrap_or_else(unknown),
+            flow.peer.clone().unwrap_or_else(unknown),
+            if flow.opened_here { "here" } else { "there" }.to_owned(),
+            outcome.to_owned(),
+            flow.reason.map_or_else(unknown, |reason| reason.to_string()),
+            age(flow.age_s),
+            bytes(flow.sent),
+            bytes(flow.received),
+        ]);
+    }
+    match report.left_out {
+        0 => table.render(),
+        more => format!("{}and {more} more\n", table.render()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oncewire_gateway::telemetry::{FlowReport, Outcome, Reason};
+
+    use super::*;
+
+    #[test]
+    fn people_see_where_a_flow_goes_and_what_becomes_of_it() {
+        let flow = FlowReport {
+            id: None,
+            peer: Some("hub".to_owned()),
+            destination: "10.0.0.5:22".to_owned(),
+            source: None,
+            opened_here: true,
+            outcome: Outcome::Uncoded,
+            reason: Some(Reason::Ssh),
+            age_s: 75.0,
+            sent: 4096,
+            received: 10,
+            unacked: 0,
+            waiting: false,
+        };
+        let expected = "\
+DESTINATION  SOURCE  PEER  OPENED  OUTCOME  REASON         AGE   SENT  RECEIVED
+10.0.0.5:22  -       hub   here    uncoded  ssh     1 min 15 s  4 KiB      10 B
+and 3 more
+";
+        assert_eq!(render(&FlowsReport { flows: vec![flow], left_out: 3 }), expected);
+        assert_eq!(render(&FlowsReport::default()), "no flows are open\n");
+    }
+}

@@ -1,0 +1,41 @@
+//! What each command does.
+
+mod ask;
+mod check;
+mod flows;
+mod keygen;
+mod man;
+mod run;
+mod status;
+
+use std::io::Write as _;
+
+use crate::cli::{Cli, Command};
+use crate::{demo, measure};
+
+/// Runs a command.
+pub(crate) fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Keygen(args) => keygen::run(&args),
+        Command::Check(args) => check::run(&args.config),
+        Command::Run(args) => run::run(&args.config),
+        Command::Status(args) => status::run(&args),
+        Command::Flows(args) => flows::run(&args),
+        Command::Measure(args) => measure::run(&args),
+        Command::Completions(args) => {
+            let mut script = Vec::new();
+            let mut command = <Cli as clap::CommandFactory>::command();
+            clap_complete::generate(args.shell, &mut command, "oncewire", &mut script);
+            print(&String::from_utf8_lossy(&script))
+        }
+        Command::Man => print(&man::page()?),
+    }
+}
+
+/// Writes to standard output; unlike `print!` it returns an error where nobody reads.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    Ok(stdout.flush()?)
+}

@@ -1,0 +1,214 @@
+//! `oncewire status`: a gateway's links and savings.
+
+use std::fmt::Write as _;
+
+use oncewire_gateway::telemetry::{LinkState, PeerReport, StatusReport};
+
+use super::ask;
+use crate::cli::Ask;
+use crate::table::{Align, Table, age, bytes, millis, percent, printable, unknown};
+
+/// Asks a gateway and prints its answer.
+pub(super) fn run(args: &Ask) -> anyhow::Result<()> {
+    let answer = ask::ask::<StatusReport>(args, "/status")?;
+    if args.json {
+        return super::print(&format!("{}\n", answer.text.trim_end()));
+    }
+    super::print(&render(&answer.report))
+}
+
+fn render(status: &StatusReport) -> String {
+    let mut text = summary(status);
+    let sections = [peers(status), intercepts(status), not_coded(status), refused(status)];
+    for section in sections.iter().filter(|section| !section.is_empty()) {
+        let _ = write!(text, "\n{section}");
+    }
+    text
+}
+
+fn summary(status: &StatusReport) -> String {
+    let gateway = &status.gateway;
+    let memory = gateway.memory_used.map_or_else(unknown, bytes);
+    let draining = if gateway.draining { ", draining: no new flows" } else { "" };
+    format!(
+        "gateway {}, oncewire {}, up {}, memory {memory} of {}{draining}\n",
+        printable(&gateway.name),
+        printable(&status.version),
+        age(gateway.uptime_s),
+        bytes(gateway.memory_limit),
+    )
+}
+
+fn peers(status: &StatusReport) -> String {
+    if status.peers.is_empty() {
+        return "no peers are configured\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        ("PEER", Align::Left),
+        ("STATE", Align::Left),
+        ("ROUND TRIP", Align::Right),
+        ("LANES", Align::Right),
+        ("FLOWS", Align::Right),
+        ("DELIVERED", Align::Right),
+        ("WIRE", Align::Right),
+        ("SAVINGS", Align::Right),
+        ("LOG OUT", Align::Right),
+        ("LOG IN", Align::Right),
+    ]);
+    for peer in &status.peers {
+        table.row([
+            peer.name.clone(),
+            peer.state.name().to_owned(),
+            millis(peer.rtt_ms),
+            format!("{}+{}", peer.lanes.busy, peer.lanes.spare),
+            format!("{} of {}", peer.flows_open, peer.flows_total),
+            bytes(peer.delivered),
+            bytes(peer.wire),
+            percent(peer.savings),
+            filled(peer.out.log_used, peer.out.log_capacity),
+            filled(peer.inbound.log_used, peer.inbound.log_capacity),
+        ]);
+    }
+    let mut text = table.render();
+    for peer in &status.peers {
+        remarks(&mut text, peer);
+    }
+    text
+}
+
+/// Writes what is out of the ordinary about a peer.
+fn remarks(text: &mut String, peer: &PeerReport) {
+    let name = printable(&peer.name);
+    if let (LinkState::Down | LinkState::Refused | LinkState::Connecting, Some(reason)) =
+        (peer.state, &peer.state_reason)
+    {
+        let _ = writeln!(text, "{name} is {}: {}", peer.state.name(), printable(reason));
+    }
+    if peer.mismatches > 0 {
+        let _ = writeln!(
+            text,
+            "{name}: {} blocks did not match their digest and were fetched again",
+            peer.mismatches
+        );
+    }
+    if peer.resumes > 0 {
+        let _ = writeln!(text, "{name}: {} times a flow lost its lane and went on", peer.resumes);
+    }
+}
+
+fn filled(used: u64, capacity: u64) -> String {
+    if capacity == 0 { unknown() } else { percent(Some(used as f64 / capacity as f64)) }
+}
+
+fn intercepts(status: &StatusReport) -> String {
+    let mut table = Table::new(&[
+        ("INTERCEPT", Align::Left),
+        ("LISTENS ON", Align::Left),
+        ("PEER", Align::Left),
+        ("CONNECTIONS", Align::Right),
+    ]);
+    for intercept in &status.intercepts {
+        table.row([
+            intercept.mode.clone(),
+            intercept.listen.clone(),
+            intercept.peer.clone(),
+            intercept.connections.to_string(),
+        ]);
+    }
+    if table.is_empty() { String::new() } else { table.render() }
+}
+
+fn not_coded(status: &StatusReport) -> String {
+    let mut table = Table::new(&[
+        ("FLOWS NOT CODED", Align::Left),
+        ("PEER", Align::Left),
+        ("OUTCOME", Align::Left),
+        ("REASON", Align::Left),
+        ("COUNT", Align::Right),
+        ("BYTES", Align::Right),
+    ]);
+    for row in status.flows_not_coded.iter().take(MOST_ROWS) {
+        table.row([
+            row.destination.clone(),
+            row.peer.clone().unwrap_or_else(unknown),
+            row.outcome.name().to_owned(),
+            row.reason.name().to_owned(),
+            row.count.to_string(),
+            bytes(row.bytes),
+        ]);
+    }
+    let more = status.flows_not_coded.len().saturating_sub(MOST_ROWS);
+    match (table.is_empty(), more) {
+        (true, _) => String::new(),
+        (false, 0) => table.render(),
+        (false, more) => format!("{}and {more} more rows, with --json\n", table.render()),
+    }
+}
+
+fn refused(status: &StatusReport) -> String {
+    let mut table = Table::new(&[("TURNED AWAY", Align::Left), ("COUNT", Align::Right)]);
+    for row in status.gateway.refused.iter().filter(|row| row.count > 0) {
+        table.row([row.reason.replace('_', " "), row.count.to_string()]);
+    }
+    if table.is_empty() { String::new() } else { table.render() }
+}
+
+/// More than this nobody reads; `--json` has them all.
+const MOST_ROWS: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use oncewire_gateway::telemetry::{InterceptReport, NotCodedTable, Outcome, Reason, Refusal, Refusals};
+
+    use super::*;
+
+    #[test]
+    fn people_see_links_savings_and_reasons() {
+        let refusals = Refusals::default();
+        refusals.count(Refusal::UnknownKey);
+        let table = NotCodedTable::default();
+        table.count(Some("hub"), &"10.0.0.5:22", Outcome::Uncoded, Reason::Policy).add_bytes(4096);
+        let up = PeerReport {
+            name: "hub".to_owned(),
+            state: LinkState::Up,
+            delivered_out: 100 << 20,
+            wire_out: 10 << 20,
+            rtt_ms: Some(80.0),
+            ..PeerReport::default()
+        };
+        let down = PeerReport {
+            name: "ship".to_owned(),
+            state_reason: Some("connection refused".to_owned()),
+            ..PeerReport::default()
+        };
+        let mut status = StatusReport { version: "0.1.0".to_owned(), ..StatusReport::default() };
+        status.gateway.name = "branch".to_owned();
+        status.gateway.refused = refusals.counts();
+        status.peers = vec![up.summed(), down.summed()];
+        status.intercepts = vec![InterceptReport { mode: "socks5".to_owned(), ..InterceptReport::default() }];
+        status.flows_not_coded = table.rows();
+        let expected = "\
+gateway branch, oncewire 0.1.0, up 0 s, memory - of 0 B
+
+PEER  STATE  ROUND TRIP  LANES   FLOWS  DELIVERED    WIRE  SAVINGS  LOG OUT  LOG IN
+hub   up        80.0 ms    0+0  0 of 0    100 MiB  10 MiB   90.0 %        -       -
+ship  down            -    0+0  0 of 0        0 B     0 B        -        -       -
+ship is down: connection refused
+
+INTERCEPT  LISTENS ON  PEER  CONNECTIONS
+socks5                                 0
+
+FLOWS NOT CODED  PEER  OUTCOME  REASON  COUNT  BYTES
+10.0.0.5:22      hub   uncoded  policy      1  4 KiB
+
+TURNED AWAY  COUNT
+unknown key      1
+";
+        assert_eq!(render(&status), expected);
+    }
+
+    #[test]
+    fn a_gateway_without_peers_says_so() {
+        assert!(render(&StatusReport::default()).contains("no peers are configured"));
+    }
+}
