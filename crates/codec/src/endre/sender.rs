@@ -81,8 +81,9 @@ struct Encoded {
 /// Mismatches within [`MISMATCH_WINDOW`] that start a new epoch.
 const MISMATCHES_TO_NEW_EPOCH: usize = 4;
 const MISMATCH_WINDOW: Now = Now::from_secs(60);
-/// A block is not remembered again if at most one byte in this many is new.
-const NEW_SHARE: usize = 16;
+/// A block is not remembered again if at most one byte in this many is new: what is new and not remembered is
+/// paid for again with every repeat.
+const NEW_SHARE: usize = 500;
 
 impl Sender {
     /// Starts with an empty log.

@@ -1,6 +1,7 @@
 //! Two links joined by lanes in memory, with a clock of their own.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of the harness")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -155,11 +156,9 @@ impl Pair {
             match event {
                 Event::LanesWanted { role, count } => drop(self.wanted.insert(role, count)),
                 Event::FlowOffered { flow, .. } => self.sides[side].offered.push_back(flow),
-                Event::CloseLane(lane, _) => {
-                    if self.pipes.remove(&lane).is_some() {
-                        let now = self.now;
-                        self.sides[1 - side].link.handle_lane_lost(lane, now);
-                    }
+                Event::CloseLane(lane, _) if self.pipes.remove(&lane).is_some() => {
+                    let now = self.now;
+                    self.sides[1 - side].link.handle_lane_lost(lane, now);
                 }
                 Event::FlowReadable(flow) => self.read(side, flow),
                 Event::PeerRestarted => self.sides[side].restarts += 1,
