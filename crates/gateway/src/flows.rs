@@ -48,11 +48,16 @@ impl Flow {
             if consumed > 0 {
                 core.link.handle_consumed(self.id, consumed, now);
             }
+            self.peer.look(core, self.id);
             match (core.link.poll_payload(self.id, now), core.flows.get_mut(&self.id)) {
                 (None, Some(entry)) if entry.ended => Some(Received::Reset(ResetReason::Shutdown)),
                 (None, Some(entry)) => {
                     remember(&mut entry.reader, cx.waker());
                     None
+                }
+                (Some(Received::Data(bytes)), Some(entry)) => {
+                    entry.tally.add(bytes.len());
+                    Some(Received::Data(bytes))
                 }
                 (received, _) => received,
             }
@@ -96,8 +101,11 @@ impl Flow {
     /// If the flow is over.
     pub(crate) fn send(&self, bytes: Bytes) -> Result<usize, FlowGone> {
         let sent = self.peer.with(|core, now| {
+            let sent = bytes.len();
             let room = core.link.handle_payload(self.id, bytes, now)?;
+            self.peer.look(core, self.id);
             if let Some(entry) = core.flows.get_mut(&self.id) {
+                entry.tally.add(sent);
                 entry.writable = room > 0;
             }
             Ok(room)

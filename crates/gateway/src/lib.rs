@@ -5,6 +5,7 @@ pub mod daemon;
 mod flows;
 pub mod identity;
 mod intercept;
+mod ledger;
 mod sockets;
 pub mod telemetry;
 mod tunnel;

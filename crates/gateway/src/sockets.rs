@@ -9,11 +9,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// The options of the TCP connection under a lane.
 #[derive(Clone, Debug)]
-pub struct LaneOptions {
+pub(crate) struct LaneOptions {
     /// The congestion control to ask the kernel for, or none for the system's own. Default `bbr`.
-    pub congestion: Option<String>,
+    pub(crate) congestion: Option<String>,
     /// How long written bytes may stay unacknowledged before the kernel gives the connection up. Default 10 s.
-    pub user_timeout: Duration,
+    pub(crate) user_timeout: Duration,
 }
 
 impl Default for LaneOptions {
@@ -26,7 +26,7 @@ impl Default for LaneOptions {
 ///
 /// # Errors
 /// What the kernel says: the address is in use, is not of this machine, or needs a privilege.
-pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // `[::]` and `0.0.0.0` may then stand side by side, and each means what it says.

@@ -1,10 +1,9 @@
 //! From the configuration's terms to those of links and sockets.
 
 use oncewire_codec::endre::matcher::MatchParams;
-use oncewire_codec::entropy::Entropy as Stage;
 use oncewire_link::LinkConfig;
 
-use crate::config::{Config, Entropy, Peer};
+use crate::config::{Config, Peer};
 use crate::sockets::LaneOptions;
 use crate::tunnel::dialer;
 
@@ -18,11 +17,7 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
         dialer: peer.address.is_some(),
         log_capacity: peer.settings.log_memory,
         max_in_flight: Some(peer.settings.in_flight()),
-        entropy: match peer.settings.entropy {
-            Entropy::None => Stage::None,
-            Entropy::Lz4 => Stage::Lz4,
-            Entropy::Zstd(level) => Stage::Zstd(level),
-        },
+        entropy: peer.settings.entropy,
         contexts: u32::try_from(peer.memory.contexts / CONTEXT_PAIR).unwrap_or(u32::MAX).max(1),
         params: MatchParams { period: peer.settings.period as usize, window: peer.settings.window as usize },
         max_lanes: peer.link.max_lanes,

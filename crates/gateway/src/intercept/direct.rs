@@ -7,11 +7,21 @@ use tokio::net::TcpStream;
 
 use crate::flows::pump;
 use crate::sockets;
+use crate::telemetry::NotCodedCounter;
 
 /// Carries a connection between two prepared application sockets until both directions ended, or one broke.
-pub(super) async fn carry(client: TcpStream, server: TcpStream, early: Bytes) -> pump::Ended {
-    let both =
-        async { tokio::try_join!(one_way(&client, &server, early), one_way(&server, &client, Bytes::new())) };
+pub(super) async fn carry(
+    client: TcpStream,
+    server: TcpStream,
+    early: Bytes,
+    counter: &NotCodedCounter,
+) -> pump::Ended {
+    let both = async {
+        tokio::try_join!(
+            one_way(&client, &server, early, counter),
+            one_way(&server, &client, Bytes::new(), counter)
+        )
+    };
     let broken = tokio::select! {
         ended = both => ended.err(),
         error = pump::socket_error(&client) => Some(error),
@@ -27,15 +37,24 @@ pub(super) async fn carry(client: TcpStream, server: TcpStream, early: Bytes) ->
     }
 }
 
-async fn one_way(from: &TcpStream, to: &TcpStream, early: Bytes) -> io::Result<()> {
+async fn one_way(
+    from: &TcpStream,
+    to: &TcpStream,
+    early: Bytes,
+    counter: &NotCodedCounter,
+) -> io::Result<()> {
     pump::write_all(to, &early).await?;
+    counter.add_bytes(early.len() as u64);
     let mut block = BytesMut::with_capacity(BLOCK);
     loop {
         from.readable().await?;
         block.clear();
         match from.try_read_buf(&mut block) {
             Ok(0) => break,
-            Ok(_) => pump::write_all(to, &block).await?,
+            Ok(_) => {
+                pump::write_all(to, &block).await?;
+                counter.add_bytes(block.len() as u64);
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }

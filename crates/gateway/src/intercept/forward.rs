@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use oncewire_codec::wire::Destination;
 
 use super::router::Way;
-use super::{Door, TurnedAway, direct};
+use super::{Door, direct};
 use crate::flows::pump;
 
 /// Carries one connection. The client is connected before the far side is, so a failure there is a reset.
@@ -17,9 +17,9 @@ pub(super) async fn serve(door: &Door, stream: TcpStream, source: SocketAddr, ta
         Ok(Way::Link(flow)) => {
             pump::carry(stream, flow, Bytes::new()).await;
         }
-        Ok(Way::Direct(server)) => {
-            direct::carry(stream, server, Bytes::new()).await;
+        Ok(Way::Direct(server, counter)) => {
+            direct::carry(stream, server, Bytes::new(), &counter).await;
         }
-        Err(why) => door.turn_away(source, TurnedAway::NotConnected, &format!("{target}: {why}")),
+        Err(why) => door.no_way(source, &target, why),
     }
 }

@@ -14,11 +14,16 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+use oncewire_codec::wire::Destination;
+
 use crate::config::{Intercept, Mode};
+use crate::ledger::Ledger;
 use crate::sockets;
+use crate::telemetry::Refusal;
 use crate::tunnel::seldom::Seldom;
 use crate::tunnel::tasks::Tasks;
 
+use router::NoWay;
 pub(crate) use router::Router;
 
 /// One interception and what its connections share.
@@ -27,57 +32,32 @@ pub(crate) struct Door {
     router: Arc<Router>,
     tasks: Arc<Tasks>,
     places: Arc<Semaphore>,
-    pub(crate) counts: DoorCounts,
+    ledger: Arc<Ledger>,
+    connections: AtomicU64,
     seldom: Seldom,
 }
 
-/// What became of an interception's connections.
-#[derive(Debug, Default)]
-pub(crate) struct DoorCounts {
-    accepted: AtomicU64,
-    not_allowed_from: AtomicU64,
-    too_many: AtomicU64,
-    garbage: AtomicU64,
-    unauthorized: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl DoorCounts {
-    /// Returns how many connections were accepted.
-    pub(crate) fn accepted(&self) -> u64 {
-        self.accepted.load(Relaxed)
-    }
-
-    /// Returns each cause of refusal with its count.
-    pub(crate) fn refused(&self) -> [(&'static str, u64); 5] {
-        [
-            ("allow_from", self.not_allowed_from.load(Relaxed)),
-            ("too_many", self.too_many.load(Relaxed)),
-            ("garbage", self.garbage.load(Relaxed)),
-            ("unauthorized", self.unauthorized.load(Relaxed)),
-            ("not_connected", self.failed.load(Relaxed)),
-        ]
-    }
-}
-
-/// Why a connection was turned away; each has its counter.
-#[derive(Clone, Copy, Debug)]
-enum TurnedAway {
-    Garbage,
-    Unauthorized,
-    NotConnected,
-}
-
 impl Door {
-    pub(crate) fn new(intercept: Intercept, router: Arc<Router>, tasks: Arc<Tasks>) -> Arc<Self> {
+    pub(crate) fn new(
+        intercept: Intercept,
+        router: Arc<Router>,
+        ledger: Arc<Ledger>,
+        tasks: Arc<Tasks>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             intercept,
             router,
             tasks,
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-            counts: DoorCounts::default(),
+            ledger,
+            connections: AtomicU64::new(0),
             seldom: Seldom::default(),
         })
+    }
+
+    /// Returns how many connections were taken in.
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.load(Relaxed)
     }
 
     pub(crate) fn mode(&self) -> &'static str {
@@ -107,16 +87,16 @@ impl Door {
         sockets::prepare_application(&stream);
         let allowed = self.intercept.allow_from.as_ref();
         if allowed.is_some_and(|networks| !networks.iter().any(|network| network.contains(source.ip()))) {
-            self.counts.not_allowed_from.fetch_add(1, Relaxed);
+            self.ledger.refusals.count(Refusal::NotAllowedFrom);
             self.log(Some(source), "refused, since `allow_from` does not name its network");
             return;
         }
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            self.counts.too_many.fetch_add(1, Relaxed);
+            self.ledger.refusals.count(Refusal::TooMany);
             self.log(Some(source), "refused, since too many connections are open");
             return;
         };
-        self.counts.accepted.fetch_add(1, Relaxed);
+        self.connections.fetch_add(1, Relaxed);
         let door = Arc::clone(self);
         self.tasks.spawn(async move {
             match door.intercept.mode.clone() {
@@ -128,14 +108,23 @@ impl Door {
         });
     }
 
-    fn turn_away(&self, source: SocketAddr, why: TurnedAway, line: &str) {
-        let counter = match why {
-            TurnedAway::Garbage => &self.counts.garbage,
-            TurnedAway::Unauthorized => &self.counts.unauthorized,
-            TurnedAway::NotConnected => &self.counts.failed,
-        };
-        counter.fetch_add(1, Relaxed);
+    /// Counts and logs a client that spoke out of turn.
+    fn turn_away(&self, source: SocketAddr, why: Refusal, line: &str) {
+        self.ledger.refusals.count(why);
         self.log(Some(source), line);
+    }
+
+    /// Counts and logs a flow that took no way. A far connect that failed is the application's affair alone.
+    fn no_way(&self, source: SocketAddr, destination: &Destination, why: NoWay) {
+        match why {
+            NoWay::NoPeer | NoWay::PeerGone => self.ledger.refusals.count(Refusal::PeerLost),
+            NoWay::Full => self.ledger.refusals.count(Refusal::TooMany),
+            NoWay::Failed(_) => {
+                tracing::debug!(mode = self.mode(), %source, %destination, %why, "not connected");
+                return;
+            }
+        }
+        self.log(Some(source), &format!("{destination}: {why}"));
     }
 
     fn log(&self, source: Option<SocketAddr>, line: &str) {

@@ -8,10 +8,12 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use oncewire_codec::wire::{Destination, OpenFailure};
-use oncewire_link::{Coding, OpenRequest};
+use oncewire_link::{Coding, OpenRefused, OpenRequest};
 
 use crate::config::{Codec, Config, Intercept, OnPeerLoss};
 use crate::flows::Flow;
+use crate::ledger::Ledger;
+use crate::telemetry::{NotCodedCounter, Outcome, Reason};
 use crate::tunnel::onward;
 use crate::tunnel::peer::Peer;
 
@@ -19,14 +21,15 @@ use crate::tunnel::peer::Peer;
 pub(crate) struct Router {
     config: Arc<Config>,
     peers: BTreeMap<String, Arc<Peer>>,
+    ledger: Arc<Ledger>,
 }
 
 /// The way that a flow took.
 pub(crate) enum Way {
     /// Over a link; the far connect is under way.
     Link(Flow),
-    /// Connected by this gateway itself.
-    Direct(TcpStream),
+    /// Connected by this gateway itself; its bytes are counted there.
+    Direct(TcpStream, Arc<NotCodedCounter>),
 }
 
 /// Why a flow takes no way at all.
@@ -47,8 +50,12 @@ pub(crate) enum NoWay {
 }
 
 impl Router {
-    pub(crate) fn new(config: Arc<Config>, peers: BTreeMap<String, Arc<Peer>>) -> Arc<Self> {
-        Arc::new(Self { config, peers })
+    pub(crate) fn new(
+        config: Arc<Config>,
+        peers: BTreeMap<String, Arc<Peer>>,
+        ledger: Arc<Ledger>,
+    ) -> Arc<Self> {
+        Arc::new(Self { config, peers, ledger })
     }
 
     /// Opens a flow; over a link without waiting for the far connect.
@@ -62,7 +69,11 @@ impl Router {
         source: SocketAddr,
     ) -> Result<Way, NoWay> {
         let peer = self.config.choose_peer(&intercept.peer, destination);
-        let peer = peer.and_then(|peer| self.peers.get(&peer.name)).ok_or(NoWay::NoPeer)?;
+        let peer = peer.and_then(|peer| self.peers.get(&peer.name));
+        let Some(peer) = peer else {
+            self.ledger.not_coded.count(None, destination, Outcome::Refused, Reason::NoPeer);
+            return Err(NoWay::NoPeer);
+        };
         // A link that is being repaired gets a moment, or each outage of a second would show.
         if !peer.is_up() && !peer.wait_up(GRACE).await {
             return self.without_peer(intercept, peer, destination).await;
@@ -75,7 +86,11 @@ impl Router {
         let request = OpenRequest { destination: destination.clone(), source: Some(source), coding };
         match peer.open(request) {
             Ok(flow) => Ok(Way::Link(flow)),
-            Err(oncewire_link::OpenRefused::TooManyFlows) => Err(NoWay::Full),
+            Err(OpenRefused::TooManyFlows) => {
+                let (name, reason) = (peer.name(), Reason::TooManyFlows);
+                self.ledger.not_coded.count(Some(name), destination, Outcome::Refused, reason);
+                Err(NoWay::Full)
+            }
             Err(_) => self.without_peer(intercept, peer, destination).await,
         }
     }
@@ -97,9 +112,9 @@ impl Router {
                 let local = Some(flow.opened().await.map_err(NoWay::Failed)?);
                 Ok((Way::Link(flow), local))
             }
-            Way::Direct(stream) => {
+            Way::Direct(stream, counter) => {
                 let local = stream.local_addr().ok();
-                Ok((Way::Direct(stream), local))
+                Ok((Way::Direct(stream, counter), local))
             }
         }
     }
@@ -110,11 +125,18 @@ impl Router {
         peer: &Peer,
         destination: &Destination,
     ) -> Result<Way, NoWay> {
+        let count =
+            |outcome| self.ledger.not_coded.count(Some(peer.name()), destination, outcome, Reason::PeerLost);
         match intercept.on_peer_loss {
-            OnPeerLoss::Refuse => Err(NoWay::PeerGone),
+            OnPeerLoss::Refuse => {
+                count(Outcome::Refused);
+                Err(NoWay::PeerGone)
+            }
             OnPeerLoss::Direct => {
                 tracing::debug!(peer = peer.name(), %destination, "the peer is gone; connecting directly");
-                onward::connect(destination, None).await.map(Way::Direct).map_err(NoWay::Failed)
+                let counter = count(Outcome::Direct);
+                let stream = onward::connect(destination, None).await.map_err(NoWay::Failed)?;
+                Ok(Way::Direct(stream, counter))
             }
         }
     }

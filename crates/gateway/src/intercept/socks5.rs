@@ -13,10 +13,11 @@ use tokio::net::TcpStream;
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 
 use super::router::{NoWay, Way};
-use super::{Door, HANDSHAKE_LIMIT, TurnedAway, direct};
+use super::{Door, HANDSHAKE_LIMIT, direct};
 use crate::config::Users;
 use crate::flows::pump;
 use crate::sockets;
+use crate::telemetry::Refusal;
 
 /// Serves one client.
 pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr) {
@@ -24,7 +25,7 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
     let destination = match asked {
         Ok(Ok(destination)) => destination,
         Ok(Err(refusal)) => return refuse(door, stream, source, refusal).await,
-        Err(_) => return refuse(door, stream, source, Refusal::TooSlow).await,
+        Err(_) => return refuse(door, stream, source, Turned::TooSlow).await,
     };
     let connected = tokio::select! {
         connected = door.router.connect(&door.intercept, &destination, source) => connected,
@@ -38,12 +39,12 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
             }
             match way {
                 Way::Link(flow) => pump::carry(stream, flow, Bytes::new()).await,
-                Way::Direct(server) => direct::carry(stream, server, Bytes::new()).await,
+                Way::Direct(server, counter) => direct::carry(stream, server, Bytes::new(), &counter).await,
             };
         }
         Err(why) => {
             end(stream, &reply(Reply::from(why), None)).await;
-            door.turn_away(source, TurnedAway::NotConnected, &format!("{destination}: {why}"));
+            door.no_way(source, &destination, why);
         }
     }
 }
@@ -78,7 +79,7 @@ impl From<NoWay> for Reply {
 
 /// Why a client was not served.
 #[derive(Debug)]
-enum Refusal {
+enum Turned {
     Io(io::Error),
     TooSlow,
     /// Not SOCKS 5; the first byte tells what it might have been.
@@ -91,21 +92,21 @@ enum Refusal {
     Malformed(&'static str),
 }
 
-impl From<io::Error> for Refusal {
+impl From<io::Error> for Turned {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-async fn negotiate(stream: &mut TcpStream, users: &Users) -> Result<Destination, Refusal> {
+async fn negotiate(stream: &mut TcpStream, users: &Users) -> Result<Destination, Turned> {
     let version = stream.read_u8().await?;
     if version != VERSION {
-        return Err(Refusal::NotSocks5(version));
+        return Err(Turned::NotSocks5(version));
     }
     let methods = read_counted(stream).await?;
     let method = if users.is_empty() { NO_AUTHENTICATION } else { USERNAME_PASSWORD };
     if !methods.contains(&method) {
-        return Err(Refusal::NoMethod);
+        return Err(Turned::NoMethod);
     }
     stream.write_all(&[VERSION, method]).await?;
     if method == USERNAME_PASSWORD {
@@ -115,45 +116,45 @@ async fn negotiate(stream: &mut TcpStream, users: &Users) -> Result<Destination,
 }
 
 /// RFC 1929 §2.
-async fn authenticate(stream: &mut TcpStream, users: &Users) -> Result<(), Refusal> {
+async fn authenticate(stream: &mut TcpStream, users: &Users) -> Result<(), Turned> {
     if stream.read_u8().await? != AUTHENTICATION_VERSION {
-        return Err(Refusal::Malformed("another version of RFC 1929"));
+        return Err(Turned::Malformed("another version of RFC 1929"));
     }
     let name = read_counted(stream).await?;
     let password = read_counted(stream).await?;
     if !users.verify(&name, &password) {
-        return Err(Refusal::WrongPassword);
+        return Err(Turned::WrongPassword);
     }
     stream.write_all(&[AUTHENTICATION_VERSION, 0]).await?;
     Ok(())
 }
 
 /// RFC 1928 §4.
-async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Destination, Refusal> {
+async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Destination, Turned> {
     let mut head = [0; 4];
     stream.read_exact(&mut head).await?;
     let [version, command, _reserved, kind] = head;
     if version != VERSION {
-        return Err(Refusal::Malformed("a request of another version"));
+        return Err(Turned::Malformed("a request of another version"));
     }
     let host = match kind {
         1 => Host::Ip(Ipv4Addr::from_bits(stream.read_u32().await?).into()),
         3 => host_of(&read_counted(stream).await?)?,
         4 => Host::Ip(Ipv6Addr::from_bits(stream.read_u128().await?).into()),
-        _ => return Err(Refusal::AddressType(kind)),
+        _ => return Err(Turned::AddressType(kind)),
     };
     let port = stream.read_u16().await?;
     // The whole request is read first, so that the reply is not overtaken by a reset for unread bytes.
-    if command == CONNECT { Ok(Destination { host, port }) } else { Err(Refusal::Command(command)) }
+    if command == CONNECT { Ok(Destination { host, port }) } else { Err(Turned::Command(command)) }
 }
 
 /// Clients send addresses as names too.
-fn host_of(name: &[u8]) -> Result<Host, Refusal> {
-    let name = str::from_utf8(name).map_err(|_| Refusal::Malformed("a host name that is not text"))?;
+fn host_of(name: &[u8]) -> Result<Host, Turned> {
+    let name = str::from_utf8(name).map_err(|_| Turned::Malformed("a host name that is not text"))?;
     match name.parse() {
         Ok(ip) => Ok(Host::Ip(ip)),
         Err(_) if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            Err(Refusal::Malformed("a host name that cannot be one"))
+            Err(Turned::Malformed("a host name that cannot be one"))
         }
         Err(_) => Ok(Host::Name(name.to_owned())),
     }
@@ -166,30 +167,30 @@ async fn read_counted<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Vec<u8
     Ok(field)
 }
 
-async fn refuse(door: &Door, stream: TcpStream, source: SocketAddr, refusal: Refusal) {
-    let garbage = TurnedAway::Garbage;
+async fn refuse(door: &Door, stream: TcpStream, source: SocketAddr, refusal: Turned) {
+    let garbage = Refusal::BadRequest;
     let (why, line, answer) = match refusal {
-        Refusal::Io(error) => (garbage, format!("left before it asked for anything: {error}"), vec![]),
-        Refusal::TooSlow => (garbage, "did not say in time what it wants".to_owned(), vec![]),
-        Refusal::NotSocks5(first) => (garbage, guess(first), vec![]),
-        Refusal::NoMethod => {
+        Turned::Io(error) => (garbage, format!("left before it asked for anything: {error}"), vec![]),
+        Turned::TooSlow => (garbage, "did not say in time what it wants".to_owned(), vec![]),
+        Turned::NotSocks5(first) => (garbage, guess(first), vec![]),
+        Turned::NoMethod => {
             let line = "offers no authentication that is accepted here; it needs a name and a password";
-            (TurnedAway::Unauthorized, line.to_owned(), vec![VERSION, NO_ACCEPTABLE_METHOD])
+            (Refusal::BadCredentials, line.to_owned(), vec![VERSION, NO_ACCEPTABLE_METHOD])
         }
-        Refusal::WrongPassword => {
-            (TurnedAway::Unauthorized, "wrong name or password".to_owned(), vec![AUTHENTICATION_VERSION, 1])
+        Turned::WrongPassword => {
+            (Refusal::BadCredentials, "wrong name or password".to_owned(), vec![AUTHENTICATION_VERSION, 1])
         }
-        Refusal::Command(command) => (
+        Turned::Command(command) => (
             garbage,
             format!("asked for command {command}; only CONNECT (1) is offered"),
             reply(Reply::CommandNotSupported, None),
         ),
-        Refusal::AddressType(kind) => (
+        Turned::AddressType(kind) => (
             garbage,
             format!("named its destination in unknown form {kind}"),
             reply(Reply::AddressTypeNotSupported, None),
         ),
-        Refusal::Malformed(what) => (garbage, format!("sent {what}"), reply(Reply::GeneralFailure, None)),
+        Turned::Malformed(what) => (garbage, format!("sent {what}"), reply(Reply::GeneralFailure, None)),
     };
     if !answer.is_empty() {
         end(stream, &answer).await;
@@ -243,7 +244,7 @@ const CONNECT: u8 = 1;
 mod tests {
     use super::*;
 
-    async fn request(bytes: &[u8]) -> Result<Destination, Refusal> {
+    async fn request(bytes: &[u8]) -> Result<Destination, Turned> {
         read_request(&mut &bytes[..]).await
     }
 
@@ -263,13 +264,13 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_offered_is_named() {
-        assert!(matches!(request(&[5, 2, 0, 1, 1, 2, 3, 4, 0, 80]).await, Err(Refusal::Command(2))));
-        assert!(matches!(request(&[5, 3, 0, 1, 1, 2, 3, 4, 0, 80]).await, Err(Refusal::Command(3))));
-        assert!(matches!(request(&[5, 1, 0, 9, 1, 2]).await, Err(Refusal::AddressType(9))));
-        assert!(matches!(request(&[4, 1, 0, 1]).await, Err(Refusal::Malformed(_))));
-        assert!(matches!(request(b"\x05\x01\x00\x03\x00\x00\x16").await, Err(Refusal::Malformed(_))));
-        assert!(matches!(request(b"\x05\x01\x00\x03\x03a b\x00\x16").await, Err(Refusal::Malformed(_))));
-        assert!(matches!(request(&[5, 1]).await, Err(Refusal::Io(_))));
+        assert!(matches!(request(&[5, 2, 0, 1, 1, 2, 3, 4, 0, 80]).await, Err(Turned::Command(2))));
+        assert!(matches!(request(&[5, 3, 0, 1, 1, 2, 3, 4, 0, 80]).await, Err(Turned::Command(3))));
+        assert!(matches!(request(&[5, 1, 0, 9, 1, 2]).await, Err(Turned::AddressType(9))));
+        assert!(matches!(request(&[4, 1, 0, 1]).await, Err(Turned::Malformed(_))));
+        assert!(matches!(request(b"\x05\x01\x00\x03\x00\x00\x16").await, Err(Turned::Malformed(_))));
+        assert!(matches!(request(b"\x05\x01\x00\x03\x03a b\x00\x16").await, Err(Turned::Malformed(_))));
+        assert!(matches!(request(&[5, 1]).await, Err(Turned::Io(_))));
     }
 
     #[test]

@@ -10,8 +10,9 @@ use oncewire_codec::wire::{LaneId, LaneRole};
 
 use super::lane::tls_tcp::{DIAL_LIMIT, DialError, Dialling, TlsTcp};
 use super::lane::{self, Joined};
-use super::peer::{Peer, PeerState, ROLES, role_index};
+use super::peer::{Peer, ROLES, role_index};
 use super::tasks::Tasks;
+use crate::telemetry::LinkState;
 
 /// Dials a peer as long as the gateway runs.
 pub(crate) async fn run(peer: Arc<Peer>, dialling: Dialling, tasks: Arc<Tasks>) {
@@ -116,7 +117,7 @@ impl Pace {
 
     fn report(&mut self, peer: &Peer, error: &DialError) {
         self.failed(error.is_refusal());
-        let state = if error.is_refusal() { PeerState::Refused } else { PeerState::Down };
+        let state = if error.is_refusal() { LinkState::Refused } else { LinkState::Down };
         let reason = error.to_string();
         // Once per reason, or an outage of a night would fill the log.
         if self.last_reason != reason {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,38 +12,15 @@ use tokio::net::{TcpListener, TcpStream};
 use super::count::WireCounter;
 use super::lane::tls_tcp::{self, AcceptError, TlsTcp};
 use super::lane::{self, HelloFailure, Joined};
-use super::peer::{Peer, PeerState};
+use super::peer::Peer;
 use super::pending::Pending;
 use super::seldom::Seldom;
 use super::tasks::Tasks;
 use super::tls::PinnedKeys;
 use crate::identity::PublicKey;
+use crate::ledger::Ledger;
 use crate::sockets::{self, LaneOptions};
-
-/// Connections to the tunnel port that did not become lanes, by cause.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals {
-    unknown_key: AtomicU64,
-    not_tls: AtomicU64,
-    too_slow: AtomicU64,
-    evicted: AtomicU64,
-    left: AtomicU64,
-    hello: AtomicU64,
-}
-
-impl Refusals {
-    /// Returns each cause's label and count.
-    pub(crate) fn counts(&self) -> [(&'static str, u64); 6] {
-        [
-            ("unknown_key", self.unknown_key.load(Relaxed)),
-            ("not_tls", self.not_tls.load(Relaxed)),
-            ("too_slow", self.too_slow.load(Relaxed)),
-            ("evicted", self.evicted.load(Relaxed)),
-            ("left", self.left.load(Relaxed)),
-            ("hello", self.hello.load(Relaxed)),
-        ]
-    }
-}
+use crate::telemetry::{LinkState, Refusal};
 
 /// What the accept loops of all tunnel ports share.
 pub(crate) struct TunnelDoor {
@@ -54,7 +30,7 @@ pub(crate) struct TunnelDoor {
     options: LaneOptions,
     tasks: Arc<Tasks>,
     pending: Mutex<Pending>,
-    pub(crate) refusals: Refusals,
+    ledger: Arc<Ledger>,
     seldom: Seldom,
 }
 
@@ -64,6 +40,7 @@ impl TunnelDoor {
         pinned: Arc<PinnedKeys>,
         peers: BTreeMap<PublicKey, Arc<Peer>>,
         options: LaneOptions,
+        ledger: Arc<Ledger>,
         tasks: Arc<Tasks>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -73,9 +50,14 @@ impl TunnelDoor {
             options,
             tasks,
             pending: Mutex::default(),
-            refusals: Refusals::default(),
+            ledger,
             seldom: Seldom::default(),
         })
+    }
+
+    /// Returns how many connections have not finished their handshake.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.lock().len()
     }
 
     /// Accepts as long as the gateway runs.
@@ -86,7 +68,7 @@ impl TunnelDoor {
                 Err(error) => {
                     // Out of files or memory, most often: one stranger makes room, and we do not spin.
                     if self.pending.lock().evict_one() {
-                        self.refusals.evicted.fetch_add(1, Relaxed);
+                        self.ledger.refusals.count(Refusal::HandshakeEvicted);
                     }
                     self.log(None, &format!("cannot accept: {error}"));
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -99,7 +81,7 @@ impl TunnelDoor {
         let heard = Arc::new(WireCounter::default());
         let (id, evicted_later, evicted) = self.pending.lock().admit(source.ip(), Arc::clone(&heard));
         if evicted {
-            self.refusals.evicted.fetch_add(1, Relaxed);
+            self.ledger.refusals.count(Refusal::HandshakeEvicted);
         }
         let door = Arc::clone(self);
         self.tasks.spawn(async move {
@@ -113,7 +95,7 @@ impl TunnelDoor {
                 Ok(Some((peer, joined))) => lane::run(peer, joined).await,
                 Ok(None) => {}
                 Err(_) => {
-                    door.refusals.too_slow.fetch_add(1, Relaxed);
+                    door.ledger.refusals.count(Refusal::HandshakeTimeout);
                 }
             }
         });
@@ -139,9 +121,9 @@ impl TunnelDoor {
         match lane::accept_hello(peer, key, stream).await {
             Ok(joined) => Some((Arc::clone(peer), joined)),
             Err(error) => {
-                self.refusals.hello.fetch_add(1, Relaxed);
+                self.ledger.refusals.count(Refusal::BadHello);
                 if matches!(error, HelloFailure::Hello(_)) {
-                    peer.trouble(PeerState::Refused, format!("{source}: {error}"));
+                    peer.trouble(LinkState::Refused, format!("{source}: {error}"));
                 }
                 self.log(Some(source), &format!("peer {}: {error}", peer.name()));
                 None
@@ -150,20 +132,20 @@ impl TunnelDoor {
     }
 
     fn refuse(&self, source: SocketAddr, error: AcceptError) {
-        let (counter, line) = match error {
+        let (refusal, line) = match error {
             AcceptError::UnknownKey => {
                 let key = self.pinned.last_refused();
                 let key = key.map_or_else(|| "of an unknown form".to_owned(), |key| key.to_string());
                 let line =
                     format!("refused public key {key}; to let it in, name it in a [[peer]] public_key");
-                (&self.refusals.unknown_key, line)
+                (Refusal::UnknownKey, line)
             }
             AcceptError::NotTls(error) => {
-                (&self.refusals.not_tls, format!("no gateway speaks there: {error}"))
+                (Refusal::BadHandshake, format!("no gateway speaks there: {error}"))
             }
-            AcceptError::Io(error) => (&self.refusals.left, format!("left during the handshake: {error}")),
+            AcceptError::Io(error) => (Refusal::BadHandshake, format!("left during the handshake: {error}")),
         };
-        counter.fetch_add(1, Relaxed);
+        self.ledger.refusals.count(refusal);
         self.log(Some(source), &line);
     }
 

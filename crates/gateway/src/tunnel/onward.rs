@@ -17,6 +17,7 @@ use super::peer::Peer;
 use crate::config::Access;
 use crate::flows::{Flow, pump};
 use crate::sockets;
+use crate::telemetry::Refusal;
 
 /// What a peer may reach through this gateway.
 #[derive(Clone, Debug)]
@@ -66,6 +67,9 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
             pump::carry(stream, flow, Bytes::new()).await;
         }
         Err(failure) => {
+            if failure == OpenFailure::NotAllowed {
+                peer.ledger.refusals.count(Refusal::NotAllowedTo);
+            }
             tracing::debug!(peer = peer.name(), destination = %open.destination, %failure, "onward connect failed");
         }
     }

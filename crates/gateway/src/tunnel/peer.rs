@@ -4,7 +4,6 @@
 //! what cannot wait, so no wake-up is lost between a look and a wait.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
@@ -15,10 +14,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use oncewire_codec::Now;
-use oncewire_codec::wire::{Destination, FlowId, Hello, LaneId, LaneRole, ResetReason};
+use oncewire_codec::wire::{FlowId, Hello, LaneId, LaneRole, ResetReason};
 use oncewire_link::{
-    Coding, Event, FlowStats, LaneRefused, Link, LinkConfig, LinkStats, OpenRefused, OpenRequest,
-    ProtocolError,
+    Event, FlowStats, LaneRefused, Link, LinkConfig, LinkStats, OpenRefused, OpenRequest, ProtocolError,
 };
 
 use super::clock::Clock;
@@ -28,7 +26,9 @@ use super::onward::{self, Onward};
 use super::tasks::Tasks;
 use crate::flows::Flow;
 use crate::identity::PublicKey;
+use crate::ledger::{Ledger, Tally};
 use crate::sockets::LaneOptions;
+use crate::telemetry::LinkState;
 
 /// What the shell must know of a peer; the link's own settings lie within.
 #[derive(Clone, Debug)]
@@ -44,43 +44,16 @@ pub(crate) struct PeerSettings {
     pub(crate) onward: Onward,
 }
 
-/// How a link stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PeerState {
-    /// Flows can open.
-    Up,
-    /// We dial and have not failed yet.
-    Connecting,
-    /// There is no lane; a dialling side goes on trying.
-    Down,
-    /// One side does not want the other: a wrong key or another protocol version.
-    Refused,
-}
-
 /// Counters and state of a peer at one moment.
 #[derive(Debug)]
 pub(crate) struct PeerStatus {
     pub(crate) name: String,
-    pub(crate) state: PeerState,
+    pub(crate) state: LinkState,
     /// Why it is not up, as a sentence.
     pub(crate) reason: Option<String>,
-    pub(crate) flows_open: u64,
-    pub(crate) flows_total: u64,
     pub(crate) wire_received: u64,
     pub(crate) wire_sent: u64,
     pub(crate) link: LinkStats,
-}
-
-/// What is known of a flow apart from its bytes.
-#[derive(Clone, Debug)]
-pub(crate) struct FlowInfo {
-    pub(crate) destination: Destination,
-    pub(crate) source: Option<SocketAddr>,
-    pub(crate) coding: Coding,
-    /// Since when, on the gateway's clock.
-    pub(crate) since: Now,
-    /// Whether this side opened it.
-    pub(crate) opened_here: bool,
 }
 
 /// A peer and its link.
@@ -90,14 +63,14 @@ pub(crate) struct Peer {
     /// Wakes the dialler: the link wants lanes, or lost one.
     pub(crate) dial: Notify,
     ours: PublicKey,
+    pub(crate) ledger: Arc<Ledger>,
     clock: Clock,
     tasks: Arc<Tasks>,
     core: Mutex<Core>,
     timer: Notify,
     up: watch::Sender<bool>,
-    trouble: Mutex<Option<(PeerState, String)>>,
+    trouble: Mutex<Option<(LinkState, String)>>,
     draining: AtomicBool,
-    flows_total: AtomicU64,
     short_lived: AtomicU64,
 }
 
@@ -114,7 +87,7 @@ pub(crate) struct Core {
 
 /// Who waits for a flow.
 pub(crate) struct FlowEntry {
-    pub(crate) info: FlowInfo,
+    pub(crate) tally: Tally,
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
     pub(crate) writable: bool,
@@ -152,7 +125,13 @@ pub(crate) enum LaneGone {
 }
 
 impl Peer {
-    pub(crate) fn new(settings: PeerSettings, ours: PublicKey, clock: Clock, tasks: Arc<Tasks>) -> Arc<Self> {
+    pub(crate) fn new(
+        settings: PeerSettings,
+        ours: PublicKey,
+        clock: Clock,
+        ledger: Arc<Ledger>,
+        tasks: Arc<Tasks>,
+    ) -> Arc<Self> {
         let link = Link::new(settings.link.clone(), clock.now());
         let core = Core {
             link,
@@ -168,13 +147,13 @@ impl Peer {
             wire: Arc::default(),
             dial: Notify::new(),
             clock,
+            ledger,
             tasks,
             core: Mutex::new(core),
             timer: Notify::new(),
             up: watch::Sender::new(false),
             trouble: Mutex::new(None),
             draining: AtomicBool::new(false),
-            flows_total: AtomicU64::new(0),
             short_lived: AtomicU64::new(0),
         });
         peer.with(|_, _| ());
@@ -217,7 +196,7 @@ impl Peer {
                     }
                 }
                 Event::FlowOffered { flow, open } => {
-                    core.flows.insert(flow, FlowEntry::new(&open, self.clock.now(), false));
+                    core.flows.insert(flow, FlowEntry::new());
                     due.offers.push((flow, open));
                 }
                 Event::CloseLane(lane, reason) => {
@@ -258,7 +237,6 @@ impl Peer {
             tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
         }
         for (flow, open) in due.offers {
-            self.flows_total.fetch_add(1, Relaxed);
             let flow = Flow::new(Arc::clone(self), flow);
             self.tasks.spawn(onward::serve(Arc::clone(self), flow, open));
         }
@@ -270,12 +248,11 @@ impl Peer {
     /// If the link is down, full or this gateway is ending.
     pub(crate) fn open(self: &Arc<Self>, request: OpenRequest) -> Result<Flow, OpenRefused> {
         let id = self.with(|core, now| {
-            let entry = FlowEntry::new(&request, now, true);
             let id = core.link.open_flow(request, now)?;
-            core.flows.insert(id, entry);
+            core.flows.insert(id, FlowEntry::new());
+            self.look(core, id);
             Ok(id)
         })?;
-        self.flows_total.fetch_add(1, Relaxed);
         Ok(Flow::new(Arc::clone(self), id))
     }
 
@@ -385,7 +362,7 @@ impl Peer {
     }
 
     /// Records why there is no link.
-    pub(crate) fn trouble(&self, state: PeerState, reason: String) {
+    pub(crate) fn trouble(&self, state: LinkState, reason: String) {
         *self.trouble.lock() = Some((state, reason));
     }
 
@@ -396,8 +373,9 @@ impl Peer {
     }
 
     /// Refuses new flows from now on.
-    pub(crate) fn drain_flows(&self) {
+    pub(crate) fn drain_flows(self: &Arc<Self>) {
         self.draining.store(true, Relaxed);
+        self.with(|core, _| core.link.drain());
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -421,7 +399,7 @@ impl Peer {
     /// Says whether no flow is open here and the link has delivered what it was given.
     pub(crate) fn is_idle(&self) -> bool {
         let core = self.core.lock();
-        core.flows.is_empty() && (!core.link.is_up() || core.link.flows().is_empty())
+        core.flows.is_empty() && (!core.link.is_up() || core.link.open_flows() == 0)
     }
 
     /// Lets every lane write what it has and end.
@@ -435,14 +413,11 @@ impl Peer {
     }
 
     pub(crate) fn status(&self) -> PeerStatus {
-        let (link, up, flows_open) = {
-            let core = self.core.lock();
-            (core.link.stats(), core.link.is_up(), core.flows.len() as u64)
-        };
+        let link = self.core.lock().link.stats();
         let trouble = self.trouble.lock().clone();
-        let idle = if self.settings.address.is_some() { PeerState::Connecting } else { PeerState::Down };
-        let (state, reason) = match (up, trouble) {
-            (true, _) => (PeerState::Up, None),
+        let idle = if self.settings.address.is_some() { LinkState::Connecting } else { LinkState::Down };
+        let (state, reason) = match (link.up, trouble) {
+            (true, _) => (LinkState::Up, None),
             (false, Some((state, reason))) => (state, Some(reason)),
             (false, None) => (idle, None),
         };
@@ -450,22 +425,30 @@ impl Peer {
             name: self.settings.name.clone(),
             state,
             reason,
-            flows_open,
-            flows_total: self.flows_total.load(Relaxed),
             wire_received: self.wire.received(),
             wire_sent: self.wire.sent(),
             link,
         }
     }
 
-    /// Lists the open flows: what the link counts of each, and what the shell knows of it.
-    pub(crate) fn flows(&self) -> Vec<(FlowStats, Option<FlowInfo>)> {
-        let core = self.core.lock();
-        let with_info = |stats: FlowStats| {
-            let info = core.flows.get(&stats.flow).map(|entry| entry.info.clone());
-            (stats, info)
+    /// Lists the open flows, each with its age.
+    pub(crate) fn flows(&self) -> Vec<(FlowStats, Duration)> {
+        let flows = self.core.lock().link.flows();
+        let now = self.clock.now();
+        let aged = |flow: FlowStats| {
+            let age = now.saturating_sub(flow.opened_at);
+            (flow, age)
         };
-        core.link.flows().into_iter().map(with_info).collect()
+        flows.into_iter().map(aged).collect()
+    }
+
+    /// Asks the link what becomes of a flow, while that may still change.
+    pub(crate) fn look(&self, core: &mut Core, id: FlowId) {
+        let Some(entry) = core.flows.get_mut(&id).filter(|entry| entry.tally.is_curious()) else { return };
+        if let Some(flow) = core.link.flow(id) {
+            let (name, outcome) = (self.name(), flow.outcome);
+            entry.tally.learn(&self.ledger, name, &flow.destination, outcome, flow.opened_here);
+        }
     }
 
     /// Calls the link whenever its next deadline has come; runs as long as the gateway.
@@ -492,15 +475,8 @@ impl Peer {
 }
 
 impl FlowEntry {
-    fn new(open: &OpenRequest, since: Now, opened_here: bool) -> Self {
-        let info = FlowInfo {
-            destination: open.destination.clone(),
-            source: open.source,
-            coding: open.coding,
-            since,
-            opened_here,
-        };
-        Self { info, reader: None, writer: None, writable: true, ended: false }
+    fn new() -> Self {
+        Self { tally: Tally::default(), reader: None, writer: None, writable: true, ended: false }
     }
 }
 

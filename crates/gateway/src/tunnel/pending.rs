@@ -45,6 +45,10 @@ impl Pending {
         (id, evicted_later, evicted)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Forgets a handshake that ended.
     pub(crate) fn done(&mut self, id: u64) {
         self.slots.remove(&id);

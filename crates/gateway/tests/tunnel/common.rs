@@ -16,28 +16,35 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 /// More than any step takes; a test that hangs fails with it.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs a test's body with a limit.
-pub async fn within<R>(body: impl Future<Output = R>) -> R {
+pub(crate) async fn within<R>(body: impl Future<Output = R>) -> R {
     tokio::time::timeout(LIMIT, body).await.expect("the test hangs")
 }
 
+/// Waits until a condition holds.
+pub(crate) async fn until(holds: impl Fn() -> bool) {
+    while !holds() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
 /// Two gateways with a link between them.
-pub struct Pair {
-    pub branch: Gateway,
-    pub hub: Gateway,
+pub(crate) struct Pair {
+    pub(crate) branch: Gateway,
+    pub(crate) hub: Gateway,
     _dir: TempDir,
 }
 
 impl Pair {
     /// Starts both, with these `[[intercept]]` sections at the branch, and waits for the link.
-    pub async fn start(intercepts: &str) -> Self {
+    pub(crate) async fn start(intercepts: &str) -> Self {
         Self::with(intercepts, "", async |hub| hub).await
     }
 
     /// As [`Pair::start`], with more keys in the hub's `[[peer]]`, and with `between` standing between the two.
-    pub async fn with(
+    pub(crate) async fn with(
         intercepts: &str,
         hub_peer: &str,
         between: impl AsyncFnOnce(SocketAddr) -> SocketAddr,
@@ -53,7 +60,7 @@ impl Pair {
     }
 
     /// Starts both with a relay between them.
-    pub async fn behind_relay(intercepts: &str) -> (Self, CuttingRelay) {
+    pub(crate) async fn behind_relay(intercepts: &str) -> (Self, CuttingRelay) {
         let mut relay = None;
         let pair = Self::with(intercepts, "", async |hub| {
             let started = CuttingRelay::start(hub).await;
@@ -64,13 +71,13 @@ impl Pair {
     }
 
     /// Connects to the branch's first interception.
-    pub async fn connect(&self) -> TcpStream {
+    pub(crate) async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.branch.local_addrs().intercepts[0]).await.unwrap()
     }
 }
 
 /// The configuration of a gateway that is dialled, with its key in `hub.key`.
-pub fn hub_config(branch: PublicKey, more: &str) -> String {
+pub(crate) fn hub_config(branch: PublicKey, more: &str) -> String {
     format!(
         "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = [\"127.0.0.1:0\"]\n\
          [[peer]]\nname = \"branch\"\npublic_key = \"{branch}\"\n{more}\n[cache]\nmemory = \"256 MiB\"\nlog_memory = \"4 MiB\"\n"
@@ -78,7 +85,7 @@ pub fn hub_config(branch: PublicKey, more: &str) -> String {
 }
 
 /// The configuration of a gateway that dials, with its key in `branch.key`.
-pub fn branch_config(hub: PublicKey, address: SocketAddr, intercepts: &str) -> String {
+pub(crate) fn branch_config(hub: PublicKey, address: SocketAddr, intercepts: &str) -> String {
     format!(
         "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n\
          [[peer]]\nname = \"hub\"\npublic_key = \"{hub}\"\naddress = \"{address}\"\n\
@@ -86,32 +93,32 @@ pub fn branch_config(hub: PublicKey, address: SocketAddr, intercepts: &str) -> S
     )
 }
 
-pub async fn start(dir: &Path, config: &str) -> Result<Gateway, StartError> {
+pub(crate) async fn start(dir: &Path, config: &str) -> Result<Gateway, StartError> {
     let config = Config::parse(config, &dir.join("oncewire.toml")).unwrap_or_else(|error| panic!("{error}"));
     Gateway::start(config).await
 }
 
 /// A `forward` to an origin.
-pub fn forward(target: SocketAddr) -> String {
+pub(crate) fn forward(target: SocketAddr) -> String {
     format!(
         "[[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\npeer = \"hub\"\n"
     )
 }
 
 /// A proxy, with more keys.
-pub fn proxy(mode: &str, more: &str) -> String {
+pub(crate) fn proxy(mode: &str, more: &str) -> String {
     format!("[[intercept]]\nmode = \"{mode}\"\nlisten = \"127.0.0.1:0\"\npeer = \"hub\"\n{more}\n")
 }
 
 /// A server on loopback that runs as long as it is kept.
-pub struct Origin {
-    pub address: SocketAddr,
+pub(crate) struct Origin {
+    pub(crate) address: SocketAddr,
     _tasks: JoinSet<()>,
 }
 
 impl Origin {
     /// Serves each connection with `serve`.
-    pub async fn start<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
+    pub(crate) async fn start<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -129,7 +136,7 @@ impl Origin {
     }
 
     /// Sends back what it receives, and ends when the client has ended.
-    pub async fn echo() -> Self {
+    pub(crate) async fn echo() -> Self {
         Self::start(|mut stream| async move {
             let (mut read, mut write) = stream.split();
             let _ = tokio::io::copy(&mut read, &mut write).await;
@@ -140,12 +147,12 @@ impl Origin {
 }
 
 /// An address where nobody listens.
-pub async fn nobody() -> SocketAddr {
+pub(crate) async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
 /// Bytes that look random and depend on the seed alone (SplitMix64).
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut out = Vec::with_capacity(len + 8);
     while out.len() < len {
@@ -160,7 +167,7 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// Sends and receives at once, to the end both ways.
-pub async fn exchange(mut stream: TcpStream, sent: &[u8]) -> std::io::Result<Vec<u8>> {
+pub(crate) async fn exchange(mut stream: TcpStream, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     let (mut read, mut write) = stream.split();
     let send = async {
         write.write_all(sent).await?;
@@ -174,17 +181,17 @@ pub async fn exchange(mut stream: TcpStream, sent: &[u8]) -> std::io::Result<Vec
 }
 
 /// Closes so that the other side sees a reset.
-pub fn reset(stream: TcpStream) {
+pub(crate) fn reset(stream: TcpStream) {
     stream.set_zero_linger().unwrap();
 }
 
 /// Says whether an error is what a reset looks like.
-pub fn is_reset(error: &std::io::Error) -> bool {
+pub(crate) fn is_reset(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
 }
 
 /// Expects that the stream is reset before anything more arrives.
-pub async fn expect_reset(stream: &mut TcpStream) {
+pub(crate) async fn expect_reset(stream: &mut TcpStream) {
     let mut rest = Vec::new();
     let ended = stream.read_to_end(&mut rest).await;
     assert!(ended.as_ref().is_err_and(is_reset), "{ended:?} after {} bytes", rest.len());
@@ -192,14 +199,14 @@ pub async fn expect_reset(stream: &mut TcpStream) {
 }
 
 /// A TCP relay that can cut every connection that crosses it.
-pub struct CuttingRelay {
-    pub address: SocketAddr,
+pub(crate) struct CuttingRelay {
+    pub(crate) address: SocketAddr,
     cut: Arc<Notify>,
     _tasks: JoinSet<()>,
 }
 
 impl CuttingRelay {
-    pub async fn start(target: SocketAddr) -> Self {
+    pub(crate) async fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let cut = Arc::new(Notify::new());
@@ -221,7 +228,7 @@ impl CuttingRelay {
     }
 
     /// Resets every connection that is open now.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.cut.notify_waiters();
     }
 }

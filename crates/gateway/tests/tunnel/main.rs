@@ -1,9 +1,12 @@
 //! Pairs of gateways in one process, over loopback, with real sockets around them.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 mod cuts;
 mod http;
 mod shutdown;
 mod socks5;
+mod status;
 mod strangers;
 mod truth;

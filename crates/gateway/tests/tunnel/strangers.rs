@@ -12,36 +12,6 @@ use crate::common::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_with_an_unknown_key_gets_no_link() {
-    within(async {
-        let dir = tempfile::tempdir().unwrap();
-        let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
-        Identity::create(&dir.path().join("branch.key")).unwrap();
-        let somebody_else = Identity::from_seed([7; 32]).public_key();
-        let hub = start(dir.path(), &hub_config(somebody_else, "")).await.unwrap();
-        let branch = branch_config(hub_key, hub.local_addrs().tunnel[0], "");
-        let branch = start(dir.path(), &branch).await.unwrap();
-        assert!(!branch.wait_up("hub", Duration::from_millis(500)).await);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hub_with_another_key_is_not_talked_to() {
-    within(async {
-        let dir = tempfile::tempdir().unwrap();
-        Identity::create(&dir.path().join("hub.key")).unwrap();
-        let branch_key = Identity::create(&dir.path().join("branch.key")).unwrap().public_key();
-        let hub = start(dir.path(), &hub_config(branch_key, "")).await.unwrap();
-        let expected = Identity::from_seed([8; 32]).public_key();
-        let branch = branch_config(expected, hub.local_addrs().tunnel[0], "");
-        let branch = start(dir.path(), &branch).await.unwrap();
-        assert!(!branch.wait_up("hub", Duration::from_millis(500)).await);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_on_the_tunnel_port_disturbs_nobody() {
     within(async {
         let origin = Origin::echo().await;

@@ -32,10 +32,11 @@ use oncewire_codec::wire::{Destination, Host, OpenFailure};
 
 use self::origin::{Origin, Origins};
 use super::router::{NoWay, Way};
-use super::{Door, TurnedAway, direct};
+use super::{Door, direct};
 use crate::config::Users;
 use crate::flows::pump;
 use crate::sockets;
+use crate::telemetry::Refusal;
 
 /// Serves one client connection: any number of requests, or one tunnel.
 pub(super) async fn serve(door: &Arc<Door>, stream: TcpStream, source: SocketAddr) {
@@ -57,7 +58,7 @@ pub(super) async fn serve(door: &Arc<Door>, stream: TcpStream, source: SocketAdd
     if let Err(error) = served
         && error.is_parse()
     {
-        door.turn_away(source, TurnedAway::Garbage, &format!("does not speak HTTP/1: {error}"));
+        door.turn_away(source, Refusal::BadRequest, &format!("does not speak HTTP/1: {error}"));
     }
 }
 
@@ -74,7 +75,7 @@ struct Client {
 impl Client {
     async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         if !is_authorized(&request, &self.door.intercept.users) {
-            self.door.turn_away(self.source, TurnedAway::Unauthorized, "no or wrong name and password");
+            self.door.turn_away(self.source, Refusal::BadCredentials, "no or wrong name and password");
             let mut response =
                 answer(StatusCode::PROXY_AUTHENTICATION_REQUIRED, "name and password required");
             let challenge = HeaderValue::from_static("Basic realm=\"oncewire\"");
@@ -103,7 +104,7 @@ impl Client {
             let ClientStream(stream) = parts.io.into_inner();
             match way {
                 Way::Link(flow) => pump::carry(stream, flow, parts.read_buf).await,
-                Way::Direct(server) => direct::carry(stream, server, parts.read_buf).await,
+                Way::Direct(server, counter) => direct::carry(stream, server, parts.read_buf, &counter).await,
             };
         });
         Response::new(Either::Right(Full::default()))
@@ -141,9 +142,8 @@ impl Client {
     }
 
     fn no_way(&self, destination: &Destination, why: NoWay) -> Response<Body> {
-        let line = format!("{destination}: {why}");
-        self.door.turn_away(self.source, TurnedAway::NotConnected, &line);
-        answer(status_of(why), &line)
+        self.door.no_way(self.source, destination, why);
+        answer(status_of(why), &format!("{destination}: {why}"))
     }
 }
 

@@ -71,7 +71,7 @@ impl Origins<'_> {
         let connected = self.door.router.connect(&self.door.intercept, destination, self.source).await;
         let stream: Box<dyn OriginStream> = match connected.map_err(Failed::NoWay)?.0 {
             Way::Link(flow) => Box::new(FlowStream::new(flow, Arc::clone(&self.door.tasks))),
-            Way::Direct(stream) => Box::new(ClientStream(stream)),
+            Way::Direct(stream, _) => Box::new(ClientStream(stream)),
         };
         let handshake = Builder::new().preserve_header_case(true).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(Failed::Http)?;

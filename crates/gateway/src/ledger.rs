@@ -1,0 +1,71 @@
+//! What a gateway writes down for its status: who was turned away, and which flows were not coded.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use oncewire_link::{Cipher, FlowOutcome};
+
+use crate::telemetry::{NotCodedCounter, NotCodedTable, Outcome, Reason, Refusals};
+
+/// The counters that listeners, interceptions and peers share.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) refusals: Refusals,
+    pub(crate) not_coded: NotCodedTable,
+}
+
+/// What one flow adds to the table of flows that were not coded.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    bytes: u64,
+    looks: u8,
+    counter: Option<Arc<NotCodedCounter>>,
+}
+
+impl Tally {
+    /// Counts bytes of the flow, either way.
+    pub(crate) fn add(&mut self, bytes: usize) {
+        match &self.counter {
+            Some(counter) => counter.add_bytes(bytes as u64),
+            None => self.bytes += bytes as u64,
+        }
+    }
+
+    /// Says whether the link should be asked what became of the flow: ciphers show in the first bytes, so later on
+    /// there is nothing to learn.
+    pub(crate) fn is_curious(&self) -> bool {
+        self.counter.is_none() && self.looks < LOOKS
+    }
+
+    /// Takes note of what the link says.
+    pub(crate) fn learn(
+        &mut self,
+        ledger: &Ledger,
+        peer: &str,
+        destination: &impl Display,
+        outcome: FlowOutcome,
+        opened_here: bool,
+    ) {
+        self.looks = self.looks.saturating_add(1);
+        let Some(reason) = reason(outcome, opened_here) else { return };
+        if self.counter.is_none() {
+            let counter = ledger.not_coded.count(Some(peer), destination, Outcome::Uncoded, reason);
+            counter.add_bytes(std::mem::take(&mut self.bytes));
+            self.counter = Some(counter);
+        }
+    }
+}
+
+/// Says why a flow on a link is not coded; none if it is.
+pub(crate) fn reason(outcome: FlowOutcome, opened_here: bool) -> Option<Reason> {
+    match outcome {
+        FlowOutcome::Coded => None,
+        FlowOutcome::Policy if opened_here => Some(Reason::Policy),
+        FlowOutcome::Policy => Some(Reason::PeerPolicy),
+        FlowOutcome::Cipher(Cipher::Tls) => Some(Reason::Tls),
+        FlowOutcome::Cipher(Cipher::Ssh) => Some(Reason::Ssh),
+    }
+}
+
+/// How often a coded flow is looked at again: once per block, at its start.
+const LOOKS: u8 = 8;

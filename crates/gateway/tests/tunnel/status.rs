@@ -1,0 +1,178 @@
+//! What a gateway tells of itself while it works.
+
+use std::time::Duration;
+
+use oncewire_gateway::daemon::Gateway;
+use oncewire_gateway::identity::Identity;
+use oncewire_gateway::telemetry::{LinkState, NotCoded, Outcome, Reason};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::common::{
+    Origin, Pair, branch_config, exchange, forward, hub_config, noise, start, until, within,
+};
+
+fn refused(gateway: &Gateway, reason: &str) -> u64 {
+    gateway.status().gateway.refused.iter().find(|row| row.reason == reason).unwrap().count
+}
+
+fn not_coded(gateway: &Gateway) -> Vec<NotCoded> {
+    gateway.status().flows_not_coded
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_crosses_twice_is_saved_and_shown() {
+    within(async {
+        let origin = Origin::echo().await;
+        let pair = Pair::start(&forward(origin.address)).await;
+        let data = noise(3, 1 << 20);
+        for _ in 0..3 {
+            assert!(exchange(pair.connect().await, &data).await.unwrap() == data);
+        }
+        until(|| pair.branch.status().peers[0].flows_open == 0).await;
+        let status = pair.branch.status();
+        let hub = &status.peers[0];
+        assert_eq!((hub.state, hub.flows_total), (LinkState::Up, 3));
+        assert_eq!((hub.delivered_out, hub.delivered_in), (3 << 20, 3 << 20));
+        // One crossing of random bytes each way at most, and little else.
+        assert!(hub.wire > 1 << 20 && hub.wire < 5 << 19, "{} bytes on the wire", hub.wire);
+        assert_eq!(status.flows_not_coded, []);
+        assert_eq!(status.intercepts[0].connections, 3);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_flows_are_listed_at_both_ends() {
+    within(async {
+        let origin = Origin::echo().await;
+        let pair = Pair::start(&forward(origin.address)).await;
+        let mut client = pair.connect().await;
+        client.write_all(b"?").await.unwrap();
+        assert_eq!(client.read_u8().await.unwrap(), b'?');
+        let (here, there) = (pair.branch.flows().flows, pair.hub.flows().flows);
+        assert_eq!((here.len(), there.len()), (1, 1));
+        assert_eq!((&here[0].id, here[0].opened_here), (&there[0].id, true));
+        assert_eq!(here[0].destination, origin.address.to_string());
+        assert_eq!(here[0].source, Some(client.local_addr().unwrap().to_string()));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flow_that_policy_leaves_alone_has_its_reason_and_bytes() {
+    within(async {
+        let origin = Origin::echo().await;
+        let policy = "[[policy]]\nmatch = { networks = [\"127.0.0.0/8\"] }\ncodec = \"none\"\n";
+        let pair = Pair::start(&format!("{}{policy}", forward(origin.address))).await;
+        let data = noise(4, 100_000);
+        assert!(exchange(pair.connect().await, &data).await.unwrap() == data);
+        let row = |peer: &str, reason| NotCoded {
+            peer: Some(peer.to_owned()),
+            destination: origin.address.to_string(),
+            outcome: Outcome::Uncoded,
+            reason,
+            count: 1,
+            bytes: 200_000,
+        };
+        assert_eq!(not_coded(&pair.branch), [row("hub", Reason::Policy)]);
+        assert_eq!(not_coded(&pair.hub), [row("branch", Reason::PeerPolicy)]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ciphers_are_recognised_and_named() {
+    within(async {
+        let origin = Origin::echo().await;
+        let pair = Pair::start(&forward(origin.address)).await;
+        for (hello, reason) in [
+            (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..], Reason::Tls),
+            (b"SSH-2.0-OpenSSH_9.9\r\n", Reason::Ssh),
+        ] {
+            let data = [hello, &noise(6, 50_000)].concat();
+            assert!(exchange(pair.connect().await, &data).await.unwrap() == data);
+            let rows = not_coded(&pair.branch);
+            let row = rows.iter().find(|row| row.reason == reason);
+            assert_eq!(row.map(|row| (row.count, row.bytes)), Some((1, 2 * data.len() as u64)), "{rows:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_peer_flows_go_direct_or_are_refused_as_configured() {
+    within(async {
+        let origin = Origin::echo().await;
+        let direct = format!("{}on_peer_loss = \"direct\"\n", forward(origin.address));
+        let pair = Pair::start(&format!("{direct}{}", forward(origin.address))).await;
+        let [direct, refuse] = pair.branch.local_addrs().intercepts[..] else { panic!("two intercepts") };
+        drop(pair.hub);
+        until(|| pair.branch.status().peers[0].state != LinkState::Up).await;
+        let stream = TcpStream::connect(direct).await.unwrap();
+        assert_eq!(exchange(stream, b"in the clear").await.unwrap(), b"in the clear");
+        let mut stream = TcpStream::connect(refuse).await.unwrap();
+        crate::common::expect_reset(&mut stream).await;
+        let rows = not_coded(&pair.branch);
+        let of = |outcome| rows.iter().find(|row| row.outcome == outcome).map(|row| (row.reason, row.bytes));
+        assert_eq!(of(Outcome::Direct), Some((Reason::PeerLost, 24)));
+        assert_eq!(of(Outcome::Refused), Some((Reason::PeerLost, 0)));
+        assert_eq!(refused(&pair.branch, "peer_lost"), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unknown_key_is_refused_counted_and_explained_to_both() {
+    within(async {
+        let dir = tempfile::tempdir().unwrap();
+        let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
+        let branch_key = Identity::create(&dir.path().join("branch.key")).unwrap().public_key();
+        let somebody_else = Identity::from_seed([7; 32]).public_key();
+        let hub = start(dir.path(), &hub_config(somebody_else, "")).await.unwrap();
+        let branch = branch_config(hub_key, hub.local_addrs().tunnel[0], "");
+        let branch = start(dir.path(), &branch).await.unwrap();
+        until(|| branch.status().peers[0].state == LinkState::Refused).await;
+        let reason = branch.status().peers[0].state_reason.clone().unwrap();
+        assert!(reason.contains(&branch_key.to_string()), "{reason}");
+        until(|| refused(&hub, "unknown_key") > 0).await;
+        assert_eq!(hub.status().peers[0].state, LinkState::Down);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_wrong_gateway_at_the_address_is_named_by_its_key() {
+    within(async {
+        let dir = tempfile::tempdir().unwrap();
+        let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
+        let branch_key = Identity::create(&dir.path().join("branch.key")).unwrap().public_key();
+        let hub = start(dir.path(), &hub_config(branch_key, "")).await.unwrap();
+        let expected = Identity::from_seed([8; 32]).public_key();
+        let branch = branch_config(expected, hub.local_addrs().tunnel[0], "");
+        let branch = start(dir.path(), &branch).await.unwrap();
+        until(|| branch.status().peers[0].state == LinkState::Refused).await;
+        let reason = branch.status().peers[0].state_reason.clone().unwrap();
+        assert!(reason.contains(&hub_key.to_string()), "{reason}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_and_silence_on_the_tunnel_port_are_counted() {
+    within(async {
+        let pair = Pair::start("").await;
+        let port = pair.hub.local_addrs().tunnel[0];
+        let mut stranger = TcpStream::connect(port).await.unwrap();
+        stranger.write_all(&noise(1, 2000)).await.unwrap();
+        until(|| refused(&pair.hub, "bad_handshake") == 1).await;
+        let mut silent = Vec::new();
+        for _ in 0..100 {
+            silent.push(TcpStream::connect(port).await.unwrap());
+        }
+        until(|| refused(&pair.hub, "handshake_evicted") >= 30).await;
+        assert!(pair.hub.status().gateway.handshakes_pending <= 64);
+        assert!(pair.branch.wait_up("hub", Duration::ZERO).await);
+    })
+    .await;
+}
