@@ -126,7 +126,8 @@ fn the_least_configuration_stands_with_its_defaults() {
 fn auto_chooses_the_peer_with_the_narrowest_network() {
     let dir = folder();
     let config = read(dir.path(), &fixtures("good_full")[0]).unwrap();
-    let chosen = |to: std::net::SocketAddr| config.choose_peer(&PeerChoice::Auto, &to.into()).unwrap().name.clone();
+    let chosen =
+        |to: std::net::SocketAddr| config.choose_peer(&PeerChoice::Auto, &to.into()).unwrap().name.clone();
     assert_eq!(chosen("10.1.2.3:80".parse().unwrap()), "hub");
     assert_eq!(chosen("8.8.8.8:53".parse().unwrap()), "ship");
 }
@@ -158,4 +159,14 @@ fn passwords_in_a_file_that_all_can_read_are_warned_of() {
 fn a_missing_configuration_is_named() {
     let error = Config::load(Path::new("/nowhere/branch.toml")).unwrap_err().to_string();
     assert!(error.starts_with("/nowhere/branch.toml: cannot read"), "{error}");
+}
+
+#[test]
+fn every_key_is_documented() {
+    let document = include_str!("../../../docs/configuration.md");
+    let text = std::fs::read_to_string(&fixtures("good_full")[0]).unwrap();
+    let keys = text.lines().filter_map(|line| Some(line.split_once('=')?.0.trim()));
+    for key in keys.filter(|key| !key.starts_with('#')) {
+        assert!(document.contains(&format!("`{key}`")), "{key}");
+    }
 }

@@ -1,0 +1,67 @@
+//! The JSON of `status` and `flows` is a contract: its examples in `docs/json.md` are what this build reads and writes.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+use oncewire_gateway::telemetry::{FlowsReport, Outcome, Reason, Refusal, StatusReport};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+const DOCUMENT: &str = include_str!("../../../docs/json.md");
+
+/// Returns the example below a heading.
+fn example(heading: &str) -> Value {
+    let below = DOCUMENT.split(&format!("## `oncewire {heading} --json`")).nth(1).unwrap();
+    let json = below.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
+    serde_json::from_str(json).unwrap()
+}
+
+/// Reads an example and writes it again: a key that the document lacks, or has too many, shows up as a difference.
+fn assert_round_trip<T: DeserializeOwned + Serialize>(heading: &str) {
+    let documented = example(heading);
+    let report: T = serde_json::from_value(documented.clone()).unwrap();
+    assert_eq!(serde_json::to_value(report).unwrap(), documented, "{heading}");
+}
+
+#[test]
+fn the_documented_status_is_what_is_written() {
+    assert_round_trip::<StatusReport>("status");
+}
+
+#[test]
+fn the_documented_flows_are_what_is_written() {
+    assert_round_trip::<FlowsReport>("flows");
+}
+
+#[test]
+fn the_documented_measure_settings_are_the_defaults() {
+    let settings = oncewire_gateway::config::CodecSettings::for_measure();
+    assert_eq!(serde_json::to_value(settings).unwrap(), example("measure")["config"]);
+}
+
+#[test]
+fn every_word_of_the_contract_is_documented() {
+    let reasons = [
+        Reason::Policy,
+        Reason::PeerPolicy,
+        Reason::Tls,
+        Reason::Ssh,
+        Reason::PeerLost,
+        Reason::NoPeer,
+        Reason::TooManyFlows,
+    ];
+    let outcomes = [Outcome::Coded, Outcome::Uncoded, Outcome::Direct, Outcome::Bypassed, Outcome::Refused];
+    let refusals = Refusal::ALL.iter().map(|refusal| refusal.name());
+    let words =
+        reasons.iter().map(|reason| reason.name()).chain(outcomes.iter().map(|o| o.name())).chain(refusals);
+    for word in words {
+        assert!(DOCUMENT.contains(&format!("`{word}`")), "{word}");
+    }
+}
+
+#[test]
+fn readers_pass_over_keys_of_later_versions() {
+    let mut status = example("status");
+    status["peers"][0]["temperature"] = 451.into();
+    serde_json::from_value::<StatusReport>(status).unwrap();
+}
