@@ -41,7 +41,6 @@ pub(crate) enum Command {
     /// Print the flows that are open in a running gateway
     Flows(Ask),
     /// Measure what files would save, with every byte checked
-    #[command(hide = true)]
     Measure(measure::Args),
     /// Print a completion script for a shell
     Completions(Completions),

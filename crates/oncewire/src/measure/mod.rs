@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 /// Arguments of `measure`.
 #[derive(clap::Args, Debug)]
+#[command(hide = true)]
 pub(crate) struct Args {
     /// The files, sent in this order
     #[arg(required = true, value_name = "FILE")]
