@@ -1,0 +1,8 @@
+//! Measuring: what the codecs save on given bytes, how fast each half is, and how much memory it takes.
+//!
+//! There is no second copy of any codec here: [`pair::Pair`] drives the very halves that the daemon runs, in one
+//! thread and without a link between them, and [`measure::Measurement`] sends files through it.
+
+pub mod cpu;
+pub mod measure;
+pub mod pair;

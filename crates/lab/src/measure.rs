@@ -1,0 +1,195 @@
+//! What files would save: each is sent as a flow through a real pair, and every byte is compared.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use oncewire_codec::wire::{FlowId, MAX_BLOCK};
+
+use crate::pair::{Pair, PairConfig, PairError};
+
+/// A run over files, in order; what one of them brought is there for the next.
+pub struct Measurement {
+    pair: Pair,
+    files: Vec<FileReport>,
+}
+
+/// What one file cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileReport {
+    /// The file as it was named.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub delivered: u64,
+    /// Bytes of all frames for it, both ways, acknowledgements included.
+    pub wire: u64,
+}
+
+/// What a run cost; all of it was verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The files, in order; one that is named twice stands here twice.
+    pub files: Vec<FileReport>,
+    /// Bytes of all files.
+    pub delivered: u64,
+    /// Bytes of all frames, both ways.
+    pub wire: u64,
+    /// Processor time of the sending half.
+    pub encoding: Duration,
+    /// Processor time of the receiving half.
+    pub decoding: Duration,
+    /// The most memory of the sending half: log, tables, contexts and kept blocks.
+    pub sender_memory: u64,
+    /// The most memory of the receiving half: log, contexts and waiting blocks.
+    pub receiver_memory: u64,
+}
+
+/// Why a file could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The file is not there, or may not be read, or reading failed.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A folder was named.
+    #[error("{} is a folder; name files, or pack it first: tar -cf FILE.tar {}", path.display(), path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The codec failed; nothing that was measured counts.
+    #[error("{} did not cross unharmed, which is an error in oncewire, please report it", path.display())]
+    Codec {
+        /// The file.
+        path: PathBuf,
+        /// What happened.
+        source: PairError,
+    },
+}
+
+impl Measurement {
+    /// Starts with empty logs.
+    pub fn new(config: PairConfig) -> Self {
+        Self { pair: Pair::new(config), files: Vec::new() }
+    }
+
+    /// Sends a file; `progress` is told the bytes of each block as it has crossed.
+    ///
+    /// # Errors
+    /// A file that cannot be read, and a byte that comes out differently.
+    pub fn send_file(&mut self, path: &Path, progress: impl FnMut(u64)) -> Result<(), MeasureError> {
+        size(path)?;
+        let file = File::open(path).map_err(|source| read_error(path, source))?;
+        self.send(path, file, progress)
+    }
+
+    /// Sends what `source` reads as if it were the file at `path`.
+    ///
+    /// # Errors
+    /// A source that cannot be read, and a byte that comes out differently.
+    pub fn send(
+        &mut self,
+        path: &Path,
+        mut source: impl Read,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(), MeasureError> {
+        let codec_error = |source| MeasureError::Codec { path: path.to_owned(), source };
+        let mut read = || read_block(&mut source).map_err(|source| read_error(path, source));
+        let flow = FlowId(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
+        let before = self.pair.totals();
+        let (mut offset, mut block) = (0, read()?);
+        loop {
+            // The end must be known when the last block is sent.
+            let next = if block.len() == MAX_BLOCK { read()? } else { Bytes::new() };
+            let len = block.len() as u64;
+            self.pair.send(flow, offset, block, next.is_empty()).map_err(codec_error)?;
+            progress(len);
+            offset += len;
+            if next.is_empty() {
+                break;
+            }
+            block = next;
+        }
+        self.pair.finish_flow(flow).map_err(codec_error)?;
+        let wire = self.pair.totals().wire - before.wire;
+        self.files.push(FileReport { path: path.to_owned(), delivered: offset, wire });
+        Ok(())
+    }
+
+    /// Ends the run.
+    pub fn finish(self) -> Report {
+        let totals = self.pair.totals();
+        Report {
+            files: self.files,
+            delivered: totals.delivered,
+            wire: totals.wire,
+            encoding: totals.encoding,
+            decoding: totals.decoding,
+            sender_memory: totals.sender_memory,
+            receiver_memory: totals.receiver_memory,
+        }
+    }
+}
+
+impl FileReport {
+    /// Returns 1 − wire / delivered; `None` of an empty file.
+    pub fn savings(&self) -> Option<f64> {
+        savings(self.delivered, self.wire)
+    }
+}
+
+impl Report {
+    /// Returns 1 − wire / delivered; `None` if nothing was delivered.
+    pub fn savings(&self) -> Option<f64> {
+        savings(self.delivered, self.wire)
+    }
+
+    /// Returns 10⁹ bits of delivered bytes per second of the sending half's processor time, entropy stage and
+    /// digest included; `None` if there was too little to time.
+    pub fn encode_gbps(&self) -> Option<f64> {
+        gbps(self.delivered, self.encoding)
+    }
+
+    /// Returns the same of the receiving half.
+    pub fn decode_gbps(&self) -> Option<f64> {
+        gbps(self.delivered, self.decoding)
+    }
+}
+
+/// Returns the size of a file that can be measured, as far as it is known before reading it: 0 for a pipe.
+///
+/// # Errors
+/// A path that leads to nothing, or to a folder.
+pub fn size(path: &Path) -> Result<u64, MeasureError> {
+    let metadata = std::fs::metadata(path).map_err(|source| read_error(path, source))?;
+    if metadata.is_dir() {
+        return Err(MeasureError::Folder { path: path.to_owned() });
+    }
+    Ok(metadata.len())
+}
+
+fn read_error(path: &Path, source: io::Error) -> MeasureError {
+    MeasureError::Read { path: path.to_owned(), source }
+}
+
+/// Reads a whole block, or what is left.
+fn read_block(source: &mut impl Read) -> io::Result<Bytes> {
+    let mut block = Vec::with_capacity(MAX_BLOCK);
+    source.by_ref().take(MAX_BLOCK as u64).read_to_end(&mut block)?;
+    Ok(block.into())
+}
+
+fn savings(delivered: u64, wire: u64) -> Option<f64> {
+    (delivered > 0).then(|| 1.0 - wire as f64 / delivered as f64)
+}
+
+fn gbps(delivered: u64, spent: Duration) -> Option<f64> {
+    let bits = delivered as f64 * 8.0;
+    (delivered > 0 && !spent.is_zero()).then(|| bits / spent.as_secs_f64() / 1e9)
+}

@@ -1,0 +1,251 @@
+//! Both halves of one direction of a link, in one thread, with nothing between them.
+//!
+//! **What is modelled.** One lane; every frame arrives at once, in order and unharmed; time stands still. The receiving
+//! half is asked for feedback after each block, and acknowledges several blocks at a time as it does on a link; when
+//! so much waits that the next block could not be remembered, it is asked for all it has, so that the bound on bytes in
+//! flight, which is the link's delay at work, costs nothing here. Credit, flow opening and TLS are the link's and the
+//! tunnel's, and are not part of the figures.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use oncewire_codec::Now;
+use oncewire_codec::contract::{Delivery, Feedback, Payload, PeerFault, ReceivingHalf, SendingHalf};
+use oncewire_codec::endre::matcher::MatchParams;
+use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use oncewire_codec::entropy::Entropy;
+use oncewire_codec::wire::{FlowId, Frame, LaneId, take_frame};
+
+use crate::cpu::Stopwatch;
+
+/// How a pair is set up; [`PairConfig::default`] is what `oncewire measure` does unless told otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairConfig {
+    /// Whether the codec may look into the bytes; if not, they cross as they are.
+    pub coded: bool,
+    /// The entropy stage.
+    pub entropy: Entropy,
+    /// Plain bytes that the log holds.
+    pub log_memory: u64,
+    /// The most log bytes that are not acknowledged.
+    pub max_in_flight: u64,
+    /// Marker period and window.
+    pub params: MatchParams,
+}
+
+impl Default for PairConfig {
+    fn default() -> Self {
+        Self {
+            coded: true,
+            entropy: Entropy::Zstd(1),
+            log_memory: 256 << 20,
+            max_in_flight: 64 << 20,
+            params: MatchParams::default(),
+        }
+    }
+}
+
+/// A sending and a receiving half, and what crosses between them.
+pub struct Pair {
+    config: PairConfig,
+    sender: Sender,
+    receiver: Receiver,
+    /// Blocks that have not come out of the receiving half, by flow and flow offset.
+    undelivered: BTreeMap<(FlowId, u64), (Bytes, bool)>,
+    frames: Vec<u8>,
+    feedback: Vec<u8>,
+    encoding: Stopwatch,
+    decoding: Stopwatch,
+    totals: Totals,
+}
+
+/// What a pair has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Bytes that came out, each compared with what went in.
+    pub delivered: u64,
+    /// Bytes of all frames, both ways.
+    pub wire: u64,
+    /// The part of `wire` that is feedback: acknowledgements, and requests to send again.
+    pub feedback: u64,
+    /// Processor time of the sending half.
+    pub encoding: Duration,
+    /// Processor time of the receiving half.
+    pub decoding: Duration,
+    /// The most memory of the sending half: log, tables, contexts and kept blocks.
+    pub sender_memory: u64,
+    /// The most memory of the receiving half: log, contexts and waiting blocks.
+    pub receiver_memory: u64,
+}
+
+/// The halves did what they must never do; always an error in the codec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PairError {
+    /// What came out differs from what went in.
+    #[error("the block at byte {offset} came out changed")]
+    Changed {
+        /// Flow offset of the block.
+        offset: u64,
+    },
+    /// A block did not come out, however often it was sent again.
+    #[error("the block at byte {offset} did not come out")]
+    Lost {
+        /// Flow offset of the block.
+        offset: u64,
+    },
+    /// Something came out that was never sent, or came out twice.
+    #[error("something came out that was not sent")]
+    Stray,
+    /// One half refused what the other said.
+    #[error("one half refused a frame of the other: {0}")]
+    Refused(#[from] PeerFault),
+}
+
+impl Pair {
+    /// Starts both halves with empty logs.
+    pub fn new(config: PairConfig) -> Self {
+        let sender = Sender::new(SenderConfig {
+            capacity: config.log_memory,
+            max_in_flight: Some(config.max_in_flight),
+            entropy: config.entropy,
+            contexts: CONTEXTS,
+            params: config.params,
+            digest_seed: DIGEST_SEED,
+            persist: false,
+        });
+        let receiver = Receiver::new(ReceiverConfig {
+            capacity: config.log_memory,
+            max_in_flight: config.max_in_flight,
+            contexts: CONTEXTS,
+            digest_seed: DIGEST_SEED,
+            persist: false,
+        });
+        Self {
+            config,
+            sender,
+            receiver,
+            undelivered: BTreeMap::new(),
+            frames: Vec::new(),
+            feedback: Vec::new(),
+            encoding: Stopwatch::default(),
+            decoding: Stopwatch::default(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Sends a block of at most [`oncewire_codec::wire::MAX_BLOCK`] bytes and compares what comes out.
+    ///
+    /// # Errors
+    /// If the block does not come out as it was.
+    pub fn send(&mut self, flow: FlowId, offset: u64, plain: Bytes, fin: bool) -> Result<(), PairError> {
+        let waiting = self.sender.stats().kept;
+        if waiting + plain.len() as u64 > self.config.max_in_flight || !self.sender.has_room() {
+            self.return_feedback(true)?;
+        }
+        self.undelivered.insert((flow, offset), (plain.clone(), fin));
+        let payload = Payload { flow, offset, plain, fin, coded: self.config.coded };
+        let (sender, frames) = (&mut self.sender, &mut self.frames);
+        self.encoding.time(|| sender.handle_payload(payload, LANE, Now::ZERO, frames));
+        for _ in 0..MAX_ROUNDS {
+            self.totals.sender_memory = self.totals.sender_memory.max(self.sender.stats().memory);
+            self.hand_over()?;
+            self.return_feedback(false)?;
+            let (sender, frames) = (&mut self.sender, &mut self.frames);
+            self.encoding.time(|| while sender.poll_repair(frames) {});
+            if self.frames.is_empty() {
+                break;
+            }
+        }
+        match self.undelivered.keys().next() {
+            Some(&(_, offset)) => Err(PairError::Lost { offset }),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a flow: what it holds is given back, and everything is acknowledged.
+    ///
+    /// # Errors
+    /// If one half refuses what the other says.
+    pub fn finish_flow(&mut self, flow: FlowId) -> Result<(), PairError> {
+        self.sender.finish_flow(flow);
+        self.return_feedback(true)
+    }
+
+    /// Returns what was done so far.
+    pub fn totals(&self) -> Totals {
+        Totals { encoding: self.encoding.spent(), decoding: self.decoding.spent(), ..self.totals }
+    }
+
+    /// Lets all frames arrive.
+    fn hand_over(&mut self) -> Result<(), PairError> {
+        let frames = std::mem::take(&mut self.frames);
+        self.totals.wire += frames.len() as u64;
+        let receiver = &mut self.receiver;
+        let delivered = self.decoding.time(|| -> Result<_, PeerFault> {
+            let mut rest = &frames[..];
+            while let Some((kind, body, used)) = take_frame(rest)? {
+                if let Frame::Block(block) = Frame::decode(kind, body)? {
+                    receiver.handle_block(block, LANE, Now::ZERO)?;
+                }
+                rest = rest.get(used..).unwrap_or_default();
+            }
+            let mut delivered = Vec::new();
+            while let Some(delivery) = receiver.poll_payload() {
+                delivered.push(delivery);
+            }
+            Ok(delivered)
+        })?;
+        self.totals.receiver_memory = self.totals.receiver_memory.max(self.receiver.stats().memory);
+        self.frames = frames;
+        self.frames.clear();
+        delivered.into_iter().try_for_each(|delivery| self.compare(&delivery))
+    }
+
+    fn compare(&mut self, delivery: &Delivery) -> Result<(), PairError> {
+        let Delivery::Data { flow, offset, plain, fin } = delivery else { return Err(PairError::Stray) };
+        let sent = self.undelivered.remove(&(*flow, *offset)).ok_or(PairError::Stray)?;
+        if (&sent.0, sent.1) != (plain, *fin) {
+            return Err(PairError::Changed { offset: *offset });
+        }
+        self.totals.delivered += plain.len() as u64;
+        Ok(())
+    }
+
+    /// Lets the receiving half say what is due, or all that it has.
+    fn return_feedback(&mut self, all: bool) -> Result<(), PairError> {
+        let mut feedback = std::mem::take(&mut self.feedback);
+        feedback.clear();
+        let receiver = &mut self.receiver;
+        self.decoding.time(|| receiver.poll_frame(all, &mut feedback));
+        self.totals.wire += feedback.len() as u64;
+        self.totals.feedback += feedback.len() as u64;
+        let sender = &mut self.sender;
+        let taken = self.encoding.time(|| take_feedback(sender, &feedback));
+        self.feedback = feedback;
+        Ok(taken?)
+    }
+}
+
+fn take_feedback(sender: &mut Sender, mut bytes: &[u8]) -> Result<(), PeerFault> {
+    while let Some((kind, body, used)) = take_frame(bytes)? {
+        let feedback = match Frame::decode(kind, body)? {
+            Frame::Ack(ack) => Some(Feedback::Ack(ack)),
+            Frame::Need(ranges) => Some(Feedback::Need(ranges)),
+            Frame::Refetch(refetch) => Some(Feedback::Refetch(refetch)),
+            _ => None,
+        };
+        feedback.map_or(Ok(()), |feedback| sender.handle_frame(feedback, Now::ZERO))?;
+        bytes = bytes.get(used..).unwrap_or_default();
+    }
+    while sender.poll_event().is_some() {}
+    Ok(())
+}
+
+const LANE: LaneId = LaneId(0);
+/// Flows come one after the other, so one streaming context is what they use on a link too.
+const CONTEXTS: usize = 1;
+/// Any will do where nobody attacks, and a fixed one makes runs repeat.
+const DIGEST_SEED: u64 = 0x006f_6e63_6577_6972;
+/// A block is sent once, and again after a mismatch; more rounds than this mean that it never arrives.
+const MAX_ROUNDS: usize = 8;
