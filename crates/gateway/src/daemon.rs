@@ -17,6 +17,8 @@ use crate::config::Config;
 use crate::sockets;
 use crate::telemetry::{FlowsReport, StatusReport};
 use crate::tunnel::peer::Peer;
+use crate::tunnel::saved::SavedLogStore;
+pub use crate::tunnel::saved::StateError;
 use crate::tunnel::tasks::Tasks;
 
 mod report;
@@ -39,6 +41,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
 pub struct Gateway {
     report: Arc<Report>,
     tasks: Arc<Tasks>,
+    /// Dropped last, once nothing is remembered any more.
+    _saved: Option<SavedLogStore>,
     stop: watch::Sender<bool>,
 }
 
@@ -66,6 +70,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The state folder cannot be used.
+    #[error("`[gateway] state`: {0}")]
+    State(#[from] StateError),
     /// The key pair cannot be used for TLS.
     #[error("the key pair cannot be used: {0}")]
     Tls(rustls::Error),
@@ -97,10 +104,11 @@ impl Gateway {
             tasks: Arc::clone(&tasks),
             stopped,
         };
-        let report = start.all(listeners).inspect_err(|_| tasks.end())?;
+        let (saved, logs) = start.open_logs().await?.unzip();
+        let report = start.all(listeners, logs.unwrap_or_default()).inspect_err(|_| tasks.end())?;
         let gateway = &report.config.gateway;
         tracing::info!(name = gateway.name, public_key = %gateway.identity.public_key(), "gateway started");
-        Ok(Self { report, tasks, stop })
+        Ok(Self { report, tasks, stop, _saved: saved })
     }
 
     /// Returns where the gateway listens.

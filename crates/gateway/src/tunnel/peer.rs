@@ -17,12 +17,14 @@ use oncewire_codec::Now;
 use oncewire_codec::wire::{FlowId, Hello, LaneId, LaneRole, ResetReason};
 use oncewire_link::{
     Event, FlowStats, LaneRefused, Link, LinkConfig, LinkStats, OpenRefused, OpenRequest, ProtocolError,
+    SavedLogs,
 };
 
 use super::clock::Clock;
 use super::count::WireCounter;
 use super::lane::LaneSignal;
 use super::onward::{self, Onward};
+use super::saved::LogWriter;
 use super::tasks::Tasks;
 use crate::flows::Flow;
 use crate::identity::PublicKey;
@@ -83,6 +85,8 @@ pub(crate) struct Core {
     armed: Option<Now>,
     /// Whether our key is the smaller one, as the link was told.
     first: bool,
+    /// Where the link's logs are saved, if anywhere.
+    log_writer: Option<LogWriter>,
 }
 
 /// Who waits for a flow.
@@ -131,8 +135,10 @@ impl Peer {
         clock: Clock,
         ledger: Arc<Ledger>,
         tasks: Arc<Tasks>,
+        saved: Option<(LogWriter, SavedLogs)>,
     ) -> Arc<Self> {
-        let link = Link::new(settings.link.clone(), clock.now());
+        let (log_writer, saved) = saved.unzip();
+        let link = Link::with_logs(settings.link.clone(), saved.unwrap_or_default(), clock.now());
         let core = Core {
             link,
             flows: HashMap::new(),
@@ -140,6 +146,7 @@ impl Peer {
             wanted: [0; 3],
             armed: None,
             first: settings.link.first,
+            log_writer,
         };
         let peer = Arc::new(Self {
             settings,
@@ -215,6 +222,12 @@ impl Peer {
                     tracing::warn!(peer = self.name(), "the peer was restarted; its old flows were reset");
                 }
                 Event::Note(note) => tracing::info!(peer = self.name(), "{note}"),
+            }
+        }
+        if let Some(writer) = &core.log_writer {
+            // Under the lock, so that pieces are queued in the order in which they were remembered.
+            while let Some((side, write)) = core.link.poll_store() {
+                writer.write(side, write);
             }
         }
         let next = core.link.poll_timeout();

@@ -5,10 +5,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use oncewire_gateway::daemon::StartError;
+use oncewire_gateway::daemon::{Gateway, StartError};
 use oncewire_gateway::identity::Identity;
+use oncewire_gateway::telemetry::LinkState;
 
-use crate::common::{LIMIT, Origin, Pair, expect_reset, forward, hub_config, start, within};
+use crate::common::{
+    LIMIT, Origin, Pair, branch_config, exchange, expect_reset, forward, hub_config, noise, start, until,
+    within,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flows_may_finish_while_a_gateway_stops() {
@@ -87,6 +91,45 @@ async fn an_address_in_use_is_named_with_its_key() {
         assert!(matches!(error, StartError::Listen { .. }));
         let error = error.to_string();
         assert!(error.contains(&address.to_string()) && error.contains("[gateway] listen"), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_died_comes_back_warm() {
+    within(async {
+        let origin = Origin::echo().await;
+        let dir = tempfile::tempdir().unwrap();
+        let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
+        let branch_key = Identity::create(&dir.path().join("branch.key")).unwrap().public_key();
+        let with_state =
+            |config: String, name| config.replace("key_file", &format!("state = \"{name}\"\nkey_file"));
+        let hub_config = with_state(hub_config(branch_key, ""), "hub-state");
+        let hub = start(dir.path(), &hub_config).await.unwrap();
+        let address = hub.local_addrs().tunnel[0];
+        let branch_config =
+            with_state(branch_config(hub_key, address, &forward(origin.address)), "branch-state");
+        let hub_again = hub_config.replace("127.0.0.1:0", &address.to_string());
+        let (mut hub, mut branch) = (hub, start(dir.path(), &branch_config).await.unwrap());
+        let data = noise(11, 1 << 20);
+        let cross = async |branch: &Gateway| {
+            assert!(branch.wait_up("hub", LIMIT).await);
+            let stream = TcpStream::connect(branch.local_addrs().intercepts[0]).await.unwrap();
+            let before = branch.status().peers[0].wire;
+            assert!(exchange(stream, &data).await.unwrap() == data);
+            branch.status().peers[0].wire - before
+        };
+        let cold = cross(&branch).await;
+        assert!(cold > 1 << 20, "{cold} bytes");
+        drop(branch);
+        branch = start(dir.path(), &branch_config).await.unwrap();
+        let warm = cross(&branch).await;
+        assert!(warm < 1 << 17, "{warm} bytes after the branch came back");
+        drop(hub);
+        hub = start(dir.path(), &hub_again).await.unwrap();
+        until(|| hub.status().peers[0].state == LinkState::Up).await;
+        let warm = cross(&branch).await;
+        assert!(warm < 1 << 17, "{warm} bytes after the hub came back");
     })
     .await;
 }
