@@ -1,0 +1,95 @@
+//! What each kind of data costs on the wire, to the byte.
+//!
+//! `bytes.tsv` is the answer that was reviewed; a change of the codec that changes it shows there.
+//! `ONCEWIRE_UPDATE=1 cargo test -p oncewire-lab` writes it anew.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
+
+mod common;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use common::Corpus;
+use oncewire_codec::entropy::Entropy;
+use oncewire_lab::measure::Measurement;
+use oncewire_lab::pair::PairConfig;
+
+/// Files in the order in which they are sent, by name.
+struct Case {
+    name: &'static str,
+    files: Vec<(&'static str, Vec<u8>)>,
+}
+
+#[test]
+fn bytes_on_the_wire_are_those_that_were_reviewed() {
+    let table = table();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bytes.tsv");
+    if std::env::var_os("ONCEWIRE_UPDATE").is_some() {
+        return std::fs::write(path, table).unwrap();
+    }
+    let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
+    let changed: Vec<_> = table.lines().filter(|line| !reviewed.lines().any(|old| old == *line)).collect();
+    assert!(
+        table == reviewed,
+        "bytes on the wire differ from {}; if that is meant, run with ONCEWIRE_UPDATE=1 and let the difference be \
+         reviewed:\n{}",
+        path.display(),
+        changed.join("\n")
+    );
+}
+
+fn table() -> String {
+    let mut table = String::from("case\tconfig\tfile\tdelivered\twire\n");
+    for case in cases() {
+        for (config_name, config) in configs() {
+            let mut measurement = Measurement::new(config);
+            for (name, data) in &case.files {
+                measurement.send(Path::new(name), &data[..], |_| ()).unwrap();
+            }
+            for file in measurement.finish().files {
+                let (name, path) = (case.name, file.path.display());
+                writeln!(table, "{name}\t{config_name}\t{path}\t{}\t{}", file.delivered, file.wire).unwrap();
+            }
+        }
+    }
+    table
+}
+
+fn configs() -> Vec<(&'static str, PairConfig)> {
+    let default = PairConfig { log_memory: 16 << 20, max_in_flight: 4 << 20, ..PairConfig::default() };
+    vec![
+        ("none", PairConfig { entropy: Entropy::None, ..default }),
+        ("lz4", PairConfig { entropy: Entropy::Lz4, ..default }),
+        ("zstd:1", default),
+        ("zstd:3", PairConfig { entropy: Entropy::Zstd(3), ..default }),
+        // Each file alone is larger than what may be referred to, so the log wraps within it.
+        ("zstd:1, 1 MiB log", PairConfig { log_memory: 1 << 20, max_in_flight: 1 << 18, ..default }),
+        ("uncoded", PairConfig { coded: false, ..default }),
+    ]
+}
+
+fn cases() -> Vec<Case> {
+    let mut corpus = Corpus::new(SEED);
+    let (text, records, random) = (corpus.text(LEN), corpus.records(LEN), corpus.random(LEN));
+    let mut of = |name, data: Vec<u8>| {
+        let edited = corpus.edited(&data, 200);
+        Case { name, files: vec![("first", data.clone()), ("again", data), ("edited", edited)] }
+    };
+    let mut cases =
+        vec![of("text", text.clone()), of("records", records.clone()), of("random", random.clone())];
+    let mixed: Vec<u8> =
+        [&text, &random, &records].iter().flat_map(|part| &part[..LEN / 3]).copied().collect();
+    // Shifted by what no block or region begins with, and in another order.
+    let moved: Vec<u8> = [&b"moved"[..], &mixed[LEN / 2..], &mixed[..LEN / 2]].concat();
+    cases.push(Case { name: "mixed", files: vec![("first", mixed), ("moved", moved)] });
+    let small = |at: usize| text[at * 700..][..300 + at].to_vec();
+    cases.push(Case {
+        name: "small",
+        files: vec![("empty", Vec::new()), ("one", small(1)), ("two", small(2)), ("one again", small(1))],
+    });
+    cases.push(Case { name: "zeros", files: vec![("first", vec![0; LEN])] });
+    cases
+}
+
+const SEED: u64 = 1;
+const LEN: usize = 1_200_000;
