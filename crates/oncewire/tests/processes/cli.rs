@@ -42,6 +42,7 @@ fn keygen_never_overwrites() {
     assert_eq!(again.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&again.stderr).contains(path));
     assert_eq!(std::fs::read(&file).unwrap(), secret);
+    assert_eq!(text(&oncewire(&["keygen", "--show", "--out", path]), 0), public);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::data;
 
@@ -103,6 +104,7 @@ impl Request {
     /// Asks `address` for it and reads to the end of the stream.
     pub(crate) fn fetch(self, address: SocketAddr) -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         self.send(&mut stream)?;
         let mut got = Vec::with_capacity(self.len);
         stream.read_to_end(&mut got)?;
@@ -127,6 +129,7 @@ pub(crate) fn receipt(data: &[u8]) -> Vec<u8> {
 /// Sends `data` to the sink behind `address` and returns its answer.
 pub(crate) fn upload(address: SocketAddr, data: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(data)?;
     stream.shutdown(Shutdown::Write)?;
     let mut answer = Vec::new();
@@ -142,4 +145,6 @@ fn listen() -> TcpListener {
     socket.into()
 }
 
+/// A client that hears nothing for so long has failed; whole runs take less.
+const PATIENCE: Duration = Duration::from_secs(30);
 const STACK: usize = 256 * 1024;
