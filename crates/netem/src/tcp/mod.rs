@@ -11,7 +11,7 @@
 //!
 //! Not modelled: delayed and piggybacked acknowledgements (every segment is answered by a packet of its own, so
 //! the way back carries about 3.5 % of the bytes where Linux sends half of that), the bytes of SACK options,
-//! segmentation offload, Nagle's algorithm (every write may leave at once), HyStart, proportional rate
+//! segmentation offload, Nagle's algorithm (every write may leave at once), proportional rate
 //! reduction, undoing of spurious reductions, F-RTO, ECN, window scaling limits and receive-buffer tuning. A
 //! reset travels in order and reliably, behind what was sent before it.
 

@@ -191,7 +191,8 @@ impl Network {
 
     /// Queues bytes that a side wrote, at most [`room`](Self::room); returns how many were taken.
     ///
-    /// When it leaves little room, an [`Event::Writable`] follows.
+    /// When it leaves little room, an [`Event::Writable`] follows. Room may have shrunk again by the time that
+    /// event is handled; whoever still finds too little calls this with 0 bytes to be told again.
     pub fn handle_written(&mut self, id: ConnectionId, side: Side, bytes: u64, now: Now) -> u64 {
         self.change(id, now, |connection, _| connection.handle_written(side, bytes)).unwrap_or(0)
     }

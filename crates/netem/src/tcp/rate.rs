@@ -18,8 +18,8 @@ pub(crate) struct RateMeter {
     delivered: u64,
     delivered_at: Now,
     first_sent_at: Now,
-    /// Samples count as limited by the application until this many segments are delivered.
-    app_limited_until: u64,
+    /// Samples count as limited by the application until more than this many segments are delivered.
+    app_limited_until: Option<u64>,
 }
 
 impl RateMeter {
@@ -38,13 +38,13 @@ impl RateMeter {
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
-            app_limited: self.delivered < self.app_limited_until,
+            app_limited: self.app_limited_until.is_some(),
         }
     }
 
     /// Notes that the sender ran out of data with room in its window.
     pub(crate) fn handle_app_limited(&mut self, in_flight: u64) {
-        self.app_limited_until = (self.delivered + in_flight).max(1);
+        self.app_limited_until = Some(self.delivered + in_flight);
     }
 
     /// Counts newly delivered segments, of which the latest sent had `snapshot` and was sent at `sent_at`.
@@ -56,6 +56,7 @@ impl RateMeter {
         now: Now,
     ) -> Option<RateSample> {
         self.delivered += segments;
+        self.app_limited_until = self.app_limited_until.filter(|until| self.delivered <= *until);
         self.delivered_at = now;
         let send_elapsed = sent_at.saturating_sub(snapshot.first_sent_at);
         let ack_elapsed = now.saturating_sub(snapshot.delivered_at);
@@ -87,13 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_marked_until_the_limited_flight_is_delivered() {
+    fn samples_are_marked_until_more_than_the_limited_flight_is_delivered() {
         let mut meter = RateMeter::default();
         meter.handle_app_limited(2);
-        let limited = meter.snapshot(true, Now::ZERO);
         let at = Duration::from_millis(10);
-        assert!(meter.handle_delivered(2, limited, Now::ZERO, at).unwrap().app_limited);
-        let later = meter.snapshot(false, at);
-        assert!(!meter.handle_delivered(2, later, at, at * 2).unwrap().app_limited);
+        for (round, limited) in [(1, true), (2, true), (3, false)] {
+            let snapshot = meter.snapshot(false, at * round);
+            let sample = meter.handle_delivered(2, snapshot, at * round, at * (round + 1)).unwrap();
+            assert_eq!(sample.app_limited, limited, "round {round}");
+        }
     }
 }

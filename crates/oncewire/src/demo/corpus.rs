@@ -53,9 +53,7 @@ fn from_paths(paths: &[PathBuf]) -> anyhow::Result<Corpus> {
         let bytes = if metadata.is_dir() { bundle(path, |_| true)? } else { read(path)? };
         total += bytes.len() as u64;
         if total > MAX_TOTAL {
-            bail!(
-                "the files are too large together: the demonstration holds at most {MAX_TOTAL} bytes in memory"
-            );
+            bail!("the files are too large together: the demonstration holds at most {MAX_TOTAL} bytes");
         }
         files.push(File { path: path.display().to_string(), bytes: bytes.into() });
     }
@@ -83,23 +81,26 @@ fn from_machine(cargo_home: &Path) -> anyhow::Result<Corpus> {
     Ok(Corpus { files: vec![File { path: path.display().to_string(), bytes: bytes.into() }], origin })
 }
 
-/// Bundles each crate's sources, the first crates by name that are neither tiny nor huge.
+/// Bundles each crate's sources: the largest crates that are not huge, so that transfers outlast their start.
 fn crate_sources(src: &Path) -> anyhow::Result<Vec<File>> {
-    let mut files = Vec::new();
-    let mut total = 0;
-    for index in folder(src) {
-        for path in folder(&index) {
-            if total >= DEFAULT_TOTAL || !path.is_dir() {
-                continue;
-            }
-            let bytes = bundle(&path, is_source)?;
-            if (SMALLEST_BUNDLE..=LARGEST_BUNDLE).contains(&(bytes.len() as u64)) {
-                total += bytes.len() as u64;
-                files.push(File { path: name(&path), bytes: bytes.into() });
-            }
+    let crates = folder(src).into_iter().flat_map(|index| folder(&index)).filter(|path| path.is_dir());
+    let mut sized: Vec<(u64, PathBuf)> = crates.map(|path| (sources_size(&path), path)).collect();
+    sized.retain(|(size, _)| (SMALLEST_BUNDLE..=LARGEST_BUNDLE).contains(size));
+    sized.sort_by(|one, other| (other.0, &one.1).cmp(&(one.0, &other.1)));
+    let (mut total, mut chosen) = (0, Vec::new());
+    for (size, path) in sized {
+        if total < DEFAULT_TOTAL {
+            total += size;
+            chosen.push(path);
         }
     }
-    Ok(files)
+    chosen.sort();
+    let load = |path: PathBuf| Ok(File { path: name(&path), bytes: bundle(&path, is_source)?.into() });
+    chosen.into_iter().map(load).collect()
+}
+
+fn sources_size(root: &Path) -> u64 {
+    files_below(root).filter(|(path, _)| is_source(path)).map(|(_, size)| size).sum()
 }
 
 fn packed_crates(cache: &Path) -> anyhow::Result<Vec<File>> {
@@ -120,26 +121,33 @@ fn packed_crates(cache: &Path) -> anyhow::Result<Vec<File>> {
 /// Puts the files of a folder behind each other, by name, each with a line that names it.
 fn bundle(root: &Path, wanted: fn(&Path) -> bool) -> anyhow::Result<Vec<u8>> {
     let mut out = Vec::new();
-    // The last is taken first, hence the reversal: by name, folders where their name puts them.
-    let mut open: Vec<PathBuf> = folder(root).into_iter().rev().collect();
-    while let Some(path) = open.pop() {
-        // Links are left out: they may lead in circles, or out of the folder.
-        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
-        if metadata.is_dir() {
-            open.extend(folder(&path).into_iter().rev());
-        } else if metadata.is_file() && wanted(&path) {
-            let shown = path.strip_prefix(root).unwrap_or(&path).display();
-            out.extend_from_slice(format!("==> {shown} <==\n").as_bytes());
-            out.extend_from_slice(&read(&path)?);
-        }
+    for (path, _) in files_below(root).filter(|(path, _)| wanted(path)) {
+        let shown = path.strip_prefix(root).unwrap_or(&path).display();
+        out.extend_from_slice(format!("==> {shown} <==\n").as_bytes());
+        out.extend_from_slice(&read(&path)?);
         if out.len() as u64 > MAX_TOTAL {
-            bail!(
-                "{} is too large: the demonstration holds at most {MAX_TOTAL} bytes in memory",
-                root.display()
-            );
+            bail!("{} is too large: the demonstration holds at most {MAX_TOTAL} bytes", root.display());
         }
     }
     Ok(out)
+}
+
+/// Walks a folder by name, folders where their name puts them; gives files and their sizes.
+fn files_below(root: &Path) -> impl Iterator<Item = (PathBuf, u64)> {
+    // The last is taken first, hence the reversals.
+    let mut open: Vec<PathBuf> = folder(root).into_iter().rev().collect();
+    std::iter::from_fn(move || {
+        while let Some(path) = open.pop() {
+            // Links are left out: they may lead in circles, or out of the folder.
+            let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+            if metadata.is_dir() {
+                open.extend(folder(&path).into_iter().rev());
+            } else if metadata.is_file() {
+                return Some((path, metadata.len()));
+            }
+        }
+        None
+    })
 }
 
 /// Returns what is in a folder, by name; nothing if it cannot be read.
@@ -174,9 +182,9 @@ fn cargo_home() -> PathBuf {
 }
 
 /// Bytes that are moved unless the user names files: seconds, not minutes, on the default link.
-const DEFAULT_TOTAL: u64 = 8_000_000;
-const SMALLEST_BUNDLE: u64 = 300_000;
-const LARGEST_BUNDLE: u64 = 2_000_000;
+const DEFAULT_TOTAL: u64 = 9_000_000;
+const SMALLEST_BUNDLE: u64 = 100_000;
+const LARGEST_BUNDLE: u64 = 2_500_000;
 /// Bytes that the demonstration holds in memory at most; an edited copy of each file comes on top.
 const MAX_TOTAL: u64 = 1 << 30;
 

@@ -29,9 +29,8 @@ impl Pair {
     /// Keys that cannot be written, or a gateway that does not start.
     pub(crate) async fn start_hub() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a temporary folder for the gateways' keys")?;
-        let hub_key = Identity::create(&folder.path().join("hub.key"))?;
+        Identity::create(&folder.path().join("hub.key"))?;
         let branch_key = Identity::create(&folder.path().join("branch.key"))?;
-        drop(hub_key);
         let text = format!(
             "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = [\"127.0.0.1:0\"]\n\
              [[peer]]\nname = \"branch\"\npublic_key = \"{}\"\n",

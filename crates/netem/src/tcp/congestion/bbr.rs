@@ -21,6 +21,7 @@ pub struct Bbr {
     full_rate: f64,
     rounds_without_growth: u32,
     window: f64,
+    pacing_segments_per_s: Option<f64>,
     /// The window before ProbeRTT, to return to.
     saved_window: f64,
 }
@@ -52,6 +53,7 @@ impl Bbr {
             full_rate: 0.0,
             rounds_without_growth: 0,
             window: INITIAL_WINDOW,
+            pacing_segments_per_s: None,
             saved_window: INITIAL_WINDOW,
         }
     }
@@ -96,7 +98,7 @@ impl Bbr {
     }
 
     fn update_min_rtt(&mut self, sample: &AckSample) {
-        let expired = sample.now > self.min_rtt_at + MIN_RTT_WINDOW;
+        let expired = self.min_rtt.is_some() && sample.now > self.min_rtt_at + MIN_RTT_WINDOW;
         if let Some(rtt) = sample.rtt
             && (expired || self.min_rtt.is_none_or(|least| rtt <= least))
         {
@@ -165,6 +167,16 @@ impl Bbr {
         }
         self.window = self.window.max(MIN_WINDOW);
     }
+
+    fn update_pacing(&mut self, sample: &AckSample) {
+        let round_s = sample.smoothed_rtt.unwrap_or_default().as_secs_f64().max(1e-3);
+        let now = self.pacing_segments_per_s.unwrap_or(HIGH_GAIN * INITIAL_WINDOW / round_s);
+        let wanted = self.rate().unwrap_or_default() * self.gains().0;
+        // Until the pipe was full once, a small rate only says that the application had little to send.
+        let next = if self.filled_pipe() { wanted } else { now.max(wanted) };
+        // Never so slow that a wrong estimate could stop the stream from correcting it.
+        self.pacing_segments_per_s = Some(next.max(1.0));
+    }
 }
 
 impl Default for Bbr {
@@ -179,6 +191,7 @@ impl Congestion for Bbr {
         self.update_phase(sample);
         self.update_min_rtt(sample);
         self.update_window(sample);
+        self.update_pacing(sample);
     }
 
     fn handle_loss(&mut self, _now: Now) {}
@@ -197,13 +210,7 @@ impl Congestion for Bbr {
     }
 
     fn pacing_segments_per_s(&self) -> Option<f64> {
-        let rate = match (self.rate(), self.min_rtt) {
-            (Some(rate), _) => rate,
-            (None, Some(rtt)) => INITIAL_WINDOW / rtt.as_secs_f64().max(1e-3),
-            (None, None) => return None,
-        };
-        // Never so slow that a wrong estimate could stop the stream from correcting it.
-        Some((rate * self.gains().0).max(1.0))
+        self.pacing_segments_per_s
     }
 }
 
@@ -247,6 +254,25 @@ mod tests {
         assert_eq!(filter.max(), Some(100.0));
         filter.insert(12, 40.0);
         assert_eq!(filter.max(), Some(50.0));
+    }
+
+    #[test]
+    fn an_application_with_little_to_send_is_not_slowed_down() {
+        let mut bbr = Bbr::new();
+        for n in 1..50u64 {
+            bbr.handle_ack(&AckSample {
+                now: Duration::from_millis(n * 100),
+                segments: 1,
+                delivered: n,
+                rtt: Some(Duration::from_millis(100)),
+                smoothed_rtt: Some(Duration::from_millis(100)),
+                round_start: true,
+                rate: Some(RateSample { segments_per_s: 10.0, app_limited: true }),
+                ..AckSample::default()
+            });
+        }
+        assert_eq!(bbr.pacing_segments_per_s().map(f64::round), Some(288.0));
+        assert!(bbr.window() >= 10);
     }
 
     fn round(bbr: &mut Bbr, now_ms: u64, rate: f64, in_flight: u64) {

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use super::hystart::{Advice, HyStart};
 use super::{AckSample, Congestion, INITIAL_WINDOW};
 use crate::Now;
 
 /// CUBIC with its Reno-friendly region and fast convergence.
 ///
 /// Modelled: slow start from 10 segments, multiplicative decrease to 0.7, cubic growth, restart after idle
-/// [RFC 2861]. Not modelled: HyStart, proportional rate reduction, undoing a reduction that proves spurious.
+/// [RFC 2861], HyStart++ in the first slow start. Not modelled: proportional rate reduction, undoing a reduction that proves spurious.
 #[derive(Clone, Debug)]
 pub struct Cubic {
     window: f64,
@@ -17,6 +18,8 @@ pub struct Cubic {
     window_max: f64,
     epoch: Option<Epoch>,
     last_ack_at: Now,
+    /// Until the first reduction.
+    hystart: Option<HyStart>,
 }
 
 /// A time of growth since the last reduction.
@@ -39,6 +42,18 @@ impl Cubic {
             window_max: 0.0,
             epoch: None,
             last_ack_at: Now::ZERO,
+            hystart: Some(HyStart::default()),
+        }
+    }
+
+    fn slow_start(&mut self, sample: &AckSample) {
+        let advice = self.hystart.as_mut().map_or(Advice::Double, |hystart| hystart.handle_ack(sample));
+        if advice == Advice::Leave {
+            self.slow_start_threshold = self.window;
+            self.hystart = None;
+        } else if sample.window_limited {
+            let share = if advice == Advice::Creep { 0.25 } else { 1.0 };
+            self.window = (self.window + sample.segments as f64 * share).min(self.slow_start_threshold);
         }
     }
 
@@ -76,6 +91,7 @@ impl Cubic {
             if self.window < self.window_max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.slow_start_threshold = (self.window * BETA).max(2.0);
         self.epoch = None;
+        self.hystart = None;
     }
 }
 
@@ -90,8 +106,8 @@ impl Congestion for Cubic {
         if !sample.in_recovery {
             if self.window >= self.slow_start_threshold {
                 self.avoid_congestion(sample);
-            } else if sample.window_limited {
-                self.window = (self.window + sample.segments as f64).min(self.slow_start_threshold);
+            } else {
+                self.slow_start(sample);
             }
         }
         self.last_ack_at = sample.now;

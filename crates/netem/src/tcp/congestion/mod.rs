@@ -4,6 +4,7 @@
 
 mod bbr;
 mod cubic;
+mod hystart;
 
 use std::fmt;
 use std::str::FromStr;

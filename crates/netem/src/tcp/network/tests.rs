@@ -150,6 +150,37 @@ fn loss_leaves_bbr_standing() {
 }
 
 #[test]
+fn a_short_transfer_takes_neither_policy_long() {
+    // A small head and then a body, as a web server writes them.
+    for policy in [Policy::Cubic, Policy::Bbr] {
+        let mut bench = Bench::new(path(20, 80, 0.0, 1));
+        // Not at the origin of time: a policy must not take its own age for the path's.
+        let start = Duration::from_secs(100);
+        bench.run_until(start);
+        let id = bench.connect(policy, 0);
+        bench.run_until(start + 85 * MS);
+        bench.network.handle_written(id, Side::Near, 200, bench.now);
+        bench.run_until(start + 90 * MS);
+        bench.to_write.insert((id, Side::Near), 600_000);
+        bench.write(id, Side::Near);
+        bench.run_until(start + Duration::from_secs(5));
+        let end = bench.when(|event| matches!(event, Event::Finished { .. })).unwrap() - start;
+        assert!(end < 800 * MS, "{policy}: {end:?}");
+    }
+}
+
+#[test]
+fn slow_start_ends_before_it_floods_the_queue() {
+    let mut bench = Bench::new(path(20, 80, 0.0, 1));
+    bench.connect(Policy::Cubic, 2_000_000);
+    bench.run_until(Duration::from_secs(10));
+    let end = bench.when(|event| matches!(event, Event::Finished { .. })).unwrap();
+    assert!(end < 1300 * MS, "{end:?}");
+    let traffic = bench.network.traffic(Account(1), Side::Near);
+    assert!(traffic.repeated < traffic.payload / 10, "{traffic:?}");
+}
+
+#[test]
 fn streams_share_the_rate() {
     let mut bench = Bench::new(path(20, 80, 0.0, 1));
     let ids: Vec<_> = (0..4).map(|_| bench.connect(Policy::Cubic, u64::MAX / 8)).collect();
@@ -366,6 +397,37 @@ fn connections_are_bounded() {
     }
     let refused = network.connect(Side::Near, Policy::Cubic, Account(0), Now::ZERO);
     assert_eq!(refused, Err(TooManyConnections));
+}
+
+#[test]
+fn a_writer_that_waits_is_told_again_after_its_room_shrank() {
+    // Losses shrink the window and with it the buffer, between the event and the write.
+    for seed in 0..50 {
+        let mut bench = Bench::new(path(20, 80, 0.01, seed));
+        let id = bench.connect(Policy::Cubic, 0);
+        bench.run_until(100 * MS);
+        let (mut waits, mut told) = (true, 0);
+        for step in 0..500 {
+            let now = 100 * MS + 40 * MS * step;
+            bench.network.handle_timeout(now);
+            while let Some(event) = bench.network.poll_event() {
+                match event {
+                    Event::Writable { .. } => (waits, told) = (true, told + 1),
+                    Event::Readable { connection, side, bytes } => {
+                        bench.network.handle_consumed(connection, side, bytes, now);
+                    }
+                    _ => {}
+                }
+            }
+            let room = bench.network.room(id, Side::Near);
+            if waits {
+                waits = room >= 32 << 10;
+                bench.network.handle_written(id, Side::Near, if waits { room } else { 0 }, now);
+                waits = false;
+            }
+        }
+        assert!(told > 20, "seed {seed}: told {told} times");
+    }
 }
 
 proptest! {

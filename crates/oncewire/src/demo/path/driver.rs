@@ -190,9 +190,8 @@ impl Driver {
     fn write(&mut self, connection: ConnectionId, side: Side, now: Now) {
         let Some(flow) = self.flows.get_mut(&connection) else { return };
         let direction = flow.direction(side);
-        if direction.not_taken > 0 {
-            direction.not_taken -= self.network.handle_written(connection, side, direction.not_taken, now);
-        }
+        // Even with nothing to hand over: the model then tells when there is room for a grant.
+        direction.not_taken -= self.network.handle_written(connection, side, direction.not_taken, now);
         if direction.not_taken == 0 && direction.finishing {
             self.network.finish(connection, side, now);
         }

@@ -122,11 +122,6 @@ impl PathTraffic {
     pub(crate) fn packets_bytes(&self) -> u64 {
         self.up.packets_bytes + self.down.packets_bytes
     }
-
-    /// Returns payload bytes both ways that were sent again.
-    pub(crate) fn repeated(&self) -> u64 {
-        self.up.repeated + self.down.repeated
-    }
 }
 
 async fn accept(

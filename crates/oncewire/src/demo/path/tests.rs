@@ -66,7 +66,7 @@ async fn bytes_cross_both_ways_unchanged_and_streams_end_on_their_own() {
 
     let traffic = link.traffic(Account(1)).await;
     assert_eq!((traffic.up.payload, traffic.down.payload), (3_000_000, 700_001));
-    assert!(traffic.repeated() > 0 && traffic.packets_bytes() > traffic.payload());
+    assert!(traffic.up.repeated > 0 && traffic.packets_bytes() > traffic.payload());
     assert!(link.link_counters(Side::Near).await.lost > 0);
     assert_eq!(link.traffic(Account(2)).await.payload(), 0);
 }
