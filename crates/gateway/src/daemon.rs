@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +15,10 @@ use self::report::Report;
 use self::start::Start;
 use crate::admin::Source as _;
 use crate::config::Config;
+use crate::logs::Logs;
 use crate::sockets;
 use crate::telemetry::{FlowsReport, StatusReport};
 use crate::tunnel::peer::Peer;
-use crate::tunnel::saved::SavedLogStore;
-pub use crate::tunnel::saved::StateError;
 use crate::tunnel::tasks::Tasks;
 
 mod report;
@@ -41,8 +41,8 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(
 pub struct Gateway {
     report: Arc<Report>,
     tasks: Arc<Tasks>,
-    /// Dropped last, once nothing is remembered any more.
-    _saved: Option<SavedLogStore>,
+    /// Dropped after the tasks ended, when nothing is remembered any more.
+    logs: Option<Logs>,
     stop: watch::Sender<bool>,
 }
 
@@ -70,9 +70,10 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
-    /// The state folder cannot be used.
-    #[error("`[gateway] state`: {0}")]
-    State(#[from] StateError),
+    /// Another process keeps its logs in the state folder.
+    #[error("another oncewire uses {path} (`[gateway] state`); give each gateway a folder of its own",
+            path = .0.display())]
+    StateInUse(PathBuf),
     /// The key pair cannot be used for TLS.
     #[error("the key pair cannot be used: {0}")]
     Tls(rustls::Error),
@@ -91,7 +92,8 @@ impl Gateway {
     /// Binds every address and starts to work; returns once all of them are listened on.
     ///
     /// # Errors
-    /// If an address cannot be listened on, with the key that names it; nothing is left running then.
+    /// If an address cannot be listened on or the state folder is in use, with the key that names it; nothing is
+    /// left running then.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         sockets::raise_open_files();
         let listeners = Listeners::bind(&config)?;
@@ -104,11 +106,11 @@ impl Gateway {
             tasks: Arc::clone(&tasks),
             stopped,
         };
-        let (saved, logs) = start.open_logs().await?.unzip();
-        let report = start.all(listeners, logs.unwrap_or_default()).inspect_err(|_| tasks.end())?;
+        let (logs, peer_logs) = start.open_logs().await?;
+        let report = start.all(listeners, peer_logs).inspect_err(|_| tasks.end())?;
         let gateway = &report.config.gateway;
         tracing::info!(name = gateway.name, public_key = %gateway.identity.public_key(), "gateway started");
-        Ok(Self { report, tasks, stop, _saved: saved })
+        Ok(Self { report, tasks, stop, logs })
     }
 
     /// Returns where the gateway listens.
@@ -137,7 +139,7 @@ impl Gateway {
 
     /// Stops in order: takes no new connections, lets flows finish within `deadline`, resets the rest, and tells
     /// the peers.
-    pub async fn shutdown(self, deadline: Duration) {
+    pub async fn shutdown(mut self, deadline: Duration) {
         let end = Instant::now() + deadline;
         self.stop.send_replace(true);
         self.report.peers.iter().for_each(|peer| peer.drain_flows());
@@ -149,6 +151,10 @@ impl Gateway {
         self.until(Instant::now() + LAST_WORDS, Peer::is_idle).await;
         self.report.peers.iter().for_each(|peer| peer.close_lanes());
         self.until(Instant::now() + LAST_WORDS, |peer| peer.lane_count() == 0).await;
+        if let Some(logs) = self.logs.take() {
+            // A panic there was reported by the thread that had it; there is nothing left to stop.
+            let _ = tokio::task::spawn_blocking(move || logs.finish()).await;
+        }
     }
 
     /// Waits until a condition holds for every peer, or a deadline has passed.

@@ -6,6 +6,7 @@ mod flows;
 pub mod identity;
 mod intercept;
 mod ledger;
+mod logs;
 mod sockets;
 pub mod telemetry;
 mod tunnel;

@@ -24,7 +24,6 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
         flow_memory: peer.memory.flows,
         resume_window: peer.link.resume_window,
         dead_after: peer.link.dead_after,
-        persist: config.gateway.state.is_some(),
         ..LinkConfig::default()
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use oncewire_link::SavedLogs;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -11,10 +10,11 @@ use tokio::time::Instant;
 use super::report::Report;
 use super::{Listeners, LocalAddresses, StartError, settings};
 use crate::admin;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::identity::PublicKey;
 use crate::intercept::{Door, Router};
 use crate::ledger::Ledger;
+use crate::logs::{LogOwner, Logs, PeerLogs};
 use crate::sockets::LaneOptions;
 use crate::tunnel::clock::Clock;
 use crate::tunnel::dialer;
@@ -22,7 +22,6 @@ use crate::tunnel::lane::tls_tcp::Dialling;
 use crate::tunnel::listener::TunnelDoor;
 use crate::tunnel::onward::{Onward, OwnSockets};
 use crate::tunnel::peer::{Peer, PeerSettings};
-use crate::tunnel::saved::{LogWriter, SavedLogStore};
 use crate::tunnel::tasks::Tasks;
 use crate::tunnel::tls::{self, PinnedKeys};
 
@@ -35,24 +34,25 @@ pub(super) struct Start {
     pub(super) stopped: watch::Receiver<bool>,
 }
 
-/// What was saved of each peer's link, in the configuration's order; empty if nothing is saved.
-type SavedLinks = Vec<(LogWriter, SavedLogs)>;
-
 impl Start {
     /// Reads the logs of an earlier process, if the configuration names a folder for them.
-    pub(super) async fn open_logs(&self) -> Result<Option<(SavedLogStore, SavedLinks)>, StartError> {
-        let Some(folder) = self.config.gateway.state.clone() else { return Ok(None) };
-        let links: Vec<_> =
-            self.config.peers.iter().map(|peer| (peer.name.clone(), peer.settings.log_memory)).collect();
-        let opened = tokio::task::spawn_blocking(move || SavedLogStore::open(&folder, &links)).await;
-        match opened {
-            Ok(opened) => Ok(Some(opened?)),
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-        }
+    /// One entry for each peer, in order, or none at all.
+    pub(super) async fn open_logs(&self) -> Result<(Option<Logs>, Vec<PeerLogs>), StartError> {
+        let Some(folder) = self.config.gateway.state.clone() else { return Ok((None, Vec::new())) };
+        let owner = |peer: &config::Peer| LogOwner {
+            name: peer.name.clone(),
+            keys: peer.public_keys.clone(),
+            capacity: peer.settings.log_memory,
+        };
+        let owners: Vec<_> = self.config.peers.iter().map(owner).collect();
+        let opened = tokio::task::spawn_blocking(move || {
+            Logs::open(&folder, &owners).map_err(|_| StartError::StateInUse(folder))
+        });
+        opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
     }
 
     /// Starts peers, then those who come to them.
-    pub(super) fn all(self, listeners: Listeners, logs: SavedLinks) -> Result<Arc<Report>, StartError> {
+    pub(super) fn all(self, listeners: Listeners, logs: Vec<PeerLogs>) -> Result<Arc<Report>, StartError> {
         let lanes = settings::lane_options(&self.config);
         let peers = self.peers(&lanes, logs)?;
         let tunnel = self.tunnel(&peers, listeners.tunnel, &lanes)?;
@@ -80,7 +80,7 @@ impl Start {
         Ok(report)
     }
 
-    fn peers(&self, lanes: &[LaneOptions], logs: SavedLinks) -> Result<Vec<Arc<Peer>>, StartError> {
+    fn peers(&self, lanes: &[LaneOptions], logs: Vec<PeerLogs>) -> Result<Vec<Arc<Peer>>, StartError> {
         let own = OwnSockets::default();
         self.addresses.all().for_each(|address| own.add(address));
         let (clock, instance) = (Clock::start(), dialer::random());
@@ -97,7 +97,7 @@ impl Start {
                 onward: Onward { access: peer.access.clone(), own: own.clone() },
             };
             let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
-            let peer = Peer::new(settings, ours, clock, ledger, tasks, logs.next());
+            let peer = Peer::new(settings, ours, clock, ledger, tasks, logs.next().unwrap_or_default());
             self.tasks.spawn(Arc::clone(&peer).run_timer());
             if let Some(address) = peer.settings.address.clone() {
                 let dialling = self.dialling(&peer, address).map_err(StartError::Tls)?;

@@ -11,7 +11,6 @@ pub(crate) mod listener;
 pub(crate) mod onward;
 pub(crate) mod peer;
 pub(crate) mod pending;
-pub(crate) mod saved;
 pub(crate) mod seldom;
 pub(crate) mod tasks;
 pub(crate) mod tls;

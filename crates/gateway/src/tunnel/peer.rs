@@ -17,18 +17,17 @@ use oncewire_codec::Now;
 use oncewire_codec::wire::{FlowId, Hello, LaneId, LaneRole, ResetReason};
 use oncewire_link::{
     Event, FlowStats, LaneRefused, Link, LinkConfig, LinkStats, OpenRefused, OpenRequest, ProtocolError,
-    SavedLogs,
 };
 
 use super::clock::Clock;
 use super::count::WireCounter;
 use super::lane::LaneSignal;
 use super::onward::{self, Onward};
-use super::saved::LogWriter;
 use super::tasks::Tasks;
 use crate::flows::Flow;
 use crate::identity::PublicKey;
 use crate::ledger::{Ledger, Tally};
+use crate::logs::{LogWriter, PeerLogs};
 use crate::sockets::LaneOptions;
 use crate::telemetry::LinkState;
 
@@ -130,15 +129,16 @@ pub(crate) enum LaneGone {
 
 impl Peer {
     pub(crate) fn new(
-        settings: PeerSettings,
+        mut settings: PeerSettings,
         ours: PublicKey,
         clock: Clock,
         ledger: Arc<Ledger>,
         tasks: Arc<Tasks>,
-        saved: Option<(LogWriter, SavedLogs)>,
+        logs: PeerLogs,
     ) -> Arc<Self> {
-        let (log_writer, saved) = saved.unzip();
-        let link = Link::with_logs(settings.link.clone(), saved.unwrap_or_default(), clock.now());
+        // What nobody takes to disk must not pile up in the link.
+        settings.link.persist = logs.writer.is_some();
+        let link = Link::with_logs(settings.link.clone(), logs.saved, clock.now());
         let core = Core {
             link,
             flows: HashMap::new(),
@@ -146,7 +146,7 @@ impl Peer {
             wanted: [0; 3],
             armed: None,
             first: settings.link.first,
-            log_writer,
+            log_writer: logs.writer,
         };
         let peer = Arc::new(Self {
             settings,

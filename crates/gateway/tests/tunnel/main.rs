@@ -5,6 +5,7 @@
 mod common;
 mod cuts;
 mod http;
+mod logs;
 mod shutdown;
 mod socks5;
 mod status;

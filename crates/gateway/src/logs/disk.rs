@@ -1,0 +1,100 @@
+//! The few things that kept logs ask of a disk, so that a crash is an ordinary test.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// A folder that holds the files of one peer's logs.
+pub(super) trait Disk {
+    type File: DiskFile;
+
+    /// Opens a file to read and write, and makes it if there is none.
+    fn open(&self, name: &str) -> io::Result<Self::File>;
+
+    /// Puts a file of this content in place of whatever had the name, as a whole or not at all, and opens it.
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<Self::File>;
+}
+
+/// An open file.
+pub(super) trait DiskFile {
+    fn len(&self) -> io::Result<u64>;
+
+    /// Fills the buffer from an offset on; a file that ends before is an error.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    fn set_len(&mut self, len: u64) -> io::Result<()>;
+
+    /// Waits until what was written would survive a power cut.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// A folder of the system, for its owner alone.
+#[derive(Clone, Debug)]
+pub(super) struct OsFolder(PathBuf);
+
+impl OsFolder {
+    /// Takes a folder, and makes it with mode 0700 if there is none.
+    pub(super) fn create(path: PathBuf) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Disk for OsFolder {
+    type File = File;
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        open_private(&self.0.join(name), false)
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<File> {
+        let new = self.0.join(format!("{name}.new"));
+        let mut file = open_private(&new, true)?;
+        file.write_all(content)?;
+        // Or a power cut could leave the new name with nothing behind it.
+        file.sync_data()?;
+        fs::rename(&new, self.0.join(name))?;
+        Ok(file)
+    }
+}
+
+/// Opens a file that nobody else may read; one that others could read is closed to them first.
+pub(super) fn open_private(path: &Path, truncate: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(truncate).mode(0o600).open(path)?;
+    let mut permissions = file.metadata()?.permissions();
+    if permissions.mode() & 0o077 != 0 {
+        permissions.set_mode(0o600);
+        file.set_permissions(permissions)?;
+    }
+    Ok(file)
+}
+
+impl DiskFile for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        File::set_len(self, len)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

@@ -1,0 +1,201 @@
+//! Logs that survive the process: each peer's two logs in files, so that a restarted gateway is warm.
+//!
+//! # Files
+//! `[gateway] state` holds `lock`, locked by the gateway that runs, and a folder `logs` with one folder for each
+//! peer, named by its public key in 64 hexadecimal digits: names in the configuration may change, the key is who
+//! it is. In it lie `out.log` and `out.idx` (what was sent to the peer), `in.log` and `in.idx` (what was received
+//! from it), and for a moment `*.idx.new`. Folders have mode 0700, files 0600: they hold what users sent.
+//!
+//! `*.log` is a ring of `log_memory` bytes: the byte of log offset *o* lies at *o* modulo `log_memory`. It grows as
+//! it is filled, and may be shorter.
+//!
+//! `*.idx` says what is in the ring. Numbers are little-endian. It begins with a header of 32 bytes:
+//!
+//! | at | bytes | what |
+//! |---:|---:|---|
+//! | 0 | 8 | `owlogidx` |
+//! | 8 | 4 | version of the format, 1 |
+//! | 12 | 4 | 0 for `out`, 1 for `in` |
+//! | 16 | 8 | `log_memory` |
+//! | 24 | 8 | XXH3-64 of the bytes before |
+//!
+//! Records of 32 bytes follow, each appended after its bytes were written to the ring:
+//!
+//! | at | bytes | what |
+//! |---:|---:|---|
+//! | 0 | 8 | epoch |
+//! | 8 | 8 | log offset of the first byte |
+//! | 16 | 8 | XXH3-64 of the bytes |
+//! | 24 | 4 | number of bytes, from 1 to 65 536 |
+//! | 28 | 4 | low half of the XXH3-64 of the 28 bytes before |
+//!
+//! A record that is cut or wrong ends the reading. The records that count are the last run of one epoch; among
+//! them later ones win, and those that start more than a ring below the highest end are gone. When the index has
+//! grown to four times what a full ring needs, and at every start, it is written anew under another name, synced
+//! and renamed: only what counts, small neighbours joined.
+//!
+//! # What may go wrong
+//! Every byte is read and compared with its digest before anyone hears of it, so a crash, a full disk or damage of
+//! any kind costs what was remembered and is never an error: holes, or a cold start. What is found is then compared
+//! with what the peer found, and the smaller claim wins.
+//!
+//! Nothing is synced for each block: a killed process loses nothing but its last pieces, since the system keeps what
+//! was written. A power cut may lose the last half minute. The writing thread is fed by a bounded queue and never
+//! holds up a tunnel.
+
+mod disk;
+mod index;
+mod kept;
+#[cfg(test)]
+mod memory_disk;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fmt::Write as _;
+use std::fs::{self, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use oncewire_link::{LogSide, SavedLog, SavedLogs};
+
+use self::disk::OsFolder;
+use self::kept::{KeptLog, Trouble};
+pub(crate) use self::writer::LogWriter;
+use self::writer::{Closing, Keeper, Queue};
+use crate::identity::PublicKey;
+
+/// What the logs of a peer begin with, and where they go on; nothing by default.
+#[derive(Debug, Default)]
+pub(crate) struct PeerLogs {
+    pub(crate) saved: SavedLogs,
+    /// None if logs do not outlive this process.
+    pub(crate) writer: Option<LogWriter>,
+}
+
+/// Whose logs are to be kept.
+#[derive(Clone, Debug)]
+pub(crate) struct LogOwner {
+    pub(crate) name: String,
+    /// The folder has the first key's name; that of a former key is taken over.
+    pub(crate) keys: Vec<PublicKey>,
+    /// Bytes of each log.
+    pub(crate) capacity: u64,
+}
+
+/// The logs of all peers of this process. Dropped, it writes what still waits.
+#[derive(Debug)]
+pub(crate) struct Logs {
+    queue: Arc<Queue>,
+}
+
+impl Logs {
+    /// Finds the peers' logs and starts to write them; one entry for each owner, in order. Reads all that is
+    /// there, so not on a thread that others wait for. Whatever fails is logged and costs a cold start.
+    ///
+    /// # Errors
+    /// If another gateway uses the folder, which is a mistake of the configuration and no damage.
+    pub(crate) fn open(
+        state: &Path,
+        owners: &[LogOwner],
+    ) -> Result<(Option<Self>, Vec<PeerLogs>), StateInUse> {
+        let cold = |error: io::Error| {
+            tracing::warn!(state = %state.display(), "logs start cold and are not kept: {error}");
+            (None, owners.iter().map(|_| PeerLogs::default()).collect())
+        };
+        let lock = match take_state(state) {
+            Ok(lock) => lock,
+            Err(TryLockError::WouldBlock) => return Err(StateInUse),
+            Err(TryLockError::Error(error)) => return Ok(cold(error)),
+        };
+        let (mut keeper, queue) = (Keeper::new(), Arc::new(Queue::default()));
+        let logs = owners.iter().map(|owner| open_peer(state, owner, &mut keeper, &queue)).collect();
+        let thread = std::thread::Builder::new().name("oncewire-logs".to_owned());
+        let started = thread.spawn({
+            let queue = Arc::clone(&queue);
+            // As long as it writes, nobody else may.
+            move || writer::run(&queue, keeper, lock)
+        });
+        Ok(started.map_or_else(cold, |_| (Some(Self { queue }), logs)))
+    }
+
+    /// Writes what still waits and has the disk keep it; takes as long as the disk does, within limits.
+    pub(crate) fn finish(self) {
+        self.queue.close(Closing::Sync);
+    }
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        self.queue.close(Closing::Leave);
+    }
+}
+
+/// The state folder is another process's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another oncewire uses the folder")]
+pub(crate) struct StateInUse;
+
+/// Makes the state folder this process's own, as long as the returned file is open.
+fn take_state(state: &Path) -> Result<fs::File, TryLockError> {
+    let lock =
+        OsFolder::create(state.to_owned()).and_then(|_| disk::open_private(&state.join("lock"), false));
+    let lock = lock.map_err(TryLockError::Error)?;
+    lock.try_lock()?;
+    Ok(lock)
+}
+
+fn open_peer(state: &Path, owner: &LogOwner, keeper: &mut Keeper<OsFolder>, queue: &Arc<Queue>) -> PeerLogs {
+    let folder = match peer_folder(state, &owner.keys).and_then(OsFolder::create) {
+        Ok(folder) => folder,
+        Err(error) => {
+            tracing::warn!(peer = owner.name, "logs start cold and are not kept: {error}");
+            return PeerLogs::default();
+        }
+    };
+    let mut open = |side| {
+        let opened = KeptLog::open(folder.clone(), side, owner.capacity);
+        let name = folder.path().join(kept::ring_name(side)).display().to_string();
+        report(&owner.name, &name, opened.saved.as_ref(), opened.trouble.as_ref());
+        (keeper.add(name, opened.log), opened.saved)
+    };
+    let (out, saved_out) = open(LogSide::Out);
+    let (inbound, saved_inbound) = open(LogSide::Inbound);
+    PeerLogs {
+        saved: SavedLogs { out: saved_out, inbound: saved_inbound },
+        writer: Some(LogWriter { queue: Arc::clone(queue), places: [out, inbound] }),
+    }
+}
+
+/// One line for each log that was there, or is not as it was.
+fn report(peer: &str, log: &str, saved: Option<&SavedLog>, trouble: Option<&Trouble>) {
+    let bytes: u64 =
+        saved.iter().flat_map(|saved| saved.ranges.iter()).map(|range| range.end - range.start).sum();
+    match trouble {
+        Some(trouble) => {
+            tracing::warn!(peer, log, bytes, "only a part of a log is used, or nothing: {trouble}")
+        }
+        None if bytes > 0 => tracing::info!(peer, log, bytes, "found the log of an earlier run"),
+        None => {}
+    }
+}
+
+/// Returns the folder of a peer's logs; while its keys rotate, the one of its former key becomes it.
+fn peer_folder(state: &Path, keys: &[PublicKey]) -> io::Result<PathBuf> {
+    let mut paths = keys.iter().map(|key| state.join("logs").join(hex(key)));
+    let Some(path) = paths.next() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    if !path.try_exists()?
+        && let Some(former) = paths.find(|path| path.is_dir())
+    {
+        fs::rename(former, &path)?;
+    }
+    Ok(path)
+}
+
+fn hex(key: &PublicKey) -> String {
+    let mut text = String::with_capacity(64);
+    // Writing to a string does not fail.
+    key.as_bytes().iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
+    text
+}

@@ -1,0 +1,480 @@
+//! Kept logs against crashes, damage and the passing of time.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use oncewire_link::{Log, LogOffset, LogSide, LogWrite, SavedLog};
+
+use super::index::{HEADER_LEN, RECORD_LEN, record_limit};
+use super::kept::{KeptLog, Trouble};
+use super::memory_disk::MemoryDisk;
+use super::{LogOwner, Logs, StateInUse};
+use crate::identity::PublicKey;
+
+/// Small, so that rings wrap often.
+const CAPACITY: u64 = 1000;
+
+/// Bytes that no other epoch, offset or salt has.
+fn bytes(salt: u64, epoch: u64, start: u64, len: u64) -> Bytes {
+    let byte = |offset: u64| {
+        let mut word = (salt << 48) ^ (epoch << 40) ^ offset;
+        for _ in 0..3 {
+            word = (word ^ (word >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        }
+        (word >> 56) as u8
+    };
+    (start..start + len).map(byte).collect()
+}
+
+fn piece(epoch: u64, start: u64, len: u64) -> LogWrite {
+    LogWrite { epoch, start, plain: bytes(0, epoch, start, len) }
+}
+
+fn open(disk: &MemoryDisk) -> (KeptLog<MemoryDisk>, Option<SavedLog>, Option<Trouble>) {
+    let opened = KeptLog::open(disk.clone(), LogSide::Out, CAPACITY);
+    (opened.log.unwrap(), opened.saved, opened.trouble)
+}
+
+/// Start and end of each range.
+fn ranges(saved: Option<&SavedLog>) -> Vec<(u64, u64)> {
+    saved.iter().flat_map(|saved| saved.ranges.iter()).map(|range| (range.start, range.end)).collect()
+}
+
+/// How many bytes were found.
+fn total(saved: Option<&SavedLog>) -> u64 {
+    ranges(saved).iter().map(|(start, end)| end - start).sum()
+}
+
+fn read(log: &Log, start: u64, len: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    log.copy_to(LogOffset(start), len, &mut out);
+    out
+}
+
+/// Expects that every byte is what [`piece`] makes.
+fn check(saved: &SavedLog) {
+    for range in saved.ranges.iter() {
+        let len = range.end - range.start;
+        assert!(read(&saved.log, range.start, len as usize) == bytes(0, saved.epoch, range.start, len));
+    }
+}
+
+/// A disk with `count` pieces of 100 bytes in it.
+fn filled(count: u64) -> MemoryDisk {
+    let disk = MemoryDisk::default();
+    let (mut log, ..) = open(&disk);
+    for i in 0..count {
+        log.write(&piece(1, i * 100, 100)).unwrap();
+    }
+    log.flush().unwrap();
+    disk
+}
+
+#[test]
+fn a_new_folder_is_no_trouble() {
+    let (_, saved, trouble) = open(&MemoryDisk::default());
+    assert!(saved.is_none() && trouble.is_none());
+}
+
+#[test]
+fn what_was_written_is_found_whatever_the_order() {
+    let disk = MemoryDisk::default();
+    let (mut log, ..) = open(&disk);
+    for start in [200, 0, 100, 500] {
+        log.write(&piece(3, start, 100)).unwrap();
+    }
+    log.flush().unwrap();
+    let (_, saved, trouble) = open(&disk);
+    let saved = saved.unwrap();
+    check(&saved);
+    assert_eq!((saved.epoch, ranges(Some(&saved))), (3, vec![(0, 300), (500, 600)]));
+    assert!(trouble.is_none());
+    // Opening writes the index anew; nothing is lost by that.
+    assert_eq!(ranges(open(&disk).1.as_ref()), [(0, 300), (500, 600)]);
+}
+
+#[test]
+fn a_ring_that_wrapped_keeps_its_last_bytes_without_complaint() {
+    let (_, saved, trouble) = open(&filled(25));
+    check(saved.as_ref().unwrap());
+    assert_eq!(ranges(saved.as_ref()), [(1500, 2500)]);
+    assert!(trouble.is_none());
+}
+
+#[test]
+fn a_new_epoch_forgets_the_old_one() {
+    let disk = filled(10);
+    let (mut log, ..) = open(&disk);
+    log.write(&piece(2, 1000, 50)).unwrap();
+    log.flush().unwrap();
+    let saved = open(&disk).1.unwrap();
+    check(&saved);
+    assert_eq!((saved.epoch, ranges(Some(&saved))), (2, vec![(1000, 1050)]));
+}
+
+#[test]
+fn a_piece_that_came_twice_counts_once() {
+    let disk = MemoryDisk::default();
+    let (mut log, ..) = open(&disk);
+    for start in [0, 100, 200, 100] {
+        log.write(&piece(1, start, 100)).unwrap();
+    }
+    log.flush().unwrap();
+    assert_eq!(ranges(open(&disk).1.as_ref()), [(0, 300)]);
+}
+
+#[test]
+fn pieces_that_no_block_can_be_are_left_out() {
+    let disk = filled(2);
+    let (mut log, ..) = open(&disk);
+    log.write(&piece(1, 200, 0)).unwrap();
+    log.write(&piece(1, 200, CAPACITY + 1)).unwrap();
+    let end = LogWrite { epoch: 1, start: u64::MAX, plain: Bytes::from_static(b"xy") };
+    log.write(&end).unwrap();
+    log.flush().unwrap();
+    assert_eq!(ranges(open(&disk).1.as_ref()), [(0, 200)]);
+}
+
+#[test]
+fn the_index_stays_small_however_small_the_pieces_are() {
+    let (disk, capacity) = (MemoryDisk::default(), 256 << 10);
+    let mut log = KeptLog::open(disk.clone(), LogSide::Out, capacity).log.unwrap();
+    for i in 0..20_000 {
+        log.write(&piece(1, i * 40, 40)).unwrap();
+    }
+    log.flush().unwrap();
+    assert!(disk.len_of("out.idx") <= HEADER_LEN + (record_limit(capacity) + 64) * RECORD_LEN);
+    let opened = KeptLog::open(disk.clone(), LogSide::Out, capacity);
+    check(opened.saved.as_ref().unwrap());
+    let found = total(opened.saved.as_ref());
+    // What is joined is overwritten as one.
+    assert!(found >= capacity - (64 << 10), "{found} bytes");
+    assert!(opened.trouble.is_none(), "{:?}", opened.trouble);
+    assert!(disk.len_of("out.idx") <= HEADER_LEN + 4 * RECORD_LEN);
+}
+
+#[test]
+fn gaps_that_cannot_be_joined_cost_the_oldest() {
+    let disk = MemoryDisk::default();
+    let capacity = 1 << 20;
+    let mut log = KeptLog::open(disk.clone(), LogSide::Out, capacity).log.unwrap();
+    for i in 0..5_000 {
+        log.write(&piece(1, i * 2, 1)).unwrap();
+    }
+    log.flush().unwrap();
+    assert!(disk.len_of("out.idx") <= HEADER_LEN + (record_limit(capacity) + 64) * RECORD_LEN);
+    let saved = KeptLog::open(disk, LogSide::Out, capacity).saved.unwrap();
+    check(&saved);
+    assert_eq!(saved.ranges.iter().next_back(), Some(9_998..9_999));
+}
+
+#[test]
+fn a_flipped_byte_of_the_ring_is_a_hole() {
+    for at in (0..1000).step_by(37) {
+        let disk = filled(10);
+        disk.damage("out.log", |bytes| bytes[at] ^= 0x10);
+        let (_, saved, trouble) = open(&disk);
+        let saved = saved.unwrap();
+        check(&saved);
+        let found = total(Some(&saved));
+        assert_eq!(found, 900, "byte {at}");
+        assert!(matches!(trouble, Some(Trouble::BytesDamaged(100))), "{trouble:?}");
+    }
+}
+
+#[test]
+fn a_flipped_byte_of_the_index_costs_what_follows_it() {
+    for at in 0..HEADER_LEN + 10 * RECORD_LEN {
+        let disk = filled(10);
+        disk.damage("out.idx", |bytes| bytes[at] ^= 0x10);
+        let (_, saved, trouble) = open(&disk);
+        let whole = at.checked_sub(HEADER_LEN).map_or(0, |at| at / RECORD_LEN) as u64;
+        saved.iter().for_each(check);
+        let found = total(saved.as_ref());
+        assert_eq!(found, whole * 100, "byte {at}");
+        assert!(trouble.is_some());
+    }
+}
+
+#[test]
+fn files_that_are_cut_or_gone_are_read_as_far_as_they_go() {
+    let disk = filled(10);
+    disk.damage("out.log", |bytes| bytes.truncate(450));
+    assert_eq!(ranges(open(&disk).1.as_ref()), [(0, 400)]);
+    let disk = filled(10);
+    disk.damage("out.idx", |bytes| bytes.truncate(HEADER_LEN + 3 * RECORD_LEN + 5));
+    let (_, saved, trouble) = open(&disk);
+    assert_eq!(ranges(saved.as_ref()), [(0, 300)]);
+    assert!(matches!(trouble, Some(Trouble::IndexDamaged(3))));
+    let disk = filled(10);
+    disk.remove("out.idx");
+    let (_, saved, trouble) = open(&disk);
+    assert!(saved.is_none() && matches!(trouble, Some(Trouble::NoIndex)));
+    assert_eq!(disk.len_of("out.log"), 0);
+    let disk = filled(10);
+    disk.remove("out.log");
+    let (_, saved, trouble) = open(&disk);
+    assert!(saved.is_none() && matches!(trouble, Some(Trouble::BytesDamaged(1000))));
+}
+
+#[test]
+fn an_index_of_absurd_length_is_not_read() {
+    let disk = filled(10);
+    disk.damage("out.idx", |bytes| bytes.resize(1 << 20, 0));
+    let (_, saved, trouble) = open(&disk);
+    assert!(saved.is_none() && matches!(trouble, Some(Trouble::IndexTooLong)));
+}
+
+#[test]
+fn another_capacity_or_side_starts_cold_and_goes_on() {
+    let disk = filled(10);
+    let opened = KeptLog::open(disk.clone(), LogSide::Out, 2 * CAPACITY);
+    assert!(opened.saved.is_none() && matches!(opened.trouble, Some(Trouble::Header(_))));
+    let mut log = opened.log.unwrap();
+    log.write(&piece(1, 0, 100)).unwrap();
+    log.flush().unwrap();
+    let again = KeptLog::open(disk, LogSide::Out, 2 * CAPACITY);
+    assert_eq!(ranges(again.saved.as_ref()), [(0, 100)]);
+    assert!(again.trouble.is_none());
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_is_still_read() {
+    let disk = filled(10);
+    disk.fail_from_now_on();
+    let opened = KeptLog::open(disk, LogSide::Out, CAPACITY);
+    assert_eq!(ranges(opened.saved.as_ref()), [(0, 1000)]);
+    assert!(opened.log.is_none() && matches!(opened.trouble, Some(Trouble::Unwritable(_))));
+}
+
+/// One step of a gateway's life, as its logs see it.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Bytes are remembered, some way beyond the head: what lies between was skipped.
+    Write {
+        skip: u64,
+        len: u64,
+    },
+    /// The last piece comes again.
+    Repeat,
+    NewEpoch,
+    Flush,
+    Sync,
+    /// The process is killed; this share (in 256ths) of what it did since its start was done.
+    Kill(u8),
+    /// The power is cut; the number seeds what survives of the changes that were not synced.
+    PowerCut(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (0u64..8, 1u64..180).prop_map(|(skip, len)| Step::Write { skip: skip.saturating_sub(5) * 20, len }),
+        1 => Just(Step::Repeat),
+        1 => Just(Step::NewEpoch),
+        4 => Just(Step::Flush),
+        1 => Just(Step::Sync),
+        1 => any::<u8>().prop_map(Step::Kill),
+        2 => any::<u64>().prop_map(Step::PowerCut),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// A gateway's out log, its disk, and what is the truth about each offset.
+struct Life {
+    disk: MemoryDisk,
+    log: KeptLog<MemoryDisk>,
+    epoch: u64,
+    head: u64,
+    last: Option<LogWrite>,
+    /// Different in every life: an offset that is given again has other bytes.
+    salt: u64,
+    truth: BTreeMap<(u64, u64), u8>,
+    born_at: usize,
+}
+
+impl Life {
+    fn start() -> Self {
+        let disk = MemoryDisk::default();
+        let (log, ..) = open(&disk);
+        let born_at = disk.changes();
+        Self { disk, log, epoch: 1, head: 0, last: None, salt: 1, truth: BTreeMap::new(), born_at }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Write { skip, len } => {
+                let start = self.head + skip;
+                let plain = bytes(self.salt, self.epoch, start, len);
+                self.truth.extend((start..).map(|offset| (self.epoch, offset)).zip(plain.iter().copied()));
+                let write = LogWrite { epoch: self.epoch, start, plain };
+                self.log.write(&write).unwrap();
+                self.head = start + len;
+                self.last = Some(write);
+            }
+            Step::Repeat => {
+                if let Some(last) = self.last.as_ref().filter(|last| last.epoch == self.epoch) {
+                    self.log.write(last).unwrap();
+                }
+            }
+            Step::NewEpoch => self.epoch += 1,
+            Step::Flush => self.log.flush().unwrap(),
+            Step::Sync => self.log.sync().unwrap(),
+            Step::Kill(share) => {
+                let done = self.disk.changes() - self.born_at;
+                let kept = self.born_at + done * usize::from(share) / 256;
+                self.begin_again(self.disk.after_kill(kept, |len| len * usize::from(share) / 256));
+            }
+            Step::PowerCut(seed) => {
+                let mut state = seed;
+                self.begin_again(self.disk.after_power_cut(|len| {
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    match (state >> 33) % 4 {
+                        0 => 0,
+                        1 => (state >> 40) as usize % (len + 1),
+                        _ => len,
+                    }
+                }));
+            }
+        }
+    }
+
+    /// Starts the next life from what the disk has, and compares that with the truth.
+    fn begin_again(&mut self, disk: MemoryDisk) {
+        let (log, saved, _) = open(&disk);
+        if let Some(saved) = &saved {
+            let span = saved.ranges.iter().next().zip(saved.ranges.iter().next_back());
+            let (first, last) = span.unwrap();
+            assert!(last.end - first.start <= CAPACITY);
+            for range in saved.ranges.iter() {
+                let found = read(&saved.log, range.start, (range.end - range.start) as usize);
+                for (offset, byte) in range.zip(found) {
+                    assert_eq!(self.truth.get(&(saved.epoch, offset)), Some(&byte), "offset {offset}");
+                }
+            }
+        }
+        self.head =
+            saved.as_ref().and_then(|saved| saved.ranges.iter().next_back()).map_or(0, |last| last.end);
+        self.epoch = saved.map_or(1, |saved| saved.epoch);
+        self.born_at = disk.changes();
+        (self.disk, self.log, self.last) = (disk, log, None);
+        self.salt += 1;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_crash_costs_ranges_and_never_gives_wrong_ones(steps in steps()) {
+        let mut life = Life::start();
+        steps.iter().for_each(|step| life.step(step));
+        life.step(&Step::PowerCut(0));
+    }
+
+    #[test]
+    fn what_was_synced_survives_a_power_cut(lens in prop::collection::vec(1u64..180, 1..30)) {
+        let disk = MemoryDisk::default();
+        let (mut log, ..) = open(&disk);
+        let mut head = 0;
+        for len in lens {
+            log.write(&piece(1, head, len)).unwrap();
+            head += len;
+        }
+        log.sync().unwrap();
+        let (_, saved, _) = open(&disk.after_power_cut(|_| 0));
+        let saved = saved.unwrap();
+        check(&saved);
+        let found = ranges(Some(&saved));
+        prop_assert_eq!(found.len(), 1);
+        prop_assert_eq!(found[0].1, head);
+        prop_assert!(found[0].0 <= head.saturating_sub(CAPACITY) + 180);
+    }
+}
+
+fn owner(keys: &[u8]) -> LogOwner {
+    let keys = keys.iter().map(|key| PublicKey::from_bytes([*key; 32])).collect();
+    LogOwner { name: "hub".to_owned(), keys, capacity: 256 << 10 }
+}
+
+/// Opens the logs of one owner in a real folder, writes `count` pieces on both sides, and returns what was there.
+fn run(state: &Path, owner: LogOwner, count: u64) -> [Option<SavedLog>; 2] {
+    let (logs, mut peers) = Logs::open(state, &[owner]).unwrap();
+    let peer = peers.remove(0);
+    let writer = peer.writer.unwrap();
+    for i in 0..count {
+        writer.write(LogSide::Out, piece(1, i << 16, 1 << 16));
+        writer.write(LogSide::Inbound, piece(9, i << 16, 1 << 15));
+    }
+    logs.unwrap().finish();
+    [peer.saved.out, peer.saved.inbound]
+}
+
+#[test]
+fn real_files_are_found_again_and_are_nobody_elses() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("a/state");
+    assert!(run(&state, owner(&[7]), 6).iter().all(Option::is_none));
+    let [out, inbound] = run(&state, owner(&[7]), 0).map(Option::unwrap);
+    check(&out);
+    check(&inbound);
+    assert_eq!((out.epoch, ranges(Some(&out))), (1, vec![(2 << 16, 6 << 16)]));
+    assert_eq!(inbound.epoch, 9);
+    assert_eq!(inbound.ranges.len(), 4);
+    let folder = state.join("logs").join("07".repeat(32));
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for file in ["out.log", "out.idx", "in.log", "in.idx"] {
+        assert_eq!(mode(&folder.join(file)), 0o600, "{file}");
+    }
+    assert_eq!([mode(&state), mode(&folder)], [0o700; 2]);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 4);
+}
+
+#[test]
+fn a_file_that_others_could_read_is_closed_to_them() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), owner(&[7]), 1);
+    let file = dir.path().join("logs").join("07".repeat(32)).join("out.log");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(run(dir.path(), owner(&[7]), 0)[0].is_some());
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn logs_follow_a_peer_to_its_next_key() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), owner(&[7]), 1);
+    assert!(run(dir.path(), owner(&[8, 7]), 0).iter().all(Option::is_some));
+    assert!(run(dir.path(), owner(&[8]), 0).iter().all(Option::is_some));
+    assert!(run(dir.path(), owner(&[9]), 0).iter().all(Option::is_none));
+}
+
+#[test]
+fn a_folder_in_use_is_refused_and_free_again_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, _) = Logs::open(dir.path(), &[owner(&[7])]).unwrap();
+    assert_eq!(Logs::open(dir.path(), &[owner(&[7])]).err(), Some(StateInUse));
+    drop(first);
+    assert!(Logs::open(dir.path(), &[owner(&[7])]).is_ok());
+}
+
+#[test]
+fn a_place_that_is_no_folder_costs_a_cold_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    fs::write(&state, "a file").unwrap();
+    let (logs, peers) = Logs::open(&state, &[owner(&[7]), owner(&[8])]).unwrap();
+    assert!(logs.is_none());
+    assert!(peers.len() == 2 && peers.iter().all(|peer| peer.writer.is_none()));
+    // One peer's folder only: the other's logs are kept.
+    let state = dir.path().join("other");
+    fs::create_dir_all(state.join("logs")).unwrap();
+    fs::write(state.join("logs").join("07".repeat(32)), "a file").unwrap();
+    let (_logs, peers) = Logs::open(&state, &[owner(&[7]), owner(&[8])]).unwrap();
+    assert!(peers[0].writer.is_none() && peers[1].writer.is_some());
+}

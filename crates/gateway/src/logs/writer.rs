@@ -1,0 +1,296 @@
+//! The thread that writes logs, and the bounded queue before it.
+//!
+//! Tunnels hand over what they remember and never wait: what does not fit into the queue is skipped, and is a hole
+//! in the log that a later run finds.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use oncewire_link::{LogSide, LogWrite};
+
+use super::disk::Disk;
+use super::kept::KeptLog;
+
+/// Hands one peer's pieces of log to the writing thread.
+#[derive(Clone, Debug)]
+pub(crate) struct LogWriter {
+    pub(super) queue: Arc<Queue>,
+    /// Where the peer's logs stand among the [`Keeper`]'s, by side.
+    pub(super) places: [usize; 2],
+}
+
+impl LogWriter {
+    /// Queues a piece to be written; if the disk cannot keep up, it is skipped. Never waits.
+    pub(crate) fn write(&self, side: LogSide, write: LogWrite) {
+        let [out, inbound] = self.places;
+        let place = match side {
+            LogSide::Out => out,
+            LogSide::Inbound => inbound,
+        };
+        self.queue.push(place, write);
+    }
+}
+
+/// What waits to be written.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    wake: Condvar,
+    ended: Condvar,
+    /// Of all pieces that are not written yet.
+    bytes: AtomicUsize,
+    skipped_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<(usize, LogWrite)>,
+    closing: Option<Closing>,
+    ended: bool,
+}
+
+/// How the writing is to end, once everything that waits is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// The system may write what it has when it likes.
+    Leave,
+    /// What was written is to survive a power cut.
+    Sync,
+}
+
+impl Queue {
+    pub(super) fn push(&self, place: usize, write: LogWrite) {
+        let cost = cost(&write);
+        if self.bytes.fetch_add(cost, Relaxed) + cost > MAX_QUEUED {
+            self.bytes.fetch_sub(cost, Relaxed);
+            self.skipped_bytes.fetch_add(write.plain.len() as u64, Relaxed);
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.closing.is_some() {
+            self.bytes.fetch_sub(cost, Relaxed);
+            return;
+        }
+        state.waiting.push_back((place, write));
+        if state.waiting.len() == 1 {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Waits for pieces, the end, or a moment.
+    fn take(&self, until: Instant) -> (VecDeque<(usize, LogWrite)>, Option<Closing>) {
+        let mut state = self.state.lock();
+        while state.waiting.is_empty() && state.closing.is_none() {
+            if self.wake.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        (std::mem::take(&mut state.waiting), state.closing)
+    }
+
+    fn written(&self, write: &LogWrite) {
+        self.bytes.fetch_sub(cost(write), Relaxed);
+    }
+
+    /// Takes nothing more, and waits until what waits is written, but not for a disk that hangs.
+    pub(super) fn close(&self, closing: Closing) {
+        let end = Instant::now() + CLOSE_LIMIT;
+        let mut state = self.state.lock();
+        state.closing.get_or_insert(closing);
+        self.wake.notify_one();
+        while !state.ended {
+            if self.ended.wait_until(&mut state, end).timed_out() {
+                tracing::warn!("the disk takes too long to write the last of the logs; it is left to it");
+                return;
+            }
+        }
+    }
+
+    fn report_skipped(&self) {
+        let bytes = self.skipped_bytes.swap(0, Relaxed);
+        if bytes > 0 {
+            tracing::warn!(
+                bytes,
+                "the disk is slower than the tunnels; a restart would not find all of the logs"
+            );
+        }
+    }
+}
+
+/// Writes what is queued until the queue is closed; whoever waits for the end finds the files closed and `held`
+/// dropped.
+pub(super) fn run<D: Disk, H>(queue: &Arc<Queue>, keeper: Keeper<D>, held: H) {
+    // Locals are dropped last to first, parameters after them.
+    let _ended = EndedOnDrop(Arc::clone(queue));
+    let (_held, mut keeper) = (held, keeper);
+    let mut sync_at = Instant::now() + SYNC_EVERY;
+    loop {
+        let (batch, closing) = queue.take(sync_at);
+        for (place, write) in batch {
+            keeper.write(place, &write);
+            queue.written(&write);
+        }
+        keeper.flush();
+        match closing {
+            Some(Closing::Sync) => return keeper.sync(),
+            Some(Closing::Leave) => return,
+            None if Instant::now() >= sync_at => {
+                keeper.sync();
+                queue.report_skipped();
+                sync_at = Instant::now() + SYNC_EVERY;
+            }
+            None => {}
+        }
+    }
+}
+
+/// Says that the thread has ended, however it did.
+struct EndedOnDrop(Arc<Queue>);
+
+impl Drop for EndedOnDrop {
+    fn drop(&mut self) {
+        self.0.state.lock().ended = true;
+        self.0.ended.notify_all();
+    }
+}
+
+/// The logs that are written; one that its disk fails is given up, and traffic goes on.
+pub(super) struct Keeper<D: Disk> {
+    logs: Vec<(String, Option<KeptLog<D>>)>,
+}
+
+impl<D: Disk> Keeper<D> {
+    pub(super) fn new() -> Self {
+        Self { logs: Vec::new() }
+    }
+
+    /// Adds a log under the name that it has in messages; returns its place.
+    pub(super) fn add(&mut self, name: String, log: Option<KeptLog<D>>) -> usize {
+        self.logs.push((name, log));
+        self.logs.len() - 1
+    }
+
+    pub(super) fn write(&mut self, place: usize, write: &LogWrite) {
+        if let Some(entry) = self.logs.get_mut(place) {
+            attempt(entry, |log| log.write(write));
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.logs.iter_mut().for_each(|entry| attempt(entry, KeptLog::flush));
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.logs.iter_mut().for_each(|entry| attempt(entry, KeptLog::sync));
+    }
+}
+
+fn attempt<D: Disk>(
+    (name, log): &mut (String, Option<KeptLog<D>>),
+    action: impl FnOnce(&mut KeptLog<D>) -> std::io::Result<()>,
+) {
+    if let Some(Err(error)) = log.as_mut().map(action) {
+        tracing::warn!(log = name, %error, "cannot write the log; until the next start nothing more of it is kept");
+        *log = None;
+    }
+}
+
+/// A small piece takes more than its bytes: the entry, and the buffer that it is a slice of.
+fn cost(write: &LogWrite) -> usize {
+    write.plain.len() + 1024
+}
+
+/// The most bytes that wait to be written.
+const MAX_QUEUED: usize = 64 << 20;
+
+/// How often the disk is asked to have everything: what a power cut may cost.
+const SYNC_EVERY: Duration = Duration::from_secs(30);
+
+/// How long the end of a gateway waits for the disk.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use oncewire_link::SavedLog;
+
+    use super::*;
+    use crate::logs::memory_disk::MemoryDisk;
+
+    const CAPACITY: u64 = 256 << 10;
+
+    fn piece(start: u64) -> LogWrite {
+        LogWrite { epoch: 1, start, plain: Bytes::from(vec![1; 64 << 10]) }
+    }
+
+    fn ranges(saved: &SavedLog) -> Vec<(u64, u64)> {
+        saved.ranges.iter().map(|range| (range.start, range.end)).collect()
+    }
+
+    fn kept(disk: &MemoryDisk) -> KeptLog<MemoryDisk> {
+        KeptLog::open(disk.clone(), LogSide::Out, CAPACITY).log.unwrap()
+    }
+
+    #[test]
+    fn a_full_queue_skips_and_blocks_nobody() {
+        let queue = Queue::default();
+        for i in 0..2_000 {
+            queue.push(0, piece(i << 16));
+        }
+        let waiting: usize = queue.state.lock().waiting.iter().map(|(_, write)| write.plain.len()).sum();
+        assert!((MAX_QUEUED - (2 << 20)..=MAX_QUEUED).contains(&waiting), "{waiting}");
+        let skipped = queue.skipped_bytes.load(Relaxed) as usize;
+        assert_eq!(waiting + skipped, 2_000 << 16);
+    }
+
+    #[test]
+    fn closing_writes_what_waits_and_takes_nothing_more() {
+        let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
+        let mut keeper = Keeper::new();
+        let place = keeper.add("out".to_owned(), Some(kept(&disk)));
+        queue.push(place, piece(0));
+        let thread = std::thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || run(&queue, keeper, ())
+        });
+        queue.push(place, piece(1 << 16));
+        queue.close(Closing::Sync);
+        queue.push(place, piece(2 << 16));
+        thread.join().unwrap();
+        assert_eq!(queue.bytes.load(Relaxed), 0);
+        let saved = KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY).saved.unwrap();
+        assert_eq!(ranges(&saved), [(0, 2 << 16)]);
+    }
+
+    #[test]
+    fn a_disk_that_fails_costs_one_log_and_nothing_else() {
+        let (full, good) = (MemoryDisk::default(), MemoryDisk::default());
+        let mut keeper = Keeper::new();
+        let first = keeper.add("full".to_owned(), Some(kept(&full)));
+        let second = keeper.add("good".to_owned(), Some(kept(&good)));
+        keeper.write(first, &piece(0));
+        keeper.flush();
+        full.fail_from_now_on();
+        for place in [first, second] {
+            keeper.write(place, &piece(1 << 16));
+            keeper.write(place, &piece(2 << 16));
+        }
+        keeper.flush();
+        assert!(keeper.logs[first].1.is_none());
+        let found = |disk: &MemoryDisk| {
+            let disk = disk.after_power_cut(|len| len);
+            ranges(&KeptLog::open(disk, LogSide::Out, CAPACITY).saved.unwrap())
+        };
+        assert_eq!(found(&full), [(0, 1 << 16)]);
+        assert_eq!(found(&good), [(1 << 16, 3 << 16)]);
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_is_no_panic() {
+        Keeper::<MemoryDisk>::new().write(7, &piece(0));
+    }
+}

@@ -1,0 +1,203 @@
+//! Gateways that stop and start again: what their logs are worth then.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+use oncewire_gateway::daemon::{Gateway, StartError};
+use oncewire_gateway::identity::Identity;
+use oncewire_gateway::telemetry::PeerReport;
+
+use crate::common::{LIMIT, Origin, branch_config, exchange, forward, hub_config, noise, start, within};
+
+/// A pair with state folders, whose gateways come and go.
+struct Lives {
+    dir: TempDir,
+    hub: Option<Gateway>,
+    branch: Option<Gateway>,
+    hub_config: String,
+    branch_config: String,
+    _origin: Origin,
+}
+
+impl Lives {
+    async fn begin() -> Self {
+        let (dir, origin) = (tempfile::tempdir().unwrap(), Origin::echo().await);
+        let key = |name: &str| Identity::create(&dir.path().join(name)).unwrap().public_key();
+        let (branch_key, hub_key) = (key("branch.key"), key("hub.key"));
+        let kept =
+            |config: String, state| config.replace("key_file", &format!("state = \"{state}\"\nkey_file"));
+        let mut hub_config = kept(hub_config(branch_key, ""), "hub-state");
+        let hub = start(dir.path(), &hub_config).await.unwrap();
+        let address: SocketAddr = hub.local_addrs().tunnel[0];
+        // The next hub has to be where the branch looks for it.
+        hub_config = hub_config.replace("127.0.0.1:0", &address.to_string());
+        let branch_config = kept(branch_config(hub_key, address, &forward(origin.address)), "branch-state");
+        let mut lives =
+            Self { dir, hub: Some(hub), branch: None, hub_config, branch_config, _origin: origin };
+        lives.start().await;
+        lives
+    }
+
+    /// Starts whichever is not there.
+    async fn start(&mut self) {
+        while self.hub.is_none() {
+            match start(self.dir.path(), &self.hub_config).await {
+                Ok(hub) => self.hub = Some(hub),
+                // The one before has not let go of its port yet.
+                Err(StartError::Listen { .. }) => tokio::task::yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        if self.branch.is_none() {
+            self.branch = Some(start(self.dir.path(), &self.branch_config).await.unwrap());
+        }
+        assert!(self.hub.as_ref().unwrap().wait_up("branch", LIMIT).await);
+        assert!(self.branch.as_ref().unwrap().wait_up("hub", LIMIT).await);
+    }
+
+    /// Sends bytes through both and back, and returns the share that was copied from the log, on the way out and
+    /// on the way back.
+    async fn cross(&self, data: &[u8]) -> [f64; 2] {
+        let branch = self.branch.as_ref().unwrap();
+        let peer = || -> PeerReport { branch.status().peers.remove(0) };
+        let before = peer();
+        let stream = TcpStream::connect(branch.local_addrs().intercepts[0]).await.unwrap();
+        assert!(exchange(stream, data).await.unwrap() == data, "the data came back changed");
+        let after = peer();
+        [after.out.copied - before.out.copied, after.inbound.copied - before.inbound.copied]
+            .map(|copied| copied as f64 / data.len() as f64)
+    }
+
+    /// Lists the files of a gateway's logs.
+    fn files(&self, state: &str) -> Vec<PathBuf> {
+        let entries = |path: &Path| -> Vec<PathBuf> {
+            fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect()
+        };
+        let mut files: Vec<_> = entries(&self.dir.path().join(state).join("logs"))
+            .iter()
+            .flat_map(|peer| entries(peer))
+            .collect();
+        files.sort();
+        files
+    }
+}
+
+/// The share of a repeat that a warm log must save.
+const WARM: f64 = 0.98;
+
+/// What happens to a file.
+type Damage = fn(&Path);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whichever_gateway_dies_comes_back_warm() {
+    within(async {
+        let mut lives = Lives::begin().await;
+        let data = noise(21, 1 << 20);
+        let [out, back] = lives.cross(&data).await;
+        assert!(out < 0.02 && back < 0.02, "{out} {back}");
+        for (hub_dies, branch_dies) in [(true, false), (false, true), (true, true)] {
+            if hub_dies {
+                lives.hub = None;
+            }
+            if branch_dies {
+                lives.branch = None;
+            }
+            lives.start().await;
+            let [out, back] = lives.cross(&data).await;
+            assert!(out > WARM && back > WARM, "hub {hub_dies}, branch {branch_dies}: {out} {back}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gateways_that_were_stopped_in_order_come_back_warm() {
+    within(async {
+        let mut lives = Lives::begin().await;
+        let data = noise(22, 1 << 20);
+        lives.cross(&data).await;
+        lives.branch.take().unwrap().shutdown(LIMIT).await;
+        lives.hub.take().unwrap().shutdown(LIMIT).await;
+        lives.start().await;
+        let [out, back] = lives.cross(&data).await;
+        assert!(out > WARM && back > WARM, "{out} {back}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_files_cost_savings_and_never_a_byte() {
+    within(async {
+        let mut lives = Lives::begin().await;
+        let data = noise(23, 1 << 20);
+        lives.cross(&data).await;
+        let damages: [(&str, Damage); 6] = [
+            ("flipped", |file| {
+                let mut bytes = fs::read(file).unwrap();
+                bytes.iter_mut().step_by(997).for_each(|byte| *byte ^= 0x20);
+                fs::write(file, bytes).unwrap();
+            }),
+            ("cut", |file| {
+                let bytes = fs::read(file).unwrap();
+                fs::write(file, &bytes[..bytes.len() / 3]).unwrap();
+            }),
+            ("emptied", |file| fs::write(file, "").unwrap()),
+            ("gone", |file| fs::remove_file(file).unwrap()),
+            ("noise", |file| fs::write(file, noise(3, 100_000)).unwrap()),
+            ("a folder", |file| {
+                fs::remove_file(file).unwrap();
+                fs::create_dir(file).unwrap();
+            }),
+        ];
+        for (turn, (name, damage)) in damages.into_iter().enumerate() {
+            // One side's bytes, then the other's index, and so on.
+            let state = ["hub-state", "branch-state"][turn % 2];
+            let kind = ["log", "idx"][turn / 2 % 2];
+            (lives.hub, lives.branch) = (None, None);
+            let damaged = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == kind);
+            lives.files(state).iter().filter(damaged).for_each(|file| damage(file));
+            lives.start().await;
+            lives.cross(&data).await;
+            let [out, back] = lives.cross(&data).await;
+            // Copies that reach into a hole are not made, so the edges of holes cost some blocks more.
+            assert!(out > 0.5 && back > 0.5, "{name}: not warm again: {out} {back}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_lost_its_state_starts_cold_and_is_warm_the_next_time() {
+    within(async {
+        let mut lives = Lives::begin().await;
+        let data = noise(24, 1 << 20);
+        lives.cross(&data).await;
+        lives.hub = None;
+        fs::remove_dir_all(lives.dir.path().join("hub-state")).unwrap();
+        lives.start().await;
+        let [out, back] = lives.cross(&data).await;
+        assert!(out < 0.02 && back < 0.02, "{out} {back}");
+        (lives.hub, lives.branch) = (None, None);
+        lives.start().await;
+        let [out, back] = lives.cross(&data).await;
+        assert!(out > WARM && back > WARM, "{out} {back}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gateways_cannot_share_a_state_folder() {
+    within(async {
+        let lives = Lives::begin().await;
+        let listen = lives.hub.as_ref().unwrap().local_addrs().tunnel[0].to_string();
+        let twin = lives.hub_config.replace(&listen, "127.0.0.1:0");
+        let twin = start(lives.dir.path(), &twin).await;
+        let Err(StartError::StateInUse(path)) = twin else { panic!("it started") };
+        assert!(path.ends_with("hub-state"));
+    })
+    .await;
+}
