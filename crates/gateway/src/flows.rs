@@ -20,6 +20,8 @@ use crate::tunnel::peer::Peer;
 pub(crate) struct Flow {
     peer: Arc<Peer>,
     id: FlowId,
+    /// Tells it from an earlier flow with the number.
+    serial: u64,
     /// We finished or aborted.
     sent_end: AtomicBool,
     /// The far side finished, or the flow is over.
@@ -28,8 +30,8 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// Wraps a flow that the peer's table knows already.
-    pub(crate) fn new(peer: Arc<Peer>, id: FlowId) -> Self {
-        Self { peer, id, sent_end: AtomicBool::new(false), received_end: AtomicBool::new(false) }
+    pub(crate) fn new(peer: Arc<Peer>, id: FlowId, serial: u64) -> Self {
+        Self { peer, id, serial, sent_end: AtomicBool::new(false), received_end: AtomicBool::new(false) }
     }
 
     pub(crate) fn id(&self) -> FlowId {
@@ -100,7 +102,7 @@ impl Flow {
     /// # Errors
     /// If the flow is over.
     pub(crate) fn send(&self, bytes: Bytes) -> Result<usize, FlowGone> {
-        let sent = self.peer.with(|core, now| {
+        self.peer.with(|core, now| {
             let sent = bytes.len();
             let room = core.link.handle_payload(self.id, bytes, now)?;
             self.peer.look(core, self.id);
@@ -109,11 +111,7 @@ impl Flow {
                 entry.writable = room > 0;
             }
             Ok(room)
-        });
-        if sent.is_err() {
-            self.is_over();
-        }
-        sent
+        })
     }
 
     /// Waits until there is room to queue bytes.
@@ -161,7 +159,7 @@ impl Drop for Flow {
     fn drop(&mut self) {
         let reason = if self.peer.is_draining() { ResetReason::Shutdown } else { ResetReason::Application };
         self.abort(reason);
-        self.peer.forget(self.id);
+        self.peer.forget(self.id, self.serial);
     }
 }
 

@@ -81,6 +81,8 @@ pub(crate) struct Core {
     pub(crate) flows: HashMap<FlowId, FlowEntry>,
     lanes: HashMap<LaneId, Arc<LaneSignal>>,
     wanted: [u32; 3],
+    /// Flows so far.
+    entered: u64,
     armed: Option<Now>,
     /// Whether our key is the smaller one, as the link was told.
     first: bool,
@@ -90,6 +92,7 @@ pub(crate) struct Core {
 
 /// Who waits for a flow.
 pub(crate) struct FlowEntry {
+    serial: u64,
     pub(crate) tally: Tally,
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
@@ -102,7 +105,7 @@ pub(crate) struct FlowEntry {
 #[derive(Default)]
 struct Due {
     wakers: Vec<Waker>,
-    offers: Vec<(FlowId, OpenRequest)>,
+    offers: Vec<(FlowId, u64, OpenRequest)>,
     dial: bool,
     up: Option<bool>,
 }
@@ -144,6 +147,7 @@ impl Peer {
             flows: HashMap::new(),
             lanes: HashMap::new(),
             wanted: [0; 3],
+            entered: 0,
             armed: None,
             first: settings.link.first,
             log_writer: logs.writer,
@@ -203,8 +207,8 @@ impl Peer {
                     }
                 }
                 Event::FlowOffered { flow, open } => {
-                    core.flows.insert(flow, FlowEntry::new());
-                    due.offers.push((flow, open));
+                    let serial = core.enter(flow);
+                    due.offers.push((flow, serial, open));
                 }
                 Event::CloseLane(lane, reason) => {
                     if let Some(signal) = core.lanes.remove(&lane) {
@@ -249,8 +253,8 @@ impl Peer {
         {
             tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
         }
-        for (flow, open) in due.offers {
-            let flow = Flow::new(Arc::clone(self), flow);
+        for (flow, serial, open) in due.offers {
+            let flow = Flow::new(Arc::clone(self), flow, serial);
             self.tasks.spawn(onward::serve(Arc::clone(self), flow, open));
         }
     }
@@ -260,13 +264,13 @@ impl Peer {
     /// # Errors
     /// If the link is down, full or this gateway is ending.
     pub(crate) fn open(self: &Arc<Self>, request: OpenRequest) -> Result<Flow, OpenRefused> {
-        let id = self.with(|core, now| {
+        let (id, serial) = self.with(|core, now| {
             let id = core.link.open_flow(request, now)?;
-            core.flows.insert(id, FlowEntry::new());
+            let serial = core.enter(id);
             self.look(core, id);
-            Ok(id)
+            Ok((id, serial))
         })?;
-        Ok(Flow::new(Arc::clone(self), id))
+        Ok(Flow::new(Arc::clone(self), id, serial))
     }
 
     /// Waits until the link is up, for at most `limit`; says whether it is.
@@ -380,8 +384,12 @@ impl Peer {
     }
 
     /// Forgets a flow's waiters.
-    pub(crate) fn forget(self: &Arc<Self>, flow: FlowId) {
-        let entry = self.with(|core, _| core.flows.remove(&flow));
+    pub(crate) fn forget(self: &Arc<Self>, flow: FlowId, serial: u64) {
+        let entry = self.with(|core, _| match core.flows.get(&flow) {
+            Some(entry) if entry.serial == serial => core.flows.remove(&flow),
+            // A peer that restarted numbers its flows anew, and was quicker than this one's end.
+            _ => None,
+        });
         drop(entry);
     }
 
@@ -487,9 +495,18 @@ impl Peer {
     }
 }
 
+impl Core {
+    /// Makes room for those who wait for a flow.
+    fn enter(&mut self, flow: FlowId) -> u64 {
+        self.entered += 1;
+        self.flows.insert(flow, FlowEntry::new(self.entered));
+        self.entered
+    }
+}
+
 impl FlowEntry {
-    fn new() -> Self {
-        Self { tally: Tally::default(), reader: None, writer: None, writable: true, ended: false }
+    fn new(serial: u64) -> Self {
+        Self { serial, tally: Tally::default(), reader: None, writer: None, writable: true, ended: false }
     }
 }
 
