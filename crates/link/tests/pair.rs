@@ -196,6 +196,23 @@ fn a_restarted_peer_resets_its_old_flows_and_serves_new_ones() {
 }
 
 #[test]
+fn a_restarted_opener_does_not_meet_its_old_flows() {
+    let mut pair = Pair::new(12);
+    let old = pair.connect(0);
+    // The far application is slow: it has not even been told that its flow is over when the next one comes.
+    pair.sides[1].stalled.push(old);
+    pair.restart(0);
+    let new = pair.connect(0);
+    assert_ne!(old, new);
+    pair.send(0, new, b"hello again");
+    pair.run();
+    assert_eq!(pair.sides[1].stream(new).bytes, b"hello again");
+    pair.sides[1].stalled.clear();
+    pair.read(1, old);
+    assert_eq!(pair.sides[1].stream(old).reset.as_deref(), Some("peer restarted"));
+}
+
+#[test]
 fn more_flows_than_lanes_share_them() {
     let mut pair = Pair::new(9);
     let flows: Vec<_> = (0..200).map(|n| pair.connect(n % 2)).collect();

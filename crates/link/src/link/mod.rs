@@ -114,7 +114,9 @@ impl Link {
             receiver: Box::new(receiver),
             lanes: Lanes::default(),
             flows: BTreeMap::new(),
-            next_flow: u32::from(!config.first),
+            // A random start: a peer that restarts does not meet its old flows, of which the other side may still
+            // be telling applications.
+            next_flow: (config.instance as u32) & !1 | u32::from(!config.first),
             control: VecDeque::new(),
             credit_due: BTreeSet::new(),
             window_growth: 0,
