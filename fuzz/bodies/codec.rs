@@ -155,6 +155,7 @@ impl World {
             contexts: 2,
             params: MatchParams::default(),
             digest_seed: 1,
+            persist: false,
         };
         Self {
             sender: Sender::new(config),
@@ -314,7 +315,13 @@ fn deliver_one(receiver: &mut Receiver, bytes: &mut VecDeque<u8>, now: Now) -> b
 }
 
 fn receiver_config() -> ReceiverConfig {
-    ReceiverConfig { capacity: CAPACITY, max_in_flight: CAPACITY / 4, contexts: 2, digest_seed: 1 }
+    ReceiverConfig {
+        capacity: CAPACITY,
+        max_in_flight: CAPACITY / 4,
+        contexts: 2,
+        digest_seed: 1,
+        persist: false,
+    }
 }
 
 /// Not a power of two, and small enough that scripts reach its end.
