@@ -1,4 +1,4 @@
-//! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`.
+//! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`, `pair stall`.
 //!
 //! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
@@ -8,6 +8,7 @@
 mod common;
 mod roles;
 mod savings;
+mod stall;
 mod throughput;
 
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ enum What {
     Throughput(throughput::Arguments),
     /// Bytes between the gateways, file by file, counted by a relay, beside what `status` says.
     Savings(savings::Arguments),
+    /// Other flows while one reader takes nothing.
+    Stall(stall::Arguments),
     /// Serves the files, or echoes (started by `throughput`).
     #[command(hide = true)]
     Origin { files: Vec<PathBuf> },
@@ -39,6 +42,7 @@ fn main() {
     match Arguments::parse().what {
         What::Throughput(arguments) => throughput::run(&arguments),
         What::Savings(arguments) => savings::run(&arguments),
+        What::Stall(arguments) => stall::run(&arguments),
         What::Origin { files } => roles::origin(&files),
         What::Hop { target } => roles::hop(target),
     }

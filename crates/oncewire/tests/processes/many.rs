@@ -41,8 +41,9 @@ fn a_thousand_flows_at_once_get_their_own_bytes() {
             thread.spawn_scoped(threads, client).unwrap();
         }
     });
-    for gateway in [&pair.branch, &pair.hub] {
+    for (name, gateway) in [("branch", &pair.branch), ("hub", &pair.hub)] {
         let resident = gateway.resident();
+        println!("{name}: {} MiB in use after {FLOWS} flows", resident >> 20);
         assert!(resident < (256 << 20) + BESIDE_CACHE, "{} MiB in use", resident >> 20);
     }
     eventually("all flows are closed", LIMIT, || (pair.branch.counter("flows_open") == 0).then_some(()));
