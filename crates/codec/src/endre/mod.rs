@@ -7,6 +7,8 @@ mod receiver;
 mod sender;
 mod slots;
 pub mod tokens;
+#[cfg(test)]
+mod verify_tests;
 
 pub use receiver::{Receiver, ReceiverConfig};
 pub use sender::{Sender, SenderConfig};

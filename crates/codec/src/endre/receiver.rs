@@ -160,6 +160,14 @@ impl Receiver {
         receiver
     }
 
+    /// Changes a byte of the log behind the cache's back.
+    #[cfg(test)]
+    pub(super) fn damage(&mut self, offset: u64) {
+        let mut byte = Vec::new();
+        self.log.copy_to(LogOffset(offset), 1, &mut byte);
+        self.log.write(LogOffset(offset), &[!byte[0]]);
+    }
+
     fn check_seq(&self, seq: u64) -> Result<(), PeerFault> {
         let next = self.arrived.next();
         // Messages need no credit, hence twice the bound on what the sender keeps.

@@ -81,6 +81,8 @@ struct Encoded {
 /// Mismatches within [`MISMATCH_WINDOW`] that start a new epoch.
 const MISMATCHES_TO_NEW_EPOCH: usize = 4;
 const MISMATCH_WINDOW: Now = Now::from_secs(60);
+/// Ranges that a wrong block may have referred to for them to be forgotten one by one.
+const SOURCES_TO_FORGET: usize = 16;
 /// A block is not remembered again if at most one byte in this many is new: what is new and not remembered is
 /// paid for again with every repeat.
 const NEW_SHARE: usize = 500;
@@ -265,6 +267,7 @@ impl Sender {
     }
 
     fn handle_refetch(&mut self, refetch: &Refetch, now: Now) {
+        let mut start_over = false;
         for &seq in &refetch.seqs {
             let Some(item) = self.ledger.request_repair(seq) else { continue };
             if let Some(slot) = item.slot {
@@ -275,16 +278,21 @@ impl Sender {
             }
             self.stats.mismatches += 1;
             self.events.push_back(SendEvent::Mismatch(item.flow));
-            for source in &item.sources {
-                self.matcher.forget(LogOffset(source.start)..LogOffset(source.end));
-            }
             self.diagonals.remove(&item.flow);
+            // Each range costs a walk through the whole table: beyond a few, a new epoch is cheaper.
+            start_over |= item.sources.len() > SOURCES_TO_FORGET;
+            if !start_over {
+                for source in &item.sources {
+                    self.matcher.forget(LogOffset(source.start)..LogOffset(source.end));
+                }
+            }
             self.recent_mismatches.push_back(now);
             while self.recent_mismatches.front().is_some_and(|&at| at + MISMATCH_WINDOW < now) {
                 self.recent_mismatches.pop_front();
             }
+            start_over |= self.recent_mismatches.len() >= MISMATCHES_TO_NEW_EPOCH;
         }
-        if self.recent_mismatches.len() >= MISMATCHES_TO_NEW_EPOCH {
+        if start_over {
             self.start_epoch(self.epoch + 1, "repeated mismatches");
         }
     }
