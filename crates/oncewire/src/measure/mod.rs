@@ -23,7 +23,7 @@ use crate::failure::Usage;
 /// is not in it. Speeds are those of one processor core.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Sets a key of [codec] or [cache] as in the configuration, for example entropy=zstd:3 or log_memory=1GiB;
+    /// Sets a key of `[codec]` or `[cache]` as in the configuration, for example entropy=zstd:3 or log_memory=1GiB;
     /// the defaults are entropy=zstd:1 and log_memory=256MiB
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
