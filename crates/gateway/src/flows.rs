@@ -89,6 +89,11 @@ impl Flow {
         }
     }
 
+    /// Says that this side's policy wants the flow not coded; before the answer.
+    pub(crate) fn uncode(&self) {
+        self.peer.with(|core, _| core.link.uncode_flow(self.id));
+    }
+
     /// Tells the far side what became of the onward connect that it asked for.
     pub(crate) fn answer(&self, answer: Result<SocketAddr, OpenFailure>) {
         if answer.is_err() {

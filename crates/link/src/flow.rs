@@ -72,6 +72,8 @@ pub(crate) struct Outbound {
     pub(crate) credit: u64,
     finished: bool,
     fin_sent: bool,
+    /// The reset that ends the stream behind what credit allows of the queue.
+    reset: Option<ResetReason>,
     /// Whether the application waits for room.
     pub(crate) waits_for_room: bool,
 }
@@ -101,8 +103,24 @@ impl Outbound {
         self.messages.push_back(message);
     }
 
+    /// Takes the next message; a reset comes when no block can be sent any more.
     pub(crate) fn pop_message(&mut self) -> Option<Message> {
+        if self.messages.is_empty() && !self.has_block() {
+            let reset = self.reset.take()?;
+            self.abandon();
+            return Some(Message::Reset(reset));
+        }
         self.messages.pop_front()
+    }
+
+    /// Ends the stream with a reset.
+    fn reset(&mut self, reason: ResetReason) {
+        (self.finished, self.fin_sent) = (true, true);
+        self.reset = Some(reason);
+    }
+
+    fn has_block(&self) -> bool {
+        !self.queue.is_empty() && self.sent < self.credit
     }
 
     pub(crate) fn finish(&mut self) {
@@ -118,6 +136,7 @@ impl Outbound {
         self.messages.clear();
         self.queue.clear();
         self.queued = 0;
+        self.reset = None;
         self.finished = true;
         self.fin_sent = true;
     }
@@ -125,13 +144,14 @@ impl Outbound {
     /// Whether a block or message could be sent now.
     pub(crate) fn can_send(&self) -> bool {
         !self.messages.is_empty()
-            || (!self.queue.is_empty() && self.sent < self.credit)
+            || self.reset.is_some()
+            || self.has_block()
             || (self.queue.is_empty() && self.finished && !self.fin_sent)
     }
 
     /// Whether everything that the application gave has been sent once.
     pub(crate) fn is_done(&self) -> bool {
-        self.fin_sent && self.messages.is_empty()
+        self.fin_sent && self.messages.is_empty() && self.reset.is_none()
     }
 
     /// Takes the next block: its flow offset, its bytes, and whether it ends the stream.
@@ -185,10 +205,23 @@ impl Flow {
         self.coding == Coding::Coded && self.cipher.is_none()
     }
 
-    /// Ends the flow, both directions.
+    /// Ends the flow, both directions; an application that is yet to be told still gets what arrived before.
     pub(crate) fn end(&mut self, reason: ResetReason, told: bool) {
         self.out.abandon();
-        self.inbound.clear();
+        self.close(reason, told);
+    }
+
+    /// Ends the flow for our application, which knows; the far one gets what was queued, as far as credit goes,
+    /// and then a reset.
+    pub(crate) fn abort(&mut self, reason: ResetReason) {
+        self.out.reset(reason);
+        self.close(reason, true);
+    }
+
+    fn close(&mut self, reason: ResetReason, told: bool) {
+        if told {
+            self.inbound.clear();
+        }
         self.credit_due = false;
         if self.over.is_none() {
             self.over = Some(Over { reason, told });

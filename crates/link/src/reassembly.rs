@@ -69,6 +69,11 @@ impl Reassembly {
         self.ready.is_empty() && self.end == Some(self.next)
     }
 
+    /// Whether there is something to take.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Drops everything that is held.
     pub(crate) fn clear(&mut self) {
         self.early.clear();

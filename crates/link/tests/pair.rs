@@ -251,3 +251,41 @@ fn different_log_sizes_agree_on_the_smaller() {
     assert_eq!(pair.sides[0].link.stats().out.log_capacity, 300 << 10);
     assert_eq!(pair.sides[1].link.stats().inbound.log_capacity, 300 << 10);
 }
+
+#[test]
+fn what_was_sent_before_a_reset_arrives_before_it() {
+    let mut pair = Pair::new(13);
+    let flow = pair.connect(0);
+    pair.send(1, flow, &text(40_000));
+    pair.sides[1].link.abort_flow(flow, ResetReason::Application, pair.now);
+    pair.pass(Now::from_secs(1));
+    let stream = pair.sides[0].stream(flow);
+    assert_eq!(stream.bytes, text(40_000));
+    assert_eq!(stream.reset.as_deref(), Some("reset by the application"));
+    // Beyond credit nothing is waited for.
+    let flow = pair.connect(0);
+    pair.sides[0].stalled.push(flow);
+    pair.send(1, flow, &text(400_000));
+    pair.sides[1].link.abort_flow(flow, ResetReason::Application, pair.now);
+    pair.pass(Now::from_secs(1));
+    pair.sides[0].stalled.clear();
+    pair.read(0, flow);
+    let stream = pair.sides[0].stream(flow);
+    assert_eq!(stream.bytes, &text(400_000)[..64 << 10]);
+    assert!(stream.reset.is_some());
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+}
+
+#[test]
+fn either_side_may_say_that_a_flow_is_not_coded() {
+    let mut pair = Pair::new(14);
+    let flow = pair.open(0);
+    pair.run();
+    pair.sides[1].link.uncode_flow(flow);
+    pair.sides[1].link.answer_flow(flow, Ok(([127, 0, 0, 1], 5).into()), pair.now);
+    pair.run();
+    pair.send(0, flow, &text(9000));
+    pair.send(1, flow, &text(9000));
+    pair.pass(Now::from_secs(1));
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.stats().out.uncoded), [9000, 9000]);
+}

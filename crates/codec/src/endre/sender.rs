@@ -67,6 +67,8 @@ struct Scratch {
     literals: Vec<u8>,
     body: Vec<u8>,
     settled: Vec<FlowId>,
+    /// Whether the block is to be indexed as a whole once it is in the log.
+    reindex: bool,
 }
 
 /// What [`Sender::encode`] made of a block; the body lies in the scratch or is the plain bytes.
@@ -192,10 +194,12 @@ impl Sender {
         self.matcher.find(&self.log, &search, copies);
         if !self.holes.is_empty() {
             self.holes.retain(|hole| hole.end > floor.0);
-            let holes = &self.holes;
+            let (holes, found) = (&self.holes, copies.len());
             copies.retain(|copy| {
                 holes.iter().all(|hole| copy.source_end().0 <= hole.start || copy.source.0 >= hole.end)
             });
+            // What lay on a hole was not hashed, but is to be found the next time.
+            self.scratch.reindex = copies.len() < found;
         }
         match next_hint(copies, plain.len()) {
             Some(hint) => drop(self.diagonals.insert(flow, hint)),
@@ -233,6 +237,7 @@ impl Sender {
         // Whatever lies between the common part and the new head is not there, or not known, on one side.
         if common.end < head {
             self.holes.push(common.end..head);
+            self.matcher.forget(LogOffset(common.end)..LogOffset(head));
         }
         self.head = head;
         self.events.push_back(SendEvent::Warm { bytes: common.end - common.start });
@@ -396,6 +401,9 @@ impl SendingHalf for Sender {
         Frame::Block(Block { seq, flow, offset, plain_len, fin, resent: false, body }).encode(out);
         if item.remembered {
             self.log.write(LogOffset(self.head), &plain);
+            if std::mem::take(&mut self.scratch.reindex) {
+                self.matcher.index(&self.log, LogOffset(self.head).range(plain_len as u64));
+            }
             if self.config.persist {
                 self.writes.push_back(LogWrite { epoch: self.epoch, start: self.head, plain });
             }

@@ -51,7 +51,7 @@ pub enum Message {
     /// Opens a flow.
     Open(Open),
     /// Answers an open.
-    Opened(Result<Option<SocketAddr>, OpenFailure>),
+    Opened(Result<Opened, OpenFailure>),
     /// Ends a flow at once, both directions.
     Reset(ResetReason),
 }
@@ -66,6 +66,15 @@ pub struct Open {
     /// The application's own address, where known.
     pub source: Option<SocketAddr>,
     /// Whether blocks of this flow may be coded (policy of the opener).
+    pub coded: bool,
+}
+
+/// What a successful answer to an open says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The local address of the far connection, unless the far end keeps it to itself.
+    pub address: Option<SocketAddr>,
+    /// Whether the policy of the far end agrees that blocks of this flow may be coded.
     pub coded: bool,
 }
 
@@ -234,9 +243,9 @@ fn encode_message(body: &mut Vec<u8>, seq: u64, flow: FlowId, message: &Message)
         }
         Message::Opened(answer) => {
             match answer {
-                Ok(address) => {
-                    body.push(0);
-                    put_address(body, *address);
+                Ok(opened) => {
+                    body.extend_from_slice(&[0, u8::from(opened.coded)]);
+                    put_address(body, opened.address);
                 }
                 Err(failure) => body.push(failure.to_byte()),
             }
@@ -255,16 +264,12 @@ fn decode_message<'a>(kind: u8, reader: &mut Reader<'_>) -> Result<Frame<'a>, Wi
     let message = match kind {
         OPEN => {
             let id = u128::from(reader.u64("flow id")?) | u128::from(reader.u64("flow id")?) << 64;
-            let coded = match reader.byte("coding")? {
-                0 => false,
-                1 => true,
-                _ => return Err(WireError::Invalid("coding")),
-            };
+            let coded = decode_coding(reader)?;
             let destination = Destination::decode(reader)?;
             Message::Open(Open { id, destination, source: take_address(reader)?, coded })
         }
         OPENED => Message::Opened(match reader.byte("answer to an open")? {
-            0 => Ok(take_address(reader)?),
+            0 => Ok(Opened { coded: decode_coding(reader)?, address: take_address(reader)? }),
             code => Err(OpenFailure::from_byte(code).ok_or(WireError::Invalid("answer to an open"))?),
         }),
         _ => Message::Reset(
@@ -273,6 +278,14 @@ fn decode_message<'a>(kind: u8, reader: &mut Reader<'_>) -> Result<Frame<'a>, Wi
         ),
     };
     Ok(Frame::Message { seq, flow, message })
+}
+
+fn decode_coding(reader: &mut Reader<'_>) -> Result<bool, WireError> {
+    match reader.byte("coding")? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(WireError::Invalid("coding")),
+    }
 }
 
 /// Ranges are written as gap from the end of the last one, and length; both at least 1 but for the first gap

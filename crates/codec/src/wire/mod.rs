@@ -11,7 +11,7 @@ mod reader;
 pub mod varint;
 
 pub use block::{Block, BlockBody, Body, Range64};
-pub use frame::{Ack, Frame, Message, Open, RawFrame, Refetch, RefetchReason, take_frame};
+pub use frame::{Ack, Frame, Message, Open, Opened, RawFrame, Refetch, RefetchReason, take_frame};
 pub use hello::{Hello, HelloError, LogClaim, Sample};
 pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};
 pub use reader::{Reader, WireError};

@@ -94,7 +94,11 @@ impl Start {
                 address: peer.address.as_ref().map(ToString::to_string),
                 lanes: lanes.clone(),
                 link: settings::link_config(&self.config, peer, instance),
-                onward: Onward { access: peer.access.clone(), own: own.clone() },
+                onward: Onward {
+                    access: peer.access.clone(),
+                    own: own.clone(),
+                    policies: self.config.policies.clone(),
+                },
             };
             let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
             let peer = Peer::new(settings, ours, clock, ledger, tasks, logs.next().unwrap_or_default());

@@ -14,7 +14,7 @@ use oncewire_codec::wire::{Destination, Host, OpenFailure};
 use oncewire_link::OpenRequest;
 
 use super::peer::Peer;
-use crate::config::Access;
+use crate::config::{Access, Codec, Policies};
 use crate::flows::{Flow, pump};
 use crate::sockets;
 use crate::telemetry::Refusal;
@@ -24,6 +24,8 @@ use crate::telemetry::Refusal;
 pub(crate) struct Onward {
     pub(crate) access: Access,
     pub(crate) own: OwnSockets,
+    /// What this side's rules say; they can only lower a flow to not coded.
+    pub(crate) policies: Policies,
 }
 
 /// The addresses on which this gateway itself listens, which no peer reaches by way of it.
@@ -61,6 +63,10 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
         Ok(stream) => Ok(stream.local_addr().unwrap_or(UNKNOWN_ADDRESS)),
         Err(failure) => Err(*failure),
     };
+    let rules = &peer.settings.onward.policies;
+    if rules.decide(&open.destination, peer.name()).codec == Codec::None {
+        flow.uncode();
+    }
     flow.answer(answer);
     match connected {
         Ok(stream) => {
@@ -155,7 +161,8 @@ mod tests {
     use super::*;
 
     fn onward(own: &str) -> Onward {
-        let onward = Onward { access: Access::default(), own: OwnSockets::default() };
+        let onward =
+            Onward { access: Access::default(), own: OwnSockets::default(), policies: Policies::default() };
         onward.own.add(own.parse().unwrap());
         onward
     }

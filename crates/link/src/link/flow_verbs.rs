@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use oncewire_codec::Now;
-use oncewire_codec::wire::{FlowId, Message, Open, OpenFailure, ResetReason};
+use oncewire_codec::wire::{FlowId, Message, Open, OpenFailure, Opened, ResetReason};
 
 use super::Link;
 use crate::event::{Coding, Event, FlowGone, OpenRefused, OpenRequest, Received};
@@ -44,6 +44,14 @@ impl Link {
         Ok(id)
     }
 
+    /// Says that policy at this side wants the flow not coded. At the accepting side call it before
+    /// [`Self::answer_flow`], which tells the peer.
+    pub fn uncode_flow(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.coding = Coding::None;
+        }
+    }
+
     /// Answers an offered flow with the outcome of the connect onward.
     pub fn answer_flow(&mut self, id: FlowId, answer: Result<SocketAddr, OpenFailure>, _now: Now) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
@@ -51,7 +59,9 @@ impl Link {
             return;
         }
         flow.open = OpenState::Open;
-        flow.out.push_message(Message::Opened(answer.map(Some)));
+        let coded = flow.coding == Coding::Coded;
+        flow.out
+            .push_message(Message::Opened(answer.map(|address| Opened { address: Some(address), coded })));
         if answer.is_err() {
             flow.end_quietly(ResetReason::OpenFailed);
         }
@@ -86,12 +96,12 @@ impl Link {
         }
     }
 
-    /// Our application reset its connection, or is given up.
+    /// Our application reset its connection, or is given up: what it gave before is still sent as far as credit
+    /// goes, then the reset.
     pub fn abort_flow(&mut self, id: FlowId, reason: ResetReason, _now: Now) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         if flow.over.is_none() {
-            flow.end(reason, true);
-            flow.out.push_message(Message::Reset(reason));
+            flow.abort(reason);
             self.credit_due.remove(&id);
             self.schedule(id);
         } else if let Some(over) = &mut flow.over {
@@ -112,7 +122,9 @@ impl Link {
             OpenState::Asked if flow.over.is_none() => return None,
             _ => {}
         }
-        if let Some(over) = &mut flow.over {
+        if let Some(over) = &mut flow.over
+            && !flow.inbound.has_ready()
+        {
             if std::mem::replace(&mut over.told, true) {
                 return None;
             }

@@ -3,7 +3,9 @@
 use bytes::{Buf, BytesMut};
 use oncewire_codec::Now;
 use oncewire_codec::contract::{Delivery, Feedback, PeerFault};
-use oncewire_codec::wire::{FlowId, Frame, LaneId, Message, Open, OpenFailure, ResetReason, take_frame};
+use oncewire_codec::wire::{
+    FlowId, Frame, LaneId, Message, Open, OpenFailure, Opened, ResetReason, take_frame,
+};
 
 use super::Link;
 use crate::credit::Window;
@@ -125,6 +127,7 @@ impl Link {
             Message::Open(open) => return self.handle_open(id, open, now),
             Message::Opened(answer) => self.handle_opened(id, answer),
             Message::Reset(reason) => {
+                // What arrived before the reset is still read, as it would be from a socket.
                 if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) {
                     flow.end(reason, false);
                     self.events.push_back(Event::FlowReadable(id));
@@ -189,10 +192,13 @@ impl Link {
         }
     }
 
-    fn handle_opened(&mut self, id: FlowId, answer: Result<Option<std::net::SocketAddr>, OpenFailure>) {
+    fn handle_opened(&mut self, id: FlowId, answer: Result<Opened, OpenFailure>) {
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.open == OpenState::Asked) else { return };
         let unspecified = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-        flow.open = OpenState::Answered(answer.map(|address| address.unwrap_or(unspecified)));
+        flow.open = OpenState::Answered(answer.map(|opened| opened.address.unwrap_or(unspecified)));
+        if answer.is_ok_and(|opened| !opened.coded) {
+            flow.coding = Coding::None;
+        }
         if answer.is_err() {
             // The answer itself tells the application; no reset follows it.
             flow.end(ResetReason::OpenFailed, true);
