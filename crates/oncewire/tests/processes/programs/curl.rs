@@ -1,15 +1,19 @@
 //! curl and nginx: downloads, uploads and keep-alive through every mode.
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{Service, command, missing, run};
+use crate::common::clients::reset;
 use crate::common::data;
+use crate::common::origin::Origin;
 use crate::common::pair::Options;
-use crate::common::wait::free_address;
+use crate::common::wait::{eventually, free_address};
 use crate::pair;
 
 #[test]
@@ -59,20 +63,26 @@ fn a_download_that_the_origin_breaks_off_fails_at_the_client() {
         return;
     }
     // No length and no chunks: only the way in which the connection ends tells a whole answer from a cut one.
-    let origin = crate::common::origin::Origin::start(|mut stream| {
-        use std::io::{Read, Write};
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let arriving = out.clone();
+    let origin = Origin::start(move |mut stream| {
         let _ = stream.read(&mut [0; 4096]);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
         let _ = stream.write_all(&data::text(80, 100_000));
-        crate::common::clients::reset(stream);
+        let some = || std::fs::metadata(&arriving).is_ok_and(|file| file.len() > 0).then_some(());
+        eventually("curl gets a part", Duration::from_secs(10), some);
+        reset(stream);
     });
     let pair = pair(&Options::to(origin.address()));
     for arguments in [
         vec![format!("http://{}/", pair.forward())],
         vec!["--proxy".into(), format!("http://{}", pair.http), format!("http://{}/", origin.address())],
     ] {
-        let output = command("curl").args(["-sS", "-o", "/dev/null"]).args(&arguments).output().unwrap();
-        assert!(!output.status.success(), "curl {arguments:?} took a cut answer for a whole one");
+        let _ = std::fs::remove_file(&out);
+        let mut curl = command("curl");
+        let ended = curl.args(["-sS", "--no-buffer", "-o"]).arg(&out).args(&arguments).output().unwrap();
+        assert!(!ended.status.success(), "curl {arguments:?} took a cut answer for a whole one");
     }
 }
 
