@@ -1,9 +1,12 @@
 //! The receiving half: rebuilds blocks from the log, verifies them, and keeps the log in step.
 
+mod parked;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use self::parked::{Parked, Parking};
 use super::matcher::Copy;
 use super::tokens;
 use crate::Now;
@@ -46,8 +49,7 @@ pub struct Receiver {
     decompressor: Decompressor,
     /// The lane that each context was started on; only blocks of that lane are in step with it.
     context_lanes: BTreeMap<usize, LaneId>,
-    parked: BTreeMap<u64, Parked>,
-    parked_bytes: usize,
+    parked: Parking,
     /// Blocks that were asked for again, and when to repeat that.
     missing: BTreeMap<u64, (RefetchReason, Now)>,
     acks: PendingAcks,
@@ -59,15 +61,6 @@ pub struct Receiver {
     stats: ReceiveStats,
     copies: Vec<Copy>,
     plain: Vec<u8>,
-}
-
-/// A block that waits for a range of the log.
-struct Parked {
-    head: Head,
-    copies: Vec<Copy>,
-    literals: Vec<u8>,
-    deadline: Now,
-    asked: bool,
 }
 
 /// What is left of a block's header once its body is decoded.
@@ -102,15 +95,14 @@ impl PendingAcks {
 /// The outcome of an attempt to rebuild a block.
 enum Sources {
     Present,
-    Waiting,
+    /// The first range that has not arrived.
+    Waiting(Range64),
     /// Of an epoch that is over, or not begun.
     Gone,
     /// Below the window of the log: the sender broke rule 3.
     Overwritten,
 }
 
-const MAX_PARKED: usize = 4096;
-const MAX_PARKED_BYTES: usize = 32 << 20;
 /// Acknowledgements are sent once this many wait, or after [`ACK_DELAY`], or with anything else.
 const ACKS_AT_ONCE: u32 = 8;
 const ACK_DELAY: Now = Now::from_millis(10);
@@ -133,8 +125,7 @@ impl Receiver {
             arrived: Arrived::default(),
             decompressor: Decompressor::new(config.contexts),
             context_lanes: BTreeMap::new(),
-            parked: BTreeMap::new(),
-            parked_bytes: 0,
+            parked: Parking::default(),
             missing: BTreeMap::new(),
             acks: PendingAcks::default(),
             frames: VecDeque::new(),
@@ -191,16 +182,17 @@ impl Receiver {
             RefetchReason::Missing => self.stats.refetched += 1,
             RefetchReason::Mismatch => self.stats.mismatches += 1,
         }
-        self.missing.insert(seq, (reason, now + self.patience));
-        self.frames.push_back(Frame::Refetch(Refetch { reason, seqs: vec![seq] }));
+        // A block that fails again waits for its turn: the peer decides how often it comes.
+        if self.missing.insert(seq, (reason, now + self.patience)).is_none() {
+            self.frames.push_back(Frame::Refetch(Refetch { reason, seqs: vec![seq] }));
+        }
     }
 
     fn start_epoch(&mut self, epoch: u64, now: Now) {
         self.epoch = epoch;
         self.written.clear();
         self.highest = 0;
-        self.parked_bytes = 0;
-        for seq in std::mem::take(&mut self.parked).into_keys() {
+        for seq in self.parked.clear() {
             self.ask_again(seq, RefetchReason::Missing, now);
         }
     }
@@ -211,6 +203,7 @@ impl Receiver {
         let Some((kind, mode)) = body.entropy else { return true };
         match mode {
             Mode::Alone => {}
+            Mode::First(slot) if slot >= self.contexts => return false,
             Mode::First(slot) => drop(self.context_lanes.insert(slot, lane)),
             Mode::Next(slot) if self.context_lanes.get(&slot) != Some(&lane) => return false,
             Mode::Next(_) => {}
@@ -260,7 +253,10 @@ impl Receiver {
                 self.rebuild(head, copies, literals, now);
                 self.wake_parked(now);
             }
-            Sources::Waiting => self.park(head, copies, literals, now),
+            Sources::Waiting(lacks) => {
+                self.stats.waited += 1;
+                self.park(head, copies, literals, lacks, now);
+            }
             Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
             Sources::Overwritten => self.note_overwritten(head.seq, now),
         }
@@ -268,18 +264,20 @@ impl Receiver {
 
     fn sources(&self, epoch: u64, copies: &[Copy]) -> Sources {
         let floor = self.highest.saturating_sub(self.log.capacity());
-        let mut waiting = false;
+        let mut lacks = None;
         for copy in copies {
-            let range = copy.source.0..copy.source.0.saturating_add(u64::from(copy.len));
+            let range = copy.range();
             if epoch != self.epoch {
                 return Sources::Gone;
             }
             if range.start < floor {
                 return Sources::Overwritten;
             }
-            waiting |= !self.written.contains(&range);
+            if lacks.is_none() && !self.written.contains(&range) {
+                lacks = Some(range);
+            }
         }
-        if waiting { Sources::Waiting } else { Sources::Present }
+        lacks.map_or(Sources::Present, Sources::Waiting)
     }
 
     fn note_overwritten(&mut self, seq: u64, now: Now) {
@@ -287,39 +285,27 @@ impl Receiver {
         self.ask_again(seq, RefetchReason::Missing, now);
     }
 
-    fn park(&mut self, head: Head, copies: &[Copy], literals: &[u8], now: Now) {
-        self.stats.waited += 1;
-        if self.parked.len() >= MAX_PARKED || self.parked_bytes + literals.len() > MAX_PARKED_BYTES {
-            return self.ask_again(head.seq, RefetchReason::Missing, now);
-        }
-        self.parked_bytes += literals.len();
-        let deadline = now + self.patience;
+    fn park(&mut self, head: Head, copies: &[Copy], literals: &[u8], lacks: Range64, now: Now) {
         let (copies, literals) = (copies.to_vec(), literals.to_vec());
-        self.parked.insert(head.seq, Parked { head, copies, literals, deadline, asked: false });
-    }
-
-    fn unpark(&mut self, seq: u64) -> Option<Parked> {
-        let parked = self.parked.remove(&seq)?;
-        self.parked_bytes -= parked.literals.len();
-        Some(parked)
+        let deadline = now + self.patience;
+        if !self.parked.park(Parked { head, copies, literals, lacks, deadline, asked: false }) {
+            self.ask_again(head.seq, RefetchReason::Missing, now);
+        }
     }
 
     /// Goes on with parked blocks whose ranges have come, until none is left that can.
     fn wake_parked(&mut self, now: Now) {
-        while !self.parked.is_empty() {
-            let ready = self.parked.iter().find_map(|(&seq, parked)| {
-                (!matches!(self.sources(parked.head.epoch, &parked.copies), Sources::Waiting)).then_some(seq)
-            });
-            let Some(parked) = ready.and_then(|seq| self.unpark(seq)) else { return };
-            match self.sources(parked.head.epoch, &parked.copies) {
-                Sources::Present => self.rebuild(parked.head, &parked.copies, &parked.literals, now),
-                Sources::Overwritten => self.note_overwritten(parked.head.seq, now),
-                _ => self.ask_again(parked.head.seq, RefetchReason::Missing, now),
+        while let Some(Parked { head, copies, literals, .. }) = self.parked.take_ready(&self.written) {
+            match self.sources(head.epoch, &copies) {
+                Sources::Present => self.rebuild(head, &copies, &literals, now),
+                Sources::Waiting(lacks) => self.park(head, &copies, &literals, lacks, now),
+                Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
+                Sources::Overwritten => self.note_overwritten(head.seq, now),
             }
         }
     }
 
-    /// The verify gate: nothing is written, acknowledged or delivered but through here.
+    /// The verify gate: no coded block is written, acknowledged or delivered but through here.
     fn rebuild(&mut self, head: Head, copies: &[Copy], literals: &[u8], now: Now) {
         let mut plain = Vec::with_capacity(head.plain_len);
         let copied: u64 = copies.iter().map(|copy| u64::from(copy.len)).sum();
@@ -383,12 +369,12 @@ impl ReceivingHalf for Receiver {
         let Block { seq, flow, offset, plain_len, fin, resent, body } = block;
         self.check_seq(seq)?;
         if self.arrived.contains(seq)
-            || (!resent && (self.parked.contains_key(&seq) || self.missing.contains_key(&seq)))
+            || (!resent && (self.parked.contains(seq) || self.missing.contains_key(&seq)))
         {
             self.handle_overtaken(&body, lane);
             return Ok(());
         }
-        self.unpark(seq);
+        self.parked.take(seq);
         let mut head =
             Head { seq, flow, offset, plain_len, fin, epoch: 0, start: 0, remembered: false, digest: 0 };
         match body {
@@ -435,7 +421,6 @@ impl ReceivingHalf for Receiver {
         self.epoch_open = true;
         self.arrived = Arrived::default();
         self.parked.clear();
-        self.parked_bytes = 0;
         self.missing.clear();
         self.acks = PendingAcks::default();
         self.frames.clear();
@@ -458,30 +443,13 @@ impl ReceivingHalf for Receiver {
 
     fn handle_timeout(&mut self, now: Now) {
         self.acks.waited_enough |= self.acks.since.is_some_and(|since| since + ACK_DELAY <= now);
-        let mut ranges = RangeSet::default();
-        let mut hopeless = Vec::new();
-        let mut missing = Vec::new();
-        for (&seq, parked) in &mut self.parked {
-            if parked.deadline > now {
-                continue;
-            }
-            if parked.asked {
-                hopeless.push(seq);
-                continue;
-            }
-            parked.asked = true;
-            parked.deadline = now + self.patience;
-            for copy in &parked.copies {
-                self.written.missing(&(copy.source.0..copy.source.0 + u64::from(copy.len)), &mut missing);
-            }
-        }
-        missing.into_iter().for_each(|range| ranges.insert(range));
+        let (ranges, hopeless) = self.parked.overdue(now, self.patience, &self.written);
         let ranges: Vec<Range64> = ranges.iter().take(MAX_RANGES).collect();
         if !ranges.is_empty() {
             self.frames.push_back(Frame::Need(ranges));
         }
         for seq in hopeless {
-            self.unpark(seq);
+            self.parked.take(seq);
             self.ask_again(seq, RefetchReason::Missing, now);
         }
         let patience = self.patience;
@@ -498,10 +466,9 @@ impl ReceivingHalf for Receiver {
     }
 
     fn poll_timeout(&self) -> Option<Now> {
-        let parked = self.parked.values().map(|parked| parked.deadline).min();
         let missing = self.missing.values().map(|missing| missing.1).min();
         let acks = self.acks.since.filter(|_| !self.acks.are_due()).map(|since| since + ACK_DELAY);
-        [parked, missing, acks].into_iter().flatten().min()
+        [self.parked.deadline(), missing, acks].into_iter().flatten().min()
     }
 
     fn poll_frame(&mut self, flush: bool, out: &mut Vec<u8>) -> bool {
@@ -552,7 +519,7 @@ impl ReceivingHalf for Receiver {
             epoch: self.epoch,
             log_capacity: self.log.capacity(),
             log_used,
-            memory: log_used + (self.decompressor.memory() + self.parked_bytes) as u64,
+            memory: log_used + (self.decompressor.memory() + self.parked.bytes()) as u64,
             ..self.stats
         }
     }

@@ -1,5 +1,7 @@
 //! The sending half: remembers what the peer remembers, and refers to it [EndRE §4, §5.2.2].
 
+mod recovery;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::matcher::{Copy, MatchParams, MaxMatch, Search, next_hint};
@@ -10,11 +12,9 @@ use crate::cache::{Content, Item, Ledger, Log, LogOffset, Repair};
 use crate::contract::{
     Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats, SendingHalf,
 };
-use crate::digest::{block_digest, log_digest};
+use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
-use crate::wire::{
-    Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, LogClaim, Message, Range64, Refetch, RefetchReason,
-};
+use crate::wire::{Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, Message, Range64};
 
 /// How a sending half is set up.
 #[derive(Clone, Debug)]
@@ -80,11 +80,6 @@ struct Encoded {
     sources: Vec<Range64>,
 }
 
-/// Mismatches within [`MISMATCH_WINDOW`] that start a new epoch.
-const MISMATCHES_TO_NEW_EPOCH: usize = 4;
-const MISMATCH_WINDOW: Now = Now::from_secs(60);
-/// Ranges that a wrong block may have referred to for them to be forgotten one by one.
-const SOURCES_TO_FORGET: usize = 16;
 /// A block is not remembered again if at most one byte in this many is new: what is new and not remembered is
 /// paid for again with every repeat.
 const NEW_SHARE: usize = 500;
@@ -216,49 +211,6 @@ impl Sender {
         remembered
     }
 
-    fn start_epoch(&mut self, epoch: u64, reason: &'static str) {
-        self.epoch = epoch;
-        self.base = self.head;
-        self.holes.clear();
-        self.diagonals.clear();
-        self.recent_mismatches.clear();
-        self.events.push_back(SendEvent::NewEpoch { epoch, reason });
-    }
-
-    /// Carries on with the log that the peer claims, if both have the same one; returns whether that is so.
-    fn resume_log(&mut self, claim: &LogClaim) -> bool {
-        let own = self.floor()..self.head;
-        let common = claim.start.max(own.start)..claim.end.min(own.end);
-        if claim.epoch != self.epoch || common.is_empty() || !self.samples_match(claim, &common) {
-            return false;
-        }
-        let head = self.head.max(claim.highest);
-        self.base = common.start;
-        // Whatever lies between the common part and the new head is not there, or not known, on one side.
-        if common.end < head {
-            self.holes.push(common.end..head);
-            self.matcher.forget(LogOffset(common.end)..LogOffset(head));
-        }
-        self.head = head;
-        self.events.push_back(SendEvent::Warm { bytes: common.end - common.start });
-        true
-    }
-
-    fn samples_match(&self, claim: &LogClaim, common: &Range64) -> bool {
-        let mut compared = 0;
-        for sample in &claim.samples {
-            let end = sample.start.saturating_add(u64::from(sample.len));
-            if sample.start < common.start || end > common.end {
-                continue;
-            }
-            if log_digest(&self.log, sample.start, sample.len as usize) != sample.digest {
-                return false;
-            }
-            compared += 1;
-        }
-        compared > 0
-    }
-
     fn handle_ack(&mut self, ack: &Ack) -> Result<(), PeerFault> {
         let last = ack.ranges.last().map_or(ack.next, |range| range.end);
         if last > self.ledger.next_seq() {
@@ -269,80 +221,6 @@ impl Sender {
         self.events.extend(settled.drain(..).map(SendEvent::Settled));
         self.scratch.settled = settled;
         Ok(())
-    }
-
-    fn handle_refetch(&mut self, refetch: &Refetch, now: Now) {
-        let mut start_over = false;
-        for &seq in &refetch.seqs {
-            let Some(item) = self.ledger.request_repair(seq) else { continue };
-            if let Some(slot) = item.slot {
-                self.slots.restart(slot);
-            }
-            if refetch.reason == RefetchReason::Missing {
-                continue;
-            }
-            self.stats.mismatches += 1;
-            self.events.push_back(SendEvent::Mismatch(item.flow));
-            self.diagonals.remove(&item.flow);
-            // Each range costs a walk through the whole table: beyond a few, a new epoch is cheaper.
-            start_over |= item.sources.len() > SOURCES_TO_FORGET;
-            if !start_over {
-                for source in &item.sources {
-                    self.matcher.forget(LogOffset(source.start)..LogOffset(source.end));
-                }
-            }
-            self.recent_mismatches.push_back(now);
-            while self.recent_mismatches.front().is_some_and(|&at| at + MISMATCH_WINDOW < now) {
-                self.recent_mismatches.pop_front();
-            }
-            start_over |= self.recent_mismatches.len() >= MISMATCHES_TO_NEW_EPOCH;
-        }
-        if start_over {
-            self.start_epoch(self.epoch + 1, "repeated mismatches");
-        }
-    }
-
-    /// Appends an item in its self-contained form.
-    fn resend(
-        &mut self,
-        seq: u64,
-        flow: FlowId,
-        content: Content,
-        epoch: u64,
-        range: Option<Range64>,
-        out: &mut Vec<u8>,
-    ) {
-        self.stats.resent += 1;
-        let (offset, plain, fin, coded) = match content {
-            Content::Message(message) => return Frame::Message { seq, flow, message }.encode(out),
-            Content::Block { offset, plain, fin, coded } => (offset, plain, fin, coded),
-        };
-        let compressed = &mut self.scratch.body;
-        compressed.clear();
-        let mut entropy = None;
-        if coded
-            && !plain.is_empty()
-            && let Some(kind) = self.config.entropy.kind()
-            && self.compressor.compress(Mode::Alone, &[&plain], compressed)
-        {
-            entropy = Some((kind, Mode::Alone));
-        }
-        let body = if coded {
-            BlockBody::Coded(Body {
-                epoch,
-                start: range.as_ref().map_or(self.head, |range| range.start),
-                remembered: range.is_some() && epoch == self.epoch,
-                digest: block_digest(self.config.digest_seed, epoch, &plain),
-                tokens: None,
-                literals: plain.len(),
-                entropy,
-                bytes: if entropy.is_some() { compressed } else { &plain },
-            })
-        } else {
-            BlockBody::Uncoded(&plain)
-        };
-        Frame::Block(Block { seq, flow, offset, plain_len: plain.len(), fin, resent: true, body })
-            .encode(out);
     }
 }
 

@@ -46,6 +46,11 @@ impl Copy {
         self.at as usize + self.len as usize
     }
 
+    /// Returns the range of the log that the copy reads.
+    pub const fn range(&self) -> std::ops::Range<u64> {
+        self.source.0..self.source_end().0
+    }
+
     /// Returns the offset in the log behind the copy's source.
     pub const fn source_end(&self) -> LogOffset {
         self.source.plus(self.len as u64)
