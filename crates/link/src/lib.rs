@@ -31,5 +31,5 @@ pub use stats::{FlowOutcome, FlowStats, LinkStats};
 
 /// The most flows that a link carries at once.
 pub const MAX_FLOWS: usize = 16 * 1024;
-/// The most lanes that a link accepts, whatever the peer dials.
-pub const MAX_LANES: usize = 512;
+/// The most lanes that a link accepts, whatever the peer dials: `max_lanes` is at most 1024, and some are spare.
+pub const MAX_LANES: usize = 1088;

@@ -16,9 +16,9 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// How much to log on standard error: off, error, warn, info, debug or trace
-    #[arg(long, global = true, value_name = "LEVEL", default_value = "info", hide_possible_values = true)]
-    pub(crate) log_level: logs::Level,
+    /// How much to log on standard error: off, error, warn, info, debug or trace [default: info; warn for demo]
+    #[arg(long, global = true, value_name = "LEVEL", hide_possible_values = true)]
+    pub(crate) log_level: Option<logs::Level>,
 
     /// How to write the log: text, or json with one object a line
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]

@@ -16,7 +16,10 @@ use crate::cli::Cli;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    logs::start(cli.log_level, cli.log_format);
+    // The demo's table is not to be broken up by what its two gateways have to say.
+    let quiet = matches!(cli.command, cli::Command::Demo(_));
+    let usual = if quiet { logs::Level::Warn } else { logs::Level::Info };
+    logs::start(cli.log_level.unwrap_or(usual), cli.log_format);
     match commands::run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),

@@ -57,6 +57,19 @@ impl Entropy {
         }
     }
 
+    /// Returns about how many bytes one streaming context takes at both ends together, as measured.
+    pub const fn stream_memory(&self) -> u64 {
+        const RECEIVER: u64 = 1_300 << 10;
+        match self {
+            Self::None | Self::Lz4 => 0,
+            Self::Zstd(..=1) => RECEIVER + (1_500 << 10),
+            Self::Zstd(2..=3) => RECEIVER + (2_700 << 10),
+            Self::Zstd(4..=6) => RECEIVER + (4_500 << 10),
+            Self::Zstd(7..=12) => RECEIVER + (42 << 20),
+            Self::Zstd(_) => RECEIVER + (83 << 20),
+        }
+    }
+
     /// Returns whether blocks can be compressed as streams.
     pub const fn streams(self) -> bool {
         matches!(self, Self::Zstd(_))

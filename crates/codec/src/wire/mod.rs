@@ -8,6 +8,8 @@ mod frame;
 mod hello;
 mod names;
 mod reader;
+#[cfg(test)]
+mod tests;
 pub mod varint;
 
 pub use block::{Block, BlockBody, Body, Range64};

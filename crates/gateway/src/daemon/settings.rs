@@ -18,7 +18,8 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
         log_capacity: peer.settings.log_memory,
         max_in_flight: Some(peer.settings.in_flight()),
         entropy: peer.settings.entropy,
-        contexts: u32::try_from(peer.memory.contexts / CONTEXT_PAIR).unwrap_or(u32::MAX).max(1),
+        contexts: contexts(peer),
+        initial_credit: (peer.memory.flows / FLOWS_AT_ONCE).clamp(LEAST_CREDIT, MOST_CREDIT),
         params: MatchParams { period: peer.settings.period as usize, window: peer.settings.window as usize },
         max_lanes: peer.link.max_lanes,
         flow_memory: peer.memory.flows,
@@ -49,5 +50,17 @@ pub(super) fn lane_options(config: &Config) -> Vec<LaneOptions> {
     options.collect()
 }
 
-/// What one streaming context takes, for encoding and for decoding.
-const CONTEXT_PAIR: u64 = 2 << 20;
+/// How many streaming contexts the memory set aside for them holds, one to encode and one to decode each.
+fn contexts(peer: &Peer) -> u32 {
+    let each = peer.settings.entropy.stream_memory().max(1);
+    u32::try_from(peer.memory.contexts / each).unwrap_or(u32::MAX).clamp(1, MOST_CONTEXTS)
+}
+
+/// More contexts than active flows with a lane of their own are of no use.
+const MOST_CONTEXTS: u32 = 256;
+/// So many flows whose applications do not read fit into the memory of flows with what a new one may send.
+const FLOWS_AT_ONCE: u64 = 1024;
+/// Bounds on what a new flow may send before it is given credit: enough for small answers, and a larger one costs
+/// fewer round trips at the start of each transfer.
+const LEAST_CREDIT: u64 = 64 << 10;
+const MOST_CREDIT: u64 = 1 << 20;

@@ -1,0 +1,168 @@
+//! Golden bytes and golden errors of the format.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::entropy::{Kind, Mode};
+
+fn hello() -> Hello {
+    Hello {
+        version: 1,
+        oldest: 1,
+        instance: 0x0102_0304_0506_0708,
+        lane: LaneId(9),
+        role: LaneRole::Flow,
+        digest_seed: 10,
+        log_capacity: 1 << 26,
+        max_in_flight: 1 << 24,
+        initial_credit: 1 << 18,
+        contexts: 16,
+        claim: Some(LogClaim {
+            epoch: 3,
+            start: 100,
+            end: 5000,
+            highest: 6000,
+            samples: vec![Sample { start: 100, len: 4096, digest: 77 }],
+        }),
+    }
+}
+
+fn bytes(hello: &Hello) -> Vec<u8> {
+    let mut out = Vec::new();
+    hello.encode(&mut out);
+    out
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn decode(frame: &[u8]) -> Result<Frame<'_>, WireError> {
+    let (kind, body, used) = take_frame(frame)?.ok_or(WireError::Short("frame"))?;
+    assert_eq!(used, frame.len());
+    Frame::decode(kind, body)
+}
+
+#[test]
+fn a_hello_is_these_bytes() {
+    let golden = "6f6e63657769726501000100380807060504030201090000000000000002\
+                  0a0000000000000080808020808080088080101001036488 27f02e01648020 4d00000000000000";
+    assert_eq!(hex(&bytes(&hello())), golden.replace(' ', ""));
+    let out = bytes(&hello());
+    assert_eq!(Hello::decode(&out), Ok(Some((hello(), out.len()))));
+    for cut in 0..out.len() {
+        assert_eq!(Hello::decode(&out[..cut]), Ok(None), "cut at {cut}");
+    }
+}
+
+#[test]
+fn another_version_is_named_and_its_fields_are_not_read() {
+    let mut out = bytes(&hello());
+    out[8..12].copy_from_slice(&[9, 0, 7, 0]);
+    assert_eq!(Hello::decode(&out[..12]), Err(HelloError::Version { oldest: 7, newest: 9 }));
+    let told = HelloError::Version { oldest: 7, newest: 9 }.to_string();
+    assert_eq!(told, "peer speaks protocol versions 7 to 9, this build speaks 1; update the older one");
+    // A later version that still speaks ours may say more than we know.
+    out[8..12].copy_from_slice(&[2, 0, 1, 0]);
+    out[12] += 3;
+    out.extend_from_slice(&[1, 2, 3]);
+    assert!(matches!(Hello::decode(&out), Ok(Some((Hello { version: 2, .. }, _)))));
+}
+
+#[test]
+fn what_is_no_hello_is_refused_by_its_first_wrong_byte() {
+    assert_eq!(Hello::decode(b"GET / HTTP/1.1\r\n"), Err(HelloError::NotOurs));
+    assert_eq!(Hello::decode(b"onceWire"), Err(HelloError::NotOurs));
+    let mut long = bytes(&hello());
+    long.splice(12..13, [0xff, 0x7f]);
+    assert_eq!(Hello::decode(&long), Err(WireError::TooLong(16383).into()));
+    let mut trailing = bytes(&hello());
+    trailing[12] += 1;
+    trailing.push(0);
+    assert_eq!(Hello::decode(&trailing), Err(WireError::Trailing(1).into()));
+}
+
+#[test]
+fn frames_are_these_bytes() {
+    let open = Open {
+        id: 5,
+        destination: Destination { host: Host::Name("a.example".into()), port: 80 },
+        source: None,
+        coded: true,
+    };
+    let body = Body {
+        epoch: 1,
+        start: 300,
+        remembered: true,
+        digest: 2,
+        tokens: Some(3),
+        literals: 1,
+        entropy: None,
+        bytes: &[0, 4, 200, b'x'],
+    };
+    let block = Block {
+        seq: 7,
+        flow: FlowId(2),
+        offset: 1000,
+        plain_len: 5,
+        fin: true,
+        resent: false,
+        body: BlockBody::Coded(body.clone()),
+    };
+    let message = Message::Open(open);
+    let compressed = Body { entropy: Some((Kind::Zstd, Mode::Next(3))), ..body };
+    let golden = [
+        (Frame::Block(block.clone()), "10181d0702e80705 01ac020200000000000000030100 0004c878"),
+        (
+            Frame::Block(Block { body: BlockBody::Coded(compressed), ..block.clone() }),
+            "10191d0702e80705 01ac02020000000000000003010403 0004c878",
+        ),
+        (
+            Frame::Block(Block { plain_len: 2, body: BlockBody::Uncoded(b"hi"), ..block }),
+            "1008010702e80702 6869",
+        ),
+        (
+            Frame::Message { seq: 1, flow: FlowId(4), message },
+            "112101040500000000000000000000000000000001 0309612e6578616d706c655000 00",
+        ),
+        (Frame::Ack(Ack { next: 4, ranges: vec![6..9, 10..11] }), "20060402 0203 0101"),
+        (Frame::Need(vec![100..164]), "2103 01 6440"),
+        (Frame::Credit { flow: FlowId(2), limit: 300 }, "240302ac02"),
+        (Frame::Ping(1), "30080100000000000000"),
+    ];
+    for (frame, expected) in golden {
+        let mut out = Vec::new();
+        frame.encode(&mut out);
+        assert_eq!(hex(&out), expected.replace(' ', ""), "{frame:?}");
+        assert_eq!(decode(&out), Ok(frame));
+    }
+}
+
+#[test]
+fn wrong_frames_say_what_is_wrong() {
+    let cases: [(&[u8], WireError); 9] = [
+        (&[0x99, 0], WireError::UnknownType(0x99)),
+        (&[0x30, 0xff, 0xff, 0x7f], WireError::TooLong(0x1f_ffff)),
+        (&[0x30, 0xff, 0xff, 0xff, 0xff], WireError::Invalid("frame length")),
+        (&[0x30, 2, 1, 2], WireError::Short("ping")),
+        (&[0x24, 3, 1, 1, 1], WireError::Trailing(1)),
+        (&[0x10, 6, 0, 1, 1, 0, 0x81, 0x80], WireError::Short("plain length")),
+        (&[0x10, 7, 0, 1, 1, 0, 0x81, 0x80, 0x04], WireError::Invalid("plain length")),
+        (&[0x10, 6, 0, 1, 1, 0, 2, 9], WireError::Invalid("length of an uncoded block")),
+        (&[0x21, 3, 1, 5, 0], WireError::Invalid("range")),
+    ];
+    for (frame, error) in cases {
+        assert_eq!(decode(frame), Err(error), "{frame:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_parsers_panic(input in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..0x40) {
+        let _ = Hello::decode(&input);
+        let _ = Frame::decode(kind, &input);
+        if let Ok(Some((_, _, used))) = take_frame(&input) {
+            prop_assert!(used <= input.len());
+        }
+    }
+}
