@@ -168,7 +168,7 @@ fn ten_thousand_silent_strangers_keep_no_peer_out() {
         let fetch = || request.fetch(pair.forward()).ok().filter(|got| got.len() == request.len);
         eventually("a transfer in the middle of the flood", LIMIT, fetch);
         println!("a peer came back in {:?} while strangers knocked", start.elapsed());
-        assert!(start.elapsed() < Duration::from_secs(3), "it took {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
         let kept = flood.join().unwrap();
         println!("{} strangers of {wanted}", kept.len());
         let held = std::fs::read_dir(format!("/proc/{}/fd", pair.hub.pid())).unwrap().count();

@@ -233,3 +233,32 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A lane that ends sooner counts as a failed attempt, so that a refusing peer is not dialled in a loop.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(sent: &[u8]) -> Result<(Hello, BytesMut), String> {
+        let (mut theirs, mut ours) = tokio::io::duplex(8192);
+        theirs.write_all(sent).await.unwrap();
+        drop(theirs);
+        read_hello(&mut ours).await.map_err(|failure| failure.to_string())
+    }
+
+    #[tokio::test]
+    async fn another_version_is_refused_with_both_versions_named() {
+        let refused = read(b"oncewire\x05\x00\x03\x00").await.unwrap_err();
+        assert_eq!(
+            refused,
+            "peer speaks protocol versions 3 to 5, this build speaks 1; update the older one"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_no_hello_is_refused_and_an_early_end_is_an_error() {
+        assert_eq!(read(b"SSH-2.0-OpenSSH_9.2\r\n").await.unwrap_err(), "not an oncewire hello");
+        assert!(read(b"oncewire\x01\x00").await.is_err());
+        let endless = [b"oncewire\x01\x00\x01\x00\xff\x7f".as_slice(), &[0; 5000]].concat();
+        assert!(read(&endless).await.unwrap_err().contains("over the limit"));
+    }
+}
