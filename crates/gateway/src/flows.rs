@@ -96,9 +96,6 @@ impl Flow {
 
     /// Tells the far side what became of the onward connect that it asked for.
     pub(crate) fn answer(&self, answer: Result<SocketAddr, OpenFailure>) {
-        if answer.is_err() {
-            self.is_over();
-        }
         self.peer.with(|core, now| core.link.answer_flow(self.id, answer, now));
     }
 

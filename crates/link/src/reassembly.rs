@@ -12,6 +12,8 @@ pub(crate) struct Reassembly {
     /// The first flow offset that is not in order yet.
     next: u64,
     early: BTreeMap<u64, Bytes>,
+    /// Bytes in `early`.
+    held: u64,
     ready: VecDeque<Bytes>,
     end: Option<u64>,
     highest: u64,
@@ -43,11 +45,19 @@ impl Reassembly {
             self.end = Some(end);
         }
         if !plain.is_empty() && end > self.next {
-            self.early.insert(offset, plain);
+            // Blocks of an honest sender never overlap, so together they fit into its credit.
+            if self.held + plain.len() as u64 > granted - self.next.min(granted) {
+                return Err(PeerFault::BeyondCredit { flow });
+            }
+            self.held += plain.len() as u64;
+            if let Some(replaced) = self.early.insert(offset, plain) {
+                self.held -= replaced.len() as u64;
+            }
         }
         let mut news = fin && self.next == end;
         while let Some(entry) = self.early.first_entry().filter(|entry| *entry.key() <= self.next) {
             let (offset, mut plain) = entry.remove_entry();
+            self.held -= plain.len() as u64;
             let known = (self.next - offset) as usize;
             if known < plain.len() {
                 let fresh = plain.split_off(known);
@@ -77,6 +87,7 @@ impl Reassembly {
     /// Drops everything that is held.
     pub(crate) fn clear(&mut self) {
         self.early.clear();
+        self.held = 0;
         self.ready.clear();
     }
 }
@@ -118,5 +129,10 @@ mod tests {
         flow.insert(id, 4, byte.clone(), true, 10).unwrap();
         assert_eq!(flow.insert(id, 5, byte.clone(), false, 10), Err(PeerFault::BehindEnd { flow: id }));
         assert_eq!(flow.insert(id, 2, byte, true, 10), Err(PeerFault::BehindEnd { flow: id }));
+        let mut flow = Reassembly::default();
+        let piece = Bytes::from_static(b"12345");
+        flow.insert(id, 1, piece.clone(), false, 10).unwrap();
+        flow.insert(id, 2, piece.clone(), false, 10).unwrap();
+        assert_eq!(flow.insert(id, 3, piece, false, 10), Err(PeerFault::BeyondCredit { flow: id }));
     }
 }

@@ -289,3 +289,37 @@ fn either_side_may_say_that_a_flow_is_not_coded() {
     pair.pass(Now::from_secs(1));
     assert_eq!([0, 1].map(|side| pair.sides[side].link.stats().out.uncoded), [9000, 9000]);
 }
+
+#[test]
+fn an_application_that_leaves_while_its_flow_is_opened_leaves_nothing_behind() {
+    for refused in [false, true] {
+        let mut pair = Pair::new(15);
+        let flow = pair.open(0);
+        pair.run();
+        // The answer is under way when the application leaves.
+        let local = std::net::SocketAddr::from(([127, 0, 0, 1], 5));
+        let answer = if refused { Err(OpenFailure::TimedOut) } else { Ok(local) };
+        pair.sides[1].link.answer_flow(flow, answer, pair.now);
+        pair.sides[0].link.abort_flow(flow, ResetReason::Application, pair.now);
+        pair.pass(Now::from_secs(1));
+        pair.sides[1].link.abort_flow(flow, ResetReason::Application, pair.now);
+        pair.pass(Now::from_secs(1));
+        assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0], "refused: {refused}");
+    }
+}
+
+#[test]
+fn a_reset_of_a_flow_whose_application_is_done_leaves_nothing_behind() {
+    let mut pair = Pair::new(16);
+    let flow = pair.connect(0);
+    // The far application ends its stream and reads no further than its credit.
+    pair.sides[1].stalled.push(flow);
+    pair.send(0, flow, &text(300_000));
+    pair.sides[0].link.finish_flow(flow, pair.now);
+    pair.sides[1].link.finish_flow(flow, pair.now);
+    pair.pass(Now::from_secs(1));
+    assert!(pair.sides[0].stream(flow).finished);
+    pair.sides[1].link.abort_flow(flow, ResetReason::Application, pair.now);
+    pair.pass(Now::from_secs(1));
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+}

@@ -443,6 +443,9 @@ impl ReceivingHalf for Receiver {
 
     fn handle_timeout(&mut self, now: Now) {
         self.acks.waited_enough |= self.acks.since.is_some_and(|since| since + ACK_DELAY <= now);
+        if !self.frames.is_empty() {
+            return;
+        }
         let (ranges, hopeless) = self.parked.overdue(now, self.patience, &self.written);
         let ranges: Vec<Range64> = ranges.iter().take(MAX_RANGES).collect();
         if !ranges.is_empty() {
@@ -466,8 +469,12 @@ impl ReceivingHalf for Receiver {
     }
 
     fn poll_timeout(&self) -> Option<Now> {
-        let missing = self.missing.values().map(|missing| missing.1).min();
         let acks = self.acks.since.filter(|_| !self.acks.are_due()).map(|since| since + ACK_DELAY);
+        if !self.frames.is_empty() {
+            // What was asked for has not even left: asking more often does not help.
+            return acks;
+        }
+        let missing = self.missing.values().map(|missing| missing.1).min();
         [self.parked.deadline(), missing, acks].into_iter().flatten().min()
     }
 

@@ -306,7 +306,7 @@ impl Peer {
             if core.lanes.contains_key(&lane) {
                 return Err(JoinError::Duplicate);
             }
-            self.order_keys(core, theirs, now)?;
+            self.order_keys(core, theirs)?;
             // Before the call, so that a LaneReady for it finds it.
             core.lanes.insert(lane, Arc::clone(&signal));
             let joined = core.link.handle_lane_up(hello, lane, role, now).map_err(JoinError::Refused);
@@ -323,7 +323,7 @@ impl Peer {
     }
 
     /// Which key is smaller decides who gives flows which numbers; a rotated key may turn that around.
-    fn order_keys(&self, core: &mut Core, theirs: PublicKey, now: Now) -> Result<(), JoinError> {
+    fn order_keys(&self, core: &mut Core, theirs: PublicKey) -> Result<(), JoinError> {
         let first = self.ours < theirs;
         if core.first == first {
             return Ok(());
@@ -331,7 +331,7 @@ impl Peer {
         if !core.flows.is_empty() || !core.lanes.is_empty() {
             return Err(JoinError::KeyChanged);
         }
-        core.link = Link::new(LinkConfig { first, ..self.settings.link.clone() }, now);
+        core.link.order_keys(first);
         core.first = first;
         Ok(())
     }

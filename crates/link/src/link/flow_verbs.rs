@@ -100,6 +100,8 @@ impl Link {
     /// goes, then the reset.
     pub fn abort_flow(&mut self, id: FlowId, reason: ResetReason, _now: Now) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
+        // Nobody waits for the answer to the open any more.
+        flow.open = OpenState::Open;
         if flow.over.is_none() {
             flow.abort(reason);
             self.credit_due.remove(&id);

@@ -60,6 +60,9 @@ impl Link {
     fn handle_frame(&mut self, lane: LaneId, frame: Frame<'_>, now: Now) -> Result<(), PeerFault> {
         match frame {
             Frame::Block(block) => {
+                if let Some(lane) = self.lanes.get_mut(lane) {
+                    lane.used = now;
+                }
                 self.receiver.handle_block(block, lane, now)?;
                 self.drain_deliveries(now)?;
             }
@@ -133,6 +136,8 @@ impl Link {
                     self.events.push_back(Event::FlowReadable(id));
                     self.events.push_back(Event::FlowWritable(id));
                 }
+                // An application that has had the far end of stream waits for nothing more.
+                self.forget_if_done(id);
             }
         }
         Ok(())
@@ -142,15 +147,16 @@ impl Link {
         if self.is_ours(id) || self.flows.contains_key(&id) {
             return Err(PeerFault::FlowNumber { flow: id });
         }
-        if self.flows.len() >= crate::MAX_FLOWS {
+        // The two ends count a little differently while acknowledgements are under way.
+        if self.flows.len() >= 2 * crate::MAX_FLOWS {
             return Err(PeerFault::TooManyFlows);
         }
         let coding = if open.coded { Coding::Coded } else { Coding::None };
         let request = OpenRequest { destination: open.destination, source: open.source, coding };
         let mut flow = self.new_flow(id, open.id, request.clone(), OpenState::Offered, now);
-        if self.draining {
+        if self.draining || self.flows.len() >= crate::MAX_FLOWS {
             flow.out.push_message(Message::Opened(Err(OpenFailure::Other)));
-            flow.end_quietly(ResetReason::Shutdown);
+            flow.end_quietly(ResetReason::OpenFailed);
             self.flows.insert(id, flow);
             self.schedule(id);
             return Ok(());

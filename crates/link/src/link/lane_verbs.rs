@@ -82,6 +82,9 @@ impl Link {
     /// Says again all that is idempotent: the peer may have missed it.
     fn restate(&mut self) {
         self.receiver.restate();
+        if !self.config.dialer && !self.lanes.is_empty() {
+            self.tell_lanes_needed(self.lanes_needed());
+        }
         let extended =
             self.flows.values_mut().filter(|flow| flow.over.is_none() && flow.window.is_extended());
         for flow in extended {

@@ -61,12 +61,16 @@ impl Link {
             .down_since
             .filter(|_| self.flows.values().any(|flow| flow.over.is_none()))
             .map(|since| since + self.config.resume_window);
-        lanes.chain(resume).chain(self.receiver.poll_timeout()).min()
+        let receiver = self.receiver.poll_timeout().filter(|_| self.is_up());
+        lanes.chain(resume).chain(receiver).min()
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Now) {
-        self.receiver.handle_timeout(now);
+        // Without a lane there is nobody to ask; what waits is asked for again when one comes.
+        if self.is_up() {
+            self.receiver.handle_timeout(now);
+        }
         if self.receiver.has_urgent_frame() {
             self.wake_control();
         }

@@ -158,6 +158,12 @@ impl Link {
         !self.lanes.is_empty()
     }
 
+    /// Says anew whose key is the smaller, after a key was rotated; only while no flow is open.
+    pub fn order_keys(&mut self, first: bool) {
+        self.config.first = first;
+        self.next_flow = self.next_flow & !1 | u32::from(!first);
+    }
+
     /// Refuses new flows from now on; those that are open go on.
     pub fn drain(&mut self) {
         self.draining = true;

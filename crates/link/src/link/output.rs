@@ -66,22 +66,25 @@ impl Link {
 
     /// Lets the lane's flows send a block each in turn.
     fn put_flows(&mut self, lane: LaneId, now: Now, before: usize, out: &mut Vec<u8>) {
+        // Flows that have to wait for acknowledgements keep their turn, but do not hold back what was lost with
+        // another lane: that is what the acknowledgements wait for.
+        let mut held = Vec::new();
         while out.len() - before < TARGET {
-            let Some(id) = self.lanes.get_mut(lane).and_then(|lane| lane.queue.pop_front()) else { return };
+            let Some(id) = self.lanes.get_mut(lane).and_then(|lane| lane.queue.pop_front()) else { break };
             let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.lane == Some(lane)) else { continue };
             flow.queued_on_lane = false;
             if !self.put_item(id, lane, now, out) {
-                // Too much is unacknowledged: the flow keeps its turn until there is room.
                 if let Some(flow) = self.flows.get_mut(&id) {
                     flow.queued_on_lane = true;
                 }
-                if let Some(lane) = self.lanes.get_mut(lane) {
-                    lane.queue.push_front(id);
-                }
-                self.out_of_room = true;
-                return;
+                held.push(id);
+                continue;
             }
             self.schedule(id);
+        }
+        self.out_of_room |= !held.is_empty();
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            held.into_iter().rev().for_each(|id| lane.queue.push_front(id));
         }
     }
 
