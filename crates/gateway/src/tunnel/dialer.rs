@@ -109,6 +109,10 @@ impl Pace {
     }
 
     fn failed(&mut self, refused: bool) {
+        // What was under way when the first failed has failed with it; one cut of a busy link is one failure.
+        if self.retry_at.is_some() && !refused {
+            return;
+        }
         let doubled = FIRST_WAIT.saturating_mul(1 << self.failures.min(10));
         let wait = if refused { REFUSED_WAIT } else { doubled.min(LONGEST_WAIT) };
         self.failures = self.failures.saturating_add(1);
@@ -148,3 +152,32 @@ const REFUSED_WAIT: Duration = Duration::from_secs(15);
 
 /// Handshakes to one peer at once.
 const MAX_DIALS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dials_that_fail_together_are_one_failure() {
+        let mut pace = Pace::default();
+        for _ in 0..MAX_DIALS {
+            pace.failed(false);
+        }
+        assert_eq!(pace.failures, 1);
+        assert!(pace.retry_at.is_some_and(|at| at < Instant::now() + FIRST_WAIT * 2));
+        pace.retry_at = None;
+        pace.failed(false);
+        assert!(
+            pace.retry_at.is_some_and(|at| at > Instant::now() + FIRST_WAIT),
+            "the second in a row waits longer"
+        );
+    }
+
+    #[test]
+    fn a_refusal_lengthens_a_wait_that_has_begun() {
+        let mut pace = Pace::default();
+        pace.failed(false);
+        pace.failed(true);
+        assert!(pace.retry_at.is_some_and(|at| at > Instant::now() + REFUSED_WAIT / 2));
+    }
+}
