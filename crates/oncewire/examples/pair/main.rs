@@ -1,4 +1,5 @@
-//! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`, `pair stall`.
+//! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`, `pair stall`,
+//! `pair soak`.
 //!
 //! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
@@ -8,6 +9,7 @@
 mod common;
 mod roles;
 mod savings;
+mod soak;
 mod stall;
 mod throughput;
 
@@ -30,6 +32,8 @@ enum What {
     Savings(savings::Arguments),
     /// Other flows while one reader takes nothing.
     Stall(stall::Arguments),
+    /// Transfers of all kinds while links break and gateways die, every byte compared.
+    Soak(soak::Arguments),
     /// Serves the files, or echoes (started by `throughput`).
     #[command(hide = true)]
     Origin { files: Vec<PathBuf> },
@@ -43,6 +47,7 @@ fn main() {
         What::Throughput(arguments) => throughput::run(&arguments),
         What::Savings(arguments) => savings::run(&arguments),
         What::Stall(arguments) => stall::run(&arguments),
+        What::Soak(arguments) => soak::run(&arguments),
         What::Origin { files } => roles::origin(&files),
         What::Hop { target } => roles::hop(target),
     }

@@ -92,6 +92,25 @@ fn many_transfers_survive_a_link_that_goes_away_for_a_moment() {
 }
 
 #[test]
+fn a_download_survives_lanes_that_break_while_a_gateway_stands_still() {
+    let origin = Origin::server();
+    let pair = pair(&Options::to(origin.address()));
+    let request = Request { seed: 52, len: LEN };
+    let mut client = TcpStream::connect(pair.forward()).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    request.send(&mut client).unwrap();
+    let mut got = vec![0; 1];
+    client.read_exact(&mut got).unwrap();
+    for gateway in [&pair.branch, &pair.hub] {
+        gateway.set_stopped(true);
+        (0..4).for_each(|_| pair.relay.cut_one(0));
+        gateway.set_stopped(false);
+    }
+    client.read_to_end(&mut got).unwrap();
+    data::assert_same(&got, &request.answer(), "the download");
+}
+
+#[test]
 fn an_idle_flow_is_still_there_after_a_cut() {
     let origin = Origin::echo();
     let pair = pair(&Options::to(origin.address()));

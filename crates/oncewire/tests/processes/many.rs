@@ -48,6 +48,11 @@ fn a_thousand_flows_at_once_get_their_own_bytes() {
     }
     eventually("all flows are closed", LIMIT, || (pair.branch.counter("flows_open") == 0).then_some(()));
     assert_eq!(pair.branch.counter("flows_total"), FLOWS as u64);
+    for gateway in [&pair.branch, &pair.hub] {
+        eventually("applications' sockets are closed", LIMIT, || {
+            (gateway.open_files() < FLOWS / 5).then_some(())
+        });
+    }
 }
 
 #[test]

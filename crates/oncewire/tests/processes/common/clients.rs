@@ -16,19 +16,28 @@ pub(crate) fn socks_connect_as(
     host: &str,
     port: u16,
 ) -> Result<TcpStream, u8> {
-    let mut stream = TcpStream::connect(proxy).unwrap();
+    socks_ask(TcpStream::connect(proxy).unwrap(), user, host, port).unwrap()
+}
+
+/// Asks the SOCKS5 proxy at the other end of `stream` for `host`; the outer error is a broken connection.
+pub(crate) fn socks_ask(
+    mut stream: TcpStream,
+    user: Option<(&str, &str)>,
+    host: &str,
+    port: u16,
+) -> std::io::Result<Result<TcpStream, u8>> {
     let method = if user.is_some() { 2 } else { 0 };
-    stream.write_all(&[5, 1, method]).unwrap();
-    if read::<2>(&mut stream) != [5, method] {
-        return Err(NO_METHOD);
+    stream.write_all(&[5, 1, method])?;
+    if try_read::<2>(&mut stream)? != [5, method] {
+        return Ok(Err(NO_METHOD));
     }
     if let Some((name, password)) = user {
         let mut message = vec![1];
         push_short(&mut message, name.as_bytes());
         push_short(&mut message, password.as_bytes());
-        stream.write_all(&message).unwrap();
-        if read::<2>(&mut stream) != [1, 0] {
-            return Err(NO_METHOD);
+        stream.write_all(&message)?;
+        if try_read::<2>(&mut stream)? != [1, 0] {
+            return Ok(Err(NO_METHOD));
         }
     }
     let mut request = vec![5, 1, 0];
@@ -47,31 +56,34 @@ pub(crate) fn socks_connect_as(
         }
     }
     request.extend_from_slice(&port.to_be_bytes());
-    stream.write_all(&request).unwrap();
-    let [version, reply, _, kind] = read::<4>(&mut stream);
+    stream.write_all(&request)?;
+    let [version, reply, _, kind] = try_read::<4>(&mut stream)?;
     assert_eq!(version, 5);
     if reply != 0 {
-        return Err(reply);
+        return Ok(Err(reply));
     }
     match kind {
-        1 => drop(read::<6>(&mut stream)),
-        4 => drop(read::<18>(&mut stream)),
+        1 => drop(try_read::<6>(&mut stream)?),
+        4 => drop(try_read::<18>(&mut stream)?),
         other => panic!("reply with address type {other}"),
     }
-    Ok(stream)
+    Ok(Ok(stream))
 }
 
 /// Sends CONNECT to an HTTP proxy and returns the status code and the stream behind the header.
 pub(crate) fn http_connect(proxy: SocketAddr, authority: &str) -> (u16, TcpStream) {
-    let mut stream = TcpStream::connect(proxy).unwrap();
-    write!(stream, "CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n").unwrap();
+    http_ask(TcpStream::connect(proxy).unwrap(), authority).unwrap()
+}
+
+/// The same with the HTTP proxy at the other end of `stream`; the error is a broken connection.
+pub(crate) fn http_ask(mut stream: TcpStream, authority: &str) -> std::io::Result<(u16, TcpStream)> {
+    write!(stream, "CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n")?;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        let [byte] = read::<1>(&mut stream);
-        head.push(byte);
+        head.extend_from_slice(&try_read::<1>(&mut stream)?);
     }
     let status = String::from_utf8_lossy(&head).split(' ').nth(1).unwrap().parse().unwrap();
-    (status, stream)
+    Ok((status, stream))
 }
 
 /// Closes `stream` with a reset instead of an end.
@@ -94,9 +106,13 @@ pub(crate) fn is_reset(stream: &mut TcpStream, limit: Duration) -> bool {
 
 /// Reads exactly `N` bytes.
 pub(crate) fn read<const N: usize>(stream: &mut impl Read) -> [u8; N] {
+    try_read(stream).unwrap()
+}
+
+fn try_read<const N: usize>(stream: &mut impl Read) -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    stream.read_exact(&mut bytes).unwrap();
-    bytes
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn push_short(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -50,8 +50,17 @@ impl Gateway {
 
     /// Asks the process to end (SIGTERM).
     pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Holds the process still (`true`: SIGSTOP) or lets it go on (SIGCONT).
+    pub(crate) fn set_stopped(&self, stopped: bool) {
+        self.signal(if stopped { Signal::STOP } else { Signal::CONT });
+    }
+
+    fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
+        kill_process(pid, signal).unwrap();
     }
 
     /// Waits until the process has ended by itself.
@@ -95,6 +104,11 @@ impl Gateway {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    /// Files and sockets that it has open, from /proc.
+    pub(crate) fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
     /// Process number.

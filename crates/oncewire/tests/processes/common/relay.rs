@@ -58,14 +58,17 @@ impl CuttingRelay {
     /// Resets every connection and returns how many there were; new ones are relayed as before.
     pub(crate) fn cut_all(&self) -> usize {
         let pairs = std::mem::take(&mut *self.shared.pairs.lock().unwrap());
-        for ends in pairs.values() {
-            for end in ends {
-                // A link that goes away says nothing in order: both ends see a reset.
-                let _ = socket2::SockRef::from(end).set_linger(Some(std::time::Duration::ZERO));
-                let _ = end.shutdown(Shutdown::Both);
-            }
-        }
+        pairs.values().for_each(cut);
         pairs.len()
+    }
+
+    /// Resets one connection, `pick` counted from the oldest and around.
+    pub(crate) fn cut_one(&self, pick: usize) {
+        let mut pairs = self.shared.pairs.lock().unwrap();
+        let id = pairs.keys().nth(pick % pairs.len().max(1)).copied();
+        if let Some(ends) = id.and_then(|id| pairs.remove(&id)) {
+            cut(&ends);
+        }
     }
 
     /// Takes the link away (`true`: what is there is cut and what comes is refused) or brings it back.
@@ -117,6 +120,14 @@ impl Shared {
             let _ = other.join();
             up.pairs.lock().unwrap().remove(&id);
         });
+    }
+}
+
+fn cut(ends: &[TcpStream; 2]) {
+    for end in ends {
+        // A link that goes away says nothing in order: both ends see a reset.
+        let _ = socket2::SockRef::from(end).set_linger(Some(std::time::Duration::ZERO));
+        let _ = end.shutdown(Shutdown::Both);
     }
 }
 

@@ -1,0 +1,132 @@
+//! What a transfer is to do, from its number alone: client and origin agree without a word.
+
+use crate::common::data::{self, Rng};
+
+/// One end of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Origin,
+}
+
+/// Which direction goes when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Both at once.
+    Together,
+    /// The origin answers after the client's end of stream.
+    UpFirst,
+    /// The client sends after the origin's end of stream.
+    DownFirst,
+    /// Small requests and answers in turn.
+    Rounds,
+}
+
+/// How the client reaches the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Forward,
+    Socks,
+    Http,
+}
+
+/// One transfer.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) up: Content,
+    pub(super) down: Content,
+    pub(super) order: Order,
+    pub(super) way: Way,
+    /// Who reads slowly.
+    pub(super) slow: Option<Side>,
+    pub(super) reset: Option<Reset>,
+}
+
+/// A reset in mid-transfer: the side only sends, or only reads, some bytes, and then resets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reset {
+    pub(super) by: Side,
+    pub(super) sends: bool,
+    pub(super) after: usize,
+}
+
+/// Bytes from seeds.
+#[derive(Clone, Debug)]
+pub(super) struct Content {
+    base: u64,
+    len: usize,
+    edits: usize,
+    edit_seed: u64,
+}
+
+impl Plan {
+    /// What transfer `id` does in the run of `seed`.
+    pub(super) fn of(seed: u64, id: u64) -> Self {
+        let mut rng = Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ id);
+        let order = match rng.below(10) {
+            0..=4 => Order::Together,
+            5..=6 => Order::UpFirst,
+            7 => Order::DownFirst,
+            _ => Order::Rounds,
+        };
+        let most = if order == Order::Rounds { ROUNDS_LEN } else { MOST_LEN };
+        let up = Content::draw(&mut rng, id, most);
+        let down = Content::draw(&mut rng, id.wrapping_add(1 << 40), most);
+        let way = [Way::Forward, Way::Socks, Way::Http][rng.below(3)];
+        let side = |rng: &mut Rng| [Side::Client, Side::Origin][rng.below(2)];
+        let slow = (rng.below(6) == 0).then(|| side(&mut rng));
+        let reset = (rng.below(8) == 0).then(|| Reset {
+            by: side(&mut rng),
+            sends: rng.below(2) == 0,
+            after: rng.below(1 << 21),
+        });
+        let order = if reset.is_some() { Order::Together } else { order };
+        Self { up, down, order, way, slow, reset }
+    }
+
+    /// Bytes both ways.
+    pub(super) fn len(&self) -> u64 {
+        (self.up.len + self.down.len) as u64
+    }
+
+    /// What `side` sends.
+    pub(super) fn sends(&self, side: Side) -> Vec<u8> {
+        match side {
+            Side::Client => self.up.bytes(),
+            Side::Origin => self.down.bytes(),
+        }
+    }
+
+    /// What `side` is to get.
+    pub(super) fn gets(&self, side: Side) -> Vec<u8> {
+        match side {
+            Side::Client => self.down.bytes(),
+            Side::Origin => self.up.bytes(),
+        }
+    }
+}
+
+impl Content {
+    /// New content, or an edited copy of what a recent transfer may have carried; small ones are as frequent.
+    fn draw(rng: &mut Rng, id: u64, most: usize) -> Self {
+        let back = if rng.below(2) == 0 { 0 } else { rng.below(REPEATS_WITHIN) as u64 };
+        let base = id.saturating_sub(back);
+        let bits = rng.below(most.ilog2() as usize + 1);
+        let len = if rng.below(8) == 0 { 0 } else { rng.below(2 << bits) };
+        let edits = if back == 0 { 0 } else { rng.below(20) };
+        Self { base, len, edits, edit_seed: rng.next() }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let plain = if self.base.is_multiple_of(2) {
+            data::random(self.base, self.len)
+        } else {
+            data::text(self.base, self.len)
+        };
+        if self.len == 0 { plain } else { data::edited(&plain, self.edit_seed, self.edits) }
+    }
+}
+
+const MOST_LEN: usize = 8 << 20;
+const ROUNDS_LEN: usize = 1 << 15;
+const REPEATS_WITHIN: usize = 60;
