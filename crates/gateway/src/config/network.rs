@@ -41,6 +41,15 @@ impl Network {
         Self { address, prefix: prefix.min(longest) }
     }
 
+    /// Turns a range of IPv4 addresses that are mapped into IPv6 into the IPv4 network, as which addresses are looked
+    /// up.
+    fn to_canonical(self) -> Self {
+        match (self.address.to_canonical(), self.prefix.checked_sub(96)) {
+            (address @ IpAddr::V4(_), Some(prefix)) if self.address.is_ipv6() => Self { address, prefix },
+            _ => self,
+        }
+    }
+
     /// Says whether the network holds an address; an IPv4 address mapped into IPv6 counts as IPv4.
     pub fn contains(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
@@ -77,7 +86,7 @@ impl FromStr for Network {
         };
         let network = Self::around(address, prefix);
         if network.address == address {
-            Ok(network)
+            Ok(network.to_canonical())
         } else {
             Err(NetworkError::HostBits(text.to_owned(), network))
         }
@@ -109,9 +118,10 @@ impl Access {
             return false;
         }
         match &self.allow {
-            Some(allow) => allow
-                .iter()
-                .any(|network| network.contains(ip) && !(is_link_local(ip) && network.prefix == 0)),
+            // A network that only happens to hold them was not written with them in mind.
+            Some(allow) => allow.iter().any(|network| {
+                network.contains(ip) && (!is_link_local(ip) || is_link_local(network.address))
+            }),
             None => !is_link_local(ip),
         }
     }
@@ -153,6 +163,8 @@ mod tests {
             assert_eq!(network(net), network(&network(net).to_string()));
         }
         assert!(network("10.0.0.0/8").contains(ip("::ffff:10.1.2.3")), "mapped addresses are IPv4");
+        assert_eq!(network("::ffff:10.0.0.0/104"), network("10.0.0.0/8"), "and so are mapped networks");
+        assert_eq!(network("::ffff:10.1.2.3"), network("10.1.2.3"));
     }
 
     #[test]
@@ -177,6 +189,8 @@ mod tests {
         assert!(!open.permits(ip("::ffff:169.254.169.254")));
         let everything = Access { allow: Some(vec![network("0.0.0.0/0")]), deny: vec![] };
         assert!(everything.permits(ip("10.0.0.1")) && !everything.permits(ip("169.254.169.254")));
+        let halves = Access { allow: Some(vec![network("0.0.0.0/1"), network("128.0.0.0/1")]), deny: vec![] };
+        assert!(halves.permits(ip("192.0.2.1")) && !halves.permits(ip("169.254.169.254")));
         let named = Access { allow: Some(vec![network("169.254.0.0/16")]), deny: vec![] };
         assert!(named.permits(ip("169.254.169.254")) && !named.permits(ip("10.0.0.1")));
     }
