@@ -10,6 +10,8 @@
 //! Nothing can be changed here. Beyond loopback every request carries the token; on loopback without a token only
 //! requests to an address or `localhost` are answered, so that no web page reads it by way of a name of its own.
 
+mod bounded;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -22,6 +24,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
 
+use self::bounded::Bounded;
 use crate::config::same_secret;
 use crate::telemetry::{FlowsReport, StatusReport, encode_metrics};
 
@@ -47,7 +50,7 @@ pub async fn serve(
     source: Arc<dyn Source>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    axum::serve(listener, router(token, source)).with_graceful_shutdown(shutdown).await
+    axum::serve(Bounded::new(listener), router(token, source)).with_graceful_shutdown(shutdown).await
 }
 
 fn router(token: Option<String>, source: Arc<dyn Source>) -> Router {
