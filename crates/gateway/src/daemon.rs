@@ -143,23 +143,29 @@ impl Gateway {
         let end = Instant::now() + deadline;
         self.stop.send_replace(true);
         self.report.peers.iter().for_each(|peer| peer.drain_flows());
-        let open: u64 = self.report.peers.iter().map(|peer| peer.status().link.flows_open).sum();
+        let on_links: u64 = self.report.peers.iter().map(|peer| peer.status().link.flows_open).sum();
+        let open = on_links + self.report.ledger.direct_open();
         tracing::info!(open_flows = open, "shutting down; flows may finish within {deadline:?}");
-        self.until(end, Peer::is_idle).await;
+        self.until(end, || self.all(Peer::is_idle) && self.report.ledger.direct_open() == 0).await;
         // Resets are frames too, and frames need a moment to leave.
         self.report.peers.iter().for_each(|peer| peer.reset_flows());
-        self.until(Instant::now() + LAST_WORDS, Peer::is_idle).await;
+        self.until(Instant::now() + LAST_WORDS, || self.all(Peer::is_idle)).await;
         self.report.peers.iter().for_each(|peer| peer.close_lanes());
-        self.until(Instant::now() + LAST_WORDS, |peer| peer.lane_count() == 0).await;
+        self.until(Instant::now() + LAST_WORDS, || self.all(|peer| peer.lane_count() == 0)).await;
         if let Some(logs) = self.logs.take() {
             // A panic there was reported by the thread that had it; there is nothing left to stop.
             let _ = tokio::task::spawn_blocking(move || logs.finish()).await;
         }
     }
 
-    /// Waits until a condition holds for every peer, or a deadline has passed.
-    async fn until(&self, end: Instant, holds: impl Fn(&Peer) -> bool) {
-        while Instant::now() < end && !self.report.peers.iter().all(|peer| holds(peer)) {
+    /// Says whether a condition holds for every peer.
+    fn all(&self, holds: impl Fn(&Peer) -> bool) -> bool {
+        self.report.peers.iter().all(|peer| holds(peer))
+    }
+
+    /// Waits until a condition holds, or a deadline has passed.
+    async fn until(&self, end: Instant, holds: impl Fn() -> bool) {
+        while Instant::now() < end && !holds() {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }

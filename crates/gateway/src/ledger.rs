@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use oncewire_link::{Cipher, FlowOutcome};
 
@@ -12,6 +13,40 @@ use crate::telemetry::{NotCodedCounter, NotCodedTable, Outcome, Reason, Refusals
 pub(crate) struct Ledger {
     pub(crate) refusals: Refusals,
     pub(crate) not_coded: NotCodedTable,
+    direct: AtomicU64,
+}
+
+impl Ledger {
+    /// Returns how many connections this gateway has made by itself and not ended yet.
+    pub(crate) fn direct_open(&self) -> u64 {
+        self.direct.load(Relaxed)
+    }
+}
+
+/// A connection that this gateway makes by itself; open until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    ledger: Arc<Ledger>,
+    counter: Arc<NotCodedCounter>,
+}
+
+impl Direct {
+    /// Counts a connection; its bytes go to `counter`.
+    pub(crate) fn new(ledger: &Arc<Ledger>, counter: Arc<NotCodedCounter>) -> Self {
+        ledger.direct.fetch_add(1, Relaxed);
+        Self { ledger: Arc::clone(ledger), counter }
+    }
+
+    /// Counts bytes as they pass.
+    pub(crate) fn add_bytes(&self, bytes: usize) {
+        self.counter.add_bytes(bytes as u64);
+    }
+}
+
+impl Drop for Direct {
+    fn drop(&mut self) {
+        self.ledger.direct.fetch_sub(1, Relaxed);
+    }
 }
 
 /// What one flow adds to the table of flows that were not coded.

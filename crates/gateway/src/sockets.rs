@@ -56,6 +56,12 @@ pub(crate) fn end_cleanly(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(None);
 }
 
+/// Says whether a socket is connected to itself, as TCP lets it on loopback when the kernel happens to give it the very
+/// port that it asks for: nobody else is there.
+pub(crate) fn is_its_own_peer(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer)
+}
+
 /// Makes the close of an application's socket a reset again.
 pub(crate) fn end_with_reset(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));

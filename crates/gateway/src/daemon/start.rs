@@ -54,9 +54,11 @@ impl Start {
     /// Starts peers, then those who come to them.
     pub(super) fn all(self, listeners: Listeners, logs: Vec<PeerLogs>) -> Result<Arc<Report>, StartError> {
         let lanes = settings::lane_options(&self.config);
-        let peers = self.peers(&lanes, logs)?;
+        let own = OwnSockets::default();
+        self.addresses.all().for_each(|address| own.add(address));
+        let peers = self.peers(&lanes, logs, &own)?;
         let tunnel = self.tunnel(&peers, listeners.tunnel, &lanes)?;
-        let doors = self.intercepts(&peers, listeners.intercepts);
+        let doors = self.intercepts(&peers, listeners.intercepts, own);
         let report = Arc::new(Report {
             config: self.config,
             addresses: self.addresses,
@@ -80,9 +82,12 @@ impl Start {
         Ok(report)
     }
 
-    fn peers(&self, lanes: &[LaneOptions], logs: Vec<PeerLogs>) -> Result<Vec<Arc<Peer>>, StartError> {
-        let own = OwnSockets::default();
-        self.addresses.all().for_each(|address| own.add(address));
+    fn peers(
+        &self,
+        lanes: &[LaneOptions],
+        logs: Vec<PeerLogs>,
+        own: &OwnSockets,
+    ) -> Result<Vec<Arc<Peer>>, StartError> {
         let (clock, instance) = (Clock::start(), dialer::random());
         let ours = self.config.gateway.identity.public_key();
         let mut peers = Vec::new();
@@ -147,9 +152,14 @@ impl Start {
         Ok(door)
     }
 
-    fn intercepts(&self, peers: &[Arc<Peer>], listeners: Vec<TcpListener>) -> Vec<Arc<Door>> {
+    fn intercepts(
+        &self,
+        peers: &[Arc<Peer>],
+        listeners: Vec<TcpListener>,
+        own: OwnSockets,
+    ) -> Vec<Arc<Door>> {
         let by_name = peers.iter().map(|peer| (peer.settings.name.clone(), Arc::clone(peer))).collect();
-        let router = Router::new(Arc::clone(&self.config), by_name, Arc::clone(&self.ledger));
+        let router = Router::new(Arc::clone(&self.config), by_name, Arc::clone(&self.ledger), own);
         let mut doors = Vec::new();
         for (intercept, listener) in self.config.intercepts.iter().zip(listeners) {
             let (router, ledger) = (Arc::clone(&router), Arc::clone(&self.ledger));

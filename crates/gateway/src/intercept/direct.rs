@@ -6,20 +6,20 @@ use bytes::{Bytes, BytesMut};
 use tokio::net::TcpStream;
 
 use crate::flows::pump;
+use crate::ledger::Direct;
 use crate::sockets;
-use crate::telemetry::NotCodedCounter;
 
 /// Carries a connection between two prepared application sockets until both directions ended, or one broke.
 pub(super) async fn carry(
     client: TcpStream,
     server: TcpStream,
     early: Bytes,
-    counter: &NotCodedCounter,
+    direct: &Direct,
 ) -> pump::Ended {
     let both = async {
         tokio::try_join!(
-            one_way(&client, &server, early, counter),
-            one_way(&server, &client, Bytes::new(), counter)
+            one_way(&client, &server, early, direct),
+            one_way(&server, &client, Bytes::new(), direct)
         )
     };
     let broken = tokio::select! {
@@ -37,14 +37,9 @@ pub(super) async fn carry(
     }
 }
 
-async fn one_way(
-    from: &TcpStream,
-    to: &TcpStream,
-    early: Bytes,
-    counter: &NotCodedCounter,
-) -> io::Result<()> {
+async fn one_way(from: &TcpStream, to: &TcpStream, early: Bytes, direct: &Direct) -> io::Result<()> {
     pump::write_all(to, &early).await?;
-    counter.add_bytes(early.len() as u64);
+    direct.add_bytes(early.len());
     let mut block = BytesMut::with_capacity(BLOCK);
     loop {
         from.readable().await?;
@@ -53,7 +48,7 @@ async fn one_way(
             Ok(0) => break,
             Ok(_) => {
                 pump::write_all(to, &block).await?;
-                counter.add_bytes(block.len() as u64);
+                direct.add_bytes(block.len());
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),

@@ -17,8 +17,8 @@ pub(super) async fn serve(door: &Door, stream: TcpStream, source: SocketAddr, ta
         Ok(Way::Link(flow)) => {
             pump::carry(stream, flow, Bytes::new()).await;
         }
-        Ok(Way::Direct(server, counter)) => {
-            direct::carry(stream, server, Bytes::new(), &counter).await;
+        Ok(Way::Direct(server, counted)) => {
+            direct::carry(stream, server, Bytes::new(), &counted).await;
         }
         Err(why) => door.no_way(source, &target, why),
     }

@@ -100,11 +100,17 @@ impl Door {
         let door = Arc::clone(self);
         self.tasks.spawn(async move {
             match door.intercept.mode.clone() {
-                Mode::Forward { target } => forward::serve(&door, stream, source, target).await,
-                Mode::Socks5 => socks5::serve(&door, stream, source).await,
-                Mode::Http => http::serve(&door, stream, source).await,
+                Mode::Forward { target } => {
+                    forward::serve(&door, stream, source, target).await;
+                    drop(place);
+                }
+                Mode::Socks5 => {
+                    socks5::serve(&door, stream, source).await;
+                    drop(place);
+                }
+                // Its tunnels outlive the serving of requests.
+                Mode::Http => http::serve(&door, stream, source, place).await,
             }
-            drop(place);
         });
     }
 
@@ -114,12 +120,13 @@ impl Door {
         self.log(Some(source), line);
     }
 
-    /// Counts and logs a flow that took no way. A far connect that failed is the application's affair alone.
+    /// Counts and logs a flow that took no way. A far connect that failed is the application's affair
+    /// alone.
     fn no_way(&self, source: SocketAddr, destination: &Destination, why: NoWay) {
         match why {
             NoWay::NoPeer | NoWay::PeerGone => self.ledger.refusals.count(Refusal::PeerLost),
             NoWay::Full => self.ledger.refusals.count(Refusal::TooMany),
-            NoWay::Failed(_) => {
+            NoWay::Failed(_) | NoWay::Stopping => {
                 tracing::debug!(mode = self.mode(), %source, %destination, %why, "not connected");
                 return;
             }

@@ -12,9 +12,9 @@ use oncewire_link::{Coding, OpenRefused, OpenRequest};
 
 use crate::config::{Codec, Config, Intercept, OnPeerLoss};
 use crate::flows::Flow;
-use crate::ledger::Ledger;
-use crate::telemetry::{NotCodedCounter, Outcome, Reason};
-use crate::tunnel::onward;
+use crate::ledger::{Direct, Ledger};
+use crate::telemetry::{Outcome, Reason};
+use crate::tunnel::onward::{self, Onward, OwnSockets};
 use crate::tunnel::peer::Peer;
 
 /// Decides by the configuration.
@@ -22,14 +22,17 @@ pub(crate) struct Router {
     config: Arc<Config>,
     peers: BTreeMap<String, Arc<Peer>>,
     ledger: Arc<Ledger>,
+    /// What this gateway connects to by itself. Its clients need not be on its machine: what is reachable from here
+    /// alone is not for them.
+    onward: Onward,
 }
 
 /// The way that a flow took.
 pub(crate) enum Way {
     /// Over a link; the far connect is under way.
     Link(Flow),
-    /// Connected by this gateway itself; its bytes are counted there.
-    Direct(TcpStream, Arc<NotCodedCounter>),
+    /// Connected by this gateway itself, and counted there.
+    Direct(TcpStream, Direct),
 }
 
 /// Why a flow takes no way at all.
@@ -41,6 +44,9 @@ pub(crate) enum NoWay {
     /// The peer is away, and `on_peer_loss` says refuse.
     #[error("the peer is not connected")]
     PeerGone,
+    /// This gateway was told to stop; a client whose connection is still open asked for another flow.
+    #[error("this gateway is shutting down")]
+    Stopping,
     /// The link takes no more flows.
     #[error("the link carries as many flows as it can")]
     Full,
@@ -54,8 +60,10 @@ impl Router {
         config: Arc<Config>,
         peers: BTreeMap<String, Arc<Peer>>,
         ledger: Arc<Ledger>,
+        own: OwnSockets,
     ) -> Arc<Self> {
-        Arc::new(Self { config, peers, ledger })
+        let onward = Onward { own, ..Onward::default() };
+        Arc::new(Self { config, peers, ledger, onward })
     }
 
     /// Opens a flow; over a link without waiting for the far connect.
@@ -74,6 +82,9 @@ impl Router {
             self.ledger.not_coded.count(None, destination, Outcome::Refused, Reason::NoPeer);
             return Err(NoWay::NoPeer);
         };
+        if peer.is_draining() {
+            return Err(NoWay::Stopping);
+        }
         // A link that is being repaired gets a moment, or each outage of a second would show.
         if !peer.is_up() && !peer.wait_up(GRACE).await {
             return self.without_peer(intercept, peer, destination).await;
@@ -112,9 +123,9 @@ impl Router {
                 let local = Some(flow.opened().await.map_err(NoWay::Failed)?);
                 Ok((Way::Link(flow), local))
             }
-            Way::Direct(stream, counter) => {
+            Way::Direct(stream, direct) => {
                 let local = stream.local_addr().ok();
-                Ok((Way::Direct(stream, counter), local))
+                Ok((Way::Direct(stream, direct), local))
             }
         }
     }
@@ -134,9 +145,9 @@ impl Router {
             }
             OnPeerLoss::Direct => {
                 tracing::debug!(peer = peer.name(), %destination, "the peer is gone; connecting directly");
-                let counter = count(Outcome::Direct);
-                let stream = onward::connect(destination, None).await.map_err(NoWay::Failed)?;
-                Ok(Way::Direct(stream, counter))
+                let direct = Direct::new(&self.ledger, count(Outcome::Direct));
+                let stream = onward::connect(destination, &self.onward).await.map_err(NoWay::Failed)?;
+                Ok(Way::Direct(stream, direct))
             }
         }
     }

@@ -39,7 +39,7 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
             }
             match way {
                 Way::Link(flow) => pump::carry(stream, flow, Bytes::new()).await,
-                Way::Direct(server, counter) => direct::carry(stream, server, Bytes::new(), &counter).await,
+                Way::Direct(server, counted) => direct::carry(stream, server, Bytes::new(), &counted).await,
             };
         }
         Err(why) => {
@@ -72,7 +72,7 @@ impl From<NoWay> for Reply {
             // As close as RFC 1928 comes to a connect without an answer.
             NoWay::Failed(OpenFailure::TimedOut) => Self::TimeToLiveExpired,
             NoWay::Failed(OpenFailure::NotAllowed) => Self::NotAllowed,
-            NoWay::Failed(OpenFailure::Other) | NoWay::Full => Self::GeneralFailure,
+            NoWay::Failed(OpenFailure::Other) | NoWay::Full | NoWay::Stopping => Self::GeneralFailure,
         }
     }
 }

@@ -19,8 +19,8 @@ use crate::flows::{Flow, pump};
 use crate::sockets;
 use crate::telemetry::Refusal;
 
-/// What a peer may reach through this gateway.
-#[derive(Clone, Debug)]
+/// What may be reached through this gateway: by a peer, or by its own clients when it connects for them.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Onward {
     pub(crate) access: Access,
     pub(crate) own: OwnSockets,
@@ -43,21 +43,24 @@ impl OwnSockets {
         self.0.read().iter().any(|own| {
             let own_ip = own.ip().to_canonical();
             own.port() == address.port()
-                && (own_ip == ip || own_ip.is_unspecified() && is_of_this_machine(ip))
+                && (own_ip == ip || own_ip.is_unspecified() && is_of_this_machine(address))
         })
     }
 }
 
 /// Only an address of this machine can be bound here.
-fn is_of_this_machine(ip: IpAddr) -> bool {
-    ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
+fn is_of_this_machine(mut address: SocketAddr) -> bool {
+    // What remains of an IPv6 address is its scope, without which a link-local one cannot be bound.
+    address.set_ip(address.ip().to_canonical());
+    address.set_port(0);
+    address.ip().is_loopback() || UdpSocket::bind(address).is_ok()
 }
 
 /// Connects a flow that the peer opened, answers it, and carries it.
 pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
     let connected = match peer.is_draining() {
         true => Err(OpenFailure::Other),
-        false => connect(&open.destination, Some(&peer.settings.onward)).await,
+        false => connect(&open.destination, &peer.settings.onward).await,
     };
     let answer = match &connected {
         Ok(stream) => Ok(stream.local_addr().unwrap_or(UNKNOWN_ADDRESS)),
@@ -83,21 +86,16 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
 
 /// Connects to a destination within ten seconds, trying a name's addresses in order.
 ///
-/// `onward` limits what a peer may reach; none is for this gateway's own clients, who could connect by themselves.
-///
 /// # Errors
 /// In the terms that the far side understands; of several addresses, the first failure.
-pub(crate) async fn connect(
-    destination: &Destination,
-    onward: Option<&Onward>,
-) -> Result<TcpStream, OpenFailure> {
+pub(crate) async fn connect(destination: &Destination, onward: &Onward) -> Result<TcpStream, OpenFailure> {
     let deadline = Instant::now() + CONNECT_LIMIT;
     let addresses = tokio::time::timeout_at(deadline, resolve(destination)).await;
     let addresses = addresses.unwrap_or(Err(OpenFailure::TimedOut))?;
     let mut failure = None;
     let count = addresses.len();
     for (tried, address) in addresses.into_iter().enumerate() {
-        if onward.is_some_and(|onward| !permits(onward, address)) {
+        if !permits(onward, address) {
             failure.get_or_insert(OpenFailure::NotAllowed);
             continue;
         }
@@ -105,6 +103,9 @@ pub(crate) async fn connect(
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(count - tried).unwrap_or(1);
         match tokio::time::timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) if sockets::is_its_own_peer(&stream) => {
+                failure.get_or_insert(OpenFailure::Refused);
+            }
             Ok(Ok(stream)) => {
                 sockets::prepare_application(&stream);
                 return Ok(stream);

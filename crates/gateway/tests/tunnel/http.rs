@@ -104,6 +104,8 @@ async fn what_fails_has_a_status() {
             ("CONNECT 127.9.0.1:80 HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "403"),
             ("CONNECT no-such-host.invalid:80 HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "502"),
             ("GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "400"),
+            (format!("CONNECT {nobody} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"), "400"),
+            ("GET http://127.0.0.1:65616/ HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "400"),
             ("GET https://127.0.0.1/ HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "400"),
             ("\u{1}\u{2}\u{3} nonsense\r\n\r\n".to_owned(), "400"),
         ] {
@@ -182,6 +184,27 @@ async fn an_answer_that_ends_in_order_does_so_for_the_client() {
         let request = format!("GET http://{0}/ HTTP/1.0\r\nHost: {0}\r\n\r\n", origin.address);
         let answer = String::from_utf8(exchange(client, request.as_bytes()).await.unwrap()).unwrap();
         assert!(answer.ends_with("all of it"), "{answer}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_with_two_lengths_arrives_whole() {
+    within(async {
+        let origin = Origin::start(|mut stream| async move {
+            let mut request = [0; 512];
+            let _ = stream.read(&mut request).await;
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let _ = stream.write_all(head).await;
+            let _ = stream.write_all(b"9\r\nall of it\r\n0\r\n\r\n").await;
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let client = pair.connect().await;
+        let request =
+            format!("GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\nConnection: close\r\n\r\n", origin.address);
+        let answer = String::from_utf8(exchange(client, request.as_bytes()).await.unwrap()).unwrap();
+        assert!(answer.contains("all of it") && !answer.contains("ontent-"), "{answer}");
     })
     .await;
 }

@@ -140,3 +140,33 @@ async fn a_gateway_that_died_comes_back_warm() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_direct_connection_may_finish_too() {
+    within(async {
+        let origin = Origin::echo().await;
+        let intercept = format!("{}on_peer_loss = \"direct\"\n", forward(origin.address));
+        let pair = Pair::start(&intercept).await;
+        let address = pair.branch.local_addrs().intercepts[0];
+        drop(pair.hub);
+        until(|| pair.branch.status().peers[0].state != LinkState::Up).await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"a").await.unwrap();
+        assert_eq!(client.read_u8().await.unwrap(), b'a');
+        let stopping = pair.branch.shutdown(LIMIT);
+        let finishing = async {
+            while TcpStream::connect(address).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            // Longer than anything else takes that a stop waits for.
+            for round in 0..30 {
+                client.write_all(&[round]).await.unwrap();
+                assert_eq!(client.read_u8().await.unwrap(), round);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(exchange(client, b"the end").await.unwrap(), b"the end");
+        };
+        tokio::join!(stopping, finishing);
+    })
+    .await;
+}

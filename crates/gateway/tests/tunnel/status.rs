@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::common::{
-    Origin, Pair, branch_config, exchange, forward, hub_config, noise, start, until, within,
+    Origin, Pair, branch_config, exchange, forward, hub_config, noise, proxy, start, until, within,
 };
 
 fn refused(gateway: &Gateway, reason: &str) -> u64 {
@@ -118,6 +118,38 @@ async fn without_a_peer_flows_go_direct_or_are_refused_as_configured() {
         assert_eq!(of(Outcome::Direct), Some((Reason::PeerLost, 24)));
         assert_eq!(of(Outcome::Refused), Some((Reason::PeerLost, 0)));
         assert_eq!(refused(&pair.branch, "peer_lost"), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_requests_that_go_direct_are_counted_and_never_reach_the_gateway_itself() {
+    within(async {
+        let origin = Origin::start(|mut stream| async move {
+            let mut request = [0; 512];
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhello").await;
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "on_peer_loss = \"direct\"")).await;
+        let own = pair.branch.local_addrs().intercepts[0];
+        drop(pair.hub);
+        until(|| pair.branch.status().peers[0].state != LinkState::Up).await;
+        for (destination, expected) in [
+            (own.to_string(), "403"),
+            (format!("0.0.0.0:{}", own.port()), "403"),
+            ("169.254.169.254:80".to_owned(), "403"),
+            (origin.address.to_string(), "200"),
+        ] {
+            let stream = TcpStream::connect(own).await.unwrap();
+            let request = format!("GET http://{destination}/ HTTP/1.0\r\n\r\n");
+            let answer = String::from_utf8(exchange(stream, request.as_bytes()).await.unwrap()).unwrap();
+            assert_eq!(answer.split(' ').nth(1), Some(expected), "{destination}: {answer}");
+        }
+        let rows = not_coded(&pair.branch);
+        let row = rows.iter().find(|row| row.destination == origin.address.to_string()).unwrap();
+        assert_eq!((row.outcome, row.count), (Outcome::Direct, 1));
+        assert!(row.bytes > 24, "{rows:?}");
     })
     .await;
 }

@@ -1,8 +1,8 @@
 //! What a proxy changes in a message's head (RFC 9110 §7.6, RFC 9112 §3.2).
 
 use hyper::header::{
-    CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use hyper::http::uri::PathAndQuery;
 use hyper::{Request, Response, Uri, Version};
@@ -43,6 +43,10 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // RFC 9112 §6.3: it decides, and a length that says otherwise would cut the body for the next hop.
+        headers.remove(CONTENT_LENGTH);
+    }
     for name in named.iter().chain(&[
         CONNECTION,
         HeaderName::from_static("keep-alive"),

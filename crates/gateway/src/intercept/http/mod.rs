@@ -19,14 +19,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedSemaphorePermit};
 
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 
@@ -39,8 +39,13 @@ use crate::sockets;
 use crate::telemetry::Refusal;
 
 /// Serves one client connection: any number of requests, or one tunnel.
-pub(super) async fn serve(door: &Arc<Door>, stream: TcpStream, source: SocketAddr) {
-    let client = Arc::new(Client { door: Arc::clone(door), source, origin: Mutex::new(None) });
+pub(super) async fn serve(
+    door: &Arc<Door>,
+    stream: TcpStream,
+    source: SocketAddr,
+    place: OwnedSemaphorePermit,
+) {
+    let client = Arc::new(Client { door: Arc::clone(door), source, origin: Mutex::new(None), _place: place });
     let service = service_fn(move |request| {
         let client = Arc::clone(&client);
         async move { Ok::<_, Infallible>(client.handle(request).await) }
@@ -70,6 +75,8 @@ struct Client {
     source: SocketAddr,
     /// The origin connection of the last request, for the next to the same authority.
     origin: Mutex<Option<Origin>>,
+    /// Taken as long as the client's socket is open.
+    _place: OwnedSemaphorePermit,
 }
 
 impl Client {
@@ -94,17 +101,27 @@ impl Client {
         let Some(destination) = destination(request.uri(), None) else {
             return answer(StatusCode::BAD_REQUEST, "CONNECT needs a destination of the form host:port");
         };
+        if !request.body().is_end_stream() {
+            return answer(
+                StatusCode::BAD_REQUEST,
+                "CONNECT has no content; what is to be tunnelled follows the answer",
+            );
+        }
         let (way, _) = match self.door.router.connect(&self.door.intercept, &destination, self.source).await {
             Ok(connected) => connected,
             Err(why) => return self.no_way(&destination, why),
         };
+        *self.origin.lock().await = None;
+        // The tunnel counts as the connection that it was.
+        let client = Arc::clone(self);
         self.door.tasks.spawn(async move {
+            let _client = client;
             let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
             let Ok(parts) = upgraded.downcast::<TokioIo<ClientStream>>() else { return };
             let ClientStream(stream) = parts.io.into_inner();
             match way {
                 Way::Link(flow) => pump::carry(stream, flow, parts.read_buf).await,
-                Way::Direct(server, counter) => direct::carry(stream, server, parts.read_buf, &counter).await,
+                Way::Direct(server, counted) => direct::carry(stream, server, parts.read_buf, &counted).await,
             };
         });
         Response::new(Either::Right(Full::default()))
@@ -149,7 +166,7 @@ impl Client {
 
 fn status_of(why: NoWay) -> StatusCode {
     match why {
-        NoWay::NoPeer | NoWay::PeerGone | NoWay::Full => StatusCode::SERVICE_UNAVAILABLE,
+        NoWay::NoPeer | NoWay::PeerGone | NoWay::Full | NoWay::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         NoWay::Failed(OpenFailure::TimedOut) => StatusCode::GATEWAY_TIMEOUT,
         NoWay::Failed(OpenFailure::NotAllowed) => StatusCode::FORBIDDEN,
         NoWay::Failed(_) => StatusCode::BAD_GATEWAY,
@@ -174,8 +191,11 @@ fn credentials<B>(request: &Request<B>) -> Option<(Vec<u8>, Vec<u8>)> {
 /// Reads the destination of an address in absolute or authority form.
 fn destination(uri: &Uri, default_port: Option<u16>) -> Option<Destination> {
     let authority = uri.authority()?;
-    let port = authority.port_u16().or(default_port)?;
     let host = authority.host();
+    let port = match authority.as_str().rsplit('@').next()?.strip_prefix(host)? {
+        "" | ":" => default_port?,
+        _ => authority.port_u16()?,
+    };
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let host = match bare.parse() {
         Ok(ip) => Host::Ip(ip),
@@ -252,6 +272,9 @@ mod tests {
         assert_eq!(of("127.0.0.1:443", None).unwrap(), "127.0.0.1:443");
         assert_eq!(of("example.net", None), None);
         assert_eq!(of("/path", Some(80)), None);
+        assert_eq!(of("http://example.net:/", Some(80)).unwrap(), "example.net:80");
+        assert_eq!(of("http://[2001:db8::1]/", Some(80)).unwrap(), "[2001:db8::1]:80");
+        assert_eq!(of("http://example.net:65616/", Some(80)), None, "a port out of range is no port 80");
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! Connections to origins, over a link or direct.
 
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use oncewire_codec::wire::Destination;
 
@@ -15,6 +18,7 @@ use super::super::Door;
 use super::super::router::{NoWay, Way};
 use super::ClientStream;
 use crate::flows::stream::FlowStream;
+use crate::ledger::Direct;
 
 /// A connection to one origin that can take another request.
 pub(super) struct Origin {
@@ -71,7 +75,7 @@ impl Origins<'_> {
         let connected = self.door.router.connect(&self.door.intercept, destination, self.source).await;
         let stream: Box<dyn OriginStream> = match connected.map_err(Failed::NoWay)?.0 {
             Way::Link(flow) => Box::new(FlowStream::new(flow, Arc::clone(&self.door.tasks))),
-            Way::Direct(stream, _) => Box::new(ClientStream(stream)),
+            Way::Direct(stream, direct) => Box::new(DirectStream { stream: ClientStream(stream), direct }),
         };
         let handshake = Builder::new().preserve_header_case(true).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(Failed::Http)?;
@@ -80,6 +84,41 @@ impl Origins<'_> {
             let _ = connection.await;
         });
         Ok(Origin { destination: destination.clone(), sender })
+    }
+}
+
+/// A connection of our own to an origin, whose bytes are counted.
+struct DirectStream {
+    stream: ClientStream,
+    direct: Direct,
+}
+
+impl AsyncRead for DirectStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
+        this.direct.add_bytes(buf.filled().len().saturating_sub(before));
+        polled
+    }
+}
+
+impl AsyncWrite for DirectStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
+        if let Poll::Ready(Ok(written)) = &polled {
+            this.direct.add_bytes(*written);
+        }
+        polled
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }
 
