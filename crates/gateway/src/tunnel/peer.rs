@@ -70,6 +70,8 @@ pub(crate) struct Peer {
     core: Mutex<Core>,
     timer: Notify,
     up: watch::Sender<bool>,
+    /// Held while `up` is brought in line with the link, so that it ends as the link is, whoever comes last.
+    up_order: Mutex<()>,
     trouble: Mutex<Option<(LinkState, String)>>,
     draining: AtomicBool,
     short_lived: AtomicU64,
@@ -107,7 +109,7 @@ struct Due {
     wakers: Vec<Waker>,
     offers: Vec<(FlowId, u64, OpenRequest)>,
     dial: bool,
-    up: Option<bool>,
+    up: bool,
 }
 
 /// Why a lane did not join its link.
@@ -163,6 +165,7 @@ impl Peer {
             core: Mutex::new(core),
             timer: Notify::new(),
             up: watch::Sender::new(false),
+            up_order: Mutex::new(()),
             trouble: Mutex::new(None),
             draining: AtomicBool::new(false),
             short_lived: AtomicU64::new(0),
@@ -220,8 +223,7 @@ impl Peer {
                     core.wanted[role_index(role)] = count;
                     due.dial = true;
                 }
-                Event::Up => due.up = Some(true),
-                Event::Down => due.up = Some(false),
+                Event::Up | Event::Down => due.up = true,
                 Event::PeerRestarted => {
                     tracing::warn!(peer = self.name(), "the peer was restarted; its old flows were reset");
                 }
@@ -248,10 +250,12 @@ impl Peer {
         if due.dial {
             self.dial.notify_one();
         }
-        if let Some(up) = due.up
-            && self.up.send_replace(up) != up
-        {
-            tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
+        if due.up {
+            let _order = self.up_order.lock();
+            let up = self.core.lock().link.is_up();
+            if self.up.send_replace(up) != up {
+                tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
+            }
         }
         for (flow, serial, open) in due.offers {
             let flow = Flow::new(Arc::clone(self), flow, serial);

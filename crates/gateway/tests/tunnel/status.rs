@@ -107,7 +107,8 @@ async fn without_a_peer_flows_go_direct_or_are_refused_as_configured() {
         let direct = format!("{}on_peer_loss = \"direct\"\n", forward(origin.address));
         let pair = Pair::start(&format!("{direct}{}", forward(origin.address))).await;
         let [direct, refuse] = pair.branch.local_addrs().intercepts[..] else { panic!("two intercepts") };
-        drop(pair.hub);
+        // To its end, so that no dial under way still meets it.
+        pair.hub.shutdown(std::time::Duration::ZERO).await;
         until(|| pair.branch.status().peers[0].state != LinkState::Up).await;
         let stream = TcpStream::connect(direct).await.unwrap();
         assert_eq!(exchange(stream, b"in the clear").await.unwrap(), b"in the clear");
@@ -133,7 +134,8 @@ async fn plain_requests_that_go_direct_are_counted_and_never_reach_the_gateway_i
         .await;
         let pair = Pair::start(&proxy("http", "on_peer_loss = \"direct\"")).await;
         let own = pair.branch.local_addrs().intercepts[0];
-        drop(pair.hub);
+        // To its end, so that no dial under way still meets it.
+        pair.hub.shutdown(std::time::Duration::ZERO).await;
         until(|| pair.branch.status().peers[0].state != LinkState::Up).await;
         for (destination, expected) in [
             (own.to_string(), "403"),
