@@ -127,7 +127,10 @@ fn private_file(path: &Path) -> Result<String, String> {
         ));
     }
     let mut text = String::new();
-    file.take(MAX_FILE).read_to_string(&mut text).map_err(failed)?;
+    file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(format!("{}: longer than the {MAX_FILE} bytes that are read", path.display()));
+    }
     Ok(text)
 }
 
@@ -173,6 +176,8 @@ mod tests {
         assert_eq!(Users::from_file(&path).unwrap().len(), 2);
         std::fs::write(&path, "ann:secret\nbob\n").unwrap();
         assert!(Users::from_file(&path).unwrap_err().contains("users:2:"));
+        std::fs::write(&path, "ann:secret\n".repeat(100_000)).unwrap();
+        assert!(Users::from_file(&path).unwrap_err().contains("longer than"));
         std::fs::write(&path, "# nobody\n").unwrap();
         assert!(Users::from_file(&path).unwrap_err().contains("no users"));
         std::fs::write(&path, "short\n").unwrap();
