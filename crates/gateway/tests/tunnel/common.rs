@@ -122,7 +122,14 @@ impl Origin {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_on("127.0.0.1:0", serve).await
+    }
+
+    async fn start_on<F>(address: &str, serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -137,7 +144,12 @@ impl Origin {
 
     /// Sends back what it receives, and ends when the client has ended.
     pub(crate) async fn echo() -> Self {
-        Self::start(|mut stream| async move {
+        Self::echo_on("127.0.0.1:0").await
+    }
+
+    /// [`Self::echo`] on an address of the test's choice.
+    pub(crate) async fn echo_on(address: &str) -> Self {
+        Self::start_on(address, |mut stream| async move {
             let (mut read, mut write) = stream.split();
             let _ = tokio::io::copy(&mut read, &mut write).await;
             let _ = write.shutdown().await;

@@ -81,14 +81,16 @@ async fn requests_of_one_client_share_one_origin_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connect_tunnels_bytes_even_those_sent_early() {
     within(async {
-        let origin = Origin::echo().await;
         let pair = Pair::start(&proxy("http", "")).await;
-        let mut client = pair.connect().await;
-        let request = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\neager", origin.address);
-        client.write_all(request.as_bytes()).await.unwrap();
-        let mut client = BufReader::with_capacity(1, client);
-        assert_eq!(head(&mut client).await[0], "HTTP/1.1 200 OK");
-        assert_eq!(exchange(client.into_inner(), b" beaver").await.unwrap(), b"eager beaver");
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let origin = Origin::echo_on(address).await;
+            let mut client = pair.connect().await;
+            let request = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\neager", origin.address);
+            client.write_all(request.as_bytes()).await.unwrap();
+            let mut client = BufReader::with_capacity(1, client);
+            assert_eq!(head(&mut client).await[0], "HTTP/1.1 200 OK");
+            assert_eq!(exchange(client.into_inner(), b" beaver").await.unwrap(), b"eager beaver");
+        }
     })
     .await;
 }

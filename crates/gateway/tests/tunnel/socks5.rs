@@ -1,6 +1,6 @@
 //! SOCKS 5 as clients meet it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -9,8 +9,11 @@ use crate::common::{Origin, Pair, exchange, nobody, proxy, within};
 
 /// The request for an address.
 fn connect_to(address: SocketAddr) -> Vec<u8> {
-    let SocketAddr::V4(address) = address else { panic!("only IPv4 here") };
-    [&[5, 1, 0, 1][..], &address.ip().octets(), &address.port().to_be_bytes()].concat()
+    let port = address.port().to_be_bytes();
+    match address.ip() {
+        IpAddr::V4(ip) => [&[5, 1, 0, 1][..], &ip.octets(), &port].concat(),
+        IpAddr::V6(ip) => [&[5, 1, 0, 4][..], &ip.octets(), &port].concat(),
+    }
 }
 
 /// The request for a name.
@@ -29,9 +32,11 @@ async fn ask(client: &mut TcpStream, request: &[u8]) -> u8 {
 }
 
 async fn reply(client: &mut TcpStream) -> u8 {
-    let mut reply = [0; 10];
+    let mut reply = [0; 4];
     client.read_exact(&mut reply).await.unwrap();
-    assert_eq!((reply[0], reply[3]), (5, 1));
+    assert_eq!(reply[0], 5);
+    let mut bound = vec![0; if reply[3] == 4 { 18 } else { 6 }];
+    client.read_exact(&mut bound).await.unwrap();
     reply[1]
 }
 
@@ -45,6 +50,18 @@ async fn addresses_and_names_are_connected_at_the_far_end() {
             assert_eq!(ask(&mut client, &request).await, 0);
             assert_eq!(exchange(client, b"hello").await.unwrap(), b"hello");
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ipv6_destination_is_connected_by_its_address() {
+    within(async {
+        let origin = Origin::echo_on("[::1]:0").await;
+        let pair = Pair::start(&proxy("socks5", "")).await;
+        let mut client = pair.connect().await;
+        assert_eq!(ask(&mut client, &connect_to(origin.address)).await, 0);
+        assert_eq!(exchange(client, b"hello").await.unwrap(), b"hello");
     })
     .await;
 }
