@@ -6,13 +6,13 @@ pub(crate) mod script;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use oncewire_codec::Now;
 use oncewire_codec::cache::LogOffset;
 use oncewire_codec::contract::{Delivery, Feedback, Payload, ReceivingHalf, SendingHalf};
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig, tokens as token_format};
 use oncewire_codec::entropy::{Decompressor, Entropy, Kind, Mode};
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, MAX_BLOCK, MAX_FRAME, take_frame};
+use oncewire_codec::{Now, Plan};
 
 use script::{Script, noise};
 
@@ -128,6 +128,7 @@ pub(crate) fn codec_pair(data: &[u8]) {
 
 /// Both halves and what is under way between them.
 struct World {
+    entropy: Entropy,
     sender: Sender,
     receiver: Receiver,
     now: Now,
@@ -158,6 +159,7 @@ impl World {
             persist: false,
         };
         Self {
+            entropy,
             sender: Sender::new(config),
             receiver: Receiver::new(receiver_config()),
             now: Now::ZERO,
@@ -210,7 +212,9 @@ impl World {
         let sent = self.sent.entry(flow).or_default();
         let offset = sent.len() as u64;
         sent.extend_from_slice(&plain);
-        let payload = Payload { flow, offset, plain: Bytes::from(plain), fin: false, coded: how != 7 };
+        let entropy = [self.entropy, Entropy::Zstd(1), Entropy::Lz4, Entropy::None][how / 64];
+        let plan = (how != 7).then(|| Plan { entropy, period: 64 << (how % 3), ..Plan::default() });
+        let payload = Payload { flow, offset, plain: Bytes::from(plain), fin: false, plan };
         let mut out = Vec::new();
         self.sender.handle_payload(payload, self.lanes[lane].id, self.now, &mut out);
         self.lanes[lane].bytes.extend(out);

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use oncewire_link::{
-    Coding, Destination, Event, FlowId, Host, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
+    Destination, Event, FlowId, Host, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
     ResetReason,
 };
 
@@ -125,7 +125,7 @@ impl World {
 
     fn open(&mut self, side: usize) {
         let destination = Destination { host: Host::Ip(ADDRESS.ip()), port: 80 };
-        let request = OpenRequest { destination, source: None, coding: Coding::Coded };
+        let request = OpenRequest { destination, source: None, plan: Some(Default::default()) };
         let end = &mut self.ends[side];
         if end.sent.len() < MAX_FLOWS
             && let Ok(flow) = end.link.open_flow(request, self.now)

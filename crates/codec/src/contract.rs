@@ -10,9 +10,9 @@
 
 use bytes::Bytes;
 
-use crate::Now;
 use crate::cache::{Log, RangeSet};
 use crate::wire::{Ack, Block, FlowId, LaneId, LogClaim, Message, Range64, Refetch, WireError};
+use crate::{Now, Plan};
 
 /// A piece of a flow to be sent: at most [`crate::wire::MAX_BLOCK`] plain bytes.
 #[derive(Clone, Debug)]
@@ -25,8 +25,8 @@ pub struct Payload {
     pub plain: Bytes,
     /// Whether the stream ends behind them.
     pub fin: bool,
-    /// Whether the codec may look into them; if not they are neither scanned nor remembered.
-    pub coded: bool,
+    /// How the bytes are to be coded; `None`: they are neither scanned nor remembered.
+    pub plan: Option<Plan>,
 }
 
 /// What the receiving half delivers, in any order of flow offsets; each item exactly once.

@@ -8,7 +8,11 @@ pub mod contract;
 mod digest;
 pub mod endre;
 pub mod entropy;
+mod plan;
 pub mod wire;
+
+pub use oncewire_fingerprint::MarkerKind;
+pub use plan::{Matching, Plan, UnknownMatching};
 
 /// Time since an origin that the caller chose; every core of the project takes it as a parameter.
 pub type Now = std::time::Duration;

@@ -7,11 +7,13 @@
 //! Every loop has one definition that is meant to be obvious and one that is meant to be fast; one property
 //! suite holds them to the same answers, and a vector version joins as one more file.
 
+mod choice;
 mod compare;
 mod hash;
 mod markers;
 mod maxp;
 
+pub use choice::{MarkerKind, Selector, UnknownMarkers};
 pub use compare::{common_prefix, common_suffix};
 pub use hash::fingerprint;
 pub use markers::Markers;

@@ -8,5 +8,8 @@ pub trait Markers {
     ///
     /// A marker starts a window, hence only positions at which a whole window lies within `bytes` are chosen.
     /// The part of `range` beyond the end of `bytes`, or beyond 4 GiB, holds no markers.
-    fn select(&self, bytes: &[u8], range: Range<usize>, out: &mut Vec<u32>);
+    ///
+    /// Returns where the next call for these bytes is to start if it is to go on as one call for both ranges
+    /// would: `range.end`, or beyond it where the choice skips bytes behind a marker.
+    fn select(&self, bytes: &[u8], range: Range<usize>, out: &mut Vec<u32>) -> usize;
 }

@@ -91,7 +91,7 @@ impl Flow {
 
     /// Says that this side's policy wants the flow not coded; before the answer.
     pub(crate) fn uncode(&self) {
-        self.peer.with(|core, _| core.link.uncode_flow(self.id));
+        self.peer.with(|core, _| core.link.plan_flow(self.id, None));
     }
 
     /// Tells the far side what became of the onward connect that it asked for.

@@ -10,35 +10,32 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oncewire_codec::Now;
 use oncewire_codec::contract::{Delivery, Feedback, Payload, PeerFault, ReceivingHalf, SendingHalf};
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::{FlowId, Frame, LaneId, take_frame};
+use oncewire_codec::{Now, Plan};
 
 use crate::cpu::Stopwatch;
 
 /// How a pair is set up; [`PairConfig::default`] is what `oncewire measure` does unless told otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairConfig {
-    /// Whether the codec may look into the bytes; if not, they cross as they are.
-    pub coded: bool,
-    /// The entropy stage.
-    pub entropy: Entropy,
+    /// How the bytes are coded; `None`: they cross as they are.
+    pub plan: Option<Plan>,
     /// Plain bytes that the log holds.
     pub log_memory: u64,
     /// The most log bytes that are not acknowledged.
     pub max_in_flight: u64,
-    /// Marker period and window.
+    /// The table, and what fingerprints cover.
     pub params: MatchParams,
 }
 
 impl Default for PairConfig {
     fn default() -> Self {
         Self {
-            coded: true,
-            entropy: Entropy::Zstd(1),
+            plan: Some(Plan { entropy: Entropy::Zstd(1), ..Plan::default() }),
             log_memory: 256 << 20,
             max_in_flight: 64 << 20,
             params: MatchParams::default(),
@@ -108,7 +105,7 @@ impl Pair {
         let sender = Sender::new(SenderConfig {
             capacity: config.log_memory,
             max_in_flight: Some(config.max_in_flight),
-            entropy: config.entropy,
+            entropy: config.plan.map_or(Entropy::None, |plan| plan.entropy),
             contexts: CONTEXTS,
             params: config.params,
             digest_seed: DIGEST_SEED,
@@ -144,7 +141,7 @@ impl Pair {
             self.return_feedback(true)?;
         }
         self.undelivered.insert((flow, offset), (plain.clone(), fin));
-        let payload = Payload { flow, offset, plain, fin, coded: self.config.coded };
+        let payload = Payload { flow, offset, plain, fin, plan: self.config.plan };
         let (sender, frames) = (&mut self.sender, &mut self.frames);
         self.encoding.time(|| sender.handle_payload(payload, LANE, Now::ZERO, frames));
         for _ in 0..MAX_ROUNDS {

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use common::Corpus;
+use oncewire_codec::Plan;
 use oncewire_codec::entropy::Entropy;
 use oncewire_lab::measure::Measurement;
 use oncewire_lab::pair::PairConfig;
@@ -56,15 +57,16 @@ fn table() -> String {
 }
 
 fn configs() -> Vec<(&'static str, PairConfig)> {
+    let with = |entropy, config| PairConfig { plan: Some(Plan { entropy, ..Plan::default() }), ..config };
     let default = PairConfig { log_memory: 16 << 20, max_in_flight: 4 << 20, ..PairConfig::default() };
     vec![
-        ("none", PairConfig { entropy: Entropy::None, ..default }),
-        ("lz4", PairConfig { entropy: Entropy::Lz4, ..default }),
+        ("none", with(Entropy::None, default)),
+        ("lz4", with(Entropy::Lz4, default)),
         ("zstd:1", default),
-        ("zstd:3", PairConfig { entropy: Entropy::Zstd(3), ..default }),
+        ("zstd:3", with(Entropy::Zstd(3), default)),
         // Each file alone is larger than what may be referred to, so the log wraps within it.
         ("zstd:1, 1 MiB log", PairConfig { log_memory: 1 << 20, max_in_flight: 1 << 18, ..default }),
-        ("uncoded", PairConfig { coded: false, ..default }),
+        ("uncoded", PairConfig { plan: None, ..default }),
     ]
 }
 

@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use common::Corpus;
+use oncewire_codec::Plan;
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_lab::measure::{MeasureError, Measurement, Report, size};
@@ -67,7 +68,7 @@ fn lengths_around_a_block_arrive_whole() {
 #[test]
 fn without_a_codec_bytes_cross_as_they_are() {
     let text = Corpus::new(4).text(1_000_000);
-    let report = measured(PairConfig { coded: false, ..PairConfig::default() }, &[&text, &text]);
+    let report = measured(PairConfig { plan: None, ..PairConfig::default() }, &[&text, &text]);
     assert!(report.files.iter().all(|file| (1_000_000..1_001_000).contains(&file.wire)), "{report:?}");
 }
 
@@ -76,7 +77,7 @@ fn without_a_codec_bytes_cross_as_they_are() {
 fn the_bound_on_bytes_in_flight_forgets_nothing() {
     let random = Corpus::new(5).random(500_000);
     let config = PairConfig {
-        entropy: Entropy::None,
+        plan: Some(Plan { entropy: Entropy::None, ..Plan::default() }),
         log_memory: 2 << 20,
         max_in_flight: MAX_BLOCK as u64,
         ..PairConfig::default()

@@ -1,8 +1,7 @@
 //! How a link is set up.
 
-use oncewire_codec::Now;
 use oncewire_codec::endre::matcher::MatchParams;
-use oncewire_codec::entropy::Entropy;
+use oncewire_codec::{Now, Plan};
 
 /// Settings of one link; sizes in bytes.
 #[derive(Clone, Debug)]
@@ -19,11 +18,12 @@ pub struct LinkConfig {
     pub log_capacity: u64,
     /// Bound on log bytes that are not acknowledged. Default: a quarter of the log.
     pub max_in_flight: Option<u64>,
-    /// Entropy stage of what this side encodes. Default zstd level 3.
-    pub entropy: Entropy,
+    /// How this side codes what it sends on flows that the peer opened, unless told otherwise. Default: Max-Match,
+    /// MAXP with a marker each 64 bytes, zstd level 3.
+    pub plan: Plan,
     /// Streaming entropy contexts for each direction, about a megabyte each at both ends. Default 16.
     pub contexts: u32,
-    /// Marker period and window.
+    /// The table, and what fingerprints cover.
     pub params: MatchParams,
     /// Flow lanes at most. Default 64.
     pub max_lanes: u32,
@@ -52,7 +52,7 @@ impl Default for LinkConfig {
             dialer: false,
             log_capacity: 64 << 20,
             max_in_flight: None,
-            entropy: Entropy::Zstd(3),
+            plan: Plan::default(),
             contexts: 16,
             params: MatchParams::default(),
             max_lanes: 64,

@@ -4,16 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use oncewire_codec::Plan;
 use oncewire_codec::wire::{Destination, FlowId, LaneId, LaneRole, OpenFailure, ResetReason};
-
-/// What policy decided for a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coding {
-    /// Redundancy is eliminated, unless the bytes turn out to be enciphered.
-    Coded,
-    /// The bytes are copied as they are.
-    None,
-}
 
 /// A flow to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +14,9 @@ pub struct OpenRequest {
     pub destination: Destination,
     /// The application's address, where known.
     pub source: Option<SocketAddr>,
-    /// What policy decided.
-    pub coding: Coding,
+    /// How this side codes what it sends, unless it turns out to be enciphered; `None`: the bytes are copied as
+    /// they are, both ways. At the accepting side it is [`LinkConfig::plan`](crate::LinkConfig::plan).
+    pub plan: Option<Plan>,
 }
 
 /// The next thing for an application, in the order of its stream.

@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
-use oncewire_codec::Now;
 use oncewire_codec::wire::{Destination, FlowId, LaneId, MAX_BLOCK, Message, OpenFailure, ResetReason};
+use oncewire_codec::{Now, Plan};
 
 use crate::classify::{Cipher, recognise};
 use crate::credit::Window;
-use crate::event::Coding;
 use crate::reassembly::Reassembly;
 
 /// One flow, as one end of the link sees it.
@@ -20,7 +19,7 @@ pub(crate) struct Flow {
     pub(crate) name: u128,
     pub(crate) destination: Destination,
     pub(crate) source: Option<SocketAddr>,
-    pub(crate) coding: Coding,
+    pub(crate) plan: Option<Plan>,
     /// The cipher that the flow turned out to be, in either direction as far as this side sends it.
     pub(crate) cipher: Option<Cipher>,
     pub(crate) opened_at: Now,
@@ -200,9 +199,9 @@ impl Flow {
         }
     }
 
-    /// Whether what this side sends is coded.
-    pub(crate) fn is_coded(&self) -> bool {
-        self.coding == Coding::Coded && self.cipher.is_none()
+    /// How what this side sends is coded, if it is.
+    pub(crate) fn plan(&self) -> Option<Plan> {
+        self.plan.filter(|_| self.cipher.is_none())
     }
 
     /// Ends the flow, both directions; an application that is yet to be told still gets what arrived before.

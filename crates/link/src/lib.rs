@@ -17,9 +17,7 @@ mod stats;
 
 pub use classify::Cipher;
 pub use config::{ConfigError, LinkConfig};
-pub use event::{
-    CloseReason, Coding, Event, FlowGone, LaneRefused, Note, OpenRefused, OpenRequest, Received,
-};
+pub use event::{CloseReason, Event, FlowGone, LaneRefused, Note, OpenRefused, OpenRequest, Received};
 pub use link::{Link, LogSide, SavedLogs};
 pub use oncewire_codec::Now;
 pub use oncewire_codec::cache::{Log, LogOffset, RangeSet};

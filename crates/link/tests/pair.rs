@@ -281,7 +281,7 @@ fn either_side_may_say_that_a_flow_is_not_coded() {
     let mut pair = Pair::new(14);
     let flow = pair.open(0);
     pair.run();
-    pair.sides[1].link.uncode_flow(flow);
+    pair.sides[1].link.plan_flow(flow, None);
     pair.sides[1].link.answer_flow(flow, Ok(([127, 0, 0, 1], 5).into()), pair.now);
     pair.run();
     pair.send(0, flow, &text(9000));

@@ -23,7 +23,7 @@ mod tests;
 
 use std::ops::Range;
 
-use oncewire_fingerprint::{Markers, Maxp, fingerprint};
+use oncewire_fingerprint::{MarkerKind, Markers, Selector, fingerprint};
 
 use crate::cache::{Log, LogOffset};
 use scan::Scan;
@@ -62,11 +62,10 @@ pub struct Search<'a> {
 
 /// The sender's half of Max-Match: the fingerprint table of one log.
 pub struct MaxMatch {
-    markers: Maxp,
+    markers: Selector,
+    window: usize,
     slots: Slots,
     capacity: u64,
-    /// Bytes looked up at once: a whole number of regions.
-    batch: usize,
     selected: Vec<u32>,
     hits: Vec<Hit>,
     /// All markers of the last block that were hashed, in order.
@@ -93,15 +92,24 @@ impl MaxMatch {
     /// It takes two slots of four bytes for each expected marker, rounded up to a power of two: 8 MiB for a
     /// log of 64 MiB at p = 64. Of a log above 4 GiB, the most recent 4 GiB are found.
     pub fn new(capacity: u64, params: MatchParams) -> Self {
-        let markers = Maxp::new(params.period, params.window);
         Self {
-            markers,
-            slots: Slots::new(capacity, markers.period()),
+            markers: Selector::new(MarkerKind::default(), params.period, params.window),
+            window: params.window.max(4),
+            slots: Slots::new(capacity, params.period),
             capacity,
-            batch: markers.period() * (BATCH / markers.period()).max(1),
             selected: Vec::new(),
             hits: Vec::new(),
             hashed: Vec::new(),
+        }
+    }
+
+    /// Changes how markers are chosen, from the next block on. The table keeps the size that `params` gave it.
+    ///
+    /// What was remembered is found as far as old and new markers coincide: with MAXP, whose regions nest, all of
+    /// the fewer ones if one period is a power of two times the other.
+    pub fn set_markers(&mut self, kind: MarkerKind, period: usize) {
+        if (self.markers.kind(), self.markers.period()) != (kind, period.max(1)) {
+            self.markers = Selector::new(kind, period, self.window);
         }
     }
 
@@ -120,12 +128,11 @@ impl MaxMatch {
         }
         let mut position = scan.covered();
         while position < block.len() {
-            let end = position - position % self.batch + self.batch;
-            self.look_up(log, search, position..end);
+            let next = self.look_up(log, search, position..position.saturating_add(self.batch(position)));
             for hit in &self.hits {
                 scan.extend(hit.marker as usize, hit.source);
             }
-            position = end.max(scan.covered());
+            position = next.max(scan.covered());
         }
     }
 
@@ -162,14 +169,14 @@ impl MaxMatch {
     /// It goes through the whole table: a millisecond for 8 MiB. A repeat that is found beside the range is still
     /// extended into it.
     pub fn forget(&mut self, range: Range<LogOffset>) {
-        self.slots.remove(range.start.minus(self.markers.window() as u64 - 1)..range.end);
+        self.slots.remove(range.start.minus(self.window as u64 - 1)..range.end);
     }
 
     /// Inserts the markers of a range that `log` holds already, as after a restart.
     ///
     /// Of a range longer than the log, the end is taken.
     pub fn index(&mut self, log: &Log, range: Range<LogOffset>) {
-        let window = self.markers.window() as u64;
+        let window = self.window as u64;
         let mut start = range.start.max(range.end.minus(log.capacity()));
         let mut piece = Vec::new();
         while range.end.since(start) >= window {
@@ -194,14 +201,21 @@ impl MaxMatch {
             + self.hashed.capacity() * size_of::<Hashed>()
     }
 
+    /// Returns how many bytes from `position` on are looked up at once: to the end of a whole number of regions.
+    fn batch(&self, position: usize) -> usize {
+        let period = self.markers.period();
+        let batch = period * (BATCH / period).max(1);
+        batch - position % batch
+    }
+
     /// Selects and hashes the markers of a batch and leaves in `hits` those whose slot names a source that may
-    /// be copied from and begins with the same bytes.
-    fn look_up(&mut self, log: &Log, search: &Search<'_>, batch: Range<usize>) {
+    /// be copied from and begins with the same bytes. Returns where the next batch begins.
+    fn look_up(&mut self, log: &Log, search: &Search<'_>, batch: Range<usize>) -> usize {
         self.selected.clear();
-        self.markers.select(search.block, batch, &mut self.selected);
+        let next = self.markers.select(search.block, batch, &mut self.selected);
         let first = self.hashed.len();
-        hash(search.block, &self.selected, self.markers.window(), &mut self.hashed);
-        let window = self.markers.window() as u64;
+        hash(search.block, &self.selected, self.window, &mut self.hashed);
+        let window = self.window as u64;
         self.hits.clear();
         for hashed in self.hashed.iter().skip(first) {
             let Some(source) = self.slots.look_up(hashed.fingerprint, search.at) else { continue };
@@ -214,6 +228,7 @@ impl MaxMatch {
             let here = search.block.get(hit.marker as usize..).unwrap_or_default();
             !wrapped.is_empty() || source.first_chunk::<PROBE>() == here.first_chunk()
         });
+        next
     }
 
     /// Inserts the markers of `part` of `bytes`, of which the first lies at `start` of the log.
@@ -221,7 +236,7 @@ impl MaxMatch {
         self.selected.clear();
         self.markers.select(bytes, part, &mut self.selected);
         self.hashed.clear();
-        hash(bytes, &self.selected, self.markers.window(), &mut self.hashed);
+        hash(bytes, &self.selected, self.window, &mut self.hashed);
         for hashed in &self.hashed {
             self.slots.insert(hashed.fingerprint, start, u64::from(hashed.marker));
         }

@@ -11,13 +11,13 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::matcher::MatchParams;
 use super::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use crate::Now;
 use crate::cache::{Log, LogOffset, RangeSet};
 use crate::contract::{
     Delivery, Feedback, LogWrite, Payload, PeerState, ReceivingHalf, SavedLog, SendEvent, SendingHalf,
 };
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, take_frame};
+use crate::{Now, Plan};
 
 const CAPACITY: u64 = 48 * 1024;
 const MAX_PLAIN: u64 = 3000;
@@ -180,15 +180,27 @@ impl Model {
         while self.sender.poll_lost(id, lane, &mut out) {}
         let plain = self.content();
         let fin = self.below(40) == 0;
-        let coded = id.0 % 7 != 3;
+        let plan = (id.0 % 7 != 3).then(|| self.plan());
         self.history.extend_from_slice(&plain);
         let flow = self.flows.get_mut(&id).unwrap();
         let offset = flow.sent.len() as u64;
         flow.sent.extend_from_slice(&plain);
         flow.finished = fin;
-        let payload = Payload { flow: id, offset, plain: Bytes::from(plain), fin, coded };
+        let payload = Payload { flow: id, offset, plain: Bytes::from(plain), fin, plan };
         self.sender.handle_payload(payload, lane, self.now, &mut out);
         self.put(lane, &out);
+    }
+
+    /// Plans differ between blocks, as policies and a controller make them.
+    fn plan(&mut self) -> Plan {
+        let entropy = match self.below(8) {
+            0 => Entropy::None,
+            1 => Entropy::Lz4,
+            2 => Entropy::Zstd(3),
+            _ => self.entropy,
+        };
+        let period = 16 << self.below(8).saturating_sub(5);
+        Plan { entropy, period, ..Plan::default() }
     }
 
     /// A flow keeps its lane while it has anything unacknowledged.

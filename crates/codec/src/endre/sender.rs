@@ -1,20 +1,23 @@
 //! The sending half: remembers what the peer remembers, and refers to it [EndRE §4, §5.2.2].
 
+mod emulation;
+mod encode;
 mod recovery;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::matcher::{Copy, MatchParams, MaxMatch, Search, next_hint};
+use self::emulation::Emulation;
+use self::encode::Scratch;
+use super::matcher::MatchParams;
 use super::slots::Slots;
-use super::tokens;
 use crate::Now;
-use crate::cache::{Content, Item, Ledger, Log, LogOffset, Repair};
+use crate::cache::{Content, Item, Ledger, LogOffset, Repair};
 use crate::contract::{
     Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats, SendingHalf,
 };
 use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
-use crate::wire::{Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, Message, Range64};
+use crate::wire::{Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, Message};
 
 /// How a sending half is set up.
 #[derive(Clone, Debug)]
@@ -23,11 +26,11 @@ pub struct SenderConfig {
     pub capacity: u64,
     /// Bound on log bytes that are not acknowledged; `None`: a quarter of the log.
     pub max_in_flight: Option<u64>,
-    /// The entropy stage.
+    /// The entropy stage of what is sent again by itself.
     pub entropy: Entropy,
     /// Streaming contexts kept at most.
     pub contexts: usize,
-    /// Marker period and window.
+    /// The table, and what fingerprints cover.
     pub params: MatchParams,
     /// Seed of the block digests, drawn at random.
     pub digest_seed: u64,
@@ -38,14 +41,7 @@ pub struct SenderConfig {
 /// The sending half of EndRE with Max-Match.
 pub struct Sender {
     config: SenderConfig,
-    log: Log,
-    epoch: u64,
-    /// First offset of the epoch that may be referred to.
-    base: u64,
-    head: u64,
-    /// Ranges below the head that the receiver does not have.
-    holes: Vec<Range64>,
-    matcher: MaxMatch,
+    log: Emulation,
     ledger: Ledger,
     slots: Slots,
     compressor: Compressor,
@@ -60,40 +56,11 @@ pub struct Sender {
     pub(super) planted_error: bool,
 }
 
-#[derive(Default)]
-struct Scratch {
-    copies: Vec<Copy>,
-    tokens: Vec<u8>,
-    literals: Vec<u8>,
-    body: Vec<u8>,
-    settled: Vec<FlowId>,
-    /// Whether the block is to be indexed as a whole once it is in the log.
-    reindex: bool,
-}
-
-/// What [`Sender::encode`] made of a block; the body lies in the scratch or is the plain bytes.
-struct Encoded {
-    remembered: bool,
-    tokens: Option<usize>,
-    literals: usize,
-    entropy: Option<(crate::entropy::Kind, Mode)>,
-    sources: Vec<Range64>,
-}
-
-/// A block is not remembered again if at most one byte in this many is new: what is new and not remembered is
-/// paid for again with every repeat.
-const NEW_SHARE: usize = 500;
-
 impl Sender {
     /// Starts with an empty log.
     pub fn new(config: SenderConfig) -> Self {
         Self {
-            log: Log::new(config.capacity as usize),
-            epoch: 1,
-            base: 0,
-            head: 0,
-            holes: Vec::new(),
-            matcher: MaxMatch::new(config.capacity, config.params),
+            log: Emulation::new(config.capacity, config.max_in_flight, config.params),
             ledger: Ledger::default(),
             slots: Slots::new(config.contexts),
             compressor: Compressor::new(config.entropy, config.contexts),
@@ -112,103 +79,23 @@ impl Sender {
     /// Starts with a log that was found on disk; one of another capacity is left aside.
     pub fn with_log(config: SenderConfig, saved: SavedLog) -> Self {
         let mut sender = Self::new(config);
-        let ends = saved.ranges.iter().next().zip(saved.ranges.iter().next_back());
-        let Some((first, last)) = ends.filter(|_| saved.log.capacity() == sender.log.capacity()) else {
-            return sender;
-        };
-        sender.epoch = saved.epoch;
-        (sender.base, sender.head) = (first.start, last.end);
-        saved.ranges.missing(&(first.start..last.end), &mut sender.holes);
-        for range in saved.ranges.iter() {
-            sender.matcher.index(&saved.log, LogOffset(range.start)..LogOffset(range.end));
-        }
-        sender.log = saved.log;
+        sender.log.restore(saved);
         sender
-    }
-
-    fn max_in_flight(&self) -> u64 {
-        let capacity = self.log.capacity();
-        self.config.max_in_flight.unwrap_or(capacity / 4).min(capacity)
     }
 
     /// Rule 3: the first offset that a block encoded now may refer to.
     fn floor(&self) -> u64 {
-        let window = self.log.capacity() - self.max_in_flight();
         #[cfg(test)]
         if self.planted_error {
-            return self.ledger.oldest_start().unwrap_or(self.head).saturating_sub(window).max(self.base);
+            return self.log.floor(self.ledger.oldest_start().unwrap_or(self.log.head()));
         }
-        self.head.saturating_sub(window).max(self.base)
+        self.log.floor(self.log.head())
     }
 
     /// Rule 2: whether `len` more bytes may be remembered now.
     fn may_remember(&self, len: usize) -> bool {
-        let oldest = self.ledger.oldest_start().unwrap_or(self.head);
-        self.head + len as u64 - oldest <= self.max_in_flight()
-    }
-
-    fn encode(&mut self, flow: FlowId, lane: LaneId, plain: &[u8]) -> Encoded {
-        let may_remember = self.may_remember(plain.len());
-        let remembered = self.eliminate(flow, plain, may_remember);
-        let Scratch { copies, tokens, literals, body, .. } = &mut self.scratch;
-        tokens.clear();
-        literals.clear();
-        body.clear();
-        let parts: [&[u8]; 2] = if copies.is_empty() {
-            [&[], plain]
-        } else {
-            tokens::encode(copies, plain, LogOffset(self.head), tokens, literals);
-            [tokens, literals]
-        };
-        let mut entropy = None;
-        if let Some(kind) = self.config.entropy.kind()
-            && !plain.is_empty()
-        {
-            let mode = match kind {
-                crate::entropy::Kind::Zstd => self.slots.mode(flow, lane, &self.ledger),
-                crate::entropy::Kind::Lz4 => Mode::Alone,
-            };
-            if self.compressor.compress(mode, &parts, body) {
-                entropy = Some((kind, mode));
-            }
-        }
-        if entropy.is_none() && !copies.is_empty() {
-            body.extend_from_slice(parts[0]);
-            body.extend_from_slice(parts[1]);
-        }
-        let literals = parts[1].len();
-        let tokens = (!copies.is_empty()).then_some(parts[0].len());
-        Encoded { remembered, tokens, literals, entropy, sources: merge_sources(copies) }
-    }
-
-    /// Finds copies, and remembers the block if it is worth it; returns whether it was.
-    fn eliminate(&mut self, flow: FlowId, plain: &[u8], may_remember: bool) -> bool {
-        let (at, floor) = (LogOffset(self.head), LogOffset(self.floor()));
-        let search = Search { block: plain, at, floor, hint: self.diagonals.get(&flow).copied() };
-        let copies = &mut self.scratch.copies;
-        self.matcher.find(&self.log, &search, copies);
-        if !self.holes.is_empty() {
-            self.holes.retain(|hole| hole.end > floor.0);
-            let (holes, found) = (&self.holes, copies.len());
-            copies.retain(|copy| {
-                holes.iter().all(|hole| copy.source_end().0 <= hole.start || copy.source.0 >= hole.end)
-            });
-            // What lay on a hole was not hashed, but is to be found the next time.
-            self.scratch.reindex = copies.len() < found;
-        }
-        match next_hint(copies, plain.len()) {
-            Some(hint) => drop(self.diagonals.insert(flow, hint)),
-            None => drop(self.diagonals.remove(&flow)),
-        }
-        let copied: usize = copies.iter().map(|copy| copy.len as usize).sum();
-        self.stats.copied += copied as u64;
-        let held = plain.len() - copied <= plain.len() / NEW_SHARE
-            && copies.iter().all(|copy| !self.matcher.fades(at, copy.source));
-        let remembered = may_remember && !held;
-        if remembered {
-            self.matcher.remember(&search, copies);
-        }
-        remembered
+        let head = self.log.head();
+        head + len as u64 - self.ledger.oldest_start().unwrap_or(head) <= self.log.max_in_flight()
     }
 
     fn handle_ack(&mut self, ack: &Ack) -> Result<(), PeerFault> {
@@ -224,37 +111,24 @@ impl Sender {
     }
 }
 
-/// The log ranges that a block's copies read, touching ones merged; neighbours on a diagonal are one.
-fn merge_sources(copies: &[Copy]) -> Vec<Range64> {
-    let mut sources: Vec<Range64> = Vec::new();
-    for copy in copies {
-        let (start, end) = (copy.source.0, copy.source.0 + u64::from(copy.len));
-        match sources.last_mut() {
-            Some(last) if start >= last.start && start <= last.end + 256 => last.end = last.end.max(end),
-            _ => sources.push(start..end),
-        }
-    }
-    sources
-}
-
 impl SendingHalf for Sender {
     fn handle_payload(&mut self, payload: Payload, lane: LaneId, _now: Now, out: &mut Vec<u8>) {
-        let Payload { flow, offset, plain, fin, coded } = payload;
+        let Payload { flow, offset, plain, fin, plan } = payload;
         let (seq, plain_len) = (self.ledger.next_seq(), plain.len());
         self.stats.blocks += 1;
         self.stats.plain += plain_len as u64;
         let mut item = Item {
             flow,
             lane: Some(lane),
-            content: Content::Block { offset, plain: plain.clone(), fin, coded },
-            epoch: self.epoch,
-            start: self.head,
+            content: Content::Block { offset, plain: plain.clone(), fin, coded: plan.is_some() },
+            epoch: self.log.epoch(),
+            start: self.log.head(),
             remembered: false,
             sources: Vec::new(),
             slot: None,
         };
-        let body = if coded {
-            let encoded = self.encode(flow, lane, &plain);
+        let body = if let Some(plan) = &plan {
+            let encoded = self.encode(flow, lane, &plain, plan);
             item.remembered = encoded.remembered;
             item.sources = encoded.sources;
             if let Some((_, Mode::First(slot) | Mode::Next(slot))) = encoded.entropy {
@@ -263,10 +137,10 @@ impl SendingHalf for Sender {
             }
             let in_scratch = encoded.entropy.is_some() || encoded.tokens.is_some();
             BlockBody::Coded(Body {
-                epoch: self.epoch,
-                start: self.head,
+                epoch: self.log.epoch(),
+                start: self.log.head(),
                 remembered: encoded.remembered,
-                digest: block_digest(self.config.digest_seed, self.epoch, &plain),
+                digest: block_digest(self.config.digest_seed, self.log.epoch(), &plain),
                 tokens: encoded.tokens,
                 literals: encoded.literals,
                 entropy: encoded.entropy,
@@ -278,16 +152,13 @@ impl SendingHalf for Sender {
         };
         Frame::Block(Block { seq, flow, offset, plain_len, fin, resent: false, body }).encode(out);
         if item.remembered {
-            self.log.write(LogOffset(self.head), &plain);
-            if std::mem::take(&mut self.scratch.reindex) {
-                self.matcher.index(&self.log, LogOffset(self.head).range(plain_len as u64));
-            }
             if self.config.persist {
-                self.writes.push_back(LogWrite { epoch: self.epoch, start: self.head, plain });
+                let (epoch, start) = (self.log.epoch(), self.log.head());
+                self.writes.push_back(LogWrite { epoch, start, plain: plain.clone() });
             }
-            self.head += plain_len as u64;
+            self.log.remember(&plain, &self.scratch.copies);
             self.stats.remembered += plain_len as u64;
-        } else if coded && !self.may_remember(plain_len) {
+        } else if plan.is_some() && !self.may_remember(plain_len) {
             self.stats.not_remembered += plain_len as u64;
         }
         self.ledger.push(item);
@@ -298,8 +169,8 @@ impl SendingHalf for Sender {
             flow,
             lane: Some(lane),
             content: Content::Message(message.clone()),
-            epoch: self.epoch,
-            start: self.head,
+            epoch: self.log.epoch(),
+            start: self.log.head(),
             remembered: false,
             sources: Vec::new(),
             slot: None,
@@ -333,16 +204,18 @@ impl SendingHalf for Sender {
         self.slots = Slots::new(contexts);
         self.compressor = Compressor::new(self.config.entropy, contexts);
         let claimed = peer.claim.as_ref().map_or(0, |claim| claim.epoch);
+        let epoch = self.log.epoch().max(claimed) + 1;
         if self.log.capacity() != peer.capacity {
-            self.log = Log::new(peer.capacity as usize);
-            self.matcher = MaxMatch::new(peer.capacity, self.config.params);
-            self.head = 0;
-            self.start_epoch(self.epoch.max(claimed) + 1, "another log capacity");
-            return;
+            self.log.resize(peer.capacity);
+            return self.start_epoch(epoch, "another log capacity");
         }
-        let resumed = peer.claim.as_ref().is_some_and(|claim| self.resume_log(claim));
-        if !resumed && (self.head > self.base || claimed > 0) {
-            self.start_epoch(self.epoch.max(claimed) + 1, "the peer has another log, or none");
+        let resumed = peer.claim.as_ref().and_then(|claim| self.log.resume(claim));
+        match resumed {
+            Some(bytes) => self.events.push_back(SendEvent::Warm { bytes }),
+            None if !self.log.is_new() || claimed > 0 => {
+                self.start_epoch(epoch, "the peer has another log, or none");
+            }
+            None => {}
         }
     }
 
@@ -389,14 +262,11 @@ impl SendingHalf for Sender {
     }
 
     fn stats(&self) -> SendStats {
-        let log_used = self.head - self.floor().min(self.head);
-        let filled = self.head.min(self.log.capacity());
-        let memory =
-            filled + (self.matcher.memory() + self.compressor.memory()) as u64 + self.ledger.kept_bytes();
+        let memory = self.log.memory() + self.compressor.memory() as u64 + self.ledger.kept_bytes();
         SendStats {
-            epoch: self.epoch,
+            epoch: self.log.epoch(),
             log_capacity: self.log.capacity(),
-            log_used,
+            log_used: self.log.used(),
             kept: self.ledger.kept_bytes(),
             unacked: self.ledger.len() as u64,
             memory,

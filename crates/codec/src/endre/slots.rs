@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::cache::Ledger;
-use crate::entropy::Mode;
+use crate::entropy::{Entropy, Mode};
 use crate::wire::{FlowId, LaneId};
 
 /// The contexts of one sending half.
@@ -26,6 +26,8 @@ struct Slot {
     last_seq: Option<u64>,
     /// The lane that the context was started on; on another one it would get out of step.
     lane: Option<LaneId>,
+    /// The compression that it was started with.
+    entropy: Option<Entropy>,
     last_used: u64,
 }
 
@@ -35,13 +37,14 @@ impl Slots {
     }
 
     /// The mode for the flow's next block: its own context, a free or idle one, or none.
-    pub(super) fn mode(&mut self, flow: FlowId, lane: LaneId, ledger: &Ledger) -> Mode {
+    pub(super) fn mode(&mut self, flow: FlowId, lane: LaneId, entropy: Entropy, ledger: &Ledger) -> Mode {
         let Some(index) = self.by_flow.get(&flow).copied().or_else(|| self.acquire(flow, ledger)) else {
             return Mode::Alone;
         };
         self.clock += 1;
         let slot = &mut self.slots[index];
         slot.last_used = self.clock;
+        slot.restart |= slot.entropy.replace(entropy) != Some(entropy);
         if slot.restart || slot.lane != Some(lane) { Mode::First(index) } else { Mode::Next(index) }
     }
 

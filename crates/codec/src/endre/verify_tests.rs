@@ -5,10 +5,10 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use crate::Now;
 use crate::contract::{Delivery, Feedback, Payload, ReceivingHalf, SendEvent, SendingHalf};
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, take_frame};
+use crate::{Now, Plan};
 
 const CAPACITY: u64 = 1 << 20;
 const LANE: LaneId = LaneId(1);
@@ -55,7 +55,7 @@ impl Halves {
             offset: self.offset,
             plain: Bytes::copy_from_slice(plain),
             fin: false,
-            coded: true,
+            plan: Some(Plan { entropy: Entropy::Zstd(1), ..Plan::default() }),
         };
         self.offset += plain.len() as u64;
         let mut out = Vec::new();

@@ -11,9 +11,9 @@ use super::{Entropy, LEVELS, MAGIC, MAX_PLAIN, Mode, WINDOW_LOG, estimate};
 /// Contexts are made when they are first used.
 pub struct Compressor {
     entropy: Entropy,
-    alone: Option<CCtx<'static>>,
+    alone: Option<Context>,
     /// For trials; level 1, whatever the level in use.
-    trial: Option<CCtx<'static>>,
+    trial: Option<Context>,
     slots: Vec<Slot>,
     lz4: CompressTable,
     gathered: Vec<u8>,
@@ -22,19 +22,21 @@ pub struct Compressor {
 
 #[derive(Default)]
 struct Slot {
-    context: Option<CCtx<'static>>,
+    context: Option<Context>,
     begun: bool,
+}
+
+/// A context, and the level that it is set to.
+struct Context {
+    context: CCtx<'static>,
+    level: i32,
 }
 
 impl Compressor {
     /// Creates a compressor with `slots` streams.
     pub fn new(entropy: Entropy, slots: usize) -> Self {
-        let entropy = match entropy {
-            Entropy::Zstd(level) => Entropy::Zstd(level.clamp(*LEVELS.start(), *LEVELS.end())),
-            other => other,
-        };
         Self {
-            entropy,
+            entropy: clamped(entropy),
             alone: None,
             trial: None,
             slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
@@ -47,6 +49,11 @@ impl Compressor {
     /// Returns the compression in use.
     pub fn entropy(&self) -> Entropy {
         self.entropy
+    }
+
+    /// Changes the compression from the next block on. A stream takes a new level when it next begins.
+    pub fn set_entropy(&mut self, entropy: Entropy) {
+        self.entropy = clamped(entropy);
     }
 
     /// Appends the compressed form of `parts`, one after the other, to `out` and returns true, or returns false
@@ -86,7 +93,7 @@ impl Compressor {
     pub fn memory(&self) -> usize {
         let streams = self.slots.iter().filter_map(|slot| slot.context.as_ref());
         let contexts = streams.chain(&self.alone).chain(&self.trial);
-        contexts.map(CCtx::sizeof).sum::<usize>()
+        contexts.map(|context| context.context.sizeof()).sum::<usize>()
             + self.slots.len() * size_of::<Slot>()
             + self.gathered.capacity()
             + self.compressed.capacity()
@@ -128,10 +135,14 @@ impl Compressor {
             return false;
         }
         let Some(slot) = self.slots.get_mut(slot) else { return false };
-        let Some(context) = ready(&mut slot.context, level) else { return false };
-        if first && context.reset(ResetDirective::SessionOnly).is_err() {
+        if first
+            && let Some(Context { context, .. }) = &mut slot.context
+            && context.reset(ResetDirective::SessionOnly).is_err()
+        {
             return false;
         }
+        let level = if first { level } else { slot.context.as_ref().map_or(level, |context| context.level) };
+        let Some(context) = ready(&mut slot.context, level) else { return false };
         // Whatever fails from here on leaves the context ahead of the decoder's: the slot must begin anew.
         slot.begun = false;
         let Some(written) = flushed(context, plain, &mut self.compressed) else { return false };
@@ -176,29 +187,41 @@ fn append_if_smaller(compressed: Option<&[u8]>, plain_len: usize, out: &mut Vec<
     }
 }
 
-/// Returns the context, made and set up if it is not yet; `None` without memory.
-fn ready<'c>(context: &'c mut Option<CCtx<'static>>, level: i32) -> Option<&'c mut CCtx<'static>> {
+/// Returns the context, made if it is not yet and set to `level`; `None` without memory. A context of another
+/// level must not be in the middle of a stream.
+fn ready(context: &mut Option<Context>, level: i32) -> Option<&mut CCtx<'static>> {
     if context.is_none() {
         let mut made = CCtx::try_create()?;
-        // Level 1 is made for half a megabyte; a larger window would only miss the processor's caches.
-        let window_log = if level == 1 { WINDOW_LOG - 1 } else { WINDOW_LOG };
         for parameter in [
-            CParameter::CompressionLevel(level),
-            CParameter::WindowLog(window_log),
             CParameter::ContentSizeFlag(false),
             CParameter::ChecksumFlag(false),
             CParameter::DictIdFlag(false),
         ] {
             made.set_parameter(parameter).ok()?;
         }
-        *context = Some(made);
+        *context = Some(Context { context: made, level: 0 });
     }
-    context.as_mut()
+    let made = context.as_mut()?;
+    if made.level != level {
+        // Level 1 is made for half a megabyte; a larger window would only miss the processor's caches.
+        let window_log = if level == 1 { WINDOW_LOG - 1 } else { WINDOW_LOG };
+        made.context.set_parameter(CParameter::CompressionLevel(level)).ok()?;
+        made.context.set_parameter(CParameter::WindowLog(window_log)).ok()?;
+        made.level = level;
+    }
+    Some(&mut made.context)
+}
+
+fn clamped(entropy: Entropy) -> Entropy {
+    match entropy {
+        Entropy::Zstd(level) => Entropy::Zstd(level.clamp(*LEVELS.start(), *LEVELS.end())),
+        other => other,
+    }
 }
 
 /// Compresses `plain` alone and returns the frame without its magic number.
 fn frame<'b>(
-    context: &mut Option<CCtx<'static>>,
+    context: &mut Option<Context>,
     level: i32,
     plain: &[u8],
     buffer: &'b mut Vec<u8>,

@@ -61,7 +61,9 @@ impl Maxp {
 }
 
 impl Markers for Maxp {
-    fn select(&self, bytes: &[u8], range: Range<usize>, out: &mut Vec<u32>) {
+    fn select(&self, bytes: &[u8], range: Range<usize>, out: &mut Vec<u32>) -> usize {
+        let end = range.end;
         scalar::select(self.period, bytes, self.positions(bytes, range), out);
+        end
     }
 }

@@ -5,7 +5,9 @@ use std::fmt;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
+use oncewire_codec::endre::matcher::MatchParams;
 pub use oncewire_codec::entropy::Entropy;
+use oncewire_codec::{MarkerKind, Matching, Plan};
 
 use super::explain;
 use super::units::Size;
@@ -53,6 +55,10 @@ pub struct CodecSettings {
     pub codec: Codec,
     /// The entropy stage behind it.
     pub entropy: Entropy,
+    /// How markers are chosen.
+    pub markers: MarkerKind,
+    /// How repeats are identified.
+    pub matching: Matching,
     /// The mean distance of markers in bytes, `p` of [EndRE §4.1]; 16 to 4096, default 64.
     pub period: u32,
     /// The bytes under one fingerprint, `w` of [EndRE §4.1]; 16 to 64, default 32.
@@ -86,6 +92,8 @@ impl CodecSettings {
         Self {
             codec: Codec::Endre,
             entropy: Entropy::Zstd(3),
+            markers: MarkerKind::Maxp,
+            matching: Matching::Max,
             period: 64,
             window: 32,
             log_memory: 64 << 20,
@@ -109,8 +117,8 @@ impl CodecSettings {
         match key {
             "codec" => Codec::parse(value).map(|codec| self.codec = codec),
             "entropy" => entropy(value).map(|entropy| self.entropy = entropy),
-            "markers" => markers(value),
-            "matching" => matching(value),
+            "markers" => markers(value).map(|kind| self.markers = kind),
+            "matching" => matching(value).map(|matching| self.matching = matching),
             "period" => integer(value).and_then(period).map(|period| self.period = period),
             "window" => integer(value).and_then(window).map(|window| self.window = window),
             "log_memory" => size(value).and_then(log_memory).map(|bytes| self.log_memory = bytes),
@@ -133,6 +141,17 @@ impl CodecSettings {
         self.max_in_flight.unwrap_or(self.log_memory / 4)
     }
 
+    /// Returns how a flow is coded with these settings.
+    pub fn plan(&self) -> Plan {
+        let Self { matching, markers, period, entropy, .. } = *self;
+        Plan { matching, markers, period, entropy }
+    }
+
+    /// Returns what the fingerprint table of a log with these settings is made for.
+    pub fn params(&self) -> MatchParams {
+        MatchParams { period: self.period as usize, window: self.window as usize }
+    }
+
     /// Estimates the bytes of the sending end's fingerprint table: two slots of four bytes for each expected marker,
     /// their number rounded up to a power of two.
     pub fn table_memory(&self) -> u64 {
@@ -150,8 +169,8 @@ impl Serialize for CodecSettings {
         let mut map = serializer.serialize_map(Some(Self::KEYS.len()))?;
         map.serialize_entry("codec", &self.codec.to_string())?;
         map.serialize_entry("entropy", &self.entropy.to_string())?;
-        map.serialize_entry("markers", "maxp")?;
-        map.serialize_entry("matching", "max")?;
+        map.serialize_entry("markers", self.markers.name())?;
+        map.serialize_entry("matching", &self.matching.to_string())?;
         map.serialize_entry("period", &self.period)?;
         map.serialize_entry("window", &self.window)?;
         map.serialize_entry("log_memory", &self.log_memory)?;
@@ -168,17 +187,17 @@ pub(super) fn entropy(text: &str) -> Result<Entropy, String> {
 }
 
 /// Checks the value of `markers`, of which this build has one.
-pub(super) fn markers(text: &str) -> Result<(), String> {
-    if text == "maxp" {
-        Ok(())
-    } else {
-        Err(explain::unknown_value(text, &["maxp"], &["modp", "fixed", "samplebyte"]))
-    }
+pub(super) fn markers(text: &str) -> Result<MarkerKind, String> {
+    let names = MarkerKind::ALL.map(MarkerKind::name);
+    text.parse().map_err(|_| explain::unknown_value(text, &names, &["modp", "fixed", "samplebyte"]))
 }
 
 /// Checks the value of `matching`, of which this build has one.
-pub(super) fn matching(text: &str) -> Result<(), String> {
-    if text == "max" { Ok(()) } else { Err(explain::unknown_value(text, &["max"], &["chunk"])) }
+pub(super) fn matching(text: &str) -> Result<Matching, String> {
+    match text {
+        "max" => Ok(Matching::Max),
+        _ => Err(explain::unknown_value(text, &["max"], &["chunk"])),
+    }
 }
 
 /// Checks the value of `period`.

@@ -1,6 +1,5 @@
 //! From the configuration's terms to those of links and sockets.
 
-use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_link::LinkConfig;
 
 use crate::config::{Config, Peer};
@@ -17,10 +16,10 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
         dialer: peer.address.is_some(),
         log_capacity: peer.settings.log_memory,
         max_in_flight: Some(peer.settings.in_flight()),
-        entropy: peer.settings.entropy,
+        plan: peer.settings.plan(),
         contexts: contexts(peer),
         initial_credit: (peer.memory.flows / FLOWS_AT_ONCE).clamp(LEAST_CREDIT, MOST_CREDIT),
-        params: MatchParams { period: peer.settings.period as usize, window: peer.settings.window as usize },
+        params: peer.settings.params(),
         max_lanes: peer.link.max_lanes,
         flow_memory: peer.memory.flows,
         resume_window: peer.link.resume_window,

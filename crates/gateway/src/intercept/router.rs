@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use oncewire_codec::wire::{Destination, OpenFailure};
-use oncewire_link::{Coding, OpenRefused, OpenRequest};
+use oncewire_link::{OpenRefused, OpenRequest};
 
 use crate::config::{Codec, Config, Intercept, OnPeerLoss};
 use crate::flows::Flow;
@@ -90,11 +90,11 @@ impl Router {
             return self.without_peer(intercept, peer, destination).await;
         }
         let decided = self.config.policies.decide(destination, peer.name());
-        let coding = match decided.codec {
-            Codec::None => Coding::None,
-            Codec::Endre => Coding::Coded,
+        let plan = match decided.codec {
+            Codec::None => None,
+            Codec::Endre => Some(peer.settings.link.plan),
         };
-        let request = OpenRequest { destination: destination.clone(), source: Some(source), coding };
+        let request = OpenRequest { destination: destination.clone(), source: Some(source), plan };
         match peer.open(request) {
             Ok(flow) => Ok(Way::Link(flow)),
             Err(OpenRefused::TooManyFlows) => {

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use oncewire_codec::Now;
 use oncewire_codec::wire::{FlowId, Message, Open, OpenFailure, Opened, ResetReason};
+use oncewire_codec::{Now, Plan};
 
 use super::Link;
-use crate::event::{Coding, Event, FlowGone, OpenRefused, OpenRequest, Received};
+use crate::event::{Event, FlowGone, OpenRefused, OpenRequest, Received};
 use crate::flow::{Flow, OpenState};
 
 impl Link {
@@ -35,7 +35,7 @@ impl Link {
             id: name,
             destination: request.destination.clone(),
             source: request.source,
-            coded: request.coding == Coding::Coded,
+            coded: request.plan.is_some(),
         });
         let mut flow = self.new_flow(id, name, request, OpenState::Asked, now);
         flow.out.push_message(open);
@@ -44,11 +44,13 @@ impl Link {
         Ok(id)
     }
 
-    /// Says that policy at this side wants the flow not coded. At the accepting side call it before
-    /// [`Self::answer_flow`], which tells the peer.
-    pub fn uncode_flow(&mut self, id: FlowId) {
+    /// Says how policy at this side wants what it sends coded; `None`: not at all, and nothing of the flow is from
+    /// then on. At the accepting side call it before [`Self::answer_flow`], which tells the peer.
+    ///
+    /// A flow that is not coded stays so: either side can only lower it to that.
+    pub fn plan_flow(&mut self, id: FlowId, plan: Option<Plan>) {
         if let Some(flow) = self.flows.get_mut(&id) {
-            flow.coding = Coding::None;
+            flow.plan = flow.plan.and(plan);
         }
     }
 
@@ -59,7 +61,7 @@ impl Link {
             return;
         }
         flow.open = OpenState::Open;
-        let coded = flow.coding == Coding::Coded;
+        let coded = flow.plan.is_some();
         flow.out
             .push_message(Message::Opened(answer.map(|address| Opened { address: Some(address), coded })));
         if answer.is_err() {

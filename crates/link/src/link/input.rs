@@ -9,7 +9,7 @@ use oncewire_codec::wire::{
 
 use super::Link;
 use crate::credit::Window;
-use crate::event::{CloseReason, Coding, Event, OpenRequest};
+use crate::event::{CloseReason, Event, OpenRequest};
 use crate::flow::{Flow, OpenState, Outbound};
 use crate::lanes::MAX_PONGS;
 
@@ -151,8 +151,8 @@ impl Link {
         if self.flows.len() >= 2 * crate::MAX_FLOWS {
             return Err(PeerFault::TooManyFlows);
         }
-        let coding = if open.coded { Coding::Coded } else { Coding::None };
-        let request = OpenRequest { destination: open.destination, source: open.source, coding };
+        let plan = open.coded.then_some(self.config.plan);
+        let request = OpenRequest { destination: open.destination, source: open.source, plan };
         let mut flow = self.new_flow(id, open.id, request.clone(), OpenState::Offered, now);
         if self.draining || self.flows.len() >= crate::MAX_FLOWS {
             flow.out.push_message(Message::Opened(Err(OpenFailure::Other)));
@@ -181,7 +181,7 @@ impl Link {
             name,
             destination: request.destination,
             source: request.source,
-            coding: request.coding,
+            plan: request.plan,
             cipher: None,
             opened_at: now,
             lane: None,
@@ -203,7 +203,7 @@ impl Link {
         let unspecified = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
         flow.open = OpenState::Answered(answer.map(|opened| opened.address.unwrap_or(unspecified)));
         if answer.is_ok_and(|opened| !opened.coded) {
-            flow.coding = Coding::None;
+            flow.plan = None;
         }
         if answer.is_err() {
             // The answer itself tells the application; no reset follows it.

@@ -17,7 +17,7 @@ use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, VERSION};
 
 use crate::config::LinkConfig;
-use crate::event::{Coding, Event, Note};
+use crate::event::{Event, Note};
 use crate::flow::Flow;
 use crate::lanes::Lanes;
 use crate::stats::{FlowOutcome, FlowStats, LinkStats};
@@ -87,7 +87,7 @@ impl Link {
         let sender_config = SenderConfig {
             capacity: config.log_capacity,
             max_in_flight: config.max_in_flight,
-            entropy: config.entropy,
+            entropy: config.plan.entropy,
             contexts: config.contexts as usize,
             params: config.params,
             digest_seed: config.secret,
@@ -214,10 +214,10 @@ impl Link {
             opened_here: self.is_ours(flow.id),
             destination: flow.destination.clone(),
             source: flow.source,
-            outcome: match (flow.coding, flow.cipher) {
-                (Coding::None, _) => FlowOutcome::Policy,
-                (Coding::Coded, Some(cipher)) => FlowOutcome::Cipher(cipher),
-                (Coding::Coded, None) => FlowOutcome::Coded,
+            outcome: match (flow.plan, flow.cipher) {
+                (None, _) => FlowOutcome::Policy,
+                (Some(_), Some(cipher)) => FlowOutcome::Cipher(cipher),
+                (Some(_), None) => FlowOutcome::Coded,
             },
             opened_at: flow.opened_at,
             sent: flow.out.sent,

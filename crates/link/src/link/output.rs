@@ -104,14 +104,14 @@ impl Link {
             self.sender.handle_message(id, message, lane, out);
             return true;
         }
-        let coded = flow.is_coded();
+        let plan = flow.plan();
         let Some((offset, plain, fin)) = flow.out.pop_block() else { return true };
         self.stats.delivered_out += plain.len() as u64;
         if flow.out.waits_for_room && flow.out.room() > 0 {
             flow.out.waits_for_room = false;
             self.events.push_back(Event::FlowWritable(id));
         }
-        self.sender.handle_payload(Payload { flow: id, offset, plain, fin, coded }, lane, now, out);
+        self.sender.handle_payload(Payload { flow: id, offset, plain, fin, plan }, lane, now, out);
         true
     }
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use oncewire_link::{
-    Coding, Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
+    Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -117,7 +117,7 @@ impl Pair {
 
     pub fn open(&mut self, side: usize) -> FlowId {
         let destination = Destination::from(SocketAddr::from(([127, 0, 0, 1], 80)));
-        let request = OpenRequest { destination, source: None, coding: Coding::Coded };
+        let request = OpenRequest { destination, source: None, plan: Some(Default::default()) };
         self.sides[side].link.open_flow(request, self.now).unwrap()
     }
 

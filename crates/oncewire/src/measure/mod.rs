@@ -9,7 +9,6 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_gateway::config::{Codec, CodecSettings};
 use oncewire_lab::measure::{self, Measurement};
 use oncewire_lab::pair::PairConfig;
@@ -72,11 +71,10 @@ fn settings(assignments: &[String]) -> anyhow::Result<CodecSettings> {
 
 fn pair_config(settings: &CodecSettings) -> PairConfig {
     PairConfig {
-        coded: settings.codec == Codec::Endre,
-        entropy: settings.entropy,
+        plan: (settings.codec == Codec::Endre).then(|| settings.plan()),
         log_memory: settings.log_memory,
         max_in_flight: settings.in_flight(),
-        params: MatchParams { period: settings.period as usize, window: settings.window as usize },
+        params: settings.params(),
     }
 }
 
@@ -100,6 +98,8 @@ fn progress_bar(bytes: u64) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
+    use oncewire_codec::endre::matcher::MatchParams;
+
     use super::*;
 
     #[test]
@@ -109,12 +109,14 @@ mod tests {
             PairConfig::default(),
             "both know the same defaults"
         );
-        let set = ["codec=none", "period=32", "window=48", "log_memory=1MiB", "entropy=lz4"];
+        let set = ["period=32", "window=48", "log_memory=1MiB", "entropy=lz4"];
         let config = pair_config(&settings(&set.map(str::to_owned)).unwrap());
-        assert!(!config.coded);
         assert_eq!(config.params, MatchParams { period: 32, window: 48 });
         assert_eq!((config.log_memory, config.max_in_flight), (1 << 20, 1 << 18));
-        assert_eq!(config.entropy, oncewire_codec::entropy::Entropy::Lz4);
+        let plan = config.plan.unwrap();
+        assert_eq!((plan.period, plan.entropy), (32, oncewire_codec::entropy::Entropy::Lz4));
+        let config = pair_config(&settings(&["codec=none".to_owned()]).unwrap());
+        assert_eq!(config.plan, None);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use super::Sender;
 use crate::Now;
-use crate::cache::{Content, LogOffset};
+use crate::cache::Content;
 use crate::contract::SendEvent;
-use crate::digest::{block_digest, log_digest};
+use crate::digest::block_digest;
 use crate::entropy::Mode;
-use crate::wire::{Block, BlockBody, Body, FlowId, Frame, LogClaim, Range64, Refetch, RefetchReason};
+use crate::wire::{Block, BlockBody, Body, FlowId, Frame, Range64, Refetch, RefetchReason};
 
 /// Mismatches within [`MISMATCH_WINDOW`] that start a new epoch.
 const MISMATCHES_TO_NEW_EPOCH: usize = 4;
@@ -16,46 +16,10 @@ const SOURCES_TO_FORGET: usize = 16;
 
 impl Sender {
     pub(super) fn start_epoch(&mut self, epoch: u64, reason: &'static str) {
-        self.epoch = epoch;
-        self.base = self.head;
-        self.holes.clear();
+        self.log.start_epoch(epoch);
         self.diagonals.clear();
         self.recent_mismatches.clear();
         self.events.push_back(SendEvent::NewEpoch { epoch, reason });
-    }
-
-    /// Carries on with the log that the peer claims, if both have the same one; returns whether that is so.
-    pub(super) fn resume_log(&mut self, claim: &LogClaim) -> bool {
-        let own = self.floor()..self.head;
-        let common = claim.start.max(own.start)..claim.end.min(own.end);
-        if claim.epoch != self.epoch || common.is_empty() || !self.samples_match(claim, &common) {
-            return false;
-        }
-        let head = self.head.max(claim.highest);
-        self.base = common.start;
-        // Whatever lies between the common part and the new head is not there, or not known, on one side.
-        if common.end < head {
-            self.holes.push(common.end..head);
-            self.matcher.forget(LogOffset(common.end)..LogOffset(head));
-        }
-        self.head = head;
-        self.events.push_back(SendEvent::Warm { bytes: common.end - common.start });
-        true
-    }
-
-    fn samples_match(&self, claim: &LogClaim, common: &Range64) -> bool {
-        let mut compared = 0;
-        for sample in &claim.samples {
-            let end = sample.start.saturating_add(u64::from(sample.len));
-            if sample.start < common.start || end > common.end {
-                continue;
-            }
-            if log_digest(&self.log, sample.start, sample.len as usize) != sample.digest {
-                return false;
-            }
-            compared += 1;
-        }
-        compared > 0
     }
 
     pub(super) fn handle_refetch(&mut self, refetch: &Refetch, now: Now) {
@@ -75,7 +39,7 @@ impl Sender {
             start_over |= item.sources.len() > SOURCES_TO_FORGET;
             if !start_over {
                 for source in &item.sources {
-                    self.matcher.forget(LogOffset(source.start)..LogOffset(source.end));
+                    self.log.forget(source);
                 }
             }
             self.recent_mismatches.push_back(now);
@@ -85,7 +49,7 @@ impl Sender {
             start_over |= self.recent_mismatches.len() >= MISMATCHES_TO_NEW_EPOCH;
         }
         if start_over {
-            self.start_epoch(self.epoch + 1, "repeated mismatches");
+            self.start_epoch(self.log.epoch() + 1, "repeated mismatches");
         }
     }
 
@@ -106,6 +70,7 @@ impl Sender {
         };
         let compressed = &mut self.scratch.body;
         compressed.clear();
+        self.compressor.set_entropy(self.config.entropy);
         let mut entropy = None;
         if coded
             && !plain.is_empty()
@@ -117,8 +82,8 @@ impl Sender {
         let body = if coded {
             BlockBody::Coded(Body {
                 epoch,
-                start: range.as_ref().map_or(self.head, |range| range.start),
-                remembered: range.is_some() && epoch == self.epoch,
+                start: range.as_ref().map_or(self.log.head(), |range| range.start),
+                remembered: range.is_some() && epoch == self.log.epoch(),
                 digest: block_digest(self.config.digest_seed, epoch, &plain),
                 tokens: None,
                 literals: plain.len(),

@@ -76,8 +76,12 @@ impl Resolver {
         text("entropy", raw.entropy, &mut |text| {
             settings::entropy(text).map(|entropy| settings.entropy = entropy)
         });
-        text("markers", raw.markers, &mut settings::markers);
-        text("matching", raw.matching, &mut settings::matching);
+        text("markers", raw.markers, &mut |text| {
+            settings::markers(text).map(|markers| settings.markers = markers)
+        });
+        text("matching", raw.matching, &mut |text| {
+            settings::matching(text).map(|matching| settings.matching = matching)
+        });
         if let Some(period) = raw.period {
             let read = settings::period(*period.get_ref());
             settings.period = problems.check(period.span(), "period", read).unwrap_or(settings.period);

@@ -1,0 +1,72 @@
+//! How a flow's blocks are coded: what policy chose, and what a controller may lower from block to block.
+
+use std::fmt;
+use std::str::FromStr;
+
+use oncewire_fingerprint::MarkerKind;
+
+use crate::entropy::Entropy;
+
+/// How the sending half looks for repeats in a block, and what follows.
+///
+/// None of it concerns the receiving half: every block says for itself how it is to be rebuilt, so plans may
+/// differ between flows and change within one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What is looked up.
+    pub matching: Matching,
+    /// Where it is looked for.
+    pub markers: MarkerKind,
+    /// The mean distance between markers, p; 64 by default, 16 to 4096.
+    pub period: u32,
+    /// The entropy stage; zstd level 3 by default.
+    pub entropy: Entropy,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            matching: Matching::Max,
+            markers: MarkerKind::default(),
+            period: 64,
+            entropy: Entropy::Zstd(3),
+        }
+    }
+}
+
+/// How repeats are identified [EndRE §5.2].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Matching {
+    /// The longest repeats around fingerprints, found by comparing bytes with the sender's own log
+    /// [EndRE §5.2.2].
+    #[default]
+    Max,
+    /// Whole chunks, found by their hashes; the sender keeps no bytes [EndRE §5.2.1].
+    Chunk,
+}
+
+impl fmt::Display for Matching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Max => "max",
+            Self::Chunk => "chunk",
+        })
+    }
+}
+
+impl FromStr for Matching {
+    type Err = UnknownMatching;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "max" => Ok(Self::Max),
+            "chunk" => Ok(Self::Chunk),
+            _ => Err(UnknownMatching),
+        }
+    }
+}
+
+/// The text names no [`Matching`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is \"max\" and \"chunk\"")]
+pub struct UnknownMatching;
