@@ -3,6 +3,7 @@
 //! Nothing here reads a clock, a random source, a file or a socket: time and seeds are parameters, so the
 //! daemon, the measuring tools, a simulator and the fuzzer all run this very code.
 
+mod buffers;
 pub mod cache;
 pub mod contract;
 mod digest;

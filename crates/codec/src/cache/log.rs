@@ -7,6 +7,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use bytes::BufMut;
+
 /// A position in the endless sequence of bytes that one direction of a link has remembered.
 ///
 /// Offsets start at an epoch's origin and are never used twice within it. Arithmetic saturates: at 100 Gbit/s
@@ -110,10 +112,10 @@ impl Log {
     ///
     /// A `len` beyond the capacity is cut to it.
     #[inline]
-    pub fn copy_to(&self, offset: LogOffset, len: usize, out: &mut Vec<u8>) {
+    pub fn copy_to(&self, offset: LogOffset, len: usize, out: &mut impl BufMut) {
         let (first, second) = self.slices(offset, len);
-        out.extend_from_slice(first);
-        out.extend_from_slice(second);
+        out.put_slice(first);
+        out.put_slice(second);
     }
 
     /// Forgets all bytes and gives their memory back to the system.

@@ -10,6 +10,7 @@ use self::parked::{Parked, Parking};
 use super::matcher::Copy;
 use super::tokens;
 use crate::Now;
+use crate::buffers::BlockBuffers;
 use crate::cache::{Arrived, Log, LogOffset, MAX_UNACKED, RangeSet};
 use crate::contract::{Delivery, LogWrite, PeerFault, ReceiveStats, ReceivingHalf, SavedLog};
 use crate::digest::{block_digest, log_digest};
@@ -61,6 +62,7 @@ pub struct Receiver {
     stats: ReceiveStats,
     copies: Vec<Copy>,
     plain: Vec<u8>,
+    buffers: BlockBuffers,
 }
 
 /// What is left of a block's header once its body is decoded.
@@ -136,6 +138,7 @@ impl Receiver {
             stats: ReceiveStats::default(),
             copies: Vec::new(),
             plain: Vec::new(),
+            buffers: BlockBuffers::default(),
         }
     }
 
@@ -307,7 +310,7 @@ impl Receiver {
 
     /// The verify gate: no coded block is written, acknowledged or delivered but through here.
     fn rebuild(&mut self, head: Head, copies: &[Copy], literals: &[u8], now: Now) {
-        let mut plain = Vec::with_capacity(head.plain_len);
+        let mut plain = self.buffers.take(head.plain_len);
         let copied: u64 = copies.iter().map(|copy| u64::from(copy.len)).sum();
         tokens::rebuild(copies, literals, head.plain_len, &self.log, &mut plain);
         if plain.len() != head.plain_len || block_digest(self.digest_seed, head.epoch, &plain) != head.digest
@@ -315,7 +318,7 @@ impl Receiver {
             return self.ask_again(head.seq, RefetchReason::Mismatch, now);
         }
         self.stats.copied += copied;
-        let plain = Bytes::from(plain);
+        let plain = self.buffers.freeze(plain);
         if head.remembered && head.epoch == self.epoch {
             self.remember(head.start, &plain);
         }

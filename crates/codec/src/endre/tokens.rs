@@ -24,6 +24,7 @@
 #[cfg(test)]
 mod tests;
 
+use bytes::BufMut;
 use thiserror::Error;
 
 use crate::cache::{Log, LogOffset};
@@ -168,19 +169,21 @@ pub fn decode(
 ///
 /// Whether the log holds what the sender meant is not known here: the result must pass the verify gate.
 /// Copies that [`decode`] would not have returned for these lengths leave the block short.
-pub fn rebuild(copies: &[Copy], literals: &[u8], plain_len: usize, log: &Log, out: &mut Vec<u8>) {
-    out.reserve(plain_len);
-    let start = out.len();
+pub fn rebuild(copies: &[Copy], literals: &[u8], plain_len: usize, log: &Log, out: &mut impl BufMut) {
+    let mut filled = 0;
     let mut rest = literals;
     for copy in copies {
-        let literal_len = (copy.at as usize).saturating_sub(out.len() - start);
+        let literal_len = (copy.at as usize).saturating_sub(filled);
         let Some((between, behind)) = rest.split_at_checked(literal_len) else { return };
-        out.extend_from_slice(between);
-        log.copy_to(copy.source, (copy.len as usize).min(plain_len.saturating_sub(out.len() - start)), out);
+        out.put_slice(between);
+        filled += literal_len;
+        let len = (copy.len as usize).min(plain_len.saturating_sub(filled));
+        log.copy_to(copy.source, len, out);
+        filled += len;
         rest = behind;
     }
-    let room = plain_len.saturating_sub(out.len() - start);
-    out.extend_from_slice(rest.get(..room).unwrap_or(rest));
+    let room = plain_len.saturating_sub(filled);
+    out.put_slice(rest.get(..room).unwrap_or(rest));
 }
 
 /// Returns where a copy would come from if the block went on `literal_len` bytes behind `previous` as its
