@@ -75,7 +75,13 @@ impl Log {
     ///
     /// Any other size will do; logs in use have at least 64 KiB, the largest block.
     pub fn new(capacity: usize) -> Self {
-        Self { ring: vec![0; capacity.max(1)] }
+        Self {
+            ring: {
+                let mut v = vec![0; capacity.max(1)];
+                oncewire_pages::prefer_large(&mut v);
+                v
+            },
+        }
     }
 
     /// Returns how many bytes the ring holds.

@@ -127,16 +127,16 @@ impl SendingHalf for Sender {
             sources: Vec::new(),
             slot: None,
         };
-        let body = if let Some(plan) = &plan {
-            let encoded = self.encode(flow, lane, &plain, plan);
+        let block = |body| Block { seq, flow, offset, plain_len, fin, resent: false, body };
+        if let Some(plan) = &plan {
+            let mut encoded = self.encode(flow, lane, &plain, plan);
             item.remembered = encoded.remembered;
-            item.sources = encoded.sources;
+            item.sources = std::mem::take(&mut encoded.sources);
             if let Some((_, Mode::First(slot) | Mode::Next(slot))) = encoded.entropy {
                 item.slot = Some(slot);
                 self.slots.used(slot, lane, seq);
             }
-            let in_scratch = encoded.entropy.is_some() || encoded.tokens.is_some();
-            BlockBody::Coded(Body {
+            let body = Body {
                 epoch: self.log.epoch(),
                 start: self.log.head(),
                 remembered: encoded.remembered,
@@ -144,13 +144,13 @@ impl SendingHalf for Sender {
                 tokens: encoded.tokens,
                 literals: encoded.literals,
                 entropy: encoded.entropy,
-                bytes: if in_scratch { &self.scratch.body } else { &plain },
-            })
+                bytes: &[],
+            };
+            self.put_block(block(BlockBody::Coded(body)), &encoded, &plain, out);
         } else {
             self.stats.uncoded += plain_len as u64;
-            BlockBody::Uncoded(&plain)
-        };
-        Frame::Block(Block { seq, flow, offset, plain_len, fin, resent: false, body }).encode(out);
+            Frame::Block(block(BlockBody::Uncoded(&plain))).encode(out);
+        }
         if item.remembered {
             if self.config.persist {
                 let (epoch, start) = (self.log.epoch(), self.log.head());

@@ -86,36 +86,34 @@ pub enum TokenError {
     Source,
 }
 
-/// Appends the tokens of `copies` to `tokens`, and what they leave of `block` to `literals`.
+/// Appends the tokens of `copies` from a log with its head at `base` to `out`.
 ///
-/// `base` is the log's head. Copies must be in order, not empty, not overlap, lie within the block and have
-/// sources that end at `base` or before, as [`super::matcher::MaxMatch::find`] leaves them; the first that is
-/// out of order or out of the block, and all behind it, are not made.
-pub fn encode(copies: &[Copy], block: &[u8], base: LogOffset, tokens: &mut Vec<u8>, literals: &mut Vec<u8>) {
-    let mut rest = block;
-    let mut previous: Option<Copy> = None;
+/// Copies are as [`super::matcher::MaxMatch::find`] leaves them: in order, not empty, not overlapping, with sources
+/// that end at `base` or before. What they leave of the block are its [`literals`].
+pub fn encode(copies: &[Copy], base: LogOffset, out: &mut Vec<u8>) {
+    let mut position = 0;
+    let mut previous: Option<&Copy> = None;
     for copy in copies {
-        let literal_len = (copy.at as usize).checked_sub(block.len() - rest.len());
-        let Some((between, from_copy)) = literal_len.and_then(|len| rest.split_at_checked(len)) else {
-            break;
-        };
-        let Some(behind) = from_copy.get(copy.len as usize..) else { break };
-        put_varint(tokens, between.len() as u64);
-        put_varint(tokens, u64::from(copy.len));
+        let literal_len = (copy.at as usize).saturating_sub(position) as u64;
+        put_varint(out, literal_len);
+        put_varint(out, u64::from(copy.len));
         put_varint(
-            tokens,
+            out,
             match previous {
                 None => base.0.wrapping_sub(copy.source.0),
-                Some(previous) => {
-                    zigzag(copy.source.0.wrapping_sub(expected(&previous, between.len() as u64)) as i64)
-                }
+                Some(previous) => zigzag(copy.source.0.wrapping_sub(expected(previous, literal_len)) as i64),
             },
         );
-        literals.extend_from_slice(between);
-        previous = Some(*copy);
-        rest = behind;
+        position = copy.end();
+        previous = Some(copy);
     }
-    literals.extend_from_slice(rest);
+}
+
+/// Returns the pieces of `block` that `copies` leave, in order; some may be empty.
+pub fn literals<'a>(copies: &'a [Copy], block: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let starts = std::iter::once(0).chain(copies.iter().map(Copy::end));
+    let ends = copies.iter().map(|copy| copy.at as usize).chain([block.len()]);
+    starts.zip(ends).map(|(start, end)| block.get(start..end).unwrap_or_default())
 }
 
 /// Reads the tokens of a block of `plain_len` bytes with `literals_len` literals, and replaces `copies` by what

@@ -16,7 +16,6 @@ pub struct Compressor {
     trial: Option<Context>,
     slots: Vec<Slot>,
     lz4: CompressTable,
-    gathered: Vec<u8>,
     compressed: Vec<u8>,
 }
 
@@ -41,7 +40,6 @@ impl Compressor {
             trial: None,
             slots: std::iter::repeat_with(Slot::default).take(slots).collect(),
             lz4: CompressTable::large(),
-            gathered: Vec::new(),
             compressed: Vec::new(),
         }
     }
@@ -56,25 +54,21 @@ impl Compressor {
         self.entropy = clamped(entropy);
     }
 
-    /// Appends the compressed form of `parts`, one after the other, to `out` and returns true, or returns false
-    /// when they are to be sent as they are; `out` is then unchanged.
+    /// Appends the compressed form of `plain` to `out` and returns true, or returns false when it is to be sent as
+    /// it is; `out` is then unchanged.
     ///
     /// Both ends stay in step either way, if the receiving end is given what was appended, and nothing
     /// otherwise. [`Mode::First`] ends what was in the slot; when it returns false, the slot holds no stream and
     /// [`Mode::Next`] returns false until a first block was compressed ([`Self::has_begun`]). In a stream, the
-    /// result may be longer than the parts, by a thousandth and 8 bytes at most. LZ4 is alone in any mode.
+    /// result may be longer than `plain`, by a thousandth and 8 bytes at most. LZ4 is alone in any mode.
     /// More than [`MAX_PLAIN`] bytes, and slots that do not exist, are never compressed.
-    pub fn compress(&mut self, mode: Mode, parts: &[&[u8]], out: &mut Vec<u8>) -> bool {
+    pub fn compress(&mut self, mode: Mode, plain: &[u8], out: &mut Vec<u8>) -> bool {
         if let Mode::First(slot) = mode
             && let Some(slot) = self.slots.get_mut(slot)
         {
             slot.begun = false;
         }
-        let mut gathered = std::mem::take(&mut self.gathered);
-        let plain = gather(parts, &mut gathered);
-        let fits = plain.is_some_and(|plain| plain.len() <= MAX_PLAIN && self.compress_one(mode, plain, out));
-        self.gathered = gathered;
-        fits
+        (1..=MAX_PLAIN).contains(&plain.len()) && self.compress_one(mode, plain, out)
     }
 
     /// Returns whether a slot holds a stream that [`Mode::Next`] can go on with.
@@ -95,7 +89,6 @@ impl Compressor {
         let contexts = streams.chain(&self.alone).chain(&self.trial);
         contexts.map(|context| context.context.sizeof()).sum::<usize>()
             + self.slots.len() * size_of::<Slot>()
-            + self.gathered.capacity()
             + self.compressed.capacity()
             + LZ4_TABLE
     }
@@ -159,21 +152,6 @@ impl Compressor {
         estimate::sample(plain, &mut sample);
         frame(&mut self.trial, *LEVELS.start(), &sample, &mut self.compressed)
             .is_some_and(|written| written.len() + sample.len() / 50 < sample.len())
-    }
-}
-
-/// Returns the parts as one slice, in `gathered` if there is more than one, and `None` when there is nothing.
-fn gather<'a>(parts: &[&'a [u8]], gathered: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-    let mut filled = parts.iter().filter(|part| !part.is_empty());
-    match (filled.next(), filled.next()) {
-        (first, None) => first.copied(),
-        _ => {
-            gathered.clear();
-            for part in parts {
-                gathered.extend_from_slice(part);
-            }
-            Some(gathered)
-        }
     }
 }
 

@@ -37,6 +37,16 @@ pub enum BlockBody<'a> {
     Coded(Body<'a>),
 }
 
+impl<'a> BlockBody<'a> {
+    /// Returns the bytes as they stand in the frame.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        match self {
+            Self::Uncoded(bytes) => bytes,
+            Self::Coded(coded) => coded.bytes,
+        }
+    }
+}
+
 /// A coded body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body<'a> {

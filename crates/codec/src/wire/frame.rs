@@ -179,12 +179,7 @@ impl<'a> Frame<'a> {
         let kind = match self {
             Self::Block(block) => {
                 block.encode_header(&mut body);
-                let bytes = match &block.body {
-                    super::BlockBody::Uncoded(bytes) => bytes,
-                    super::BlockBody::Coded(coded) => coded.bytes,
-                };
-                put_frame(out, BLOCK, &body, bytes);
-                return;
+                return put_frame(out, BLOCK, &body, block.body.bytes());
             }
             Self::Message { seq, flow, message } => encode_message(&mut body, *seq, *flow, message),
             Self::Ack(ack) => {
@@ -223,11 +218,31 @@ fn put_u64(body: &mut Vec<u8>, value: u64, kind: u8) -> u8 {
     kind
 }
 
+/// Appends a block's frame whose bytes are those of its body and, behind them, `pieces` of `len` bytes in all.
+pub(crate) fn encode_block_in_pieces<'p>(
+    block: &Block<'_>,
+    len: usize,
+    pieces: impl Iterator<Item = &'p [u8]>,
+    out: &mut Vec<u8>,
+) {
+    let mut header = Vec::with_capacity(64);
+    block.encode_header(&mut header);
+    let bytes = block.body.bytes();
+    put_frame_header(out, BLOCK, header.len() + bytes.len() + len);
+    out.extend_from_slice(&header);
+    out.extend_from_slice(bytes);
+    pieces.for_each(|piece| out.extend_from_slice(piece));
+}
+
 fn put_frame(out: &mut Vec<u8>, kind: u8, body: &[u8], more: &[u8]) {
-    out.push(kind);
-    put_varint(out, (body.len() + more.len()) as u64);
+    put_frame_header(out, kind, body.len() + more.len());
     out.extend_from_slice(body);
     out.extend_from_slice(more);
+}
+
+fn put_frame_header(out: &mut Vec<u8>, kind: u8, len: usize) {
+    out.push(kind);
+    put_varint(out, len as u64);
 }
 
 fn encode_message(body: &mut Vec<u8>, seq: u64, flow: FlowId, message: &Message) -> u8 {

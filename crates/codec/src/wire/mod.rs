@@ -13,6 +13,7 @@ mod tests;
 pub mod varint;
 
 pub use block::{Block, BlockBody, Body, Range64};
+pub(crate) use frame::encode_block_in_pieces;
 pub use frame::{Ack, Frame, Message, Open, Opened, RawFrame, Refetch, RefetchReason, take_frame};
 pub use hello::{Hello, HelloError, LogClaim, Sample};
 pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};

@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use oncewire_pages::prefer_large;
+
 use crate::cache::LogOffset;
 
 /// A direct-mapped table from fingerprints to the log offsets where they last occurred.
@@ -26,7 +28,7 @@ impl Slots {
         let found = capacity.clamp(1, 1 << 32);
         let slots = (found / period.max(1) as u64 * SLOTS_PER_MARKER).max(MIN_SLOTS).next_power_of_two();
         Self {
-            slots: vec![0; slots as usize],
+            slots: empty(slots as usize),
             shift: 64 - slots.trailing_zeros(),
             positions: (found.next_power_of_two() - 1) as u32,
         }
@@ -74,7 +76,7 @@ impl Slots {
 
     /// Empties all slots and gives their memory back to the system.
     pub(super) fn clear(&mut self) {
-        self.slots = vec![0; self.slots.len()];
+        self.slots = empty(self.slots.len());
     }
 
     /// Returns the bytes of memory that the table takes.
@@ -94,6 +96,13 @@ impl Slots {
         // The same position as the head's is a whole turn away, and out of the log.
         if distance == 0 { None } else { head.checked_minus(u64::from(distance)) }
     }
+}
+
+/// Returns `len` empty slots, in large pages where the system has them: every access is to another page.
+fn empty(len: usize) -> Vec<u32> {
+    let mut slots = vec![0; len];
+    prefer_large(&mut slots);
+    slots
 }
 
 /// Slots for each marker that a full log is expected to have. With one, a third of all entries are

@@ -99,7 +99,9 @@ impl Pair {
         }
         let (mut tokens, mut literals, mut decoded, mut out) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        encode(&self.copies, block, self.head, &mut tokens, &mut literals);
+        encode(&self.copies, self.head, &mut tokens);
+        super::super::tokens::literals(&self.copies, block)
+            .for_each(|piece| literals.extend_from_slice(piece));
         decode(&tokens, block.len(), self.head, literals.len(), &mut decoded).unwrap();
         assert_eq!(decoded, self.copies);
         rebuild(&decoded, &literals, block.len(), &self.received, &mut out);

@@ -6,24 +6,37 @@ use super::Sender;
 use crate::Plan;
 use crate::cache::LogOffset;
 use crate::entropy::{Kind, Mode};
-use crate::wire::{FlowId, LaneId, Range64};
+use crate::wire::{Block, BlockBody, FlowId, LaneId, Range64, encode_block_in_pieces};
 
 #[derive(Default)]
 pub(super) struct Scratch {
     pub(super) copies: Vec<Copy>,
-    pub(super) tokens: Vec<u8>,
-    pub(super) literals: Vec<u8>,
-    pub(super) body: Vec<u8>,
+    /// Tokens; behind them literals, if they had to be put together.
+    raw: Vec<u8>,
+    pub(super) compressed: Vec<u8>,
     pub(super) settled: Vec<FlowId>,
 }
 
-/// What [`Sender::encode`] made of a block; the body lies in the scratch or is the plain bytes.
+/// What [`Sender::encode`] made of a block.
 pub(super) struct Encoded {
     pub(super) remembered: bool,
+    /// Length of the tokens, if there are copies.
     pub(super) tokens: Option<usize>,
     pub(super) literals: usize,
     pub(super) entropy: Option<(Kind, Mode)>,
     pub(super) sources: Vec<Range64>,
+    bytes: Bytes,
+}
+
+/// Where the bytes of a body lie.
+enum Bytes {
+    /// The block is not changed.
+    Plain,
+    Compressed,
+    /// Tokens and literals stand together.
+    Raw,
+    /// Tokens stand alone; literals are still where they were.
+    Tokens,
 }
 
 /// A block is not remembered again if at most one byte in this many is new: what is new and not remembered is
@@ -33,39 +46,62 @@ const NEW_SHARE: usize = 500;
 impl Sender {
     pub(super) fn encode(&mut self, flow: FlowId, lane: LaneId, plain: &[u8], plan: &Plan) -> Encoded {
         let remembered = self.eliminate(flow, plain, plan);
-        let Scratch { copies, tokens, literals, body, .. } = &mut self.scratch;
-        tokens.clear();
-        literals.clear();
-        body.clear();
-        let parts: [&[u8]; 2] = if copies.is_empty() {
-            [&[], plain]
-        } else {
-            tokens::encode(copies, plain, LogOffset(self.log.head()), tokens, literals);
-            [tokens, literals]
+        let Scratch { copies, raw, compressed, .. } = &mut self.scratch;
+        raw.clear();
+        tokens::encode(copies, LogOffset(self.log.head()), raw);
+        let tokens = (!copies.is_empty()).then_some(raw.len());
+        let copied: usize = copies.iter().map(|copy| copy.len as usize).sum();
+        let mut encoded = Encoded {
+            remembered,
+            tokens,
+            literals: plain.len() - copied,
+            entropy: None,
+            sources: merge_sources(copies),
+            bytes: if tokens.is_some() { Bytes::Tokens } else { Bytes::Plain },
         };
-        let mut entropy = None;
-        if let Some(kind) = plan.entropy.kind()
-            && !plain.is_empty()
-        {
-            let mode = match kind {
-                Kind::Zstd => self.slots.mode(flow, lane, plan.entropy, &self.ledger),
-                Kind::Lz4 => Mode::Alone,
-            };
-            self.compressor.set_entropy(plan.entropy);
-            if self.compressor.compress(mode, &parts, body) {
-                entropy = Some((kind, mode));
-            }
+        let Some(kind) = plan.entropy.kind().filter(|_| !plain.is_empty()) else { return encoded };
+        let mode = match kind {
+            Kind::Zstd => self.slots.mode(flow, lane, plan.entropy, &self.ledger),
+            Kind::Lz4 => Mode::Alone,
+        };
+        if tokens.is_some() {
+            tokens::literals(copies, plain).for_each(|piece| raw.extend_from_slice(piece));
+            encoded.bytes = Bytes::Raw;
         }
-        if entropy.is_none() && !copies.is_empty() {
-            body.extend_from_slice(parts[0]);
-            body.extend_from_slice(parts[1]);
+        compressed.clear();
+        self.compressor.set_entropy(plan.entropy);
+        if self.compressor.compress(mode, if tokens.is_some() { raw } else { plain }, compressed) {
+            encoded.entropy = Some((kind, mode));
+            encoded.bytes = Bytes::Compressed;
         }
-        let literals = parts[1].len();
-        let tokens = (!copies.is_empty()).then_some(parts[0].len());
-        Encoded { remembered, tokens, literals, entropy, sources: merge_sources(copies) }
+        encoded
     }
 
-    /// Finds copies, and remembers the block if it is worth it; returns whether it was.
+    /// Appends the frame of a block that was just encoded; `block` lacks nothing but the bytes of its body.
+    pub(super) fn put_block<'a>(
+        &'a self,
+        mut block: Block<'a>,
+        encoded: &Encoded,
+        plain: &'a [u8],
+        out: &mut Vec<u8>,
+    ) {
+        let Scratch { copies, raw, compressed, .. } = &self.scratch;
+        let BlockBody::Coded(body) = &mut block.body else { return };
+        let mut apart = 0;
+        body.bytes = match encoded.bytes {
+            Bytes::Plain => plain,
+            Bytes::Compressed => compressed,
+            Bytes::Raw => raw,
+            Bytes::Tokens => {
+                apart = encoded.literals;
+                raw
+            }
+        };
+        let pieces = tokens::literals(copies, plain).filter(|_| apart > 0);
+        encode_block_in_pieces(&block, apart, pieces, out);
+    }
+
+    /// Finds copies; returns whether the block is worth remembering, and may be.
     fn eliminate(&mut self, flow: FlowId, plain: &[u8], plan: &Plan) -> bool {
         let (floor, hint) = (self.floor(), self.diagonals.get(&flow).copied());
         let copies = &mut self.scratch.copies;

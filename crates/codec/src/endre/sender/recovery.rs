@@ -68,14 +68,14 @@ impl Sender {
             Content::Message(message) => return Frame::Message { seq, flow, message }.encode(out),
             Content::Block { offset, plain, fin, coded } => (offset, plain, fin, coded),
         };
-        let compressed = &mut self.scratch.body;
+        let compressed = &mut self.scratch.compressed;
         compressed.clear();
         self.compressor.set_entropy(self.config.entropy);
         let mut entropy = None;
         if coded
             && !plain.is_empty()
             && let Some(kind) = self.config.entropy.kind()
-            && self.compressor.compress(Mode::Alone, &[&plain], compressed)
+            && self.compressor.compress(Mode::Alone, &plain, compressed)
         {
             entropy = Some((kind, Mode::Alone));
         }
