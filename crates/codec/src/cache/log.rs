@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::Range;
 
 use bytes::BufMut;
+use oncewire_pages::prefer_large;
 
 /// A position in the endless sequence of bytes that one direction of a link has remembered.
 ///
@@ -75,13 +76,9 @@ impl Log {
     ///
     /// Any other size will do; logs in use have at least 64 KiB, the largest block.
     pub fn new(capacity: usize) -> Self {
-        Self {
-            ring: {
-                let mut v = vec![0; capacity.max(1)];
-                oncewire_pages::prefer_large(&mut v);
-                v
-            },
-        }
+        let mut ring = vec![0; capacity.max(1)];
+        prefer_large(&mut ring);
+        Self { ring }
     }
 
     /// Returns how many bytes the ring holds.
@@ -126,7 +123,7 @@ impl Log {
 
     /// Forgets all bytes and gives their memory back to the system.
     pub fn clear(&mut self) {
-        self.ring = vec![0; self.ring.len()];
+        *self = Self::new(self.ring.len());
     }
 
     #[inline]
