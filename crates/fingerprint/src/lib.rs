@@ -12,9 +12,12 @@ mod compare;
 mod hash;
 mod markers;
 mod maxp;
+#[allow(unsafe_code, reason = "prefetching takes a pointer")]
+mod prefetch;
 
 pub use choice::{MarkerKind, Selector, UnknownMarkers};
 pub use compare::{common_prefix, common_suffix};
 pub use hash::fingerprint;
 pub use markers::Markers;
 pub use maxp::Maxp;
+pub use prefetch::{prefetch_read, prefetch_write};

@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::Range;
 
 use bytes::BufMut;
+use oncewire_fingerprint::prefetch_read;
 use oncewire_pages::prefer_large;
 
 /// A position in the endless sequence of bytes that one direction of a link has remembered.
@@ -109,6 +110,12 @@ impl Log {
         let (front, back) = self.ring.split_at(self.position(offset));
         let first = len.min(back.len());
         (&back[..first], &front[..len - first])
+    }
+
+    /// Asks for the memory of a byte that will soon be read.
+    #[inline]
+    pub fn prefetch(&self, offset: LogOffset) {
+        prefetch_read(&self.ring, self.position(offset));
     }
 
     /// Appends the `len` bytes from `offset` to `out`.

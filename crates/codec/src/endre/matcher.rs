@@ -39,11 +39,15 @@ pub struct MatchParams {
     /// How many bytes a fingerprint covers, w, and so the shortest repeat that is looked for; 32 by default
     /// [EndRE §5.1].
     pub window: usize,
+    /// Slots of the fingerprint table for each marker that a full log is expected to have, 1 or 2; 2 by default.
+    /// With one the table takes half the memory, 1/16 of the log at p = 64, and a third of all entries are
+    /// overwritten before their time.
+    pub slots_per_marker: u32,
 }
 
 impl Default for MatchParams {
     fn default() -> Self {
-        Self { period: 64, window: 32 }
+        Self { period: 64, window: 32, slots_per_marker: 2 }
     }
 }
 
@@ -89,13 +93,13 @@ struct Hit {
 impl MaxMatch {
     /// Creates an empty table for a log of `capacity` bytes.
     ///
-    /// It takes two slots of four bytes for each expected marker, rounded up to a power of two: 8 MiB for a
-    /// log of 64 MiB at p = 64. Of a log above 4 GiB, the most recent 4 GiB are found.
+    /// It takes one or two slots of four bytes for each expected marker, rounded up to a power of two: with two,
+    /// 8 MiB for a log of 64 MiB at p = 64. Of a log above 4 GiB, the most recent 4 GiB are found.
     pub fn new(capacity: u64, params: MatchParams) -> Self {
         Self {
             markers: Selector::new(MarkerKind::default(), params.period, params.window),
             window: params.window.max(4),
-            slots: Slots::new(capacity, params.period),
+            slots: Slots::new(capacity, params.period, params.slots_per_marker.clamp(1, 2)),
             capacity,
             selected: Vec::new(),
             hits: Vec::new(),
@@ -215,11 +219,15 @@ impl MaxMatch {
         let next = self.markers.select(search.block, batch, &mut self.selected);
         let first = self.hashed.len();
         hash(search.block, &self.selected, self.window, &mut self.hashed);
+        for hashed in self.hashed.iter().skip(first) {
+            self.slots.prefetch(hashed.fingerprint);
+        }
         let window = self.window as u64;
         self.hits.clear();
         for hashed in self.hashed.iter().skip(first) {
             let Some(source) = self.slots.look_up(hashed.fingerprint, search.at) else { continue };
             if source >= search.floor && source.plus(window) <= search.at {
+                log.prefetch(source);
                 self.hits.push(Hit { marker: hashed.marker, source });
             }
         }

@@ -58,7 +58,7 @@ fn sender(entropy: Entropy, planted: bool, saved: Option<SavedLog>) -> Sender {
         max_in_flight: Some(CAPACITY / 3),
         entropy,
         contexts: 3,
-        params: MatchParams { period: 16, window: 16 },
+        params: MatchParams { period: 16, window: 16, ..MatchParams::default() },
         digest_seed: SEED,
         persist: true,
     };

@@ -149,7 +149,7 @@ impl CodecSettings {
 
     /// Returns what the fingerprint table of a log with these settings is made for.
     pub fn params(&self) -> MatchParams {
-        MatchParams { period: self.period as usize, window: self.window as usize }
+        MatchParams { period: self.period as usize, window: self.window as usize, ..MatchParams::default() }
     }
 
     /// Estimates the bytes of the sending end's fingerprint table: two slots of four bytes for each expected marker,

@@ -111,7 +111,7 @@ mod tests {
         );
         let set = ["period=32", "window=48", "log_memory=1MiB", "entropy=lz4"];
         let config = pair_config(&settings(&set.map(str::to_owned)).unwrap());
-        assert_eq!(config.params, MatchParams { period: 32, window: 48 });
+        assert_eq!(config.params, MatchParams { period: 32, window: 48, ..MatchParams::default() });
         assert_eq!((config.log_memory, config.max_in_flight), (1 << 20, 1 << 18));
         let plan = config.plan.unwrap();
         assert_eq!((plan.period, plan.entropy), (32, oncewire_codec::entropy::Entropy::Lz4));

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use oncewire_fingerprint::prefetch_read;
 use oncewire_pages::prefer_large;
 
 use crate::cache::LogOffset;
@@ -24,14 +25,21 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Creates an empty table for a log of `capacity` bytes with a marker each `period` bytes.
-    pub(super) fn new(capacity: u64, period: usize) -> Self {
+    pub(super) fn new(capacity: u64, period: usize, slots_per_marker: u32) -> Self {
         let found = capacity.clamp(1, 1 << 32);
-        let slots = (found / period.max(1) as u64 * SLOTS_PER_MARKER).max(MIN_SLOTS).next_power_of_two();
+        let slots =
+            (found / period.max(1) as u64 * u64::from(slots_per_marker)).max(MIN_SLOTS).next_power_of_two();
         Self {
             slots: empty(slots as usize),
             shift: 64 - slots.trailing_zeros(),
             positions: (found.next_power_of_two() - 1) as u32,
         }
+    }
+
+    /// Asks for the memory of a slot that will soon be looked up.
+    #[inline]
+    pub(super) fn prefetch(&self, fingerprint: u64) {
+        prefetch_read(&self.slots, self.index(fingerprint));
     }
 
     /// Returns where `fingerprint` last occurred before `head`, if the table still knows; it may be wrong.
@@ -104,10 +112,6 @@ fn empty(len: usize) -> Vec<u32> {
     prefer_large(&mut slots);
     slots
 }
-
-/// Slots for each marker that a full log is expected to have. With one, a third of all entries are
-/// overwritten before their time.
-const SLOTS_PER_MARKER: u64 = 2;
 
 /// The smallest table.
 const MIN_SLOTS: u64 = 1024;

@@ -264,7 +264,8 @@ fn a_misleading_hint_does_no_harm() {
 #[test]
 fn odd_parameters_and_tiny_blocks_do_not_panic() {
     for params in [(0, 0), (1, 1), (7, 5), (5000, 32), (64, 100_000)] {
-        let mut pair = Pair::new(70_001, MatchParams { period: params.0, window: params.1 });
+        let mut pair =
+            Pair::new(70_001, MatchParams { period: params.0, window: params.1, ..MatchParams::default() });
         let content = Dice(10).text(20_000);
         for block in [&content[..], &content, b"", b"a", &content[..40], &[0; 9000]] {
             pair.send(block, true);
@@ -337,7 +338,7 @@ proptest! {
         blocks in prop::collection::vec((0u8..6, 1usize..30_000, 30usize..2000), 1..25),
     ) {
         let mut dice = Dice(seed);
-        let mut pair = Pair::new(capacity, MatchParams { period, window });
+        let mut pair = Pair::new(capacity, MatchParams { period, window, ..MatchParams::default() });
         let mut all = dice.text(30_000);
         for (kind, len, spacing) in blocks {
             let from = dice.below(all.len());
