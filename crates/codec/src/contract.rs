@@ -246,7 +246,7 @@ pub struct SendStats {
     pub uncoded: u64,
     /// Plain bytes that took a range of the log.
     pub remembered: u64,
-    /// Plain bytes not remembered because too much was in flight.
+    /// Plain bytes not remembered because too much was in flight, or their class had its quota of the log.
     pub not_remembered: u64,
     /// Blocks and messages sent again.
     pub resent: u64,

@@ -13,7 +13,7 @@ mod plan;
 pub mod wire;
 
 pub use oncewire_fingerprint::MarkerKind;
-pub use plan::{Matching, Plan, UnknownMatching};
+pub use plan::{Matching, Plan, Quota, UnknownMatching};
 
 /// Time since an origin that the caller chose; every core of the project takes it as a parameter.
 pub type Now = std::time::Duration;

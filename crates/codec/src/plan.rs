@@ -21,6 +21,21 @@ pub struct Plan {
     pub period: u32,
     /// The entropy stage; zstd level 3 by default.
     pub entropy: Entropy,
+    /// How much of the log the flow may take, together with others of its class; `None`, the default: all of it.
+    pub quota: Option<Quota>,
+}
+
+/// The part of a log that a class of flows may take, so that it does not push out everybody else's bytes.
+///
+/// A block is remembered only if, of the log's capacity of bytes that end behind it, at most so many are its
+/// class's. The log is one queue: what a class has in it leaves when other classes have written enough behind it,
+/// and only then does the class go on. What is not remembered can still refer to all that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Whose bytes are counted together.
+    pub class: u16,
+    /// How many there may be; with 0 nothing is remembered.
+    pub bytes: u64,
 }
 
 impl Default for Plan {
@@ -30,6 +45,7 @@ impl Default for Plan {
             markers: MarkerKind::default(),
             period: 64,
             entropy: Entropy::Zstd(3),
+            quota: None,
         }
     }
 }

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
+use oncewire_codec::Plan;
 use oncewire_codec::wire::{FlowId, OpenFailure, ResetReason};
 use oncewire_link::{FlowGone, Received};
 
@@ -89,9 +90,9 @@ impl Flow {
         }
     }
 
-    /// Says that this side's policy wants the flow not coded; before the answer.
-    pub(crate) fn uncode(&self) {
-        self.peer.with(|core, _| core.link.plan_flow(self.id, None));
+    /// Says how this side's policy wants what it sends coded, or that nothing of the flow is; before the answer.
+    pub(crate) fn plan(&self, plan: Option<Plan>) {
+        self.peer.with(|core, _| core.link.plan_flow(self.id, plan));
     }
 
     /// Tells the far side what became of the onward connect that it asked for.

@@ -7,6 +7,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use oncewire_codec::entropy::Entropy;
+use oncewire_codec::{MarkerKind, Matching, Plan, Quota};
 use oncewire_gateway::config::{Config, PeerChoice};
 use oncewire_gateway::identity::Identity;
 
@@ -110,7 +112,17 @@ fn every_key_has_its_effect() {
     assert_eq!((forward.mode.name(), forward.on_peer_loss.name()), ("forward", "direct"));
     assert!(socks.users.verify(b"ann", b"secret") && !socks.users.verify(b"ann", b"word"));
     assert_eq!(http.allow_from.as_ref().unwrap().len(), 1);
-    assert_eq!(config.policies.rules.len(), 2);
+    assert_eq!(config.policies.rules.len(), 3);
+    let rsync = "10.1.2.3:873".parse::<std::net::SocketAddr>().unwrap().into();
+    let plan = config.policies.plan(&rsync, "hub", hub.settings.plan()).unwrap();
+    let expected = Plan {
+        matching: Matching::Max,
+        markers: MarkerKind::Maxp,
+        period: 128,
+        entropy: Entropy::Zstd(1),
+        quota: Some(Quota { class: 1, bytes: 4 << 20 }),
+    };
+    assert_eq!(plan, expected);
 }
 
 #[test]

@@ -25,8 +25,10 @@
 
 mod ledger;
 mod log;
+mod quotas;
 mod ranges;
 
 pub use ledger::{Content, Item, Ledger, MAX_UNACKED, Repair};
 pub use log::{Log, LogOffset};
+pub use quotas::Quotas;
 pub use ranges::{Arrived, RangeSet};

@@ -3,6 +3,8 @@
 pub mod matcher;
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod quota_tests;
 mod receiver;
 mod sender;
 mod slots;

@@ -17,7 +17,7 @@ use crate::contract::{
 };
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, take_frame};
-use crate::{Now, Plan};
+use crate::{Now, Plan, Quota};
 
 const CAPACITY: u64 = 48 * 1024;
 const MAX_PLAIN: u64 = 3000;
@@ -200,7 +200,9 @@ impl Model {
             _ => self.entropy,
         };
         let period = 16 << self.below(8).saturating_sub(5);
-        Plan { entropy, period, ..Plan::default() }
+        let class = self.below(8) as u16;
+        let quota = (class < 3).then_some(Quota { class, bytes: u64::from(class) * CAPACITY / 8 });
+        Plan { entropy, period, quota, ..Plan::default() }
     }
 
     /// A flow keeps its lane while it has anything unacknowledged.

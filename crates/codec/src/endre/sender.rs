@@ -10,14 +10,14 @@ use self::emulation::Emulation;
 use self::encode::Scratch;
 use super::matcher::MatchParams;
 use super::slots::Slots;
-use crate::Now;
-use crate::cache::{Content, Item, Ledger, LogOffset, Repair};
+use crate::cache::{Content, Item, Ledger, LogOffset, Quotas, Repair};
 use crate::contract::{
     Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats, SendingHalf,
 };
 use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
 use crate::wire::{Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, Message};
+use crate::{Now, Plan};
 
 /// How a sending half is set up.
 #[derive(Clone, Debug)]
@@ -43,6 +43,7 @@ pub struct Sender {
     config: SenderConfig,
     log: Emulation,
     ledger: Ledger,
+    quotas: Quotas,
     slots: Slots,
     compressor: Compressor,
     /// Where the flow's next bytes would stand if it goes on repeating what it repeated.
@@ -62,6 +63,7 @@ impl Sender {
         Self {
             log: Emulation::new(config.capacity, config.max_in_flight, config.params),
             ledger: Ledger::default(),
+            quotas: Quotas::new(config.capacity),
             slots: Slots::new(config.contexts),
             compressor: Compressor::new(config.entropy, config.contexts),
             diagonals: BTreeMap::new(),
@@ -92,10 +94,11 @@ impl Sender {
         self.log.floor(self.log.head())
     }
 
-    /// Rule 2: whether `len` more bytes may be remembered now.
-    fn may_remember(&self, len: usize) -> bool {
-        let head = self.log.head();
-        head + len as u64 - self.ledger.oldest_start().unwrap_or(head) <= self.log.max_in_flight()
+    /// Whether `len` more bytes may be remembered now: by rule 2, and by the quota of their class.
+    fn may_remember(&self, len: usize, plan: &Plan) -> bool {
+        let (head, len) = (self.log.head(), len as u64);
+        head + len - self.ledger.oldest_start().unwrap_or(head) <= self.log.max_in_flight()
+            && plan.quota.is_none_or(|quota| self.quotas.allows(quota, head, len))
     }
 
     fn handle_ack(&mut self, ack: &Ack) -> Result<(), PeerFault> {
@@ -156,9 +159,12 @@ impl SendingHalf for Sender {
                 let (epoch, start) = (self.log.epoch(), self.log.head());
                 self.writes.push_back(LogWrite { epoch, start, plain: plain.clone() });
             }
+            if let Some(quota) = plan.and_then(|plan| plan.quota) {
+                self.quotas.take(quota.class, self.log.head(), plain_len as u64);
+            }
             self.log.remember(&plain, &self.scratch.copies);
             self.stats.remembered += plain_len as u64;
-        } else if plan.is_some() && !self.may_remember(plain_len) {
+        } else if plan.is_some_and(|plan| !self.may_remember(plain_len, &plan)) {
             self.stats.not_remembered += plain_len as u64;
         }
         self.ledger.push(item);
@@ -207,6 +213,7 @@ impl SendingHalf for Sender {
         let epoch = self.log.epoch().max(claimed) + 1;
         if self.log.capacity() != peer.capacity {
             self.log.resize(peer.capacity);
+            self.quotas = Quotas::new(peer.capacity);
             return self.start_epoch(epoch, "another log capacity");
         }
         let resumed = peer.claim.as_ref().and_then(|claim| self.log.resume(claim));

@@ -6,6 +6,11 @@ pub(super) fn unknown_key(key: &str, section: &str, known: &[&str]) -> String {
     if let Some((_, _, what)) = later {
         return format!("`{key}` is not in this version of oncewire ({what}); remove it");
     }
+    if section == "policy" && PER_PEER.contains(&key) {
+        return format!(
+            "`{key}` cannot differ between flows, which share one table for each peer; set it in [[peer]] or [codec]"
+        );
+    }
     let place = place(section);
     if let Some(meant) = closest(key, known) {
         return format!("unknown key `{key}`{place}; did you mean `{meant}`?");
@@ -104,6 +109,9 @@ fn distance(a: &str, b: &str) -> usize {
 /// Sections that may stand more than once.
 pub(super) const LISTS: [&str; 3] = ["peer", "intercept", "policy"];
 
+/// Keys of `[codec]` that a `[[peer]]` may have and a `[[policy]]` may not.
+const PER_PEER: [&str; 1] = ["window"];
+
 /// Every key of this version by section, for "it belongs into …".
 const SECTIONS: [(&str, &[&str]); 7] = [
     ("gateway", &["name", "key_file", "listen", "admin", "admin_token_file", "state", "drain"]),
@@ -118,7 +126,7 @@ const SECTIONS: [(&str, &[&str]); 7] = [
 /// Keys that later versions will have: the sections, the keys, and what they are about.
 ///
 /// Accepted in silence they would promise what nobody does.
-const LATER: [(&[&str], &[&str], &str); 8] = [
+const LATER: [(&[&str], &[&str], &str); 7] = [
     (&["cache", "peer", "policy"], &["store_disk"], "the chunk store on disk"),
     (&["cache", "peer", "policy"], &["share"], "narrowing what a flow may copy from"),
     (&["peer"], &["group"], "trust groups"),
@@ -130,11 +138,6 @@ const LATER: [(&[&str], &[&str], &str); 8] = [
         "tproxy and redirect",
     ),
     (&["intercept"], &["scope", "groups", "cgroups"], "redirect"),
-    (
-        &["policy"],
-        &["entropy", "markers", "matching", "period", "window", "log_memory"],
-        "keys of [codec] and [cache] can be overridden in [[peer]], not yet for single flows",
-    ),
 ];
 
 #[cfg(test)]

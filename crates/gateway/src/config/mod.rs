@@ -28,7 +28,7 @@ pub use policy::{Policies, Policy, PolicyOutcome};
 pub use problem::{ConfigError, Problem};
 pub(crate) use secrets::same as same_secret;
 pub use secrets::{Users, read_token};
-pub use settings::{Codec, CodecSettings, Entropy, SetError};
+pub use settings::{Codec, CodecSettings, Entropy, PlanChanges, SetError};
 
 /// The configuration as meant: defaults filled in, overrides applied, files read, contradictions excluded.
 #[derive(Clone, Debug)]

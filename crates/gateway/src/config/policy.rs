@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use oncewire_codec::wire::{Destination, Host};
+use oncewire_codec::{Plan, Quota};
 
 use super::network::Network;
-use super::settings::Codec;
+use super::settings::{Codec, PlanChanges};
 
 /// One `[[policy]]`: conditions, which must all hold, and what is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,10 @@ pub struct Policy {
     pub peers: Option<Vec<String>>,
     /// What becomes of the flow.
     pub codec: Codec,
+    /// How coding it differs from what holds for its peer.
+    pub changes: PlanChanges,
+    /// How many bytes of the peer's log all flows of this rule may take together; none means all of them.
+    pub log_memory: Option<u64>,
 }
 
 /// All `[[policy]]` rules in the file's order.
@@ -37,6 +42,25 @@ pub struct PolicyOutcome {
 }
 
 impl Policies {
+    /// Decides how to code what we send on a flow by way of a peer whose flows are coded by `plan` unless a rule says
+    /// otherwise; none: not at all. See [`Policies::decide`].
+    pub fn plan(&self, destination: &Destination, peer: &str, plan: Plan) -> Option<Plan> {
+        let outcome = self.decide(destination, peer);
+        let number = outcome.rule.and_then(|rule| rule.checked_sub(1));
+        match number.and_then(|number| Some((number, self.rules.get(number)?))) {
+            Some((number, rule)) => rule.plan(number, plan),
+            None => Some(plan),
+        }
+    }
+
+    /// Returns every way in which flows to a peer can be coded by these rules, and the number of the rule, counted
+    /// from 1; without one the peer's own.
+    pub fn plans(&self, peer: &str, plan: Plan) -> impl Iterator<Item = (Option<usize>, Plan)> {
+        let concerned = self.rules.iter().enumerate().filter(move |(_, rule)| rule.concerns(peer));
+        let ruled = concerned.filter_map(move |(at, rule)| Some((Some(at + 1), rule.plan(at, plan)?)));
+        std::iter::once((None, plan)).chain(ruled)
+    }
+
     /// Decides about a flow to a destination by way of a peer.
     ///
     /// The intercepting gateway decides; the connecting one asks its own rules too and may only lower the outcome
@@ -55,17 +79,32 @@ impl Policies {
 }
 
 impl Policy {
+    /// Says whether flows to a peer can be decided by this rule.
+    pub fn concerns(&self, peer: &str) -> bool {
+        self.peers.as_ref().is_none_or(|peers| peers.iter().any(|name| name == peer))
+    }
+
+    /// Returns how the flows of this rule, the one at `number`, are coded; none if they are not.
+    fn plan(&self, number: usize, plan: Plan) -> Option<Plan> {
+        // There are no more rules than the file has lines; numbers beyond the type would share their quotas.
+        let class = u16::try_from(number).unwrap_or(u16::MAX);
+        let quota = self.log_memory.map(|bytes| Quota { class, bytes });
+        (self.codec != Codec::None).then(|| Plan { quota, ..self.changes.apply(plan) })
+    }
+
     fn matches(&self, ip: Option<IpAddr>, port: u16, peer: &str) -> bool {
         let in_networks =
             |networks: &Vec<Network>| ip.is_some_and(|ip| networks.iter().any(|net| net.contains(ip)));
         self.ports.as_ref().is_none_or(|ports| ports.contains(&port))
-            && self.peers.as_ref().is_none_or(|peers| peers.iter().any(|name| name == peer))
+            && self.concerns(peer)
             && self.networks.as_ref().is_none_or(in_networks)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use oncewire_codec::entropy::Entropy;
+
     use super::*;
 
     fn to(host: &str, port: u16) -> Destination {
@@ -74,7 +113,8 @@ mod tests {
     }
 
     fn rule(codec: Codec) -> Policy {
-        Policy { ports: None, networks: None, peers: None, codec }
+        let changes = PlanChanges::default();
+        Policy { ports: None, networks: None, peers: None, codec, changes, log_memory: None }
     }
 
     #[test]
@@ -103,13 +143,30 @@ mod tests {
             ports: Some(vec![22, 2222]),
             networks: Some(vec!["10.0.0.0/8".parse().unwrap()]),
             peers: Some(vec!["hub".to_owned()]),
-            codec: Codec::None,
+            ..rule(Codec::None)
         };
         let rules = Policies { rules: vec![narrow] };
         assert_eq!(rules.decide(&to("10.0.0.1", 2222), "hub").rule, Some(1));
         assert_eq!(rules.decide(&to("10.0.0.1", 80), "hub").rule, None);
         assert_eq!(rules.decide(&to("11.0.0.1", 22), "hub").rule, None);
         assert_eq!(rules.decide(&to("10.0.0.1", 22), "ship").rule, None);
+    }
+
+    #[test]
+    fn a_rule_changes_what_it_names_and_leaves_the_rest_to_the_peer() {
+        let peers = Plan { period: 128, ..Plan::default() };
+        let changes = PlanChanges { entropy: Some(Entropy::Lz4), ..PlanChanges::default() };
+        let backups =
+            Policy { ports: Some(vec![873]), changes, log_memory: Some(1 << 20), ..rule(Codec::Endre) };
+        let ssh = Policy { ports: Some(vec![22]), ..rule(Codec::None) };
+        let rules = Policies { rules: vec![ssh, backups] };
+        let quota = Some(Quota { class: 1, bytes: 1 << 20 });
+        let backup = Plan { entropy: Entropy::Lz4, quota, ..peers };
+        assert_eq!(rules.plan(&to("10.0.0.1", 873), "hub", peers), Some(backup));
+        assert_eq!(rules.plan(&to("10.0.0.1", 22), "hub", peers), None);
+        assert_eq!(rules.plan(&to("10.0.0.1", 80), "hub", peers), Some(peers));
+        let all: Vec<_> = rules.plans("hub", peers).collect();
+        assert_eq!(all, [(None, peers), (Some(2), backup)]);
     }
 
     #[test]

@@ -85,6 +85,11 @@ pub(super) struct RawPolicy {
     #[serde(default, rename = "match")]
     pub(super) conditions: RawMatch,
     pub(super) codec: Text,
+    pub(super) entropy: Option<Text>,
+    pub(super) markers: Option<Text>,
+    pub(super) matching: Option<Text>,
+    pub(super) period: Option<Spanned<i64>>,
+    pub(super) log_memory: Option<Spanned<Size>>,
 }
 
 /// `match` of a `[[policy]]`.

@@ -7,6 +7,7 @@ use serde::ser::{SerializeMap as _, Serializer};
 
 use oncewire_codec::endre::matcher::MatchParams;
 pub use oncewire_codec::entropy::Entropy;
+use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_codec::{MarkerKind, Matching, Plan};
 
 use super::explain;
@@ -67,6 +68,33 @@ pub struct CodecSettings {
     pub log_memory: u64,
     /// The most log bytes between the oldest unacknowledged block and the head; none means a quarter of the log.
     pub max_in_flight: Option<u64>,
+}
+
+/// What may differ between the flows of a peer, since every block says for itself how it is to be rebuilt; what is
+/// none stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanChanges {
+    /// The entropy stage.
+    pub entropy: Option<Entropy>,
+    /// How markers are chosen.
+    pub markers: Option<MarkerKind>,
+    /// How repeats are identified.
+    pub matching: Option<Matching>,
+    /// The mean distance of markers in bytes.
+    pub period: Option<u32>,
+}
+
+impl PlanChanges {
+    /// Returns the plan with the changes made.
+    pub fn apply(&self, plan: Plan) -> Plan {
+        Plan {
+            matching: self.matching.unwrap_or(plan.matching),
+            markers: self.markers.unwrap_or(plan.markers),
+            period: self.period.unwrap_or(plan.period),
+            entropy: self.entropy.unwrap_or(plan.entropy),
+            ..plan
+        }
+    }
 }
 
 /// Why a `--set KEY=VALUE` has no effect.
@@ -136,6 +164,12 @@ impl CodecSettings {
         max_in_flight(self.max_in_flight, self.log_memory).map_err(SetError::Together)
     }
 
+    /// Makes the changes of a section.
+    pub(super) fn change(&mut self, changes: &PlanChanges) {
+        let Plan { matching, markers, period, entropy, .. } = changes.apply(self.plan());
+        (self.matching, self.markers, self.period, self.entropy) = (matching, markers, period, entropy);
+    }
+
     /// Returns the effective `max_in_flight`: what is set, or a quarter of the log.
     pub fn in_flight(&self) -> u64 {
         self.max_in_flight.unwrap_or(self.log_memory / 4)
@@ -144,7 +178,7 @@ impl CodecSettings {
     /// Returns how a flow is coded with these settings.
     pub fn plan(&self) -> Plan {
         let Self { matching, markers, period, entropy, .. } = *self;
-        Plan { matching, markers, period, entropy }
+        Plan { matching, markers, period, entropy, quota: None }
     }
 
     /// Returns what the fingerprint table of a log with these settings is made for.
@@ -216,6 +250,18 @@ pub(super) fn log_memory(bytes: u64) -> Result<u64, String> {
         return Ok(bytes);
     }
     Err(format!("{} is out of range; a log holds {} to {}", Size(bytes), Size(MIN_LOG), Size(MAX_LOG)))
+}
+
+/// Checks the value of `log_memory` in a rule, which is a part of its peer's log.
+pub(super) fn log_quota(bytes: u64) -> Result<u64, String> {
+    if bytes == 0 || (MAX_BLOCK as u64..=MAX_LOG).contains(&bytes) {
+        return Ok(bytes);
+    }
+    let (least, most) = (Size(MAX_BLOCK as u64), Size(MAX_LOG));
+    Err(format!(
+        "{} is out of range; of a log, the flows of a rule may take {least} to {most}, or 0 to be never remembered",
+        Size(bytes),
+    ))
 }
 
 /// Checks `max_in_flight` against the log.

@@ -17,7 +17,7 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
         log_capacity: peer.settings.log_memory,
         max_in_flight: Some(peer.settings.in_flight()),
         plan: peer.settings.plan(),
-        contexts: contexts(peer),
+        contexts: contexts(config, peer),
         initial_credit: (peer.memory.flows / FLOWS_AT_ONCE).clamp(LEAST_CREDIT, MOST_CREDIT),
         params: peer.settings.params(),
         max_lanes: peer.link.max_lanes,
@@ -49,10 +49,12 @@ pub(super) fn lane_options(config: &Config) -> Vec<LaneOptions> {
     options.collect()
 }
 
-/// How many streaming contexts the memory set aside for them holds, one to encode and one to decode each.
-fn contexts(peer: &Peer) -> u32 {
-    let each = peer.settings.entropy.stream_memory().max(1);
-    u32::try_from(peer.memory.contexts / each).unwrap_or(u32::MAX).clamp(1, MOST_CONTEXTS)
+/// How many streaming contexts the memory set aside for them holds, one to encode and one to decode each, if all are
+/// of the largest kind that any rule asks for.
+fn contexts(config: &Config, peer: &Peer) -> u32 {
+    let plans = config.policies.plans(&peer.name, peer.settings.plan());
+    let each = plans.map(|(_, plan)| plan.entropy.stream_memory()).max().unwrap_or(0);
+    u32::try_from(peer.memory.contexts / each.max(1)).unwrap_or(u32::MAX).clamp(1, MOST_CONTEXTS)
 }
 
 /// More contexts than active flows with a lane of their own are of no use.

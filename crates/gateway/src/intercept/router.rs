@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use oncewire_codec::wire::{Destination, OpenFailure};
 use oncewire_link::{OpenRefused, OpenRequest};
 
-use crate::config::{Codec, Config, Intercept, OnPeerLoss};
+use crate::config::{Config, Intercept, OnPeerLoss};
 use crate::flows::Flow;
 use crate::ledger::{Direct, Ledger};
 use crate::telemetry::{Outcome, Reason};
@@ -89,11 +89,7 @@ impl Router {
         if !peer.is_up() && !peer.wait_up(GRACE).await {
             return self.without_peer(intercept, peer, destination).await;
         }
-        let decided = self.config.policies.decide(destination, peer.name());
-        let plan = match decided.codec {
-            Codec::None => None,
-            Codec::Endre => Some(peer.settings.link.plan),
-        };
+        let plan = self.config.policies.plan(destination, peer.name(), peer.settings.link.plan);
         let request = OpenRequest { destination: destination.clone(), source: Some(source), plan };
         match peer.open(request) {
             Ok(flow) => Ok(Way::Link(flow)),

@@ -14,7 +14,7 @@ use oncewire_codec::wire::{Destination, Host, OpenFailure};
 use oncewire_link::OpenRequest;
 
 use super::peer::Peer;
-use crate::config::{Access, Codec, Policies};
+use crate::config::{Access, Policies};
 use crate::flows::{Flow, pump};
 use crate::sockets;
 use crate::telemetry::Refusal;
@@ -24,7 +24,7 @@ use crate::telemetry::Refusal;
 pub(crate) struct Onward {
     pub(crate) access: Access,
     pub(crate) own: OwnSockets,
-    /// What this side's rules say; they can only lower a flow to not coded.
+    /// What this side's rules say: how what it sends is coded. Of the flow they can only say that it is not.
     pub(crate) policies: Policies,
 }
 
@@ -67,9 +67,7 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
         Err(failure) => Err(*failure),
     };
     let rules = &peer.settings.onward.policies;
-    if rules.decide(&open.destination, peer.name()).codec == Codec::None {
-        flow.uncode();
-    }
+    flow.plan(rules.plan(&open.destination, peer.name(), peer.settings.link.plan));
     flow.answer(answer);
     match connected {
         Ok(stream) => {

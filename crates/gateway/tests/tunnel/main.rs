@@ -6,6 +6,7 @@ mod common;
 mod cuts;
 mod http;
 mod logs;
+mod policies;
 mod shutdown;
 mod socks5;
 mod status;

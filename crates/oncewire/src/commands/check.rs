@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use oncewire_codec::{Plan, Quota};
 use oncewire_gateway::config::units::{Size, Time};
 use oncewire_gateway::config::{Config, Intercept, Mode, Network, OnPeerLoss, Peer, PeerChoice, Policy};
 
@@ -22,6 +23,12 @@ fn describe(config: &Config) -> String {
     }
     for (at, policy) in config.policies.rules.iter().enumerate() {
         let _ = writeln!(text, "policy {}: {}", at + 1, describe_policy(policy));
+        for peer in &config.peers {
+            let mut plans = config.policies.plans(&peer.name, peer.settings.plan());
+            if let Some((_, plan)) = plans.find(|(rule, _)| *rule == Some(at + 1)) {
+                let _ = writeln!(text, "  by way of {}: {}", peer.name, describe_plan(&plan));
+            }
+        }
     }
     for warning in &config.warnings {
         let _ = writeln!(text, "warning: {warning}");
@@ -63,10 +70,9 @@ fn describe_peer(peer: &Peer) -> String {
     };
     let _ = writeln!(
         text,
-        "  codec {} with entropy stage {}, period {}, window {}, log {} each way, {} in flight",
+        "  codec {}: {}, window {}, log {} each way, {} in flight",
         settings.codec,
-        settings.entropy,
-        settings.period,
+        describe_plan(&settings.plan()),
         settings.window,
         Size(settings.log_memory),
         Size(settings.in_flight()),
@@ -149,6 +155,17 @@ fn describe_policy(policy: &Policy) -> String {
     format!("{} → codec {}", conditions.join(" and "), policy.codec)
 }
 
+/// Says how flows are coded.
+fn describe_plan(plan: &Plan) -> String {
+    let Plan { matching, markers, period, entropy, quota } = plan;
+    let remembered = match quota {
+        None => String::new(),
+        Some(Quota { bytes: 0, .. }) => ", never remembered".to_owned(),
+        Some(Quota { bytes, .. }) => format!(", together up to {} of the log", Size(*bytes)),
+    };
+    format!("matching {matching}, markers {markers}, period {period}, entropy stage {entropy}{remembered}")
+}
+
 fn joined<T: ToString>(items: &[T]) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -171,19 +188,27 @@ mod tests {
              [[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:8080\"\ntarget = \"10.0.0.5:80\"\npeer = \"hub\"\n\
              [[intercept]]\nmode = \"socks5\"\nlisten = \"127.0.0.1:1080\"\non_peer_loss = \"direct\"\n\
              [[policy]]\nmatch = {{ ports = [22, 2222] }}\ncodec = \"none\"\n\
+             [[policy]]\nmatch = {{ ports = [873] }}\ncodec = \"auto\"\nperiod = 128\nentropy = \"none\"\n\
+             log_memory = \"4 MiB\"\n\
+             [[policy]]\ncodec = \"auto\"\nlog_memory = 0\n\
              [cache]\nmemory = \"1 GiB\"\n"
         );
         let told = describe(&Config::parse(&text, &dir.path().join("branch.toml")).unwrap());
         for line in [
             "  accepts no peers, only dials",
             "  dialled at hub.example.net:7400",
-            "  codec endre with entropy stage zstd:3, period 64, window 32, log 64 MiB each way, 16 MiB in flight",
+            "  codec endre: matching max, markers maxp, period 64, entropy stage zstd:3, window 32, log 64 MiB each way, \
+             16 MiB in flight",
             "  may reach everything but link-local addresses, and not 10.9.0.0/16",
             "intercept forward on 127.0.0.1:8080, to 10.0.0.5:80, by way of hub",
             "  on_peer_loss = refuse: without the peer, connections are refused",
             "intercept socks5 on 127.0.0.1:1080, by way of the peer whose networks fit",
             "  on_peer_loss = direct: without the peer, this gateway connects by itself, in the clear",
             "policy 1: ports 22, 2222 → codec none",
+            "policy 2: ports 873 → codec endre",
+            "  by way of hub: matching max, markers maxp, period 128, entropy stage none, together up to 4 MiB of the log",
+            "policy 3: everything → codec endre",
+            "  by way of hub: matching max, markers maxp, period 64, entropy stage zstd:3, never remembered",
         ] {
             assert!(told.lines().any(|found| found == line), "{line:?} is missing in\n{told}");
         }

@@ -114,7 +114,7 @@ impl Sender {
         self.stats.copied += copied as u64;
         let held = plain.len() - copied <= plain.len() / NEW_SHARE
             && copies.iter().all(|copy| !self.log.fades(copy));
-        !held && self.may_remember(plain.len())
+        !held && self.may_remember(plain.len(), plan)
     }
 }
 

@@ -17,6 +17,7 @@ const SOURCES_TO_FORGET: usize = 16;
 impl Sender {
     pub(super) fn start_epoch(&mut self, epoch: u64, reason: &'static str) {
         self.log.start_epoch(epoch);
+        self.quotas.clear();
         self.diagonals.clear();
         self.recent_mismatches.clear();
         self.events.push_back(SendEvent::NewEpoch { epoch, reason });

@@ -5,16 +5,20 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::Resolver;
-use crate::config::raw::{RawCache, RawCodec, RawLink, RawPeer, Text};
+use crate::config::raw::{RawCache, RawCodec, RawLink, RawPeer, RawPolicy, Text};
 use crate::config::units::{Size, Time};
-use crate::config::{CodecSettings, LinkSettings, settings};
+use crate::config::{CodecSettings, LinkSettings, PlanChanges, settings};
 
-/// The keys of `[codec]` and `[cache]` that may stand in several places.
-struct Overrides<'a> {
+/// The keys that may stand in `[codec]`, `[[peer]]` and `[[policy]]`.
+struct PlanKeys<'a> {
     entropy: Option<&'a Text>,
     markers: Option<&'a Text>,
     matching: Option<&'a Text>,
     period: Option<&'a Spanned<i64>>,
+}
+
+/// The keys that may stand in `[codec]` or `[cache]`, and in `[[peer]]`.
+struct PeerKeys<'a> {
     window: Option<&'a Spanned<i64>>,
     log_memory: Option<&'a Spanned<Size>>,
 }
@@ -28,15 +32,15 @@ impl Resolver {
         link: &RawLink,
     ) -> CodecSettings {
         let mut settings = CodecSettings::for_gateway();
-        let overrides = Overrides {
+        let keys = PlanKeys {
             entropy: codec.entropy.as_ref(),
             markers: codec.markers.as_ref(),
             matching: codec.matching.as_ref(),
             period: codec.period.as_ref(),
-            window: codec.window.as_ref(),
-            log_memory: cache.log_memory.as_ref(),
         };
-        self.apply(&overrides, &mut settings);
+        settings.change(&self.plan_changes(&keys));
+        let keys = PeerKeys { window: codec.window.as_ref(), log_memory: cache.log_memory.as_ref() };
+        self.apply(&keys, &mut settings);
         if let Some(in_flight) = &link.max_in_flight {
             settings.max_in_flight = Some(in_flight.get_ref().0);
             let fits = settings::max_in_flight(settings.max_in_flight, settings.log_memory);
@@ -48,15 +52,15 @@ impl Resolver {
     /// Resolves one peer's settings.
     pub(super) fn codec_of_peer(&mut self, raw: &RawPeer, defaults: &CodecSettings) -> CodecSettings {
         let mut settings = defaults.clone();
-        let overrides = Overrides {
+        let keys = PlanKeys {
             entropy: raw.entropy.as_ref(),
             markers: raw.markers.as_ref(),
             matching: raw.matching.as_ref(),
             period: raw.period.as_ref(),
-            window: raw.window.as_ref(),
-            log_memory: raw.log_memory.as_ref(),
         };
-        self.apply(&overrides, &mut settings);
+        settings.change(&self.plan_changes(&keys));
+        let keys = PeerKeys { window: raw.window.as_ref(), log_memory: raw.log_memory.as_ref() };
+        self.apply(&keys, &mut settings);
         // A log that is out of range itself was reported and left at the default, which is known to fit.
         if let Some(log_memory) = raw.log_memory.as_ref().filter(|log| log.get_ref().0 == settings.log_memory)
         {
@@ -66,35 +70,41 @@ impl Resolver {
         settings
     }
 
-    fn apply(&mut self, raw: &Overrides<'_>, settings: &mut CodecSettings) {
-        let problems = &mut self.problems;
-        let mut text = |key, text: Option<&Text>, read: &mut dyn FnMut(&str) -> Result<(), String>| {
-            if let Some(text) = text {
-                problems.check(text.span(), key, read(text.get_ref()));
-            }
-        };
-        text("entropy", raw.entropy, &mut |text| {
-            settings::entropy(text).map(|entropy| settings.entropy = entropy)
-        });
-        text("markers", raw.markers, &mut |text| {
-            settings::markers(text).map(|markers| settings.markers = markers)
-        });
-        text("matching", raw.matching, &mut |text| {
-            settings::matching(text).map(|matching| settings.matching = matching)
-        });
-        if let Some(period) = raw.period {
-            let read = settings::period(*period.get_ref());
-            settings.period = problems.check(period.span(), "period", read).unwrap_or(settings.period);
+    /// Resolves what a rule changes about the coding of its flows.
+    pub(super) fn changes_of_policy(&mut self, raw: &RawPolicy) -> PlanChanges {
+        self.plan_changes(&PlanKeys {
+            entropy: raw.entropy.as_ref(),
+            markers: raw.markers.as_ref(),
+            matching: raw.matching.as_ref(),
+            period: raw.period.as_ref(),
+        })
+    }
+
+    fn plan_changes(&mut self, raw: &PlanKeys<'_>) -> PlanChanges {
+        PlanChanges {
+            entropy: self.read("entropy", raw.entropy, |text| settings::entropy(text)),
+            markers: self.read("markers", raw.markers, |text| settings::markers(text)),
+            matching: self.read("matching", raw.matching, |text| settings::matching(text)),
+            period: self.read("period", raw.period, |period| settings::period(*period)),
         }
-        if let Some(window) = raw.window {
-            let read = settings::window(*window.get_ref());
-            settings.window = problems.check(window.span(), "window", read).unwrap_or(settings.window);
-        }
-        if let Some(log) = raw.log_memory {
-            let read = settings::log_memory(log.get_ref().0);
-            settings.log_memory =
-                problems.check(log.span(), "log_memory", read).unwrap_or(settings.log_memory);
-        }
+    }
+
+    fn apply(&mut self, raw: &PeerKeys<'_>, settings: &mut CodecSettings) {
+        let window = self.read("window", raw.window, |window| settings::window(*window));
+        settings.window = window.unwrap_or(settings.window);
+        let log_memory = self.read("log_memory", raw.log_memory, |log| settings::log_memory(log.0));
+        settings.log_memory = log_memory.unwrap_or(settings.log_memory);
+    }
+
+    /// Reads a key if it is there; a bad value is reported and counts as none.
+    pub(super) fn read<V, T>(
+        &mut self,
+        key: &str,
+        value: Option<&Spanned<V>>,
+        read: impl FnOnce(&V) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = value?;
+        self.problems.check(value.span(), key, read(value.get_ref()))
     }
 
     /// Resolves `[link]`.

@@ -63,6 +63,9 @@ impl Resolver {
         self.check_listens(raw);
         let rules = raw.policy.iter().map(|policy| self.policy(policy, raw)).collect::<Vec<_>>();
         let mut peers = peers.into_iter().collect::<Option<Vec<_>>>();
+        if let Some(peers) = &peers {
+            self.check_quotas(raw, &rules, peers);
+        }
         let memory = self.memory(raw, peers.as_deref_mut());
         self.warn_of_idleness(raw);
         Some(Config {

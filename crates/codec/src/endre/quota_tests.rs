@@ -1,0 +1,98 @@
+//! Quotas of the log: what one class of flows may push out.
+
+use bytes::Bytes;
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+use super::{Sender, SenderConfig};
+use crate::contract::{Feedback, Payload, PeerState, SendingHalf};
+use crate::entropy::Entropy;
+use crate::wire::{Ack, FlowId, LaneId, MAX_BLOCK};
+use crate::{Now, Plan, Quota};
+
+const CAPACITY: u64 = 1 << 20;
+
+fn sender() -> Sender {
+    Sender::new(SenderConfig {
+        capacity: CAPACITY,
+        max_in_flight: None,
+        entropy: Entropy::None,
+        contexts: 1,
+        params: Default::default(),
+        digest_seed: 5,
+        persist: false,
+    })
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = Pcg64Mcg::seed_from_u64(seed);
+    (0..len).map(|_| (rng.next_u64() >> 9) as u8).collect()
+}
+
+/// Sends bytes, each block acknowledged at once; returns how many were copied, and how many remembered.
+fn send(sender: &mut Sender, flow: u32, bytes: &[u8], quota: Option<Quota>) -> (u64, u64) {
+    let before = sender.stats();
+    for block in bytes.chunks(MAX_BLOCK) {
+        let plan = Some(Plan { entropy: Entropy::None, quota, ..Plan::default() });
+        let plain = Bytes::copy_from_slice(block);
+        let payload = Payload { flow: FlowId(flow), offset: 0, plain, fin: false, plan };
+        sender.handle_payload(payload, LaneId(1), Now::ZERO, &mut Vec::new());
+        let ack = Ack { next: sender.stats().blocks, ranges: Vec::new() };
+        sender.handle_frame(Feedback::Ack(ack), Now::ZERO).unwrap();
+    }
+    let after = sender.stats();
+    (after.copied - before.copied, after.remembered - before.remembered)
+}
+
+#[test]
+fn a_backup_within_its_quota_leaves_others_what_they_had() {
+    let (page, backup) = (noise(1, 100_000), noise(2, 4 << 20));
+    let again = |quota| {
+        let mut sender = sender();
+        send(&mut sender, 1, &page, None);
+        let (_, remembered) = send(&mut sender, 2, &backup, quota);
+        (remembered, send(&mut sender, 3, &page, None).0)
+    };
+    assert_eq!(again(None), (4 << 20, 0));
+    let (remembered, copied) = again(Some(Quota { class: 0, bytes: 256 << 10 }));
+    assert_eq!(remembered, 256 << 10);
+    assert!(copied > 99_000, "{copied}");
+}
+
+#[test]
+fn a_class_with_a_quota_of_nothing_still_copies_from_others() {
+    let page = noise(1, 200_000);
+    let mut sender = sender();
+    send(&mut sender, 1, &page, None);
+    let nothing = Some(Quota { class: 3, bytes: 0 });
+    let mut edited = page.clone();
+    edited.iter_mut().step_by(4000).for_each(|byte| *byte ^= 1);
+    let (copied, remembered) = send(&mut sender, 2, &edited, nothing);
+    assert!(copied > 190_000, "{copied}");
+    assert_eq!(remembered, 0);
+    assert_eq!(sender.stats().not_remembered, 200_000);
+}
+
+#[test]
+fn a_class_goes_on_when_others_pushed_its_bytes_out() {
+    let quota = Some(Quota { class: 1, bytes: 256 << 10 });
+    let mut sender = sender();
+    assert_eq!(send(&mut sender, 1, &noise(1, 512 << 10), quota).1, 256 << 10);
+    assert_eq!(send(&mut sender, 2, &noise(2, 512 << 10), quota).1, 0, "the class has what it may have");
+    send(&mut sender, 3, &noise(3, 1 << 20), None);
+    assert_eq!(send(&mut sender, 4, &noise(4, 512 << 10), quota).1, 256 << 10);
+}
+
+#[test]
+fn a_new_log_has_nothing_of_a_class() {
+    let quota = Some(Quota { class: 1, bytes: 256 << 10 });
+    let mut sender = sender();
+    send(&mut sender, 1, &noise(1, 512 << 10), quota);
+    sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 1, claim: None });
+    let plan = Some(Plan { entropy: Entropy::None, quota, ..Plan::default() });
+    let plain = Bytes::from(noise(2, MAX_BLOCK));
+    let payload = Payload { flow: FlowId(1), offset: 0, plain, fin: false, plan };
+    let before = sender.stats().remembered;
+    sender.handle_payload(payload, LaneId(1), Now::ZERO, &mut Vec::new());
+    assert_eq!(sender.stats().remembered - before, MAX_BLOCK as u64);
+}
