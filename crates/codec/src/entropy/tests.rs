@@ -60,7 +60,7 @@ impl Pair {
         let mut out = b"kept".to_vec();
         let kind = self.compressor.entropy().kind().unwrap();
         self.decompressor.decompress(kind, mode, body, plain.len(), &mut out).unwrap();
-        assert!(out == [&b"kept"[..], &plain].concat());
+        assert!(out == [&b"kept"[..], plain].concat());
     }
 
     /// As a sender does that asks whether the slot has begun.
