@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use crate::{Markers, Maxp};
+use crate::{Fixed, Markers, Maxp, MaxpStrict, Modp, ModpRabin, SampleByte, SampleTable};
 
 /// A way to choose markers [EndRE §5.1].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -12,17 +12,39 @@ pub enum MarkerKind {
     /// The largest hash of each aligned region of p bytes; see [`Maxp`]. Fast, and finds most; not for chunks.
     #[default]
     Maxp,
+    /// The positions whose hash is the largest for p/2 bytes on either side; see [`MaxpStrict`]. Fit for chunks.
+    MaxpStrict,
+    /// The positions whose hash is among the largest of all, half a period apart or more; see [`Modp`].
+    Modp,
+    /// The published MODP, as a baseline; see [`ModpRabin`]. Slow.
+    ModpRabin,
+    /// Every p-th position; see [`Fixed`]. Finds only what lies on the same grid; not for chunks.
+    Fixed,
+    /// The positions of a few byte values, half a period apart or more; see [`SampleByte`].
+    SampleByte,
 }
 
 impl MarkerKind {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Maxp];
+    pub const ALL: [Self; 6] =
+        [Self::Maxp, Self::MaxpStrict, Self::Modp, Self::ModpRabin, Self::Fixed, Self::SampleByte];
 
     /// Returns the name that configurations use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Maxp => "maxp",
+            Self::MaxpStrict => "maxp-strict",
+            Self::Modp => "modp",
+            Self::ModpRabin => "modp-rabin",
+            Self::Fixed => "fixed",
+            Self::SampleByte => "samplebyte",
         }
+    }
+
+    /// Returns whether the content alone says where markers are, so that chunks between them are found again at
+    /// any place [EndRE §5.2.1].
+    pub const fn is_content_defined(self) -> bool {
+        !matches!(self, Self::Maxp | Self::Fixed)
     }
 }
 
@@ -49,13 +71,39 @@ pub struct UnknownMarkers;
 pub struct Selector {
     kind: MarkerKind,
     period: usize,
-    maxp: Maxp,
+    table: SampleTable,
+    choice: Choice,
+}
+
+#[derive(Clone, Debug)]
+enum Choice {
+    Maxp(Maxp),
+    MaxpStrict(MaxpStrict),
+    Modp(Modp),
+    ModpRabin(ModpRabin),
+    Fixed(Fixed),
+    SampleByte(SampleByte),
 }
 
 impl Selector {
     /// Creates the choice of one marker in about `period` bytes that starts a window of `window` bytes.
+    ///
+    /// SAMPLEBYTE gets the paper's table.
     pub fn new(kind: MarkerKind, period: usize, window: usize) -> Self {
-        Self { kind, period: period.max(1), maxp: Maxp::new(period, window) }
+        Self::with_table(kind, period, window, SampleTable::PAPER)
+    }
+
+    /// Creates the choice as [`Self::new`] does, with the bytes that SAMPLEBYTE is to choose.
+    pub fn with_table(kind: MarkerKind, period: usize, window: usize, table: SampleTable) -> Self {
+        let choice = match kind {
+            MarkerKind::Maxp => Choice::Maxp(Maxp::new(period, window)),
+            MarkerKind::MaxpStrict => Choice::MaxpStrict(MaxpStrict::new(period, window)),
+            MarkerKind::Modp => Choice::Modp(Modp::new(period, window)),
+            MarkerKind::ModpRabin => Choice::ModpRabin(ModpRabin::new(period, window)),
+            MarkerKind::Fixed => Choice::Fixed(Fixed::new(period, window)),
+            MarkerKind::SampleByte => Choice::SampleByte(SampleByte::new(period, window, table)),
+        };
+        Self { kind, period: period.max(1), table, choice }
     }
 
     /// Returns which choice it is.
@@ -63,17 +111,42 @@ impl Selector {
         self.kind
     }
 
-    /// Returns the mean distance between markers.
+    /// Returns the mean distance between markers that is aimed at.
     pub const fn period(&self) -> usize {
         self.period
+    }
+
+    /// Returns the bytes that SAMPLEBYTE chooses; the other choices carry it along.
+    pub const fn table(&self) -> SampleTable {
+        self.table
     }
 }
 
 impl Markers for Selector {
     #[inline]
     fn select(&self, bytes: &[u8], range: Range<usize>, out: &mut Vec<u32>) -> usize {
-        match self.kind {
-            MarkerKind::Maxp => self.maxp.select(bytes, range, out),
+        match &self.choice {
+            Choice::Maxp(markers) => markers.select(bytes, range, out),
+            Choice::MaxpStrict(markers) => markers.select(bytes, range, out),
+            Choice::Modp(markers) => markers.select(bytes, range, out),
+            Choice::ModpRabin(markers) => markers.select(bytes, range, out),
+            Choice::Fixed(markers) => markers.select(bytes, range, out),
+            Choice::SampleByte(markers) => markers.select(bytes, range, out),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_choice_is_found_by_its_name() {
+        for kind in MarkerKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+            let selector = Selector::new(kind, 0, 0);
+            assert_eq!((selector.kind(), selector.period(), selector.table()), (kind, 1, SampleTable::PAPER));
+        }
+        assert_eq!("MAXP".parse::<MarkerKind>(), Err(UnknownMarkers));
     }
 }

@@ -5,19 +5,38 @@
 //! ways from there. This crate has the three inner loops and nothing else: no table, no cache, no state.
 //!
 //! Every loop has one definition that is meant to be obvious and one that is meant to be fast; one property
-//! suite holds them to the same answers, and a vector version joins as one more file.
+//! suite holds them to the same answers.
+
+#![warn(clippy::undocumented_unsafe_blocks)]
 
 mod choice;
 mod compare;
+mod fixed;
 mod hash;
 mod markers;
 mod maxp;
-#[allow(unsafe_code, reason = "prefetching takes a pointer")]
+mod maxp_strict;
+mod modp;
+mod modp_rabin;
+mod peaks;
+#[expect(unsafe_code, reason = "there is no safe way to prefetch")]
 mod prefetch;
+mod product;
+mod sample;
+mod samplebyte;
+mod skip;
+#[cfg(test)]
+mod suite;
 
 pub use choice::{MarkerKind, Selector, UnknownMarkers};
 pub use compare::{common_prefix, common_suffix};
+pub use fixed::Fixed;
 pub use hash::fingerprint;
 pub use markers::Markers;
 pub use maxp::Maxp;
+pub use maxp_strict::MaxpStrict;
+pub use modp::Modp;
+pub use modp_rabin::ModpRabin;
 pub use prefetch::{prefetch_read, prefetch_write};
+pub use sample::{SampleTable, SampleTableError};
+pub use samplebyte::SampleByte;

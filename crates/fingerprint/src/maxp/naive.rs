@@ -2,12 +2,18 @@
 
 use std::ops::Range;
 
-use super::MULTIPLIER;
+use crate::product::MULTIPLIER;
 
-/// Appends the markers of `positions`, one for each aligned region of `period` bytes that it touches.
-pub(super) fn select(period: usize, bytes: &[u8], positions: Range<usize>, out: &mut Vec<u32>) {
+/// Appends the markers of `range`, one for each aligned region of `period` bytes that it touches.
+pub(crate) fn select(
+    period: usize,
+    bytes: &[u8],
+    window: usize,
+    range: Range<usize>,
+    out: &mut Vec<u32>,
+) -> usize {
     let mut best: Option<(usize, u32)> = None;
-    for position in positions {
+    for position in range.clone().take_while(|position| position + window <= bytes.len()) {
         let next: [u8; 4] = bytes[position..position + 4].try_into().unwrap();
         let hash = u32::from_le_bytes(next).wrapping_mul(MULTIPLIER);
         match best {
@@ -23,4 +29,5 @@ pub(super) fn select(period: usize, bytes: &[u8], positions: Range<usize>, out: 
         }
     }
     out.extend(best.map(|(leader, _)| leader as u32));
+    range.end
 }

@@ -220,10 +220,10 @@ pub(super) fn entropy(text: &str) -> Result<Entropy, String> {
     })
 }
 
-/// Checks the value of `markers`, of which this build has one.
+/// Checks the value of `markers`.
 pub(super) fn markers(text: &str) -> Result<MarkerKind, String> {
     let names = MarkerKind::ALL.map(MarkerKind::name);
-    text.parse().map_err(|_| explain::unknown_value(text, &names, &["modp", "fixed", "samplebyte"]))
+    text.parse().map_err(|_| explain::unknown_value(text, &names, &[]))
 }
 
 /// Checks the value of `matching`, of which this build has one.
@@ -345,7 +345,7 @@ mod tests {
         assert!(error("share=flow").contains("not in this version"), "{}", error("share=flow"));
         assert!(error("codec=wanax").contains("not in this version"));
         assert!(error("codec=zip").contains("auto, endre and none"));
-        assert!(error("markers=modp").contains("not in this version"));
+        assert!(error("markers=maxq").contains("did you mean \"maxp\"?"));
         assert!(error("matching=chunk").contains("not in this version"));
         assert!(error("entropy=zstd:99").contains("1 to 19"));
         assert!(error("entropy=gzip").contains("zstd:N"));

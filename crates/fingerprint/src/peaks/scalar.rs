@@ -1,19 +1,21 @@
-//! MAXP for any processor: four positions a step, without branches on content.
+//! Peaks for any processor: four positions a step, without branches on content.
 
 use std::ops::Range;
 
-use super::{HASHED, MULTIPLIER};
+use super::{Peak, Peaks};
+use crate::product::{HASHED, MULTIPLIER, hash};
 
-/// Appends the markers of `positions`, one for each aligned region of `period` bytes that it touches.
-///
-/// Every position must have four bytes; a range that reaches further is cut.
-pub(super) fn select(period: usize, bytes: &[u8], positions: Range<usize>, out: &mut Vec<u32>) {
-    let mut start = positions.start;
-    while start < positions.end {
-        let end = (start - start % period + period).min(positions.end);
-        let Some(region) = bytes.get(start..(end + HASHED).min(bytes.len())) else { return };
-        out.push((start + argmax(region, end - start)) as u32);
-        start = end;
+/// Peaks found without vectors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scalar;
+
+impl Peaks for Scalar {
+    #[inline(always)]
+    fn peak(self, bytes: &[u8], positions: Range<usize>) -> Option<Peak> {
+        let end = positions.end.min((bytes.len() + 1).saturating_sub(HASHED));
+        let count = end.checked_sub(positions.start).filter(|&count| count > 0)?;
+        let at = positions.start + argmax(bytes.get(positions.start..end + HASHED - 1)?, count);
+        Some(Peak { at, hash: hash(bytes, at) })
     }
 }
 
@@ -30,14 +32,14 @@ fn argmax(region: &[u8], count: usize) -> usize {
     for word in region.windows(2 * LANES).step_by(LANES).take(steps) {
         let word = word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         for (lane, best) in lanes.iter_mut().enumerate() {
-            *best = (*best).max(hash(word >> (8 * lane)) | backwards);
+            *best = (*best).max(key(word >> (8 * lane)) | backwards);
         }
         backwards -= LANES as u64;
     }
     let lanes = lanes.into_iter().enumerate().map(|(lane, best)| best.saturating_sub(lane as u64));
     let rest = region.windows(HASHED).enumerate().take(count).skip(steps * LANES).map(|(position, word)| {
         let word = word.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
-        hash(u64::from(word)) | u64::from(!(position as u32))
+        key(u64::from(word)) | u64::from(!(position as u32))
     });
     !lanes.chain(rest).max().unwrap_or(u64::MAX) as u32 as usize
 }
@@ -47,7 +49,7 @@ const LANES: usize = 4;
 
 /// Returns the hash of the four lower bytes of `word` in the upper half, zeros in the lower.
 #[inline]
-fn hash(word: u64) -> u64 {
+fn key(word: u64) -> u64 {
     // With the multiplier in the upper half, the upper four bytes of `word` fall out of the product.
     word.wrapping_mul((MULTIPLIER as u64) << 32)
 }

@@ -1,0 +1,20 @@
+//! The position with the highest hash in a stretch of bytes: what both forms of MAXP spend their time on.
+
+pub(crate) mod scalar;
+
+use std::ops::Range;
+
+/// A position and its [`crate::product::hash`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peak {
+    pub(crate) at: usize,
+    pub(crate) hash: u32,
+}
+
+/// A way to find peaks.
+pub(crate) trait Peaks: Copy {
+    /// Returns the leftmost position of `positions` with the highest hash; `None` if there are no positions.
+    ///
+    /// Every position must have four bytes; those that have not are left out.
+    fn peak(self, bytes: &[u8], positions: Range<usize>) -> Option<Peak>;
+}
