@@ -3,6 +3,9 @@
 //! There is no second copy of any codec here: [`pair::Pair`] drives the very halves that the daemon runs, in one
 //! thread and without a link between them, and [`measure::Measurement`] sends files through it.
 
+pub mod corpus;
 pub mod cpu;
+pub mod frames;
 pub mod measure;
+pub mod oracle;
 pub mod pair;

@@ -4,14 +4,12 @@
 //! `ONCEWIRE_UPDATE=1 cargo test -p oncewire-lab` writes it anew.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
 
-mod common;
-
 use std::fmt::Write as _;
 use std::path::Path;
 
-use common::Corpus;
 use oncewire_codec::Plan;
 use oncewire_codec::entropy::Entropy;
+use oncewire_lab::corpus::Corpus;
 use oncewire_lab::measure::Measurement;
 use oncewire_lab::pair::PairConfig;
 

@@ -1,15 +1,13 @@
 //! What a measurement promises, whatever the codec does with the bytes.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that writes files")]
 
-mod common;
-
 use std::io::{self, Read};
 use std::path::Path;
 
-use common::Corpus;
 use oncewire_codec::Plan;
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::MAX_BLOCK;
+use oncewire_lab::corpus::Corpus;
 use oncewire_lab::measure::{MeasureError, Measurement, Report, size};
 use oncewire_lab::pair::PairConfig;
 

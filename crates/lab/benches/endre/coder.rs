@@ -1,0 +1,169 @@
+//! The two halves of a direction as a gateway that has run for a while has them.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use oncewire_codec::contract::{Delivery, Feedback, Payload, PeerState, ReceivingHalf, SendingHalf};
+use oncewire_codec::endre::matcher::MatchParams;
+use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use oncewire_codec::entropy::Entropy;
+use oncewire_codec::wire::{Ack, FlowId, Frame, LaneId, MAX_BLOCK, take_frame};
+use oncewire_codec::{Now, Plan};
+use oncewire_lab::corpus::Corpus;
+use oncewire_lab::cpu::Stopwatch;
+
+/// A sending half and what its blocks' numbers are.
+pub(crate) struct Encoder {
+    sender: Sender,
+    log_memory: u64,
+    offset: u64,
+    blocks: u64,
+}
+
+impl Encoder {
+    /// Starts a sending half whose log is full of noise, so that its pages and its table's are there, as those of
+    /// a gateway are that has run for a while. What follows takes the place of the noise. `decoder`, if there is
+    /// one, is given the same noise.
+    pub(crate) fn warm(log_memory: u64, params: MatchParams, mut decoder: Option<&mut Decoder>) -> Self {
+        let mut encoder = Self::cold(log_memory, params);
+        let plan = Plan { period: params.period as u32, ..PLAN };
+        let (mut corpus, mut frames, mut delivered) = (Corpus::new(0), Vec::new(), Vec::new());
+        for _ in 0..log_memory.div_ceil(MAX_BLOCK as u64) {
+            frames.clear();
+            let noise = vec![Bytes::from(corpus.random(MAX_BLOCK))];
+            encoder.encode(noise, &plan, &mut Stopwatch::default(), &mut frames);
+            if let Some(decoder) = &mut decoder {
+                decoder.decode(&frames, &mut Stopwatch::default(), &mut delivered);
+                delivered.clear();
+            }
+        }
+        encoder.forget();
+        decoder.into_iter().for_each(Decoder::forget);
+        encoder
+    }
+
+    /// Starts a sending half with nothing in its log.
+    pub(crate) fn cold(log_memory: u64, params: MatchParams) -> Self {
+        let sender = Sender::new(SenderConfig {
+            capacity: log_memory,
+            max_in_flight: Some(in_flight(log_memory)),
+            entropy: Entropy::None,
+            contexts: 1,
+            params,
+            digest_seed: SEED,
+            persist: false,
+        });
+        Self { sender, log_memory, offset: 0, blocks: 0 }
+    }
+
+    /// Encodes blocks, each of which is acknowledged at once; `watch` counts both.
+    pub(crate) fn encode(
+        &mut self,
+        blocks: Vec<Bytes>,
+        plan: &Plan,
+        watch: &mut Stopwatch,
+        frames: &mut Vec<u8>,
+    ) {
+        let (sender, offset, count) = (&mut self.sender, &mut self.offset, &mut self.blocks);
+        watch.time(|| {
+            for plain in blocks {
+                let len = plain.len() as u64;
+                let payload = Payload { flow: FLOW, offset: *offset, plain, fin: false, plan: Some(*plan) };
+                sender.handle_payload(payload, LANE, Now::ZERO, frames);
+                (*offset, *count) = (*offset + len, *count + 1);
+                let ack = Feedback::Ack(Ack { next: *count, ranges: Vec::new() });
+                sender.handle_frame(ack, Now::ZERO).expect("what was sent may be acknowledged");
+            }
+        });
+        while sender.poll_event().is_some() {}
+    }
+
+    /// Starts an epoch: nothing that was sent can be copied from, and all memory stays.
+    pub(crate) fn forget(&mut self) {
+        self.sender.handle_peer_state(PeerState { capacity: self.log_memory, contexts: 1, claim: None });
+        self.sender.finish_flow(FLOW);
+        (self.offset, self.blocks) = (0, 0);
+        while self.sender.poll_event().is_some() {}
+    }
+}
+
+/// A receiving half.
+pub(crate) struct Decoder {
+    receiver: Receiver,
+    log_memory: u64,
+}
+
+impl Decoder {
+    pub(crate) fn new(log_memory: u64) -> Self {
+        let receiver = Receiver::new(ReceiverConfig {
+            capacity: log_memory,
+            max_in_flight: in_flight(log_memory),
+            contexts: 1,
+            digest_seed: SEED,
+            persist: false,
+        });
+        Self { receiver, log_memory }
+    }
+
+    /// Decodes frames and appends what comes out to `delivered`.
+    pub(crate) fn decode(&mut self, frames: &[u8], watch: &mut Stopwatch, delivered: &mut Vec<Delivery>) {
+        let (receiver, mut feedback) = (&mut self.receiver, Vec::new());
+        watch.time(|| {
+            for (kind, body) in each_frame(frames) {
+                if let Ok(Frame::Block(block)) = Frame::decode(kind, body) {
+                    receiver.handle_block(block, LANE, Now::ZERO).expect("our own frames are sound");
+                }
+                delivered.extend(std::iter::from_fn(|| receiver.poll_payload()));
+                receiver.poll_frame(false, &mut feedback);
+            }
+        });
+    }
+
+    /// Follows [`Encoder::forget`].
+    pub(crate) fn forget(&mut self) {
+        self.receiver.handle_peer_restart(self.log_memory, in_flight(self.log_memory), SEED);
+    }
+}
+
+/// Cuts `data` into blocks, in groups that fit into a cache: what has just come from a socket is warm.
+pub(crate) fn groups(data: &[u8]) -> impl Iterator<Item = Vec<Bytes>> + '_ {
+    data.chunks(GROUP * MAX_BLOCK).map(|group| group.chunks(MAX_BLOCK).map(Bytes::copy_from_slice).collect())
+}
+
+/// Returns for each coded block of `frames` that the entropy stage left alone the parts that no copy covers.
+pub(crate) fn literal_ranges(frames: &[u8]) -> Vec<Vec<Range<usize>>> {
+    let blocks = each_frame(frames).filter_map(|(kind, body)| Frame::decode(kind, body).ok());
+    let of_block = |frame| {
+        let Frame::Block(block) = frame else { return None };
+        let copies = oncewire_lab::frames::copies(&block)?;
+        let starts = std::iter::once(0).chain(copies.iter().map(|copy| copy.end()));
+        let ends = copies.iter().map(|copy| copy.at as usize).chain([block.plain_len]);
+        Some(starts.zip(ends).map(|(start, end)| start..end).collect())
+    };
+    blocks.filter_map(of_block).collect()
+}
+
+fn each_frame(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (kind, body, used) = take_frame(bytes).ok()??;
+        bytes = &bytes[used..];
+        Some((kind, body))
+    })
+}
+
+fn in_flight(log_memory: u64) -> u64 {
+    log_memory / 4
+}
+
+/// Max-Match with MAXP, and no entropy stage.
+pub(crate) const PLAN: Plan = Plan {
+    matching: oncewire_codec::Matching::Max,
+    markers: oncewire_codec::MarkerKind::Maxp,
+    period: 64,
+    entropy: Entropy::None,
+    quota: None,
+};
+const FLOW: FlowId = FlowId(1);
+const LANE: LaneId = LaneId(0);
+const SEED: u64 = 0x006f_6e63_6577_6972;
+const GROUP: usize = 16;

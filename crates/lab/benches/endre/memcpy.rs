@@ -1,0 +1,184 @@
+//! The codec against the memory: encoding, decoding and the choice of markers, as shares of a copy's speed.
+
+use std::time::Duration;
+
+use oncewire_codec::contract::Delivery;
+use oncewire_codec::endre::matcher::MatchParams;
+use oncewire_codec::wire::MAX_BLOCK;
+use oncewire_fingerprint::{Markers as _, Selector, fingerprint};
+use oncewire_lab::cpu::Stopwatch;
+use oncewire_pages::prefer_large;
+
+use crate::coder::{Decoder, Encoder, PLAN, groups};
+use crate::files::Corpus;
+use crate::table::{self, gigabytes_per_second, median, percent, savings, times};
+
+pub(crate) fn run(corpora: &[Corpus]) {
+    table::start(
+        "Speed as a share of a copy's",
+        "p = 64, a log of 1 GiB, no entropy stage. A copy is of the same blocks of 64 KiB into a ring of the log's \
+         size, in pages of the same kind, in turns of 1 MiB with what is measured. Encoding includes table, \
+         digest, tokens, frame and acknowledgements; decoding the digest and the log; the choice of markers \
+         their fingerprints. Medians of the rounds, each over the whole corpus and from an empty epoch.",
+        &[
+            "corpus",
+            "savings",
+            "copy GB/s",
+            "encode GB/s",
+            "÷ copy",
+            "decode GB/s",
+            "÷ copy",
+            "markers GB/s",
+            "÷ copy",
+        ],
+    );
+    let mut coder = Coder::new();
+    for corpus in corpora {
+        let rounds: Vec<Round> = (0..ROUNDS).map(|_| coder.round(&corpus.data)).collect();
+        let len = corpus.data.len() as u64;
+        let mut cells = vec![corpus.name.clone(), percent(savings(len, rounds[0].wire))];
+        let speed = |of: fn(&Round) -> Duration| {
+            median(rounds.iter().map(|round| gigabytes_per_second(len, of(round))).collect())
+        };
+        cells.push(format!("{:.2}", speed(|round| round.encoding.copy)));
+        for part in
+            [|round: &Round| round.encoding, |round: &Round| round.decoding, |round: &Round| round.choosing]
+        {
+            let speeds = rounds.iter().map(|round| gigabytes_per_second(len, part(round).work));
+            cells.push(format!("{:.2}", median(speeds.collect())));
+            cells.push(times(median(rounds.iter().map(|round| part(round).share()).collect())));
+        }
+        table::row(&cells);
+    }
+}
+
+/// Time of some work, and of copies of the same bytes between its turns.
+#[derive(Clone, Copy)]
+struct Part {
+    work: Duration,
+    copy: Duration,
+}
+
+impl Part {
+    /// Speed of the work by that of the copies.
+    fn share(self) -> f64 {
+        self.copy.as_secs_f64() / self.work.as_secs_f64().max(1e-9)
+    }
+}
+
+struct Round {
+    wire: u64,
+    encoding: Part,
+    decoding: Part,
+    choosing: Part,
+}
+
+struct Coder {
+    encoder: Encoder,
+    decoder: Decoder,
+    ring: Ring,
+    selector: Selector,
+}
+
+impl Coder {
+    fn new() -> Self {
+        let (params, mut decoder) = (MatchParams::default(), Decoder::new(LOG));
+        Self {
+            encoder: Encoder::warm(LOG, params, Some(&mut decoder)),
+            decoder,
+            ring: Ring::new(LOG as usize),
+            selector: Selector::new(PLAN.markers, params.period, params.window),
+        }
+    }
+
+    fn round(&mut self, data: &[u8]) -> Round {
+        let (mut prepared, mut wire) = (Vec::new(), 0);
+        let encoding = self.ring.between(data, |group, watch| {
+            let mut frames = Vec::with_capacity(group.len() * (MAX_BLOCK + 64));
+            self.encoder.encode(group, &PLAN, watch, &mut frames);
+            wire += frames.len() as u64;
+            prepared.push(frames);
+        });
+        let (mut next, mut delivered) = (prepared.into_iter(), Vec::new());
+        let decoding = self.ring.between(data, |group, watch| {
+            let frames = next.next().unwrap_or_default();
+            self.decoder.decode(&frames, watch, &mut delivered);
+            let sent = group.iter().zip(&delivered);
+            assert!(delivered.len() == group.len(), "all blocks come out");
+            for (sent, came) in sent {
+                assert!(
+                    matches!(came, Delivery::Data { plain, .. } if plain == sent),
+                    "and are what went in"
+                );
+            }
+            watch.time(|| delivered.clear());
+        });
+        self.encoder.forget();
+        self.decoder.forget();
+        let (mut markers, mut sum) = (Vec::new(), 0);
+        let choosing = self.ring.between(data, |group, watch| {
+            watch.time(|| {
+                for block in &group {
+                    sum ^= choose(&self.selector, block, 0..block.len(), &mut markers);
+                }
+            });
+        });
+        std::hint::black_box(sum);
+        Round { wire, encoding, decoding, choosing }
+    }
+}
+
+/// Chooses markers in `range` in pieces of 2 KiB, as the encoder does, and computes their fingerprints.
+pub(crate) fn choose(
+    selector: &Selector,
+    block: &[u8],
+    range: std::ops::Range<usize>,
+    markers: &mut Vec<u32>,
+) -> u64 {
+    let (mut at, mut sum) = (range.start, 0);
+    while at < range.end {
+        markers.clear();
+        at = selector.select(block, at..range.end.min((at / PIECE + 1) * PIECE), markers);
+        let windows = markers.iter().filter_map(|&marker| block.get(marker as usize..)?.get(..WINDOW));
+        sum = windows.fold(sum, |sum, window| sum ^ fingerprint(window));
+    }
+    sum
+}
+
+/// Where the copies go.
+struct Ring {
+    memory: Vec<u8>,
+    at: usize,
+}
+
+impl Ring {
+    fn new(len: usize) -> Self {
+        let mut memory = vec![0; len];
+        prefer_large(&mut memory);
+        memory.fill(1);
+        Self { memory, at: 0 }
+    }
+
+    /// Does `work` on each group of blocks, and copies each, in turns.
+    fn between(&mut self, data: &[u8], mut work: impl FnMut(Vec<bytes::Bytes>, &mut Stopwatch)) -> Part {
+        let (mut working, mut copying) = (Stopwatch::default(), Stopwatch::default());
+        for group in groups(data) {
+            copying.time(|| group.iter().for_each(|block| self.copy(block)));
+            work(group, &mut working);
+        }
+        Part { work: working.spent(), copy: copying.spent() }
+    }
+
+    fn copy(&mut self, block: &[u8]) {
+        if self.memory.len() - self.at < block.len() {
+            self.at = 0;
+        }
+        self.memory[self.at..][..block.len()].copy_from_slice(block);
+        self.at += block.len();
+    }
+}
+
+const LOG: u64 = 1 << 30;
+const ROUNDS: usize = 7;
+const PIECE: usize = 2048;
+const WINDOW: usize = 32;

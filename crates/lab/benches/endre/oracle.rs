@@ -1,0 +1,55 @@
+//! Max-Match against an oracle that indexes every byte.
+
+use oncewire_codec::Plan;
+use oncewire_codec::endre::matcher::MatchParams;
+use oncewire_lab::cpu::Stopwatch;
+use oncewire_lab::oracle::{Reach, eliminate};
+
+use crate::coder::{Encoder, PLAN, groups};
+use crate::files::Corpus;
+use crate::table::{self, percent, savings};
+
+pub(crate) fn run(corpora: &[Corpus]) {
+    table::start(
+        "Savings as a share of what there is to find",
+        "w = 32, no entropy stage; Max-Match with MAXP, headers of frames included; the oracle takes the longest repeat at \
+         each byte, of what came before the block, with the same tokens. A slice of at most 48 MiB of each corpus: its \
+         start and its middle. The last column lets the oracle copy from within the block too, which no codec does that \
+         rebuilds blocks from a log.",
+        &["corpus", "oracle", "p = 32", "share", "p = 64", "share", "oracle within blocks"],
+    );
+    let mut shares = Vec::new();
+    for corpus in corpora {
+        let data = corpus.slice(SLICE);
+        let oracle = eliminate(&data, WINDOW, Reach::Block).savings();
+        let mut cells = vec![corpus.name.clone(), percent(oracle)];
+        for period in [32, 64] {
+            let found = found(&data, period);
+            cells.extend([percent(found), percent(found / oracle)]);
+            if period == 32 {
+                shares.push(found / oracle);
+            }
+        }
+        cells.push(percent(eliminate(&data, WINDOW, Reach::Byte).savings()));
+        table::row(&cells);
+    }
+    let mean = shares.iter().sum::<f64>() / shares.len().max(1) as f64;
+    println!("\nMean share at p = 32: {}.", percent(mean));
+}
+
+fn found(data: &[u8], period: u32) -> f64 {
+    let params = MatchParams { period: period as usize, window: WINDOW, ..MatchParams::default() };
+    let mut encoder = Encoder::cold(LOG, params);
+    let (mut frames, mut wire) = (Vec::new(), 0);
+    for group in groups(data) {
+        frames.clear();
+        encoder.encode(group, &Plan { period, ..PLAN }, &mut Stopwatch::default(), &mut frames);
+        wire += frames.len() as u64;
+    }
+    savings(data.len() as u64, wire)
+}
+
+/// Large enough that nothing is forgotten.
+const LOG: u64 = 256 << 20;
+const SLICE: usize = 48 << 20;
+const WINDOW: usize = 32;
