@@ -99,6 +99,10 @@ pub(crate) fn receiver(mut data: &[u8]) {
                 receiver.handle_block(block, LaneId(1), now)
             }
             Ok(Frame::Message { seq, flow, message }) => receiver.handle_message(seq, flow, message, now),
+            Ok(Frame::LogWorth(worth)) => {
+                receiver.handle_worth(&worth);
+                Ok(())
+            }
             _ => return,
         };
         if taken.is_err() {
@@ -260,6 +264,7 @@ impl World {
                 Frame::Ack(ack) => Feedback::Ack(ack),
                 Frame::Need(ranges) => Feedback::Need(ranges),
                 Frame::Refetch(refetch) => Feedback::Refetch(refetch),
+                Frame::LogHeld(held) => Feedback::Held(held),
                 other => panic!("not feedback: {other:?}"),
             };
             self.sender.handle_frame(feedback, self.now).unwrap();

@@ -10,8 +10,10 @@
 
 use bytes::Bytes;
 
-use crate::cache::{Log, RangeSet};
-use crate::wire::{Ack, Block, FlowId, LaneId, LogClaim, Message, Range64, Refetch, WireError};
+use crate::cache::{Curve, Log, RangeSet};
+use crate::wire::{
+    Ack, Block, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, Range64, Refetch, WireError,
+};
 use crate::{Now, Plan};
 
 /// A piece of a flow to be sent: at most [`crate::wire::MAX_BLOCK`] plain bytes.
@@ -115,6 +117,8 @@ pub enum Feedback {
     Need(Vec<Range64>),
     /// See [`crate::wire::Frame::Refetch`].
     Refetch(Refetch),
+    /// See [`crate::wire::Frame::LogHeld`].
+    Held(LogHeld),
 }
 
 /// The peer did what the protocol forbids; the lane is to be closed.
@@ -174,6 +178,15 @@ pub trait SendingHalf {
     fn handle_lane_lost(&mut self, lane: LaneId);
     /// Starts over with a new instance of the peer, warm if its claim fits.
     fn handle_peer_state(&mut self, peer: PeerState);
+    /// Sets how many of the last bytes this end has memory for, at most the capacity, and tells the receiving half
+    /// with the next [`Self::poll_worth`].
+    fn set_limit(&mut self, limit: u64, now: Now);
+    /// Forgets everything that was remembered: the log starts over.
+    fn clear_log(&mut self);
+    /// Appends what the log is worth if there is news of it; returns whether there was.
+    fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool;
+    /// Says again everything that was said before: the control lane is a new one.
+    fn restate(&mut self);
     /// Whether the flow has something to be sent again because its lane was lost.
     fn has_lost(&self, flow: FlowId) -> bool;
     /// Whether repairs wait to be sent.
@@ -207,6 +220,13 @@ pub trait ReceivingHalf {
     /// A sequence number out of bounds.
     fn handle_message(&mut self, seq: u64, flow: FlowId, message: Message, now: Now)
     -> Result<(), PeerFault>;
+    /// Takes what the log is worth to the sending half.
+    fn handle_worth(&mut self, worth: &LogWorth);
+    /// Sets how many of the last bytes this end has memory for, at most the capacity; fewer are held if the sending
+    /// half has less. The sending half is told, and goes by it from then on.
+    fn set_limit(&mut self, limit: u64);
+    /// Forgets everything that is remembered; the sending half is told.
+    fn clear_log(&mut self);
     /// Sets how long to wait for missing ranges and repairs.
     fn handle_patience(&mut self, patience: Now);
     /// Starts over with a new instance of the peer, which keeps at most `max_in_flight` log bytes in flight
@@ -256,8 +276,12 @@ pub struct SendStats {
     pub epoch: u64,
     /// The log's capacity.
     pub log_capacity: u64,
+    /// The bytes of log that are in use at most, by this end's limit and the peer's.
+    pub log_limit: u64,
     /// Log bytes that can be referred to.
     pub log_used: u64,
+    /// What the log saves or would save, by its size.
+    pub curve: Curve,
     /// Plain bytes kept until they are acknowledged.
     pub kept: u64,
     /// Items that are not acknowledged.
@@ -281,6 +305,8 @@ pub struct ReceiveStats {
     pub waited: u64,
     /// Blocks asked for again because something they need was missing.
     pub refetched: u64,
+    /// Blocks asked for again because they referred to what this end had given up, of which the peer had not heard.
+    pub given_up: u64,
     /// Blocks that referred to offsets that were overwritten: the peer broke the rules of the cache.
     pub overwritten: u64,
     /// Rebuilt blocks that did not match their digest.
@@ -289,8 +315,12 @@ pub struct ReceiveStats {
     pub epoch: u64,
     /// The log's capacity.
     pub log_capacity: u64,
+    /// The bytes of log that are held at most, by this end's limit and the peer's.
+    pub log_limit: u64,
     /// Log bytes that can be referred to.
     pub log_used: u64,
+    /// What the log saves or would save, by its size, as the peer told.
+    pub curve: Curve,
     /// Memory of log, contexts and waiting blocks.
     pub memory: u64,
 }

@@ -230,6 +230,7 @@ fn take_feedback(sender: &mut Sender, mut bytes: &[u8]) -> Result<(), PeerFault>
             Frame::Ack(ack) => Some(Feedback::Ack(ack)),
             Frame::Need(ranges) => Some(Feedback::Need(ranges)),
             Frame::Refetch(refetch) => Some(Feedback::Refetch(refetch)),
+            Frame::LogHeld(held) => Some(Feedback::Held(held)),
             _ => None,
         };
         feedback.map_or(Ok(()), |feedback| sender.handle_frame(feedback, Now::ZERO))?;

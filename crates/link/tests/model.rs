@@ -11,7 +11,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{Pair, config};
-use oncewire_link::{FlowId, LinkConfig, Now, ResetReason};
+use oncewire_link::{FlowId, LinkConfig, LogLimits, Now, ResetReason};
 
 /// What the model knows of a flow: what each side's application has sent, ended, reset.
 #[derive(Default)]
@@ -148,6 +148,19 @@ impl Model {
         }
     }
 
+    /// A side has more memory for its logs, or less, or forgets them.
+    fn change_logs(&mut self) {
+        let side = self.pair.below(2) as usize;
+        let limits = LogLimits { out: self.pair.below(300_000), inbound: self.pair.below(300_000) };
+        let (clear, now) = (self.pair.below(8) == 0, self.pair.now);
+        let link = &mut self.pair.sides[side].link;
+        if clear {
+            link.clear_logs(now);
+        } else {
+            link.set_log_limits(limits, now);
+        }
+    }
+
     fn step(&mut self) {
         match self.pair.below(100) {
             0..6 => self.open(),
@@ -155,7 +168,8 @@ impl Model {
             45..50 => self.finish_or_abort(),
             50..54 => self.stall(),
             54..57 => self.hurt(),
-            57..62 => {
+            57 => self.change_logs(),
+            58..62 => {
                 let time = Now::from_millis(self.pair.below(400));
                 self.pair.pass(time);
             }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Pair, config};
-use oncewire_link::{LinkConfig, Now, OpenFailure, ResetReason};
+use oncewire_link::{LinkConfig, LogLimits, Now, OpenFailure, ResetReason};
 
 /// Text that compresses and repeats.
 fn text(len: usize) -> Vec<u8> {
@@ -322,4 +322,83 @@ fn a_reset_of_a_flow_whose_application_is_done_leaves_nothing_behind() {
     pair.sides[1].link.abort_flow(flow, ResetReason::Application, pair.now);
     pair.pass(Now::from_secs(1));
     assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+}
+
+/// Sends bytes on a flow of its own and returns how many of them were copied from the log.
+fn cross(pair: &mut Pair, bytes: &[u8]) -> u64 {
+    let copied = pair.sides[1].link.stats().inbound.copied;
+    let flow = pair.connect(0);
+    pair.send(0, flow, bytes);
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(flow).bytes, bytes);
+    pair.sides[1].link.stats().inbound.copied - copied
+}
+
+#[test]
+fn a_limit_of_either_end_holds_for_both_and_can_be_lifted() {
+    for limited in [0, 1] {
+        let mut pair = Pair::new(20 + limited as u64);
+        let limits = LogLimits { out: 300_000, inbound: 300_000 };
+        pair.sides[limited].link.set_log_limits(limits, pair.now);
+        pair.pass(Now::from_secs(1));
+        let logs = |pair: &Pair| {
+            let (out, inbound) = (pair.sides[0].link.stats().out, pair.sides[1].link.stats().inbound);
+            (out.log_limit, inbound.log_limit, inbound.log_used <= inbound.log_limit)
+        };
+        assert_eq!(logs(&pair), (300_000, 300_000, true), "side {limited}");
+        let bytes = pair.random_bytes(500_000);
+        cross(&mut pair, &bytes);
+        assert!(cross(&mut pair, &bytes) < 300_000, "what was given up was found");
+        cross(&mut pair, &bytes[..60_000]);
+        assert!(cross(&mut pair, &bytes[..60_000]) > 59_000);
+        pair.sides[limited].link.set_log_limits(LogLimits { out: 1 << 20, inbound: 1 << 20 }, pair.now);
+        pair.pass(Now::from_secs(1));
+        assert_eq!(logs(&pair), (1 << 20, 1 << 20, true), "side {limited}");
+        cross(&mut pair, &bytes);
+        assert!(cross(&mut pair, &bytes) > 490_000);
+        let stats = pair.sides[1].link.stats().inbound;
+        assert_eq!((stats.overwritten, stats.mismatches), (0, 0));
+    }
+}
+
+#[test]
+fn a_limit_that_falls_before_the_sender_hears_of_it_costs_a_round_trip_and_no_byte() {
+    let mut pair = Pair::new(22);
+    let bytes = pair.random_bytes(900_000);
+    cross(&mut pair, &bytes);
+    let flow = pair.connect(0);
+    pair.send(0, flow, &bytes);
+    pair.sides[1].link.set_log_limits(LogLimits { out: 1 << 20, inbound: 64 << 10 }, pair.now);
+    let lanes = pair.lanes();
+    lanes.iter().for_each(|&lane| pair.block(lane, 1, true));
+    for _ in 0..5 {
+        pair.step(20_000);
+    }
+    lanes.iter().for_each(|&lane| pair.block(lane, 1, false));
+    pair.pass(Now::from_secs(5));
+    assert_eq!(pair.sides[1].stream(flow).bytes, bytes);
+    let stats = pair.sides[1].link.stats().inbound;
+    assert!(stats.given_up > 0 && stats.refetched >= stats.given_up, "{stats:?}");
+    assert_eq!((stats.overwritten, stats.mismatches), (0, 0));
+    assert_eq!(pair.sides[0].link.stats().out.mismatches, 0);
+}
+
+#[test]
+fn either_end_can_have_everything_forgotten() {
+    for side in [0, 1] {
+        let mut pair = Pair::new(23 + side as u64);
+        let bytes = pair.random_bytes(300_000);
+        cross(&mut pair, &bytes);
+        assert!(cross(&mut pair, &bytes) > 290_000);
+        let memory = |pair: &Pair, side: usize| {
+            let stats = pair.sides[side].link.stats();
+            stats.out.log_used + stats.inbound.log_used
+        };
+        pair.sides[side].link.clear_logs(pair.now);
+        assert_eq!(memory(&pair, side), 0);
+        pair.pass(Now::from_secs(1));
+        assert_eq!(cross(&mut pair, &bytes), 0, "side {side} remembered");
+        assert!(cross(&mut pair, &bytes) > 290_000, "side {side} is not warm again");
+        assert_eq!(pair.sides[1].link.stats().inbound.overwritten, 0);
+    }
 }

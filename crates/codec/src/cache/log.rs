@@ -1,9 +1,9 @@
-//! The ring of remembered bytes, addressed by offsets that only grow.
+//! The remembered bytes, addressed by offsets that only grow.
 //!
-//! The ring is memory and nothing else: which offsets are valid, and when a byte may be overwritten, are the
-//! cache's rules. It never refuses an offset; a range that was overwritten or never written reads as whatever
-//! lies there.
+//! The log is memory and nothing else: which offsets are valid, and when a byte may be given up, are the cache's
+//! rules. It never refuses an offset, and never takes more memory than its limit and two segments.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 
@@ -65,85 +65,230 @@ impl fmt::Display for LogOffset {
     }
 }
 
-/// A ring of bytes addressed by [`LogOffset`].
+/// The last bytes of a log, addressed by [`LogOffset`], in segments that are taken as the log grows.
 ///
-/// The memory is reserved at once and taken from the system as it is filled.
+/// A segment that falls behind the limit becomes the next one in front, so a log that is full takes no memory and
+/// clears none as it goes on.
 pub struct Log {
-    ring: Vec<u8>,
+    /// Neighbours in order; the first is number `first`.
+    segments: VecDeque<Segment>,
+    first: u64,
+    /// A segment holds 2 to the power of `shift` bytes.
+    shift: u32,
+    capacity: u64,
+    limit: u64,
+    /// Behind the last byte that was ever written.
+    end: LogOffset,
 }
 
 impl Log {
-    /// Creates a ring of `capacity` zero bytes; 0 is taken as 1.
+    /// Creates an empty log of `capacity` bytes; 0 is taken as 1. It takes memory as it is filled.
     ///
-    /// Any other size will do; logs in use have at least 64 KiB, the largest block.
+    /// Any other size will do; logs in use have at least 256 KiB, four of the largest blocks.
     pub fn new(capacity: usize) -> Self {
-        let mut ring = vec![0; capacity.max(1)];
-        prefer_large(&mut ring);
-        Self { ring }
+        let capacity = capacity.max(1) as u64;
+        let segment = (capacity / SEGMENTS).next_power_of_two().clamp(MIN_SEGMENT, MAX_SEGMENT);
+        Self {
+            segments: VecDeque::new(),
+            first: 0,
+            shift: segment.trailing_zeros(),
+            capacity,
+            limit: capacity,
+            end: LogOffset::ZERO,
+        }
     }
 
-    /// Returns how many bytes the ring holds.
+    /// Returns how many bytes the log holds at most.
     #[inline]
     pub fn capacity(&self) -> u64 {
-        self.ring.len() as u64
+        self.capacity
     }
 
-    /// Writes `bytes` at `offset`, over what lay there a ring before.
-    ///
-    /// Of more bytes than the ring holds, the last remain.
+    /// Returns how many of the last bytes are kept now, at most the capacity.
+    #[inline]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Changes how many of the last bytes are kept, from 1 to the capacity; what is older is given up at once, up
+    /// to a segment.
+    pub fn set_limit(&mut self, limit: u64) {
+        self.limit = limit.clamp(1, self.capacity);
+        let floor = self.floor();
+        while !self.segments.is_empty() && self.first < floor {
+            self.segments.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Writes `bytes` at `offset`, in any order within the limit; what would lie further back is not written.
     pub fn write(&mut self, offset: LogOffset, bytes: &[u8]) {
-        let surplus = bytes.len().saturating_sub(self.ring.len());
-        let (_, kept) = bytes.split_at(surplus);
-        let at = self.position(offset.plus(surplus as u64));
-        let (front, back) = self.ring.split_at_mut(at);
-        let (first, second) = kept.split_at(kept.len().min(back.len()));
-        back[..first.len()].copy_from_slice(first);
-        front[..second.len()].copy_from_slice(second);
+        let surplus = (bytes.len() as u64).saturating_sub(self.limit);
+        let (_, mut rest) = bytes.split_at(surplus as usize);
+        let mut at = offset.plus(surplus);
+        self.end = self.end.max(at.plus(rest.len() as u64));
+        while !rest.is_empty() {
+            let from = self.within(at);
+            let (piece, behind) = rest.split_at(rest.len().min(self.segment_len() - from));
+            if let Some(segment) = self.segment_for_write(at.0 >> self.shift)
+                && let Some(target) = segment.get_mut(from..from + piece.len())
+            {
+                target.copy_from_slice(piece);
+            }
+            at = at.plus(piece.len() as u64);
+            rest = behind;
+        }
     }
 
     /// Returns the `len` bytes from `offset` in the two pieces that they lie in; the second is often empty.
     ///
-    /// A `len` beyond the capacity is cut to it.
+    /// A `len` beyond 128 KiB may be cut to it. What is not held is left out; what was never written, or given up, reads
+    /// as nothing or as whatever lies there.
     #[inline]
     pub fn slices(&self, offset: LogOffset, len: usize) -> (&[u8], &[u8]) {
-        let len = len.min(self.ring.len());
-        let (front, back) = self.ring.split_at(self.position(offset));
-        let first = len.min(back.len());
-        (&back[..first], &front[..len - first])
+        let (number, from) = (offset.0 >> self.shift, self.within(offset));
+        let first = self.segment(number).get(from..).unwrap_or_default();
+        let before_the_end = self.segment_len() - from;
+        if len <= before_the_end {
+            return (first.get(..len).unwrap_or_default(), &[]);
+        }
+        let second = self.segment(number.wrapping_add(1));
+        (first, second.get(..len - before_the_end).unwrap_or(second))
     }
 
     /// Asks for the memory of a byte that will soon be read.
     #[inline]
     pub fn prefetch(&self, offset: LogOffset) {
-        prefetch_read(&self.ring, self.position(offset));
+        prefetch_read(self.segment(offset.0 >> self.shift), self.within(offset));
     }
 
-    /// Appends the `len` bytes from `offset` to `out`.
-    ///
-    /// A `len` beyond the capacity is cut to it.
+    /// Appends the `len` bytes from `offset` to `out`, of a longer range than is held only what is held.
     #[inline]
     pub fn copy_to(&self, offset: LogOffset, len: usize, out: &mut impl BufMut) {
-        let (first, second) = self.slices(offset, len);
-        out.put_slice(first);
-        out.put_slice(second);
+        let (mut at, mut rest) = (offset, len.min(self.capacity as usize));
+        loop {
+            let piece = rest.min(self.segment_len());
+            let (first, second) = self.slices(at, piece);
+            out.put_slice(first);
+            out.put_slice(second);
+            rest -= piece;
+            if rest == 0 {
+                return;
+            }
+            at = at.plus(piece as u64);
+        }
     }
 
-    /// Forgets all bytes and gives their memory back to the system.
+    /// Forgets all bytes and gives their memory back to the system; the next offsets may be any.
     pub fn clear(&mut self) {
-        *self = Self::new(self.ring.len());
+        self.segments = VecDeque::new();
+        self.end = LogOffset::ZERO;
+    }
+
+    /// Returns the bytes of memory that the log takes now.
+    pub fn memory(&self) -> u64 {
+        (self.segments.len() as u64) << self.shift
     }
 
     #[inline]
-    fn position(&self, offset: LogOffset) -> usize {
-        (offset.0 % self.ring.len() as u64) as usize
+    fn segment_len(&self) -> usize {
+        1 << self.shift
+    }
+
+    /// Returns where in its segment an offset lies.
+    #[inline]
+    fn within(&self, offset: LogOffset) -> usize {
+        (offset.0 & ((1 << self.shift) - 1)) as usize
+    }
+
+    /// Returns the first segment of which anything is within the limit.
+    fn floor(&self) -> u64 {
+        self.end.minus(self.limit).0 >> self.shift
+    }
+
+    #[inline]
+    fn segment(&self, number: u64) -> &[u8] {
+        let index = number.wrapping_sub(self.first);
+        self.segments.get(index as usize).map_or(&[], Segment::bytes)
+    }
+
+    /// Returns the segment of a number, newly made if need be; `None` if it is behind the limit.
+    fn segment_for_write(&mut self, number: u64) -> Option<&mut [u8]> {
+        let floor = self.floor();
+        if number < floor {
+            return None;
+        }
+        let len = self.segment_len();
+        if self.segments.is_empty() || self.first + (self.segments.len() as u64) < floor {
+            self.segments.clear();
+            self.first = number;
+        }
+        while number < self.first {
+            self.segments.push_front(Segment::new(len));
+            self.first -= 1;
+        }
+        while number - self.first >= self.segments.len() as u64 {
+            let old = if self.first < floor { self.segments.pop_front() } else { None };
+            self.first += u64::from(old.is_some());
+            self.segments.push_back(old.unwrap_or_else(|| Segment::new(len)));
+        }
+        self.segments.get_mut((number - self.first) as usize).map(Segment::bytes_mut)
+    }
+}
+
+/// A part of a log.
+struct Segment {
+    memory: Vec<u8>,
+    /// Where its bytes begin in `memory`.
+    start: usize,
+    len: usize,
+}
+
+impl Segment {
+    /// Takes zeros from the system; those of a large segment are to lie in large pages.
+    fn new(len: usize) -> Self {
+        if len < WITH_LARGE_PAGES as usize {
+            return Self { memory: vec![0; len], start: 0, len };
+        }
+        // What lies beside whole pages is never touched, and so never taken from the system.
+        let mut memory = vec![0; len + LARGE_PAGE];
+        let start = memory.as_ptr().addr().wrapping_neg() % LARGE_PAGE;
+        prefer_large(memory.get_mut(start..start + len).unwrap_or_default());
+        Self { memory, start, len }
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.memory.get(self.start..self.start + self.len).unwrap_or_default()
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.memory.get_mut(self.start..self.start + self.len).unwrap_or_default()
     }
 }
 
 impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Log").field("capacity", &self.ring.len()).finish()
+        let Self { capacity, limit, end, .. } = self;
+        f.debug_struct("Log").field("capacity", capacity).field("limit", limit).field("end", end).finish()
     }
 }
+
+/// How many segments a log is made of, within the bounds of their sizes: what is held beyond the limit is about one.
+const SEGMENTS: u64 = 16;
+
+/// Twice the largest block, so that a block and what a marker's window adds lie in two segments at most.
+const MIN_SEGMENT: u64 = 128 << 10;
+
+/// Larger ones would give nothing but coarser steps.
+const MAX_SEGMENT: u64 = 8 << 20;
+
+/// Segments of this size, those of logs from 64 MiB on, lie in large pages.
+const WITH_LARGE_PAGES: u64 = 4 << 20;
+
+/// Large pages begin at multiples of this.
+const LARGE_PAGE: usize = 2 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -158,11 +303,12 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_wrap_come_back_in_two_slices() {
-        let mut log = Log::new(10);
-        log.write(LogOffset(27), b"abcdef");
-        assert_eq!(log.slices(LogOffset(27), 6), (&b"abc"[..], &b"def"[..]));
-        assert_eq!(read(&log, 28, 4), b"bcde");
+    fn bytes_across_a_boundary_come_back_in_two_slices() {
+        let mut log = Log::new(1 << 20);
+        let offset = MIN_SEGMENT - 3;
+        log.write(LogOffset(offset), b"abcdef");
+        assert_eq!(log.slices(LogOffset(offset), 6), (&b"abc"[..], &b"def"[..]));
+        assert_eq!(read(&log, offset + 1, 4), b"bcde");
     }
 
     #[test]
@@ -176,7 +322,8 @@ mod tests {
     fn absurd_offsets_and_lengths_do_not_panic() {
         let mut log = Log::new(0);
         log.write(LogOffset(u64::MAX), b"xyz");
-        assert_eq!(read(&log, u64::MAX, usize::MAX).len(), 1);
+        assert!(read(&log, u64::MAX, usize::MAX).len() <= 1);
+        assert!(read(&log, u64::MAX - 9, usize::MAX).len() <= 1);
         assert_eq!(LogOffset(u64::MAX).plus(1), LogOffset(u64::MAX));
         assert_eq!(LogOffset(3).minus(4), LogOffset::ZERO);
         assert_eq!(LogOffset(3).since(LogOffset(4)), 0);
@@ -184,26 +331,66 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_log_holds_zeros() {
+    fn a_cleared_log_holds_nothing_and_takes_no_memory() {
         let mut log = Log::new(8);
-        log.write(LogOffset(0), b"abcdefgh");
+        assert_eq!(log.memory(), 0);
+        log.write(LogOffset(1 << 40), b"abcdefgh");
+        assert_eq!(log.memory(), MIN_SEGMENT);
         log.clear();
-        assert_eq!(read(&log, 0, 8), [0; 8]);
+        assert_eq!((read(&log, 1 << 40, 8), log.memory()), (vec![], 0));
+        log.write(LogOffset(0), b"anew");
+        assert_eq!(read(&log, 0, 4), b"anew");
+    }
+
+    #[test]
+    fn a_write_far_ahead_takes_one_segment_and_gives_up_the_rest() {
+        let mut log = Log::new(1 << 20);
+        log.write(LogOffset(0), &[1; 1 << 20]);
+        log.write(LogOffset(1 << 50), b"far");
+        assert_eq!(log.memory(), MIN_SEGMENT);
+        log.write(LogOffset(5), b"behind");
+        assert_eq!((read(&log, 1 << 50, 3), read(&log, 5, 6)), (b"far".to_vec(), vec![]));
+    }
+
+    #[test]
+    fn earlier_bytes_may_come_later() {
+        let mut log = Log::new(1 << 20);
+        log.write(LogOffset(600_000), b"second");
+        log.write(LogOffset(100_000), b"first");
+        assert_eq!((read(&log, 100_000, 5), read(&log, 600_000, 6)), (b"first".to_vec(), b"second".to_vec()));
+    }
+
+    #[test]
+    fn a_lower_limit_gives_memory_back_at_once_and_a_higher_one_is_filled_again() {
+        let mut log = Log::new(8 << 20);
+        (0..128u64).for_each(|i| log.write(LogOffset(i << 16), &[i as u8; 1 << 16]));
+        assert_eq!(log.memory(), 8 << 20);
+        log.set_limit(1 << 20);
+        assert_eq!(log.memory(), 1 << 20);
+        assert_eq!(read(&log, 7 << 20, 3), [112; 3]);
+        log.set_limit(u64::MAX);
+        assert_eq!(log.limit(), 8 << 20);
+        (128..160u64).for_each(|i| log.write(LogOffset(i << 16), &[i as u8; 1 << 16]));
+        assert_eq!((log.memory(), read(&log, 7 << 20, 3)), (3 << 20, vec![112; 3]));
     }
 
     proptest! {
         #[test]
-        fn the_ring_holds_the_last_capacity_bytes(
-            capacity in 1usize..200,
-            writes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..20),
+        fn the_last_bytes_within_the_limit_are_held_and_little_more(
+            capacity in 1usize..600_000,
+            writes in prop::collection::vec((any::<u8>(), 0usize..90_000, 1u64..600_000), 1..40),
         ) {
             let mut log = Log::new(capacity);
             let mut all = Vec::new();
-            for bytes in writes {
+            let mut held_from = 0;
+            for (byte, len, limit) in writes {
+                log.set_limit(limit);
+                let bytes = vec![byte; len];
                 log.write(LogOffset(all.len() as u64), &bytes);
                 all.extend_from_slice(&bytes);
-                let floor = all.len().saturating_sub(capacity);
-                prop_assert_eq!(&read(&log, floor as u64, all.len() - floor), &all[floor..]);
+                held_from = held_from.max(all.len().saturating_sub(log.limit() as usize));
+                prop_assert!(read(&log, held_from as u64, all.len() - held_from) == all[held_from..]);
+                prop_assert!(log.memory() <= log.limit() + 2 * MIN_SEGMENT);
             }
         }
     }

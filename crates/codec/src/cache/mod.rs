@@ -19,15 +19,31 @@
 //! block ends at or below `S + F ≤ H + F`. Writing up to `H + F` overwrites offsets below `H + F - C` only,
 //! which by rule 3 *b* does not refer to. Once *b* is acknowledged, by rule 4, it has been read. ∎
 //!
+//! # Logs that change their size
+//! Either end may have memory for less than *C*. The receiver holds the bytes from `X - W` on, *X* being the highest
+//! offset written and *W* its limit; it tells the sender *W*, and the lowest offset *B* that it has not given up. The
+//! sender goes by the rules with *W* in place of *C* and *F(W)* in place of *F*, and refers to nothing below *B*. What
+//! the sender has told of its own limit is never below what it uses, so the receiver may go by the smaller one.
+//!
+//! The proof holds as it stands while *W* stays, and also when *W* grows to *W'*: the receiver grows first, and blocks
+//! that are remembered under the larger bound end at or below `H + F(W')`, so what is given up lies below
+//! `H + F(W') - W'`. Since `W - F(W)` does not fall as *W* grows, that is not above `H + F(W) - W`. What was given up
+//! before the growth lies below *B*, of which the sender has heard by then, as it hears of *W'* with the same words.
+//!
+//! When *W* falls, blocks that were encoded before the sender heard of it may refer to what is gone. The receiver knows
+//! what it gave up (all below *B*), never reads it, and asks for such a block again.
+//!
 //! Were the window of rule 3 measured from the oldest unacknowledged start (`S + F - C`), *b* might refer to
 //! offsets as low as `S + F - C` while the head goes on to `H + F` as soon as the blocks before *b* are
 //! acknowledged; the model test plants that error and finds it.
 
+mod curve;
 mod ledger;
 mod log;
 mod quotas;
 mod ranges;
 
+pub use curve::Curve;
 pub use ledger::{Content, Item, Ledger, MAX_UNACKED, Repair};
 pub use log::{Log, LogOffset};
 pub use quotas::Quotas;

@@ -69,7 +69,8 @@ pub struct MaxMatch {
     markers: Selector,
     window: usize,
     slots: Slots,
-    capacity: u64,
+    /// The last bytes of the log that are in use.
+    reach: u64,
     selected: Vec<u32>,
     hits: Vec<Hit>,
     /// All markers of the last block that were hashed, in order.
@@ -100,7 +101,7 @@ impl MaxMatch {
             markers: Selector::new(MarkerKind::default(), params.period, params.window),
             window: params.window.max(4),
             slots: Slots::new(capacity, params.period, params.slots_per_marker.clamp(1, 2)),
-            capacity,
+            reach: capacity,
             selected: Vec::new(),
             hits: Vec::new(),
             hashed: Vec::new(),
@@ -162,10 +163,15 @@ impl MaxMatch {
         }
     }
 
+    /// Says how many of the log's last bytes are in use, at most its capacity.
+    pub fn set_reach(&mut self, bytes: u64) {
+        self.reach = bytes;
+    }
+
     /// Returns whether a source will soon be overwritten, so that what copies from it had better be remembered
     /// anew: more than half of the log was written since.
     pub fn fades(&self, at: LogOffset, source: LogOffset) -> bool {
-        at.since(source) > self.capacity / 2
+        at.since(source) > self.reach / 2
     }
 
     /// Drops the fingerprints of everything that touches `range`, once the two ends disagree about it.

@@ -11,13 +11,13 @@ use super::matcher::Copy;
 use super::tokens;
 use crate::Now;
 use crate::buffers::BlockBuffers;
-use crate::cache::{Arrived, Log, LogOffset, MAX_UNACKED, RangeSet};
+use crate::cache::{Arrived, Curve, Log, LogOffset, MAX_UNACKED, RangeSet};
 use crate::contract::{Delivery, LogWrite, PeerFault, ReceiveStats, ReceivingHalf, SavedLog};
 use crate::digest::{block_digest, log_digest};
 use crate::entropy::{Decompressor, Mode};
 use crate::wire::{
-    Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, LogClaim, MAX_RANGES, Message, Range64, Refetch,
-    RefetchReason, Sample,
+    Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES, Message,
+    Range64, Refetch, RefetchReason, Sample,
 };
 
 /// How a receiving half is set up.
@@ -46,6 +46,8 @@ pub struct Receiver {
     epoch_open: bool,
     written: RangeSet,
     highest: u64,
+    /// What is held of the log, and what is to be said of it.
+    held: Held,
     arrived: Arrived,
     decompressor: Decompressor,
     /// The lane that each context was started on; only blocks of that lane are in step with it.
@@ -94,6 +96,34 @@ impl PendingAcks {
     }
 }
 
+/// How much of the log is held.
+struct Held {
+    /// Nothing below is held: it was given up.
+    base: u64,
+    /// The bytes that this end has memory for.
+    limit: u64,
+    /// What the sending half has memory for.
+    wished: u64,
+    /// Of its last word on that.
+    worth_serial: u64,
+    curve: Curve,
+    /// Of our last word on it; 0 while everything is held that the capacity allows.
+    serial: u64,
+    due: bool,
+}
+
+impl Held {
+    fn new(capacity: u64) -> Self {
+        let curve = Curve::default();
+        Self { base: 0, limit: capacity, wished: u64::MAX, worth_serial: 0, curve, serial: 0, due: false }
+    }
+
+    fn tell(&mut self) {
+        self.serial += 1;
+        self.due = true;
+    }
+}
+
 /// The outcome of an attempt to rebuild a block.
 enum Sources {
     Present,
@@ -101,6 +131,8 @@ enum Sources {
     Waiting(Range64),
     /// Of an epoch that is over, or not begun.
     Gone,
+    /// Within the log's capacity, but given up here before the sender heard of it.
+    GivenUp,
     /// Below the window of the log: the sender broke rule 3.
     Overwritten,
 }
@@ -124,6 +156,7 @@ impl Receiver {
             epoch_open: true,
             written: RangeSet::default(),
             highest: 0,
+            held: Held::new(config.capacity),
             arrived: Arrived::default(),
             decompressor: Decompressor::new(config.contexts),
             context_lanes: BTreeMap::new(),
@@ -193,8 +226,10 @@ impl Receiver {
 
     fn start_epoch(&mut self, epoch: u64, now: Now) {
         self.epoch = epoch;
+        self.log.clear();
         self.written.clear();
         self.highest = 0;
+        self.held.base = 0;
         for seq in self.parked.clear() {
             self.ask_again(seq, RefetchReason::Missing, now);
         }
@@ -261,6 +296,7 @@ impl Receiver {
                 self.park(head, copies, literals, lacks, now);
             }
             Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
+            Sources::GivenUp => self.note_given_up(head.seq, now),
             Sources::Overwritten => self.note_overwritten(head.seq, now),
         }
     }
@@ -276,11 +312,37 @@ impl Receiver {
             if range.start < floor {
                 return Sources::Overwritten;
             }
+            if range.start < self.held.base {
+                return Sources::GivenUp;
+            }
             if lacks.is_none() && !self.written.contains(&range) {
                 lacks = Some(range);
             }
         }
         lacks.map_or(Sources::Present, Sources::Waiting)
+    }
+
+    /// The sending half is told again what is held: it may have missed it.
+    fn note_given_up(&mut self, seq: u64, now: Now) {
+        self.stats.given_up += 1;
+        self.held.tell();
+        self.ask_again(seq, RefetchReason::Missing, now);
+    }
+
+    /// Gives up what lies below the limit, which is the smaller one of both ends.
+    fn apply_limit(&mut self) {
+        let limit = self.limit();
+        self.log.set_limit(limit);
+        self.raise_base(self.highest.saturating_sub(limit));
+    }
+
+    fn limit(&self) -> u64 {
+        self.held.limit.min(self.held.wished).min(self.log.capacity())
+    }
+
+    fn raise_base(&mut self, base: u64) {
+        self.held.base = self.held.base.max(base);
+        self.written.remove_below(self.held.base);
     }
 
     fn note_overwritten(&mut self, seq: u64, now: Now) {
@@ -303,6 +365,7 @@ impl Receiver {
                 Sources::Present => self.rebuild(head, &copies, &literals, now),
                 Sources::Waiting(lacks) => self.park(head, &copies, &literals, lacks, now),
                 Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
+                Sources::GivenUp => self.note_given_up(head.seq, now),
                 Sources::Overwritten => self.note_overwritten(head.seq, now),
             }
         }
@@ -331,10 +394,13 @@ impl Receiver {
             return;
         }
         let end = start + plain.len() as u64;
+        if end <= self.held.base {
+            return;
+        }
         self.log.write(LogOffset(start), plain);
         self.written.insert(start..end);
         self.highest = self.highest.max(end);
-        self.written.remove_below(self.highest.saturating_sub(self.log.capacity()));
+        self.raise_base(self.highest.saturating_sub(self.limit()));
         if self.persist {
             self.writes.push_back(LogWrite { epoch: self.epoch, start, plain: plain.clone() });
         }
@@ -414,6 +480,37 @@ impl ReceivingHalf for Receiver {
         Ok(())
     }
 
+    fn handle_worth(&mut self, worth: &LogWorth) {
+        if worth.serial <= self.held.worth_serial {
+            return;
+        }
+        let before = self.limit();
+        self.held.worth_serial = worth.serial;
+        self.held.wished = worth.limit;
+        self.held.curve = Curve::from_values(&worth.curve);
+        // Nothing that a peer claims to save can be more than what it sent.
+        self.held.curve.cap(self.stats.plain);
+        if self.limit() != before {
+            self.apply_limit();
+            self.held.tell();
+        }
+    }
+
+    fn set_limit(&mut self, limit: u64) {
+        let before = self.limit();
+        self.held.limit = limit;
+        if self.limit() != before {
+            self.apply_limit();
+            self.held.tell();
+        }
+    }
+
+    fn clear_log(&mut self) {
+        self.log.clear();
+        self.raise_base(self.highest);
+        self.held.tell();
+    }
+
     fn handle_patience(&mut self, patience: Now) {
         self.patience = patience;
     }
@@ -429,15 +526,21 @@ impl ReceivingHalf for Receiver {
         self.frames.clear();
         self.decompressor = Decompressor::new(self.contexts);
         self.context_lanes.clear();
+        (self.held.wished, self.held.worth_serial) = (u64::MAX, 0);
         if self.log.capacity() != capacity {
             self.log = Log::new(capacity as usize);
             self.written.clear();
             self.highest = 0;
+            self.held.base = 0;
         }
+        self.apply_limit();
     }
 
     fn restate(&mut self) {
         self.acks.restate = true;
+        if self.held.serial > 0 {
+            self.held.tell();
+        }
         self.frames.clear();
         for missing in self.missing.values_mut() {
             missing.1 = Now::ZERO;
@@ -483,6 +586,10 @@ impl ReceivingHalf for Receiver {
 
     fn poll_frame(&mut self, flush: bool, out: &mut Vec<u8>) -> bool {
         let before = out.len();
+        if std::mem::take(&mut self.held.due) {
+            let (serial, limit) = (self.held.serial, self.limit());
+            Frame::LogHeld(LogHeld { serial, epoch: self.epoch, oldest: self.held.base, limit }).encode(out);
+        }
         while let Some(frame) = self.frames.pop_front() {
             frame.encode(out);
         }
@@ -493,7 +600,7 @@ impl ReceivingHalf for Receiver {
     }
 
     fn has_urgent_frame(&self) -> bool {
-        !self.frames.is_empty() || self.acks.are_due()
+        self.held.due || !self.frames.is_empty() || self.acks.are_due()
     }
 
     fn poll_payload(&mut self) -> Option<Delivery> {
@@ -528,8 +635,10 @@ impl ReceivingHalf for Receiver {
         ReceiveStats {
             epoch: self.epoch,
             log_capacity: self.log.capacity(),
+            log_limit: self.limit(),
             log_used,
-            memory: log_used + (self.decompressor.memory() + self.parked.bytes()) as u64,
+            curve: self.held.curve,
+            memory: self.log.memory() + (self.decompressor.memory() + self.parked.bytes()) as u64,
             ..self.stats
         }
     }

@@ -16,7 +16,7 @@ use crate::contract::{
 };
 use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
-use crate::wire::{Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, Message};
+use crate::wire::{Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, LogWorth, Message};
 use crate::{Now, Plan};
 
 /// How a sending half is set up.
@@ -51,11 +51,27 @@ pub struct Sender {
     recent_mismatches: VecDeque<Now>,
     events: VecDeque<SendEvent>,
     writes: VecDeque<LogWrite>,
+    /// The bytes of log that this end has memory for.
+    limit: u64,
+    worth: Worth,
     stats: SendStats,
     scratch: Scratch,
     #[cfg(test)]
     pub(super) planted_error: bool,
 }
+
+/// What was told of the log's worth.
+#[derive(Default)]
+struct Worth {
+    serial: u64,
+    due: bool,
+    /// The plain bytes that had been encoded when it was told.
+    plain: u64,
+    halved_at: Now,
+}
+
+/// After this time what was saved weighs half.
+const CURVE_HALF_LIFE: Now = Now::from_secs(300);
 
 impl Sender {
     /// Starts with an empty log.
@@ -70,6 +86,8 @@ impl Sender {
             recent_mismatches: VecDeque::new(),
             events: VecDeque::new(),
             writes: VecDeque::new(),
+            limit: config.capacity,
+            worth: Worth::default(),
             stats: SendStats::default(),
             scratch: Scratch::default(),
             #[cfg(test)]
@@ -99,6 +117,13 @@ impl Sender {
         let (head, len) = (self.log.head(), len as u64);
         head + len - self.ledger.oldest_start().unwrap_or(head) <= self.log.max_in_flight()
             && plan.quota.is_none_or(|quota| self.quotas.allows(quota, head, len))
+    }
+
+    /// Says what the log is worth when the next control frames are sent.
+    fn tell_worth(&mut self) {
+        self.worth.serial += 1;
+        self.worth.plain = self.stats.plain;
+        self.worth.due = true;
     }
 
     fn handle_ack(&mut self, ack: &Ack) -> Result<(), PeerFault> {
@@ -194,6 +219,7 @@ impl SendingHalf for Sender {
             Feedback::Ack(ack) => self.handle_ack(&ack)?,
             Feedback::Need(ranges) => ranges.iter().for_each(|range| self.ledger.request_range(range)),
             Feedback::Refetch(refetch) => self.handle_refetch(&refetch, now),
+            Feedback::Held(held) => self.log.handle_held(held),
         }
         Ok(())
     }
@@ -206,6 +232,7 @@ impl SendingHalf for Sender {
     fn handle_peer_state(&mut self, peer: PeerState) {
         self.ledger.clear();
         self.diagonals.clear();
+        self.log.forget_held();
         let contexts = peer.contexts.min(self.config.contexts);
         self.slots = Slots::new(contexts);
         self.compressor = Compressor::new(self.config.entropy, contexts);
@@ -223,6 +250,41 @@ impl SendingHalf for Sender {
                 self.start_epoch(epoch, "the peer has another log, or none");
             }
             None => {}
+        }
+    }
+
+    fn set_limit(&mut self, limit: u64, now: Now) {
+        if now >= self.worth.halved_at + CURVE_HALF_LIFE {
+            self.worth.halved_at = now;
+            self.log.curve_mut().halve();
+        }
+        let before = self.limit;
+        self.limit = limit;
+        self.log.set_limit(limit);
+        // A receiving half that was told nothing holds as much as it can.
+        if self.limit != before || self.stats.plain != self.worth.plain {
+            self.tell_worth();
+        }
+    }
+
+    fn clear_log(&mut self) {
+        self.log.clear();
+        self.start_epoch(self.log.epoch() + 1, "cleared");
+    }
+
+    fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool {
+        let due = std::mem::take(&mut self.worth.due);
+        if due {
+            let (serial, limit) = (self.worth.serial, self.limit);
+            let curve = self.log.curve_mut().values().to_vec();
+            Frame::LogWorth(LogWorth { serial, limit, curve }).encode(out);
+        }
+        due
+    }
+
+    fn restate(&mut self) {
+        if self.worth.serial > 0 {
+            self.tell_worth();
         }
     }
 
@@ -273,6 +335,8 @@ impl SendingHalf for Sender {
         SendStats {
             epoch: self.log.epoch(),
             log_capacity: self.log.capacity(),
+            log_limit: self.log.limit(),
+            curve: self.log.curve(),
             log_used: self.log.used(),
             kept: self.ledger.kept_bytes(),
             unacked: self.ledger.len() as u64,

@@ -6,7 +6,7 @@ use super::block::{Block, Range64};
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_address, take_address};
 use super::reader::{Reader, WireError};
 use super::varint::{put_varint, take_varint};
-use super::{MAX_FRAME, MAX_RANGES};
+use super::{MAX_CURVE, MAX_FRAME, MAX_RANGES};
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,10 @@ pub enum Frame<'a> {
     Need(Vec<Range64>),
     /// Blocks to send again, self-contained.
     Refetch(Refetch),
+    /// What the receiving half holds of the log; the highest serial number counts.
+    LogHeld(LogHeld),
+    /// What the log is worth to the sending half; the highest serial number counts.
+    LogWorth(LogWorth),
     /// The flow offset up to which the flow may send.
     Credit {
         /// The flow.
@@ -96,6 +100,31 @@ pub struct Refetch {
     pub seqs: Vec<u64>,
 }
 
+/// What a receiving half holds of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogHeld {
+    /// Counts up from 1 with everything that this process says of the log.
+    pub serial: u64,
+    /// The epoch of `oldest`.
+    pub epoch: u64,
+    /// Nothing below this offset is held any more.
+    pub oldest: u64,
+    /// Of what is written from now on, the last so many bytes are held.
+    pub limit: u64,
+}
+
+/// What a log is worth, as the sending half sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogWorth {
+    /// Counts up from 1 with everything that this process says of the log.
+    pub serial: u64,
+    /// The bytes of log that the sending half has memory for; more are of no use to it.
+    pub limit: u64,
+    /// Bytes that were saved lately, or would have been, by the size of the log that it takes: the first entry up to
+    /// 256 KiB, each further one twice as much.
+    pub curve: Vec<u64>,
+}
+
 /// Why blocks are asked for again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefetchReason {
@@ -114,6 +143,8 @@ const NEED: u8 = 0x21;
 const REFETCH_MISSING: u8 = 0x22;
 const REFETCH_MISMATCH: u8 = 0x23;
 const CREDIT: u8 = 0x24;
+const LOG_HELD: u8 = 0x25;
+const LOG_WORTH: u8 = 0x26;
 const PING: u8 = 0x30;
 const PONG: u8 = 0x31;
 const LANES_WANTED: u8 = 0x32;
@@ -163,6 +194,13 @@ impl<'a> Frame<'a> {
                 flow: FlowId(reader.varint_u32("flow")?),
                 limit: reader.varint_up_to(u64::MAX / 2, "credit")?,
             },
+            LOG_HELD => Self::LogHeld(LogHeld {
+                serial: reader.varint("serial number")?,
+                epoch: reader.varint("epoch")?,
+                oldest: reader.varint("offset held")?,
+                limit: reader.varint("log limit")?,
+            }),
+            LOG_WORTH => Self::LogWorth(decode_worth(&mut reader)?),
             PING => Self::Ping(reader.u64("ping")?),
             PONG => Self::Pong(reader.u64("pong")?),
             LANES_WANTED => Self::LanesWanted(reader.varint_u32("count of lanes")?),
@@ -200,6 +238,19 @@ impl<'a> Frame<'a> {
                 put_varint(&mut body, u64::from(flow.0));
                 put_varint(&mut body, *limit);
                 CREDIT
+            }
+            Self::LogHeld(held) => {
+                [held.serial, held.epoch, held.oldest, held.limit]
+                    .into_iter()
+                    .for_each(|value| put_varint(&mut body, value));
+                LOG_HELD
+            }
+            Self::LogWorth(worth) => {
+                [worth.serial, worth.limit, worth.curve.len() as u64]
+                    .iter()
+                    .chain(&worth.curve)
+                    .for_each(|&value| put_varint(&mut body, value));
+                LOG_WORTH
             }
             Self::Ping(token) => put_u64(&mut body, *token, PING),
             Self::Pong(token) => put_u64(&mut body, *token, PONG),
@@ -328,6 +379,13 @@ fn decode_ranges(reader: &mut Reader<'_>, mut from: u64) -> Result<Vec<Range64>,
         from = end;
     }
     Ok(ranges)
+}
+
+fn decode_worth(reader: &mut Reader<'_>) -> Result<LogWorth, WireError> {
+    let (serial, limit) = (reader.varint("serial number")?, reader.varint("log limit")?);
+    let count = reader.varint_up_to(MAX_CURVE as u64, "count of sizes")?;
+    let curve = (0..count).map(|_| reader.varint("worth")).collect::<Result<_, _>>()?;
+    Ok(LogWorth { serial, limit, curve })
 }
 
 fn decode_ack(reader: &mut Reader<'_>) -> Result<Ack, WireError> {

@@ -14,7 +14,9 @@ pub mod varint;
 
 pub use block::{Block, BlockBody, Body, Range64};
 pub(crate) use frame::encode_block_in_pieces;
-pub use frame::{Ack, Frame, Message, Open, Opened, RawFrame, Refetch, RefetchReason, take_frame};
+pub use frame::{
+    Ack, Frame, LogHeld, LogWorth, Message, Open, Opened, RawFrame, Refetch, RefetchReason, take_frame,
+};
 pub use hello::{Hello, HelloError, LogClaim, Sample};
 pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};
 pub use reader::{Reader, WireError};
@@ -27,3 +29,5 @@ pub const MAX_FRAME: usize = 80 * 1024;
 pub const VERSION: u16 = 1;
 /// The most ranges that one acknowledgement, or one request, lists.
 pub const MAX_RANGES: usize = 256;
+/// The most sizes for which a log's worth is told.
+pub const MAX_CURVE: usize = 16;

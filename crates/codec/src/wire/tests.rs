@@ -128,6 +128,11 @@ fn frames_are_these_bytes() {
         (Frame::Ack(Ack { next: 4, ranges: vec![6..9, 10..11] }), "20060402 0203 0101"),
         (Frame::Need(vec![100..164, 170..171]), "2105 02 6440 0601"),
         (Frame::Credit { flow: FlowId(2), limit: 300 }, "240302ac02"),
+        (Frame::LogHeld(LogHeld { serial: 3, epoch: 2, oldest: 300, limit: 1 << 20 }), "25070302ac02808040"),
+        (
+            Frame::LogWorth(LogWorth { serial: 1, limit: 1 << 20, curve: vec![5, 0, 300] }),
+            "26090180804003 0500ac02",
+        ),
         (Frame::Ping(1), "30080100000000000000"),
     ];
     for (frame, expected) in golden {
@@ -140,7 +145,7 @@ fn frames_are_these_bytes() {
 
 #[test]
 fn wrong_frames_say_what_is_wrong() {
-    let cases: [(&[u8], WireError); 9] = [
+    let cases: [(&[u8], WireError); 12] = [
         (&[0x99, 0], WireError::UnknownType(0x99)),
         (&[0x30, 0xff, 0xff, 0x7f], WireError::TooLong(0x1f_ffff)),
         (&[0x30, 0xff, 0xff, 0xff, 0xff], WireError::Invalid("frame length")),
@@ -150,6 +155,9 @@ fn wrong_frames_say_what_is_wrong() {
         (&[0x10, 7, 0, 1, 1, 0, 0x81, 0x80, 0x04], WireError::Invalid("plain length")),
         (&[0x10, 6, 0, 1, 1, 0, 2, 9], WireError::Invalid("length of an uncoded block")),
         (&[0x21, 3, 1, 5, 0], WireError::Invalid("range")),
+        (&[0x25, 3, 1, 5, 0], WireError::Short("log limit")),
+        (&[0x26, 3, 1, 5, 17], WireError::Invalid("count of sizes")),
+        (&[0x26, 4, 1, 5, 2, 1], WireError::Short("worth")),
     ];
     for (frame, error) in cases {
         assert_eq!(decode(frame), Err(error), "{frame:?}");

@@ -73,6 +73,8 @@ impl Link {
             Frame::Ack(ack) => self.sender.handle_frame(Feedback::Ack(ack), now)?,
             Frame::Need(ranges) => self.repair(Feedback::Need(ranges), now)?,
             Frame::Refetch(refetch) => self.repair(Feedback::Refetch(refetch), now)?,
+            Frame::LogHeld(held) => self.sender.handle_frame(Feedback::Held(held), now)?,
+            Frame::LogWorth(worth) => self.receiver.handle_worth(&worth),
             Frame::Credit { flow, limit } => {
                 if let Some(flow) = self.flows.get_mut(&flow) {
                     flow.out.credit = flow.out.credit.max(limit);

@@ -82,6 +82,7 @@ impl Link {
     /// Says again all that is idempotent: the peer may have missed it.
     fn restate(&mut self) {
         self.receiver.restate();
+        self.sender.restate();
         if !self.config.dialer && !self.lanes.is_empty() {
             self.tell_lanes_needed(self.lanes_needed());
         }

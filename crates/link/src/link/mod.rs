@@ -1,12 +1,14 @@
 //! The link itself: its state, its construction, what can be asked of it.
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
-//! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time).
+//! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time),
+//! [`log_verbs`] (what is remembered).
 
 mod flow_verbs;
 mod input;
 mod lane_verbs;
 mod liveness;
+mod log_verbs;
 mod output;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -68,6 +70,15 @@ pub enum LogSide {
     Out,
     /// What this side has received.
     Inbound,
+}
+
+/// How many of the last bytes of each log this end has memory for; at most the log's capacity counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLimits {
+    /// Of what this side sends.
+    pub out: u64,
+    /// Of what this side receives.
+    pub inbound: u64,
 }
 
 /// What the last hello of the peer said.

@@ -2,10 +2,10 @@
 
 use super::super::matcher::{Copy, MatchParams, MaxMatch, Search};
 use crate::Plan;
-use crate::cache::{Log, LogOffset};
+use crate::cache::{Curve, Log, LogOffset};
 use crate::contract::SavedLog;
 use crate::digest::log_digest;
-use crate::wire::{LogClaim, Range64};
+use crate::wire::{LogClaim, LogHeld, Range64};
 
 /// One direction's log as the sending half knows it.
 pub(super) struct Emulation {
@@ -19,6 +19,11 @@ pub(super) struct Emulation {
     head: u64,
     /// Ranges below the head that the receiver does not have.
     holes: Vec<Range64>,
+    /// The bytes of log that this end has memory for.
+    limit: u64,
+    /// What the receiver said last of what it holds; a serial number of 0: nothing.
+    held: LogHeld,
+    curve: Curve,
     /// Whether the block that was last searched is to be indexed as a whole once it is in the log.
     reindex: bool,
 }
@@ -35,6 +40,9 @@ impl Emulation {
             base: 0,
             head: 0,
             holes: Vec::new(),
+            limit: capacity,
+            held: LogHeld::default(),
+            curve: Curve::default(),
             reindex: false,
         }
     }
@@ -56,9 +64,63 @@ impl Emulation {
 
     /// Starts over with another capacity; the epoch goes on.
     pub(super) fn resize(&mut self, capacity: u64) {
-        let epoch = self.epoch;
+        let (epoch, limit) = (self.epoch, self.limit);
         *self = Self::new(capacity, self.max_in_flight, self.params);
         self.epoch = epoch;
+        self.set_limit(limit);
+    }
+
+    /// Forgets every byte; the epoch that follows is to be a new one.
+    pub(super) fn clear(&mut self) {
+        self.log.clear();
+        self.max.clear();
+        self.base = self.head;
+        self.holes.clear();
+    }
+
+    /// Sets how many bytes of log this end has memory for.
+    pub(super) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+        self.apply_limits();
+    }
+
+    /// Takes what the receiver says of what it holds; what is older than what it said before is passed over.
+    pub(super) fn handle_held(&mut self, held: LogHeld) {
+        if held.serial <= self.held.serial {
+            return;
+        }
+        self.held = held;
+        if held.epoch == self.epoch {
+            self.base = self.base.max(held.oldest.min(self.head));
+        }
+        self.apply_limits();
+    }
+
+    /// A new instance of the receiver has said nothing yet.
+    pub(super) fn forget_held(&mut self) {
+        self.held = LogHeld::default();
+        self.apply_limits();
+    }
+
+    fn apply_limits(&mut self) {
+        let limit = self.limit();
+        self.log.set_limit(limit);
+        self.max.set_reach(limit);
+    }
+
+    /// The bytes of log in use: *W* of the [rules](crate::cache).
+    pub(super) fn limit(&self) -> u64 {
+        let told = if self.held.serial > 0 { self.held.limit } else { u64::MAX };
+        self.limit.min(told).min(self.log.capacity())
+    }
+
+    /// What the log saves, by its size.
+    pub(super) fn curve(&self) -> Curve {
+        self.curve
+    }
+
+    pub(super) fn curve_mut(&mut self) -> &mut Curve {
+        &mut self.curve
     }
 
     /// Starts an epoch: nothing that was remembered may be referred to any more.
@@ -85,15 +147,18 @@ impl Emulation {
         self.head == self.base
     }
 
-    /// The bound on log bytes that are not acknowledged.
+    /// The bound on log bytes that are not acknowledged: what is set, or a quarter of the log. Of a log that is
+    /// limited it is a quarter, or the share that it is of the whole log if that is more.
     pub(super) fn max_in_flight(&self) -> u64 {
-        let capacity = self.log.capacity();
-        self.max_in_flight.unwrap_or(capacity / 4).min(capacity)
+        let (capacity, limit) = (self.log.capacity(), self.limit());
+        let whole = self.max_in_flight.unwrap_or(capacity / 4).min(capacity);
+        let share = u128::from(whole) * u128::from(limit) / u128::from(capacity.max(1));
+        whole.min((limit / 4).max(share as u64))
     }
 
     /// Rule 3: the first offset that a block encoded at `from` may refer to.
     pub(super) fn floor(&self, from: u64) -> u64 {
-        from.saturating_sub(self.log.capacity() - self.max_in_flight()).max(self.base)
+        from.saturating_sub(self.limit().saturating_sub(self.max_in_flight())).max(self.base)
     }
 
     /// Replaces `copies` by the parts of a block that the log has, from `floor` on.
@@ -109,6 +174,9 @@ impl Emulation {
         self.max.set_markers(plan.markers, plan.period as usize);
         self.max.find(&self.log, &search, copies);
         self.reindex = false;
+        for copy in &*copies {
+            self.curve.add(self.head.saturating_sub(copy.source.0), u64::from(copy.len));
+        }
         if !self.holes.is_empty() {
             self.holes.retain(|hole| hole.end > floor);
             let (holes, found) = (&self.holes, copies.len());
@@ -181,6 +249,6 @@ impl Emulation {
 
     /// Memory of the log, as far as it is filled, and its tables.
     pub(super) fn memory(&self) -> u64 {
-        self.head.min(self.log.capacity()) + self.max.memory() as u64
+        self.log.memory() + self.max.memory() as u64
     }
 }

@@ -1,0 +1,120 @@
+//! What a log saves, by its size.
+
+use crate::wire::MAX_CURVE;
+
+/// Bytes that were saved lately, or would have been, by the size of the log that it takes.
+///
+/// A repeat needs a log that still holds what it repeats; how far back that lay is known whether or not the log was
+/// large enough. Sizes are counted in steps: up to 256 KiB, and each further one twice as much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Curve {
+    saved: [u64; MAX_CURVE],
+}
+
+impl Curve {
+    /// The size of log at the end of each step.
+    pub fn sizes() -> impl Iterator<Item = u64> {
+        (0..MAX_CURVE).map(|step| FIRST_STEP << step)
+    }
+
+    /// Takes what was told by the values of each step; those beyond the last step count for that.
+    pub fn from_values(values: &[u64]) -> Self {
+        let mut curve = Self::default();
+        for (step, value) in values.iter().enumerate() {
+            if let Some(saved) = curve.saved.get_mut(step.min(MAX_CURVE - 1)) {
+                *saved = saved.saturating_add(*value);
+            }
+        }
+        curve
+    }
+
+    /// Returns the bytes of each step, without the steps behind the last that has any.
+    pub fn values(&self) -> &[u64] {
+        let used = self.saved.iter().rposition(|saved| *saved > 0).map_or(0, |last| last + 1);
+        self.saved.get(..used).unwrap_or_default()
+    }
+
+    /// Counts `bytes` that repeat what lies `distance` before the head.
+    ///
+    /// A log refers back to its size less what may be in flight, a quarter of it unless set otherwise.
+    #[inline]
+    pub fn add(&mut self, distance: u64, bytes: u64) {
+        let size = distance.saturating_add(distance / 3);
+        let step =
+            (size.max(1) - 1).checked_div(FIRST_STEP).map_or(0, |steps| u64::BITS - steps.leading_zeros());
+        if let Some(saved) = self.saved.get_mut(step as usize) {
+            *saved = saved.saturating_add(bytes);
+        }
+    }
+
+    /// Returns the bytes that a log of this size saves; between steps in proportion.
+    pub fn saved_by(&self, size: u64) -> u64 {
+        let mut below = 0;
+        let mut saved = 0u64;
+        for (end, step) in Self::sizes().zip(self.saved) {
+            if size < end {
+                let part =
+                    u128::from(step) * u128::from(size.saturating_sub(below)) / u128::from(end - below);
+                return saved.saturating_add(part as u64);
+            }
+            saved = saved.saturating_add(step);
+            below = end;
+        }
+        saved
+    }
+
+    /// Returns everything that was counted.
+    pub fn total(&self) -> u64 {
+        self.saved.iter().fold(0, |sum: u64, saved| sum.saturating_add(*saved))
+    }
+
+    /// Lets what was counted so far weigh half.
+    pub fn halve(&mut self) {
+        self.saved.iter_mut().for_each(|saved| *saved /= 2);
+    }
+
+    /// Scales everything down so that no more than `total` is counted.
+    pub fn cap(&mut self, total: u64) {
+        let sum: u128 = self.saved.iter().map(|saved| u128::from(*saved)).sum();
+        if sum > u128::from(total) {
+            let scale = |saved: &mut u64| *saved = (u128::from(*saved) * u128::from(total) / sum) as u64;
+            self.saved.iter_mut().for_each(scale);
+        }
+    }
+}
+
+const FIRST_STEP: u64 = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeat_counts_for_the_first_size_that_reaches_it() {
+        let mut curve = Curve::default();
+        curve.add(0, 1);
+        curve.add(196_608, 2);
+        curve.add(196_610, 4);
+        curve.add(3 << 20, 8);
+        curve.add(u64::MAX, 16);
+        assert_eq!(curve.values(), [3, 4, 0, 0, 8]);
+        assert_eq!(curve.saved_by(256 << 10), 3);
+        assert_eq!(curve.saved_by(2 << 20), 7);
+        assert_eq!(curve.saved_by(3 << 20), 11, "half of the step up to 4 MiB");
+        assert_eq!((curve.saved_by(u64::MAX), curve.total()), (15, 15));
+        curve.halve();
+        assert_eq!(curve.values(), [1, 2, 0, 0, 4]);
+        curve.cap(3);
+        assert_eq!(curve.values(), [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn what_a_peer_tells_cannot_overflow() {
+        let mut curve = Curve::from_values(&[u64::MAX; 40]);
+        assert_eq!((curve.total(), curve.saved_by(0)), (u64::MAX, 0));
+        curve.add(1, 5);
+        curve.cap(1000);
+        assert!(curve.total() <= 1000);
+        assert_eq!(Curve::from_values(curve.values()), curve);
+    }
+}
