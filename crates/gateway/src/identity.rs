@@ -5,9 +5,7 @@
 //! that seed or key behind a fixed prefix (RFC 8410).
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -18,6 +16,8 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use serde::{Serialize, Serializer};
+
+use crate::key_file::{self, Unreadable};
 
 /// The public half of a gateway's identity: what `keygen` prints and `[[peer]] public_key` takes.
 ///
@@ -173,20 +173,11 @@ impl Identity {
     /// [`IdentityError::Exists`] if anything is at `path` already, a dangling link included; it is left alone.
     pub fn create(path: &Path) -> Result<Self, IdentityError> {
         let identity = Self::generate()?;
-        let io = |source| IdentityError::Io { path: path.to_owned(), source };
-        let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(IdentityError::Exists(path.to_owned()));
-            }
-            Err(error) => return Err(io(error)),
-        };
         let line = format!("{SECRET_PREFIX}{}\n", BASE64.encode(identity.seed));
-        if let Err(error) = file.write_all(line.as_bytes()).and_then(|()| file.sync_all()) {
-            // Half a key would be in the way of the next attempt. We made this file, so nobody loses anything.
-            let _ = std::fs::remove_file(path);
-            return Err(io(error));
-        }
+        key_file::create(path, &line).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => IdentityError::Exists(path.to_owned()),
+            _ => IdentityError::Io { path: path.to_owned(), source: error },
+        })?;
         Ok(identity)
     }
 
@@ -195,22 +186,15 @@ impl Identity {
     /// # Errors
     /// If the file is missing, readable or writable by others than its owner, or no key file.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
-        let io = |source| IdentityError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => IdentityError::Missing(path.to_owned()),
-            _ => io(error),
+        let bytes = key_file::read(path).map_err(|error| {
+            let path = path.to_owned();
+            match error {
+                Unreadable::Missing => IdentityError::Missing(path),
+                Unreadable::NotAFile => IdentityError::NotAKey(path),
+                Unreadable::Exposed(mode) => IdentityError::Exposed { path, mode },
+                Unreadable::Io(source) => IdentityError::Io { path, source },
+            }
         })?;
-        // The opened file is asked, not the path, so that it cannot be exchanged in between.
-        let metadata = file.metadata().map_err(io)?;
-        if !metadata.is_file() {
-            return Err(IdentityError::NotAKey(path.to_owned()));
-        }
-        let mode = metadata.mode() & 0o7777;
-        if mode & 0o077 != 0 {
-            return Err(IdentityError::Exposed { path: path.to_owned(), mode });
-        }
-        let mut bytes = Vec::new();
-        file.take(MAX_KEY_FILE).read_to_end(&mut bytes).map_err(io)?;
         Self::parse(&bytes).map_err(|public| match public {
             true => IdentityError::PublicOnly(path.to_owned()),
             false => IdentityError::NotAKey(path.to_owned()),
@@ -269,10 +253,7 @@ impl fmt::Debug for Identity {
 }
 
 /// What a key file's line begins with, so that people and programs recognise a secret when they see one.
-const SECRET_PREFIX: &str = "oncewire-secret-v1:";
-
-/// More than any key file holds; keeps a mistaken `key_file = "/dev/zero"` or disk image from being read whole.
-const MAX_KEY_FILE: u64 = 1024;
+pub(crate) const SECRET_PREFIX: &str = "oncewire-secret-v1:";
 
 /// RFC 8410 §7: OneAsymmetricKey version 0, Ed25519, an octet string of 32 bytes.
 const PKCS8_PREFIX: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
@@ -325,8 +306,7 @@ mod tests {
         let public = Identity::from_seed([7; 32]).public_key().to_string();
         for (content, public) in [("", false), ("hello\n", false), (public.as_str(), true)] {
             let _ = std::fs::remove_file(&path);
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
-            std::fs::write(&path, content).unwrap();
+            key_file::create(&path, content).unwrap();
             match Identity::load(&path).unwrap_err() {
                 IdentityError::PublicOnly(_) => assert!(public),
                 IdentityError::NotAKey(_) => assert!(!public),

@@ -11,12 +11,14 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{MarkerKind, Matching, Plan, Quota};
 use oncewire_gateway::config::{Config, PeerChoice};
 use oncewire_gateway::identity::Identity;
+use oncewire_gateway::storage_key::StorageKey;
 
 /// Makes a folder with the key files that the configurations name.
 fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let own = Identity::create(&dir.path().join("branch.key")).unwrap();
     Identity::create(&dir.path().join("exposed.key")).unwrap();
+    StorageKey::create(&dir.path().join("storage.key")).unwrap();
     let write = |name: &str, text: &str, mode: u32| {
         let path = dir.path().join(name);
         if !text.is_empty() {
@@ -86,6 +88,7 @@ fn every_key_has_its_effect() {
     assert_eq!(gateway.name, "branch");
     assert_eq!(gateway.listen.len(), 2);
     assert_eq!(gateway.state.as_deref(), Some(&*dir.path().join("state")));
+    assert_eq!(gateway.encrypt_key, Some(StorageKey::load(&dir.path().join("storage.key")).unwrap()));
     assert_eq!(gateway.drain.as_secs(), 5);
     let admin = gateway.admin.as_ref().unwrap();
     assert_eq!(admin.token.as_deref(), Some("0123456789abcdef0123456789abcdef"));

@@ -58,6 +58,10 @@ pub(crate) struct Keygen {
     /// Write nothing, and print the public key of an existing FILE
     #[arg(long)]
     pub(crate) show: bool,
+
+    /// Make a key for `encrypt_key_file` instead, and print nothing
+    #[arg(long, conflicts_with = "show")]
+    pub(crate) encrypt_key: bool,
 }
 
 /// Arguments of commands that need a configuration.

@@ -114,7 +114,10 @@ const PER_PEER: [&str; 1] = ["window"];
 
 /// Every key of this version by section, for "it belongs into …".
 const SECTIONS: [(&str, &[&str]); 7] = [
-    ("gateway", &["name", "key_file", "listen", "admin", "admin_token_file", "state", "drain"]),
+    (
+        "gateway",
+        &["name", "key_file", "listen", "admin", "admin_token_file", "state", "encrypt_key_file", "drain"],
+    ),
     ("peer", &["name", "public_key", "address", "networks", "allow", "deny"]),
     ("intercept", &["mode", "listen", "target", "peer", "users", "allow_from", "on_peer_loss"]),
     ("policy", &["match", "codec"]),

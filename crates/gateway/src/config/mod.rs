@@ -21,6 +21,7 @@ use std::time::Duration;
 use oncewire_codec::wire::{Destination, Host};
 
 use crate::identity::{Identity, PublicKey};
+use crate::storage_key::StorageKey;
 
 pub use memory::MemoryPlan;
 pub use network::{Access, Network, NetworkError};
@@ -64,6 +65,8 @@ pub struct Gateway {
     pub admin: Option<Admin>,
     /// The folder of what survives a restart; none if nothing does.
     pub state: Option<PathBuf>,
+    /// What is kept there is encrypted with this; none leaves it in clear text.
+    pub encrypt_key: Option<StorageKey>,
     /// How long flows may go on after a request to stop; default 30 s.
     pub drain: Duration,
 }

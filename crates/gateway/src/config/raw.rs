@@ -44,6 +44,7 @@ pub(super) struct RawGateway {
     pub(super) admin: Option<Text>,
     pub(super) admin_token_file: Option<Text>,
     pub(super) state: Option<Text>,
+    pub(super) encrypt_key_file: Option<Text>,
     pub(super) drain: Option<Spanned<Time>>,
 }
 

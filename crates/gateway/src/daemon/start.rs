@@ -14,7 +14,7 @@ use crate::config::{self, Config};
 use crate::identity::PublicKey;
 use crate::intercept::{Door, Router};
 use crate::ledger::Ledger;
-use crate::logs::{LogOwner, Logs, PeerLogs};
+use crate::logs::{LogOwner, Logs, PeerLogs, Place};
 use crate::sockets::LaneOptions;
 use crate::tunnel::clock::Clock;
 use crate::tunnel::dialer;
@@ -38,7 +38,9 @@ impl Start {
     /// Reads the logs of an earlier process, if the configuration names a folder for them.
     /// One entry for each peer, in order, or none at all.
     pub(super) async fn open_logs(&self) -> Result<(Option<Logs>, Vec<PeerLogs>), StartError> {
-        let Some(folder) = self.config.gateway.state.clone() else { return Ok((None, Vec::new())) };
+        let gateway = &self.config.gateway;
+        let Some(state) = gateway.state.clone() else { return Ok((None, Vec::new())) };
+        let place = Place { state, key: gateway.encrypt_key.clone() };
         let owner = |peer: &config::Peer| LogOwner {
             name: peer.name.clone(),
             keys: peer.public_keys.clone(),
@@ -46,7 +48,7 @@ impl Start {
         };
         let owners: Vec<_> = self.config.peers.iter().map(owner).collect();
         let opened = tokio::task::spawn_blocking(move || {
-            Logs::open(&folder, &owners).map_err(|_| StartError::StateInUse(folder))
+            Logs::open(&place, &owners).map_err(|_| StartError::StateInUse(place.state))
         });
         opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
     }

@@ -14,7 +14,48 @@ pub(super) struct Record {
     pub(super) start: u64,
     /// From 1 to [`MAX_BLOCK`].
     pub(super) len: u32,
-    pub(super) digest: u64,
+    pub(super) proof: Proof,
+}
+
+/// How the bytes of a record are recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// XXH3-64 of bytes in clear text.
+    Digest(u64),
+    /// What sealed bytes are opened with, beside the key.
+    Seal { salt: [u8; 16], tag: [u8; 16] },
+}
+
+/// The two forms of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// Of a log in clear text.
+    Clear,
+    /// Of a log that is encrypted with the key of this name.
+    Sealed { key: [u8; 16] },
+}
+
+impl Format {
+    pub(super) const fn version(self) -> u32 {
+        match self {
+            Self::Clear => CLEAR_VERSION,
+            Self::Sealed { .. } => SEALED_VERSION,
+        }
+    }
+
+    pub(super) const fn header_len(self) -> usize {
+        match self {
+            Self::Clear => 32,
+            Self::Sealed { .. } => 48,
+        }
+    }
+
+    pub(super) const fn record_len(self) -> usize {
+        match self {
+            Self::Clear => 32,
+            Self::Sealed { .. } => 56,
+        }
+    }
 }
 
 /// What stands in an index: the records of the newest epoch, in the order in which they were written.
@@ -30,16 +71,30 @@ pub(super) struct Index {
 pub(super) enum HeaderError {
     #[error("its index does not begin as one does")]
     NotAnIndex,
-    #[error("it is of format {0}, and this version reads format {VERSION}")]
+    #[error("it is of format {0}, and this version reads formats {CLEAR_VERSION} and {SEALED_VERSION}")]
     Version(u32),
     #[error("it is {saved} bytes large, and log_memory is now {wanted}")]
     Capacity { saved: u64, wanted: u64 },
+    #[error("it is in clear text, and encrypt_key_file is set now; it is overwritten and begins anew")]
+    Clear,
+    #[error("it is encrypted, and encrypt_key_file is not set; it begins anew in clear text")]
+    Sealed,
+    #[error(
+        "it is encrypted with another key than that of encrypt_key_file, and begins anew; if the key was not \
+             changed on purpose, correct encrypt_key_file"
+    )]
+    OtherKey,
 }
 
 impl Record {
-    /// Describes bytes that were written; none if they are no block's.
+    /// Describes bytes in clear text that were written; none if they are no block's.
     pub(super) fn of(epoch: u64, start: u64, bytes: &[u8]) -> Option<Self> {
-        let record = Self { epoch, start, len: u32::try_from(bytes.len()).ok()?, digest: xxh3_64(bytes) };
+        Self::new(epoch, start, bytes.len(), Proof::Digest(xxh3_64(bytes)))
+    }
+
+    /// Describes a range; none if it can be no block's.
+    pub(super) fn new(epoch: u64, start: u64, len: usize, proof: Proof) -> Option<Self> {
+        let record = Self { epoch, start, len: u32::try_from(len).ok()?, proof };
         record.is_possible().then_some(record)
     }
 
@@ -47,31 +102,41 @@ impl Record {
         self.start..self.start.saturating_add(u64::from(self.len))
     }
 
-    /// Says whether these are the bytes that were written.
+    /// Says whether these are the bytes in clear text that were written.
     pub(super) fn matches(&self, bytes: &[u8]) -> bool {
-        bytes.len() == self.len as usize && xxh3_64(bytes) == self.digest
+        bytes.len() == self.len as usize && self.proof == Proof::Digest(xxh3_64(bytes))
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let at = out.len();
         out.extend(self.epoch.to_le_bytes());
         out.extend(self.start.to_le_bytes());
-        out.extend(self.digest.to_le_bytes());
+        match self.proof {
+            Proof::Digest(digest) => out.extend(digest.to_le_bytes()),
+            Proof::Seal { salt, tag } => [salt, tag].iter().for_each(|part| out.extend(part)),
+        }
         out.extend(self.len.to_le_bytes());
         let check = short_check(out.get(at..).unwrap_or_default());
         out.extend(check.to_le_bytes());
     }
 
-    fn decode(bytes: &[u8; RECORD_LEN]) -> Option<Self> {
+    fn decode(format: Format, bytes: &[u8]) -> Option<Self> {
         let (body, check) = bytes.split_last_chunk()?;
         let (epoch, rest) = body.split_first_chunk()?;
         let (start, rest) = rest.split_first_chunk()?;
-        let (digest, rest) = rest.split_first_chunk()?;
+        let (proof, rest) = rest.split_at_checked(rest.len().checked_sub(4)?)?;
+        let proof = match format {
+            Format::Clear => Proof::Digest(u64::from_le_bytes(proof.try_into().ok()?)),
+            Format::Sealed { .. } => {
+                let (salt, tag) = proof.split_first_chunk()?;
+                Proof::Seal { salt: *salt, tag: tag.try_into().ok()? }
+            }
+        };
         let record = Self {
             epoch: u64::from_le_bytes(*epoch),
             start: u64::from_le_bytes(*start),
-            digest: u64::from_le_bytes(*digest),
             len: u32::from_le_bytes(rest.try_into().ok()?),
+            proof,
         };
         (u32::from_le_bytes(*check) == short_check(body) && record.is_possible()).then_some(record)
     }
@@ -83,12 +148,15 @@ impl Record {
 }
 
 /// Encodes the header of an index.
-pub(super) fn header(side: LogSide, capacity: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEADER_LEN);
+pub(super) fn header(side: LogSide, capacity: u64, format: Format) -> Vec<u8> {
+    let mut out = Vec::with_capacity(format.header_len());
     out.extend(MAGIC);
-    out.extend(VERSION.to_le_bytes());
+    out.extend(format.version().to_le_bytes());
     out.extend(side_number(side).to_le_bytes());
     out.extend(capacity.to_le_bytes());
+    if let Format::Sealed { key } = format {
+        out.extend(key);
+    }
     out.extend(xxh3_64(&out).to_le_bytes());
     out
 }
@@ -97,13 +165,19 @@ pub(super) fn header(side: LogSide, capacity: u64) -> Vec<u8> {
 ///
 /// # Errors
 /// If it is not that of this log; a record that is cut or wrong is no error, it ends the reading.
-pub(super) fn decode(side: LogSide, capacity: u64, bytes: &[u8]) -> Result<Index, HeaderError> {
-    let (head, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(HeaderError::NotAnIndex)?;
-    check_header(side, capacity, head)?;
-    let (chunks, cut) = rest.as_chunks::<RECORD_LEN>();
+pub(super) fn decode(
+    side: LogSide,
+    capacity: u64,
+    format: Format,
+    bytes: &[u8],
+) -> Result<Index, HeaderError> {
+    check_header(side, capacity, format, bytes)?;
+    let rest = bytes.get(format.header_len()..).unwrap_or_default();
+    let chunks = rest.chunks_exact(format.record_len());
+    let (count, cut) = (chunks.len(), !chunks.remainder().is_empty());
     let mut index = Index::default();
-    for (number, chunk) in chunks.iter().enumerate() {
-        let Some(record) = Record::decode(chunk) else {
+    for (number, chunk) in chunks.enumerate() {
+        let Some(record) = Record::decode(format, chunk) else {
             index.damaged_at = Some(number);
             return Ok(index);
         };
@@ -114,27 +188,47 @@ pub(super) fn decode(side: LogSide, capacity: u64, bytes: &[u8]) -> Result<Index
         }
         index.records.push(record);
     }
-    index.damaged_at = (!cut.is_empty()).then_some(chunks.len());
+    index.damaged_at = cut.then_some(count);
     Ok(index)
 }
 
-fn check_header(side: LogSide, capacity: u64, head: &[u8; HEADER_LEN]) -> Result<(), HeaderError> {
-    let ours = header(side, capacity);
-    if head.as_slice() == ours {
+/// Says whether an index is that of this log, by its beginning.
+///
+/// # Errors
+/// Why it is not.
+pub(super) fn check_header(
+    side: LogSide,
+    capacity: u64,
+    format: Format,
+    bytes: &[u8],
+) -> Result<(), HeaderError> {
+    let ours = header(side, capacity, format);
+    if bytes.starts_with(&ours) {
         return Ok(());
     }
-    let number = |range: Range<usize>| head.get(range).and_then(|bytes| bytes.try_into().ok());
+    let number = |range: Range<usize>| bytes.get(range).and_then(|bytes| bytes.try_into().ok());
     // The version comes before the check: another version may lay out what follows as it likes.
-    if !head.starts_with(&MAGIC) {
+    if !bytes.starts_with(&MAGIC) {
         return Err(HeaderError::NotAnIndex);
     }
-    let version = number(8..12).map_or(0, u32::from_le_bytes);
-    if version != VERSION {
-        return Err(HeaderError::Version(version));
+    let version = number(8..12).map(u32::from_le_bytes).ok_or(HeaderError::NotAnIndex)?;
+    if version != format.version() {
+        return Err(match version {
+            CLEAR_VERSION => HeaderError::Clear,
+            SEALED_VERSION => HeaderError::Sealed,
+            other => HeaderError::Version(other),
+        });
     }
-    let (body, check) = head.split_at(HEADER_LEN - 8);
-    let saved = body.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    if check != xxh3_64(body).to_le_bytes() || saved == capacity {
+    let head = bytes.get(..format.header_len()).ok_or(HeaderError::NotAnIndex)?;
+    let (body, check) = head.split_last_chunk().ok_or(HeaderError::NotAnIndex)?;
+    if u64::from_le_bytes(*check) != xxh3_64(body) {
+        return Err(HeaderError::NotAnIndex);
+    }
+    let saved = body.get(16..24).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+    if matches!(format, Format::Sealed { key } if body.get(24..40) != Some(&key)) {
+        return Err(HeaderError::OtherKey);
+    }
+    if saved == capacity {
         return Err(HeaderError::NotAnIndex);
     }
     Err(HeaderError::Capacity { saved, wanted: capacity })
@@ -169,18 +263,16 @@ fn short_check(bytes: &[u8]) -> u32 {
     (xxh3_64(bytes) & u64::from(u32::MAX)) as u32
 }
 
-fn side_number(side: LogSide) -> u32 {
+pub(super) fn side_number(side: LogSide) -> u32 {
     match side {
         LogSide::Out => 0,
         LogSide::Inbound => 1,
     }
 }
 
-pub(super) const HEADER_LEN: usize = 32;
+const CLEAR_VERSION: u32 = 1;
 
-pub(super) const RECORD_LEN: usize = 32;
-
-pub(super) const VERSION: u32 = 1;
+const SEALED_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"owlogidx";
 
@@ -192,23 +284,32 @@ mod tests {
 
     const CAPACITY: u64 = 1 << 20;
 
-    fn record(epoch: u64, start: u64, len: usize) -> Record {
-        Record::of(epoch, start, &vec![7; len]).unwrap()
+    const FORMATS: [Format; 2] = [Format::Clear, Format::Sealed { key: [3; 16] }];
+
+    fn record(format: Format, epoch: u64, start: u64, len: usize) -> Record {
+        let proof = match format {
+            Format::Clear => Proof::Digest(start ^ 77),
+            Format::Sealed { .. } => Proof::Seal { salt: [start as u8; 16], tag: [9; 16] },
+        };
+        Record::new(epoch, start, len, proof).unwrap()
     }
 
-    fn encoded(records: &[Record]) -> Vec<u8> {
-        let mut out = header(LogSide::Out, CAPACITY);
+    fn encoded(format: Format, records: &[Record]) -> Vec<u8> {
+        let mut out = header(LogSide::Out, CAPACITY, format);
         records.iter().for_each(|record| record.encode(&mut out));
         out
     }
 
     #[test]
     fn records_come_back_and_fill_their_size() {
-        let records = [record(3, 0, 10), record(3, 10, MAX_BLOCK), record(3, u64::MAX - 9, 9)];
-        let bytes = encoded(&records);
-        assert_eq!(bytes.len(), HEADER_LEN + 3 * RECORD_LEN);
-        let index = decode(LogSide::Out, CAPACITY, &bytes).unwrap();
-        assert_eq!(index, Index { records: records.to_vec(), damaged_at: None });
+        for format in FORMATS {
+            let record = |start, len| record(format, 3, start, len);
+            let records = [record(0, 10), record(10, MAX_BLOCK), record(u64::MAX - 9, 9)];
+            let bytes = encoded(format, &records);
+            assert_eq!(bytes.len(), format.header_len() + 3 * format.record_len());
+            let index = decode(LogSide::Out, CAPACITY, format, &bytes).unwrap();
+            assert_eq!(index, Index { records: records.to_vec(), damaged_at: None });
+        }
     }
 
     #[test]
@@ -217,33 +318,43 @@ mod tests {
         let mut out = Vec::new();
         Record::of(1, 2, b"oncewire").unwrap().encode(&mut out);
         assert_eq!(hex(&out), GOLDEN_RECORD);
-        assert_eq!(hex(&header(LogSide::Inbound, CAPACITY)), GOLDEN_HEADER);
+        assert_eq!(hex(&header(LogSide::Inbound, CAPACITY, Format::Clear)), GOLDEN_HEADER);
+        let [_, sealed] = FORMATS;
+        out.clear();
+        record(sealed, 1, 2, 8).encode(&mut out);
+        assert_eq!(hex(&out), GOLDEN_SEALED_RECORD);
+        assert_eq!(hex(&header(LogSide::Inbound, CAPACITY, sealed)), GOLDEN_SEALED_HEADER);
     }
 
     #[test]
     fn any_flipped_bit_of_a_record_ends_the_reading_there() {
-        let records = [record(3, 0, 10), record(3, 10, 20), record(3, 30, 5)];
-        let bytes = encoded(&records);
-        for bit in 0..RECORD_LEN * 8 {
-            let mut flipped = bytes.clone();
-            flipped[HEADER_LEN + RECORD_LEN + bit / 8] ^= 1 << (bit % 8);
-            let index = decode(LogSide::Out, CAPACITY, &flipped).unwrap();
-            assert_eq!(index, Index { records: records[..1].to_vec(), damaged_at: Some(1) }, "bit {bit}");
+        for format in FORMATS {
+            let record = |start, len| record(format, 3, start, len);
+            let records = [record(0, 10), record(10, 20), record(30, 5)];
+            let bytes = encoded(format, &records);
+            for bit in 0..format.record_len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[format.header_len() + format.record_len() + bit / 8] ^= 1 << (bit % 8);
+                let index = decode(LogSide::Out, CAPACITY, format, &flipped).unwrap();
+                assert_eq!(index, Index { records: records[..1].to_vec(), damaged_at: Some(1) }, "bit {bit}");
+            }
         }
     }
 
     #[test]
     fn a_file_cut_anywhere_keeps_the_records_before_the_cut() {
-        let records = [record(3, 0, 10), record(3, 10, 20)];
-        let bytes = encoded(&records);
-        for len in 0..bytes.len() {
-            let index = decode(LogSide::Out, CAPACITY, &bytes[..len]);
-            match len.checked_sub(HEADER_LEN) {
-                None => assert_eq!(index, Err(HeaderError::NotAnIndex)),
-                Some(rest) => {
-                    let whole = rest / RECORD_LEN;
-                    let damaged_at = (rest % RECORD_LEN > 0).then_some(whole);
-                    assert_eq!(index.unwrap(), Index { records: records[..whole].to_vec(), damaged_at });
+        for format in FORMATS {
+            let records = [record(format, 3, 0, 10), record(format, 3, 10, 20)];
+            let bytes = encoded(format, &records);
+            for len in 0..bytes.len() {
+                let index = decode(LogSide::Out, CAPACITY, format, &bytes[..len]);
+                match len.checked_sub(format.header_len()) {
+                    None => assert_eq!(index, Err(HeaderError::NotAnIndex)),
+                    Some(rest) => {
+                        let (whole, over) = (rest / format.record_len(), rest % format.record_len());
+                        let damaged_at = (over > 0).then_some(whole);
+                        assert_eq!(index.unwrap(), Index { records: records[..whole].to_vec(), damaged_at });
+                    }
                 }
             }
         }
@@ -251,36 +362,58 @@ mod tests {
 
     #[test]
     fn a_header_of_something_else_is_refused_by_name() {
-        let bytes = encoded(&[]);
-        let capacity = HeaderError::Capacity { saved: CAPACITY, wanted: 5 };
-        assert_eq!(decode(LogSide::Out, 5, &bytes), Err(capacity));
-        assert_eq!(decode(LogSide::Inbound, CAPACITY, &bytes), Err(HeaderError::NotAnIndex));
-        let mut later = bytes.clone();
-        later[8] = 2;
-        assert_eq!(decode(LogSide::Out, CAPACITY, &later), Err(HeaderError::Version(2)));
-        let mut flipped = bytes;
-        flipped[20] ^= 1;
-        assert_eq!(decode(LogSide::Out, CAPACITY, &flipped), Err(HeaderError::NotAnIndex));
+        for format in FORMATS {
+            let bytes = encoded(format, &[]);
+            let refused = |side, capacity, bytes: &[u8]| decode(side, capacity, format, bytes).unwrap_err();
+            let capacity = HeaderError::Capacity { saved: CAPACITY, wanted: 5 };
+            assert_eq!(refused(LogSide::Out, 5, &bytes), capacity);
+            assert_eq!(refused(LogSide::Inbound, CAPACITY, &bytes), HeaderError::NotAnIndex);
+            let mut later = bytes.clone();
+            later[8] = 3;
+            assert_eq!(refused(LogSide::Out, CAPACITY, &later), HeaderError::Version(3));
+            for at in 12..format.header_len() {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1;
+                assert_eq!(refused(LogSide::Out, CAPACITY, &flipped), HeaderError::NotAnIndex, "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_of_another_form_or_key_is_refused_by_name() {
+        let [clear, sealed] = FORMATS;
+        let refused = |as_format, bytes: &[u8]| decode(LogSide::Out, CAPACITY, as_format, bytes).unwrap_err();
+        assert_eq!(refused(sealed, &encoded(clear, &[])), HeaderError::Clear);
+        assert_eq!(refused(clear, &encoded(sealed, &[])), HeaderError::Sealed);
+        let other = Format::Sealed { key: [4; 16] };
+        assert_eq!(refused(other, &encoded(sealed, &[])), HeaderError::OtherKey);
     }
 
     #[test]
     fn only_the_last_run_of_one_epoch_counts() {
-        let bytes = encoded(&[record(1, 0, 4), record(2, 0, 4), record(1, 9, 4), record(1, 13, 4)]);
-        let index = decode(LogSide::Out, CAPACITY, &bytes).unwrap();
-        assert_eq!(index.records, [record(1, 9, 4), record(1, 13, 4)]);
+        for format in FORMATS {
+            let record = |epoch, start| record(format, epoch, start, 4);
+            let bytes = encoded(format, &[record(1, 0), record(2, 0), record(1, 9), record(1, 13)]);
+            let index = decode(LogSide::Out, CAPACITY, format, &bytes).unwrap();
+            assert_eq!(index.records, [record(1, 9), record(1, 13)]);
+        }
     }
 
     #[test]
     fn zeros_are_no_record() {
-        let mut bytes = encoded(&[record(1, 0, 4)]);
-        bytes.resize(bytes.len() + 4 * RECORD_LEN, 0);
-        assert_eq!(decode(LogSide::Out, CAPACITY, &bytes).unwrap().damaged_at, Some(1));
+        for format in FORMATS {
+            let mut bytes = encoded(format, &[record(format, 1, 0, 4)]);
+            bytes.resize(bytes.len() + 4 * format.record_len(), 0);
+            let index = decode(LogSide::Out, CAPACITY, format, &bytes).unwrap();
+            assert_eq!(index.damaged_at, Some(1));
+        }
     }
 
     #[test]
     fn later_records_win_and_what_the_ring_lost_is_left_out() {
-        let (old, cut) = (record(1, 0, 50), record(1, 60, 50));
-        let (covered, whole, last) = (record(1, 120, 20), record(1, 110, 40), record(1, 150, 10));
+        let record = |start, len| record(Format::Clear, 1, start, len);
+        let (old, cut) = (record(0, 50), record(60, 50));
+        let (covered, whole, last) = (record(120, 20), record(110, 40), record(150, 10));
         assert_eq!(live(&[old, cut, covered, whole, last], 80), [whole, last]);
         assert_eq!(live(&[old, cut, covered, whole, last], 100), [cut, whole, last]);
         assert_eq!(live(&[whole, covered], 1000), [covered]);
@@ -290,4 +423,14 @@ mod tests {
     const GOLDEN_RECORD: &str = "01000000000000000200000000000000353a52060d26613908000000f830c349";
 
     const GOLDEN_HEADER: &str = "6f776c6f67696478010000000100000000001000000000007b5589ce888a77cc";
+
+    const GOLDEN_SEALED_RECORD: &str = concat!(
+        "0100000000000000020000000000000002020202020202020202020202020202",
+        "0909090909090909090909090909090908000000fe0eb2b2"
+    );
+
+    const GOLDEN_SEALED_HEADER: &str = concat!(
+        "6f776c6f6769647802000000010000000000100000000000",
+        "03030303030303030303030303030303d81cbd06e4d20e0c"
+    );
 }

@@ -1,20 +1,24 @@
 //! One log on disk: found again at the start, written piece by piece, its index compacted when it has grown.
 
 use std::io;
-use std::ops::Range;
 
 use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_link::{Log, LogOffset, LogSide, LogWrite, RangeSet, SavedLog};
 
 use super::disk::{Disk, DiskFile};
-use super::index::{self, HEADER_LEN, HeaderError, RECORD_LEN, Record};
+use super::index::{self, Format, HeaderError, Proof, Record};
+use super::ring::Ring;
+use super::seal::Seal;
 
 /// A log whose writes go to disk.
 pub(super) struct KeptLog<D: Disk> {
     disk: D,
     side: LogSide,
+    seal: Seal,
     ring: Ring<D::File>,
     index: D::File,
+    /// Bytes as they are written, if that is not as they are.
+    sealed: Vec<u8>,
     /// What the index says of the newest epoch, in its order.
     records: Vec<Record>,
     /// Records in the index, those of older epochs included.
@@ -53,6 +57,19 @@ pub(super) enum Trouble {
     BytesDamaged(u64),
 }
 
+impl Trouble {
+    /// Says whether there may be bytes in clear text of a log that is to be encrypted: not if it was encrypted.
+    fn may_hide_clear_text(&self) -> bool {
+        !matches!(
+            self,
+            Self::Header(HeaderError::OtherKey | HeaderError::Capacity { .. })
+                | Self::IndexDamaged(_)
+                | Self::BytesDamaged(_)
+                | Self::IndexTooLong
+        )
+    }
+}
+
 impl<D: Disk> Opened<D> {
     fn unusable(trouble: Trouble) -> Self {
         Self { log: None, saved: None, trouble: Some(trouble) }
@@ -61,34 +78,50 @@ impl<D: Disk> Opened<D> {
 
 impl<D: Disk> KeptLog<D> {
     /// Finds what is left of a log, and makes it ready to be written; never fails, at worst nothing is left.
-    pub(super) fn open(disk: D, side: LogSide, capacity: u64) -> Opened<D> {
+    pub(super) fn open(disk: D, side: LogSide, capacity: u64, seal: Seal) -> Opened<D> {
         let ring = match disk.open(ring_name(side)) {
             Ok(file) => Ring { file, capacity },
             Err(error) => return Opened::unusable(Trouble::Unreadable(error)),
         };
-        let (records, mut trouble) = match read_index(&disk, side, &ring) {
+        let (records, mut trouble) = match read_index(&disk, side, &ring, seal.format()) {
             Ok(index) => (index.records, index.damaged_at.map(Trouble::IndexDamaged)),
             Err(trouble) => (Vec::new(), trouble),
         };
-        let (saved, lost) = recover(&ring, &records);
-        if lost > 0 {
-            trouble.get_or_insert(Trouble::BytesDamaged(lost));
+        let exposed = trouble.as_ref().is_some_and(Trouble::may_hide_clear_text);
+        let found = recover(&ring, side, &seal, &records);
+        if found.lost > 0 {
+            trouble.get_or_insert(Trouble::BytesDamaged(found.lost));
         }
-        match Self::start(disk, side, ring, saved.as_ref()) {
+        let (saved, records) = (found.saved, found.records);
+        match Self::start(disk, side, seal, ring, records, exposed) {
             Ok(log) => Opened { log: Some(log), saved, trouble },
             Err(error) => Opened { log: None, saved, trouble: Some(Trouble::Unwritable(error)) },
         }
     }
 
     /// Begins with an index of what was found and nothing else.
-    fn start(disk: D, side: LogSide, mut ring: Ring<D::File>, saved: Option<&SavedLog>) -> io::Result<Self> {
-        if saved.is_none() && ring.file.len()? > 0 {
+    fn start(
+        disk: D,
+        side: LogSide,
+        seal: Seal,
+        mut ring: Ring<D::File>,
+        records: Vec<Record>,
+        exposed: bool,
+    ) -> io::Result<Self> {
+        if records.is_empty() && ring.file.len()? > 0 {
+            if exposed && matches!(seal, Seal::Keyed { .. }) {
+                ring.overwrite()?;
+            }
             ring.file.set_len(0)?;
         }
-        let records = saved.map(describe).unwrap_or_default();
-        let index = disk.replace(index_name(side), &encode(side, ring.capacity, &records))?;
+        let index = disk.replace(index_name(side), &encode(side, ring.capacity, seal.format(), &records))?;
         let in_index = records.len();
-        Ok(Self { disk, side, ring, index, records, in_index, pending: Vec::new(), unsynced: true })
+        let (sealed, pending, unsynced) = (Vec::new(), Vec::new(), true);
+        let mut log = Self { disk, side, seal, ring, index, sealed, records, in_index, pending, unsynced };
+        if in_index > index::record_limit(log.ring.capacity) / 2 {
+            log.compact()?;
+        }
+        Ok(log)
     }
 
     /// Writes a piece of the log; its record follows with the next [`KeptLog::flush`], at the latest after
@@ -97,12 +130,13 @@ impl<D: Disk> KeptLog<D> {
     /// # Errors
     /// What the disk says; the log is not to be written again then.
     pub(super) fn write(&mut self, write: &LogWrite) -> io::Result<()> {
-        let Some(record) = Record::of(write.epoch, write.start, &write.plain) else { return Ok(()) };
-        if u64::from(record.len) > self.ring.capacity {
+        let place = (write.epoch, write.start);
+        let closed = self.seal.close(self.side, place, &write.plain, &mut self.sealed)?;
+        let Some((record, bytes)) = closed.filter(|_| write.plain.len() as u64 <= self.ring.capacity) else {
             return Ok(());
-        }
+        };
         self.unsynced = true;
-        self.ring.write(write.start, &write.plain)?;
+        self.ring.write(write.start, bytes)?;
         self.pending.push(record);
         if self.pending.len() >= FLUSH_EVERY { self.flush() } else { Ok(()) }
     }
@@ -115,9 +149,10 @@ impl<D: Disk> KeptLog<D> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let mut bytes = Vec::with_capacity(self.pending.len() * RECORD_LEN);
+        let format = self.seal.format();
+        let mut bytes = Vec::with_capacity(self.pending.len() * format.record_len());
         self.pending.iter().for_each(|record| record.encode(&mut bytes));
-        let end = HEADER_LEN + self.in_index * RECORD_LEN;
+        let end = format.header_len() + self.in_index * format.record_len();
         self.index.write_at(&bytes, end as u64)?;
         self.in_index += self.pending.len();
         for record in self.pending.drain(..) {
@@ -148,64 +183,52 @@ impl<D: Disk> KeptLog<D> {
         let live = index::live(&self.records, self.ring.capacity);
         let mut records = Vec::new();
         for group in neighbours(&live) {
-            self.join(group, &mut records);
+            self.join(group, &mut records)?;
+        }
+        if self.unsynced && matches!(self.seal, Seal::Keyed { .. }) {
+            // What was joined was sealed anew: before its new seals are on the disk, its bytes must be.
+            self.ring.file.sync()?;
         }
         // Gaps prevent joining. What a peer can cause must not grow without bound, so the oldest give way.
         let surplus = records.len().saturating_sub(index::record_limit(self.ring.capacity) / 2);
         records.drain(..surplus);
-        self.index =
-            self.disk.replace(index_name(self.side), &encode(self.side, self.ring.capacity, &records))?;
+        let bytes = encode(self.side, self.ring.capacity, self.seal.format(), &records);
+        self.index = self.disk.replace(index_name(self.side), &bytes)?;
         self.in_index = records.len();
         self.records = records;
         Ok(())
     }
 
     /// Appends one record for a group of neighbours; those that do not verify any more are left out.
-    fn join(&self, group: &[Record], out: &mut Vec<Record>) {
-        let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
+    fn join(&mut self, group: &[Record], out: &mut Vec<Record>) -> io::Result<()> {
+        let Some(first) = group.first().copied() else { return Ok(()) };
         if group.len() == 1 {
-            out.push(*first);
-            return;
+            out.push(first);
+            return Ok(());
         }
-        let mut bytes = Vec::new();
-        let readable = self.ring.read(&(first.start..last.range().end), &mut bytes).is_ok();
-        let holds = |record: &Record| {
-            let at = (record.start - first.start) as usize;
-            bytes.get(at..at + record.len as usize).is_some_and(|bytes| record.matches(bytes))
+        let (mut bytes, mut part) = (Vec::new(), Vec::new());
+        let mut held = Vec::with_capacity(group.len());
+        for record in group {
+            let readable = self.ring.read(&record.range(), &mut part).is_ok();
+            if readable && self.seal.open(self.side, record, &mut part) {
+                held.push(*record);
+                bytes.extend_from_slice(&part);
+            }
+        }
+        let joined = match held.len() == group.len() {
+            true => self.seal.close(self.side, (first.epoch, first.start), &bytes, &mut self.sealed)?,
+            false => None,
         };
-        match Record::of(first.epoch, first.start, &bytes) {
-            Some(joined) if readable && group.iter().all(holds) => out.push(joined),
-            _ => out.extend(group.iter().filter(|record| holds(record))),
+        let Some((joined, written)) = joined else {
+            out.extend(held);
+            return Ok(());
+        };
+        if matches!(joined.proof, Proof::Seal { .. }) {
+            self.unsynced = true;
+            self.ring.write(joined.start, written)?;
         }
-    }
-}
-
-/// The bytes of a log: those of offset `o` lie at `o` modulo the capacity.
-struct Ring<F> {
-    file: F,
-    capacity: u64,
-}
-
-impl<F: DiskFile> Ring<F> {
-    fn write(&mut self, start: u64, bytes: &[u8]) -> io::Result<()> {
-        let at = start % self.capacity;
-        let (first, second) = bytes.split_at(self.before_the_end(at, bytes.len()));
-        self.file.write_at(first, at)?;
-        if second.is_empty() { Ok(()) } else { self.file.write_at(second, 0) }
-    }
-
-    /// Replaces what is in the buffer by the bytes of a range.
-    fn read(&self, range: &Range<u64>, buffer: &mut Vec<u8>) -> io::Result<()> {
-        let (at, len) = (range.start % self.capacity, (range.end - range.start) as usize);
-        buffer.clear();
-        buffer.resize(len, 0);
-        let (first, second) = buffer.split_at_mut(self.before_the_end(at, len));
-        self.file.read_at(first, at)?;
-        if second.is_empty() { Ok(()) } else { self.file.read_at(second, 0) }
-    }
-
-    fn before_the_end(&self, at: u64, len: usize) -> usize {
-        usize::try_from(self.capacity - at).unwrap_or(usize::MAX).min(len)
+        out.push(joined);
+        Ok(())
     }
 }
 
@@ -214,6 +237,7 @@ fn read_index<D: Disk>(
     disk: &D,
     side: LogSide,
     ring: &Ring<D::File>,
+    format: Format,
 ) -> Result<index::Index, Option<Trouble>> {
     let unreadable = |error| Some(Trouble::Unreadable(error));
     let file = disk.open(index_name(side)).map_err(unreadable)?;
@@ -223,40 +247,53 @@ fn read_index<D: Disk>(
         return Err((!bare).then_some(Trouble::NoIndex));
     }
     // The header first: what is too long depends on the capacity.
-    let mut bytes = vec![0; len.min(HEADER_LEN as u64) as usize];
+    let mut bytes = vec![0; len.min(format.header_len() as u64) as usize];
     file.read_at(&mut bytes, 0).map_err(unreadable)?;
-    index::decode(side, ring.capacity, &bytes).map_err(|error| Some(error.into()))?;
-    let longest = index::record_limit(ring.capacity).saturating_add(FLUSH_EVERY).saturating_mul(RECORD_LEN);
+    index::check_header(side, ring.capacity, format, &bytes).map_err(|error| Some(error.into()))?;
+    let longest = index::record_limit(ring.capacity).saturating_add(FLUSH_EVERY);
     let rest = usize::try_from(len - bytes.len() as u64).unwrap_or(usize::MAX);
-    if rest > longest {
+    if rest > longest.saturating_mul(format.record_len()) {
         return Err(Some(Trouble::IndexTooLong));
     }
-    bytes.resize(HEADER_LEN + rest, 0);
+    bytes.resize(format.header_len() + rest, 0);
     file.read_at(&mut bytes, 0).map_err(unreadable)?;
-    index::decode(side, ring.capacity, &bytes).map_err(|error| Some(error.into()))
+    index::decode(side, ring.capacity, format, &bytes).map_err(|error| Some(error.into()))
 }
 
-/// Reads what the records speak of and keeps what verifies; also returns how many bytes did not.
-fn recover<F: DiskFile>(ring: &Ring<F>, records: &[Record]) -> (Option<SavedLog>, u64) {
+/// What is left of a log.
+#[derive(Default)]
+struct Found {
+    saved: Option<SavedLog>,
+    /// The records of it.
+    records: Vec<Record>,
+    /// Bytes that are not what was written.
+    lost: u64,
+}
+
+/// Reads what the records speak of and keeps what verifies.
+fn recover<F: DiskFile>(ring: &Ring<F>, side: LogSide, seal: &Seal, records: &[Record]) -> Found {
     let live = index::live(records, ring.capacity);
-    let (Some(first), Ok(capacity)) = (live.first(), usize::try_from(ring.capacity)) else {
-        return (None, 0);
-    };
+    let mut found = Found::default();
+    let (Some(first), Ok(capacity)) = (live.first(), usize::try_from(ring.capacity)) else { return found };
     let mut saved = SavedLog { epoch: first.epoch, log: Log::new(capacity), ranges: RangeSet::default() };
-    let (mut bytes, mut lost) = (Vec::new(), 0);
-    for record in &live {
-        if ring.read(&record.range(), &mut bytes).is_ok() && record.matches(&bytes) {
+    let mut bytes = Vec::new();
+    for record in live {
+        if ring.read(&record.range(), &mut bytes).is_ok() && seal.open(side, &record, &mut bytes) {
             saved.log.write(LogOffset(record.start), &bytes);
             saved.ranges.insert(record.range());
+            found.records.push(record);
         } else {
-            lost += u64::from(record.len);
+            found.lost += u64::from(record.len);
         }
     }
-    let saved = (!saved.ranges.is_empty()).then_some(saved);
-    (saved, lost)
+    if let Seal::Clear = seal {
+        found.records = describe(&saved);
+    }
+    found.saved = (!saved.ranges.is_empty()).then_some(saved);
+    found
 }
 
-/// Describes a log in as few records as there can be.
+/// Describes a log in clear text in as few records as there can be.
 fn describe(saved: &SavedLog) -> Vec<Record> {
     let mut records = Vec::new();
     let mut bytes = Vec::with_capacity(MAX_BLOCK);
@@ -287,9 +324,9 @@ fn neighbours(records: &[Record]) -> impl Iterator<Item = &[Record]> {
     })
 }
 
-fn encode(side: LogSide, capacity: u64, records: &[Record]) -> Vec<u8> {
-    let mut bytes = index::header(side, capacity);
-    bytes.reserve(records.len() * RECORD_LEN);
+fn encode(side: LogSide, capacity: u64, format: Format, records: &[Record]) -> Vec<u8> {
+    let mut bytes = index::header(side, capacity, format);
+    bytes.reserve(records.len() * format.record_len());
     records.iter().for_each(|record| record.encode(&mut bytes));
     bytes
 }

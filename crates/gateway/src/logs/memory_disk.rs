@@ -87,6 +87,13 @@ impl MemoryDisk {
         self.0.lock().names.remove(name);
     }
 
+    /// Says whether bytes occur in any file that has a name.
+    pub(super) fn holds(&self, bytes: &[u8]) -> bool {
+        let content = self.0.lock();
+        let mut files = content.names.values().map(|number| &content.files[*number]);
+        files.any(|file| file.windows(bytes.len()).any(|window| window == bytes))
+    }
+
     pub(super) fn len_of(&self, name: &str) -> usize {
         let content = self.0.lock();
         content.files[content.names[name]].len()

@@ -14,7 +14,7 @@
 //! | at | bytes | what |
 //! |---:|---:|---|
 //! | 0 | 8 | `owlogidx` |
-//! | 8 | 4 | version of the format, 1 |
+//! | 8 | 4 | version of the format: 1, or 2 if the log is encrypted |
 //! | 12 | 4 | 0 for `out`, 1 for `in` |
 //! | 16 | 8 | `log_memory` |
 //! | 24 | 8 | XXH3-64 of the bytes before |
@@ -29,6 +29,31 @@
 //! | 24 | 4 | number of bytes, from 1 to 65 536 |
 //! | 28 | 4 | low half of the XXH3-64 of the 28 bytes before |
 //!
+//! # Encrypted logs
+//! With `[gateway] encrypt_key_file` the index is of version 2. Its header has 48 bytes: 16 bytes that name the key
+//! (the first half of HMAC-SHA256 of `oncewire kept log: id` under it) stand before the check. Its records have 56:
+//!
+//! | at | bytes | what |
+//! |---:|---:|---|
+//! | 0 | 8 | epoch |
+//! | 8 | 8 | log offset of the first byte |
+//! | 16 | 16 | salt, drawn at random for each record |
+//! | 32 | 16 | tag |
+//! | 48 | 4 | number of bytes, from 1 to 65 536 |
+//! | 52 | 4 | low half of the XXH3-64 of the 52 bytes before |
+//!
+//! The ring holds the same number of bytes at the same places, sealed with AES-256-GCM. Each record has a key of its
+//! own, the HMAC-SHA256 of its salt under the HMAC-SHA256 of `oncewire kept log: records` under the file's key; that
+//! key seals once, with a nonce of zeros. What is authenticated beside the bytes: the side as in the header and the
+//! number of bytes (4 bytes each), epoch and log offset (8 bytes each), all little-endian. The record's key is new as
+//! long as no salt of 128 random bits comes twice: after 2⁴⁰ records, which are 64 PiB of the largest, the chance that
+//! any two have met is below 2⁻⁴⁸. Nothing has to be remembered from run to run for that, and a state folder that is
+//! copied, restored or used twice does no harm.
+//!
+//! Joined neighbours are sealed anew, in place; a crash between that and the index costs them. A log of another form
+//! or key begins anew. One in clear text, or of which that is not known, is overwritten with zeros and synced first.
+//!
+//! # What counts
 //! A record that is cut or wrong ends the reading. The records that count are the last run of one epoch; among
 //! them later ones win, and those that start more than a ring below the highest end are gone. When the index has
 //! grown to four times what a full ring needs, and at every start, it is written anew under another name, synced
@@ -48,6 +73,10 @@ mod index;
 mod kept;
 #[cfg(test)]
 mod memory_disk;
+mod ring;
+mod seal;
+#[cfg(test)]
+mod sealed_tests;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -62,9 +91,11 @@ use oncewire_link::{LogSide, SavedLog, SavedLogs};
 
 use self::disk::OsFolder;
 use self::kept::{KeptLog, Trouble};
+use self::seal::Seal;
 pub(crate) use self::writer::LogWriter;
 use self::writer::{Closing, Keeper, Queue};
 use crate::identity::PublicKey;
+use crate::storage_key::StorageKey;
 
 /// What the logs of a peer begin with, and where they go on; nothing by default.
 #[derive(Debug, Default)]
@@ -84,6 +115,15 @@ pub(crate) struct LogOwner {
     pub(crate) capacity: u64,
 }
 
+/// Where logs are kept, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The state folder.
+    pub(crate) state: PathBuf,
+    /// What they are encrypted with; none leaves them in clear text.
+    pub(crate) key: Option<StorageKey>,
+}
+
 /// The logs of all peers of this process. Dropped, it writes what still waits.
 #[derive(Debug)]
 pub(crate) struct Logs {
@@ -97,9 +137,10 @@ impl Logs {
     /// # Errors
     /// If another gateway uses the folder, which is a mistake of the configuration and no damage.
     pub(crate) fn open(
-        state: &Path,
+        place: &Place,
         owners: &[LogOwner],
     ) -> Result<(Option<Self>, Vec<PeerLogs>), StateInUse> {
+        let (state, seal) = (&*place.state, Seal::new(place.key.as_ref()));
         let cold = |error: io::Error| {
             tracing::warn!(state = %state.display(), "logs start cold and are not kept: {error}");
             (None, owners.iter().map(|_| PeerLogs::default()).collect())
@@ -110,7 +151,7 @@ impl Logs {
             Err(TryLockError::Error(error)) => return Ok(cold(error)),
         };
         let (mut keeper, queue) = (Keeper::new(), Arc::new(Queue::default()));
-        let logs = owners.iter().map(|owner| open_peer(state, owner, &mut keeper, &queue)).collect();
+        let logs = owners.iter().map(|owner| open_peer(state, &seal, owner, &mut keeper, &queue)).collect();
         let thread = std::thread::Builder::new().name("oncewire-logs".to_owned());
         let started = thread.spawn({
             let queue = Arc::clone(&queue);
@@ -146,7 +187,13 @@ fn take_state(state: &Path) -> Result<fs::File, TryLockError> {
     Ok(lock)
 }
 
-fn open_peer(state: &Path, owner: &LogOwner, keeper: &mut Keeper<OsFolder>, queue: &Arc<Queue>) -> PeerLogs {
+fn open_peer(
+    state: &Path,
+    seal: &Seal,
+    owner: &LogOwner,
+    keeper: &mut Keeper<OsFolder>,
+    queue: &Arc<Queue>,
+) -> PeerLogs {
     let folder = match peer_folder(state, &owner.keys).and_then(OsFolder::create) {
         Ok(folder) => folder,
         Err(error) => {
@@ -155,7 +202,7 @@ fn open_peer(state: &Path, owner: &LogOwner, keeper: &mut Keeper<OsFolder>, queu
         }
     };
     let mut open = |side| {
-        let opened = KeptLog::open(folder.clone(), side, owner.capacity);
+        let opened = KeptLog::open(folder.clone(), side, owner.capacity, seal.clone());
         let name = folder.path().join(kept::ring_name(side)).display().to_string();
         report(&owner.name, &name, opened.saved.as_ref(), opened.trouble.as_ref());
         (keeper.add(name, opened.log), opened.saved)

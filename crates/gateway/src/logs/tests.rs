@@ -10,11 +10,13 @@ use proptest::prelude::*;
 
 use oncewire_link::{Log, LogOffset, LogSide, LogWrite, SavedLog};
 
-use super::index::{HEADER_LEN, RECORD_LEN, record_limit};
+use super::index::record_limit;
 use super::kept::{KeptLog, Trouble};
 use super::memory_disk::MemoryDisk;
-use super::{LogOwner, Logs, StateInUse};
+use super::seal::Seal;
+use super::{LogOwner, Logs, Place, StateInUse};
 use crate::identity::PublicKey;
+use crate::storage_key::StorageKey;
 
 /// Small, so that rings wrap often.
 const CAPACITY: u64 = 1000;
@@ -35,8 +37,17 @@ fn piece(epoch: u64, start: u64, len: u64) -> LogWrite {
     LogWrite { epoch, start, plain: bytes(0, epoch, start, len) }
 }
 
-fn open(disk: &MemoryDisk) -> (KeptLog<MemoryDisk>, Option<SavedLog>, Option<Trouble>) {
-    let opened = KeptLog::open(disk.clone(), LogSide::Out, CAPACITY);
+/// Runs a test on logs in clear text and on encrypted ones.
+fn in_both_forms(test: impl Fn(&Seal)) {
+    [Seal::Clear, keyed(1)].iter().for_each(test);
+}
+
+fn keyed(byte: u8) -> Seal {
+    Seal::new(Some(&StorageKey::from_bytes([byte; 32])))
+}
+
+fn open(disk: &MemoryDisk, seal: &Seal) -> (KeptLog<MemoryDisk>, Option<SavedLog>, Option<Trouble>) {
+    let opened = KeptLog::open(disk.clone(), LogSide::Out, CAPACITY, seal.clone());
     (opened.log.unwrap(), opened.saved, opened.trouble)
 }
 
@@ -65,9 +76,9 @@ fn check(saved: &SavedLog) {
 }
 
 /// A disk with `count` pieces of 100 bytes in it.
-fn filled(count: u64) -> MemoryDisk {
+fn filled(count: u64, seal: &Seal) -> MemoryDisk {
     let disk = MemoryDisk::default();
-    let (mut log, ..) = open(&disk);
+    let (mut log, ..) = open(&disk, seal);
     for i in 0..count {
         log.write(&piece(1, i * 100, 100)).unwrap();
     }
@@ -77,179 +88,219 @@ fn filled(count: u64) -> MemoryDisk {
 
 #[test]
 fn a_new_folder_is_no_trouble() {
-    let (_, saved, trouble) = open(&MemoryDisk::default());
-    assert!(saved.is_none() && trouble.is_none());
+    in_both_forms(|seal| {
+        let (_, saved, trouble) = open(&MemoryDisk::default(), seal);
+        assert!(saved.is_none() && trouble.is_none());
+    });
 }
 
 #[test]
 fn what_was_written_is_found_whatever_the_order() {
-    let disk = MemoryDisk::default();
-    let (mut log, ..) = open(&disk);
-    for start in [200, 0, 100, 500] {
-        log.write(&piece(3, start, 100)).unwrap();
-    }
-    log.flush().unwrap();
-    let (_, saved, trouble) = open(&disk);
-    let saved = saved.unwrap();
-    check(&saved);
-    assert_eq!((saved.epoch, ranges(Some(&saved))), (3, vec![(0, 300), (500, 600)]));
-    assert!(trouble.is_none());
-    // Opening writes the index anew; nothing is lost by that.
-    assert_eq!(ranges(open(&disk).1.as_ref()), [(0, 300), (500, 600)]);
+    in_both_forms(|seal| {
+        let disk = MemoryDisk::default();
+        let (mut log, ..) = open(&disk, seal);
+        for start in [200, 0, 100, 500] {
+            log.write(&piece(3, start, 100)).unwrap();
+        }
+        log.flush().unwrap();
+        let (_, saved, trouble) = open(&disk, seal);
+        let saved = saved.unwrap();
+        check(&saved);
+        assert_eq!((saved.epoch, ranges(Some(&saved))), (3, vec![(0, 300), (500, 600)]));
+        assert!(trouble.is_none());
+        // Opening writes the index anew; nothing is lost by that.
+        assert_eq!(ranges(open(&disk, seal).1.as_ref()), [(0, 300), (500, 600)]);
+    });
 }
 
 #[test]
 fn a_ring_that_wrapped_keeps_its_last_bytes_without_complaint() {
-    let (_, saved, trouble) = open(&filled(25));
-    check(saved.as_ref().unwrap());
-    assert_eq!(ranges(saved.as_ref()), [(1500, 2500)]);
-    assert!(trouble.is_none());
+    in_both_forms(|seal| {
+        let (_, saved, trouble) = open(&filled(25, seal), seal);
+        check(saved.as_ref().unwrap());
+        assert_eq!(ranges(saved.as_ref()), [(1500, 2500)]);
+        assert!(trouble.is_none());
+    });
 }
 
 #[test]
 fn a_new_epoch_forgets_the_old_one() {
-    let disk = filled(10);
-    let (mut log, ..) = open(&disk);
-    log.write(&piece(2, 1000, 50)).unwrap();
-    log.flush().unwrap();
-    let saved = open(&disk).1.unwrap();
-    check(&saved);
-    assert_eq!((saved.epoch, ranges(Some(&saved))), (2, vec![(1000, 1050)]));
+    in_both_forms(|seal| {
+        let disk = filled(10, seal);
+        let (mut log, ..) = open(&disk, seal);
+        log.write(&piece(2, 1000, 50)).unwrap();
+        log.flush().unwrap();
+        let saved = open(&disk, seal).1.unwrap();
+        check(&saved);
+        assert_eq!((saved.epoch, ranges(Some(&saved))), (2, vec![(1000, 1050)]));
+    });
 }
 
 #[test]
 fn a_piece_that_came_twice_counts_once() {
-    let disk = MemoryDisk::default();
-    let (mut log, ..) = open(&disk);
-    for start in [0, 100, 200, 100] {
-        log.write(&piece(1, start, 100)).unwrap();
-    }
-    log.flush().unwrap();
-    assert_eq!(ranges(open(&disk).1.as_ref()), [(0, 300)]);
+    in_both_forms(|seal| {
+        let disk = MemoryDisk::default();
+        let (mut log, ..) = open(&disk, seal);
+        for start in [0, 100, 200, 100] {
+            log.write(&piece(1, start, 100)).unwrap();
+        }
+        log.flush().unwrap();
+        assert_eq!(ranges(open(&disk, seal).1.as_ref()), [(0, 300)]);
+    });
 }
 
 #[test]
 fn pieces_that_no_block_can_be_are_left_out() {
-    let disk = filled(2);
-    let (mut log, ..) = open(&disk);
-    log.write(&piece(1, 200, 0)).unwrap();
-    log.write(&piece(1, 200, CAPACITY + 1)).unwrap();
-    let end = LogWrite { epoch: 1, start: u64::MAX, plain: Bytes::from_static(b"xy") };
-    log.write(&end).unwrap();
-    log.flush().unwrap();
-    assert_eq!(ranges(open(&disk).1.as_ref()), [(0, 200)]);
+    in_both_forms(|seal| {
+        let disk = filled(2, seal);
+        let (mut log, ..) = open(&disk, seal);
+        log.write(&piece(1, 200, 0)).unwrap();
+        log.write(&piece(1, 200, CAPACITY + 1)).unwrap();
+        let end = LogWrite { epoch: 1, start: u64::MAX, plain: Bytes::from_static(b"xy") };
+        log.write(&end).unwrap();
+        log.flush().unwrap();
+        assert_eq!(ranges(open(&disk, seal).1.as_ref()), [(0, 200)]);
+    });
 }
 
 #[test]
 fn the_index_stays_small_however_small_the_pieces_are() {
-    let (disk, capacity) = (MemoryDisk::default(), 256 << 10);
-    let mut log = KeptLog::open(disk.clone(), LogSide::Out, capacity).log.unwrap();
-    for i in 0..20_000 {
-        log.write(&piece(1, i * 40, 40)).unwrap();
-    }
-    log.flush().unwrap();
-    assert!(disk.len_of("out.idx") <= HEADER_LEN + (record_limit(capacity) + 64) * RECORD_LEN);
-    let opened = KeptLog::open(disk.clone(), LogSide::Out, capacity);
-    check(opened.saved.as_ref().unwrap());
-    let found = total(opened.saved.as_ref());
-    // What is joined is overwritten as one.
-    assert!(found >= capacity - (64 << 10), "{found} bytes");
-    assert!(opened.trouble.is_none(), "{:?}", opened.trouble);
-    assert!(disk.len_of("out.idx") <= HEADER_LEN + 4 * RECORD_LEN);
+    in_both_forms(|seal| {
+        let (disk, capacity) = (MemoryDisk::default(), 256 << 10);
+        let mut log = KeptLog::open(disk.clone(), LogSide::Out, capacity, seal.clone()).log.unwrap();
+        for i in 0..20_000 {
+            log.write(&piece(1, i * 40, 40)).unwrap();
+        }
+        log.flush().unwrap();
+        assert!(
+            disk.len_of("out.idx")
+                <= seal.format().header_len() + (record_limit(capacity) + 64) * seal.format().record_len()
+        );
+        let opened = KeptLog::open(disk.clone(), LogSide::Out, capacity, seal.clone());
+        check(opened.saved.as_ref().unwrap());
+        let found = total(opened.saved.as_ref());
+        // What is joined is overwritten as one.
+        assert!(found >= capacity - (64 << 10), "{found} bytes");
+        assert!(opened.trouble.is_none(), "{:?}", opened.trouble);
+        // What is sealed is not sealed anew at every start.
+        let records = if matches!(seal, Seal::Clear) { 4 } else { record_limit(capacity) / 2 };
+        assert!(disk.len_of("out.idx") <= seal.format().header_len() + records * seal.format().record_len());
+    });
 }
 
 #[test]
 fn gaps_that_cannot_be_joined_cost_the_oldest() {
-    let disk = MemoryDisk::default();
-    let capacity = 1 << 20;
-    let mut log = KeptLog::open(disk.clone(), LogSide::Out, capacity).log.unwrap();
-    for i in 0..5_000 {
-        log.write(&piece(1, i * 2, 1)).unwrap();
-    }
-    log.flush().unwrap();
-    assert!(disk.len_of("out.idx") <= HEADER_LEN + (record_limit(capacity) + 64) * RECORD_LEN);
-    let saved = KeptLog::open(disk, LogSide::Out, capacity).saved.unwrap();
-    check(&saved);
-    assert_eq!(saved.ranges.iter().next_back(), Some(9_998..9_999));
+    in_both_forms(|seal| {
+        let disk = MemoryDisk::default();
+        let capacity = 1 << 20;
+        let mut log = KeptLog::open(disk.clone(), LogSide::Out, capacity, seal.clone()).log.unwrap();
+        for i in 0..5_000 {
+            log.write(&piece(1, i * 2, 1)).unwrap();
+        }
+        log.flush().unwrap();
+        assert!(
+            disk.len_of("out.idx")
+                <= seal.format().header_len() + (record_limit(capacity) + 64) * seal.format().record_len()
+        );
+        let saved = KeptLog::open(disk, LogSide::Out, capacity, seal.clone()).saved.unwrap();
+        check(&saved);
+        assert_eq!(saved.ranges.iter().next_back(), Some(9_998..9_999));
+    });
 }
 
 #[test]
 fn a_flipped_byte_of_the_ring_is_a_hole() {
-    for at in (0..1000).step_by(37) {
-        let disk = filled(10);
-        disk.damage("out.log", |bytes| bytes[at] ^= 0x10);
-        let (_, saved, trouble) = open(&disk);
-        let saved = saved.unwrap();
-        check(&saved);
-        let found = total(Some(&saved));
-        assert_eq!(found, 900, "byte {at}");
-        assert!(matches!(trouble, Some(Trouble::BytesDamaged(100))), "{trouble:?}");
-    }
+    in_both_forms(|seal| {
+        for at in (0..1000).step_by(37) {
+            let disk = filled(10, seal);
+            disk.damage("out.log", |bytes| bytes[at] ^= 0x10);
+            let (_, saved, trouble) = open(&disk, seal);
+            let saved = saved.unwrap();
+            check(&saved);
+            let found = total(Some(&saved));
+            assert_eq!(found, 900, "byte {at}");
+            assert!(matches!(trouble, Some(Trouble::BytesDamaged(100))), "{trouble:?}");
+        }
+    });
 }
 
 #[test]
 fn a_flipped_byte_of_the_index_costs_what_follows_it() {
-    for at in 0..HEADER_LEN + 10 * RECORD_LEN {
-        let disk = filled(10);
-        disk.damage("out.idx", |bytes| bytes[at] ^= 0x10);
-        let (_, saved, trouble) = open(&disk);
-        let whole = at.checked_sub(HEADER_LEN).map_or(0, |at| at / RECORD_LEN) as u64;
-        saved.iter().for_each(check);
-        let found = total(saved.as_ref());
-        assert_eq!(found, whole * 100, "byte {at}");
-        assert!(trouble.is_some());
-    }
+    in_both_forms(|seal| {
+        for at in 0..seal.format().header_len() + 10 * seal.format().record_len() {
+            let disk = filled(10, seal);
+            disk.damage("out.idx", |bytes| bytes[at] ^= 0x10);
+            let (_, saved, trouble) = open(&disk, seal);
+            let whole = at
+                .checked_sub(seal.format().header_len())
+                .map_or(0, |at| at / seal.format().record_len()) as u64;
+            saved.iter().for_each(check);
+            let found = total(saved.as_ref());
+            assert_eq!(found, whole * 100, "byte {at}");
+            assert!(trouble.is_some());
+        }
+    });
 }
 
 #[test]
 fn files_that_are_cut_or_gone_are_read_as_far_as_they_go() {
-    let disk = filled(10);
-    disk.damage("out.log", |bytes| bytes.truncate(450));
-    assert_eq!(ranges(open(&disk).1.as_ref()), [(0, 400)]);
-    let disk = filled(10);
-    disk.damage("out.idx", |bytes| bytes.truncate(HEADER_LEN + 3 * RECORD_LEN + 5));
-    let (_, saved, trouble) = open(&disk);
-    assert_eq!(ranges(saved.as_ref()), [(0, 300)]);
-    assert!(matches!(trouble, Some(Trouble::IndexDamaged(3))));
-    let disk = filled(10);
-    disk.remove("out.idx");
-    let (_, saved, trouble) = open(&disk);
-    assert!(saved.is_none() && matches!(trouble, Some(Trouble::NoIndex)));
-    assert_eq!(disk.len_of("out.log"), 0);
-    let disk = filled(10);
-    disk.remove("out.log");
-    let (_, saved, trouble) = open(&disk);
-    assert!(saved.is_none() && matches!(trouble, Some(Trouble::BytesDamaged(1000))));
+    in_both_forms(|seal| {
+        let disk = filled(10, seal);
+        disk.damage("out.log", |bytes| bytes.truncate(450));
+        assert_eq!(ranges(open(&disk, seal).1.as_ref()), [(0, 400)]);
+        let disk = filled(10, seal);
+        disk.damage("out.idx", |bytes| {
+            bytes.truncate(seal.format().header_len() + 3 * seal.format().record_len() + 5)
+        });
+        let (_, saved, trouble) = open(&disk, seal);
+        assert_eq!(ranges(saved.as_ref()), [(0, 300)]);
+        assert!(matches!(trouble, Some(Trouble::IndexDamaged(3))));
+        let disk = filled(10, seal);
+        disk.remove("out.idx");
+        let (_, saved, trouble) = open(&disk, seal);
+        assert!(saved.is_none() && matches!(trouble, Some(Trouble::NoIndex)));
+        assert_eq!(disk.len_of("out.log"), 0);
+        let disk = filled(10, seal);
+        disk.remove("out.log");
+        let (_, saved, trouble) = open(&disk, seal);
+        assert!(saved.is_none() && matches!(trouble, Some(Trouble::BytesDamaged(1000))));
+    });
 }
 
 #[test]
 fn an_index_of_absurd_length_is_not_read() {
-    let disk = filled(10);
-    disk.damage("out.idx", |bytes| bytes.resize(1 << 20, 0));
-    let (_, saved, trouble) = open(&disk);
-    assert!(saved.is_none() && matches!(trouble, Some(Trouble::IndexTooLong)));
+    in_both_forms(|seal| {
+        let disk = filled(10, seal);
+        disk.damage("out.idx", |bytes| bytes.resize(1 << 20, 0));
+        let (_, saved, trouble) = open(&disk, seal);
+        assert!(saved.is_none() && matches!(trouble, Some(Trouble::IndexTooLong)));
+    });
 }
 
 #[test]
 fn another_capacity_or_side_starts_cold_and_goes_on() {
-    let disk = filled(10);
-    let opened = KeptLog::open(disk.clone(), LogSide::Out, 2 * CAPACITY);
-    assert!(opened.saved.is_none() && matches!(opened.trouble, Some(Trouble::Header(_))));
-    let mut log = opened.log.unwrap();
-    log.write(&piece(1, 0, 100)).unwrap();
-    log.flush().unwrap();
-    let again = KeptLog::open(disk, LogSide::Out, 2 * CAPACITY);
-    assert_eq!(ranges(again.saved.as_ref()), [(0, 100)]);
-    assert!(again.trouble.is_none());
+    in_both_forms(|seal| {
+        let disk = filled(10, seal);
+        let opened = KeptLog::open(disk.clone(), LogSide::Out, 2 * CAPACITY, seal.clone());
+        assert!(opened.saved.is_none() && matches!(opened.trouble, Some(Trouble::Header(_))));
+        let mut log = opened.log.unwrap();
+        log.write(&piece(1, 0, 100)).unwrap();
+        log.flush().unwrap();
+        let again = KeptLog::open(disk, LogSide::Out, 2 * CAPACITY, seal.clone());
+        assert_eq!(ranges(again.saved.as_ref()), [(0, 100)]);
+        assert!(again.trouble.is_none());
+    });
 }
 
 #[test]
 fn a_disk_that_cannot_be_written_is_still_read() {
-    let disk = filled(10);
-    disk.fail_from_now_on();
-    let opened = KeptLog::open(disk, LogSide::Out, CAPACITY);
-    assert_eq!(ranges(opened.saved.as_ref()), [(0, 1000)]);
-    assert!(opened.log.is_none() && matches!(opened.trouble, Some(Trouble::Unwritable(_))));
+    in_both_forms(|seal| {
+        let disk = filled(10, seal);
+        disk.fail_from_now_on();
+        let opened = KeptLog::open(disk, LogSide::Out, CAPACITY, seal.clone());
+        assert_eq!(ranges(opened.saved.as_ref()), [(0, 1000)]);
+        assert!(opened.log.is_none() && matches!(opened.trouble, Some(Trouble::Unwritable(_))));
+    });
 }
 
 /// One step of a gateway's life, as its logs see it.
@@ -286,6 +337,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// A gateway's out log, its disk, and what is the truth about each offset.
 struct Life {
+    seal: Seal,
     disk: MemoryDisk,
     log: KeptLog<MemoryDisk>,
     epoch: u64,
@@ -298,11 +350,21 @@ struct Life {
 }
 
 impl Life {
-    fn start() -> Self {
+    fn start(seal: &Seal) -> Self {
         let disk = MemoryDisk::default();
-        let (log, ..) = open(&disk);
+        let (log, ..) = open(&disk, seal);
         let born_at = disk.changes();
-        Self { disk, log, epoch: 1, head: 0, last: None, salt: 1, truth: BTreeMap::new(), born_at }
+        Self {
+            seal: seal.clone(),
+            disk,
+            log,
+            epoch: 1,
+            head: 0,
+            last: None,
+            salt: 1,
+            truth: BTreeMap::new(),
+            born_at,
+        }
     }
 
     fn step(&mut self, step: &Step) {
@@ -346,7 +408,7 @@ impl Life {
 
     /// Starts the next life from what the disk has, and compares that with the truth.
     fn begin_again(&mut self, disk: MemoryDisk) {
-        let (log, saved, _) = open(&disk);
+        let (log, saved, _) = open(&disk, &self.seal);
         if let Some(saved) = &saved {
             let span = saved.ranges.iter().next().zip(saved.ranges.iter().next_back());
             let (first, last) = span.unwrap();
@@ -372,28 +434,32 @@ proptest! {
 
     #[test]
     fn a_crash_costs_ranges_and_never_gives_wrong_ones(steps in steps()) {
-        let mut life = Life::start();
-        steps.iter().for_each(|step| life.step(step));
-        life.step(&Step::PowerCut(0));
+        in_both_forms(|seal| {
+            let mut life = Life::start(seal);
+            steps.iter().for_each(|step| life.step(step));
+            life.step(&Step::PowerCut(0));
+        });
     }
 
     #[test]
     fn what_was_synced_survives_a_power_cut(lens in prop::collection::vec(1u64..180, 1..30)) {
+        for seal in [Seal::Clear, keyed(1)] {
         let disk = MemoryDisk::default();
-        let (mut log, ..) = open(&disk);
+        let (mut log, ..) = open(&disk, &seal);
         let mut head = 0;
-        for len in lens {
-            log.write(&piece(1, head, len)).unwrap();
+        for len in &lens {
+            log.write(&piece(1, head, *len)).unwrap();
             head += len;
         }
         log.sync().unwrap();
-        let (_, saved, _) = open(&disk.after_power_cut(|_| 0));
+        let (_, saved, _) = open(&disk.after_power_cut(|_| 0), &seal);
         let saved = saved.unwrap();
         check(&saved);
         let found = ranges(Some(&saved));
         prop_assert_eq!(found.len(), 1);
         prop_assert_eq!(found[0].1, head);
         prop_assert!(found[0].0 <= head.saturating_sub(CAPACITY) + 180);
+        }
     }
 }
 
@@ -402,9 +468,13 @@ fn owner(keys: &[u8]) -> LogOwner {
     LogOwner { name: "hub".to_owned(), keys, capacity: 256 << 10 }
 }
 
+fn place(state: &Path) -> Place {
+    Place { state: state.to_owned(), key: None }
+}
+
 /// Opens the logs of one owner in a real folder, writes `count` pieces on both sides, and returns what was there.
 fn run(state: &Path, owner: LogOwner, count: u64) -> [Option<SavedLog>; 2] {
-    let (logs, mut peers) = Logs::open(state, &[owner]).unwrap();
+    let (logs, mut peers) = Logs::open(&place(state), &[owner]).unwrap();
     let peer = peers.remove(0);
     let writer = peer.writer.unwrap();
     for i in 0..count {
@@ -457,10 +527,10 @@ fn logs_follow_a_peer_to_its_next_key() {
 #[test]
 fn a_folder_in_use_is_refused_and_free_again_later() {
     let dir = tempfile::tempdir().unwrap();
-    let (first, _) = Logs::open(dir.path(), &[owner(&[7])]).unwrap();
-    assert_eq!(Logs::open(dir.path(), &[owner(&[7])]).err(), Some(StateInUse));
+    let (first, _) = Logs::open(&place(dir.path()), &[owner(&[7])]).unwrap();
+    assert_eq!(Logs::open(&place(dir.path()), &[owner(&[7])]).err(), Some(StateInUse));
     drop(first);
-    assert!(Logs::open(dir.path(), &[owner(&[7])]).is_ok());
+    assert!(Logs::open(&place(dir.path()), &[owner(&[7])]).is_ok());
 }
 
 #[test]
@@ -468,13 +538,13 @@ fn a_place_that_is_no_folder_costs_a_cold_start() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     fs::write(&state, "a file").unwrap();
-    let (logs, peers) = Logs::open(&state, &[owner(&[7]), owner(&[8])]).unwrap();
+    let (logs, peers) = Logs::open(&place(&state), &[owner(&[7]), owner(&[8])]).unwrap();
     assert!(logs.is_none());
     assert!(peers.len() == 2 && peers.iter().all(|peer| peer.writer.is_none()));
     // One peer's folder only: the other's logs are kept.
     let state = dir.path().join("other");
     fs::create_dir_all(state.join("logs")).unwrap();
     fs::write(state.join("logs").join("07".repeat(32)), "a file").unwrap();
-    let (_logs, peers) = Logs::open(&state, &[owner(&[7]), owner(&[8])]).unwrap();
+    let (_logs, peers) = Logs::open(&place(&state), &[owner(&[7]), owner(&[8])]).unwrap();
     assert!(peers[0].writer.is_none() && peers[1].writer.is_some());
 }

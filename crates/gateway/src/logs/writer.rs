@@ -220,6 +220,7 @@ mod tests {
 
     use super::*;
     use crate::logs::memory_disk::MemoryDisk;
+    use crate::logs::seal::Seal;
 
     const CAPACITY: u64 = 256 << 10;
 
@@ -232,7 +233,7 @@ mod tests {
     }
 
     fn kept(disk: &MemoryDisk) -> KeptLog<MemoryDisk> {
-        KeptLog::open(disk.clone(), LogSide::Out, CAPACITY).log.unwrap()
+        KeptLog::open(disk.clone(), LogSide::Out, CAPACITY, Seal::Clear).log.unwrap()
     }
 
     #[test]
@@ -262,7 +263,8 @@ mod tests {
         queue.push(place, piece(2 << 16));
         thread.join().unwrap();
         assert_eq!(queue.bytes.load(Relaxed), 0);
-        let saved = KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY).saved.unwrap();
+        let saved =
+            KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY, Seal::Clear).saved.unwrap();
         assert_eq!(ranges(&saved), [(0, 2 << 16)]);
     }
 
@@ -283,7 +285,7 @@ mod tests {
         assert!(keeper.logs[first].1.is_none());
         let found = |disk: &MemoryDisk| {
             let disk = disk.after_power_cut(|len| len);
-            ranges(&KeptLog::open(disk, LogSide::Out, CAPACITY).saved.unwrap())
+            ranges(&KeptLog::open(disk, LogSide::Out, CAPACITY, Seal::Clear).saved.unwrap())
         };
         assert_eq!(found(&full), [(0, 1 << 16)]);
         assert_eq!(found(&good), [(1 << 16, 3 << 16)]);

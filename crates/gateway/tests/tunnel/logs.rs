@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 
 use oncewire_gateway::daemon::{Gateway, StartError};
 use oncewire_gateway::identity::Identity;
+use oncewire_gateway::storage_key::StorageKey;
 use oncewire_gateway::telemetry::PeerReport;
 
 use crate::common::{LIMIT, Origin, branch_config, exchange, forward, hub_config, noise, start, within};
@@ -25,11 +26,18 @@ struct Lives {
 
 impl Lives {
     async fn begin() -> Self {
+        Self::begin_with("").await
+    }
+
+    /// As [`Lives::begin`], with more keys in `[gateway]` at both ends.
+    async fn begin_with(gateway: &str) -> Self {
         let (dir, origin) = (tempfile::tempdir().unwrap(), Origin::echo().await);
         let key = |name: &str| Identity::create(&dir.path().join(name)).unwrap().public_key();
         let (branch_key, hub_key) = (key("branch.key"), key("hub.key"));
-        let kept =
-            |config: String, state| config.replace("key_file", &format!("state = \"{state}\"\nkey_file"));
+        let kept = |config: String, state| {
+            config.replacen("key_file", &format!("state = \"{state}\"\n{gateway}\nkey_file"), 1)
+        };
+        StorageKey::create(&dir.path().join("storage.key")).unwrap();
         let mut hub_config = kept(hub_config(branch_key, ""), "hub-state");
         let hub = start(dir.path(), &hub_config).await.unwrap();
         let address: SocketAddr = hub.local_addrs().tunnel[0];
@@ -200,6 +208,50 @@ async fn two_gateways_cannot_share_a_state_folder() {
         let twin = start(lives.dir.path(), &twin).await;
         let Err(StartError::StateInUse(path)) = twin else { panic!("it started") };
         assert!(path.ends_with("hub-state"));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encrypted_logs_are_warm_and_show_nothing() {
+    within(async {
+        let mut lives = Lives::begin_with("encrypt_key_file = \"storage.key\"").await;
+        let data = noise(25, 1 << 20);
+        lives.cross(&data).await;
+        for turn in 0..2 {
+            (lives.hub, lives.branch) = (None, None);
+            for file in ["hub-state", "branch-state"].iter().flat_map(|state| lives.files(state)) {
+                let bytes = fs::read(&file).unwrap();
+                assert!(!bytes.windows(16).any(|window| window == &data[500_000..500_016]), "{file:?}");
+            }
+            lives.start().await;
+            let [out, back] = lives.cross(&data).await;
+            assert!(out > WARM && back > WARM, "turn {turn}: {out} {back}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encryption_that_is_switched_on_off_or_to_another_key_costs_one_cold_start() {
+    within(async {
+        let mut lives = Lives::begin().await;
+        let data = noise(26, 1 << 20);
+        lives.cross(&data).await;
+        let key = |name: &str| format!("encrypt_key_file = \"{name}\"");
+        StorageKey::create(&lives.dir.path().join("other.key")).unwrap();
+        let clear = lives.hub_config.clone();
+        for line in [key("storage.key"), key("other.key"), String::new()] {
+            lives.hub = None;
+            lives.hub_config = clear.replacen("key_file", &format!("{line}\nkey_file"), 1);
+            lives.start().await;
+            let [out, back] = lives.cross(&data).await;
+            assert!(out < 0.02 && back < 0.02, "{line}: {out} {back}");
+            lives.hub = None;
+            lives.start().await;
+            let [out, back] = lives.cross(&data).await;
+            assert!(out > WARM && back > WARM, "{line}: {out} {back}");
+        }
     })
     .await;
 }

@@ -50,7 +50,8 @@ fn gateway(config: &Config) -> String {
     };
     let state = match &gateway.state {
         None => "nothing survives a restart".to_owned(),
-        Some(state) => format!("state in {}", state.display()),
+        Some(state) if gateway.encrypt_key.is_some() => format!("state in {}, encrypted", state.display()),
+        Some(state) => format!("state in {}, in clear text", state.display()),
     };
     format!(
         "gateway {}, public key {}\n  {listen}\n  {admin}\n  {state}\n  memory {}, on stopping flows have {}\n",

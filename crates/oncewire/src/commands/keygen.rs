@@ -1,11 +1,16 @@
-//! `oncewire keygen`: a gateway's key pair.
+//! `oncewire keygen`: a gateway's key pair, or the key for what it keeps on disk.
 
 use oncewire_gateway::identity::Identity;
+use oncewire_gateway::storage_key::StorageKey;
 
 use crate::cli::Keygen;
 
-/// Makes a key file, or reads an existing one, and prints the public key.
+/// Makes a key file, or reads an existing one, and prints the public key if it has one.
 pub(super) fn run(args: &Keygen) -> anyhow::Result<()> {
+    if args.encrypt_key {
+        StorageKey::create(&args.out)?;
+        return Ok(());
+    }
     let identity = if args.show { Identity::load(&args.out)? } else { Identity::create(&args.out)? };
     super::print(&format!("{}\n", identity.public_key()))
 }

@@ -46,6 +46,19 @@ fn keygen_never_overwrites() {
 }
 
 #[test]
+fn a_key_for_encryption_is_made_in_silence_and_never_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("storage.key");
+    let path = file.to_str().unwrap();
+    assert_eq!(text(&oncewire(&["keygen", "--encrypt-key", "--out", path]), 0), "");
+    let secret = std::fs::read(&file).unwrap();
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(oncewire(&["keygen", "--encrypt-key", "--out", path]).status.code(), Some(1));
+    assert_eq!(std::fs::read(&file).unwrap(), secret);
+    assert_eq!(oncewire(&["keygen", "--encrypt-key", "--show", "--out", path]).status.code(), Some(2));
+}
+
+#[test]
 fn completions_and_the_man_page_are_printed() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(text(&oncewire(&["completions", shell]), 0).contains("keygen"), "{shell}");

@@ -8,6 +8,7 @@ use super::Resolver;
 use crate::config::raw::{RawConfig, RawGateway};
 use crate::config::{Admin, Gateway, secrets};
 use crate::identity::Identity;
+use crate::storage_key::StorageKey;
 
 impl Resolver {
     /// Resolves `[gateway]` and reads its key file.
@@ -27,8 +28,19 @@ impl Resolver {
             listen: listen.into_iter().collect::<Option<_>>()?,
             admin,
             state: raw.state.as_ref().map(|state| self.path(state)),
+            encrypt_key: self.encrypt_key(raw),
             drain,
         })
+    }
+
+    /// Reads the key that what is kept in `state` is encrypted with.
+    fn encrypt_key(&mut self, raw: &RawGateway) -> Option<StorageKey> {
+        let file = raw.encrypt_key_file.as_ref()?;
+        if raw.state.is_none() {
+            let message = "encrypt_key_file: has no effect without state; set state or remove it";
+            self.problems.at(file.span(), message);
+        }
+        self.problems.check(file.span(), "encrypt_key_file", StorageKey::load(&self.path(file)))
     }
 
     /// Resolves the admin interface and reads its token.

@@ -1,0 +1,55 @@
+//! Files that hold a secret in one line: made once, never overwritten, read only if nobody else can.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// Why a key file cannot be read.
+#[derive(Debug)]
+pub(crate) enum Unreadable {
+    /// There is no such file.
+    Missing,
+    /// It is a folder, a device or the like.
+    NotAFile,
+    /// Others than the owner may read or change it; its permission bits.
+    Exposed(u32),
+    /// The file system refused.
+    Io(io::Error),
+}
+
+/// Writes a line to a new file that its owner alone can read.
+///
+/// # Errors
+/// What the system says; [`io::ErrorKind::AlreadyExists`] if anything is at `path` already, a dangling link included,
+/// which is left alone.
+pub(crate) fn create(path: &Path, line: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).inspect_err(|_| {
+        // Half a key would be in the way of the next attempt. We made this file, so nobody loses anything.
+        let _ = std::fs::remove_file(path);
+    })
+}
+
+/// Reads the beginning of a key file, which is all of it.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Unreadable> {
+    let file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Unreadable::Missing,
+        _ => Unreadable::Io(error),
+    })?;
+    // The opened file is asked, not the path, so that it cannot be exchanged in between.
+    let metadata = file.metadata().map_err(Unreadable::Io)?;
+    if !metadata.is_file() {
+        return Err(Unreadable::NotAFile);
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(Unreadable::Exposed(mode));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_KEY_FILE).read_to_end(&mut bytes).map_err(Unreadable::Io)?;
+    Ok(bytes)
+}
+
+/// More than any key file holds; keeps a mistaken `key_file = "/dev/zero"` or disk image from being read whole.
+const MAX_KEY_FILE: u64 = 1024;
