@@ -12,7 +12,7 @@ pub mod entropy;
 mod plan;
 pub mod wire;
 
-pub use oncewire_fingerprint::MarkerKind;
+pub use oncewire_fingerprint::{MarkerKind, SampleTable};
 pub use plan::{Matching, Plan, Quota, UnknownMatching};
 
 /// Time since an origin that the caller chose; every core of the project takes it as a parameter.

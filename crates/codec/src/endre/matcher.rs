@@ -23,7 +23,7 @@ mod tests;
 
 use std::ops::Range;
 
-use oncewire_fingerprint::{MarkerKind, Markers, Selector, fingerprint};
+use oncewire_fingerprint::{MarkerKind, Markers, SampleTable, Selector, fingerprint};
 
 use crate::cache::{Log, LogOffset};
 use scan::Scan;
@@ -43,11 +43,13 @@ pub struct MatchParams {
     /// With one the table takes half the memory, 1/16 of the log at p = 64, and a third of all entries are
     /// overwritten before their time.
     pub slots_per_marker: u32,
+    /// The bytes that SAMPLEBYTE chooses; the paper's by default [EndRE §5.1.4].
+    pub sample: SampleTable,
 }
 
 impl Default for MatchParams {
     fn default() -> Self {
-        Self { period: 64, window: 32, slots_per_marker: 2 }
+        Self { period: 64, window: 32, slots_per_marker: 2, sample: SampleTable::PAPER }
     }
 }
 
@@ -98,7 +100,7 @@ impl MaxMatch {
     /// 8 MiB for a log of 64 MiB at p = 64. Of a log above 4 GiB, the most recent 4 GiB are found.
     pub fn new(capacity: u64, params: MatchParams) -> Self {
         Self {
-            markers: Selector::new(MarkerKind::default(), params.period, params.window),
+            markers: Selector::with_table(MarkerKind::default(), params.period, params.window, params.sample),
             window: params.window.max(4),
             slots: Slots::new(capacity, params.period, params.slots_per_marker.clamp(1, 2)),
             reach: capacity,
@@ -114,7 +116,7 @@ impl MaxMatch {
     /// the fewer ones if one period is a power of two times the other.
     pub fn set_markers(&mut self, kind: MarkerKind, period: usize) {
         if (self.markers.kind(), self.markers.period()) != (kind, period.max(1)) {
-            self.markers = Selector::new(kind, period, self.window);
+            self.markers = Selector::with_table(kind, period, self.window, self.markers.table());
         }
     }
 

@@ -27,14 +27,13 @@ impl Encoder {
     pub(crate) fn warm(log_memory: u64, params: MatchParams, mut decoder: Option<&mut Decoder>) -> Self {
         let mut encoder = Self::cold(log_memory, params);
         let plan = Plan { period: params.period as u32, ..PLAN };
-        let (mut corpus, mut frames, mut delivered) = (Corpus::new(0), Vec::new(), Vec::new());
+        let (mut corpus, mut frames) = (Corpus::new(0), Vec::new());
         for _ in 0..log_memory.div_ceil(MAX_BLOCK as u64) {
             frames.clear();
             let noise = vec![Bytes::from(corpus.random(MAX_BLOCK))];
             encoder.encode(noise, &plan, &mut Stopwatch::default(), &mut frames);
             if let Some(decoder) = &mut decoder {
-                decoder.decode(&frames, &mut Stopwatch::default(), &mut delivered);
-                delivered.clear();
+                decoder.decode(&frames, &mut Stopwatch::default(), drop);
             }
         }
         encoder.forget();
@@ -105,15 +104,15 @@ impl Decoder {
         Self { receiver, log_memory }
     }
 
-    /// Decodes frames and appends what comes out to `delivered`.
-    pub(crate) fn decode(&mut self, frames: &[u8], watch: &mut Stopwatch, delivered: &mut Vec<Delivery>) {
+    /// Decodes frames and gives what comes out to `take` at once; `watch` counts that too.
+    pub(crate) fn decode(&mut self, frames: &[u8], watch: &mut Stopwatch, mut take: impl FnMut(Delivery)) {
         let (receiver, mut feedback) = (&mut self.receiver, Vec::new());
         watch.time(|| {
             for (kind, body) in each_frame(frames) {
                 if let Ok(Frame::Block(block)) = Frame::decode(kind, body) {
                     receiver.handle_block(block, LANE, Now::ZERO).expect("our own frames are sound");
                 }
-                delivered.extend(std::iter::from_fn(|| receiver.poll_payload()));
+                std::iter::from_fn(|| receiver.poll_payload()).for_each(&mut take);
                 receiver.poll_frame(false, &mut feedback);
             }
         });

@@ -34,7 +34,8 @@ pub(crate) fn run(corpora: &[Corpus]) {
     );
     let mut coder = Coder::new();
     for corpus in corpora {
-        let rounds: Vec<Round> = (0..ROUNDS).map(|_| coder.round(&corpus.data)).collect();
+        coder.round(&corpus.data, true);
+        let rounds: Vec<Round> = (0..ROUNDS).map(|_| coder.round(&corpus.data, false)).collect();
         let len = corpus.data.len() as u64;
         let mut cells = vec![corpus.name.clone(), percent(savings(len, rounds[0].wire))];
         let speed = |of: fn(&Round) -> Duration| {
@@ -91,7 +92,8 @@ impl Coder {
         }
     }
 
-    fn round(&mut self, data: &[u8]) -> Round {
+    /// Sends `data` through both halves. What comes out is compared with it, or used and dropped at once.
+    fn round(&mut self, data: &[u8], compared: bool) -> Round {
         let (mut prepared, mut wire) = (Vec::new(), 0);
         let encoding = self.ring.between(data, |group, watch| {
             let mut frames = Vec::with_capacity(group.len() * (MAX_BLOCK + 64));
@@ -102,16 +104,18 @@ impl Coder {
         let (mut next, mut delivered) = (prepared.into_iter(), Vec::new());
         let decoding = self.ring.between(data, |group, watch| {
             let frames = next.next().unwrap_or_default();
-            self.decoder.decode(&frames, watch, &mut delivered);
-            let sent = group.iter().zip(&delivered);
-            assert!(delivered.len() == group.len(), "all blocks come out");
-            for (sent, came) in sent {
-                assert!(
-                    matches!(came, Delivery::Data { plain, .. } if plain == sent),
-                    "and are what went in"
-                );
-            }
-            watch.time(|| delivered.clear());
+            let mut plain_len = 0;
+            self.decoder.decode(&frames, watch, |delivery| match delivery {
+                Delivery::Data { plain, .. } if compared => delivered.push(plain),
+                Delivery::Data { plain, .. } => plain_len += plain.len(),
+                Delivery::Message { .. } => {}
+            });
+            let sent_len: usize = group.iter().map(|block| block.len()).sum();
+            assert!(
+                if compared { delivered == group } else { plain_len == sent_len },
+                "what went in comes out"
+            );
+            delivered.clear();
         });
         self.encoder.forget();
         self.decoder.forget();

@@ -274,6 +274,20 @@ fn odd_parameters_and_tiny_blocks_do_not_panic() {
 }
 
 #[test]
+fn samplebyte_looks_at_the_bytes_that_it_was_given() {
+    let mut dice = Dice(9);
+    let genome: Vec<u8> = (0..100_000).map(|_| b"ACGT"[dice.below(4)]).collect();
+    for (sample, least, most) in [(SampleTable::PAPER, 0, 0), ("65,67".parse().unwrap(), 90_000, 100_000)] {
+        let mut pair = Pair::new(1 << 20, MatchParams { sample, ..MatchParams::default() });
+        pair.matcher.set_markers(MarkerKind::SampleByte, 64);
+        pair.send_all(&genome, 65_536);
+        // Shifted, so that no block begins as an earlier one did.
+        let saved = 99_000 - pair.send_all(&genome[1000..], 65_536) as i64;
+        assert!((least - 1000..=most).contains(&saved), "{saved} with {sample}");
+    }
+}
+
+#[test]
 fn memory_is_two_slots_a_marker() {
     let memory = MaxMatch::new(64 << 20, MatchParams::default()).memory();
     assert_eq!(memory, 8 << 20);
