@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{MarkerKind, Matching, Plan, Quota};
-use oncewire_gateway::config::{Config, PeerChoice};
+use oncewire_gateway::config::{Config, PeerChoice, SampleBytes};
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::storage_key::StorageKey;
 
@@ -98,13 +98,15 @@ fn every_key_has_its_effect() {
     let settings = serde_json::to_value(&hub.settings).unwrap();
     let expected = serde_json::json!({
         "codec": "endre", "entropy": "lz4", "markers": "maxp", "matching": "max", "period": 32, "window": 48,
-        "log_memory": 16 << 20, "max_in_flight": 2 << 20,
+        "index_slots": 1, "sample_bytes": [32, 101], "log_memory": 16 << 20, "max_in_flight": 2 << 20,
     });
     assert_eq!(settings, expected);
     assert!(hub.access.permits("192.168.1.1".parse().unwrap()));
     assert!(!hub.access.permits("192.168.9.1".parse().unwrap()));
     let ship = config.peer("ship").unwrap();
     assert_eq!(ship.settings.log_memory, 64 << 20);
+    assert_eq!((ship.settings.index_slots, ship.settings.sample_bytes), (2, SampleBytes::Adaptive));
+    assert!(ship.settings.params().sample_adapts);
     assert_eq!(ship.link.resume_window.as_secs(), 600);
     assert_eq!(ship.link.dead_after.unwrap().as_secs(), 20);
     assert_eq!(ship.link.max_lanes, 16);

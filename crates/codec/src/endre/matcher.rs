@@ -45,11 +45,13 @@ pub struct MatchParams {
     pub slots_per_marker: u32,
     /// The bytes that SAMPLEBYTE chooses; the paper's by default [EndRE §5.1.4].
     pub sample: SampleTable,
+    /// Whether SAMPLEBYTE's table follows the traffic, from `sample` on; not by default.
+    pub sample_adapts: bool,
 }
 
 impl Default for MatchParams {
     fn default() -> Self {
-        Self { period: 64, window: 32, slots_per_marker: 2, sample: SampleTable::PAPER }
+        Self { period: 64, window: 32, slots_per_marker: 2, sample: SampleTable::PAPER, sample_adapts: false }
     }
 }
 

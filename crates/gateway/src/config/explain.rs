@@ -110,7 +110,7 @@ fn distance(a: &str, b: &str) -> usize {
 pub(super) const LISTS: [&str; 3] = ["peer", "intercept", "policy"];
 
 /// Keys of `[codec]` that a `[[peer]]` may have and a `[[policy]]` may not.
-const PER_PEER: [&str; 1] = ["window"];
+const PER_PEER: [&str; 3] = ["window", "index_slots", "sample_bytes"];
 
 /// Every key of this version by section, for "it belongs into …".
 const SECTIONS: [(&str, &[&str]); 7] = [
@@ -121,7 +121,7 @@ const SECTIONS: [(&str, &[&str]); 7] = [
     ("peer", &["name", "public_key", "address", "networks", "allow", "deny"]),
     ("intercept", &["mode", "listen", "target", "peer", "users", "allow_from", "on_peer_loss"]),
     ("policy", &["match", "codec"]),
-    ("codec", &["entropy", "markers", "matching", "period", "window"]),
+    ("codec", &["entropy", "markers", "matching", "period", "window", "index_slots", "sample_bytes"]),
     ("cache", &["memory", "log_memory"]),
     ("link", &["resume_window", "dead_after", "congestion", "max_lanes", "flow_memory", "max_in_flight"]),
 ];
@@ -129,12 +129,11 @@ const SECTIONS: [(&str, &[&str]); 7] = [
 /// Keys that later versions will have: the sections, the keys, and what they are about.
 ///
 /// Accepted in silence they would promise what nobody does.
-const LATER: [(&[&str], &[&str], &str); 7] = [
+const LATER: [(&[&str], &[&str], &str); 6] = [
     (&["cache", "peer", "policy"], &["store_disk"], "the chunk store on disk"),
     (&["cache", "peer", "policy"], &["share"], "narrowing what a flow may copy from"),
     (&["peer"], &["group"], "trust groups"),
     (&["link"], &["rate_limit"], "limiting the rate of a link"),
-    (&["codec", "peer", "policy"], &["bytes"], "SampleByte markers"),
     (
         &["intercept"],
         &["interfaces", "ports", "networks", "source", "hold_syn", "rules"],

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
+use super::sample::RawSample;
 use super::units::{Size, Time};
 
 /// A text and where it stands.
@@ -63,6 +64,8 @@ pub(super) struct RawPeer {
     pub(super) matching: Option<Text>,
     pub(super) period: Option<Spanned<i64>>,
     pub(super) window: Option<Spanned<i64>>,
+    pub(super) index_slots: Option<Spanned<i64>>,
+    pub(super) sample_bytes: Option<Spanned<RawSample>>,
     pub(super) log_memory: Option<Spanned<Size>>,
 }
 
@@ -111,6 +114,8 @@ pub(super) struct RawCodec {
     pub(super) matching: Option<Text>,
     pub(super) period: Option<Spanned<i64>>,
     pub(super) window: Option<Spanned<i64>>,
+    pub(super) index_slots: Option<Spanned<i64>>,
+    pub(super) sample_bytes: Option<Spanned<RawSample>>,
 }
 
 /// `[cache]`.

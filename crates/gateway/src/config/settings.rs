@@ -8,9 +8,10 @@ use serde::ser::{SerializeMap as _, Serializer};
 use oncewire_codec::endre::matcher::MatchParams;
 pub use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::MAX_BLOCK;
-use oncewire_codec::{MarkerKind, Matching, Plan};
+use oncewire_codec::{MarkerKind, Matching, Plan, SampleTable};
 
 use super::explain;
+use super::sample::SampleBytes;
 use super::units::Size;
 
 /// The systems that this build can use on a flow.
@@ -64,6 +65,10 @@ pub struct CodecSettings {
     pub period: u32,
     /// The bytes under one fingerprint, `w` of [EndRE §4.1]; 16 to 64, default 32.
     pub window: u32,
+    /// The slots of the fingerprint table for each expected marker; 1 or 2, default 2.
+    pub index_slots: u32,
+    /// The bytes that the markers `samplebyte` choose; default the paper's.
+    pub sample_bytes: SampleBytes,
     /// The bytes of plain text that the log holds; 256 KiB to 2 GiB.
     pub log_memory: u64,
     /// The most log bytes between the oldest unacknowledged block and the head; none means a quarter of the log.
@@ -124,6 +129,8 @@ impl CodecSettings {
             matching: Matching::Max,
             period: 64,
             window: 32,
+            index_slots: 2,
+            sample_bytes: SampleBytes::Table(SampleTable::PAPER),
             log_memory: 64 << 20,
             max_in_flight: None,
         }
@@ -149,6 +156,8 @@ impl CodecSettings {
             "matching" => matching(value).map(|matching| self.matching = matching),
             "period" => integer(value).and_then(period).map(|period| self.period = period),
             "window" => integer(value).and_then(window).map(|window| self.window = window),
+            "index_slots" => integer(value).and_then(index_slots).map(|slots| self.index_slots = slots),
+            "sample_bytes" => SampleBytes::parse(value).map(|sample| self.sample_bytes = sample),
             "log_memory" => size(value).and_then(log_memory).map(|bytes| self.log_memory = bytes),
             "max_in_flight" => size(value).map(|bytes| self.max_in_flight = Some(bytes)),
             _ => return Err(SetError::Key(explain::unknown_setting(key, &Self::KEYS))),
@@ -183,18 +192,34 @@ impl CodecSettings {
 
     /// Returns what the fingerprint table of a log with these settings is made for.
     pub fn params(&self) -> MatchParams {
-        MatchParams { period: self.period as usize, window: self.window as usize, ..MatchParams::default() }
+        MatchParams {
+            period: self.period as usize,
+            window: self.window as usize,
+            slots_per_marker: self.index_slots,
+            sample: self.sample_bytes.table(),
+            sample_adapts: self.sample_bytes == SampleBytes::Adaptive,
+        }
     }
 
-    /// Estimates the bytes of the sending end's fingerprint table: two slots of four bytes for each expected marker,
-    /// their number rounded up to a power of two.
+    /// Estimates the bytes of the sending end's fingerprint table: one or two slots of four bytes for each expected
+    /// marker, their number rounded up to a power of two.
     pub fn table_memory(&self) -> u64 {
-        (self.log_memory / u64::from(self.period) * 2).next_power_of_two() * 4
+        (self.log_memory / u64::from(self.period) * u64::from(self.index_slots)).next_power_of_two() * 4
     }
 
     /// The keys of `--set`.
-    pub const KEYS: [&'static str; 8] =
-        ["codec", "entropy", "markers", "matching", "period", "window", "log_memory", "max_in_flight"];
+    pub const KEYS: [&'static str; 10] = [
+        "codec",
+        "entropy",
+        "markers",
+        "matching",
+        "period",
+        "window",
+        "index_slots",
+        "sample_bytes",
+        "log_memory",
+        "max_in_flight",
+    ];
 }
 
 impl Serialize for CodecSettings {
@@ -207,6 +232,8 @@ impl Serialize for CodecSettings {
         map.serialize_entry("matching", &self.matching.to_string())?;
         map.serialize_entry("period", &self.period)?;
         map.serialize_entry("window", &self.window)?;
+        map.serialize_entry("index_slots", &self.index_slots)?;
+        map.serialize_entry("sample_bytes", &self.sample_bytes)?;
         map.serialize_entry("log_memory", &self.log_memory)?;
         map.serialize_entry("max_in_flight", &self.in_flight())?;
         map.end()
@@ -242,6 +269,11 @@ pub(super) fn period(bytes: i64) -> Result<u32, String> {
 /// Checks the value of `window`.
 pub(super) fn window(bytes: i64) -> Result<u32, String> {
     within(bytes, 16, 64, "a fingerprint covers so many bytes")
+}
+
+/// Checks the value of `index_slots`.
+pub(super) fn index_slots(slots: i64) -> Result<u32, String> {
+    within(slots, 1, 2, "the fingerprint table has so many slots for each expected marker")
 }
 
 /// Checks the value of `log_memory`.
@@ -317,6 +349,8 @@ mod tests {
             "matching=max",
             "period=32",
             "window=48",
+            "index_slots=1",
+            "sample_bytes=32,101",
             "log_memory=1MiB",
             "max_in_flight=131072",
         ] {
@@ -326,7 +360,7 @@ mod tests {
         let reported = serde_json::to_value(&settings).unwrap();
         let expected = serde_json::json!({
             "codec": "none", "entropy": "lz4", "markers": "maxp", "matching": "max", "period": 32, "window": 48,
-            "log_memory": 1 << 20, "max_in_flight": 131_072,
+            "index_slots": 1, "sample_bytes": [32, 101], "log_memory": 1 << 20, "max_in_flight": 131_072,
         });
         assert_eq!(reported, expected);
         assert_eq!(reported.as_object().unwrap().len(), CodecSettings::KEYS.len());
@@ -363,7 +397,11 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_a_64_mib_log_takes_8_mib() {
-        assert_eq!(CodecSettings::for_gateway().table_memory(), 8 << 20);
+    fn the_table_of_a_64_mib_log_takes_8_mib_or_half_of_it() {
+        let mut settings = CodecSettings::for_gateway();
+        assert_eq!(settings.table_memory(), 8 << 20);
+        settings.set("index_slots=1").unwrap();
+        assert_eq!(settings.table_memory(), 4 << 20);
+        assert_eq!(settings.params().slots_per_marker, 1);
     }
 }

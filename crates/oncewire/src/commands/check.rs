@@ -71,10 +71,12 @@ fn describe_peer(peer: &Peer) -> String {
     };
     let _ = writeln!(
         text,
-        "  codec {}: {}, window {}, log {} each way, {} in flight",
+        "  codec {}: {}, window {}, {} slot(s) a marker, sample bytes {}, log {} each way, {} in flight",
         settings.codec,
         describe_plan(&settings.plan()),
         settings.window,
+        settings.index_slots,
+        settings.sample_bytes,
         Size(settings.log_memory),
         Size(settings.in_flight()),
     );
@@ -198,8 +200,8 @@ mod tests {
         for line in [
             "  accepts no peers, only dials",
             "  dialled at hub.example.net:7400",
-            "  codec endre: matching max, markers maxp, period 64, entropy stage zstd:3, window 32, log 64 MiB each way, \
-             16 MiB in flight",
+            "  codec endre: matching max, markers maxp, period 64, entropy stage zstd:3, window 32, 2 slot(s) a marker, \
+             sample bytes 0,32,48,101,105,115,116,255, log 64 MiB each way, 16 MiB in flight",
             "  may reach everything but link-local addresses, and not 10.9.0.0/16",
             "intercept forward on 127.0.0.1:8080, to 10.0.0.5:80, by way of hub",
             "  on_peer_loss = refuse: without the peer, connections are refused",

@@ -6,8 +6,9 @@ use toml::Spanned;
 
 use super::Resolver;
 use crate::config::raw::{RawCache, RawCodec, RawLink, RawPeer, RawPolicy, Text};
+use crate::config::sample::RawSample;
 use crate::config::units::{Size, Time};
-use crate::config::{CodecSettings, LinkSettings, PlanChanges, settings};
+use crate::config::{CodecSettings, LinkSettings, PlanChanges, SampleBytes, settings};
 
 /// The keys that may stand in `[codec]`, `[[peer]]` and `[[policy]]`.
 struct PlanKeys<'a> {
@@ -20,6 +21,8 @@ struct PlanKeys<'a> {
 /// The keys that may stand in `[codec]` or `[cache]`, and in `[[peer]]`.
 struct PeerKeys<'a> {
     window: Option<&'a Spanned<i64>>,
+    index_slots: Option<&'a Spanned<i64>>,
+    sample_bytes: Option<&'a Spanned<RawSample>>,
     log_memory: Option<&'a Spanned<Size>>,
 }
 
@@ -39,7 +42,12 @@ impl Resolver {
             period: codec.period.as_ref(),
         };
         settings.change(&self.plan_changes(&keys));
-        let keys = PeerKeys { window: codec.window.as_ref(), log_memory: cache.log_memory.as_ref() };
+        let keys = PeerKeys {
+            window: codec.window.as_ref(),
+            index_slots: codec.index_slots.as_ref(),
+            sample_bytes: codec.sample_bytes.as_ref(),
+            log_memory: cache.log_memory.as_ref(),
+        };
         self.apply(&keys, &mut settings);
         if let Some(in_flight) = &link.max_in_flight {
             settings.max_in_flight = Some(in_flight.get_ref().0);
@@ -59,7 +67,12 @@ impl Resolver {
             period: raw.period.as_ref(),
         };
         settings.change(&self.plan_changes(&keys));
-        let keys = PeerKeys { window: raw.window.as_ref(), log_memory: raw.log_memory.as_ref() };
+        let keys = PeerKeys {
+            window: raw.window.as_ref(),
+            index_slots: raw.index_slots.as_ref(),
+            sample_bytes: raw.sample_bytes.as_ref(),
+            log_memory: raw.log_memory.as_ref(),
+        };
         self.apply(&keys, &mut settings);
         // A log that is out of range itself was reported and left at the default, which is known to fit.
         if let Some(log_memory) = raw.log_memory.as_ref().filter(|log| log.get_ref().0 == settings.log_memory)
@@ -92,6 +105,10 @@ impl Resolver {
     fn apply(&mut self, raw: &PeerKeys<'_>, settings: &mut CodecSettings) {
         let window = self.read("window", raw.window, |window| settings::window(*window));
         settings.window = window.unwrap_or(settings.window);
+        let index_slots = self.read("index_slots", raw.index_slots, |slots| settings::index_slots(*slots));
+        settings.index_slots = index_slots.unwrap_or(settings.index_slots);
+        let sample_bytes = self.read("sample_bytes", raw.sample_bytes, SampleBytes::resolve);
+        settings.sample_bytes = sample_bytes.unwrap_or(settings.sample_bytes);
         let log_memory = self.read("log_memory", raw.log_memory, |log| settings::log_memory(log.0));
         settings.log_memory = log_memory.unwrap_or(settings.log_memory);
     }
