@@ -9,6 +9,7 @@ pub mod contract;
 mod digest;
 pub mod endre;
 pub mod entropy;
+pub mod pace;
 mod plan;
 pub mod wire;
 

@@ -1,0 +1,118 @@
+//! The rungs between a configured plan and no coding at all, and what each is expected to cost and to save.
+
+use oncewire_fingerprint::MarkerKind;
+
+use crate::entropy::Entropy;
+use crate::{Matching, Plan};
+
+/// What is taken away from every plan, all cuts of the rungs above included.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cut {
+    /// The richest entropy stage that is left.
+    entropy: Entropy,
+    /// How many times the period is longer.
+    widen: u32,
+    /// Whether a cheaper relative of the marker choice is used.
+    plain_markers: bool,
+    /// Whether blocks are coded at all.
+    coded: bool,
+}
+
+impl Cut {
+    const fn new(entropy: Entropy, plain_markers: bool, widen: u32) -> Self {
+        Self { entropy, widen, plain_markers, coded: true }
+    }
+
+    /// Returns what the cut leaves of a plan: never more than there was.
+    pub(super) fn apply(&self, plan: &Plan) -> Option<Plan> {
+        if !self.coded {
+            return None;
+        }
+        let entropy = cheaper(plan.entropy, self.entropy);
+        if plan.matching == Matching::Chunk {
+            // With other boundaries there would be other chunks, and none of those remembered would be found.
+            return Some(Plan { entropy, ..*plan });
+        }
+        let markers = if self.plain_markers { relative(plan.markers) } else { plan.markers };
+        let period = plan.period.saturating_mul(self.widen).min(WIDEST).max(plan.period);
+        Some(Plan { entropy, markers, period, ..*plan })
+    }
+}
+
+/// Returns the rungs that make a difference to one of the plans, the configured one first.
+pub(super) fn rungs(plans: &[Plan]) -> Vec<Cut> {
+    let mut kept = vec![CUTS[0]];
+    for cut in CUTS {
+        let same = |last: &Cut| plans.iter().all(|plan| last.apply(plan) == cut.apply(plan));
+        if !kept.last().is_some_and(same) {
+            kept.push(cut);
+        }
+    }
+    kept
+}
+
+/// What a block is expected to take before anything was measured; only ratios matter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Expected {
+    /// Nanoseconds of CPU for each plain byte.
+    pub(super) cost: f64,
+    /// Wire bytes for each plain byte.
+    pub(super) share: f64,
+}
+
+/// Returns what a plan is expected to take, with zstd 1 and MAXP as measured on versioned files.
+pub(super) fn expected(plan: Option<&Plan>) -> Expected {
+    let Some(plan) = plan else { return Expected { cost: 0.1, share: 1.0 } };
+    let doublings = (f64::from(plan.period) / 64.0).log2();
+    let (entropy, share) = match plan.entropy {
+        Entropy::None => (0.0, 0.29 + 0.047 * doublings),
+        Entropy::Lz4 => (0.6, 0.136 + 0.007 * doublings),
+        Entropy::Zstd(..=1) => (1.1, 0.093 + 0.003 * doublings),
+        Entropy::Zstd(2..=3) => (1.8, 0.085 + 0.003 * doublings),
+        Entropy::Zstd(4..=6) => (4.5, 0.081 + 0.003 * doublings),
+        Entropy::Zstd(7..=9) => (8.0, 0.079 + 0.003 * doublings),
+        Entropy::Zstd(10..=12) => (16.0, 0.078 + 0.003 * doublings),
+        Entropy::Zstd(_) => (150.0, 0.075 + 0.003 * doublings),
+    };
+    let matching = 0.35 + 12.0 / f64::from(plan.period.max(1)) + selection(plan.markers);
+    Expected { cost: matching + entropy, share: share.max(0.02) }
+}
+
+/// Nanoseconds for each byte that a marker choice takes above MAXP of regions.
+fn selection(_kind: MarkerKind) -> f64 {
+    0.0
+}
+
+/// The choice to fall back to, whose markers are found with less work.
+fn relative(kind: MarkerKind) -> MarkerKind {
+    kind
+}
+
+fn cheaper(configured: Entropy, most: Entropy) -> Entropy {
+    let rank = |entropy| match entropy {
+        Entropy::None => 0,
+        Entropy::Lz4 => 1,
+        Entropy::Zstd(level) => 1 + level.max(1),
+    };
+    if rank(configured) <= rank(most) { configured } else { most }
+}
+
+/// In the order of savings lost for the time gained; see `docs/design/adaptation.md`.
+const CUTS: [Cut; 13] = [
+    Cut::new(Entropy::Zstd(i32::MAX - 1), false, 1),
+    Cut::new(Entropy::Zstd(12), false, 1),
+    Cut::new(Entropy::Zstd(9), false, 1),
+    Cut::new(Entropy::Zstd(6), false, 1),
+    Cut::new(Entropy::Zstd(3), false, 1),
+    Cut::new(Entropy::Zstd(1), false, 1),
+    Cut::new(Entropy::Zstd(1), true, 1),
+    Cut::new(Entropy::Zstd(1), true, 2),
+    Cut::new(Entropy::Lz4, true, 2),
+    Cut::new(Entropy::Lz4, true, 4),
+    Cut::new(Entropy::Lz4, true, 8),
+    Cut::new(Entropy::None, true, 8),
+    Cut { coded: false, ..Cut::new(Entropy::None, true, 8) },
+];
+
+/// The longest period that a rung makes: beyond it little is found and nothing gained.
+const WIDEST: u32 = 512;

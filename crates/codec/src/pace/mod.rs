@@ -1,0 +1,357 @@
+//! How much CPU coding is worth: a controller that lowers plans while encoding is what holds traffic up, and raises
+//! them when it no longer does [EndRE §4, §5.1].
+//!
+//! It is fed with what the last moments showed ([`Load`]) and asked for each block what is left of the block's plan
+//! ([`Controller::apply`]). What it may take away is a ladder of rungs from the configured plan to no coding at all.
+//! `docs/design/adaptation.md` says how it decides and why.
+
+mod estimate;
+mod ladder;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use self::estimate::{Estimates, Limits};
+use self::ladder::Cut;
+use crate::{Now, Plan};
+
+/// What the sending end of a link did in a stretch of time, a tenth to a quarter of a second by preference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// How long it was.
+    pub span: Now,
+    /// Of that: some lane had bytes to send.
+    pub active: Now,
+    /// Of that: every lane that had bytes to send waited for its socket.
+    pub blocked: Now,
+    /// Spent on encoding, by the clock.
+    pub encoding: Now,
+    /// The CPU time of the same work.
+    pub cpu: Now,
+    /// Plain bytes encoded.
+    pub plain: u64,
+    /// Wire bytes that came of them.
+    pub wire: u64,
+}
+
+impl Load {
+    /// The time for which this end was what held the bytes up.
+    fn working(&self) -> Now {
+        self.active.saturating_sub(self.blocked)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.plain < LEAST_BYTES
+    }
+
+    /// Whether traffic waits for this end and for nothing else.
+    fn is_held_up(&self) -> bool {
+        self.is_full() && self.blocked * 8 <= self.active
+    }
+
+    /// Whether traffic waits at all.
+    fn is_full(&self) -> bool {
+        self.active * 5 >= self.span * 4
+    }
+}
+
+/// Why plans are as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// As configured; nothing asks for less.
+    #[default]
+    Configured,
+    /// As configured, whatever happens.
+    Off,
+    /// Encoding held traffic up.
+    EncoderBound,
+    /// More is possible again, but not yet all.
+    Recovering,
+    /// A richer rung is being tried.
+    Probe,
+}
+
+impl Reason {
+    /// Returns the name in `status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Configured => "configured",
+            Self::Off => "off",
+            Self::EncoderBound => "encoder_bound",
+            Self::Recovering => "recovering",
+            Self::Probe => "probe",
+        }
+    }
+}
+
+/// How a controller stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PaceStats {
+    /// What is left of the peer's own plan; `None`: blocks are not coded.
+    pub plan: Option<Plan>,
+    /// The rung; 0 is as configured.
+    pub rung: usize,
+    /// How many there are.
+    pub rungs: usize,
+    /// Why it is not another.
+    pub reason: Reason,
+    /// Changes of the rung so far.
+    pub changes: u64,
+}
+
+impl fmt::Display for PaceStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.plan {
+            None => f.write_str("blocks are not coded")?,
+            Some(Plan { matching, markers, period, entropy, .. }) => {
+                write!(f, "blocks are coded with {matching}, {markers}, period {period}, entropy {entropy}")?;
+            }
+        }
+        let why = match self.reason {
+            Reason::Configured | Reason::Off => "as configured",
+            Reason::EncoderBound => "encoding held traffic up",
+            Reason::Recovering => "more is possible again",
+            Reason::Probe => "trying whether more is possible",
+        };
+        write!(f, " (step {} of {}): {why}", self.rung, self.rungs.saturating_sub(1))
+    }
+}
+
+/// Chooses how much of the configured plans is carried out.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    plan: Plan,
+    rungs: Vec<Cut>,
+    rung: usize,
+    reason: Reason,
+    changes: u64,
+    estimates: Estimates,
+    /// Whether the next load is of before and after a change.
+    mixed: bool,
+    /// Where the last loads pointed to, and for how long they did.
+    wish: Option<(Direction, Now)>,
+    quiet: Now,
+    /// The last step up, while it may still turn out to have been wrong.
+    trial: Option<Trial>,
+    failure: Option<Failure>,
+    /// How long a richer rung is not tried after the last change down.
+    wait: Now,
+    lowered: Now,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Down,
+    Up,
+}
+
+/// A step up that may still have to be taken back.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    from: usize,
+    since: Now,
+}
+
+/// A step up that had to be taken back.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    rung: usize,
+    at: Now,
+    stretch: f64,
+}
+
+impl Controller {
+    /// Starts at the configured plans; `plan` is the one that [`PaceStats`] tells of.
+    pub fn new(plan: Plan, others: &[Plan]) -> Self {
+        let plans: Vec<Plan> = [&[plan], others].concat();
+        Self::with_rungs(plan, ladder::rungs(&plans), Reason::Configured)
+    }
+
+    /// Makes a controller that leaves every plan as it is.
+    pub fn off(plan: Plan) -> Self {
+        Self::with_rungs(plan, ladder::rungs(&[]), Reason::Off)
+    }
+
+    fn with_rungs(plan: Plan, rungs: Vec<Cut>, reason: Reason) -> Self {
+        Self {
+            plan,
+            estimates: Estimates::new(&rungs, &plan),
+            rungs,
+            rung: 0,
+            reason,
+            changes: 0,
+            mixed: false,
+            wish: None,
+            quiet: Now::ZERO,
+            trial: None,
+            failure: None,
+            wait: FIRST_WAIT,
+            lowered: Now::ZERO,
+        }
+    }
+
+    /// Returns what is left of a block's plan; `None`: it is not to be coded.
+    pub fn apply(&self, plan: &Plan) -> Option<Plan> {
+        self.rungs.get(self.rung).and_then(|cut| cut.apply(plan))
+    }
+
+    /// Returns the rung; 0 is as configured.
+    pub fn rung(&self) -> usize {
+        self.rung
+    }
+
+    /// Returns how it stands.
+    pub fn stats(&self) -> PaceStats {
+        PaceStats {
+            plan: self.apply(&self.plan),
+            rung: self.rung,
+            rungs: self.rungs.len(),
+            reason: self.reason,
+            changes: self.changes,
+        }
+    }
+
+    /// Takes what happened since the last call and returns whether the rung changed.
+    pub fn handle_load(&mut self, load: Load, now: Now) -> bool {
+        if self.rungs.len() < 2 || load.span.is_zero() {
+            return false;
+        }
+        if load.is_quiet() {
+            return self.rest(load.span);
+        }
+        self.quiet = Now::ZERO;
+        if std::mem::take(&mut self.mixed) {
+            return false;
+        }
+        self.estimates.learn(self.rung, &load, now);
+        if self.trial.is_some_and(|trial| now.saturating_sub(trial.since) >= TRIAL) {
+            self.trial = None;
+            if self.failure.is_none_or(|failure| self.rung <= failure.rung) {
+                (self.failure, self.wait) = (None, FIRST_WAIT);
+            }
+            // What a probe found may hold for the next rung too.
+            self.lowered = if self.reason == Reason::Probe { now.saturating_sub(self.wait) } else { now };
+            self.reason = if self.rung == 0 { Reason::Configured } else { Reason::EncoderBound };
+        }
+        let goal = self.goal(&load);
+        let wish = match goal.rung {
+            rung if rung > self.rung => {
+                (load.is_held_up() && goal.gain >= WORTH_IT).then_some(Direction::Down)
+            }
+            rung if rung < self.rung => self.may_rise(&goal, now).then_some(Direction::Up),
+            _ => None,
+        };
+        match self.sustained(wish, load.span) {
+            Some(Direction::Down) => self.lower(goal.rung, now),
+            Some(Direction::Up) => self.raise(goal.rung, Reason::Recovering, now),
+            None if wish.is_none() && self.may_probe(now) => self.raise(self.rung - 1, Reason::Probe, now),
+            None => return false,
+        }
+        true
+    }
+
+    /// Nothing is sent: after a while the configured plan holds again.
+    fn rest(&mut self, span: Now) -> bool {
+        self.quiet += span;
+        if self.quiet < SILENCE || self.rung == 0 {
+            return false;
+        }
+        self.enter(0, Reason::Configured);
+        (self.trial, self.failure, self.wait) = (None, None, FIRST_WAIT);
+        true
+    }
+
+    /// Finds the richest rung of those about as fast as the fastest.
+    fn goal(&self, load: &Load) -> Goal {
+        let demand = if load.is_full() { f64::INFINITY } else { ROOM * load.plain as f64 / nanos(load.span) };
+        let limits = Limits { link: self.estimates.link(load), demand };
+        let rate = |rung| self.estimates.rate(rung, limits);
+        let best = (0..self.rungs.len()).map(rate).fold(0.0, f64::max);
+        let rung = (0..self.rungs.len()).find(|&rung| rate(rung) >= best * AS_GOOD).unwrap_or(self.rung);
+        Goal { rung, gain: rate(rung) / rate(self.rung).max(f64::MIN_POSITIVE) }
+    }
+
+    /// Whether enough has changed or passed since a step up failed.
+    fn may_rise(&self, goal: &Goal, now: Now) -> bool {
+        let Some(failure) = self.failure.filter(|failure| goal.rung <= failure.rung) else { return true };
+        let waited = now.saturating_sub(failure.at);
+        let wait = if goal.gain >= CLEAR_GAIN { FIRST_WAIT } else { self.wait };
+        waited >= wait || self.estimates.stretch() <= failure.stretch * EASED
+    }
+
+    fn may_probe(&self, now: Now) -> bool {
+        self.rung > 0 && self.trial.is_none() && now.saturating_sub(self.lowered) >= self.wait
+    }
+
+    /// Adds a load's evidence and returns the direction once there is enough of it.
+    fn sustained(&mut self, wish: Option<Direction>, span: Now) -> Option<Direction> {
+        self.wish = match (self.wish, wish) {
+            (Some((before, time)), Some(wish)) if before == wish => Some((wish, time + span)),
+            (_, Some(wish)) => Some((wish, span)),
+            (Some((before, time)), None) => Some((before, time.saturating_sub(span))),
+            (None, None) => None,
+        };
+        let (direction, time) = self.wish?;
+        let enough =
+            if self.trial.is_some() && direction == Direction::Down { TRIAL_EVIDENCE } else { EVIDENCE };
+        (wish.is_some() && time >= enough).then_some(direction)
+    }
+
+    fn lower(&mut self, mut rung: usize, now: Now) {
+        if let Some(trial) = self.trial.take() {
+            rung = trial.from.max(self.rung + 1);
+            self.wait = (self.wait * 2).min(LAST_WAIT);
+            self.failure = Some(Failure { rung: self.rung, at: now, stretch: self.estimates.stretch() });
+        }
+        self.lowered = now;
+        self.enter(rung, Reason::EncoderBound);
+    }
+
+    fn raise(&mut self, rung: usize, reason: Reason, now: Now) {
+        self.trial = Some(Trial { from: self.rung, since: now });
+        self.enter(rung, if rung == 0 && reason != Reason::Probe { Reason::Configured } else { reason });
+    }
+
+    fn enter(&mut self, rung: usize, reason: Reason) {
+        (self.rung, self.reason) = (rung, reason);
+        self.changes += 1;
+        self.mixed = true;
+        self.wish = None;
+    }
+}
+
+/// Where to go, and how many times the present rate is expected there.
+#[derive(Clone, Copy, Debug)]
+struct Goal {
+    rung: usize,
+    gain: f64,
+}
+
+fn nanos(time: Now) -> f64 {
+    time.as_secs_f64() * 1e9
+}
+
+/// A load with fewer plain bytes shows nothing.
+const LEAST_BYTES: u64 = 16 << 10;
+/// After this long without traffic the configured plan holds again.
+const SILENCE: Now = Now::from_secs(3);
+/// How long loads have to point the same way before anything changes: shorter transfers keep the configured plan.
+const EVIDENCE: Now = Now::from_secs(1);
+/// The same for taking back a step up.
+const TRIAL_EVIDENCE: Now = Now::from_millis(400);
+/// A step up that is not taken back for this long was right.
+const TRIAL: Now = Now::from_secs(3);
+/// Bounds on the time between two steps up of which the first failed.
+const FIRST_WAIT: Now = Now::from_secs(4);
+const LAST_WAIT: Now = Now::from_secs(60);
+/// How much faster a cheaper rung has to be.
+const WORTH_IT: f64 = 1.07;
+/// Rungs of this part of the best rate are as good as the best.
+const AS_GOOD: f64 = 0.97;
+/// A richer rung this much faster is tried again soon.
+const CLEAR_GAIN: f64 = 1.2;
+/// Other load has gone when encoding takes this part of the time that it took.
+const EASED: f64 = 0.7;
+/// How much faster than traffic comes a rung has to be while nobody waits.
+const ROOM: f64 = 1.4;
