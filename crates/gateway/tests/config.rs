@@ -104,6 +104,7 @@ fn every_key_has_its_effect() {
     assert!(hub.access.permits("192.168.1.1".parse().unwrap()));
     assert!(!hub.access.permits("192.168.9.1".parse().unwrap()));
     let ship = config.peer("ship").unwrap();
+    assert_eq!((hub.adapt, ship.adapt), (false, true));
     assert_eq!(ship.settings.log_memory, 64 << 20);
     assert_eq!((ship.settings.index_slots, ship.settings.sample_bytes), (2, SampleBytes::Adaptive));
     assert!(ship.settings.params().sample_adapts);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+use oncewire_codec::pace::Reason as PaceReason;
 use oncewire_gateway::telemetry::{FlowsReport, Outcome, Reason, Refusal, StatusReport};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -51,9 +52,17 @@ fn every_word_of_the_contract_is_documented() {
         Reason::TooManyFlows,
     ];
     let outcomes = [Outcome::Coded, Outcome::Uncoded, Outcome::Direct, Outcome::Bypassed, Outcome::Refused];
+    let paces = [
+        PaceReason::Configured,
+        PaceReason::Off,
+        PaceReason::EncoderBound,
+        PaceReason::Recovering,
+        PaceReason::Probe,
+    ];
     let refusals = Refusal::ALL.iter().map(|refusal| refusal.name());
     let words =
         reasons.iter().map(|reason| reason.name()).chain(outcomes.iter().map(|o| o.name())).chain(refusals);
+    let words = words.chain(paces.iter().map(|reason| reason.name()));
     for word in words {
         assert!(DOCUMENT.contains(&format!("`{word}`")), "{word}");
     }

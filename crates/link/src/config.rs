@@ -21,6 +21,11 @@ pub struct LinkConfig {
     /// How this side codes what it sends on flows that the peer opened, unless told otherwise. Default: Max-Match,
     /// MAXP with a marker each 64 bytes, zstd level 3.
     pub plan: Plan,
+    /// How else flows may be coded, as rules say: what [`Link::handle_load`](crate::Link::handle_load) may lower.
+    /// Default none.
+    pub other_plans: Vec<Plan>,
+    /// Whether plans are lowered while encoding holds traffic up. Default yes.
+    pub adapt: bool,
     /// Streaming entropy contexts for each direction, about a megabyte each at both ends. Default 16.
     pub contexts: u32,
     /// The table, and what fingerprints cover.
@@ -53,6 +58,8 @@ impl Default for LinkConfig {
             log_capacity: 64 << 20,
             max_in_flight: None,
             plan: Plan::default(),
+            other_plans: Vec::new(),
+            adapt: true,
             contexts: 16,
             params: MatchParams::default(),
             max_lanes: 64,

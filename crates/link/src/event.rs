@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use oncewire_codec::Plan;
+use oncewire_codec::pace::PaceStats;
 use oncewire_codec::wire::{Destination, FlowId, LaneId, LaneRole, OpenFailure, ResetReason};
 
 /// A flow to be opened.
@@ -120,6 +121,8 @@ pub enum Note {
         /// How many.
         flows: u64,
     },
+    /// More or less of the configured plans is carried out.
+    Paced(PaceStats),
 }
 
 impl fmt::Display for Note {
@@ -134,6 +137,7 @@ impl fmt::Display for Note {
             }
             Self::Resumed { flows } => write!(f, "{flows} flows lost their lane and go on with another"),
             Self::GaveUp { flows } => write!(f, "{flows} flows reset: the peer did not come back in time"),
+            Self::Paced(pace) => write!(f, "{pace}"),
         }
     }
 }

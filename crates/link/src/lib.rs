@@ -18,10 +18,11 @@ mod stats;
 pub use classify::Cipher;
 pub use config::{ConfigError, LinkConfig};
 pub use event::{CloseReason, Event, FlowGone, LaneRefused, Note, OpenRefused, OpenRequest, Received};
-pub use link::{Link, LogLimits, LogSide, SavedLogs};
+pub use link::{Effort, Link, LogLimits, LogSide, SavedLogs};
 pub use oncewire_codec::Now;
 pub use oncewire_codec::cache::{Log, LogOffset, RangeSet};
 pub use oncewire_codec::contract::{LogWrite, PeerFault as ProtocolError, SavedLog};
+pub use oncewire_codec::pace::{PaceStats, Reason as PaceReason};
 pub use oncewire_codec::wire::{
     Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, OpenFailure, ResetReason,
 };

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use oncewire_codec::Now;
 use oncewire_codec::contract::{ReceiveStats, SendStats};
+use oncewire_codec::pace::PaceStats;
 use oncewire_codec::wire::{Destination, FlowId};
 
 use crate::classify::Cipher;
@@ -37,6 +38,8 @@ pub struct LinkStats {
     pub out: SendStats,
     /// The receiving half.
     pub inbound: ReceiveStats,
+    /// How much of the configured plan is carried out.
+    pub pace: PaceStats,
 }
 
 /// What becomes of a flow's bytes.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Pair, config};
-use oncewire_link::{LinkConfig, LogLimits, Now, OpenFailure, ResetReason};
+use oncewire_link::{Effort, LinkConfig, LogLimits, Now, OpenFailure, ResetReason};
 
 /// Text that compresses and repeats.
 fn text(len: usize) -> Vec<u8> {
@@ -53,6 +53,46 @@ fn a_repeat_costs_almost_nothing() {
     pair.pass(Now::from_secs(1));
     assert_eq!(pair.sides[1].stream(second).bytes, bytes);
     assert!(pair.sides[1].link.stats().inbound.copied - copied > 390_000);
+}
+
+#[test]
+fn bytes_stay_exact_while_plans_are_lowered_to_nothing_and_raised_again() {
+    let mut pair = Pair::new(9);
+    let flow = pair.connect(0);
+    let (mut sent, start, tick) = (Vec::new(), pair.now, Now::from_millis(200));
+    let mut send = |pair: &mut Pair, bytes: Vec<u8>| {
+        pair.send(0, flow, &bytes);
+        pair.pass(tick);
+        sent.extend_from_slice(&bytes);
+        assert!(pair.sides[1].stream(flow).bytes == sent);
+    };
+    let effort = Effort { span: tick, active: tick, blocked: Now::ZERO, encoding: tick, cpu: tick };
+    while pair.sides[0].link.stats().pace.plan.is_some() {
+        // Each rung is twice as fast as the one above it.
+        let bytes = pair.random_bytes(20_000 << pair.sides[0].link.stats().pace.rung);
+        send(&mut pair, bytes);
+        let now = pair.now;
+        pair.sides[0].link.handle_load(effort, now);
+        let pace = pair.sides[0].link.stats().pace;
+        assert!(now < start + Now::from_secs(60), "not coding at all was never reached: {pace:?}");
+    }
+    assert!(pair.sides[0].link.stats().pace.changes > 1);
+    let bytes = pair.random_bytes(20_000);
+    let uncoded = |pair: &Pair| pair.sides[0].link.stats().out.uncoded;
+    assert_eq!(uncoded(&pair), 0);
+    send(&mut pair, bytes.clone());
+    assert_eq!(uncoded(&pair), bytes.len() as u64);
+    for _ in 0..17 {
+        let now = pair.now;
+        pair.sides[0].link.handle_load(Effort { span: tick, ..Effort::default() }, now);
+    }
+    assert!(pair.sides[0].link.is_as_configured());
+    let copied = pair.sides[0].link.stats().out.copied;
+    // What was not coded was not remembered either.
+    send(&mut pair, bytes.clone());
+    assert_eq!(pair.sides[0].link.stats().out.copied, copied);
+    send(&mut pair, bytes);
+    assert!(pair.sides[0].link.stats().out.copied - copied > 19_000);
 }
 
 #[test]

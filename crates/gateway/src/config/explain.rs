@@ -121,7 +121,10 @@ const SECTIONS: [(&str, &[&str]); 7] = [
     ("peer", &["name", "public_key", "address", "networks", "allow", "deny"]),
     ("intercept", &["mode", "listen", "target", "peer", "users", "allow_from", "on_peer_loss"]),
     ("policy", &["match", "codec"]),
-    ("codec", &["entropy", "markers", "matching", "period", "window", "index_slots", "sample_bytes"]),
+    (
+        "codec",
+        &["entropy", "markers", "matching", "period", "window", "index_slots", "sample_bytes", "adapt"],
+    ),
     ("cache", &["memory", "log_memory"]),
     ("link", &["resume_window", "dead_after", "congestion", "max_lanes", "flow_memory", "max_in_flight"]),
 ];

@@ -97,6 +97,8 @@ pub struct Peer {
     pub access: Access,
     /// The codec's settings for what we send to it.
     pub settings: CodecSettings,
+    /// Whether what we send is coded with less effort while coding holds it up; default yes.
+    pub adapt: bool,
     /// The settings of the link.
     pub link: LinkSettings,
     /// Its share of the memory.

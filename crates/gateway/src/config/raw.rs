@@ -67,6 +67,7 @@ pub(super) struct RawPeer {
     pub(super) index_slots: Option<Spanned<i64>>,
     pub(super) sample_bytes: Option<Spanned<RawSample>>,
     pub(super) log_memory: Option<Spanned<Size>>,
+    pub(super) adapt: Option<bool>,
 }
 
 /// `[[intercept]]`.
@@ -116,6 +117,7 @@ pub(super) struct RawCodec {
     pub(super) window: Option<Spanned<i64>>,
     pub(super) index_slots: Option<Spanned<i64>>,
     pub(super) sample_bytes: Option<Spanned<RawSample>>,
+    pub(super) adapt: Option<bool>,
 }
 
 /// `[cache]`.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use oncewire_codec::contract::{ReceiveStats, SendStats};
-use oncewire_link::FlowStats;
+use oncewire_link::{FlowStats, PaceStats};
 
 use super::LocalAddresses;
 use crate::admin::Source;
@@ -16,7 +16,7 @@ use crate::intercept::Door;
 use crate::ledger::{self, Ledger};
 use crate::telemetry::{
     FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport, LanesReport, OutReport, Outcome,
-    PeerReport, StatusReport,
+    PeerReport, PlanReport, StatusReport,
 };
 use crate::tunnel::listener::TunnelDoor;
 use crate::tunnel::peer::Peer;
@@ -110,14 +110,14 @@ fn peer_report(peer: &Peer) -> PeerReport {
         mismatches: link.out.mismatches + link.inbound.mismatches,
         resumes: link.resumes,
         peer_restarts: link.peer_restarts,
-        out: out_report(&link.out),
+        out: out_report(&link.out, &link.pace),
         inbound: in_report(&link.inbound),
         ..PeerReport::default()
     }
     .summed()
 }
 
-fn out_report(out: &SendStats) -> OutReport {
+fn out_report(out: &SendStats, pace: &PaceStats) -> OutReport {
     OutReport {
         codec: codec(out.log_capacity),
         log_capacity: out.log_capacity,
@@ -135,6 +135,19 @@ fn out_report(out: &SendStats) -> OutReport {
         resent: out.resent,
         mismatches: out.mismatches,
         memory: out.memory,
+        plan: plan_report(pace),
+    }
+}
+
+fn plan_report(pace: &PaceStats) -> PlanReport {
+    PlanReport {
+        matching: pace.plan.map(|plan| plan.matching.to_string()),
+        markers: pace.plan.map(|plan| plan.markers.to_string()),
+        period: pace.plan.map(|plan| plan.period),
+        entropy: pace.plan.map(|plan| plan.entropy.to_string()),
+        rung: pace.rung as u64,
+        rungs: pace.rungs as u64,
+        reason: pace.reason.name().to_owned(),
     }
 }
 

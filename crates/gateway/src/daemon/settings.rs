@@ -17,6 +17,8 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
         log_capacity: peer.settings.log_memory,
         max_in_flight: Some(peer.settings.in_flight()),
         plan: peer.settings.plan(),
+        other_plans: config.policies.plans(&peer.name, peer.settings.plan()).map(|(_, plan)| plan).collect(),
+        adapt: peer.adapt,
         contexts: contexts(config, peer),
         initial_credit: (peer.memory.flows / FLOWS_AT_ONCE).clamp(LEAST_CREDIT, MOST_CREDIT),
         params: peer.settings.params(),

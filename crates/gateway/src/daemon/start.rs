@@ -110,6 +110,9 @@ impl Start {
             let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
             let peer = Peer::new(settings, ours, clock, ledger, tasks, logs.next().unwrap_or_default());
             self.tasks.spawn(Arc::clone(&peer).run_timer());
+            if peer.settings.link.adapt {
+                self.tasks.spawn(Arc::clone(&peer).run_pacing());
+            }
             if let Some(address) = peer.settings.address.clone() {
                 let dialling = self.dialling(&peer, address).map_err(StartError::Tls)?;
                 self.tasks.spawn(dialer::run(Arc::clone(&peer), dialling, Arc::clone(&self.tasks)));

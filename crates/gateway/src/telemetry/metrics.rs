@@ -127,6 +127,10 @@ impl Snapshot {
         self.levels_both_ways(encoder, "log_used_bytes", "What the log holds", used)?;
         let memory = |peer: &PeerReport| (peer.out.memory, peer.inbound.memory);
         self.levels_both_ways(encoder, "codec_memory_bytes", "Memory of log, table and contexts", memory)?;
+        let rung = "Steps below the configured plan, 0 as configured";
+        self.levels(encoder, "codec_rung", rung, |peer| Some(peer.out.plan.rung as f64))?;
+        let rungs = "Steps from the configured plan to no coding, both included";
+        self.levels(encoder, "codec_rungs", rungs, |peer| Some(peer.out.plan.rungs as f64))?;
         let kept = "Plain bytes kept until they are acknowledged";
         self.levels(encoder, "kept_bytes", kept, |peer| Some(peer.out.kept as f64))
     }
@@ -235,7 +239,7 @@ fn write<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NotCodedTable, Outcome, Reason, Refusal, Refusals};
+    use super::super::{NotCodedTable, OutReport, Outcome, PlanReport, Reason, Refusal, Refusals};
     use super::*;
 
     fn status() -> StatusReport {
@@ -251,6 +255,7 @@ mod tests {
             wire_in: 10,
             rtt_ms: Some(80.0),
             flows_total: 3,
+            out: OutReport { plan: PlanReport { rung: 2, ..PlanReport::default() }, ..OutReport::default() },
             ..PeerReport::default()
         };
         let mut status =
@@ -271,6 +276,7 @@ mod tests {
             "oncewire_peer_up{peer=\"hub\"} 1.0",
             "oncewire_round_trip_seconds{peer=\"hub\"} 0.08",
             "oncewire_flows_total{peer=\"hub\"} 3",
+            "oncewire_codec_rung{peer=\"hub\"} 2.0",
             "oncewire_refused_total{reason=\"unknown_key\"} 1",
             "oncewire_flows_not_coded_total{peer=\"hub\",outcome=\"uncoded\",reason=\"policy\"} 2",
             "oncewire_flows_not_coded_bytes_total{peer=\"hub\",outcome=\"uncoded\",reason=\"policy\"} 11",

@@ -180,6 +180,28 @@ pub struct OutReport {
     pub mismatches: u64,
     /// Memory of log, table, contexts and kept blocks.
     pub memory: u64,
+    /// How blocks are coded now.
+    #[serde(default)]
+    pub plan: PlanReport,
+}
+
+/// How blocks are coded now, unless a rule says otherwise for their flow; all are null when they are not coded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanReport {
+    /// How repeats are identified.
+    pub matching: Option<String>,
+    /// How markers are chosen.
+    pub markers: Option<String>,
+    /// The mean distance of markers.
+    pub period: Option<u32>,
+    /// The entropy stage.
+    pub entropy: Option<String>,
+    /// How far down from what is configured, which is 0.
+    pub rung: u64,
+    /// How many rungs there are.
+    pub rungs: u64,
+    /// Why it is this rung: `configured`, `off`, `encoder_bound`, `recovering` or `probe`.
+    pub reason: String,
 }
 
 /// The receiving half of a link; bytes unless named otherwise.

@@ -6,6 +6,7 @@
 pub(crate) mod clock;
 pub(crate) mod count;
 pub(crate) mod dialer;
+pub(crate) mod effort;
 pub(crate) mod lane;
 pub(crate) mod listener;
 pub(crate) mod onward;

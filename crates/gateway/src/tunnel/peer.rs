@@ -16,13 +16,15 @@ use tokio::sync::{Notify, watch};
 use oncewire_codec::Now;
 use oncewire_codec::wire::{FlowId, Hello, LaneId, LaneRole, ResetReason};
 use oncewire_link::{
-    Event, FlowStats, LaneRefused, Link, LinkConfig, LinkStats, OpenRefused, OpenRequest, ProtocolError,
+    Event, FlowStats, LaneRefused, Link, LinkConfig, LinkStats, Note, OpenRefused, OpenRequest, ProtocolError,
 };
 
 use super::clock::Clock;
 use super::count::WireCounter;
+use super::effort::EffortMeter;
 use super::lane::LaneSignal;
 use super::onward::{self, Onward};
+use super::seldom::Seldom;
 use super::tasks::Tasks;
 use crate::flows::Flow;
 use crate::identity::PublicKey;
@@ -75,6 +77,8 @@ pub(crate) struct Peer {
     trouble: Mutex<Option<(LinkState, String)>>,
     draining: AtomicBool,
     short_lived: AtomicU64,
+    effort: Arc<EffortMeter>,
+    pace_log: Seldom,
 }
 
 /// What the peer's lock protects.
@@ -154,6 +158,7 @@ impl Peer {
             first: settings.link.first,
             log_writer: logs.writer,
         };
+        let effort = Arc::new(EffortMeter::new(settings.link.adapt, clock));
         let peer = Arc::new(Self {
             settings,
             ours,
@@ -169,6 +174,8 @@ impl Peer {
             trouble: Mutex::new(None),
             draining: AtomicBool::new(false),
             short_lived: AtomicU64::new(0),
+            effort,
+            pace_log: Seldom::default(),
         });
         peer.with(|_, _| ());
         peer
@@ -196,7 +203,7 @@ impl Peer {
             match event {
                 Event::LaneReady(lane) => {
                     if let Some(signal) = core.lanes.get(&lane) {
-                        signal.ready.notify_one();
+                        signal.wake();
                     }
                 }
                 Event::FlowReadable(flow) => {
@@ -226,6 +233,11 @@ impl Peer {
                 Event::Up | Event::Down => due.up = true,
                 Event::PeerRestarted => {
                     tracing::warn!(peer = self.name(), "the peer was restarted; its old flows were reset");
+                }
+                Event::Note(note @ Note::Paced(_)) => {
+                    if let Some(held_back) = self.pace_log.due() {
+                        tracing::info!(peer = self.name(), held_back, "{note}");
+                    }
                 }
                 Event::Note(note) => tracing::info!(peer = self.name(), "{note}"),
             }
@@ -305,7 +317,7 @@ impl Peer {
         lane: LaneId,
         role: LaneRole,
     ) -> Result<Arc<LaneSignal>, JoinError> {
-        let signal = Arc::new(LaneSignal::new(lane));
+        let signal = Arc::new(LaneSignal::new(lane, &self.effort));
         self.with(|core, now| {
             if core.lanes.contains_key(&lane) {
                 return Err(JoinError::Duplicate);
@@ -368,7 +380,9 @@ impl Peer {
 
     /// Appends what the lane's socket takes next; false if there is nothing.
     pub(crate) fn transmit(self: &Arc<Self>, lane: LaneId, out: &mut Vec<u8>) -> bool {
-        self.with(|core, now| core.lanes.contains_key(&lane) && core.link.poll_transmit(lane, now, out))
+        self.with(|core, now| {
+            core.lanes.contains_key(&lane) && self.effort.encode(|| core.link.poll_transmit(lane, now, out))
+        })
     }
 
     /// Returns how many lanes to dial by role, and how many there are.
@@ -476,6 +490,26 @@ impl Peer {
         }
     }
 
+    /// Tells the link what encoding takes while there is something to encode; runs as long as the gateway.
+    pub(crate) async fn run_pacing(self: Arc<Self>) {
+        loop {
+            self.effort.busy().await;
+            // What was before belongs to no stretch of work.
+            self.effort.take();
+            loop {
+                tokio::time::sleep(PACING).await;
+                let effort = self.effort.take();
+                let as_configured = self.with(|core, now| {
+                    core.link.handle_load(effort, now);
+                    core.link.is_as_configured()
+                });
+                if effort.active.is_zero() && as_configured {
+                    break;
+                }
+            }
+        }
+    }
+
     /// Calls the link whenever its next deadline has come; runs as long as the gateway.
     pub(crate) async fn run_timer(self: Arc<Self>) {
         loop {
@@ -513,6 +547,9 @@ impl FlowEntry {
         Self { serial, tally: Tally::default(), reader: None, writer: None, writable: true, ended: false }
     }
 }
+
+/// How often the link is told what encoding takes.
+const PACING: Duration = Duration::from_millis(200);
 
 /// Where the counts of a role lie.
 pub(crate) fn role_index(role: LaneRole) -> usize {

@@ -1,8 +1,8 @@
 //! The link itself: its state, its construction, what can be asked of it.
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
-//! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time),
-//! [`log_verbs`] (what is remembered).
+//! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered),
+//! [`pacing`] (savings for CPU).
 
 mod flow_verbs;
 mod input;
@@ -10,6 +10,7 @@ mod lane_verbs;
 mod liveness;
 mod log_verbs;
 mod output;
+mod pacing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,6 +25,8 @@ use crate::flow::Flow;
 use crate::lanes::Lanes;
 use crate::stats::{FlowOutcome, FlowStats, LinkStats};
 use liveness::RoundTrip;
+pub use pacing::Effort;
+use pacing::Pacing;
 
 /// One end of a link.
 pub struct Link {
@@ -50,6 +53,7 @@ pub struct Link {
     peer_needs_lanes: u32,
     /// At the accepting side: how many flow lanes the peer was last asked for.
     told_lanes_needed: u32,
+    pacing: Pacing,
     events: VecDeque<Event>,
     stats: LinkStats,
 }
@@ -138,6 +142,7 @@ impl Link {
             lanes_wanted: BTreeMap::new(),
             peer_needs_lanes: 0,
             told_lanes_needed: 0,
+            pacing: Pacing::new(&config),
             events: VecDeque::new(),
             stats: LinkStats::default(),
             config,
@@ -209,6 +214,7 @@ impl Link {
             round_trip: self.round_trip.smoothed(),
             out: self.sender.stats(),
             inbound: self.receiver.stats(),
+            pace: self.pacing.stats(),
             ..self.stats.clone()
         }
     }

@@ -105,14 +105,16 @@ impl Link {
             self.sender.handle_message(id, message, lane, out);
             return true;
         }
-        let plan = flow.plan();
+        let plan = flow.plan().and_then(|plan| self.pacing.apply(&plan));
         let Some((offset, plain, fin)) = flow.out.pop_block() else { return true };
         self.stats.delivered_out += plain.len() as u64;
         if flow.out.waits_for_room && flow.out.room() > 0 {
             flow.out.waits_for_room = false;
             self.events.push_back(Event::FlowWritable(id));
         }
+        let (plain_len, before) = (plain.len(), out.len());
         self.sender.handle_payload(Payload { flow: id, offset, plain, fin, plan }, lane, now, out);
+        self.pacing.sent(plain_len, out.len() - before);
         true
     }
 }

@@ -61,7 +61,9 @@ fn binary() -> PathBuf {
     binary
 }
 
-/// Configuration for both gateways: a log that holds everything here, and the entropy stage that is asked for.
+/// Configuration for both gateways: a log that holds everything here, and the entropy stage that is asked for,
+/// whatever else runs.
 fn settings(entropy: &str) -> String {
-    format!("[cache]\nmemory = \"2 GiB\"\nlog_memory = \"256 MiB\"\n[codec]\nentropy = \"{entropy}\"\n")
+    let cache = "[cache]\nmemory = \"2 GiB\"\nlog_memory = \"256 MiB\"\n";
+    format!("{cache}[codec]\nentropy = \"{entropy}\"\nadapt = false\n")
 }

@@ -80,6 +80,9 @@ fn describe_peer(peer: &Peer) -> String {
         Size(settings.log_memory),
         Size(settings.in_flight()),
     );
+    if !peer.adapt {
+        let _ = writeln!(text, "  coded so even while encoding holds traffic up");
+    }
     let _ = writeln!(
         text,
         "  memory up to {}: logs {}, table {}, kept {}, contexts {}, flows {}",

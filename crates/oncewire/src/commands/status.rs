@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use oncewire_gateway::telemetry::{LinkState, PeerReport, StatusReport};
+use oncewire_gateway::telemetry::{LinkState, PeerReport, PlanReport, StatusReport};
 
 use super::ask;
 use crate::cli::Ask;
@@ -91,9 +91,26 @@ fn remarks(text: &mut String, peer: &PeerReport) {
             peer.mismatches
         );
     }
+    if let Some(remark) = adapted(&peer.out.plan) {
+        let _ = writeln!(text, "{name}: {remark}");
+    }
     if peer.resumes > 0 {
         let _ = writeln!(text, "{name}: {} times a flow lost its lane and went on", peer.resumes);
     }
+}
+
+/// Says how blocks are coded while that is not as configured.
+fn adapted(plan: &PlanReport) -> Option<String> {
+    let how = match (&plan.matching, &plan.markers, &plan.period, &plan.entropy) {
+        (Some(matching), Some(markers), Some(period), Some(entropy)) => {
+            let [matching, markers, entropy] = [matching, markers, entropy].map(|word| printable(word));
+            format!("coded with {matching}, {markers}, period {period}, entropy {entropy}")
+        }
+        _ => "not coded".to_owned(),
+    };
+    let (rung, last) = (plan.rung, plan.rungs.saturating_sub(1));
+    (rung > 0)
+        .then(|| format!("{how} for now, step {rung} of {last} down: {}", plan.reason.replace('_', " ")))
 }
 
 fn filled(used: u64, capacity: u64) -> String {
@@ -205,6 +222,30 @@ TURNED AWAY  COUNT
 unknown key      1
 ";
         assert_eq!(render(&status), expected);
+    }
+
+    #[test]
+    fn a_plan_that_is_not_as_configured_is_a_remark() {
+        let mut peer = PeerReport { name: "hub".to_owned(), state: LinkState::Up, ..PeerReport::default() };
+        let text = |peer: &PeerReport| {
+            let mut text = String::new();
+            remarks(&mut text, peer);
+            text
+        };
+        assert_eq!(text(&peer), "");
+        peer.out.plan =
+            PlanReport { rung: 8, rungs: 9, reason: "encoder_bound".to_owned(), ..PlanReport::default() };
+        assert_eq!(text(&peer), "hub: not coded for now, step 8 of 8 down: encoder bound\n");
+        peer.out.plan = PlanReport {
+            matching: Some("max".to_owned()),
+            markers: Some("maxp".to_owned()),
+            period: Some(128),
+            entropy: Some("zstd:1".to_owned()),
+            rung: 2,
+            ..peer.out.plan
+        };
+        let expected = "hub: coded with max, maxp, period 128, entropy zstd:1 for now, step 2 of 8 down: encoder bound\n";
+        assert_eq!(text(&peer), expected);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::pair;
 #[test]
 fn status_and_the_relay_count_the_same() {
     let sink = Origin::sink();
-    let pair = pair(&Options::to(sink.address()));
+    let pair = pair(&Options::to(sink.address()).without_adapting());
     let old = data::text(70, 6 << 20);
     let new = data::edited(&old, 71, 300);
     let noise = data::random(72, 4 << 20);
@@ -45,7 +45,7 @@ fn status_and_the_relay_count_the_same() {
 #[test]
 fn incompressible_bytes_cost_next_to_nothing() {
     let sink = Origin::sink();
-    let pair = pair(&Options::to(sink.address()));
+    let pair = pair(&Options::to(sink.address()).without_adapting());
     let before = settled(&pair);
     let noise = data::random(73, 16 << 20);
     upload(pair.forward(), &noise).unwrap();

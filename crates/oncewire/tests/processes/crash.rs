@@ -69,7 +69,7 @@ fn killed_in_mid_transfer(side: Side) {
 
 fn comes_back_warm(side: Side) {
     let origin = Origin::server();
-    let mut pair = pair(&Options::to(origin.address()));
+    let mut pair = pair(&Options::to(origin.address()).without_adapting());
     let request = Request { seed: 43, len: 12 << 20 };
     data::assert_same(&fetch(&pair, request), &request.answer(), "the first time");
     // What was not on disk yet when a gateway died may be gone; one more flow, so that it is not the last block

@@ -55,7 +55,7 @@ impl Resolver {
         let link = self.link(&raw.link);
         let mut peers = Vec::new();
         for peer in &raw.peer {
-            peers.push(self.peer(peer, &defaults, &link));
+            peers.push(self.peer(peer, &defaults, raw.codec.adapt, &link));
         }
         self.check_peers(raw, gateway.as_ref(), &peers);
         let intercepts: Vec<_> =

@@ -13,6 +13,7 @@ impl Resolver {
         &mut self,
         raw: &Spanned<RawPeer>,
         defaults: &CodecSettings,
+        adapt: Option<bool>,
         link: &LinkSettings,
     ) -> Option<Peer> {
         let raw = raw.get_ref();
@@ -44,6 +45,7 @@ impl Resolver {
             networks,
             access: Access { allow, deny },
             settings,
+            adapt: raw.adapt.or(adapt).unwrap_or(true),
             link: link.clone(),
             memory: MemoryPlan { logs: 0, table: 0, kept: 0, contexts: 0, flows: 0 },
         })

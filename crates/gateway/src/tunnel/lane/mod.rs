@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use oncewire_codec::wire::{Hello, HelloError, LaneId, LaneRole};
 
+use super::effort::{EffortMeter, LaneEffort};
 use super::peer::{JoinError, LaneGone, Peer};
 use crate::identity::PublicKey;
 
@@ -31,21 +32,29 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> LaneStream for S {}
 pub(crate) struct LaneSignal {
     pub(crate) id: LaneId,
     /// The link has something for this lane.
-    pub(crate) ready: Notify,
+    ready: Notify,
+    effort: LaneEffort,
     closing: Notify,
     overdue: Notify,
     since: Instant,
 }
 
 impl LaneSignal {
-    pub(crate) fn new(id: LaneId) -> Self {
+    pub(super) fn new(id: LaneId, meter: &Arc<EffortMeter>) -> Self {
         Self {
             id,
             ready: Notify::new(),
+            effort: LaneEffort::new(meter),
             closing: Notify::new(),
             overdue: Notify::new(),
             since: Instant::now(),
         }
+    }
+
+    /// Tells the writer that the link has something for this lane.
+    pub(super) fn wake(&self) {
+        self.effort.wake();
+        self.ready.notify_one();
     }
 
     /// Asks the writer to end the lane once it has written what there is; soon it ends in any case.
@@ -202,11 +211,13 @@ async fn write_lane<S: LaneStream>(
     let mut out = Vec::new();
     loop {
         out.clear();
+        signal.effort.work();
         if peer.transmit(signal.id, &mut out) {
-            stream.write_all(&out).await?;
-            stream.flush().await?;
+            signal.effort.write(stream.write_all(&out)).await?;
+            signal.effort.write(stream.flush()).await?;
             continue;
         }
+        signal.effort.rest();
         if out.capacity() > KEPT_BUFFER {
             // An idle lane holds no memory worth mentioning.
             out = Vec::new();

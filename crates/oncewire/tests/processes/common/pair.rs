@@ -32,6 +32,11 @@ impl Options {
         Self { targets: vec![target], ..Self::default() }
     }
 
+    /// The same where blocks are coded as configured, however busy the machine is: for tests that count bytes.
+    pub(crate) fn without_adapting(self) -> Self {
+        self.with("[codec]\nadapt = false\n")
+    }
+
     /// The same with `toml` at the end of both configurations.
     pub(crate) fn with(mut self, toml: &str) -> Self {
         self.both.push_str(toml);

@@ -1,0 +1,295 @@
+//! What the lanes of a link do with their time, for the controller that trades savings for CPU.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::Notify;
+use tokio::task::coop::has_budget_remaining;
+
+use oncewire_codec::Now;
+use oncewire_link::Effort;
+
+use super::clock::Clock;
+
+/// Adds up the time in which lanes have something to send, wait for their sockets, and encode.
+pub(super) struct EffortMeter {
+    /// A meter that nobody reads asks no clock.
+    enabled: bool,
+    clock: Clock,
+    tally: Mutex<Tally>,
+    busy: Notify,
+}
+
+#[derive(Default)]
+struct Tally {
+    /// When the effort was last taken.
+    taken: Now,
+    /// Up to when the times below are added up.
+    until: Now,
+    working: u32,
+    blocked: u32,
+    effort: Effort,
+}
+
+/// What a lane does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// There is nothing to send.
+    Nothing,
+    /// It encodes, enciphers or writes, or waits for a processor to do so.
+    Work,
+    /// It waits for its socket.
+    Wait,
+}
+
+impl EffortMeter {
+    pub(super) fn new(enabled: bool, clock: Clock) -> Self {
+        Self { enabled, clock, tally: Mutex::default(), busy: Notify::new() }
+    }
+
+    /// Waits until some lane has something to send; forever if the meter is not enabled.
+    pub(super) async fn busy(&self) {
+        self.busy.notified().await;
+    }
+
+    /// Does encoding and counts its time.
+    pub(super) fn encode<T>(&self, work: impl FnOnce() -> T) -> T {
+        if !self.enabled {
+            return work();
+        }
+        let (start, cpu) = (self.clock.now(), thread_time());
+        let result = work();
+        let (time, cpu) = (self.clock.now().saturating_sub(start), thread_time().saturating_sub(cpu));
+        let mut tally = self.tally.lock();
+        tally.effort.encoding += time;
+        tally.effort.cpu += cpu;
+        result
+    }
+
+    /// Returns what was done since the last call.
+    pub(super) fn take(&self) -> Effort {
+        let mut tally = self.tally.lock();
+        // Under the lock, so that it is not before what others have added up.
+        tally.take(self.clock.now())
+    }
+}
+
+impl Tally {
+    fn take(&mut self, now: Now) -> Effort {
+        self.add_up(now);
+        let span = now.saturating_sub(std::mem::replace(&mut self.taken, now));
+        Effort { span, ..std::mem::take(&mut self.effort) }
+    }
+
+    /// A lane does something else from now on; returns whether it is the first that does anything.
+    fn turn(&mut self, before: Doing, doing: Doing, now: Now) -> bool {
+        self.add_up(now);
+        let was_idle = self.working + self.blocked == 0;
+        if let Some(count) = self.count(before) {
+            *count -= 1;
+        }
+        if let Some(count) = self.count(doing) {
+            *count += 1;
+        }
+        was_idle && doing != Doing::Nothing
+    }
+
+    fn add_up(&mut self, now: Now) {
+        let time = now.saturating_sub(std::mem::replace(&mut self.until, now));
+        if self.working + self.blocked > 0 {
+            self.effort.active += time;
+        }
+        if self.working == 0 && self.blocked > 0 {
+            self.effort.blocked += time;
+        }
+    }
+
+    fn count(&mut self, doing: Doing) -> Option<&mut u32> {
+        match doing {
+            Doing::Nothing => None,
+            Doing::Work => Some(&mut self.working),
+            Doing::Wait => Some(&mut self.blocked),
+        }
+    }
+}
+
+/// One lane's part of a meter; a lane that is gone does nothing.
+pub(crate) struct LaneEffort {
+    meter: Arc<EffortMeter>,
+    /// Changed under the meter's lock only.
+    doing: Mutex<Doing>,
+}
+
+impl LaneEffort {
+    pub(super) fn new(meter: &Arc<EffortMeter>) -> Self {
+        Self { meter: Arc::clone(meter), doing: Mutex::new(Doing::Nothing) }
+    }
+
+    /// The lane has something to send.
+    pub(super) fn work(&self) {
+        self.turn_to(Doing::Work);
+    }
+
+    /// The lane was told that there is something to send; one that waits for its socket goes on waiting.
+    pub(super) fn wake(&self) {
+        if *self.doing.lock() == Doing::Nothing {
+            self.turn_to(Doing::Work);
+        }
+    }
+
+    /// The lane has nothing to send.
+    pub(super) fn rest(&self) {
+        self.turn_to(Doing::Nothing);
+    }
+
+    /// Writes to the lane's socket; while that cannot go on, the lane waits.
+    pub(super) async fn write<F: Future>(&self, write: F) -> F::Output {
+        let mut write = pin!(write);
+        poll_fn(|context| {
+            self.turn_to(Doing::Work);
+            let poll = write.as_mut().poll(context);
+            // A task that has used up its turn gives way to others, and is not waiting for its socket.
+            if poll.is_pending() && has_budget_remaining() {
+                self.turn_to(Doing::Wait);
+            }
+            poll
+        })
+        .await
+    }
+
+    fn turn_to(&self, doing: Doing) {
+        if !self.meter.enabled {
+            return;
+        }
+        let mut tally = self.meter.tally.lock();
+        let before = std::mem::replace(&mut *self.doing.lock(), doing);
+        if before == doing {
+            return;
+        }
+        let begins = tally.turn(before, doing, self.meter.clock.now());
+        drop(tally);
+        if begins {
+            self.meter.busy.notify_one();
+        }
+    }
+}
+
+impl Drop for LaneEffort {
+    fn drop(&mut self) {
+        self.rest();
+    }
+}
+
+impl std::fmt::Debug for LaneEffort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("LaneEffort").field(&*self.doing.lock()).finish()
+    }
+}
+
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // Neither is negative: the clock starts at zero with the thread.
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn meter(enabled: bool) -> Arc<EffortMeter> {
+        Arc::new(EffortMeter::new(enabled, Clock::start()))
+    }
+
+    #[test]
+    fn a_link_waits_only_while_every_lane_with_something_to_send_does() {
+        let at = Duration::from_millis;
+        let mut tally = Tally::default();
+        assert!(tally.turn(Doing::Nothing, Doing::Work, at(10)));
+        tally.turn(Doing::Work, Doing::Wait, at(20));
+        assert!(!tally.turn(Doing::Nothing, Doing::Work, at(25)));
+        tally.turn(Doing::Work, Doing::Nothing, at(40));
+        assert!(!tally.turn(Doing::Wait, Doing::Nothing, at(70)));
+        let effort = tally.take(at(100));
+        assert_eq!((effort.span, effort.active, effort.blocked), (at(100), at(60), at(35)));
+        assert_eq!(tally.take(at(100)), Effort::default());
+    }
+
+    #[tokio::test]
+    async fn a_write_that_goes_on_at_once_is_work_and_one_that_stops_is_waiting() {
+        let lane = LaneEffort::new(&meter(true));
+        let (go_on, stopped) = oneshot::channel::<()>();
+        {
+            let mut write = pin!(lane.write(stopped));
+            assert!(tokio::time::timeout(Duration::ZERO, &mut write).await.is_err());
+            assert_eq!(*lane.doing.lock(), Doing::Wait);
+            lane.wake();
+            assert_eq!(*lane.doing.lock(), Doing::Wait);
+            go_on.send(()).unwrap();
+            write.await.unwrap();
+        }
+        assert_eq!(*lane.doing.lock(), Doing::Work);
+    }
+
+    #[tokio::test]
+    async fn a_write_that_gives_way_to_other_tasks_is_work() {
+        let lane = LaneEffort::new(&meter(true));
+        let used_up = poll_fn(|context| {
+            while has_budget_remaining() {
+                let Poll::Ready(turn) = tokio::task::coop::poll_proceed(context) else { break };
+                turn.made_progress();
+            }
+            Poll::<()>::Pending
+        });
+        let mut write = pin!(lane.write(used_up));
+        poll_fn(|context| {
+            assert!(write.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(*lane.doing.lock(), Doing::Work);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_work_is_told_even_if_it_came_before() {
+        let meter = meter(true);
+        LaneEffort::new(&meter).wake();
+        meter.busy().await;
+    }
+
+    #[test]
+    fn a_lane_that_is_gone_does_nothing() {
+        let meter = meter(true);
+        let lane = LaneEffort::new(&meter);
+        lane.work();
+        assert_eq!(meter.tally.lock().working, 1);
+        drop(lane);
+        assert_eq!(meter.tally.lock().working, 0);
+    }
+
+    #[test]
+    fn encoding_counts_by_the_clock_and_in_cpu_time() {
+        let meter = meter(true);
+        let sum = meter.encode(|| (0..2_000_000u64).fold(1, |sum, i| std::hint::black_box(sum ^ i)));
+        std::hint::black_box(sum);
+        let effort = meter.take();
+        assert!(effort.cpu > Duration::ZERO && effort.encoding > Duration::ZERO, "{effort:?}");
+    }
+
+    #[test]
+    fn a_meter_that_is_not_enabled_counts_nothing() {
+        let meter = meter(false);
+        let lane = LaneEffort::new(&meter);
+        lane.work();
+        meter.encode(|| ());
+        let effort = meter.take();
+        assert_eq!((effort.active, effort.encoding), (Duration::ZERO, Duration::ZERO));
+    }
+}
