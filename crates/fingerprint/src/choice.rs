@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use crate::{Fixed, Markers, Maxp, MaxpStrict, Modp, ModpRabin, SampleByte, SampleTable};
+use crate::{Backend, Fixed, Markers, Maxp, MaxpStrict, Modp, ModpRabin, SampleByte, SampleTable};
 
 /// A way to choose markers [EndRE §5.1].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -104,6 +104,21 @@ impl Selector {
             MarkerKind::SampleByte => Choice::SampleByte(SampleByte::new(period, window, table)),
         };
         Self { kind, period: period.max(1), table, choice }
+    }
+
+    /// Runs on `backend` instead of the best that the machine has.
+    ///
+    /// The markers are the same. One that the machine lacks is [`Backend::Portable`], and so is any for FIXED, which
+    /// needs no vectors, and for MODP by Rabin's fingerprint, which waits for each byte.
+    pub fn on(self, backend: Backend) -> Self {
+        let choice = match self.choice {
+            Choice::Maxp(markers) => Choice::Maxp(markers.on(backend)),
+            Choice::MaxpStrict(markers) => Choice::MaxpStrict(markers.on(backend)),
+            Choice::Modp(markers) => Choice::Modp(markers.on(backend)),
+            Choice::SampleByte(markers) => Choice::SampleByte(markers.on(backend)),
+            other @ (Choice::ModpRabin(_) | Choice::Fixed(_)) => other,
+        };
+        Self { choice, ..self }
     }
 
     /// Returns which choice it is.

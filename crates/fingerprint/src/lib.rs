@@ -4,10 +4,15 @@
 //! hash the window that starts at each (*fingerprint*) to find an earlier occurrence, and compare bytes both
 //! ways from there. This crate has the three inner loops and nothing else: no table, no cache, no state.
 //!
-//! Every loop has one definition that is meant to be obvious and one that is meant to be fast; one property
-//! suite holds them to the same answers.
+//! Every loop has one definition that is meant to be obvious, one for any processor, and where it pays one over
+//! vectors, which AVX2 and NEON provide; one property suite holds them to the same answers. The feature `portable`
+//! leaves the vectors out of a build.
 
 #![warn(clippy::undocumented_unsafe_blocks)]
+#![cfg_attr(
+    any(feature = "portable", not(any(target_arch = "x86_64", target_arch = "aarch64"))),
+    allow(dead_code, reason = "without vectors, what is written over them is not called")
+)]
 
 mod choice;
 mod compare;
@@ -27,6 +32,7 @@ mod samplebyte;
 mod skip;
 #[cfg(test)]
 mod suite;
+mod vector;
 
 pub use choice::{MarkerKind, Selector, UnknownMarkers};
 pub use compare::{common_prefix, common_suffix};
@@ -40,3 +46,4 @@ pub use modp_rabin::ModpRabin;
 pub use prefetch::{prefetch_read, prefetch_write};
 pub use sample::{SampleTable, SampleTableError};
 pub use samplebyte::SampleByte;
+pub use vector::Backend;

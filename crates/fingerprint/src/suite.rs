@@ -5,7 +5,8 @@ use std::ops::Range;
 use proptest::prelude::*;
 
 use crate::{
-    MarkerKind, Markers, SampleTable, Selector, fixed, maxp, maxp_strict, modp, modp_rabin, samplebyte,
+    Backend, MarkerKind, Markers, SampleTable, Selector, fixed, maxp, maxp_strict, modp, modp_rabin,
+    samplebyte,
 };
 
 /// What a choice is made from.
@@ -43,6 +44,11 @@ impl Settings {
     }
 }
 
+/// What this machine can run.
+fn backends() -> impl Iterator<Item = Backend> {
+    Backend::ALL.into_iter().filter(|backend| backend.is_available())
+}
+
 /// Any choice: periods that are multiples of nothing, and those in use.
 fn settings() -> impl Strategy<Value = Settings> {
     let period = prop_oneof![1usize..130, prop::sample::select(vec![16usize, 32, 64, 128, 256, 512])];
@@ -71,16 +77,20 @@ fn content() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn every_choice_agrees_with_its_naive_twin(
+    fn every_choice_agrees_with_its_naive_twin_on_every_backend(
         bytes in content(),
         settings in settings(),
         start in 0usize..1500,
         len in 0usize..1500,
     ) {
-        let (mut expected, mut found) = (vec![7], vec![7]);
+        let mut expected = vec![7];
         let end = settings.naive(&bytes, start..start + len, &mut expected);
-        prop_assert_eq!(settings.selector().select(&bytes, start..start + len, &mut found), end);
-        prop_assert_eq!(found, expected);
+        for backend in backends() {
+            let mut found = vec![7];
+            let selector = settings.selector().on(backend);
+            prop_assert_eq!(selector.select(&bytes, start..start + len, &mut found), end, "{}", backend);
+            prop_assert_eq!(&found, &expected, "{}", backend);
+        }
     }
 
     #[test]
@@ -252,20 +262,31 @@ const PINNED: [&str; 6] = [
 ];
 
 #[test]
+fn the_best_backend_is_one_that_the_machine_has() {
+    assert!(Backend::best().is_available() && Backend::Portable.is_available());
+    assert!(!(Backend::Avx2.is_available() && Backend::Neon.is_available()));
+    if cfg!(feature = "portable") {
+        assert_eq!(Backend::best(), Backend::Portable);
+    }
+}
+
+#[test]
 fn absurd_ranges_and_parameters_do_not_panic() {
     for kind in MarkerKind::ALL {
-        let selector = |period, window| Selector::new(kind, period, window);
-        let mut found = Vec::new();
-        selector(0, 0).select(&[1; 10], usize::MAX - 1..usize::MAX, &mut found);
-        selector(usize::MAX, usize::MAX).select(&[1; 10], 0..usize::MAX, &mut found);
-        selector(1, 100).select(&[1; 10], 0..usize::MAX, &mut found);
-        #[expect(clippy::reversed_empty_ranges)]
-        selector(8, 8).select(&[1; 10], 5..2, &mut found);
-        selector(8, 8).select(&[], 0..1, &mut found);
-        selector(8, 8).select(&[0; 3], 0..3, &mut found);
-        assert_eq!(found, [], "{kind}");
-        for period in [0, 1, 2, 3, usize::MAX / 2, usize::MAX] {
-            selector(period, 0).select(&noise(200, 5), 3..usize::MAX, &mut found);
+        for backend in backends() {
+            let selector = |period, window| Selector::new(kind, period, window).on(backend);
+            let mut found = Vec::new();
+            selector(0, 0).select(&[1; 10], usize::MAX - 1..usize::MAX, &mut found);
+            selector(usize::MAX, usize::MAX).select(&[1; 10], 0..usize::MAX, &mut found);
+            selector(1, 100).select(&[1; 10], 0..usize::MAX, &mut found);
+            #[expect(clippy::reversed_empty_ranges)]
+            selector(8, 8).select(&[1; 10], 5..2, &mut found);
+            selector(8, 8).select(&[], 0..1, &mut found);
+            selector(8, 8).select(&[0; 3], 0..3, &mut found);
+            assert_eq!(found, [], "{kind}");
+            for period in [0, 1, 2, 3, usize::MAX / 2, usize::MAX] {
+                selector(period, 0).select(&noise(200, 5), 3..usize::MAX, &mut found);
+            }
         }
     }
 }

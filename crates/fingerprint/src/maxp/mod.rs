@@ -17,7 +17,9 @@ use crate::Markers;
 use crate::markers::{positions, reserve};
 use crate::peaks::Peaks;
 use crate::peaks::scalar::Scalar;
+use crate::peaks::vector::Vectors;
 use crate::product::HASHED;
+use crate::vector::{Backend, Task, Vector};
 
 /// Chooses, in each aligned region of `period` bytes, the position whose next four bytes hash highest.
 ///
@@ -28,6 +30,7 @@ use crate::product::HASHED;
 pub struct Maxp {
     period: usize,
     window: usize,
+    backend: Backend,
 }
 
 impl Maxp {
@@ -35,7 +38,12 @@ impl Maxp {
     ///
     /// A period of 0 is taken as 1, a window below 4 bytes, which could not be hashed, as 4.
     pub fn new(period: usize, window: usize) -> Self {
-        Self { period: period.max(1), window: window.max(HASHED) }
+        Self { period: period.max(1), window: window.max(HASHED), backend: Backend::best() }
+    }
+
+    /// Runs on `backend` instead of the best that the machine has.
+    pub fn on(self, backend: Backend) -> Self {
+        Self { backend, ..self }
     }
 }
 
@@ -43,18 +51,40 @@ impl Markers for Maxp {
     fn select(&self, bytes: &[u8], range: Range<usize>, out: &mut Vec<u32>) -> usize {
         let positions = positions(bytes, self.window, &range);
         reserve(out, &positions, self.period);
-        select(Scalar, self.period, bytes, positions, out);
+        self.backend.run(Select { period: self.period, bytes, positions, out });
         range.end
     }
 }
 
-/// Appends the markers of `positions`, one for each aligned region of `period` bytes that it touches.
-#[inline(always)]
-fn select(peaks: impl Peaks, period: usize, bytes: &[u8], positions: Range<usize>, out: &mut Vec<u32>) {
-    let mut start = positions.start;
-    while start < positions.end {
-        let end = (start - start % period).saturating_add(period).min(positions.end);
-        out.extend(peaks.peak(bytes, start..end).map(|peak| peak.at as u32));
-        start = end;
+/// Appending the markers of `positions`, one for each aligned region of `period` bytes that it touches.
+struct Select<'a> {
+    period: usize,
+    bytes: &'a [u8],
+    positions: Range<usize>,
+    out: &'a mut Vec<u32>,
+}
+
+impl Select<'_> {
+    #[inline(always)]
+    fn with(self, peaks: impl Peaks) {
+        let mut start = self.positions.start;
+        while start < self.positions.end {
+            let end = (start - start % self.period).saturating_add(self.period).min(self.positions.end);
+            self.out.extend(peaks.peak(self.bytes, start..end).map(|peak| peak.at as u32));
+            start = end;
+        }
+    }
+}
+
+impl Task for Select<'_> {
+    type Output = ();
+
+    fn portable(self) {
+        self.with(Scalar);
+    }
+
+    #[inline(always)]
+    fn vectors<V: Vector>(self, vector: V) {
+        self.with(Vectors(vector));
     }
 }

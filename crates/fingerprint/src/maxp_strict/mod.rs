@@ -19,8 +19,10 @@ use std::ops::Range;
 use crate::Markers;
 use crate::markers::{positions, reserve, windows};
 use crate::peaks::scalar::Scalar;
+use crate::peaks::vector::Vectors;
 use crate::peaks::{Peak, Peaks};
 use crate::product::HASHED;
+use crate::vector::{Backend, Task, Vector};
 
 /// Chooses the positions whose hash is the largest of all positions up to p/2 before and behind them.
 ///
@@ -31,6 +33,7 @@ use crate::product::HASHED;
 pub struct MaxpStrict {
     radius: usize,
     window: usize,
+    backend: Backend,
 }
 
 impl MaxpStrict {
@@ -39,7 +42,12 @@ impl MaxpStrict {
     /// With a period of 0 or 1 every position is a marker; a window below 4 bytes, which could not be hashed, is
     /// taken as 4.
     pub fn new(period: usize, window: usize) -> Self {
-        Self { radius: period / 2, window: window.max(HASHED) }
+        Self { radius: period / 2, window: window.max(HASHED), backend: Backend::best() }
+    }
+
+    /// Runs on `backend` instead of the best that the machine has.
+    pub fn on(self, backend: Backend) -> Self {
+        Self { backend, ..self }
     }
 }
 
@@ -47,82 +55,85 @@ impl Markers for MaxpStrict {
     fn select(&self, bytes: &[u8], range: Range<usize>, out: &mut Vec<u32>) -> usize {
         let positions = positions(bytes, self.window, &range);
         reserve(out, &positions, self.radius);
-        let block = Block { bytes, end: windows(bytes, self.window), radius: self.radius };
-        block.select(Scalar, positions, out);
+        let end = windows(bytes, self.window);
+        self.backend.run(Select { bytes, end, radius: self.radius, positions, out });
         range.end
     }
 }
 
-/// The bytes in which markers are looked for, and how far a marker has to be the highest.
-struct Block<'a> {
+/// Appending the markers of `positions`.
+struct Select<'a> {
     bytes: &'a [u8],
-    /// Where the positions that count end.
+    /// Where the positions end that a marker has to lead.
     end: usize,
+    /// How far it has to lead.
     radius: usize,
+    positions: Range<usize>,
+    out: &'a mut Vec<u32>,
 }
 
-impl Block<'_> {
-    /// Appends the markers of `positions`.
+impl Task for Select<'_> {
+    type Output = ();
+
+    fn portable(self) {
+        self.with(Scalar);
+    }
+
     #[inline(always)]
-    fn select(&self, peaks: impl Peaks, positions: Range<usize>, out: &mut Vec<u32>) {
+    fn vectors<V: Vector>(self, vector: V) {
+        self.with(Vectors(vector));
+    }
+}
+
+impl Select<'_> {
+    #[inline(always)]
+    fn with(self, peaks: impl Peaks) {
         // As long as the radius, so that what lies around a position is in its stretch and the two beside it.
         let stretch = self.radius.max(1);
-        let first = positions.start - positions.start % stretch;
-        let mut start = first.saturating_sub(stretch);
-        let peak = |start: usize| peaks.peak(self.bytes, start..start.saturating_add(stretch).min(self.end));
-        let mut left = if start < first { peak(start) } else { None };
-        start = first;
-        let mut middle = peak(start);
-        while start < positions.end {
+        let first = self.positions.start - self.positions.start % stretch;
+        let mut start = first;
+        let mut left = self.stretch(peaks, first.saturating_sub(stretch)..first);
+        let mut middle = self.stretch(peaks, start..start.saturating_add(stretch));
+        while start < self.positions.end {
             let end = start.saturating_add(stretch);
-            let right = peak(end.min(self.end));
-            let is_marker = |peak: &Peak| {
-                self.is_highest_to_the_left(peaks, peak, left, start)
-                    && self.is_highest_to_the_right(peaks, peak, right, end)
-            };
-            out.extend(
-                middle
-                    .filter(|peak| positions.contains(&peak.at))
-                    .filter(is_marker)
-                    .map(|peak| peak.at as u32),
-            );
+            let right = self.stretch(peaks, end..end.saturating_add(stretch));
+            if let Some(peak) = middle.filter(|peak| self.positions.contains(&peak.at))
+                && self.leads_the_left(peaks, &peak, left, start)
+                && self.leads_the_right(peaks, &peak, right, end)
+            {
+                self.out.push(peak.at as u32);
+            }
             (left, middle, start) = (middle, right, end);
         }
     }
 
+    /// Returns the peak of a stretch, as far as there are positions.
+    #[inline(always)]
+    fn stretch(&self, peaks: impl Peaks, positions: Range<usize>) -> Option<Peak> {
+        peaks.peak(self.bytes, positions.start..positions.end.min(self.end))
+    }
+
     /// Returns whether `peak`, of the stretch that begins at `start`, is higher than all before it that count.
     #[inline(always)]
-    fn is_highest_to_the_left(
-        &self,
-        peaks: impl Peaks,
-        peak: &Peak,
-        left: Option<Peak>,
-        start: usize,
-    ) -> bool {
+    fn leads_the_left(&self, peaks: impl Peaks, peak: &Peak, left: Option<Peak>, start: usize) -> bool {
         let around = peak.at.saturating_sub(self.radius);
-        let higher = |other: &Peak| other.hash >= peak.hash;
-        match left.filter(higher) {
-            None => true,
-            Some(left) if left.at >= around => false,
-            Some(_) => !peaks.peak(self.bytes, around..start).is_some_and(|other| higher(&other)),
+        match left {
+            Some(left) if left.hash >= peak.hash => {
+                left.at < around && !peaks.reaches(self.bytes, around..start, peak.hash)
+            }
+            _ => true,
         }
     }
 
     /// Returns whether `peak`, of the stretch that ends at `end`, is as high as all behind it that count.
     #[inline(always)]
-    fn is_highest_to_the_right(
-        &self,
-        peaks: impl Peaks,
-        peak: &Peak,
-        right: Option<Peak>,
-        end: usize,
-    ) -> bool {
+    fn leads_the_right(&self, peaks: impl Peaks, peak: &Peak, right: Option<Peak>, end: usize) -> bool {
         let around = peak.at.saturating_add(self.radius).saturating_add(1).min(self.end);
-        let higher = |other: &Peak| other.hash > peak.hash;
-        match right.filter(higher) {
-            None => true,
-            Some(right) if right.at < around => false,
-            Some(_) => !peaks.peak(self.bytes, end..around).is_some_and(|other| higher(&other)),
+        match right {
+            Some(right) if right.hash > peak.hash => {
+                right.at >= around && !peaks.reaches(self.bytes, end..around, peak.hash + 1)
+            }
+            _ => true,
         }
     }
 }

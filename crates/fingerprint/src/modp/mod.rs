@@ -13,9 +13,11 @@ pub(crate) use naive::select as naive;
 
 use std::ops::Range;
 
+use crate::Markers;
 use crate::markers::positions;
-use crate::product::{HASHED, hash};
-use crate::{Markers, skip};
+use crate::product::{HASHED, MULTIPLIER, hash};
+use crate::skip::{self, Sieve};
+use crate::vector::{Backend, Group, Vector, each};
 
 /// Chooses the positions whose next four bytes have a large product, and passes over half a period behind each.
 ///
@@ -25,7 +27,8 @@ use crate::{Markers, skip};
 pub struct Modp {
     period: usize,
     window: usize,
-    least: i32,
+    sieve: Large,
+    backend: Backend,
 }
 
 impl Modp {
@@ -34,7 +37,17 @@ impl Modp {
     /// A period of 0 is taken as 1, a window below 4 bytes, which could not be hashed, as 4.
     pub fn new(period: usize, window: usize) -> Self {
         let period = period.max(1);
-        Self { period, window: window.max(HASHED), least: least(period) }
+        Self {
+            period,
+            window: window.max(HASHED),
+            sieve: Large { below: below(period) },
+            backend: Backend::best(),
+        }
+    }
+
+    /// Runs on `backend` instead of the best that the machine has.
+    pub fn on(self, backend: Backend) -> Self {
+        Self { backend, ..self }
     }
 
     /// Returns how many bytes are passed over behind a marker.
@@ -46,17 +59,46 @@ impl Modp {
 impl Markers for Modp {
     fn select(&self, bytes: &[u8], range: Range<usize>, out: &mut Vec<u32>) -> usize {
         let positions = positions(bytes, self.window, &range);
-        let next = skip::select(positions, self.skipped(), out, |at| hash(bytes, at) as i32 >= self.least);
-        next.max(range.end)
+        skip::select(self.backend, self.sieve, self.skipped(), bytes, positions, out).max(range.end)
     }
 }
 
-/// Returns the least signed hash of a marker: one in ⌈p/2⌉ hashes is as large.
+/// Accepts the hashes that are large as signed numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Large {
+    /// The largest hash that is not accepted.
+    below: i32,
+}
+
+impl Sieve for Large {
+    type Ready<V: Vector> = (V::Register, V::Register);
+
+    #[inline(always)]
+    fn accepts(self, bytes: &[u8], position: usize) -> bool {
+        hash(bytes, position).cast_signed() > self.below
+    }
+
+    #[inline(always)]
+    fn ready<V: Vector>(self, vector: V) -> Self::Ready<V> {
+        (vector.splat_u32(MULTIPLIER), vector.splat_u32(self.below.cast_unsigned()))
+    }
+
+    #[inline(always)]
+    fn accepted<V: Vector>(vector: V, (multiplier, below): Self::Ready<V>, group: &Group) -> u32 {
+        vector.interleave(each(
+            vector.products(group, multiplier),
+            #[inline(always)]
+            |hashes| vector.gt_i32(hashes, below),
+        ))
+    }
+}
+
+/// Returns the largest signed hash that makes no marker: one in ⌈p/2⌉ is larger.
 ///
 /// With ⌊p/2⌋ bytes passed over behind a marker, and a wait of ⌈p/2⌉ positions on average for the next, the mean
-/// distance on random bytes is p.
-fn least(period: usize) -> i32 {
-    let one_in = u64::try_from(period.div_ceil(2)).unwrap_or(u64::MAX);
-    let large = ((1u64 << 32) / one_in).max(1) as i64;
-    (i64::from(i32::MAX) + 1 - large) as i32
+/// distance on random bytes is p. With periods of 1 and 2, all but one in 2^32 are larger.
+fn below(period: usize) -> i32 {
+    let one_in = i64::try_from(period.div_ceil(2)).unwrap_or(i64::MAX);
+    let larger = ((1i64 << 32) / one_in).clamp(1, (1 << 32) - 1);
+    (i64::from(i32::MAX) - larger) as i32
 }

@@ -12,12 +12,12 @@ pub(crate) fn select(
     range: Range<usize>,
     out: &mut Vec<u32>,
 ) -> usize {
-    let one_in = period.div_ceil(2) as i64;
+    let accepted = ((1i64 << 32) / period.div_ceil(2) as i64).min((1 << 32) - 1);
     let mut position = range.start;
     while position < range.end && position + window <= bytes.len() {
         let next: [u8; 4] = bytes[position..position + 4].try_into().unwrap();
         let product = i32::from_le_bytes(next).wrapping_mul(MULTIPLIER as i32);
-        if i64::from(product) >= (1 << 31) - (1 << 32) / one_in {
+        if i64::from(product) >= (1 << 31) - accepted {
             out.push(position as u32);
             position += period / 2;
         }

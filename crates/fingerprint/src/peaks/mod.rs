@@ -1,6 +1,7 @@
 //! The position with the highest hash in a stretch of bytes: what both forms of MAXP spend their time on.
 
 pub(crate) mod scalar;
+pub(crate) mod vector;
 
 use std::ops::Range;
 
@@ -17,4 +18,7 @@ pub(crate) trait Peaks: Copy {
     ///
     /// Every position must have four bytes; those that have not are left out.
     fn peak(self, bytes: &[u8], positions: Range<usize>) -> Option<Peak>;
+
+    /// Returns whether any of `positions` has a hash of `least` or more.
+    fn reaches(self, bytes: &[u8], positions: Range<usize>, least: u32) -> bool;
 }

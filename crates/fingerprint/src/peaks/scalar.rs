@@ -17,6 +17,11 @@ impl Peaks for Scalar {
         let at = positions.start + argmax(bytes.get(positions.start..end + HASHED - 1)?, count);
         Some(Peak { at, hash: hash(bytes, at) })
     }
+
+    #[inline(always)]
+    fn reaches(self, bytes: &[u8], mut positions: Range<usize>, least: u32) -> bool {
+        positions.any(|position| hash(bytes, position) >= least)
+    }
 }
 
 /// Returns which of the first `count` positions of `region` has the largest hash, the leftmost of equal ones.
