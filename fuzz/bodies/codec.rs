@@ -12,7 +12,7 @@ use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig, tokens as token_format};
 use oncewire_codec::entropy::{Decompressor, Entropy, Kind, Mode};
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, MAX_BLOCK, MAX_FRAME, take_frame};
-use oncewire_codec::{Now, Plan};
+use oncewire_codec::{Matching, Now, Plan};
 
 use script::{Script, noise};
 
@@ -122,7 +122,7 @@ pub(crate) fn receiver(mut data: &[u8]) {
 /// A sending and a receiving half over lanes that come late, break and repeat: every byte arrives once, unchanged.
 pub(crate) fn codec_pair(data: &[u8]) {
     let mut script = Script::new(data);
-    let mut world = World::new(script.below(4));
+    let mut world = World::new(script.below(8));
     for _ in 0..MAX_STEPS {
         let Some(what) = script.next() else { break };
         world.step(what, &mut script);
@@ -152,13 +152,14 @@ struct Lane {
 
 impl World {
     fn new(kind: usize) -> Self {
-        let entropy = [Entropy::None, Entropy::Lz4, Entropy::Zstd(1), Entropy::Zstd(3)][kind];
+        let entropy = [Entropy::None, Entropy::Lz4, Entropy::Zstd(1), Entropy::Zstd(3)][kind % 4];
         let config = SenderConfig {
             capacity: CAPACITY,
             max_in_flight: None,
             entropy,
             contexts: 2,
             params: MatchParams::default(),
+            keeps_bytes: kind < 4,
             digest_seed: 1,
             persist: false,
         };
@@ -217,7 +218,8 @@ impl World {
         let offset = sent.len() as u64;
         sent.extend_from_slice(&plain);
         let entropy = [self.entropy, Entropy::Zstd(1), Entropy::Lz4, Entropy::None][how / 64];
-        let plan = (how != 7).then(|| Plan { entropy, period: 64 << (how % 3), ..Plan::default() });
+        let matching = if how & 8 == 0 { Matching::Max } else { Matching::Chunk };
+        let plan = (how != 7).then(|| Plan { entropy, matching, period: 64 << (how % 3), ..Plan::default() });
         let payload = Payload { flow, offset, plain: Bytes::from(plain), fin: false, plan };
         let mut out = Vec::new();
         self.sender.handle_payload(payload, self.lanes[lane].id, self.now, &mut out);

@@ -11,6 +11,7 @@ pub mod endre;
 pub mod entropy;
 pub mod pace;
 mod plan;
+mod strong;
 pub mod wire;
 
 pub use oncewire_fingerprint::{MarkerKind, SampleTable};

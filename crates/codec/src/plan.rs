@@ -50,6 +50,19 @@ impl Default for Plan {
     }
 }
 
+impl Plan {
+    /// Returns the choice by which the block is really cut or looked at.
+    ///
+    /// Chunks must be cut by content alone, so where [`Self::markers`] says MAXP by aligned regions, Chunk-Match
+    /// takes the sliding one.
+    pub fn effective_markers(&self) -> MarkerKind {
+        match (self.matching, self.markers) {
+            (Matching::Chunk, MarkerKind::Maxp) => MarkerKind::MaxpStrict,
+            (_, markers) => markers,
+        }
+    }
+}
+
 /// How repeats are identified [EndRE §5.2].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Matching {

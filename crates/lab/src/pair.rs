@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oncewire_codec::contract::{Delivery, Feedback, Payload, PeerFault, ReceivingHalf, SendingHalf};
+use oncewire_codec::contract::{
+    Delivery, Feedback, Payload, PeerFault, ReceivingHalf, SendStats, SendingHalf,
+};
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::{FlowId, Frame, LaneId, take_frame};
-use oncewire_codec::{Now, Plan};
+use oncewire_codec::{Matching, Now, Plan};
 
 use crate::cpu::Stopwatch;
 
@@ -108,6 +110,8 @@ impl Pair {
             entropy: config.plan.map_or(Entropy::None, |plan| plan.entropy),
             contexts: CONTEXTS,
             params: config.params,
+            // As in the daemon: who looks for chunks only keeps no bytes.
+            keeps_bytes: config.plan.is_none_or(|plan| plan.matching == Matching::Max),
             digest_seed: DIGEST_SEED,
             persist: false,
         });
@@ -172,6 +176,11 @@ impl Pair {
     /// Returns what was done so far.
     pub fn totals(&self) -> Totals {
         Totals { encoding: self.encoding.spent(), decoding: self.decoding.spent(), ..self.totals }
+    }
+
+    /// Returns counters and sizes of the sending half, as they are now.
+    pub fn sender_stats(&self) -> SendStats {
+        self.sender.stats()
     }
 
     /// Lets all frames arrive.

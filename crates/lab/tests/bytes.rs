@@ -7,8 +7,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use oncewire_codec::Plan;
 use oncewire_codec::entropy::Entropy;
+use oncewire_codec::{Matching, Plan};
 use oncewire_lab::corpus::Corpus;
 use oncewire_lab::measure::Measurement;
 use oncewire_lab::pair::PairConfig;
@@ -64,8 +64,14 @@ fn configs() -> Vec<(&'static str, PairConfig)> {
         ("zstd:3", with(Entropy::Zstd(3), default)),
         // Each file alone is larger than what may be referred to, so the log wraps within it.
         ("zstd:1, 1 MiB log", PairConfig { log_memory: 1 << 20, max_in_flight: 1 << 18, ..default }),
+        ("chunk, none", chunk(with(Entropy::None, default))),
+        ("chunk, zstd:1", chunk(default)),
         ("uncoded", PairConfig { plan: None, ..default }),
     ]
+}
+
+fn chunk(config: PairConfig) -> PairConfig {
+    PairConfig { plan: config.plan.map(|plan| Plan { matching: Matching::Chunk, ..plan }), ..config }
 }
 
 fn cases() -> Vec<Case> {

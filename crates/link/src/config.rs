@@ -28,8 +28,11 @@ pub struct LinkConfig {
     pub adapt: bool,
     /// Streaming entropy contexts for each direction, about a megabyte each at both ends. Default 16.
     pub contexts: u32,
-    /// The table, and what fingerprints cover.
+    /// The tables, and what fingerprints cover.
     pub params: MatchParams,
+    /// Whether the bytes of what was sent are kept, as Max-Match needs them; without, every plan is carried out by
+    /// Chunk-Match. Default yes.
+    pub keeps_bytes: bool,
     /// Flow lanes at most. Default 64.
     pub max_lanes: u32,
     /// Flow lanes kept warm beyond those in use. Default 2.
@@ -62,6 +65,7 @@ impl Default for LinkConfig {
             adapt: true,
             contexts: 16,
             params: MatchParams::default(),
+            keeps_bytes: true,
             max_lanes: 64,
             spare_lanes: 2,
             initial_credit: 256 << 10,

@@ -42,6 +42,7 @@ mod ledger;
 mod log;
 mod quotas;
 mod ranges;
+pub(crate) mod samples;
 
 pub use curve::Curve;
 pub use ledger::{Content, Item, Ledger, MAX_UNACKED, Repair};

@@ -1,5 +1,6 @@
 //! EndRE: sender-driven, fine-grained elimination [EndRE §4 to §6].
 
+pub mod chunks;
 pub mod matcher;
 #[cfg(test)]
 mod model_tests;

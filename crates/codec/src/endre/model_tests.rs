@@ -17,7 +17,7 @@ use crate::contract::{
 };
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, LogWorth, take_frame};
-use crate::{Now, Plan, Quota};
+use crate::{Matching, Now, Plan, Quota};
 
 const CAPACITY: u64 = 48 * 1024;
 const MAX_PLAIN: u64 = 3000;
@@ -41,6 +41,7 @@ struct Model {
     /// What each half had written to disk.
     disk: [Vec<LogWrite>; 2],
     entropy: Entropy,
+    keeps_bytes: bool,
     flows: BTreeMap<FlowId, Reference>,
     next_flow: u32,
     lanes: BTreeMap<LaneId, VecDeque<Vec<u8>>>,
@@ -55,13 +56,14 @@ struct Model {
     changes_logs: bool,
 }
 
-fn sender(entropy: Entropy, planted: bool, saved: Option<SavedLog>) -> Sender {
+fn sender(entropy: Entropy, keeps_bytes: bool, planted: bool, saved: Option<SavedLog>) -> Sender {
     let config = SenderConfig {
         capacity: CAPACITY,
         max_in_flight: Some(CAPACITY / 3),
         entropy,
         contexts: 3,
         params: MatchParams { period: 16, window: 16, ..MatchParams::default() },
+        keeps_bytes,
         digest_seed: SEED,
         persist: true,
     };
@@ -109,13 +111,15 @@ impl Model {
     fn new(seed: u64, planted: bool) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let entropy = [Entropy::None, Entropy::Lz4, Entropy::Zstd(1)][rng.next_u64() as usize % 3];
+        let keeps_bytes = rng.next_u64() % 3 != 0;
         let mut model = Self {
             rng,
             now: Now::from_secs(1),
-            sender: sender(entropy, planted, None),
+            sender: sender(entropy, keeps_bytes, planted, None),
             receiver: receiver(None),
             disk: Default::default(),
             entropy,
+            keeps_bytes,
             flows: BTreeMap::new(),
             next_flow: 0,
             lanes: BTreeMap::new(),
@@ -207,7 +211,8 @@ impl Model {
         let period = 16 << self.below(8).saturating_sub(5);
         let class = self.below(8) as u16;
         let quota = (class < 3).then_some(Quota { class, bytes: u64::from(class) * CAPACITY / 8 });
-        Plan { entropy, period, quota, ..Plan::default() }
+        let matching = if self.below(2) == 0 { Matching::Max } else { Matching::Chunk };
+        Plan { entropy, period, matching, quota, ..Plan::default() }
     }
 
     /// A flow keeps its lane while it has anything unacknowledged.
@@ -340,7 +345,7 @@ impl Model {
         self.worths.clear();
         self.lanes.values_mut().for_each(VecDeque::clear);
         if sending_side {
-            self.sender = sender(self.entropy, self.sender.planted_error, saved);
+            self.sender = sender(self.entropy, self.keeps_bytes, self.sender.planted_error, saved);
         } else {
             self.receiver = receiver(saved);
         }

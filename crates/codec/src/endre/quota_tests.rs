@@ -19,6 +19,7 @@ fn sender() -> Sender {
         entropy: Entropy::None,
         contexts: 1,
         params: Default::default(),
+        keeps_bytes: true,
         digest_seed: 5,
         persist: false,
     })

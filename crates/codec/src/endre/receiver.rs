@@ -11,13 +11,15 @@ use super::matcher::Copy;
 use super::tokens;
 use crate::Now;
 use crate::buffers::BlockBuffers;
+use crate::cache::samples::SampleGrid;
 use crate::cache::{Arrived, Curve, Log, LogOffset, MAX_UNACKED, RangeSet};
 use crate::contract::{Delivery, LogWrite, PeerFault, ReceiveStats, ReceivingHalf, SavedLog};
-use crate::digest::{block_digest, log_digest};
+use crate::digest::block_digest;
 use crate::entropy::{Decompressor, Mode};
+use crate::strong::StrongDigests;
 use crate::wire::{
-    Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES, Message,
-    Range64, Refetch, RefetchReason, Sample,
+    Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
+    Message, Range64, Refetch, RefetchReason,
 };
 
 /// How a receiving half is set up.
@@ -35,11 +37,12 @@ pub struct ReceiverConfig {
     pub persist: bool,
 }
 
-/// The receiving half of EndRE with Max-Match.
+/// The receiving half of EndRE, whichever way the sending half found its copies.
 pub struct Receiver {
     contexts: usize,
     max_in_flight: u64,
     digest_seed: u64,
+    strong: StrongDigests,
     log: Log,
     epoch: u64,
     /// Whether the peer is new and names its epoch with its first coded block.
@@ -78,7 +81,7 @@ struct Head {
     epoch: u64,
     start: u64,
     remembered: bool,
-    digest: u64,
+    digest: Digest,
 }
 
 #[derive(Default)]
@@ -141,8 +144,8 @@ enum Sources {
 const ACKS_AT_ONCE: u32 = 8;
 const ACK_DELAY: Now = Now::from_millis(10);
 const DEFAULT_PATIENCE: Now = Now::from_millis(200);
+/// The most samples of a claim.
 const SAMPLES: u64 = 16;
-const SAMPLE_LEN: u64 = 4096;
 
 impl Receiver {
     /// Starts with an empty log.
@@ -151,6 +154,7 @@ impl Receiver {
             contexts: config.contexts,
             max_in_flight: config.max_in_flight,
             digest_seed: config.digest_seed,
+            strong: StrongDigests::new(config.digest_seed),
             log: Log::new(config.capacity as usize),
             epoch: 0,
             epoch_open: true,
@@ -371,13 +375,19 @@ impl Receiver {
         }
     }
 
+    fn matches(&mut self, head: &Head, plain: &[u8]) -> bool {
+        match head.digest {
+            Digest::Fast(digest) => block_digest(self.digest_seed, head.epoch, plain) == digest,
+            Digest::Strong(digest) => self.strong.digest(head.epoch, plain) == digest,
+        }
+    }
+
     /// The verify gate: no coded block is written, acknowledged or delivered but through here.
     fn rebuild(&mut self, head: Head, copies: &[Copy], literals: &[u8], now: Now) {
         let mut plain = self.buffers.take(head.plain_len);
         let copied: u64 = copies.iter().map(|copy| u64::from(copy.len)).sum();
         tokens::rebuild(copies, literals, head.plain_len, &self.log, &mut plain);
-        if plain.len() != head.plain_len || block_digest(self.digest_seed, head.epoch, &plain) != head.digest
-        {
+        if plain.len() != head.plain_len || !self.matches(&head, &plain) {
             return self.ask_again(head.seq, RefetchReason::Mismatch, now);
         }
         self.stats.copied += copied;
@@ -444,8 +454,17 @@ impl ReceivingHalf for Receiver {
             return Ok(());
         }
         self.parked.take(seq);
-        let mut head =
-            Head { seq, flow, offset, plain_len, fin, epoch: 0, start: 0, remembered: false, digest: 0 };
+        let mut head = Head {
+            seq,
+            flow,
+            offset,
+            plain_len,
+            fin,
+            epoch: 0,
+            start: 0,
+            remembered: false,
+            digest: Digest::Fast(0),
+        };
         match body {
             BlockBody::Uncoded(plain) => self.deliver(head, Bytes::copy_from_slice(plain), now),
             BlockBody::Coded(body) => {
@@ -518,6 +537,7 @@ impl ReceivingHalf for Receiver {
     fn handle_peer_restart(&mut self, capacity: u64, max_in_flight: u64, digest_seed: u64) {
         self.max_in_flight = max_in_flight;
         self.digest_seed = digest_seed;
+        self.strong = StrongDigests::new(digest_seed);
         self.epoch_open = true;
         self.arrived = Arrived::default();
         self.parked.clear();
@@ -613,21 +633,9 @@ impl ReceivingHalf for Receiver {
 
     fn claim(&self) -> Option<LogClaim> {
         let range = self.written.iter().max_by_key(|range| range.end - range.start)?;
-        let span = (range.end - range.start).saturating_sub(SAMPLE_LEN);
-        let samples = (0..SAMPLES)
-            .map(|i| {
-                let start = range.start + span * i / (SAMPLES - 1);
-                let len = SAMPLE_LEN.min(range.end - start) as u32;
-                Sample { start, len, digest: log_digest(&self.log, start, len as usize) }
-            })
-            .collect();
-        Some(LogClaim {
-            epoch: self.epoch,
-            start: range.start,
-            end: range.end,
-            highest: self.highest,
-            samples,
-        })
+        let samples = SampleGrid::new(self.log.capacity()).claim(&self.log, &range, SAMPLES);
+        let (start, end) = (range.start, range.end);
+        Some(LogClaim { epoch: self.epoch, start, end, highest: self.highest, samples })
     }
 
     fn stats(&self) -> ReceiveStats {

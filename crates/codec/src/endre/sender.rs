@@ -1,4 +1,4 @@
-//! The sending half: remembers what the peer remembers, and refers to it [EndRE §4, §5.2.2].
+//! The sending half: remembers what the peer remembers, and refers to it [EndRE §4, §5.2].
 
 mod emulation;
 mod encode;
@@ -6,7 +6,7 @@ mod recovery;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use self::emulation::Emulation;
+use self::emulation::{Emulation, Settings};
 use self::encode::Scratch;
 use super::matcher::MatchParams;
 use super::slots::Slots;
@@ -16,8 +16,9 @@ use crate::contract::{
 };
 use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
-use crate::wire::{Ack, Block, BlockBody, Body, FlowId, Frame, LaneId, LogWorth, Message};
-use crate::{Now, Plan};
+use crate::strong::StrongDigests;
+use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, Message};
+use crate::{Matching, Now, Plan};
 
 /// How a sending half is set up.
 #[derive(Clone, Debug)]
@@ -30,15 +31,18 @@ pub struct SenderConfig {
     pub entropy: Entropy,
     /// Streaming contexts kept at most.
     pub contexts: usize,
-    /// The table, and what fingerprints cover.
+    /// The tables, and what fingerprints cover.
     pub params: MatchParams,
-    /// Seed of the block digests, drawn at random.
+    /// Whether the log's bytes are kept, as Max-Match needs it. Without them every plan is carried out by
+    /// Chunk-Match.
+    pub keeps_bytes: bool,
+    /// Seed of block digests and chunk hashes, drawn at random.
     pub digest_seed: u64,
     /// Whether [`SendingHalf::poll_store`] is drained.
     pub persist: bool,
 }
 
-/// The sending half of EndRE with Max-Match.
+/// The sending half of EndRE.
 pub struct Sender {
     config: SenderConfig,
     log: Emulation,
@@ -46,6 +50,7 @@ pub struct Sender {
     quotas: Quotas,
     slots: Slots,
     compressor: Compressor,
+    strong: StrongDigests,
     /// Where the flow's next bytes would stand if it goes on repeating what it repeated.
     diagonals: BTreeMap<FlowId, LogOffset>,
     recent_mismatches: VecDeque<Now>,
@@ -77,11 +82,12 @@ impl Sender {
     /// Starts with an empty log.
     pub fn new(config: SenderConfig) -> Self {
         Self {
-            log: Emulation::new(config.capacity, config.max_in_flight, config.params),
+            log: Emulation::new(config.capacity, Settings::of(&config)),
             ledger: Ledger::default(),
             quotas: Quotas::new(config.capacity),
             slots: Slots::new(config.contexts),
             compressor: Compressor::new(config.entropy, config.contexts),
+            strong: StrongDigests::new(config.digest_seed),
             diagonals: BTreeMap::new(),
             recent_mismatches: VecDeque::new(),
             events: VecDeque::new(),
@@ -126,6 +132,21 @@ impl Sender {
         self.worth.due = true;
     }
 
+    /// Shortens chunk hashes to so many bits, so that different chunks are taken for one.
+    #[cfg(test)]
+    pub(super) fn plant_collisions(&mut self, bits: u32) {
+        self.log.plant_collisions(bits);
+    }
+
+    /// What the block is checked against: bytes that were copied unseen need a digest that cannot be forged.
+    fn digest(&mut self, plain: &[u8], plan: &Plan, copied: bool) -> Digest {
+        let epoch = self.log.epoch();
+        match self.log.matching(plan) {
+            Matching::Chunk if copied => Digest::Strong(self.strong.digest(epoch, plain)),
+            _ => Digest::Fast(block_digest(self.config.digest_seed, epoch, plain)),
+        }
+    }
+
     fn handle_ack(&mut self, ack: &Ack) -> Result<(), PeerFault> {
         let last = ack.ranges.last().map_or(ack.next, |range| range.end);
         if last > self.ledger.next_seq() {
@@ -168,7 +189,7 @@ impl SendingHalf for Sender {
                 epoch: self.log.epoch(),
                 start: self.log.head(),
                 remembered: encoded.remembered,
-                digest: block_digest(self.config.digest_seed, self.log.epoch(), &plain),
+                digest: self.digest(&plain, plan, encoded.tokens.is_some()),
                 tokens: encoded.tokens,
                 literals: encoded.literals,
                 entropy: encoded.entropy,

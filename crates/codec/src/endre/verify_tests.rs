@@ -8,7 +8,7 @@ use super::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::contract::{Delivery, Feedback, Payload, ReceivingHalf, SendEvent, SendingHalf};
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, take_frame};
-use crate::{Now, Plan};
+use crate::{Matching, Now, Plan};
 
 const CAPACITY: u64 = 1 << 20;
 const LANE: LaneId = LaneId(1);
@@ -16,15 +16,20 @@ const LANE: LaneId = LaneId(1);
 struct Halves {
     sender: Sender,
     receiver: Receiver,
+    plan: Plan,
     offset: u64,
     now: Now,
 }
 
 impl Halves {
-    fn new() -> Self {
+    fn new(matching: Matching) -> Self {
+        Self::with(Plan { entropy: Entropy::Zstd(1), matching, ..Plan::default() }, CAPACITY)
+    }
+
+    fn with(plan: Plan, capacity: u64) -> Self {
         let params = Default::default();
-        let (capacity, contexts, digest_seed, persist) = (CAPACITY, 2, 5, false);
-        let entropy = Entropy::Zstd(1);
+        let (contexts, digest_seed, persist) = (2, 5, false);
+        let entropy = plan.entropy;
         let max_in_flight = None;
         Self {
             sender: Sender::new(SenderConfig {
@@ -33,16 +38,18 @@ impl Halves {
                 entropy,
                 contexts,
                 params,
+                keeps_bytes: plan.matching == Matching::Max,
                 digest_seed,
                 persist,
             }),
             receiver: Receiver::new(ReceiverConfig {
                 capacity,
-                max_in_flight: CAPACITY / 4,
+                max_in_flight: capacity / 4,
                 contexts,
                 digest_seed,
                 persist,
             }),
+            plan,
             offset: 0,
             now: Now::from_secs(1),
         }
@@ -55,7 +62,7 @@ impl Halves {
             offset: self.offset,
             plain: Bytes::copy_from_slice(plain),
             fin: false,
-            plan: Some(Plan { entropy: Entropy::Zstd(1), ..Plan::default() }),
+            plan: Some(self.plan),
         };
         self.offset += plain.len() as u64;
         let mut out = Vec::new();
@@ -103,7 +110,11 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 
 #[test]
 fn a_damaged_log_costs_a_refetch_and_never_a_wrong_byte() {
-    let mut halves = Halves::new();
+    [Matching::Max, Matching::Chunk].into_iter().for_each(damage_one_byte);
+}
+
+fn damage_one_byte(matching: Matching) {
+    let mut halves = Halves::new(matching);
     let plain = noise(1, 30_000);
     assert_eq!(halves.cross(&plain), [&plain[..]]);
     halves.receiver.damage(12_345);
@@ -117,7 +128,7 @@ fn a_damaged_log_costs_a_refetch_and_never_a_wrong_byte() {
 
 #[test]
 fn repeated_mismatches_start_a_new_epoch() {
-    let mut halves = Halves::new();
+    let mut halves = Halves::new(Matching::Max);
     let blocks: Vec<Vec<u8>> = (0..6).map(|seed| noise(seed, 20_000)).collect();
     blocks.iter().for_each(|block| drop(halves.cross(block)));
     let epoch = halves.sender.stats().epoch;
@@ -135,4 +146,60 @@ fn repeated_mismatches_start_a_new_epoch() {
     assert_eq!(halves.receiver.stats().copied, copied);
     assert_eq!(halves.cross(&blocks[5]), [&blocks[5][..]]);
     assert!(halves.receiver.stats().copied > copied);
+}
+
+#[test]
+fn chunks_that_share_a_hash_cost_one_repair_a_block_and_never_a_wrong_byte() {
+    for bits in [0, 4, 8, 12, 16] {
+        let mut halves = Halves::new(Matching::Chunk);
+        halves.sender.plant_collisions(bits);
+        let blocks: Vec<Vec<u8>> = (0..60).map(|seed| noise(seed, 20_000)).collect();
+        for block in blocks.iter().chain(&blocks) {
+            assert_eq!(halves.cross(block), [&block[..]], "{bits} bits");
+            halves.now += Now::from_secs(7);
+        }
+        let (sent, received) = (halves.sender.stats(), halves.receiver.stats());
+        assert_eq!((sent.mismatches, sent.resent), (received.mismatches, received.mismatches), "{bits} bits");
+        assert!((1..=120).contains(&sent.mismatches), "{} mismatches with {bits} bits", sent.mismatches);
+    }
+}
+
+#[test]
+fn a_block_that_was_mistaken_once_is_not_mistaken_again() {
+    // With so many bits, some chunk of the short block looks like one of the long, and none like its neighbours.
+    let mut halves = Halves::new(Matching::Chunk);
+    halves.sender.plant_collisions(13);
+    let (one, other) = (noise(1, 60_000), noise(2, 3_000));
+    halves.cross(&one);
+    assert_eq!(halves.cross(&other), [&other[..]]);
+    assert_eq!(halves.sender.stats().mismatches, 1);
+    let copied = halves.receiver.stats().copied;
+    assert_eq!(halves.cross(&other), [&other[..]]);
+    assert_eq!(halves.sender.stats().mismatches, 1);
+    assert!(halves.receiver.stats().copied > copied + 2_900);
+}
+
+#[test]
+fn a_sender_without_bytes_takes_less_than_a_quarter_of_the_receivers_log() {
+    let capacity = 8 << 20;
+    let plan = Plan { matching: Matching::Chunk, entropy: Entropy::None, ..Plan::default() };
+    let mut halves = Halves::with(plan, capacity);
+    for seed in 0..140 {
+        let block = noise(seed, 64 << 10);
+        assert_eq!(halves.cross(&block), [&block[..]]);
+    }
+    let (sent, received) = (halves.sender.stats(), halves.receiver.stats());
+    assert_eq!(received.log_used, capacity);
+    let memory = sent.memory - sent.kept;
+    assert!(memory <= received.log_used / 4, "{memory} of {}", received.log_used);
+}
+
+#[test]
+fn a_plan_for_max_match_without_bytes_is_carried_out_by_chunk_match() {
+    let mut halves = Halves::new(Matching::Chunk);
+    halves.plan.matching = Matching::Max;
+    let plain = noise(3, 30_000);
+    halves.cross(&plain);
+    assert_eq!(halves.cross(&plain), [&plain[..]]);
+    assert_eq!(halves.receiver.stats().copied, 30_000);
 }

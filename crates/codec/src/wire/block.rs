@@ -57,7 +57,7 @@ pub struct Body<'a> {
     /// Whether the plain bytes take the range `start..start + plain_len` of the log.
     pub remembered: bool,
     /// Digest of the plain bytes.
-    pub digest: u64,
+    pub digest: Digest,
     /// Length of the tokens that precede the literals; `None`: no copies, the literals are the block.
     pub tokens: Option<usize>,
     /// Length of the literals.
@@ -68,11 +68,21 @@ pub struct Body<'a> {
     pub bytes: &'a [u8],
 }
 
+/// What the rebuilt bytes of a block are checked against, keyed by the link's seed and the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Digest {
+    /// XXH3-64: finds drift and damage. For blocks whose encoder compared every byte that it copied.
+    Fast(u64),
+    /// Half of a BLAKE3 hash: also finds bytes that somebody chose to be mistaken for others.
+    Strong([u8; 16]),
+}
+
 const FIN: u8 = 1;
 const RESENT: u8 = 2;
 const CODED: u8 = 4;
 const REMEMBERED: u8 = 8;
 const TOKENS: u8 = 16;
+const STRONG: u8 = 32;
 
 impl<'a> Block<'a> {
     /// Appends the frame's body up to its last field; the bytes of `body` follow it.
@@ -81,6 +91,7 @@ impl<'a> Block<'a> {
         if let BlockBody::Coded(body) = &self.body {
             flags |= CODED | if body.remembered { REMEMBERED } else { 0 };
             flags |= if body.tokens.is_some() { TOKENS } else { 0 };
+            flags |= if let Digest::Strong(_) = body.digest { STRONG } else { 0 };
         }
         out.push(flags);
         put_varint(out, self.seq);
@@ -98,7 +109,7 @@ impl<'a> Block<'a> {
     /// Any field outside its bounds; lengths that do not add up.
     pub fn decode(mut reader: Reader<'a>) -> Result<Self, WireError> {
         let flags = reader.byte("block flags")?;
-        if flags >= 32 {
+        if flags >= 64 {
             return Err(WireError::Invalid("block flags"));
         }
         let seq = reader.varint("sequence number")?;
@@ -109,7 +120,7 @@ impl<'a> Block<'a> {
             return Err(WireError::Invalid("flow offset"));
         }
         let body = if flags & CODED == 0 {
-            if flags & (REMEMBERED | TOKENS) != 0 {
+            if flags & (REMEMBERED | TOKENS | STRONG) != 0 {
                 return Err(WireError::Invalid("block flags"));
             }
             let bytes = reader.rest();
@@ -128,7 +139,10 @@ impl<'a> Body<'a> {
     fn encode_header(&self, out: &mut Vec<u8>) {
         put_varint(out, self.epoch);
         put_varint(out, self.start);
-        out.extend_from_slice(&self.digest.to_le_bytes());
+        match self.digest {
+            Digest::Fast(digest) => out.extend_from_slice(&digest.to_le_bytes()),
+            Digest::Strong(digest) => out.extend_from_slice(&digest),
+        }
         if let Some(len) = self.tokens {
             put_varint(out, len as u64);
             put_varint(out, self.literals as u64);
@@ -151,7 +165,10 @@ impl<'a> Body<'a> {
     fn decode(reader: &mut Reader<'a>, flags: u8, plain_len: usize) -> Result<Self, WireError> {
         let epoch = reader.varint("epoch")?;
         let start = reader.varint_up_to(u64::MAX / 2, "log offset")?;
-        let digest = reader.u64("digest")?;
+        let digest = match flags & STRONG {
+            0 => Digest::Fast(reader.u64("digest")?),
+            _ => Digest::Strong(reader.array("digest")?),
+        };
         let (tokens, literals) = if flags & TOKENS != 0 {
             let tokens = reader.varint_up_to(MAX_BLOCK as u64, "length of tokens")? as usize;
             (Some(tokens), reader.varint_up_to(plain_len as u64, "length of literals")? as usize)

@@ -12,7 +12,7 @@ mod reader;
 mod tests;
 pub mod varint;
 
-pub use block::{Block, BlockBody, Body, Range64};
+pub use block::{Block, BlockBody, Body, Digest, Range64};
 pub(crate) use frame::encode_block_in_pieces;
 pub use frame::{
     Ack, Frame, LogHeld, LogWorth, Message, Open, Opened, RawFrame, Refetch, RefetchReason, take_frame,

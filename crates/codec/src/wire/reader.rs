@@ -66,18 +66,21 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Takes eight bytes, little-endian.
-    pub fn u64(&mut self, what: &'static str) -> Result<u64, WireError> {
+    /// Takes `N` bytes.
+    pub fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], WireError> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(WireError::Short(what))?;
         self.rest = rest;
-        Ok(u64::from_le_bytes(*taken))
+        Ok(*taken)
+    }
+
+    /// Takes eight bytes, little-endian.
+    pub fn u64(&mut self, what: &'static str) -> Result<u64, WireError> {
+        self.array(what).map(u64::from_le_bytes)
     }
 
     /// Takes two bytes, little-endian.
     pub fn u16(&mut self, what: &'static str) -> Result<u16, WireError> {
-        let (taken, rest) = self.rest.split_first_chunk().ok_or(WireError::Short(what))?;
-        self.rest = rest;
-        Ok(u16::from_le_bytes(*taken))
+        self.array(what).map(u16::from_le_bytes)
     }
 
     /// Takes everything that is left.

@@ -94,7 +94,7 @@ fn frames_are_these_bytes() {
         epoch: 1,
         start: 300,
         remembered: true,
-        digest: 2,
+        digest: Digest::Fast(2),
         tokens: Some(3),
         literals: 1,
         entropy: None,
@@ -110,12 +110,17 @@ fn frames_are_these_bytes() {
         body: BlockBody::Coded(body.clone()),
     };
     let message = Message::Open(open);
+    let strong = Body { digest: Digest::Strong(*b"0123456789abcdef"), ..body.clone() };
     let compressed = Body { entropy: Some((Kind::Zstd, Mode::Next(3))), ..body };
     let golden = [
         (Frame::Block(block.clone()), "10181d0702e80705 01ac020200000000000000030100 0004c878"),
         (
             Frame::Block(Block { body: BlockBody::Coded(compressed), ..block.clone() }),
             "10191d0702e80705 01ac02020000000000000003010403 0004c878",
+        ),
+        (
+            Frame::Block(Block { body: BlockBody::Coded(strong), ..block.clone() }),
+            "10203d0702e80705 01ac0230313233343536373839616263646566030100 0004c878",
         ),
         (
             Frame::Block(Block { plain_len: 2, body: BlockBody::Uncoded(b"hi"), ..block }),
@@ -145,7 +150,7 @@ fn frames_are_these_bytes() {
 
 #[test]
 fn wrong_frames_say_what_is_wrong() {
-    let cases: [(&[u8], WireError); 12] = [
+    let cases: [(&[u8], WireError); 15] = [
         (&[0x99, 0], WireError::UnknownType(0x99)),
         (&[0x30, 0xff, 0xff, 0x7f], WireError::TooLong(0x1f_ffff)),
         (&[0x30, 0xff, 0xff, 0xff, 0xff], WireError::Invalid("frame length")),
@@ -153,6 +158,9 @@ fn wrong_frames_say_what_is_wrong() {
         (&[0x24, 3, 1, 1, 1], WireError::Trailing(1)),
         (&[0x10, 6, 0, 1, 1, 0, 0x81, 0x80], WireError::Short("plain length")),
         (&[0x10, 7, 0, 1, 1, 0, 0x81, 0x80, 0x04], WireError::Invalid("plain length")),
+        (&[0x10, 5, 64, 1, 1, 0, 0], WireError::Invalid("block flags")),
+        (&[0x10, 5, 32, 1, 1, 0, 0], WireError::Invalid("block flags")),
+        (&[0x10, 17, 36, 1, 1, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0], WireError::Short("digest")),
         (&[0x10, 6, 0, 1, 1, 0, 2, 9], WireError::Invalid("length of an uncoded block")),
         (&[0x21, 3, 1, 5, 0], WireError::Invalid("range")),
         (&[0x25, 3, 1, 5, 0], WireError::Short("log limit")),

@@ -1,13 +1,13 @@
 //! How the memory of a gateway is shared out among its peers.
 
-use super::settings::CodecSettings;
+use super::settings::{CodecSettings, Matchings};
 
 /// The bytes that one peer may take of `[cache] memory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// The logs of both directions.
+    /// The logs of both directions; with Chunk-Match, of one.
     pub logs: u64,
-    /// The fingerprint table of the sending direction.
+    /// The tables of the sending direction.
     pub table: u64,
     /// Plain bytes of unacknowledged blocks, kept for repair.
     pub kept: u64,
@@ -36,12 +36,12 @@ impl MemoryPlan {
 /// If the settings ask for more than there is: the smallest `memory` that would do.
 pub(super) fn share_out(
     memory: u64,
-    peers: &[&CodecSettings],
+    peers: &[(&CodecSettings, Matchings)],
     flow_memory: Option<u64>,
 ) -> Result<Vec<MemoryPlan>, u64> {
-    let fixed = |settings: &&CodecSettings| MemoryPlan {
-        logs: settings.log_memory * 2,
-        table: settings.table_memory(),
+    let fixed = |(settings, matchings): &(&CodecSettings, Matchings)| MemoryPlan {
+        logs: settings.logs_memory(*matchings),
+        table: settings.table_memory(*matchings),
         kept: settings.in_flight(),
         contexts: 0,
         flows: 0,
@@ -75,11 +75,13 @@ const MAX_FLOWS: u64 = 512 << 20;
 mod tests {
     use super::*;
 
+    const MAX: Matchings = Matchings { max: true, chunk: false };
+
     #[test]
     fn the_plan_never_exceeds_the_memory() {
         let settings = CodecSettings::for_gateway();
         for peers in [1, 2, 7] {
-            let peers = vec![&settings; peers];
+            let peers = vec![(&settings, MAX); peers];
             for mib in [1, 100, 200, 300, 1000, 2000, 50_000] {
                 match share_out(mib << 20, &peers, None) {
                     Ok(plans) => {
@@ -100,10 +102,10 @@ mod tests {
     #[test]
     fn flow_memory_is_given_as_it_is_set() {
         let settings = CodecSettings::for_gateway();
-        let plans = share_out(1 << 30, &[&settings], Some(100 << 20)).unwrap();
+        let plans = share_out(1 << 30, &[(&settings, MAX)], Some(100 << 20)).unwrap();
         assert_eq!(plans[0].flows, 100 << 20);
-        assert!(share_out(1 << 30, &[&settings], Some(1 << 30)).is_err());
-        assert!(share_out(1 << 30, &[&settings], Some(u64::MAX)).is_err());
+        assert!(share_out(1 << 30, &[(&settings, MAX)], Some(1 << 30)).is_err());
+        assert!(share_out(1 << 30, &[(&settings, MAX)], Some(u64::MAX)).is_err());
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use problem::{ConfigError, Problem};
 pub use sample::SampleBytes;
 pub(crate) use secrets::same as same_secret;
 pub use secrets::{Users, read_token};
-pub use settings::{Codec, CodecSettings, Entropy, PlanChanges, SetError};
+pub use settings::{Codec, CodecSettings, Entropy, Matchings, PlanChanges, SetError};
 
 /// The configuration as meant: defaults filled in, overrides applied, files read, contradictions excluded.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use oncewire_codec::wire::{Destination, Host};
 use oncewire_codec::{Plan, Quota};
 
 use super::network::Network;
-use super::settings::{Codec, PlanChanges};
+use super::settings::{Codec, Matchings, PlanChanges};
 
 /// One `[[policy]]`: conditions, which must all hold, and what is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +59,11 @@ impl Policies {
         let concerned = self.rules.iter().enumerate().filter(move |(_, rule)| rule.concerns(peer));
         let ruled = concerned.filter_map(move |(at, rule)| Some((Some(at + 1), rule.plan(at, plan)?)));
         std::iter::once((None, plan)).chain(ruled)
+    }
+
+    /// Returns which ways to identify repeats flows to a peer can ask for by these rules.
+    pub fn matchings(&self, peer: &str, plan: Plan) -> Matchings {
+        self.plans(peer, plan).map(|(_, plan)| plan).collect()
     }
 
     /// Decides about a flow to a destination by way of a peer.

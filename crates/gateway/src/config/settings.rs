@@ -102,6 +102,24 @@ impl PlanChanges {
     }
 }
 
+/// Which ways to identify repeats the flows to a peer may ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Matchings {
+    /// Some may ask for Max-Match, for which the sending end keeps the log's bytes.
+    pub max: bool,
+    /// Some may ask for Chunk-Match.
+    pub chunk: bool,
+}
+
+impl FromIterator<Plan> for Matchings {
+    fn from_iter<T: IntoIterator<Item = Plan>>(plans: T) -> Self {
+        plans.into_iter().fold(Self::default(), |found, plan| match plan.matching {
+            Matching::Max => Self { max: true, ..found },
+            Matching::Chunk => Self { chunk: true, ..found },
+        })
+    }
+}
+
 /// Why a `--set KEY=VALUE` has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
@@ -201,10 +219,19 @@ impl CodecSettings {
         }
     }
 
-    /// Estimates the bytes of the sending end's fingerprint table: one or two slots of four bytes for each expected
-    /// marker, their number rounded up to a power of two.
-    pub fn table_memory(&self) -> u64 {
-        (self.log_memory / u64::from(self.period) * u64::from(self.index_slots)).next_power_of_two() * 4
+    /// Estimates the bytes of the sending end's tables. Max-Match: one or two slots of four bytes for each expected
+    /// marker, their number rounded up to a power of two. Chunk-Match: 64 bytes for each 4.5 expected chunks.
+    pub fn table_memory(&self, matchings: Matchings) -> u64 {
+        let expected = self.log_memory / u64::from(self.period);
+        let max =
+            if matchings.max { (expected * u64::from(self.index_slots)).next_power_of_two() * 4 } else { 0 };
+        let chunk = if matchings.chunk { expected * 128 / 9 } else { 0 };
+        max + chunk
+    }
+
+    /// Returns how many bytes the logs of both directions take: the sending end keeps none for Chunk-Match alone.
+    pub fn logs_memory(&self, matchings: Matchings) -> u64 {
+        self.log_memory * if matchings.max { 2 } else { 1 }
     }
 
     /// The keys of `--set`.
@@ -228,7 +255,7 @@ impl Serialize for CodecSettings {
         let mut map = serializer.serialize_map(Some(Self::KEYS.len()))?;
         map.serialize_entry("codec", &self.codec.to_string())?;
         map.serialize_entry("entropy", &self.entropy.to_string())?;
-        map.serialize_entry("markers", self.markers.name())?;
+        map.serialize_entry("markers", self.plan().effective_markers().name())?;
         map.serialize_entry("matching", &self.matching.to_string())?;
         map.serialize_entry("period", &self.period)?;
         map.serialize_entry("window", &self.window)?;
@@ -253,12 +280,9 @@ pub(super) fn markers(text: &str) -> Result<MarkerKind, String> {
     text.parse().map_err(|_| explain::unknown_value(text, &names, &[]))
 }
 
-/// Checks the value of `matching`, of which this build has one.
+/// Reads the value of `matching`.
 pub(super) fn matching(text: &str) -> Result<Matching, String> {
-    match text {
-        "max" => Ok(Matching::Max),
-        _ => Err(explain::unknown_value(text, &["max"], &["chunk"])),
-    }
+    text.parse().map_err(|_| explain::unknown_value(text, &["max", "chunk"], &[]))
 }
 
 /// Checks the value of `period`.
@@ -380,7 +404,7 @@ mod tests {
         assert!(error("codec=wanax").contains("not in this version"));
         assert!(error("codec=zip").contains("auto, endre and none"));
         assert!(error("markers=maxq").contains("did you mean \"maxp\"?"));
-        assert!(error("matching=chunk").contains("not in this version"));
+        assert!(error("matching=chunks").contains("did you mean \"chunk\"?"));
         assert!(error("entropy=zstd:99").contains("1 to 19"));
         assert!(error("entropy=gzip").contains("zstd:N"));
         assert!(error("period=8").contains("16 to 4096"));
@@ -399,9 +423,22 @@ mod tests {
     #[test]
     fn the_table_of_a_64_mib_log_takes_8_mib_or_half_of_it() {
         let mut settings = CodecSettings::for_gateway();
-        assert_eq!(settings.table_memory(), 8 << 20);
+        let matchings = Matchings { max: true, chunk: false };
+        assert_eq!(settings.table_memory(matchings), 8 << 20);
         settings.set("index_slots=1").unwrap();
-        assert_eq!(settings.table_memory(), 4 << 20);
+        assert_eq!(settings.table_memory(matchings), 4 << 20);
         assert_eq!(settings.params().slots_per_marker, 1);
+    }
+
+    #[test]
+    fn chunk_match_takes_a_table_in_place_of_a_log() {
+        let mut settings = CodecSettings::for_gateway();
+        settings.set("matching=chunk").unwrap();
+        let chunk = Matchings::from_iter([settings.plan()]);
+        assert_eq!((settings.logs_memory(chunk), settings.table_memory(chunk) >> 20), (64 << 20, 14));
+        let both = Matchings::from_iter([Plan::default(), settings.plan()]);
+        assert_eq!((settings.logs_memory(both), settings.table_memory(both) >> 20), (128 << 20, 22));
+        let reported = serde_json::to_value(&settings).unwrap();
+        assert_eq!((&reported["matching"], &reported["markers"]), (&"chunk".into(), &"maxp-strict".into()));
     }
 }

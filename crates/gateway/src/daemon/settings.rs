@@ -22,6 +22,7 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
         contexts: contexts(config, peer),
         initial_credit: (peer.memory.flows / FLOWS_AT_ONCE).clamp(LEAST_CREDIT, MOST_CREDIT),
         params: peer.settings.params(),
+        keeps_bytes: config.policies.matchings(&peer.name, peer.settings.plan()).max,
         max_lanes: peer.link.max_lanes,
         flow_memory: peer.memory.flows,
         resume_window: peer.link.resume_window,

@@ -49,6 +49,7 @@ impl Encoder {
             entropy: Entropy::None,
             contexts: 1,
             params,
+            keeps_bytes: true,
             digest_seed: SEED,
             persist: false,
         });

@@ -105,6 +105,7 @@ impl Link {
             entropy: config.plan.entropy,
             contexts: config.contexts as usize,
             params: config.params,
+            keeps_bytes: config.keeps_bytes,
             digest_seed: config.secret,
             persist: config.persist,
         };

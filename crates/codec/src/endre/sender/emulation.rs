@@ -1,18 +1,25 @@
 //! The sender's idea of the receiver's log: what is in it, and how to find it [EndRE §4].
 
+use super::super::chunks::ChunkMatch;
 use super::super::matcher::{Copy, MatchParams, MaxMatch, Search};
-use crate::Plan;
+use super::SenderConfig;
+use crate::cache::samples::Samples;
 use crate::cache::{Curve, Log, LogOffset};
 use crate::contract::SavedLog;
 use crate::digest::log_digest;
-use crate::wire::{LogClaim, LogHeld, Range64};
+use crate::wire::{LogClaim, LogHeld, Range64, Sample};
+use crate::{Matching, Plan};
 
 /// One direction's log as the sending half knows it.
 pub(super) struct Emulation {
-    params: MatchParams,
-    max_in_flight: Option<u64>,
-    log: Log,
-    max: MaxMatch,
+    settings: Settings,
+    capacity: u64,
+    content: Content,
+    /// The tables, made when a plan first asks for them.
+    max: Option<MaxMatch>,
+    chunks: Option<ChunkMatch>,
+    /// How the block that was last searched was searched.
+    searched: Matching,
     epoch: u64,
     /// First offset of the epoch that may be referred to.
     base: u64,
@@ -28,14 +35,72 @@ pub(super) struct Emulation {
     reindex: bool,
 }
 
+/// What an [`Emulation`] needs to know of its sender's configuration.
+#[derive(Clone, Copy)]
+pub(super) struct Settings {
+    params: MatchParams,
+    max_in_flight: Option<u64>,
+    keeps_bytes: bool,
+    seed: u64,
+}
+
+/// What is kept of the log's content.
+enum Content {
+    Bytes(Log),
+    /// Enough to judge a peer's claim by, and no more.
+    Samples(Samples),
+}
+
+impl Settings {
+    pub(super) const fn of(config: &SenderConfig) -> Self {
+        let &SenderConfig { params, max_in_flight, keeps_bytes, digest_seed: seed, .. } = config;
+        Self { params, max_in_flight, keeps_bytes, seed }
+    }
+}
+
+impl Content {
+    fn new(capacity: u64, keeps_bytes: bool) -> Self {
+        match keeps_bytes {
+            true => Self::Bytes(Log::new(capacity as usize)),
+            false => Self::Samples(Samples::new(capacity)),
+        }
+    }
+
+    fn write(&mut self, at: LogOffset, block: &[u8]) {
+        match self {
+            Self::Bytes(log) => log.write(at, block),
+            Self::Samples(samples) => samples.note(at.0, block),
+        }
+    }
+
+    /// The digest of the part of the log that the sample is of, if it is known.
+    fn digest(&self, sample: &Sample) -> Option<u64> {
+        match self {
+            Self::Bytes(log) => Some(log_digest(log, sample.start, sample.len as usize)),
+            Self::Samples(samples) => samples.digest(sample.start, u64::from(sample.len)),
+        }
+    }
+
+    fn memory(&self) -> u64 {
+        match self {
+            Self::Bytes(log) => log.memory(),
+            Self::Samples(samples) => samples.memory() as u64,
+        }
+    }
+}
+
 impl Emulation {
     /// Starts with an empty log and its first epoch. `max_in_flight` is by default a quarter of the log.
-    pub(super) fn new(capacity: u64, max_in_flight: Option<u64>, params: MatchParams) -> Self {
+    pub(super) fn new(capacity: u64, settings: Settings) -> Self {
+        // A log of no bytes would have no positions.
+        let capacity = capacity.max(1);
         Self {
-            params,
-            max_in_flight,
-            log: Log::new(capacity as usize),
-            max: MaxMatch::new(capacity, params),
+            settings,
+            capacity,
+            content: Content::new(capacity, settings.keeps_bytes),
+            max: None,
+            chunks: None,
+            searched: Matching::Max,
             epoch: 1,
             base: 0,
             head: 0,
@@ -48,32 +113,62 @@ impl Emulation {
     }
 
     /// Takes up a log that was found on disk; one of another capacity is left aside.
+    ///
+    /// With bytes, Max-Match will find it; without, Chunk-Match will, and the bytes are dropped.
     pub(super) fn restore(&mut self, saved: SavedLog) {
         let ends = saved.ranges.iter().next().zip(saved.ranges.iter().next_back());
-        let Some((first, last)) = ends.filter(|_| saved.log.capacity() == self.log.capacity()) else {
+        let Some((first, last)) = ends.filter(|_| saved.log.capacity() == self.capacity) else {
             return;
         };
         self.epoch = saved.epoch;
         (self.base, self.head) = (first.start, last.end);
         saved.ranges.missing(&(first.start..last.end), &mut self.holes);
-        for range in saved.ranges.iter() {
-            self.max.index(&saved.log, LogOffset(range.start)..LogOffset(range.end));
+        let ranges = saved.ranges.iter().map(|range| LogOffset(range.start)..LogOffset(range.end));
+        if self.settings.keeps_bytes {
+            let max = self.max();
+            ranges.for_each(|range| max.index(&saved.log, range));
+            self.content = Content::Bytes(saved.log);
+        } else {
+            let mut samples = Samples::new(self.capacity);
+            let chunks = self.chunks();
+            for range in ranges {
+                chunks.index(&saved.log, range, |at, piece| samples.note(at.0, piece));
+            }
+            self.content = Content::Samples(samples);
         }
-        self.log = saved.log;
+    }
+
+    /// The table of Max-Match.
+    fn max(&mut self) -> &mut MaxMatch {
+        let (capacity, limit, params) = (self.capacity, self.limit(), self.settings.params);
+        self.max.get_or_insert_with(|| {
+            let mut max = MaxMatch::new(capacity, params);
+            max.set_reach(limit);
+            max
+        })
+    }
+
+    /// The table of Chunk-Match.
+    fn chunks(&mut self) -> &mut ChunkMatch {
+        let (capacity, Settings { params, seed, .. }) = (self.capacity, self.settings);
+        self.chunks.get_or_insert_with(|| ChunkMatch::new(capacity, params, seed))
     }
 
     /// Starts over with another capacity; the epoch goes on.
     pub(super) fn resize(&mut self, capacity: u64) {
         let (epoch, limit) = (self.epoch, self.limit);
-        *self = Self::new(capacity, self.max_in_flight, self.params);
+        *self = Self::new(capacity, self.settings);
         self.epoch = epoch;
         self.set_limit(limit);
     }
 
     /// Forgets every byte; the epoch that follows is to be a new one.
     pub(super) fn clear(&mut self) {
-        self.log.clear();
-        self.max.clear();
+        match &mut self.content {
+            Content::Bytes(log) => log.clear(),
+            Content::Samples(samples) => *samples = Samples::new(self.capacity),
+        }
+        (self.max, self.chunks) = (None, None);
         self.base = self.head;
         self.holes.clear();
     }
@@ -104,14 +199,18 @@ impl Emulation {
 
     fn apply_limits(&mut self) {
         let limit = self.limit();
-        self.log.set_limit(limit);
-        self.max.set_reach(limit);
+        if let Content::Bytes(log) = &mut self.content {
+            log.set_limit(limit);
+        }
+        if let Some(max) = &mut self.max {
+            max.set_reach(limit);
+        }
     }
 
     /// The bytes of log in use: *W* of the [rules](crate::cache).
     pub(super) fn limit(&self) -> u64 {
         let told = if self.held.serial > 0 { self.held.limit } else { u64::MAX };
-        self.limit.min(told).min(self.log.capacity())
+        self.limit.min(told).min(self.capacity)
     }
 
     /// What the log saves, by its size.
@@ -135,7 +234,12 @@ impl Emulation {
     }
 
     pub(super) fn capacity(&self) -> u64 {
-        self.log.capacity()
+        self.capacity
+    }
+
+    /// How repeats are looked for in a block with this plan.
+    pub(super) fn matching(&self, plan: &Plan) -> Matching {
+        if self.settings.keeps_bytes { plan.matching } else { Matching::Chunk }
     }
 
     pub(super) fn head(&self) -> u64 {
@@ -150,8 +254,8 @@ impl Emulation {
     /// The bound on log bytes that are not acknowledged: what is set, or a quarter of the log. Of a log that is
     /// limited it is a quarter, or the share that it is of the whole log if that is more.
     pub(super) fn max_in_flight(&self) -> u64 {
-        let (capacity, limit) = (self.log.capacity(), self.limit());
-        let whole = self.max_in_flight.unwrap_or(capacity / 4).min(capacity);
+        let (capacity, limit) = (self.capacity, self.limit());
+        let whole = self.settings.max_in_flight.unwrap_or(capacity / 4).min(capacity);
         let share = u128::from(whole) * u128::from(limit) / u128::from(capacity.max(1));
         whole.min((limit / 4).max(share as u64))
     }
@@ -171,8 +275,23 @@ impl Emulation {
         copies: &mut Vec<Copy>,
     ) {
         let search = Search { block, at: LogOffset(self.head), floor: LogOffset(floor), hint };
-        self.max.set_markers(plan.markers, plan.period as usize);
-        self.max.find(&self.log, &search, copies);
+        self.searched = self.matching(plan);
+        let plan = Plan { matching: self.searched, ..*plan };
+        let (markers, period) = (plan.effective_markers(), plan.period as usize);
+        match self.searched {
+            Matching::Max => self.max().set_markers(markers, period),
+            Matching::Chunk => self.chunks().set_markers(markers, period),
+        }
+        match (&self.content, self.searched, &mut self.max, &mut self.chunks) {
+            (Content::Bytes(log), Matching::Max, Some(max), _) => max.find(log, &search, copies),
+            (_, Matching::Chunk, _, Some(chunks)) => chunks.find(&search, copies),
+            _ => copies.clear(),
+        }
+        self.drop_holes(floor, copies);
+    }
+
+    /// Drops the copies that touch what the receiver does not have.
+    fn drop_holes(&mut self, floor: u64, copies: &mut Vec<Copy>) {
         self.reindex = false;
         for copy in &*copies {
             self.curve.add(self.head.saturating_sub(copy.source.0), u64::from(copy.len));
@@ -188,25 +307,37 @@ impl Emulation {
         }
     }
 
-    /// Whether a copy's source will soon be overwritten, so that its block had better be remembered anew.
+    /// Whether a copy's source will soon be overwritten, so that its block had better be remembered anew: more than
+    /// half of the log was written since.
     pub(super) fn fades(&self, copy: &Copy) -> bool {
-        self.max.fades(LogOffset(self.head), copy.source)
+        self.head.saturating_sub(copy.source.0) > self.limit() / 2
     }
 
     /// Remembers the block that was last searched, at the head; `copies` are those that were found.
     pub(super) fn remember(&mut self, block: &[u8], copies: &[Copy]) {
         let at = LogOffset(self.head);
-        self.max.remember(&Search { block, at, floor: at, hint: None }, copies);
-        self.log.write(at, block);
-        if self.reindex {
-            self.max.index(&self.log, at.range(block.len() as u64));
+        self.content.write(at, block);
+        match (&self.content, self.searched, &mut self.max, &mut self.chunks) {
+            (Content::Bytes(log), Matching::Max, Some(max), _) => {
+                max.remember(&Search { block, at, floor: at, hint: None }, copies);
+                if self.reindex {
+                    max.index(log, at.range(block.len() as u64));
+                }
+            }
+            (_, Matching::Chunk, _, Some(chunks)) => chunks.remember(at),
+            _ => {}
         }
         self.head += block.len() as u64;
     }
 
-    /// Drops what would lead to a range that the two ends disagree about.
-    pub(super) fn forget(&mut self, range: &Range64) {
-        self.max.forget(LogOffset(range.start)..LogOffset(range.end));
+    /// Drops what would lead to ranges that the two ends disagree about.
+    pub(super) fn forget(&mut self, ranges: &[Range64]) {
+        if let Some(max) = &mut self.max {
+            ranges.iter().for_each(|range| max.forget(LogOffset(range.start)..LogOffset(range.end)));
+        }
+        if let Some(chunks) = &mut self.chunks {
+            chunks.forget(ranges, LogOffset(self.head));
+        }
     }
 
     /// Carries on with the log that the peer claims, if both have the same one; returns how many bytes of it.
@@ -218,12 +349,13 @@ impl Emulation {
         }
         let head = self.head.max(claim.highest);
         self.base = common.start;
+        self.head = head;
         // Whatever lies between the common part and the new head is not there, or not known, on one side.
         if common.end < head {
-            self.holes.push(common.end..head);
-            self.max.forget(LogOffset(common.end)..LogOffset(head));
+            let hole = common.end..head;
+            self.forget(std::slice::from_ref(&hole));
+            self.holes.push(hole);
         }
-        self.head = head;
         Some(common.end - common.start)
     }
 
@@ -234,7 +366,9 @@ impl Emulation {
             if sample.start < common.start || end > common.end {
                 continue;
             }
-            if log_digest(&self.log, sample.start, sample.len as usize) != sample.digest {
+            // Where nothing was noted, nothing can be said.
+            let Some(digest) = self.content.digest(sample) else { continue };
+            if digest != sample.digest {
                 return false;
             }
             compared += 1;
@@ -247,8 +381,16 @@ impl Emulation {
         self.head - self.floor(self.head).min(self.head)
     }
 
-    /// Memory of the log, as far as it is filled, and its tables.
+    /// Memory of what is kept of the log, as far as it is filled, and its tables.
     pub(super) fn memory(&self) -> u64 {
-        self.log.memory() + self.max.memory() as u64
+        let max = self.max.as_ref().map_or(0, MaxMatch::memory);
+        let chunks = self.chunks.as_ref().map_or(0, ChunkMatch::memory);
+        self.content.memory() + (max + chunks) as u64
+    }
+
+    /// Shortens chunk hashes to so many bits, so that different chunks are taken for one.
+    #[cfg(test)]
+    pub(super) fn plant_collisions(&mut self, bits: u32) {
+        self.chunks().plant_collisions(bits);
     }
 }

@@ -6,7 +6,7 @@ use crate::cache::Content;
 use crate::contract::SendEvent;
 use crate::digest::block_digest;
 use crate::entropy::Mode;
-use crate::wire::{Block, BlockBody, Body, FlowId, Frame, Range64, Refetch, RefetchReason};
+use crate::wire::{Block, BlockBody, Body, Digest, FlowId, Frame, Range64, Refetch, RefetchReason};
 
 /// Mismatches within [`MISMATCH_WINDOW`] that start a new epoch.
 const MISMATCHES_TO_NEW_EPOCH: usize = 4;
@@ -39,9 +39,7 @@ impl Sender {
             // Each range costs a walk through the whole table: beyond a few, a new epoch is cheaper.
             start_over |= item.sources.len() > SOURCES_TO_FORGET;
             if !start_over {
-                for source in &item.sources {
-                    self.log.forget(source);
-                }
+                self.log.forget(&item.sources);
             }
             self.recent_mismatches.push_back(now);
             while self.recent_mismatches.front().is_some_and(|&at| at + MISMATCH_WINDOW < now) {
@@ -85,7 +83,7 @@ impl Sender {
                 epoch,
                 start: range.as_ref().map_or(self.log.head(), |range| range.start),
                 remembered: range.is_some() && epoch == self.log.epoch(),
-                digest: block_digest(self.config.digest_seed, epoch, &plain),
+                digest: Digest::Fast(block_digest(self.config.digest_seed, epoch, &plain)),
                 tokens: None,
                 literals: plain.len(),
                 entropy,

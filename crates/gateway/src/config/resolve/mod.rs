@@ -66,26 +66,33 @@ impl Resolver {
         if let Some(peers) = &peers {
             self.check_quotas(raw, &rules, peers);
         }
-        let memory = self.memory(raw, peers.as_deref_mut());
+        let policies = rules.into_iter().collect::<Option<_>>().map(|rules| Policies { rules });
+        let memory = self.memory(raw, policies.as_ref(), peers.as_deref_mut());
         self.warn_of_idleness(raw);
         Some(Config {
             path: path.to_owned(),
             gateway: gateway?,
             peers: peers?,
             intercepts: intercepts.into_iter().collect::<Option<_>>()?,
-            policies: Policies { rules: rules.into_iter().collect::<Option<_>>()? },
+            policies: policies?,
             memory,
             warnings: std::mem::take(&mut self.warnings),
         })
     }
 
     /// Shares `[cache] memory` out among the peers and returns it.
-    fn memory(&mut self, raw: &RawConfig, peers: Option<&mut [super::Peer]>) -> u64 {
+    fn memory(
+        &mut self,
+        raw: &RawConfig,
+        policies: Option<&Policies>,
+        peers: Option<&mut [super::Peer]>,
+    ) -> u64 {
         let set = raw.cache.memory.as_ref();
         let memory = set.map_or_else(default_memory, |memory| memory.get_ref().0);
-        let Some(peers) = peers else { return memory };
+        let (Some(policies), Some(peers)) = (policies, peers) else { return memory };
         let flow_memory = raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0);
-        let settings: Vec<_> = peers.iter().map(|peer| &peer.settings).collect();
+        let matchings = |peer: &super::Peer| policies.matchings(&peer.name, peer.settings.plan());
+        let settings: Vec<_> = peers.iter().map(|peer| (&peer.settings, matchings(peer))).collect();
         match memory::share_out(memory, &settings, flow_memory) {
             Ok(plans) => peers.iter_mut().zip(plans).for_each(|(peer, plan)| peer.memory = plan),
             Err(needed) => {
