@@ -6,16 +6,20 @@
 //!
 //! What differs from the paper, and why:
 //! - Work goes in batches of about 2 KiB: all markers, all fingerprints, all slots, all sources. Loads of one
-//!   kind do not depend on each other, so the processor overlaps their cache misses, which are what costs.
+//!   kind do not depend on each other and are asked for ahead, so the processor overlaps their cache misses,
+//!   which are what costs.
+//! - The table knows the last two places of a fingerprint, and the longer repeat is taken. At periods up to 32,
+//!   where savings come before speed, a block is looked up at twice as many places as it has entries for.
 //! - Where a repeat ends, the same distance is tried again a few bytes on (*diagonal resume*), and a block
 //!   begins by following the diagonal of the block before it. An edited copy then costs a token an edit, and
 //!   an unedited one is never hashed at all.
 //! - Bytes that were found are not inserted again, unless what they were found in will soon be overwritten, or
 //!   they were found in fragments, so that the next repeat finds them in one piece.
 //!
-//! Work is bounded by the block's length whatever it holds: a marker has one candidate, comparing stops where
-//! bytes differ, and bytes that were found are passed over.
+//! Work is bounded by the block's length whatever it holds: a place has two candidates, the second is compared
+//! only if the first is short, comparing stops where bytes differ, and bytes that were found are passed over.
 
+mod places;
 mod scan;
 mod slots;
 #[cfg(test)]
@@ -23,9 +27,10 @@ mod tests;
 
 use std::ops::Range;
 
-use oncewire_fingerprint::{MarkerKind, Markers, SampleTable, Selector, fingerprint};
+use oncewire_fingerprint::{MarkerKind, SampleTable, Selector};
 
 use crate::cache::{Log, LogOffset};
+use places::Places;
 use scan::Scan;
 use slots::Slots;
 
@@ -37,7 +42,7 @@ pub struct MatchParams {
     /// The mean distance between markers, p; 64 by default, 32 to 512 in use. Halving it doubles the table.
     pub period: usize,
     /// How many bytes a fingerprint covers, w, and so the shortest repeat that is looked for; 32 by default
-    /// [EndRE §5.1].
+    /// [EndRE §5.1]. At a period of 32 or less it covers three quarters of them.
     pub window: usize,
     /// Slots of the fingerprint table for each marker that a full log is expected to have, 1 or 2; 2 by default.
     /// With one the table takes half the memory, 1/16 of the log at p = 64, and a third of all entries are
@@ -70,29 +75,22 @@ pub struct Search<'a> {
 
 /// The sender's half of Max-Match: the fingerprint table of one log.
 pub struct MaxMatch {
-    markers: Selector,
-    window: usize,
+    /// Bytes that a fingerprint covers.
+    covered: usize,
+    places: Places,
     slots: Slots,
     /// The last bytes of the log that are in use.
     reach: u64,
-    selected: Vec<u32>,
     hits: Vec<Hit>,
-    /// All markers of the last block that were hashed, in order.
-    hashed: Vec<Hashed>,
 }
 
-/// A marker and its fingerprint.
-#[derive(Clone, Copy)]
-struct Hashed {
-    marker: u32,
-    fingerprint: u64,
-}
-
-/// A marker, and where the table says that its window occurred.
+/// A place in the block, and where the table says that its bytes occurred.
 #[derive(Clone, Copy)]
 struct Hit {
-    marker: u32,
+    at: u32,
     source: LogOffset,
+    /// Another place where they did.
+    other: Option<LogOffset>,
 }
 
 impl MaxMatch {
@@ -101,14 +99,16 @@ impl MaxMatch {
     /// It takes one or two slots of four bytes for each expected marker, rounded up to a power of two: with two,
     /// 8 MiB for a log of 64 MiB at p = 64. Of a log above 4 GiB, the most recent 4 GiB are found.
     pub fn new(capacity: u64, params: MatchParams) -> Self {
+        // At short periods savings come before speed, and shorter repeats count.
+        let covered = if params.period <= places::DENSE { params.window / 4 * 3 } else { params.window };
+        let covered = covered.max(4);
+        let selector = Selector::with_table(MarkerKind::default(), params.period, covered, params.sample);
         Self {
-            markers: Selector::with_table(MarkerKind::default(), params.period, params.window, params.sample),
-            window: params.window.max(4),
+            covered,
+            places: Places::new(selector, covered),
             slots: Slots::new(capacity, params.period, params.slots_per_marker.clamp(1, 2)),
             reach: capacity,
-            selected: Vec::new(),
             hits: Vec::new(),
-            hashed: Vec::new(),
         }
     }
 
@@ -117,8 +117,10 @@ impl MaxMatch {
     /// What was remembered is found as far as old and new markers coincide: with MAXP, whose regions nest, all of
     /// the fewer ones if one period is a power of two times the other.
     pub fn set_markers(&mut self, kind: MarkerKind, period: usize) {
-        if (self.markers.kind(), self.markers.period()) != (kind, period.max(1)) {
-            self.markers = Selector::with_table(kind, period, self.window, self.markers.table());
+        let present = self.places.selector();
+        if (present.kind(), present.period()) != (kind, period.max(1)) {
+            let table = present.table();
+            self.places.set_selector(Selector::with_table(kind, period, self.covered, table));
         }
     }
 
@@ -129,7 +131,7 @@ impl MaxMatch {
     /// the block goes into the log.
     pub fn find(&mut self, log: &Log, search: &Search<'_>, copies: &mut Vec<Copy>) {
         copies.clear();
-        self.hashed.clear();
+        self.places.clear();
         let block = search.block.get(..u32::MAX as usize).unwrap_or(search.block);
         let mut scan = Scan::new(log, &Search { block, ..*search }, copies);
         if let Some(source) = search.hint {
@@ -137,9 +139,9 @@ impl MaxMatch {
         }
         let mut position = scan.covered();
         while position < block.len() {
-            let next = self.look_up(log, search, position..position.saturating_add(self.batch(position)));
+            let next = self.look_up(log, search, self.places.batch(position));
             for hit in &self.hits {
-                scan.extend(hit.marker as usize, hit.source);
+                scan.extend(hit.at as usize, hit.source, hit.other);
             }
             position = next.max(scan.covered());
         }
@@ -150,14 +152,14 @@ impl MaxMatch {
     pub fn remember(&mut self, search: &Search<'_>, copies: &[Copy]) {
         // Long copies keep their old entries, so that a block of repeats costs nothing here. So does a copy that
         // only the block's end made short.
-        let fragment = self.markers.period() * FRAGMENT_PERIODS;
+        let fragment = self.places.selector().period() * FRAGMENT_PERIODS;
         let is_long = |copy: &&Copy| copy.len as usize >= fragment || copy.end() == search.block.len();
         let kept: Vec<&Copy> = copies.iter().filter(is_long).collect();
         let mut rest = kept.iter().peekable();
-        for hashed in &self.hashed {
-            while rest.next_if(|copy| copy.end() <= hashed.marker as usize).is_some() {}
-            if rest.peek().is_none_or(|copy| hashed.marker < copy.at) {
-                self.slots.insert(hashed.fingerprint, search.at, u64::from(hashed.marker));
+        for place in self.places.all() {
+            while rest.next_if(|copy| copy.end() <= place.at as usize).is_some() {}
+            if place.is_marker && rest.peek().is_none_or(|copy| place.at < copy.at) {
+                self.slots.insert(place.fingerprint, search.at, u64::from(place.at));
             }
         }
         for copy in kept {
@@ -183,18 +185,18 @@ impl MaxMatch {
     /// It goes through the whole table: a millisecond for 8 MiB. A repeat that is found beside the range is still
     /// extended into it.
     pub fn forget(&mut self, range: Range<LogOffset>) {
-        self.slots.remove(range.start.minus(self.window as u64 - 1)..range.end);
+        self.slots.remove(range.start.minus(self.covered as u64 - 1)..range.end);
     }
 
     /// Inserts the markers of a range that `log` holds already, as after a restart.
     ///
     /// Of a range longer than the log, the end is taken.
     pub fn index(&mut self, log: &Log, range: Range<LogOffset>) {
-        let window = self.window as u64;
+        let covered = self.covered as u64;
         let mut start = range.start.max(range.end.minus(log.capacity()));
         let mut piece = Vec::new();
-        while range.end.since(start) >= window {
-            let len = range.end.since(start).min(INDEX_PIECE + window - 1);
+        while range.end.since(start) >= covered {
+            let len = range.end.since(start).min(INDEX_PIECE + covered - 1);
             piece.clear();
             log.copy_to(start, len as usize, &mut piece);
             self.insert_markers(&piece, start, 0..piece.len());
@@ -209,54 +211,50 @@ impl MaxMatch {
 
     /// Returns the bytes of memory that the table and the working lists take.
     pub fn memory(&self) -> usize {
-        self.slots.memory()
-            + self.selected.capacity() * size_of::<u32>()
-            + self.hits.capacity() * size_of::<Hit>()
-            + self.hashed.capacity() * size_of::<Hashed>()
+        self.slots.memory() + self.places.memory() + self.hits.capacity() * size_of::<Hit>()
     }
 
-    /// Returns how many bytes from `position` on are looked up at once: to the end of a whole number of regions.
-    fn batch(&self, position: usize) -> usize {
-        let period = self.markers.period();
-        let batch = period * (BATCH / period).max(1);
-        batch - position % batch
-    }
-
-    /// Selects and hashes the markers of a batch and leaves in `hits` those whose slot names a source that may
-    /// be copied from and begins with the same bytes. Returns where the next batch begins.
+    /// Looks up the places of a batch and leaves in `hits` those whose slots name sources that may be copied from
+    /// and begin with the same bytes. Returns where the next batch begins.
     fn look_up(&mut self, log: &Log, search: &Search<'_>, batch: Range<usize>) -> usize {
-        self.selected.clear();
-        let next = self.markers.select(search.block, batch, &mut self.selected);
-        let first = self.hashed.len();
-        hash(search.block, &self.selected, self.window, &mut self.hashed);
-        for hashed in self.hashed.iter().skip(first) {
-            self.slots.prefetch(hashed.fingerprint);
+        let (first, next) = self.places.choose(search.block, batch);
+        let places = self.places.all().get(first..).unwrap_or_default();
+        for place in places {
+            self.slots.prefetch(place.fingerprint);
         }
-        let window = self.window as u64;
+        let covered = self.covered as u64;
+        let usable = |source: &LogOffset| *source >= search.floor && source.plus(covered) <= search.at;
         self.hits.clear();
-        for hashed in self.hashed.iter().skip(first) {
-            let Some(source) = self.slots.look_up(hashed.fingerprint, search.at) else { continue };
-            if source >= search.floor && source.plus(window) <= search.at {
-                log.prefetch(source);
-                self.hits.push(Hit { marker: hashed.marker, source });
+        for place in places {
+            let found = self.slots.look_up(place.fingerprint, search.at);
+            let [newer, older] = found.map(|source| source.filter(usable));
+            let Some(source) = newer.or(older) else { continue };
+            let other = newer.and(older);
+            log.prefetch(source);
+            if let Some(other) = other {
+                log.prefetch(other);
             }
+            self.hits.push(Hit { at: place.at, source, other });
         }
-        self.hits.retain(|hit| {
-            let (source, wrapped) = log.slices(hit.source, PROBE);
-            let here = search.block.get(hit.marker as usize..).unwrap_or_default();
-            !wrapped.is_empty() || source.first_chunk::<PROBE>() == here.first_chunk()
+        self.hits.retain_mut(|hit| {
+            let here = search.block.get(hit.at as usize..).unwrap_or_default().first_chunk::<PROBE>();
+            let begins_alike = |source: &LogOffset| {
+                let (source, wrapped) = log.slices(*source, PROBE);
+                !wrapped.is_empty() || source.first_chunk() == here
+            };
+            hit.other = hit.other.filter(begins_alike);
+            if begins_alike(&hit.source) {
+                return true;
+            }
+            hit.other.take().inspect(|other| hit.source = *other).is_some()
         });
         next
     }
 
     /// Inserts the markers of `part` of `bytes`, of which the first lies at `start` of the log.
     fn insert_markers(&mut self, bytes: &[u8], start: LogOffset, part: Range<usize>) {
-        self.selected.clear();
-        self.markers.select(bytes, part, &mut self.selected);
-        self.hashed.clear();
-        hash(bytes, &self.selected, self.window, &mut self.hashed);
-        for hashed in &self.hashed {
-            self.slots.insert(hashed.fingerprint, start, u64::from(hashed.marker));
+        for place in self.places.index(bytes, part) {
+            self.slots.insert(place.fingerprint, start, u64::from(place.at));
         }
     }
 }
@@ -267,17 +265,6 @@ pub fn next_hint(copies: &[Copy], block_len: usize) -> Option<LogOffset> {
     let last = copies.last()?;
     Some(last.source_end().plus(block_len.saturating_sub(last.end()) as u64))
 }
-
-/// Appends the fingerprints of the windows that start at `markers`.
-fn hash(bytes: &[u8], markers: &[u32], window: usize, hashed: &mut Vec<Hashed>) {
-    hashed.extend(markers.iter().filter_map(|&marker| {
-        let bytes = bytes.get(marker as usize..)?.get(..window)?;
-        Some(Hashed { marker, fingerprint: fingerprint(bytes) })
-    }));
-}
-
-/// Bytes of a block that are looked up together. 1 to 4 KiB are alike; above, lines leave the first cache.
-const BATCH: usize = 2048;
 
 /// Bytes that are compared before a hit counts as one: enough to drop the slots that only share a tag.
 const PROBE: usize = 8;

@@ -33,11 +33,24 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Looks around `marker`, whose window may equal the log's at `source`, and takes what is equal, and what
-    /// follows on the same diagonal.
+    /// Looks around a place, of which the bytes may equal the log's at `source`, or at `other`; takes the longer run
+    /// of equal ones, and what follows on the same diagonal.
     #[inline]
-    pub(super) fn extend(&mut self, marker: usize, source: LogOffset) {
-        if marker >= self.covered() && self.accept(marker, source, MIN_FOUND) {
+    pub(super) fn extend(&mut self, place: usize, source: LogOffset, other: Option<LogOffset>) {
+        if place < self.covered() {
+            return;
+        }
+        let mut best = self.around(place, source);
+        if let Some(other) = other
+            && best.is_none_or(|best| best.len < LONG)
+        {
+            let second = self.around(place, other);
+            if second.map_or(0, |copy| copy.len) > best.map_or(0, |copy| copy.len) {
+                best = second;
+            }
+        }
+        if let Some(copy) = best.filter(|copy| copy.len as usize >= MIN_FOUND) {
+            self.copies.push(copy);
             self.resume_while_possible();
         }
     }
@@ -58,23 +71,27 @@ impl<'a> Scan<'a> {
 
     /// Makes a copy of the equal bytes around `position` and `source`, if they are `min` or more.
     fn accept(&mut self, position: usize, source: LogOffset, min: usize) -> bool {
+        let found = self.around(position, source).filter(|copy| copy.len as usize >= min);
+        self.copies.extend(found);
+        found.is_some()
+    }
+
+    /// Returns the equal bytes around `position` and `source`, if there are any at the place itself.
+    #[inline]
+    fn around(&self, position: usize, source: LogOffset) -> Option<Copy> {
         if position >= self.block.len() || source < self.floor || source >= self.at {
-            return false;
+            return None;
         }
         let forward = self.forward(position, source);
         if forward == 0 {
-            return false;
+            return None;
         }
         let backward = self.backward(position, source);
-        if forward + backward < min {
-            return false;
-        }
-        self.copies.push(Copy {
+        Some(Copy {
             at: (position - backward) as u32,
             len: (forward + backward) as u32,
             source: source.minus(backward as u64),
-        });
-        true
+        })
     }
 
     /// Returns how many bytes from `position` on equal those from `source` on, up to the head.
@@ -106,6 +123,9 @@ impl<'a> Scan<'a> {
 
 /// The shortest copy around a fingerprint. Shorter ones cost as much as they save.
 const MIN_FOUND: usize = 24;
+
+/// A copy of this length is taken without a look at the other place where its window occurred.
+const LONG: u32 = 512;
 
 /// The shortest copy on a diagonal that is known already, which costs three bytes.
 const MIN_RESUMED: usize = 16;

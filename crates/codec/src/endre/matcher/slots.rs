@@ -12,11 +12,11 @@ use oncewire_pages::prefer_large;
 
 use crate::cache::LogOffset;
 
-/// A direct-mapped table from fingerprints to the log offsets where they last occurred.
+/// A table from fingerprints to the log offsets where they occurred last, and once before.
 pub(super) struct Slots {
-    /// Tag above, offset modulo `positions + 1` below. An offset part of zero is an empty slot; offsets that
-    /// would look so are not inserted.
-    slots: Vec<u32>,
+    /// Pairs of slots, the newer one first. A slot is a tag above, and an offset modulo `positions + 1` below. An
+    /// offset part of zero is an empty slot; offsets that would look so are not inserted.
+    pairs: Vec<[u32; 2]>,
     /// How far right a fingerprint is shifted to be an index.
     shift: u32,
     /// The bits of a slot that hold the offset.
@@ -30,27 +30,24 @@ impl Slots {
         let slots =
             (found / period.max(1) as u64 * u64::from(slots_per_marker)).max(MIN_SLOTS).next_power_of_two();
         Self {
-            slots: empty(slots as usize),
-            shift: 64 - slots.trailing_zeros(),
+            pairs: empty(slots as usize / 2),
+            shift: 65 - slots.trailing_zeros(),
             positions: (found.next_power_of_two() - 1) as u32,
         }
     }
 
-    /// Asks for the memory of a slot that will soon be looked up.
+    /// Asks for the memory of the slots that will soon be looked up.
     #[inline]
     pub(super) fn prefetch(&self, fingerprint: u64) {
-        prefetch_read(&self.slots, self.index(fingerprint));
+        prefetch_read(&self.pairs, self.index(fingerprint));
     }
 
-    /// Returns where `fingerprint` last occurred before `head`, if the table still knows; it may be wrong.
+    /// Returns where `fingerprint` occurred before `head`, the last time first, as far as the table still knows; it
+    /// may be wrong.
     #[inline]
-    pub(super) fn look_up(&self, fingerprint: u64, head: LogOffset) -> Option<LogOffset> {
-        let slot = *self.slots.get(self.index(fingerprint))?;
-        let same_tag = (slot ^ fingerprint as u32) & !self.positions == 0;
-        if !same_tag || slot & self.positions == 0 {
-            return None;
-        }
-        self.rebuild(slot, head)
+    pub(super) fn look_up(&self, fingerprint: u64, head: LogOffset) -> [Option<LogOffset>; 2] {
+        let pair = self.pairs.get(self.index(fingerprint)).copied().unwrap_or_default();
+        pair.map(|slot| source(slot, fingerprint, head, self.positions))
     }
 
     /// Lets `fingerprint` point to the position `marker` of the block that lies at `start`.
@@ -60,12 +57,12 @@ impl Slots {
     pub(super) fn insert(&mut self, fingerprint: u64, start: LogOffset, marker: u64) {
         let offset = start.plus(marker);
         let (index, positions) = (self.index(fingerprint), self.positions);
-        if offset.0 as u32 & positions == 0 || self.look_up(fingerprint, offset) >= Some(start) {
+        let Some(pair) = self.pairs.get_mut(index) else { return };
+        let [newer, _] = *pair;
+        if offset.0 as u32 & positions == 0 || source(newer, fingerprint, offset, positions) >= Some(start) {
             return;
         }
-        if let Some(slot) = self.slots.get_mut(index) {
-            *slot = (fingerprint as u32 & !positions) | (offset.0 as u32 & positions);
-        }
+        *pair = [(fingerprint as u32 & !positions) | (offset.0 as u32 & positions), newer];
     }
 
     /// Empties the slots that point into `range`.
@@ -75,7 +72,7 @@ impl Slots {
             return self.clear();
         }
         let (start, positions) = (range.start.0 as u32, self.positions);
-        for slot in &mut self.slots {
+        for slot in self.pairs.as_flattened_mut() {
             if u64::from(slot.wrapping_sub(start) & positions) < len {
                 *slot = 0;
             }
@@ -84,33 +81,37 @@ impl Slots {
 
     /// Empties all slots and gives their memory back to the system.
     pub(super) fn clear(&mut self) {
-        self.slots = empty(self.slots.len());
+        self.pairs = empty(self.pairs.len());
     }
 
     /// Returns the bytes of memory that the table takes.
     pub(super) fn memory(&self) -> usize {
-        self.slots.len() * size_of::<u32>()
+        self.pairs.len() * size_of::<[u32; 2]>()
     }
 
     #[inline]
     fn index(&self, fingerprint: u64) -> usize {
         (fingerprint >> self.shift) as usize
     }
-
-    /// Returns the last offset before `head` that a slot may mean.
-    #[inline]
-    fn rebuild(&self, slot: u32, head: LogOffset) -> Option<LogOffset> {
-        let distance = (head.0 as u32).wrapping_sub(slot) & self.positions;
-        // The same position as the head's is a whole turn away, and out of the log.
-        if distance == 0 { None } else { head.checked_minus(u64::from(distance)) }
-    }
 }
 
-/// Returns `len` empty slots, in large pages where the system has them: every access is to another page.
-fn empty(len: usize) -> Vec<u32> {
-    let mut slots = vec![0; len];
-    prefer_large(&mut slots);
-    slots
+/// Returns the last offset before `head` at which a slot may say that `fingerprint` occurred.
+#[inline]
+fn source(slot: u32, fingerprint: u64, head: LogOffset, positions: u32) -> Option<LogOffset> {
+    let same_tag = (slot ^ fingerprint as u32) & !positions == 0;
+    let distance = (head.0 as u32).wrapping_sub(slot) & positions;
+    // The same position as the head's is a whole turn away, and out of the log.
+    if !same_tag || slot & positions == 0 || distance == 0 {
+        return None;
+    }
+    head.checked_minus(u64::from(distance))
+}
+
+/// Returns `len` empty pairs, in large pages where the system has them: every access is to another page.
+fn empty(len: usize) -> Vec<[u32; 2]> {
+    let mut pairs = vec![[0; 2]; len];
+    prefer_large(&mut pairs);
+    pairs
 }
 
 /// The smallest table.

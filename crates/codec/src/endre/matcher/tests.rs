@@ -142,7 +142,7 @@ fn a_repeat_is_followed_over_blocks_without_hashing() {
         pair.send(block, false);
         assert_eq!(pair.copies.len(), 1);
         assert_eq!(pair.covered(), block.len());
-        assert!(pair.matcher.hashed.is_empty());
+        assert!(pair.matcher.places.all().is_empty());
     }
 }
 

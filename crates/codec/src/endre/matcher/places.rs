@@ -1,0 +1,123 @@
+//! Where a block is looked up, and where its entries in the table lie.
+
+use std::ops::Range;
+
+use oncewire_fingerprint::{MarkerKind, Markers, Selector, fingerprint};
+
+/// A position of a block, and the fingerprint of what begins there.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) at: u32,
+    /// Whether it is a marker, which has an entry once the block is remembered; else it is only looked up.
+    pub(super) is_marker: bool,
+    pub(super) fingerprint: u64,
+}
+
+/// The choice of places.
+///
+/// With MAXP at short periods there are two for each marker. Its regions lie differently over a repeat than over
+/// what it repeats, so that a short repeat often has its markers elsewhere; regions that begin half a period later
+/// meet many of the others. That costs a look-up and no entry, so the table stays as it is.
+pub(super) struct Places {
+    selector: Selector,
+    /// Bytes that a fingerprint covers.
+    covered: usize,
+    selected: Vec<u32>,
+    between: Vec<u32>,
+    /// The places of the last block so far, in order.
+    all: Vec<Place>,
+}
+
+impl Places {
+    pub(super) fn new(selector: Selector, covered: usize) -> Self {
+        Self { selector, covered, selected: Vec::new(), between: Vec::new(), all: Vec::new() }
+    }
+
+    /// Changes the choice from the next block on.
+    pub(super) fn set_selector(&mut self, selector: Selector) {
+        self.selector = selector;
+    }
+
+    pub(super) fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    /// Forgets the places of the last block.
+    pub(super) fn clear(&mut self) {
+        self.all.clear();
+    }
+
+    /// Returns the places of the last block so far.
+    pub(super) fn all(&self) -> &[Place] {
+        &self.all
+    }
+
+    /// Returns the bytes from `position` on that are best chosen from at once: to the end of a whole number of
+    /// regions.
+    pub(super) fn batch(&self, position: usize) -> Range<usize> {
+        let period = self.selector.period();
+        let batch = period * (BATCH / period).max(1);
+        position..position.saturating_add(batch - position % batch)
+    }
+
+    /// Adds the places in `range` of `block`; returns the first of them in [`Self::all`], and where to go on.
+    pub(super) fn choose(&mut self, block: &[u8], range: Range<usize>) -> (usize, usize) {
+        let first = self.all.len();
+        self.between.clear();
+        if self.selector.kind() == MarkerKind::Maxp && self.selector.period() <= DENSE {
+            self.choose_between(block, &range);
+        }
+        let next = self.choose_markers(block, range);
+        (first, next)
+    }
+
+    /// Adds the markers in `range` of `block`, and those places between that are no markers; returns where to go on.
+    fn choose_markers(&mut self, block: &[u8], range: Range<usize>) -> usize {
+        self.selected.clear();
+        let next = self.selector.select(block, range, &mut self.selected);
+        let covered = self.covered;
+        let place = |at: u32, is_marker| {
+            let bytes = block.get(at as usize..)?.get(..covered)?;
+            Some(Place { at, is_marker, fingerprint: fingerprint(bytes) })
+        };
+        let mut between = self.between.iter().copied().peekable();
+        for &marker in &self.selected {
+            while let Some(at) = between.next_if(|at| *at < marker) {
+                self.all.extend(place(at, false));
+            }
+            between.next_if_eq(&marker);
+            self.all.extend(place(marker, true));
+        }
+        self.all.extend(between.filter_map(|at| place(at, false)));
+        next
+    }
+
+    /// Chooses from regions that begin half a period later.
+    fn choose_between(&mut self, block: &[u8], range: &Range<usize>) {
+        let half = self.selector.period() / 2;
+        let Some(shifted) = block.get(half..) else { return };
+        let range = range.start.saturating_sub(half)..range.end.saturating_sub(half);
+        self.selector.select(shifted, range, &mut self.between);
+        self.between.iter_mut().for_each(|at| *at += half as u32);
+    }
+
+    /// Replaces the places by the markers of `part` of `bytes`.
+    pub(super) fn index(&mut self, bytes: &[u8], part: Range<usize>) -> &[Place] {
+        self.all.clear();
+        self.between.clear();
+        self.choose_markers(bytes, part);
+        &self.all
+    }
+
+    /// Returns the bytes of memory that the lists take.
+    pub(super) fn memory(&self) -> usize {
+        (self.selected.capacity() + self.between.capacity()) * size_of::<u32>()
+            + self.all.capacity() * size_of::<Place>()
+    }
+}
+
+/// Bytes of a block that are looked up together. 1 to 4 KiB are alike; above, lines leave the first cache.
+const BATCH: usize = 2048;
+
+/// The longest period at which regions are looked up twice: with longer ones, speed comes before savings.
+pub(super) const DENSE: usize = 32;
