@@ -505,7 +505,7 @@ fn every_byte_arrives_once_and_no_reference_is_ever_overwritten() {
     // The runs must have been where it is dangerous.
     assert!(total.waited > 100 && total.copied > 1 << 20 && total.resent > 100 && total.given_up > SEEDS / 4);
     let (warm, wraps) = (total.warm, total.wraps);
-    assert!(warm > 0 && wraps > SEEDS / 2, "{warm} warm bytes, {wraps} wraps");
+    assert!(warm > 0 && wraps > SEEDS / 3, "{warm} warm bytes, {wraps} wraps");
 }
 
 #[test]
