@@ -5,7 +5,9 @@
 
 pub mod corpus;
 pub mod cpu;
+pub mod encoder;
 pub mod frames;
 pub mod measure;
 pub mod oracle;
 pub mod pair;
+pub mod train;

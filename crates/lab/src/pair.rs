@@ -20,6 +20,7 @@ use oncewire_codec::wire::{FlowId, Frame, LaneId, take_frame};
 use oncewire_codec::{Matching, Now, Plan};
 
 use crate::cpu::Stopwatch;
+use crate::encoder::DIGEST_SEED;
 
 /// How a pair is set up; [`PairConfig::default`] is what `oncewire measure` does unless told otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,7 +253,5 @@ fn take_feedback(sender: &mut Sender, mut bytes: &[u8]) -> Result<(), PeerFault>
 const LANE: LaneId = LaneId(0);
 /// Flows come one after the other, so one streaming context is what they use on a link too.
 const CONTEXTS: usize = 1;
-/// Any will do where nobody attacks, and a fixed one makes runs repeat.
-const DIGEST_SEED: u64 = 0x006f_6e63_6577_6972;
 /// A block is sent once, and again after a mismatch; more rounds than this mean that it never arrives.
 const MAX_ROUNDS: usize = 8;

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::logs;
-use crate::{demo, measure};
+use crate::{demo, measure, train};
 
 /// Sends every byte once: gateways at the ends of a slow link remember what has crossed it.
 #[derive(Debug, Parser)]
@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Flows(Ask),
     /// Measure what files would save, with every byte checked
     Measure(measure::Args),
+    /// Train SAMPLEBYTE's bytes on files
+    Train(train::Args),
     /// Print a completion script for a shell
     Completions(Completions),
     /// Print the manual page

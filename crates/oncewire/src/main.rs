@@ -7,6 +7,7 @@ mod failure;
 mod logs;
 mod measure;
 mod table;
+mod train;
 
 use std::process::ExitCode;
 

@@ -7,8 +7,9 @@ use oncewire_codec::{MarkerKind, Plan};
 use oncewire_fingerprint::{Markers as _, Selector, fingerprint};
 use oncewire_lab::corpus;
 use oncewire_lab::cpu::Stopwatch;
+use oncewire_lab::encoder::Encoder;
 
-use crate::coder::{Encoder, PLAN, groups};
+use crate::coder::{PLAN, encode, warm};
 use crate::files::Corpus;
 use crate::table::{self, median, times};
 
@@ -21,7 +22,7 @@ pub(crate) fn run(corpora: &[Corpus]) {
          log, where the first 4, or 24, of 32 bytes agree. Every byte is a marker as far as a choice can be brought to it.",
         &[&["content"][..], &kinds].concat(),
     );
-    let mut encoder = Encoder::warm(LOG, MatchParams::default(), None);
+    let mut encoder = warm(LOG, MatchParams::default(), None);
     let normal: Vec<Vec<u8>> = corpora.iter().map(|corpus| corpus.slice(LEN)).collect();
     let contents = contents();
     let columns: Vec<Vec<Option<f64>>> =
@@ -45,9 +46,7 @@ fn costs(
     let mut cost = |data: &[u8]| {
         let plan = Plan { markers: kind, ..PLAN };
         let mut watch = Stopwatch::default();
-        for group in groups(data) {
-            encoder.encode(group, &plan, &mut watch, &mut Vec::with_capacity(2 << 20));
-        }
+        encode(encoder, data, &plan, &mut watch, |_, _| ());
         encoder.forget();
         per_byte(watch.spent(), data)
     };
@@ -134,11 +133,11 @@ fn check(data: &[u8]) {
 ///
 /// `None` for choices that take a fixed share of whatever they are given.
 fn dense(kind: MarkerKind) -> Option<Vec<u8>> {
-    let decides = match kind.name() {
-        "samplebyte" => 1,
-        "modp" => 4,
-        "modp-rabin" => WINDOW,
-        _ => return None,
+    let decides = match kind {
+        MarkerKind::SampleByte => 1,
+        MarkerKind::Modp => 4,
+        MarkerKind::ModpRabin => WINDOW,
+        MarkerKind::Maxp | MarkerKind::MaxpStrict | MarkerKind::Fixed => return None,
     };
     let selector = Selector::new(kind, 64, WINDOW);
     let noise = corpus::Corpus::new(8).random(DENSE_LEN);

@@ -3,88 +3,53 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use oncewire_codec::contract::{Delivery, Feedback, Payload, PeerState, ReceivingHalf, SendingHalf};
+use oncewire_codec::contract::{Delivery, ReceivingHalf};
 use oncewire_codec::endre::matcher::MatchParams;
-use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use oncewire_codec::endre::{Receiver, ReceiverConfig};
 use oncewire_codec::entropy::Entropy;
-use oncewire_codec::wire::{Ack, FlowId, Frame, LaneId, MAX_BLOCK, take_frame};
+use oncewire_codec::wire::{Frame, LaneId, MAX_BLOCK, take_frame};
 use oncewire_codec::{Now, Plan};
 use oncewire_lab::corpus::Corpus;
 use oncewire_lab::cpu::Stopwatch;
+use oncewire_lab::encoder::{DIGEST_SEED, Encoder};
 
-/// A sending half and what its blocks' numbers are.
-pub(crate) struct Encoder {
-    sender: Sender,
-    log_memory: u64,
-    offset: u64,
-    blocks: u64,
+/// Starts a sending half whose log is full of noise, so that its pages and its table's are there, as those of a
+/// gateway are that has run for a while. What follows takes the place of the noise. `decoder`, if there is one, is
+/// given the same noise.
+pub(crate) fn warm(log_memory: u64, params: MatchParams, mut decoder: Option<&mut Decoder>) -> Encoder {
+    let mut encoder = Encoder::new(log_memory, params);
+    let plan = Plan { period: params.period as u32, ..PLAN };
+    let (mut corpus, mut frames) = (Corpus::new(0), Vec::new());
+    for _ in 0..log_memory.div_ceil(MAX_BLOCK as u64) {
+        frames.clear();
+        encoder.encode(corpus.random(MAX_BLOCK).into(), &plan, &mut frames);
+        if let Some(decoder) = &mut decoder {
+            decoder.decode(&frames, &mut Stopwatch::default(), drop);
+        }
+    }
+    encoder.forget();
+    decoder.into_iter().for_each(Decoder::forget);
+    encoder
 }
 
-impl Encoder {
-    /// Starts a sending half whose log is full of noise, so that its pages and its table's are there, as those of
-    /// a gateway are that has run for a while. What follows takes the place of the noise. `decoder`, if there is
-    /// one, is given the same noise.
-    pub(crate) fn warm(log_memory: u64, params: MatchParams, mut decoder: Option<&mut Decoder>) -> Self {
-        let mut encoder = Self::cold(log_memory, params);
-        let plan = Plan { period: params.period as u32, ..PLAN };
-        let (mut corpus, mut frames) = (Corpus::new(0), Vec::new());
-        for _ in 0..log_memory.div_ceil(MAX_BLOCK as u64) {
-            frames.clear();
-            let noise = vec![Bytes::from(corpus.random(MAX_BLOCK))];
-            encoder.encode(noise, &plan, &mut Stopwatch::default(), &mut frames);
-            if let Some(decoder) = &mut decoder {
-                decoder.decode(&frames, &mut Stopwatch::default(), drop);
-            }
-        }
-        encoder.forget();
-        decoder.into_iter().for_each(Decoder::forget);
-        encoder
+/// Encodes `data` from where the encoder stands, hands the frames of each group of blocks and the blocks to `take`, and
+/// returns the bytes of all frames. `watch` counts the encoder's time.
+pub(crate) fn encode(
+    encoder: &mut Encoder,
+    data: &[u8],
+    plan: &Plan,
+    watch: &mut Stopwatch,
+    mut take: impl FnMut(&[Bytes], &[u8]),
+) -> u64 {
+    let (mut frames, mut wire) = (Vec::new(), 0);
+    for group in groups(data) {
+        frames.clear();
+        let blocks = group.clone();
+        watch.time(|| blocks.into_iter().for_each(|block| encoder.encode(block, plan, &mut frames)));
+        wire += frames.len() as u64;
+        take(&group, &frames);
     }
-
-    /// Starts a sending half with nothing in its log.
-    pub(crate) fn cold(log_memory: u64, params: MatchParams) -> Self {
-        let sender = Sender::new(SenderConfig {
-            capacity: log_memory,
-            max_in_flight: Some(in_flight(log_memory)),
-            entropy: Entropy::None,
-            contexts: 1,
-            params,
-            keeps_bytes: true,
-            digest_seed: SEED,
-            persist: false,
-        });
-        Self { sender, log_memory, offset: 0, blocks: 0 }
-    }
-
-    /// Encodes blocks, each of which is acknowledged at once; `watch` counts both.
-    pub(crate) fn encode(
-        &mut self,
-        blocks: Vec<Bytes>,
-        plan: &Plan,
-        watch: &mut Stopwatch,
-        frames: &mut Vec<u8>,
-    ) {
-        let (sender, offset, count) = (&mut self.sender, &mut self.offset, &mut self.blocks);
-        watch.time(|| {
-            for plain in blocks {
-                let len = plain.len() as u64;
-                let payload = Payload { flow: FLOW, offset: *offset, plain, fin: false, plan: Some(*plan) };
-                sender.handle_payload(payload, LANE, Now::ZERO, frames);
-                (*offset, *count) = (*offset + len, *count + 1);
-                let ack = Feedback::Ack(Ack { next: *count, ranges: Vec::new() });
-                sender.handle_frame(ack, Now::ZERO).expect("what was sent may be acknowledged");
-            }
-        });
-        while sender.poll_event().is_some() {}
-    }
-
-    /// Starts an epoch: nothing that was sent can be copied from, and all memory stays.
-    pub(crate) fn forget(&mut self) {
-        self.sender.handle_peer_state(PeerState { capacity: self.log_memory, contexts: 1, claim: None });
-        self.sender.finish_flow(FLOW);
-        (self.offset, self.blocks) = (0, 0);
-        while self.sender.poll_event().is_some() {}
-    }
+    wire
 }
 
 /// A receiving half.
@@ -99,7 +64,7 @@ impl Decoder {
             capacity: log_memory,
             max_in_flight: in_flight(log_memory),
             contexts: 1,
-            digest_seed: SEED,
+            digest_seed: DIGEST_SEED,
             persist: false,
         });
         Self { receiver, log_memory }
@@ -121,7 +86,7 @@ impl Decoder {
 
     /// Follows [`Encoder::forget`].
     pub(crate) fn forget(&mut self) {
-        self.receiver.handle_peer_restart(self.log_memory, in_flight(self.log_memory), SEED);
+        self.receiver.handle_peer_restart(self.log_memory, in_flight(self.log_memory), DIGEST_SEED);
     }
 }
 
@@ -163,7 +128,5 @@ pub(crate) const PLAN: Plan = Plan {
     entropy: Entropy::None,
     quota: None,
 };
-const FLOW: FlowId = FlowId(1);
 const LANE: LaneId = LaneId(0);
-const SEED: u64 = 0x006f_6e63_6577_6972;
 const GROUP: usize = 16;

@@ -2,8 +2,9 @@
 
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_lab::cpu::Stopwatch;
+use oncewire_lab::encoder::Encoder;
 
-use crate::coder::{Encoder, PLAN, groups};
+use crate::coder::{PLAN, encode};
 use crate::files::Corpus;
 use crate::table::{self, percent, savings};
 
@@ -31,13 +32,8 @@ pub(crate) fn run(corpora: &[Corpus]) {
 }
 
 fn saved(corpus: &Corpus, log: u64) -> f64 {
-    let mut encoder = Encoder::cold(log, MatchParams::default());
-    let (mut frames, mut wire) = (Vec::new(), 0);
-    for group in groups(&corpus.data) {
-        frames.clear();
-        encoder.encode(group, &PLAN, &mut Stopwatch::default(), &mut frames);
-        wire += frames.len() as u64;
-    }
+    let mut encoder = Encoder::new(log, MatchParams::default());
+    let wire = encode(&mut encoder, &corpus.data, &PLAN, &mut Stopwatch::default(), |_, _| ());
     savings(corpus.data.len() as u64, wire)
 }
 

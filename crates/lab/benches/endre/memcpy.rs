@@ -7,9 +7,10 @@ use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_fingerprint::{Markers as _, Selector, fingerprint};
 use oncewire_lab::cpu::Stopwatch;
+use oncewire_lab::encoder::Encoder;
 use oncewire_pages::prefer_large;
 
-use crate::coder::{Decoder, Encoder, PLAN, groups};
+use crate::coder::{Decoder, PLAN, groups, warm};
 use crate::files::Corpus;
 use crate::table::{self, gigabytes_per_second, median, percent, savings, times};
 
@@ -85,7 +86,7 @@ impl Coder {
     fn new() -> Self {
         let (params, mut decoder) = (MatchParams::default(), Decoder::new(LOG));
         Self {
-            encoder: Encoder::warm(LOG, params, Some(&mut decoder)),
+            encoder: warm(LOG, params, Some(&mut decoder)),
             decoder,
             ring: Ring::new(LOG as usize),
             selector: Selector::new(PLAN.markers, params.period, params.window),
@@ -97,7 +98,8 @@ impl Coder {
         let (mut prepared, mut wire) = (Vec::new(), 0);
         let encoding = self.ring.between(data, |group, watch| {
             let mut frames = Vec::with_capacity(group.len() * (MAX_BLOCK + 64));
-            self.encoder.encode(group, &PLAN, watch, &mut frames);
+            let encoder = &mut self.encoder;
+            watch.time(|| group.into_iter().for_each(|block| encoder.encode(block, &PLAN, &mut frames)));
             wire += frames.len() as u64;
             prepared.push(frames);
         });

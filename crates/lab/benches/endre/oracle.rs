@@ -3,9 +3,10 @@
 use oncewire_codec::Plan;
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_lab::cpu::Stopwatch;
+use oncewire_lab::encoder::Encoder;
 use oncewire_lab::oracle::{Reach, eliminate};
 
-use crate::coder::{Encoder, PLAN, groups};
+use crate::coder::{PLAN, encode};
 use crate::files::Corpus;
 use crate::table::{self, percent, savings};
 
@@ -39,13 +40,8 @@ pub(crate) fn run(corpora: &[Corpus]) {
 
 fn found(data: &[u8], period: u32) -> f64 {
     let params = MatchParams { period: period as usize, window: WINDOW, ..MatchParams::default() };
-    let mut encoder = Encoder::cold(LOG, params);
-    let (mut frames, mut wire) = (Vec::new(), 0);
-    for group in groups(data) {
-        frames.clear();
-        encoder.encode(group, &Plan { period, ..PLAN }, &mut Stopwatch::default(), &mut frames);
-        wire += frames.len() as u64;
-    }
+    let (mut encoder, plan) = (Encoder::new(LOG, params), Plan { period, ..PLAN });
+    let wire = encode(&mut encoder, data, &plan, &mut Stopwatch::default(), |_, _| ());
     savings(data.len() as u64, wire)
 }
 

@@ -6,8 +6,9 @@ use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::{MarkerKind, Plan};
 use oncewire_fingerprint::Selector;
 use oncewire_lab::cpu::Stopwatch;
+use oncewire_lab::encoder::Encoder;
 
-use crate::coder::{Encoder, PLAN, groups, literal_ranges};
+use crate::coder::{PLAN, encode, literal_ranges, warm};
 use crate::files::Corpus;
 use crate::memcpy::choose;
 use crate::table::{self, gigabytes_per_second, median, percent, savings};
@@ -39,7 +40,7 @@ struct Measured {
 /// Measures each choice in turn, over and over, from an empty epoch each time.
 fn measure(corpus: &Corpus, log: u64, period: u32) -> Vec<Measured> {
     let params = MatchParams { period: period as usize, ..MatchParams::default() };
-    let mut encoder = Encoder::warm(log, params, None);
+    let mut encoder = warm(log, params, None);
     let mut rounds: Vec<Vec<Times>> = MarkerKind::ALL.iter().map(|_| Vec::new()).collect();
     for _ in 0..ROUNDS {
         for (kind, rounds) in MarkerKind::ALL.into_iter().zip(&mut rounds) {
@@ -77,25 +78,22 @@ struct Times {
 
 fn times(encoder: &mut Encoder, corpus: &Corpus, plan: &Plan, selector: &Selector) -> Times {
     let [mut whole, mut of_all, mut of_literals] = [Stopwatch::default(); 3];
-    let (mut frames, mut markers, mut wire, mut sum) = (Vec::new(), Vec::new(), 0, 0);
-    for group in groups(&corpus.data) {
-        frames.clear();
-        encoder.encode(group.clone(), plan, &mut whole, &mut frames);
-        wire += frames.len() as u64;
-        let literals = literal_ranges(&frames);
+    let (mut markers, mut sum) = (Vec::new(), 0);
+    let wire = encode(encoder, &corpus.data, plan, &mut whole, |blocks, frames| {
+        let literals = literal_ranges(frames);
         of_literals.time(|| {
-            for (block, ranges) in group.iter().zip(&literals) {
+            for (block, ranges) in blocks.iter().zip(&literals) {
                 sum = ranges
                     .iter()
                     .fold(sum, |sum, range| sum ^ choose(selector, block, range.clone(), &mut markers));
             }
         });
         of_all.time(|| {
-            sum = group
+            sum = blocks
                 .iter()
                 .fold(sum, |sum, block| sum ^ choose(selector, block, 0..block.len(), &mut markers));
         });
-    }
+    });
     std::hint::black_box(sum);
     Times { wire, whole: whole.spent(), of_all: of_all.spent(), of_literals: of_literals.spent() }
 }
@@ -152,7 +150,6 @@ fn print_split(title: &str, measured: &[(u32, Vec<Measured>)]) {
         let kinds = measured.iter().find(|(of, _)| *of == period).map(|(_, kinds)| kinds);
         kinds.and_then(|kinds| kinds.iter().find(|measured| measured.kind == kind))
     };
-    let baseline = MarkerKind::ALL.into_iter().find(|kind| kind.name() == "modp-rabin").unwrap_or_default();
     for kind in MarkerKind::ALL {
         let shares = [32, 512]
             .into_iter()
@@ -160,7 +157,7 @@ fn print_split(title: &str, measured: &[(u32, Vec<Measured>)]) {
             .flat_map(|measured| [percent(measured.choosing_share), percent(1.0 - measured.choosing_share)]);
         let ratio = |period, speed: fn(&Measured) -> f64| {
             of(period, kind)
-                .zip(of(period, baseline))
+                .zip(of(period, MarkerKind::ModpRabin))
                 .map(|(one, other)| table::times(speed(one) / speed(other)))
         };
         let ratios = [ratio(32, |at| at.speed), ratio(64, |at| at.speed), ratio(64, |at| at.choosing_speed)];

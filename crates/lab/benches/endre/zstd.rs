@@ -6,7 +6,7 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_lab::cpu::Stopwatch;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective, zstd_sys::ZSTD_EndDirective};
 
-use crate::coder::{Encoder, PLAN, groups};
+use crate::coder::{PLAN, encode, warm};
 use crate::files::Corpus;
 use crate::table::{self, gigabytes_per_second, median, percent, savings, times};
 
@@ -17,7 +17,8 @@ pub(crate) fn run(corpora: &[Corpus]) {
          turns, all memory touched before; medians of the rounds.",
         &["corpus", "oncewire savings", "zstd savings", "points", "oncewire GB/s", "zstd GB/s", "ratio"],
     );
-    let mut encoder = Encoder::warm(LOG, MatchParams::default(), None);
+    let mut encoder = warm(LOG, MatchParams::default(), None);
+    let plan = Plan { entropy: Entropy::Zstd(1), ..PLAN };
     let mut rival = Rival::new();
     for corpus in corpora {
         // The first round of zstd touches its window for the first time.
@@ -26,10 +27,9 @@ pub(crate) fn run(corpora: &[Corpus]) {
         let len = corpus.data.len() as u64;
         for _ in 0..ROUNDS {
             let (mut own_watch, mut other_watch) = (Stopwatch::default(), Stopwatch::default());
-            wires = (
-                encode(&mut encoder, &corpus.data, &mut own_watch),
-                rival.compress(&corpus.data, &mut other_watch),
-            );
+            wires.0 = encode(&mut encoder, &corpus.data, &plan, &mut own_watch, |_, _| ());
+            encoder.forget();
+            wires.1 = rival.compress(&corpus.data, &mut other_watch);
             ours.push(gigabytes_per_second(len, own_watch.spent()));
             theirs.push(gigabytes_per_second(len, other_watch.spent()));
         }
@@ -45,17 +45,6 @@ pub(crate) fn run(corpora: &[Corpus]) {
             times(median(ratios)),
         ]);
     }
-}
-
-fn encode(encoder: &mut Encoder, data: &[u8], watch: &mut Stopwatch) -> u64 {
-    let (mut frames, mut wire) = (Vec::new(), 0);
-    for group in groups(data) {
-        frames.clear();
-        encoder.encode(group, &Plan { entropy: Entropy::Zstd(1), ..PLAN }, watch, &mut frames);
-        wire += frames.len() as u64;
-    }
-    encoder.forget();
-    wire
 }
 
 /// zstd as `zstd -1 --long=30` sets it up.

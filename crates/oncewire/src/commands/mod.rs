@@ -11,7 +11,7 @@ mod status;
 use std::io::Write as _;
 
 use crate::cli::{Cli, Command};
-use crate::{demo, measure};
+use crate::{demo, measure, train};
 
 /// Runs a command.
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
@@ -23,6 +23,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Status(args) => status::run(&args),
         Command::Flows(args) => flows::run(&args),
         Command::Measure(args) => measure::run(&args),
+        Command::Train(args) => train::run(&args),
         Command::Completions(args) => {
             let mut script = Vec::new();
             let mut command = <Cli as clap::CommandFactory>::command();

@@ -79,7 +79,7 @@ fn pair_config(settings: &CodecSettings) -> PairConfig {
 }
 
 /// Naming a folder is wrong usage; all else has failed.
-fn blame(error: measure::MeasureError) -> anyhow::Error {
+pub(crate) fn blame(error: measure::MeasureError) -> anyhow::Error {
     match error {
         measure::MeasureError::Folder { .. } => Usage(error.to_string()).into(),
         other => other.into(),

@@ -1,0 +1,127 @@
+//! `oncewire train`: SAMPLEBYTE's table from files.
+
+mod report;
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use indicatif::{ProgressBar, ProgressStyle};
+use oncewire_gateway::config::CodecSettings;
+use oncewire_gateway::config::units::Size;
+use oncewire_lab::measure;
+use oncewire_lab::train::{TrainConfig, train};
+
+use crate::measure::blame;
+
+/// Train SAMPLEBYTE's bytes on files, and print the line for the configuration that names them
+///
+/// Content that repeats is looked for in the files, in order: two releases of something, or a day's traffic. Byte
+/// values are ranked by their presence in it and added one at a time while savings with `markers = "samplebyte"`
+/// grow by a tenth of a point. Of files larger than the sample, taken together, the starts are used.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The mean distance between markers that the bytes are for
+    #[arg(long, value_name = "P", default_value = "64")]
+    period: String,
+    /// Bytes of the log that they are for: what repeats at a larger distance is not seen
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    log_memory: String,
+    /// The most bytes of the files to train on; they are kept in memory
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    sample: Size,
+    /// Print one JSON object, as docs/json.md describes it
+    #[arg(long)]
+    json: bool,
+    /// The files, in this order
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// Trains and prints the line, or the report.
+///
+/// # Errors
+/// A bad setting or a folder, which is wrong usage; a file that cannot be read; files in which nothing repeats.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let config = config(args)?;
+    let flows = read_all(&args.files, args.sample.0)?;
+    let progress = progress_bar();
+    let mut passes = 0;
+    let trained = train(&flows, config, || {
+        passes += 1;
+        progress.set_message(format!(
+            "{passes} passes over {}",
+            Size(flows.iter().map(|flow| flow.len() as u64).sum())
+        ));
+        progress.tick();
+    });
+    progress.finish_and_clear();
+    let trained =
+        trained.context("there is nothing to learn; name two releases of something, or one file twice")?;
+    let text = match args.json {
+        true => report::json(&config, &trained)?,
+        false => report::line(&config, &trained),
+    };
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    Ok(stdout.flush()?)
+}
+
+/// Holds the settings to the bounds that a gateway's configuration has.
+fn config(args: &Args) -> anyhow::Result<TrainConfig> {
+    let mut settings = CodecSettings::for_measure();
+    settings.set(&format!("period={}", args.period))?;
+    settings.set(&format!("log_memory={}", args.log_memory))?;
+    settings.check()?;
+    Ok(TrainConfig { period: settings.period, log_memory: settings.log_memory })
+}
+
+/// Reads the files, or of each the start, in proportion, if they have more than `limit` bytes together.
+fn read_all(paths: &[PathBuf], limit: u64) -> anyhow::Result<Vec<Bytes>> {
+    let sizes = paths.iter().map(|path| measure::size(path).map_err(blame)).collect::<Result<Vec<_>, _>>()?;
+    let total: u64 = sizes.iter().sum();
+    let share = |size: u64| match total > limit {
+        true => (u128::from(limit) * u128::from(size) / u128::from(total)) as u64,
+        false => limit,
+    };
+    let read = |(path, size): (&PathBuf, u64)| {
+        read_start(path, share(size)).with_context(|| format!("cannot read {}", path.display()))
+    };
+    paths.iter().zip(sizes).map(read).collect()
+}
+
+fn read_start(path: &Path, len: u64) -> io::Result<Bytes> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(len).read_to_end(&mut bytes)?;
+    Ok(bytes.into())
+}
+
+/// Shows on standard error, if that is a terminal, that it goes on; nobody knows how many values will be tried.
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed:>4}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_files_larger_than_the_sample_the_starts_are_taken_in_proportion() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = [("a", 3000), ("b", 1000)].map(|(name, len)| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, vec![name.as_bytes()[0]; len]).unwrap();
+            path
+        });
+        let lens = |limit| read_all(&paths, limit).unwrap().iter().map(Bytes::len).collect::<Vec<_>>();
+        assert_eq!(lens(4000), [3000, 1000]);
+        assert_eq!(lens(400), [300, 100]);
+        assert!(read_all(&[dir.path().join("none")], 1).unwrap_err().to_string().contains("none"));
+    }
+}
