@@ -8,7 +8,7 @@ use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig};
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::{Frame, LaneId, MAX_BLOCK, take_frame};
-use oncewire_codec::{Now, Plan};
+use oncewire_codec::{MarkerKind, Matching, Now, Plan};
 use oncewire_lab::corpus::Corpus;
 use oncewire_lab::cpu::Stopwatch;
 use oncewire_lab::encoder::{DIGEST_SEED, Encoder};
@@ -18,18 +18,31 @@ use oncewire_lab::encoder::{DIGEST_SEED, Encoder};
 /// given the same noise.
 pub(crate) fn warm(log_memory: u64, params: MatchParams, mut decoder: Option<&mut Decoder>) -> Encoder {
     let mut encoder = Encoder::new(log_memory, params);
-    let plan = Plan { period: params.period as u32, ..PLAN };
+    fill(&mut encoder, log_memory, &Plan { period: params.period as u32, ..PLAN }, |frames| {
+        if let Some(decoder) = &mut decoder {
+            decoder.decode(frames, &mut Stopwatch::default(), drop);
+        }
+    });
+    decoder.into_iter().for_each(Decoder::forget);
+    encoder
+}
+
+/// Starts a sending half as [`warm`] does, for plans of Chunk-Match alone.
+pub(crate) fn warm_chunks(log_memory: u64, params: MatchParams) -> Encoder {
+    let mut encoder = Encoder::without_bytes(log_memory, params);
+    let plan = Plan { matching: Matching::Chunk, period: params.period as u32, ..PLAN };
+    fill(&mut encoder, log_memory, &plan, |_| ());
+    encoder
+}
+
+fn fill(encoder: &mut Encoder, log_memory: u64, plan: &Plan, mut take: impl FnMut(&[u8])) {
     let (mut corpus, mut frames) = (Corpus::new(0), Vec::new());
     for _ in 0..log_memory.div_ceil(MAX_BLOCK as u64) {
         frames.clear();
-        encoder.encode(corpus.random(MAX_BLOCK).into(), &plan, &mut frames);
-        if let Some(decoder) = &mut decoder {
-            decoder.decode(&frames, &mut Stopwatch::default(), drop);
-        }
+        encoder.encode(corpus.random(MAX_BLOCK).into(), plan, &mut frames);
+        take(&frames);
     }
     encoder.forget();
-    decoder.into_iter().for_each(Decoder::forget);
-    encoder
 }
 
 /// Encodes `data` from where the encoder stands, hands the frames of each group of blocks and the blocks to `take`, and
@@ -122,8 +135,8 @@ fn in_flight(log_memory: u64) -> u64 {
 
 /// Max-Match with MAXP, and no entropy stage.
 pub(crate) const PLAN: Plan = Plan {
-    matching: oncewire_codec::Matching::Max,
-    markers: oncewire_codec::MarkerKind::Maxp,
+    matching: Matching::Max,
+    markers: MarkerKind::Maxp,
     period: 64,
     entropy: Entropy::None,
     quota: None,

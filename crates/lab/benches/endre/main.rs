@@ -9,11 +9,13 @@
 //! within a run, and what is compared takes turns, so that a busy machine slows both.
 
 mod adversarial;
+mod chunks;
 mod coder;
 mod files;
 mod log_sizes;
 mod memcpy;
 mod oracle;
+mod slots;
 mod sweep;
 mod table;
 mod zstd;
@@ -28,12 +30,14 @@ struct Bench {
     run: fn(&[Corpus]),
 }
 
-const BENCHES: [Bench; 6] = [
+const BENCHES: [Bench; 8] = [
     Bench { name: "memcpy", run: memcpy::run },
     Bench { name: "oracle", run: oracle::run },
     Bench { name: "zstd", run: zstd::run },
     Bench { name: "sweep", run: sweep::run },
     Bench { name: "log-sizes", run: log_sizes::run },
+    Bench { name: "chunks", run: chunks::run },
+    Bench { name: "slots", run: slots::run },
     Bench { name: "adversarial", run: adversarial::run },
 ];
 
