@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use oncewire_codec::entropy::Entropy;
-use oncewire_codec::{Matching, Plan};
+use oncewire_codec::{MarkerKind, Matching, Plan};
 use oncewire_lab::corpus::Corpus;
 use oncewire_lab::measure::Measurement;
 use oncewire_lab::pair::PairConfig;
@@ -57,7 +57,7 @@ fn table() -> String {
 fn configs() -> Vec<(&'static str, PairConfig)> {
     let with = |entropy, config| PairConfig { plan: Some(Plan { entropy, ..Plan::default() }), ..config };
     let default = PairConfig { log_memory: 16 << 20, max_in_flight: 4 << 20, ..PairConfig::default() };
-    vec![
+    let mut configs = vec![
         ("none", with(Entropy::None, default)),
         ("lz4", with(Entropy::Lz4, default)),
         ("zstd:1", default),
@@ -67,7 +67,15 @@ fn configs() -> Vec<(&'static str, PairConfig)> {
         ("chunk, none", chunk(with(Entropy::None, default))),
         ("chunk, zstd:1", chunk(default)),
         ("uncoded", PairConfig { plan: None, ..default }),
-    ]
+    ];
+    // The default choice stands above.
+    let others = MarkerKind::ALL.into_iter().filter(|kind| *kind != MarkerKind::default());
+    configs.extend(others.map(|kind| (kind.name(), marked(kind, with(Entropy::None, default)))));
+    configs
+}
+
+fn marked(markers: MarkerKind, config: PairConfig) -> PairConfig {
+    PairConfig { plan: config.plan.map(|plan| Plan { markers, ..plan }), ..config }
 }
 
 fn chunk(config: PairConfig) -> PairConfig {

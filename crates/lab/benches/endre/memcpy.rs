@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use oncewire_codec::contract::Delivery;
 use oncewire_codec::endre::matcher::MatchParams;
-use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_fingerprint::{Markers as _, Selector, fingerprint};
 use oncewire_lab::cpu::Stopwatch;
 use oncewire_lab::encoder::Encoder;
@@ -96,12 +95,12 @@ impl Coder {
     /// Sends `data` through both halves. What comes out is compared with it, or used and dropped at once.
     fn round(&mut self, data: &[u8], compared: bool) -> Round {
         let (mut prepared, mut wire) = (Vec::new(), 0);
+        let (encoder, mut frames) = (&mut self.encoder, Vec::with_capacity(2 << 20));
         let encoding = self.ring.between(data, |group, watch| {
-            let mut frames = Vec::with_capacity(group.len() * (MAX_BLOCK + 64));
-            let encoder = &mut self.encoder;
+            frames.clear();
             watch.time(|| group.into_iter().for_each(|block| encoder.encode(block, &PLAN, &mut frames)));
             wire += frames.len() as u64;
-            prepared.push(frames);
+            prepared.push(frames.clone());
         });
         let (mut next, mut delivered) = (prepared.into_iter(), Vec::new());
         let decoding = self.ring.between(data, |group, watch| {
