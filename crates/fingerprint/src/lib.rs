@@ -44,6 +44,6 @@ pub use maxp_strict::MaxpStrict;
 pub use modp::Modp;
 pub use modp_rabin::ModpRabin;
 pub use prefetch::{prefetch_read, prefetch_write};
-pub use sample::{SampleTable, SampleTableError};
+pub use sample::{Adaptation, SampleTable, SampleTableError};
 pub use samplebyte::SampleByte;
 pub use vector::Backend;

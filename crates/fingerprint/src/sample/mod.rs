@@ -1,7 +1,11 @@
 //! Which bytes SAMPLEBYTE chooses [EndRE §5.1.4].
 
+mod adapt;
+
 use std::fmt;
 use std::str::FromStr;
+
+pub use adapt::Adaptation;
 
 /// The byte values that are markers: at least one of them, and not all.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
