@@ -30,6 +30,8 @@ mod product;
 mod sample;
 mod samplebyte;
 mod skip;
+#[allow(unsafe_code, reason = "streaming stores are intrinsics that take pointers")]
+mod stream;
 #[cfg(test)]
 mod suite;
 mod vector;
@@ -46,4 +48,5 @@ pub use modp_rabin::ModpRabin;
 pub use prefetch::{prefetch_read, prefetch_write};
 pub use sample::{Adaptation, SampleTable, SampleTableError};
 pub use samplebyte::SampleByte;
+pub use stream::copy_streaming;
 pub use vector::Backend;

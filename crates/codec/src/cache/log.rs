@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 
 use bytes::BufMut;
-use oncewire_fingerprint::prefetch_read;
+use oncewire_fingerprint::{copy_streaming, prefetch_read};
 use oncewire_pages::prefer_large;
 
 /// A position in the endless sequence of bytes that one direction of a link has remembered.
@@ -123,6 +123,7 @@ impl Log {
 
     /// Writes `bytes` at `offset`, in any order within the limit; what would lie further back is not written.
     pub fn write(&mut self, offset: LogOffset, bytes: &[u8]) {
+        let large = self.segment_len() as u64 >= WITH_LARGE_PAGES;
         let surplus = (bytes.len() as u64).saturating_sub(self.limit);
         let (_, mut rest) = bytes.split_at(surplus as usize);
         let mut at = offset.plus(surplus);
@@ -133,7 +134,12 @@ impl Log {
             if let Some(segment) = self.segment_for_write(at.0 >> self.shift)
                 && let Some(target) = segment.get_mut(from..from + piece.len())
             {
-                target.copy_from_slice(piece);
+                // A log that is larger than the caches would only drive out of them what is of use there.
+                if large {
+                    copy_streaming(target, piece);
+                } else {
+                    target.copy_from_slice(piece);
+                }
             }
             at = at.plus(piece.len() as u64);
             rest = behind;
