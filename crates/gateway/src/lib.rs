@@ -7,7 +7,7 @@ pub mod identity;
 mod intercept;
 mod key_file;
 mod ledger;
-mod logs;
+pub mod logs;
 mod sockets;
 pub mod storage_key;
 pub mod telemetry;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use oncewire_codec::pace::Reason as PaceReason;
-use oncewire_gateway::telemetry::{FlowsReport, Outcome, Reason, Refusal, StatusReport};
+use oncewire_gateway::telemetry::{ClearReport, FlowsReport, Outcome, Reason, Refusal, StatusReport};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,6 +32,11 @@ fn the_documented_status_is_what_is_written() {
 #[test]
 fn the_documented_flows_are_what_is_written() {
     assert_round_trip::<FlowsReport>("flows");
+}
+
+#[test]
+fn the_documented_clearing_is_what_is_written() {
+    assert_round_trip::<ClearReport>("cache clear");
 }
 
 #[test]

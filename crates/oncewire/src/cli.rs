@@ -40,6 +40,9 @@ pub(crate) enum Command {
     Status(Ask),
     /// Print the flows that are open in a running gateway
     Flows(Ask),
+    /// Clear what gateways remember
+    #[command(subcommand)]
+    Cache(Cache),
     /// Measure what files would save, with every byte checked
     Measure(measure::Args),
     /// Train SAMPLEBYTE's bytes on files
@@ -72,6 +75,27 @@ pub(crate) struct WithConfig {
     /// The configuration
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: PathBuf,
+}
+
+/// What can be done with logs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cache {
+    /// Forget everything that crossed the link to a peer, or to all peers, in memory and on disk
+    ///
+    /// A running gateway clears its logs itself; flows go on. With -c FILE and no running gateway the files are removed,
+    /// also those of peers that are no longer configured. The other gateway keeps its own: clear there too.
+    Clear(Clear),
+}
+
+/// Arguments of `cache clear`.
+#[derive(Args, Debug)]
+pub(crate) struct Clear {
+    /// Only this peer's logs
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) ask: Ask,
 }
 
 /// Arguments of commands that ask a running gateway.

@@ -6,27 +6,31 @@
 //! | `/flows` | [`FlowsReport`] as JSON |
 //! | `/metrics` | the same figures as metrics |
 //! | `/health` | `{"status":"ok"}`, or 503 and `{"status":"draining"}` |
+//! | POST `/cache/clear` | clears the logs of all peers, or with `?peer=NAME` of one; [`ClearReport`] as JSON |
 //!
-//! Nothing can be changed here. Beyond loopback every request carries the token; on loopback without a token only
-//! requests to an address or `localhost` are answered, so that no web page reads it by way of a name of its own.
+//! Nothing else can be changed here. Beyond loopback every request carries the token; on loopback without a token only
+//! requests to an address or `localhost` are answered, so that no web page reads it by way of a name of its own, and
+//! none that a web page made: browsers say where a POST comes from.
 
 mod bounded;
 
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
+use serde::Deserialize;
 use tokio::net::TcpListener;
 
 use self::bounded::Bounded;
 use crate::config::same_secret;
-use crate::telemetry::{FlowsReport, StatusReport, encode_metrics};
+use crate::telemetry::{ClearReport, FlowsReport, StatusReport, encode_metrics};
 
 /// What the admin interface tells of: the daemon.
 pub trait Source: Send + Sync + 'static {
@@ -38,6 +42,21 @@ pub trait Source: Send + Sync + 'static {
 
     /// Says whether new flows are taken; false while draining.
     fn healthy(&self) -> bool;
+
+    /// Clears the logs of the peer of this name, or of all.
+    fn clear_cache(&self, peer: Option<String>) -> Clearing;
+}
+
+/// The clearing of logs, which takes as long as the disk does.
+pub type Clearing = Pin<Box<dyn Future<Output = Result<ClearReport, ClearRefused>> + Send>>;
+
+/// Why logs were not cleared, in words for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClearRefused {
+    /// There is no such peer.
+    NoPeer(String),
+    /// Memory is cleared, and the disk has not done it.
+    Disk(String),
 }
 
 /// Answers requests on a listening socket until `shutdown` is ready and those under way are answered.
@@ -60,8 +79,12 @@ fn router(token: Option<String>, source: Arc<dyn Source>) -> Router {
         .route("/flows", get(|State(source): State<Arc<dyn Source>>| async move { Json(source.flows()) }))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
+        .route("/cache/clear", post(clear_cache))
         .fallback(|| async {
-            refusal(StatusCode::NOT_FOUND, "there are /status, /flows, /metrics and /health")
+            refusal(
+                StatusCode::NOT_FOUND,
+                "there are /status, /flows, /metrics, /health and POST /cache/clear",
+            )
         })
         .layer(middleware::from_fn_with_state(token, guard))
         .with_state(source)
@@ -77,6 +100,9 @@ async fn guard(State(token): State<Option<Arc<str>>>, request: Request, next: Ne
         ),
         None if !is_addressed_plainly(headers) => {
             refusal(StatusCode::FORBIDDEN, "without a token, ask by address and not by name")
+        }
+        None if headers.contains_key(header::ORIGIN) => {
+            refusal(StatusCode::FORBIDDEN, "without a token, no web page may ask")
         }
         _ => next.run(request).await,
     }
@@ -103,6 +129,21 @@ fn is_addressed_plainly(headers: &HeaderMap) -> bool {
 async fn metrics(State(source): State<Arc<dyn Source>>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], encode_metrics(&source.status())).into_response()
+}
+
+/// What `/cache/clear` is asked with.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClearQuery {
+    peer: Option<String>,
+}
+
+async fn clear_cache(State(source): State<Arc<dyn Source>>, Query(query): Query<ClearQuery>) -> Response {
+    match source.clear_cache(query.peer).await {
+        Ok(report) => Json(report).into_response(),
+        Err(ClearRefused::NoPeer(message)) => refusal(StatusCode::NOT_FOUND, &message),
+        Err(ClearRefused::Disk(message)) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &message),
+    }
 }
 
 async fn health(State(source): State<Arc<dyn Source>>) -> Response {

@@ -6,6 +6,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::telemetry::ClearedReport;
 
 struct Fake {
     draining: AtomicBool,
@@ -18,6 +19,14 @@ impl Source for Fake {
 
     fn flows(&self) -> FlowsReport {
         FlowsReport::default()
+    }
+
+    fn clear_cache(&self, peer: Option<String>) -> Clearing {
+        Box::pin(std::future::ready(match peer.as_deref() {
+            Some("slow") => Err(ClearRefused::Disk("not yet".to_owned())),
+            Some("nobody") => Err(ClearRefused::NoPeer("there is no peer".to_owned())),
+            name => Ok(ClearReport::of([ClearedReport::new(name.unwrap_or("all"))])),
+        }))
     }
 
     fn healthy(&self) -> bool {
@@ -40,8 +49,12 @@ async fn start(token: Option<&str>, draining: bool) -> (SocketAddr, oneshot::Sen
 
 /// Sends one request and returns the whole answer.
 async fn ask(address: SocketAddr, path: &str, headers: &str) -> String {
+    request(address, "GET", path, headers).await
+}
+
+async fn request(address: SocketAddr, method: &str, path: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+    let request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -90,4 +103,30 @@ async fn a_web_page_cannot_read_the_status_by_a_name_of_its_own() {
         let answer = ask(address, "/status", &format!("Host: {host}\r\n")).await;
         assert!(answer.starts_with("HTTP/1.1 403"), "{host}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn logs_are_cleared_by_a_post_alone() {
+    let (address, _stop) = start(None, false).await;
+    let host = "Host: 127.0.0.1\r\n";
+    assert!(ask(address, "/cache/clear", host).await.starts_with("HTTP/1.1 405"));
+    let all = request(address, "POST", "/cache/clear", host).await;
+    assert!(all.contains(r#"{"cleared":[{"peer":"all","memory":0,"disk":0}]}"#), "{all}");
+    let one = request(address, "POST", "/cache/clear?peer=hub%20a", host).await;
+    assert!(one.contains(r#""peer":"hub a""#), "{one}");
+    let nobody = request(address, "POST", "/cache/clear?peer=nobody", host).await;
+    assert!(nobody.starts_with("HTTP/1.1 404") && nobody.contains("there is no peer"), "{nobody}");
+    assert!(request(address, "POST", "/cache/clear?peer=slow", host).await.starts_with("HTTP/1.1 500"));
+    assert!(request(address, "POST", "/cache/clear?pere=hub", host).await.starts_with("HTTP/1.1 400"));
+}
+
+#[tokio::test]
+async fn a_web_page_cannot_clear_logs() {
+    let (address, _stop) = start(None, false).await;
+    let headers = "Host: 127.0.0.1\r\nOrigin: https://evil.example.net\r\n";
+    assert!(request(address, "POST", "/cache/clear", headers).await.starts_with("HTTP/1.1 403"));
+    let (address, _stop) = start(Some("0123456789abcdef"), false).await;
+    assert!(
+        request(address, "POST", "/cache/clear", "Host: 127.0.0.1\r\n").await.starts_with("HTTP/1.1 401")
+    );
 }

@@ -82,6 +82,17 @@ pub struct Admin {
     pub token: Option<String>,
 }
 
+/// Where logs are kept, and whose.
+#[derive(Clone, Debug)]
+pub struct Caches {
+    /// Where a running gateway is asked.
+    pub admin: Option<Admin>,
+    /// The folder of what survives a restart; none if nothing does.
+    pub state: Option<PathBuf>,
+    /// Every peer's name and keys, in the file's order.
+    pub peers: Vec<(String, Vec<PublicKey>)>,
+}
+
 /// Another gateway.
 #[derive(Clone, Debug)]
 pub struct Peer {
@@ -220,6 +231,17 @@ impl Config {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
         let raw = toml::from_str(&text).map_err(|error| ConfigError::syntax(path, &text, &error))?;
         resolve::admin_alone(&raw, path, &text)
+    }
+
+    /// Reads only where logs are kept and who has some, as `cache clear` needs it: other keys' files need not be
+    /// readable.
+    ///
+    /// # Errors
+    /// If the file is no configuration, or says nothing valid about `admin` or the peers' keys.
+    pub fn load_caches(path: &Path) -> Result<Caches, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+        let raw = toml::from_str(&text).map_err(|error| ConfigError::syntax(path, &text, &error))?;
+        resolve::caches_alone(&raw, path, &text)
     }
 
     /// Returns the peer of a name.

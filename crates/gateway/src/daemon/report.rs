@@ -10,13 +10,14 @@ use oncewire_codec::contract::{ReceiveStats, SendStats};
 use oncewire_link::{FlowStats, PaceStats};
 
 use super::LocalAddresses;
-use crate::admin::Source;
+use crate::admin::{ClearRefused, Clearing, Source};
 use crate::config::{Config, PeerChoice};
 use crate::intercept::Door;
 use crate::ledger::{self, Ledger};
+use crate::logs::Cleared;
 use crate::telemetry::{
-    FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport, LanesReport, OutReport, Outcome,
-    PeerReport, PlanReport, StatusReport,
+    ClearReport, ClearedReport, FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport,
+    LanesReport, OutReport, Outcome, PeerReport, PlanReport, StatusReport,
 };
 use crate::tunnel::listener::TunnelDoor;
 use crate::tunnel::peer::Peer;
@@ -52,6 +53,31 @@ impl Source for Report {
             peer.flows().into_iter().map(move |(flow, age)| flow_report(&name, &flow, age))
         };
         FlowsReport::new(self.peers.iter().flat_map(of).collect())
+    }
+
+    fn clear_cache(&self, peer: Option<String>) -> Clearing {
+        let known = |name: &String| self.peers.iter().any(|peer| peer.name() == name);
+        if let Some(name) = peer.as_ref().filter(|name| !known(name)) {
+            let names: Vec<&str> = self.peers.iter().map(|peer| peer.name()).collect();
+            let refused =
+                ClearRefused::NoPeer(format!("there is no peer {name:?}; peers are {}", names.join(", ")));
+            return Box::pin(std::future::ready(Err(refused)));
+        }
+        let chosen = self.peers.iter().filter(|known| peer.as_ref().is_none_or(|name| known.name() == name));
+        let cleared: Vec<_> = chosen.map(|peer| (peer.name().to_owned(), peer.clear_logs())).collect();
+        Box::pin(async move {
+            let mut reports = Vec::new();
+            for (name, (memory, on_disk)) in cleared {
+                let disk = files_cleared(on_disk).await.map_err(|error| {
+                    ClearRefused::Disk(format!(
+                        "the logs of {name} are cleared in memory, and on disk {error}"
+                    ))
+                })?;
+                tracing::info!(peer = name, memory, disk, "logs cleared");
+                reports.push(ClearedReport { peer: name, memory, disk });
+            }
+            Ok(ClearReport::of(reports))
+        })
     }
 
     fn healthy(&self) -> bool {
@@ -92,6 +118,19 @@ impl Report {
     }
 }
 
+/// Waits until a peer's files are cleared, and returns how many bytes they had.
+async fn files_cleared(on_disk: Option<[Cleared; 2]>) -> Result<u64, String> {
+    let mut bytes = 0;
+    for log in on_disk.into_iter().flatten() {
+        bytes += match tokio::time::timeout(DISK_LIMIT, log).await {
+            Ok(Ok(cleared)) => cleared.map_err(|error| format!("they could not be: {error}"))?,
+            Ok(Err(_)) => return Err("they may not be: the gateway is stopping".to_owned()),
+            Err(_) => return Err(format!("they are not yet: it took longer than {DISK_LIMIT:?}")),
+        };
+    }
+    Ok(bytes)
+}
+
 fn peer_report(peer: &Peer) -> PeerReport {
     let status = peer.status();
     let link = status.link;
@@ -110,14 +149,14 @@ fn peer_report(peer: &Peer) -> PeerReport {
         mismatches: link.out.mismatches + link.inbound.mismatches,
         resumes: link.resumes,
         peer_restarts: link.peer_restarts,
-        out: out_report(&link.out, &link.pace),
-        inbound: in_report(&link.inbound),
+        out: out_report(&link.out, &link.pace, status.not_saved.map(|[out, _]| out)),
+        inbound: in_report(&link.inbound, status.not_saved.map(|[_, inbound]| inbound)),
         ..PeerReport::default()
     }
     .summed()
 }
 
-fn out_report(out: &SendStats, pace: &PaceStats) -> OutReport {
+fn out_report(out: &SendStats, pace: &PaceStats, not_saved: Option<u64>) -> OutReport {
     OutReport {
         codec: codec(out.log_capacity),
         log_capacity: out.log_capacity,
@@ -135,6 +174,7 @@ fn out_report(out: &SendStats, pace: &PaceStats) -> OutReport {
         resent: out.resent,
         mismatches: out.mismatches,
         memory: out.memory,
+        not_saved,
         plan: plan_report(pace),
     }
 }
@@ -151,7 +191,7 @@ fn plan_report(pace: &PaceStats) -> PlanReport {
     }
 }
 
-fn in_report(inbound: &ReceiveStats) -> InReport {
+fn in_report(inbound: &ReceiveStats, not_saved: Option<u64>) -> InReport {
     InReport {
         codec: codec(inbound.log_capacity),
         log_capacity: inbound.log_capacity,
@@ -165,6 +205,7 @@ fn in_report(inbound: &ReceiveStats) -> InReport {
         refetched: inbound.refetched,
         mismatches: inbound.mismatches,
         memory: inbound.memory,
+        not_saved,
     }
 }
 
@@ -190,3 +231,6 @@ fn flow_report(peer: &str, flow: &FlowStats, age: Duration) -> FlowReport {
         waiting: flow.waiting,
     }
 }
+
+/// How long the disk may take to clear a log; a client waits for it.
+const DISK_LIMIT: Duration = Duration::from_secs(5);

@@ -164,6 +164,22 @@ impl<D: Disk> KeptLog<D> {
         if self.in_index > index::record_limit(self.ring.capacity) { self.compact() } else { Ok(()) }
     }
 
+    /// Forgets everything, and returns how many bytes the files had.
+    ///
+    /// # Errors
+    /// As [`KeptLog::write`].
+    pub(super) fn clear(&mut self) -> io::Result<u64> {
+        let bytes = self.ring.file.len()? + self.index.len()?;
+        self.pending.clear();
+        self.records.clear();
+        self.in_index = 0;
+        let empty = encode(self.side, self.ring.capacity, self.seal.format(), &[]);
+        self.index = self.disk.replace(index_name(self.side), &empty)?;
+        self.ring.file.set_len(0)?;
+        self.ring.file.sync()?;
+        Ok(bytes)
+    }
+
     /// Waits until the disk has everything.
     ///
     /// # Errors

@@ -76,6 +76,11 @@ impl MemoryDisk {
         self.0.lock().failing = true;
     }
 
+    /// Takes writes again.
+    pub(super) fn heal(&self) {
+        self.0.lock().failing = false;
+    }
+
     /// Changes a file behind everybody's back.
     pub(super) fn damage(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut content = self.0.lock();

@@ -68,6 +68,7 @@
 //! was written. A power cut may lose the last half minute. The writing thread is fed by a bounded queue and never
 //! holds up a tunnel.
 
+mod at_rest;
 mod disk;
 mod index;
 mod kept;
@@ -89,10 +90,11 @@ use std::sync::Arc;
 
 use oncewire_link::{LogSide, SavedLog, SavedLogs};
 
+pub use self::at_rest::{ClearError, clear_at_rest};
 use self::disk::OsFolder;
 use self::kept::{KeptLog, Trouble};
 use self::seal::Seal;
-pub(crate) use self::writer::LogWriter;
+pub(crate) use self::writer::{Cleared, LogWriter};
 use self::writer::{Closing, Keeper, Queue};
 use crate::identity::PublicKey;
 use crate::storage_key::StorageKey;
@@ -211,7 +213,7 @@ fn open_peer(
     let (inbound, saved_inbound) = open(LogSide::Inbound);
     PeerLogs {
         saved: SavedLogs { out: saved_out, inbound: saved_inbound },
-        writer: Some(LogWriter { queue: Arc::clone(queue), places: [out, inbound] }),
+        writer: Some(LogWriter::new(Arc::clone(queue), [out, inbound])),
     }
 }
 

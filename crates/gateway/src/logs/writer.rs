@@ -4,11 +4,13 @@
 //! in the log that a later run finds.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
 
 use oncewire_link::{LogSide, LogWrite};
 
@@ -18,20 +20,41 @@ use super::kept::KeptLog;
 /// Hands one peer's pieces of log to the writing thread.
 #[derive(Clone, Debug)]
 pub(crate) struct LogWriter {
-    pub(super) queue: Arc<Queue>,
-    /// Where the peer's logs stand among the [`Keeper`]'s, by side.
-    pub(super) places: [usize; 2],
+    queue: Arc<Queue>,
+    /// By side: where the log stands among the [`Keeper`]'s, and how many of its bytes were skipped.
+    logs: Arc<[(usize, AtomicU64); 2]>,
 }
 
+/// Tells how many bytes a log's files had when they were cleared, or why they could not be.
+pub(crate) type Cleared = oneshot::Receiver<io::Result<u64>>;
+
 impl LogWriter {
+    /// Writes the logs at these places, that of what was sent first.
+    pub(super) fn new(queue: Arc<Queue>, [out, inbound]: [usize; 2]) -> Self {
+        Self { queue, logs: Arc::new([(out, AtomicU64::new(0)), (inbound, AtomicU64::new(0))]) }
+    }
+
     /// Queues a piece to be written; if the disk cannot keep up, it is skipped. Never waits.
     pub(crate) fn write(&self, side: LogSide, write: LogWrite) {
-        let [out, inbound] = self.places;
-        let place = match side {
+        let [out, inbound] = &*self.logs;
+        let (place, skipped) = match side {
             LogSide::Out => out,
             LogSide::Inbound => inbound,
         };
-        self.queue.push(place, write);
+        let bytes = write.plain.len() as u64;
+        if !self.queue.push(*place, write) {
+            skipped.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// Queues the clearing of both logs, behind what was written so far. Never waits.
+    pub(crate) fn clear(&self) -> [Cleared; 2] {
+        self.logs.each_ref().map(|(place, _)| self.queue.clear(*place))
+    }
+
+    /// Returns how many bytes were skipped because the disk was too slow, by side: sent, received.
+    pub(crate) fn skipped(&self) -> [u64; 2] {
+        self.logs.each_ref().map(|(_, skipped)| skipped.load(Relaxed))
     }
 }
 
@@ -48,9 +71,16 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<(usize, LogWrite)>,
+    waiting: VecDeque<Job>,
     closing: Option<Closing>,
     ended: bool,
+}
+
+/// What is to be done with a log.
+#[derive(Debug)]
+enum Job {
+    Write { place: usize, write: LogWrite },
+    Clear { place: usize, done: oneshot::Sender<io::Result<u64>> },
 }
 
 /// How the writing is to end, once everything that waits is written.
@@ -63,26 +93,41 @@ pub(super) enum Closing {
 }
 
 impl Queue {
-    pub(super) fn push(&self, place: usize, write: LogWrite) {
+    /// Takes a piece to be written; false if it was skipped, because too much waits already.
+    pub(super) fn push(&self, place: usize, write: LogWrite) -> bool {
         let cost = cost(&write);
         if self.bytes.fetch_add(cost, Relaxed) + cost > MAX_QUEUED {
             self.bytes.fetch_sub(cost, Relaxed);
             self.skipped_bytes.fetch_add(write.plain.len() as u64, Relaxed);
-            return;
+            return false;
         }
+        if !self.add(Job::Write { place, write }) {
+            self.bytes.fetch_sub(cost, Relaxed);
+        }
+        true
+    }
+
+    fn clear(&self, place: usize) -> Cleared {
+        let (done, cleared) = oneshot::channel();
+        self.add(Job::Clear { place, done });
+        cleared
+    }
+
+    /// Adds a job, unless the writing ends.
+    fn add(&self, job: Job) -> bool {
         let mut state = self.state.lock();
         if state.closing.is_some() {
-            self.bytes.fetch_sub(cost, Relaxed);
-            return;
+            return false;
         }
-        state.waiting.push_back((place, write));
+        state.waiting.push_back(job);
         if state.waiting.len() == 1 {
             self.wake.notify_one();
         }
+        true
     }
 
     /// Waits for pieces, the end, or a moment.
-    fn take(&self, until: Instant) -> (VecDeque<(usize, LogWrite)>, Option<Closing>) {
+    fn take(&self, until: Instant) -> (VecDeque<Job>, Option<Closing>) {
         let mut state = self.state.lock();
         while state.waiting.is_empty() && state.closing.is_none() {
             if self.wake.wait_until(&mut state, until).timed_out() {
@@ -130,9 +175,15 @@ pub(super) fn run<D: Disk, H>(queue: &Arc<Queue>, keeper: Keeper<D>, held: H) {
     let mut sync_at = Instant::now() + SYNC_EVERY;
     loop {
         let (batch, closing) = queue.take(sync_at);
-        for (place, write) in batch {
-            keeper.write(place, &write);
-            queue.written(&write);
+        for job in batch {
+            match job {
+                Job::Write { place, write } => {
+                    keeper.write(place, &write);
+                    queue.written(&write);
+                }
+                // Whoever asked may have gone.
+                Job::Clear { place, done } => drop(done.send(keeper.clear(place))),
+            }
         }
         keeper.flush();
         match closing {
@@ -160,7 +211,15 @@ impl Drop for EndedOnDrop {
 
 /// The logs that are written; one that its disk fails is given up, and traffic goes on.
 pub(super) struct Keeper<D: Disk> {
-    logs: Vec<(String, Option<KeptLog<D>>)>,
+    logs: Vec<Entry<D>>,
+}
+
+struct Entry<D: Disk> {
+    /// The name in messages.
+    name: String,
+    log: Option<KeptLog<D>>,
+    /// Whether the disk failed it: nothing more of it is kept, unless it is cleared.
+    given_up: bool,
 }
 
 impl<D: Disk> Keeper<D> {
@@ -170,32 +229,51 @@ impl<D: Disk> Keeper<D> {
 
     /// Adds a log under the name that it has in messages; returns its place.
     pub(super) fn add(&mut self, name: String, log: Option<KeptLog<D>>) -> usize {
-        self.logs.push((name, log));
+        self.logs.push(Entry { name, log, given_up: false });
         self.logs.len() - 1
     }
 
     pub(super) fn write(&mut self, place: usize, write: &LogWrite) {
         if let Some(entry) = self.logs.get_mut(place) {
-            attempt(entry, |log| log.write(write));
+            entry.attempt(|log| log.write(write));
         }
     }
 
     pub(super) fn flush(&mut self) {
-        self.logs.iter_mut().for_each(|entry| attempt(entry, KeptLog::flush));
+        self.logs.iter_mut().for_each(|entry| entry.attempt(KeptLog::flush));
     }
 
     pub(super) fn sync(&mut self) {
-        self.logs.iter_mut().for_each(|entry| attempt(entry, KeptLog::sync));
+        self.logs.iter_mut().for_each(|entry| entry.attempt(KeptLog::sync));
+    }
+
+    /// Forgets a log, also one that was given up, and returns how many bytes its files had.
+    ///
+    /// # Errors
+    /// What the disk says; something of the log may still be there then.
+    fn clear(&mut self, place: usize) -> io::Result<u64> {
+        let Some(entry) = self.logs.get_mut(place) else { return Ok(0) };
+        let log = entry.log.as_mut().ok_or_else(|| io::Error::other("the log could not be opened"))?;
+        let cleared = log.clear().inspect_err(|error| {
+            tracing::warn!(log = entry.name, %error, "cannot clear the log");
+        });
+        entry.given_up = cleared.is_err();
+        cleared
     }
 }
 
-fn attempt<D: Disk>(
-    (name, log): &mut (String, Option<KeptLog<D>>),
-    action: impl FnOnce(&mut KeptLog<D>) -> std::io::Result<()>,
-) {
-    if let Some(Err(error)) = log.as_mut().map(action) {
-        tracing::warn!(log = name, %error, "cannot write the log; until the next start nothing more of it is kept");
-        *log = None;
+impl<D: Disk> Entry<D> {
+    fn attempt(&mut self, action: impl FnOnce(&mut KeptLog<D>) -> io::Result<()>) {
+        let log = self.log.as_mut().filter(|_| !self.given_up);
+        if let Some(Err(error)) = log.map(action) {
+            let log = &self.name;
+            tracing::warn!(
+                log,
+                %error,
+                "cannot write the log; until the next start, or until it is cleared, nothing more of it is kept"
+            );
+            self.given_up = true;
+        }
     }
 }
 
@@ -242,7 +320,8 @@ mod tests {
         for i in 0..2_000 {
             queue.push(0, piece(i << 16));
         }
-        let waiting: usize = queue.state.lock().waiting.iter().map(|(_, write)| write.plain.len()).sum();
+        let len = |job: &Job| if let Job::Write { write, .. } = job { write.plain.len() } else { 0 };
+        let waiting: usize = queue.state.lock().waiting.iter().map(len).sum();
         assert!((MAX_QUEUED - (2 << 20)..=MAX_QUEUED).contains(&waiting), "{waiting}");
         let skipped = queue.skipped_bytes.load(Relaxed) as usize;
         assert_eq!(waiting + skipped, 2_000 << 16);
@@ -282,13 +361,86 @@ mod tests {
             keeper.write(place, &piece(2 << 16));
         }
         keeper.flush();
-        assert!(keeper.logs[first].1.is_none());
+        assert!(keeper.logs[first].given_up && !keeper.logs[second].given_up);
         let found = |disk: &MemoryDisk| {
             let disk = disk.after_power_cut(|len| len);
             ranges(&KeptLog::open(disk, LogSide::Out, CAPACITY, Seal::Clear).saved.unwrap())
         };
         assert_eq!(found(&full), [(0, 1 << 16)]);
         assert_eq!(found(&good), [(1 << 16, 3 << 16)]);
+    }
+
+    #[test]
+    fn what_is_skipped_is_counted_for_each_log() {
+        let writer = LogWriter::new(Arc::default(), [0, 1]);
+        for i in 0..2_000 {
+            writer.write(LogSide::Inbound, piece(i << 16));
+        }
+        writer.write(LogSide::Out, piece(0));
+        let [out, inbound] = writer.skipped();
+        assert_eq!(out, 1 << 16);
+        assert!(inbound > 60 << 20, "{inbound}");
+    }
+
+    #[test]
+    fn clearing_comes_between_what_was_written_before_and_after() {
+        let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
+        let mut keeper = Keeper::new();
+        let places = [0, 1].map(|_| keeper.add("log".to_owned(), Some(kept(&disk))));
+        let writer = LogWriter::new(Arc::clone(&queue), [places[0], places[1]]);
+        writer.write(LogSide::Out, piece(0));
+        let [cleared, other] = writer.clear();
+        writer.write(LogSide::Out, piece(1 << 16));
+        let thread = std::thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || run(&queue, keeper, ())
+        });
+        assert!(cleared.blocking_recv().unwrap().unwrap() >= 1 << 16);
+        assert!(other.blocking_recv().unwrap().is_ok());
+        queue.close(Closing::Sync);
+        thread.join().unwrap();
+        assert!(writer.clear()[0].try_recv().is_err(), "nothing is promised behind the end");
+    }
+
+    #[test]
+    fn a_cleared_log_holds_nothing_and_is_written_again() {
+        for seal in [Seal::Clear, Seal::new(Some(&crate::storage_key::StorageKey::from_bytes([1; 32])))] {
+            let disk = MemoryDisk::default();
+            let open = |disk: &MemoryDisk| {
+                KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY, seal.clone()).saved
+            };
+            let mut keeper = Keeper::new();
+            let log = KeptLog::open(disk.clone(), LogSide::Out, CAPACITY, seal.clone()).log;
+            let place = keeper.add("log".to_owned(), log);
+            (0..3).for_each(|i| keeper.write(place, &piece(i << 16)));
+            keeper.sync();
+            assert!(open(&disk).is_some());
+            (3..5).for_each(|i| keeper.write(place, &piece(i << 16)));
+            assert!(keeper.clear(place).unwrap() > 4 << 16);
+            assert!(open(&disk).is_none() && disk.len_of("out.log") == 0);
+            keeper.write(place, &piece(9 << 16));
+            keeper.sync();
+            assert_eq!(ranges(&open(&disk).unwrap()), [(9 << 16, 10 << 16)]);
+        }
+    }
+
+    #[test]
+    fn a_log_that_was_given_up_can_still_be_cleared_and_goes_on() {
+        let disk = MemoryDisk::default();
+        let mut keeper = Keeper::new();
+        let place = keeper.add("log".to_owned(), Some(kept(&disk)));
+        keeper.write(place, &piece(0));
+        keeper.flush();
+        disk.fail_from_now_on();
+        keeper.write(place, &piece(1 << 16));
+        assert!(keeper.clear(place).is_err(), "it does not say that it is done");
+        disk.heal();
+        keeper.write(place, &piece(2 << 16));
+        assert!(keeper.clear(place).is_ok());
+        keeper.write(place, &piece(3 << 16));
+        keeper.flush();
+        let saved = KeptLog::open(disk, LogSide::Out, CAPACITY, Seal::Clear).saved.unwrap();
+        assert_eq!(ranges(&saved), [(3 << 16, 4 << 16)]);
     }
 
     #[test]

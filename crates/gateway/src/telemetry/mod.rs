@@ -2,12 +2,14 @@
 //!
 //! The JSON is a contract, described in `docs/json.md`: keys are added, never renamed or removed.
 
+mod cleared;
 mod flows;
 mod metrics;
 mod not_coded;
 mod refusals;
 mod status;
 
+pub use cleared::{ClearReport, ClearedReport};
 pub use flows::{FlowReport, FlowsReport};
 pub use metrics::encode as encode_metrics;
 pub use not_coded::{NotCoded, NotCodedCounter, NotCodedTable, Outcome, Reason};

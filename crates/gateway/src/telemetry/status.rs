@@ -168,7 +168,7 @@ pub struct OutReport {
     pub uncoded: u64,
     /// Plain bytes that were remembered in the log.
     pub remembered: u64,
-    /// Plain bytes that were not remembered because too much was in flight.
+    /// Plain bytes that were not remembered because too much was in flight, or their rule had its part of the log.
     pub not_remembered: u64,
     /// Blocks and messages that are not acknowledged.
     pub unacked: u64,
@@ -180,6 +180,8 @@ pub struct OutReport {
     pub mismatches: u64,
     /// Memory of log, table, contexts and kept blocks.
     pub memory: u64,
+    /// Bytes of the log that were not saved because the disk was too slow; null if logs end with the process.
+    pub not_saved: Option<u64>,
     /// How blocks are coded now.
     #[serde(default)]
     pub plan: PlanReport,
@@ -231,6 +233,8 @@ pub struct InReport {
     pub mismatches: u64,
     /// Memory of log, contexts and waiting blocks.
     pub memory: u64,
+    /// Bytes of the log that were not saved because the disk was too slow; null if logs end with the process.
+    pub not_saved: Option<u64>,
 }
 
 /// A place where flows are taken in.

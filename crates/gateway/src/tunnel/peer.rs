@@ -29,7 +29,7 @@ use super::tasks::Tasks;
 use crate::flows::Flow;
 use crate::identity::PublicKey;
 use crate::ledger::{Ledger, Tally};
-use crate::logs::{LogWriter, PeerLogs};
+use crate::logs::{Cleared, LogWriter, PeerLogs};
 use crate::sockets::LaneOptions;
 use crate::telemetry::LinkState;
 
@@ -57,6 +57,8 @@ pub(crate) struct PeerStatus {
     pub(crate) wire_received: u64,
     pub(crate) wire_sent: u64,
     pub(crate) link: LinkStats,
+    /// Log bytes that were not saved, sent and received; none if logs end with the process.
+    pub(crate) not_saved: Option<[u64; 2]>,
 }
 
 /// A peer and its link.
@@ -452,7 +454,10 @@ impl Peer {
     }
 
     pub(crate) fn status(&self) -> PeerStatus {
-        let link = self.core.lock().link.stats();
+        let (link, not_saved) = {
+            let core = self.core.lock();
+            (core.link.stats(), core.log_writer.as_ref().map(LogWriter::skipped))
+        };
         let trouble = self.trouble.lock().clone();
         let idle = if self.settings.address.is_some() { LinkState::Connecting } else { LinkState::Down };
         let (state, reason) = match (link.up, trouble) {
@@ -467,7 +472,20 @@ impl Peer {
             wire_received: self.wire.received(),
             wire_sent: self.wire.sent(),
             link,
+            not_saved,
         }
+    }
+
+    /// Forgets both logs here, in memory at once and on disk as soon as the results come. Returns how many bytes of
+    /// them could be referred to.
+    pub(crate) fn clear_logs(self: &Arc<Self>) -> (u64, Option<[Cleared; 2]>) {
+        self.with(|core, now| {
+            let stats = core.link.stats();
+            core.link.clear_logs(now);
+            // Under the lock, so that it comes behind all that was remembered before and ahead of what is next.
+            let on_disk = core.log_writer.as_ref().map(LogWriter::clear);
+            (stats.out.log_used + stats.inbound.log_used, on_disk)
+        })
     }
 
     /// Lists the open flows, each with its age.

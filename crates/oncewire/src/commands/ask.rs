@@ -1,11 +1,14 @@
 //! Asking a running gateway by way of its admin interface.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use oncewire_gateway::config::{Config, read_token};
+use oncewire_gateway::config::{Admin, Config, read_token};
 use serde::de::DeserializeOwned;
+use ureq::Body;
+use ureq::http::Response;
 
 use crate::cli::Ask;
 use crate::failure::Usage;
@@ -18,48 +21,100 @@ pub(super) struct Answer<T> {
     pub(super) report: T,
 }
 
-/// Asks for one of the admin interface's paths.
-pub(super) fn ask<T: DeserializeOwned>(args: &Ask, path: &str) -> anyhow::Result<Answer<T>> {
-    let (address, token) = place(args)?;
-    let agent = ureq::Agent::new_with_config(
-        ureq::Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .http_status_as_error(false)
-            .proxy(None)
-            .build(),
-    );
-    let mut request = agent.get(format!("http://{address}{path}"));
-    if let Some(token) = token {
-        request = request.header("Authorization", format!("Bearer {token}"));
-    }
-    let unreachable = || {
-        format!(
+/// Where a gateway is asked, and with what token.
+pub(super) struct Place {
+    address: String,
+    token: Option<String>,
+}
+
+/// What is done with a path.
+#[derive(Clone, Copy)]
+pub(super) enum Verb {
+    Get,
+    Post,
+}
+
+/// Nobody answers there.
+#[derive(Debug)]
+pub(super) struct Unreachable(String);
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(address) = self;
+        write!(
+            f,
             "no gateway answers at {address}; is it running, and is this the `admin` of its [gateway] section?"
         )
-    };
-    let mut response = request.call().with_context(unreachable)?;
-    let status = response.status();
-    let text =
-        response.body_mut().with_config().limit(MAX_ANSWER).read_to_string().with_context(unreachable)?;
-    if status == 401 {
-        bail!("{address} asks for a token; give -c FILE, or --token-file FILE");
     }
-    if !status.is_success() {
-        bail!("{address} answered {status}: {}", text.trim());
+}
+
+/// Asks for one of the admin interface's paths.
+pub(super) fn ask<T: DeserializeOwned>(args: &Ask, path: &str) -> anyhow::Result<Answer<T>> {
+    place(args)?.request(Verb::Get, path)
+}
+
+impl Place {
+    /// The interface that a configuration names.
+    pub(super) fn of(admin: Admin) -> Self {
+        Self { address: reachable(admin.listen).to_string(), token: admin.token }
     }
-    let report = serde_json::from_str(&text)
-        .with_context(|| format!("{address} is no oncewire admin interface, or one of another version"))?;
-    Ok(Answer { text, report })
+
+    /// Sends a request and reads its answer.
+    ///
+    /// # Errors
+    /// [`Unreachable`] if nobody answers; else what is wrong with the answer.
+    pub(super) fn request<T: DeserializeOwned>(&self, verb: Verb, path: &str) -> anyhow::Result<Answer<T>> {
+        let address = &self.address;
+        let unreachable = || Unreachable(address.clone());
+        let mut response = self.call(verb, path).with_context(unreachable)?;
+        let status = response.status();
+        let text =
+            response.body_mut().with_config().limit(MAX_ANSWER).read_to_string().with_context(unreachable)?;
+        if status == 401 {
+            bail!("{address} asks for a token; give -c FILE, or --token-file FILE");
+        }
+        if !status.is_success() {
+            bail!("{address} answered {status}: {}", text.trim());
+        }
+        let report = serde_json::from_str(&text).with_context(|| {
+            format!("{address} is no oncewire admin interface, or one of another version")
+        })?;
+        Ok(Answer { text, report })
+    }
+
+    fn call(&self, verb: Verb, path: &str) -> Result<Response<Body>, ureq::Error> {
+        let agent = ureq::Agent::new_with_config(
+            ureq::Agent::config_builder()
+                .timeout_global(Some(PATIENCE))
+                .http_status_as_error(false)
+                .proxy(None)
+                .build(),
+        );
+        let url = format!("http://{}{path}", self.address);
+        let bearer = self.token.as_ref().map(|token| ("Authorization", format!("Bearer {token}")));
+        match verb {
+            Verb::Get => {
+                let request = agent.get(url);
+                bearer.into_iter().fold(request, |request, (name, value)| request.header(name, value)).call()
+            }
+            Verb::Post => {
+                let request = agent.post(url);
+                let request =
+                    bearer.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+                request.send_empty()
+            }
+        }
+    }
 }
 
 /// Returns where to ask and with what token.
-fn place(args: &Ask) -> anyhow::Result<(String, Option<String>)> {
+pub(super) fn place(args: &Ask) -> anyhow::Result<Place> {
     let Some(path) = &args.config else {
         let token = args.token_file.as_deref().map(read_token).transpose().map_err(Usage)?;
-        return Ok((args.admin.clone(), token));
+        return Ok(Place { address: args.admin.clone(), token });
     };
     match Config::load_admin(path)? {
-        Some(admin) => Ok((reachable(admin.listen).to_string(), admin.token)),
+        Some(admin) => Ok(Place::of(admin)),
         None => Err(Usage(format!(
             "{}: no `admin` in [gateway], so there is nobody to ask; set it",
             path.display()

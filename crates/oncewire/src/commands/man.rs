@@ -18,16 +18,26 @@ pub(super) fn page() -> anyhow::Result<String> {
     root.render_options_section(&mut page)?;
     let mut text = String::from_utf8(page)?;
     text.push_str(".SH COMMANDS\n");
-    let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
-    for sub in visible {
-        text.push_str(&section(sub)?);
+    for sub in visible(&command) {
+        match sub.has_subcommands() {
+            true => {
+                for verb in visible(sub) {
+                    text.push_str(&section(&format!("{} {}", sub.get_name(), verb.get_name()), verb)?);
+                }
+            }
+            false => text.push_str(&section(sub.get_name(), sub)?),
+        }
     }
     text.push_str(CLOSING);
     Ok(text)
 }
 
+fn visible(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
+}
+
 /// Writes a command's part: its sections become paragraphs below one heading.
-fn section(command: &clap::Command) -> anyhow::Result<String> {
+fn section(name: &str, command: &clap::Command) -> anyhow::Result<String> {
     let own = command.clone().mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
     let man = Man::new(own);
     let mut part = Vec::new();
@@ -40,7 +50,7 @@ fn section(command: &clap::Command) -> anyhow::Result<String> {
         .lines()
         .filter(|line| !line.starts_with(".SH ") && !line.starts_with(".ie") && !line.starts_with(".el"));
     let body: Vec<&str> = lines.collect();
-    Ok(format!(".SS {}\n{}\n", command.get_name(), body.join("\n")))
+    Ok(format!(".SS {name}\n{}\n", body.join("\n")))
 }
 
 const CLOSING: &str = "\
@@ -66,9 +76,11 @@ mod tests {
     fn every_command_that_help_names_has_its_section() {
         let page = page().unwrap();
         assert!(page.contains(".TH oncewire"), "{page}");
-        for sub in Cli::command().get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        for sub in Cli::command().get_subcommands().filter(|sub| !sub.is_hide_set() && !sub.has_subcommands())
+        {
             assert!(page.contains(&format!(".SS {}\n", sub.get_name())), "{}", sub.get_name());
         }
+        assert!(page.contains(".SS cache clear\n") && page.contains("\\fB\\-\\-peer\\fR"), "{page}");
         assert!(page.contains("EXIT STATUS"));
     }
 

@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod ask;
+mod cache;
 mod check;
 mod flows;
 mod keygen;
@@ -10,7 +11,7 @@ mod status;
 
 use std::io::Write as _;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cache, Cli, Command};
 use crate::{demo, measure, train};
 
 /// Runs a command.
@@ -22,6 +23,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Run(args) => run::run(&args.config),
         Command::Status(args) => status::run(&args),
         Command::Flows(args) => flows::run(&args),
+        Command::Cache(Cache::Clear(args)) => cache::clear(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Completions(args) => {

@@ -4,6 +4,7 @@
 
 mod accounting;
 mod bad_input;
+mod cache;
 mod cli;
 mod common;
 mod crash;

@@ -17,7 +17,7 @@ use super::network::Network;
 use super::problem::{ConfigError, Problems};
 use super::raw::{RawConfig, Text};
 use super::units::Size;
-use super::{Admin, Config, Policies, memory};
+use super::{Admin, Caches, Config, Policies, memory};
 
 /// What resolving carries along: the folder that paths are relative to, and what was found.
 struct Resolver {
@@ -40,6 +40,18 @@ pub(super) fn admin_alone(raw: &RawConfig, path: &Path, text: &str) -> Result<Op
     let mut resolver = Resolver::new(path);
     let admin = resolver.admin(raw.gateway.get_ref());
     if resolver.problems.is_empty() { Ok(admin) } else { Err(resolver.problems.into_error(path, text)) }
+}
+
+/// Resolves what is said about logs alone.
+pub(super) fn caches_alone(raw: &RawConfig, path: &Path, text: &str) -> Result<Caches, ConfigError> {
+    let mut resolver = Resolver::new(path);
+    let gateway = raw.gateway.get_ref();
+    let admin = resolver.admin(gateway);
+    let state = gateway.state.as_ref().map(|state| resolver.path(state));
+    let peers = raw.peer.iter().map(toml::Spanned::get_ref);
+    let peers = peers.map(|peer| (peer.name.get_ref().clone(), resolver.public_keys(peer))).collect();
+    let caches = Caches { admin, state, peers };
+    if resolver.problems.is_empty() { Ok(caches) } else { Err(resolver.problems.into_error(path, text)) }
 }
 
 impl Resolver {

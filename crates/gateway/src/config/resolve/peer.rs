@@ -3,7 +3,7 @@
 use toml::Spanned;
 
 use super::Resolver;
-use crate::config::raw::{RawConfig, RawPeer};
+use crate::config::raw::{RawConfig, RawPeer, Text};
 use crate::config::{Access, CodecSettings, Gateway, LinkSettings, MemoryPlan, Peer};
 use crate::identity::PublicKey;
 
@@ -18,11 +18,7 @@ impl Resolver {
     ) -> Option<Peer> {
         let raw = raw.get_ref();
         let name = self.name(&raw.name);
-        let mut public_keys = Vec::new();
-        for text in raw.public_key.texts() {
-            let read = text.get_ref().parse::<PublicKey>();
-            public_keys.extend(self.problems.check(text.span(), "public_key", read));
-        }
+        let public_keys = self.public_keys(raw);
         if raw.public_key.texts().is_empty() {
             self.problems.at(
                 raw.name.span(),
@@ -49,6 +45,15 @@ impl Resolver {
             link: link.clone(),
             memory: MemoryPlan { logs: 0, table: 0, kept: 0, contexts: 0, flows: 0 },
         })
+    }
+
+    /// Reads a peer's keys; bad ones are reported and left out.
+    pub(super) fn public_keys(&mut self, raw: &RawPeer) -> Vec<PublicKey> {
+        let read = |text: &Text| {
+            let read = text.get_ref().parse::<PublicKey>();
+            self.problems.check(text.span(), "public_key", read)
+        };
+        raw.public_key.texts().iter().filter_map(read).collect()
     }
 
     /// Checks the peers against each other and against this gateway.

@@ -133,6 +133,16 @@ impl Gateway {
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 
+    /// Runs `oncewire cache clear --json` with its configuration; the error is what that says.
+    pub(crate) fn clear_cache(&self, more: &[&str]) -> Result<serde_json::Value, String> {
+        let config = self.config.to_str().unwrap();
+        let output = self.run(&[&["cache", "clear", "--json", "-c", config][..], more].concat());
+        match output.status.success() {
+            true => Ok(serde_json::from_slice(&output.stdout).unwrap()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
     fn run(&self, arguments: &[&str]) -> Output {
         Command::new(&self.binary).args(arguments).stdin(Stdio::null()).output().unwrap()
     }

@@ -1,0 +1,145 @@
+//! Logs that no gateway has open: clearing them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{TryLockError, hex, take_state};
+use crate::identity::PublicKey;
+use crate::telemetry::{ClearReport, ClearedReport};
+
+/// Why logs at rest cannot be cleared.
+#[derive(Debug, thiserror::Error)]
+pub enum ClearError {
+    /// A gateway runs and may write them at any moment.
+    #[error("{path}: a gateway uses the folder, so it has to clear its logs itself; set `admin` in its [gateway] \
+             section or give --admin ADDR, or stop it first", path = .0.display())]
+    InUse(PathBuf),
+    /// The file system refused.
+    #[error("{path}: {source}", path = .path.display())]
+    Io {
+        /// What could not be removed or read.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// Removes the logs of these peers from a state folder that no gateway uses, and reports them in order. With `all`,
+/// also those of peers that are no longer configured, by their key in place of a name.
+///
+/// # Errors
+/// If a gateway uses the folder, or a file cannot be removed; others may be gone then.
+pub fn clear_at_rest(
+    state: &Path,
+    peers: &[(String, Vec<PublicKey>)],
+    all: bool,
+) -> Result<ClearReport, ClearError> {
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ClearError::Io { path, source }
+    };
+    if !state.try_exists().map_err(io(state))? {
+        return Ok(ClearReport::of(peers.iter().map(|(name, _)| ClearedReport::new(name))));
+    }
+    let _lock = take_state(state).map_err(|error| match error {
+        TryLockError::WouldBlock => ClearError::InUse(state.to_owned()),
+        TryLockError::Error(source) => ClearError::Io { path: state.to_owned(), source },
+    })?;
+    let logs = state.join("logs");
+    let mut cleared = Vec::new();
+    for (name, keys) in peers {
+        let mut report = ClearedReport::new(name);
+        for key in keys {
+            report.disk += remove(&logs.join(hex(key)))?;
+        }
+        cleared.push(report);
+    }
+    // What is left belongs to peers of the past.
+    let left = if all { fs::read_dir(&logs).ok() } else { None };
+    for entry in left.into_iter().flatten() {
+        let path = entry.map_err(io(&logs))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut report = ClearedReport::new(&name);
+        report.disk = remove(&path)?;
+        cleared.push(report);
+    }
+    Ok(ClearReport::of(cleared))
+}
+
+/// Removes a peer's folder if there is one, and returns how many bytes its files had.
+fn remove(folder: &Path) -> Result<u64, ClearError> {
+    let io = |source| ClearError::Io { path: folder.to_owned(), source };
+    let files = match fs::read_dir(folder) {
+        Ok(files) => files,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(io(error)),
+    };
+    let mut bytes = 0;
+    for file in files {
+        bytes += file.and_then(|file| file.metadata()).map_err(io)?.len();
+    }
+    fs::remove_dir_all(folder).map_err(io)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logs::{LogOwner, Logs, Place};
+
+    fn key(byte: u8) -> PublicKey {
+        PublicKey::from_bytes([byte; 32])
+    }
+
+    fn peers(names: &[(&str, u8)]) -> Vec<(String, Vec<PublicKey>)> {
+        names.iter().map(|(name, byte)| ((*name).to_owned(), vec![key(*byte)])).collect()
+    }
+
+    fn open(state: &Path) -> Logs {
+        let owner = |byte| LogOwner { name: "peer".to_owned(), keys: vec![key(byte)], capacity: 1 << 20 };
+        let place = Place { state: state.to_owned(), key: None };
+        Logs::open(&place, &[owner(1), owner(2), owner(3)]).unwrap().0.unwrap()
+    }
+
+    #[test]
+    fn only_the_peers_that_were_named_lose_their_logs() {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path()).finish();
+        let report = clear_at_rest(dir.path(), &peers(&[("two", 2)]), false).unwrap();
+        assert_eq!(report.cleared.len(), 1);
+        assert_eq!((report.cleared[0].peer.as_str(), report.cleared[0].memory), ("two", 0));
+        assert!(report.cleared[0].disk > 0);
+        let left = |byte| dir.path().join("logs").join(hex(&key(byte))).exists();
+        assert_eq!([left(1), left(2), left(3)], [true, false, true]);
+    }
+
+    #[test]
+    fn with_all_those_of_peers_of_the_past_go_too() {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path()).finish();
+        let report = clear_at_rest(dir.path(), &peers(&[("one", 1), ("two", 2)]), true).unwrap();
+        let names: Vec<_> = report.cleared.iter().map(|cleared| cleared.peer.clone()).collect();
+        assert_eq!(names, ["one".to_owned(), "two".to_owned(), "03".repeat(32)]);
+        assert_eq!(fs::read_dir(dir.path().join("logs")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_running_gateways_logs_are_left_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = open(dir.path());
+        let refused = clear_at_rest(dir.path(), &peers(&[("one", 1)]), true).unwrap_err();
+        assert!(matches!(refused, ClearError::InUse(_)), "{refused}");
+        assert!(dir.path().join("logs").join(hex(&key(1))).join("out.idx").exists());
+        drop(logs);
+    }
+
+    #[test]
+    fn a_state_that_never_was_has_nothing_to_clear_and_is_not_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let report = clear_at_rest(&state, &peers(&[("one", 1)]), true).unwrap();
+        assert_eq!(report.cleared, [ClearedReport::new("one")]);
+        assert!(!state.exists());
+    }
+}
