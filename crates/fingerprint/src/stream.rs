@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn bytes_arrive_whatever_the_lengths_and_places() {
-        let from: Vec<u8> = (0..9000u32).map(|at| (at * 7 >> 3) as u8).collect();
+        let from: Vec<u8> = (0..9000u32).map(|at| ((at * 7) >> 3) as u8).collect();
         for len in [0, 1, 63, 1023, 1024, 1025, 4096, 8191] {
             for (there, here) in [(0, 0), (1, 0), (0, 3), (17, 64), (63, 1)] {
                 let mut to = vec![0xee; 9000];
