@@ -27,7 +27,7 @@ mod tests;
 
 use std::ops::Range;
 
-use oncewire_fingerprint::{MarkerKind, SampleTable, Selector};
+use oncewire_fingerprint::{Adaptation, MarkerKind, SampleTable, Selector};
 
 use crate::cache::{Log, LogOffset};
 use places::Places;
@@ -82,6 +82,8 @@ pub struct MaxMatch {
     /// The last bytes of the log that are in use.
     reach: u64,
     hits: Vec<Hit>,
+    /// What makes SAMPLEBYTE's table follow the traffic, if it is to.
+    adaptation: Option<Adaptation>,
 }
 
 /// A place in the block, and where the table says that its bytes occurred.
@@ -109,6 +111,7 @@ impl MaxMatch {
             slots: Slots::new(capacity, params.period, params.slots_per_marker.clamp(1, 2)),
             reach: capacity,
             hits: Vec::new(),
+            adaptation: params.sample_adapts.then(|| Adaptation::new(params.sample, params.period)),
         }
     }
 
@@ -120,6 +123,9 @@ impl MaxMatch {
         let present = self.places.selector();
         if (present.kind(), present.period()) != (kind, period.max(1)) {
             let table = present.table();
+            if let Some(adaptation) = &mut self.adaptation {
+                adaptation.set_period(period);
+            }
             self.places.set_selector(Selector::with_table(kind, period, self.covered, table));
         }
     }
@@ -144,6 +150,29 @@ impl MaxMatch {
                 scan.extend(hit.at as usize, hit.source, hit.other);
             }
             position = next.max(scan.covered());
+        }
+        self.adapt(block, copies);
+    }
+
+    /// Lets SAMPLEBYTE's table follow the traffic, from the next block on.
+    fn adapt(&mut self, block: &[u8], copies: &[Copy]) {
+        let present = self.places.selector();
+        let Some(adaptation) = &mut self.adaptation else { return };
+        if present.kind() != MarkerKind::SampleByte {
+            return;
+        }
+        adaptation.note_content(block);
+        for copy in copies {
+            adaptation.note_copied(block.get(copy.at as usize..copy.end()).unwrap_or_default());
+        }
+        if let Some(table) = adaptation.next_table() {
+            let period = present.period();
+            self.places.set_selector(Selector::with_table(
+                MarkerKind::SampleByte,
+                period,
+                self.covered,
+                table,
+            ));
         }
     }
 
