@@ -66,7 +66,7 @@ fn bytes_stay_exact_while_plans_are_lowered_to_nothing_and_raised_again() {
         sent.extend_from_slice(&bytes);
         assert!(pair.sides[1].stream(flow).bytes == sent);
     };
-    let effort = Effort { span: tick, active: tick, blocked: Now::ZERO, encoding: tick, cpu: tick };
+    let effort = Effort { span: tick, active: tick, encoding: tick, ..Effort::default() };
     while pair.sides[0].link.stats().pace.plan.is_some() {
         // Each rung is twice as fast as the one above it.
         let bytes = pair.random_bytes(20_000 << pair.sides[0].link.stats().pace.rung);

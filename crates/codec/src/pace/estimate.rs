@@ -8,10 +8,10 @@ use crate::{Now, Plan};
 #[derive(Clone, Debug)]
 pub(super) struct Estimates {
     rungs: Vec<Rung>,
-    /// How much longer encoding takes by the clock than in CPU time.
+    /// How much longer encoding and writing take by the clock than in CPU time.
     stretch: f64,
-    /// Nanoseconds by the clock that the sender takes for a wire byte, or for [`PLAIN_WEIGHT`] plain ones, beside
-    /// encoding.
+    /// Nanoseconds of CPU that writing takes for a wire byte, or for so many plain ones that [`PLAIN_WEIGHT`] of each
+    /// makes one.
     rest: f64,
     link: Option<Path>,
 }
@@ -65,19 +65,15 @@ impl Estimates {
         Self { rungs: rungs.iter().map(rung).collect(), stretch: 1.0, rest: 0.0, link: None }
     }
 
-    pub(super) fn stretch(&self) -> f64 {
-        self.stretch
-    }
-
     /// Takes what a tick at `rung` showed.
     pub(super) fn learn(&mut self, rung: usize, load: &Load, now: Now) {
         let (plain, wire) = (load.plain as f64, load.wire as f64);
-        let (cpu, encoding) = (nanos(load.cpu).max(1.0), nanos(load.encoding));
+        let (cpu, writing) = (nanos(load.encoding).max(1.0), nanos(load.writing));
         let takes = Takes { cost: cpu / plain, share: (wire / plain).clamp(0.001, 1.1) };
         self.learn_rung(rung, takes, cpu / FULL_WEIGHT_NS, now);
-        let stretch = (encoding / cpu).clamp(1.0, 1000.0);
+        let stretch = (nanos(load.working()) / (cpu + writing)).clamp(1.0, 1000.0);
         self.stretch += HEAVIEST * (stretch - self.stretch);
-        let rest = (nanos(load.working()) - encoding).max(0.0) / (wire + PLAIN_WEIGHT * plain);
+        let rest = writing / (wire + PLAIN_WEIGHT * plain);
         let weight = if self.rest == 0.0 { 1.0 } else { HEAVIEST / 2.0 };
         self.rest += weight * (rest - self.rest);
         self.learn_link(load, now);
@@ -168,7 +164,7 @@ impl Estimates {
     pub(super) fn rate(&self, rung: usize, limits: Limits) -> f64 {
         let Some(rung) = self.rungs.get(rung) else { return 0.0 };
         let Takes { cost, share } = rung.now;
-        let time = cost * self.stretch + self.rest * (share + PLAIN_WEIGHT);
+        let time = self.stretch * (cost + self.rest * (share + PLAIN_WEIGHT));
         let hope = if rung.seen.is_zero() { HOPE } else { 1.0 };
         (hope / time).min(hope * limits.link / share).min(limits.demand)
     }

@@ -25,10 +25,12 @@ pub struct Load {
     pub active: Now,
     /// Of that: every lane that had bytes to send waited for its socket.
     pub blocked: Now,
-    /// Spent on encoding, by the clock.
+    /// The CPU time of encoding.
     pub encoding: Now,
-    /// The CPU time of the same work.
-    pub cpu: Now,
+    /// The CPU time of writing what was encoded: enciphering, system calls.
+    pub writing: Now,
+    /// How much of all processors nobody used, in thousandths; 0 where that is unknown.
+    pub idle_permille: u32,
     /// Plain bytes encoded.
     pub plain: u64,
     /// Wire bytes that came of them.
@@ -127,8 +129,6 @@ pub struct Controller {
     reason: Reason,
     changes: u64,
     estimates: Estimates,
-    /// Whether the next load is of before and after a change.
-    mixed: bool,
     /// Where the last loads pointed to, and for how long they did.
     wish: Option<(Direction, Now)>,
     quiet: Now,
@@ -158,7 +158,8 @@ struct Trial {
 struct Failure {
     rung: usize,
     at: Now,
-    stretch: f64,
+    idle_permille: u32,
+    link: f64,
 }
 
 impl Controller {
@@ -181,7 +182,6 @@ impl Controller {
             rung: 0,
             reason,
             changes: 0,
-            mixed: false,
             wish: None,
             quiet: Now::ZERO,
             trial: None,
@@ -221,9 +221,6 @@ impl Controller {
             return self.rest(load.span);
         }
         self.quiet = Now::ZERO;
-        if std::mem::take(&mut self.mixed) {
-            return false;
-        }
         self.estimates.learn(self.rung, &load, now);
         if self.trial.is_some_and(|trial| now.saturating_sub(trial.since) >= TRIAL) {
             self.trial = None;
@@ -234,16 +231,16 @@ impl Controller {
             self.lowered = if self.reason == Reason::Probe { now.saturating_sub(self.wait) } else { now };
             self.reason = if self.rung == 0 { Reason::Configured } else { Reason::EncoderBound };
         }
-        let goal = self.goal(&load);
+        let goal = self.goal(&load, now);
         let wish = match goal.rung {
             rung if rung > self.rung => {
                 (load.is_held_up() && goal.gain >= WORTH_IT).then_some(Direction::Down)
             }
-            rung if rung < self.rung => self.may_rise(&goal, now).then_some(Direction::Up),
+            rung if rung < self.rung => Some(Direction::Up),
             _ => None,
         };
         match self.sustained(wish, load.span) {
-            Some(Direction::Down) => self.lower(goal.rung, now),
+            Some(Direction::Down) => self.lower(goal.rung, &load, now),
             Some(Direction::Up) => self.raise(goal.rung, Reason::Recovering, now),
             None if wish.is_none() && self.may_probe(now) => self.raise(self.rung - 1, Reason::Probe, now),
             None => return false,
@@ -262,22 +259,26 @@ impl Controller {
         true
     }
 
-    /// Finds the richest rung of those about as fast as the fastest.
-    fn goal(&self, load: &Load) -> Goal {
+    /// Finds the richest rung of those about as fast as the fastest, without those that just failed.
+    fn goal(&self, load: &Load, now: Now) -> Goal {
         let demand = if load.is_full() { f64::INFINITY } else { ROOM * load.plain as f64 / nanos(load.span) };
         let limits = Limits { link: self.estimates.link(load), demand };
         let rate = |rung| self.estimates.rate(rung, limits);
-        let best = (0..self.rungs.len()).map(rate).fold(0.0, f64::max);
-        let rung = (0..self.rungs.len()).find(|&rung| rate(rung) >= best * AS_GOOD).unwrap_or(self.rung);
+        let richest = self.richest(load, now).min(self.rung);
+        let best = (richest..self.rungs.len()).map(rate).fold(0.0, f64::max);
+        let rung =
+            (richest..self.rungs.len()).find(|&rung| rate(rung) >= best * AS_GOOD).unwrap_or(self.rung);
         Goal { rung, gain: rate(rung) / rate(self.rung).max(f64::MIN_POSITIVE) }
     }
 
-    /// Whether enough has changed or passed since a step up failed.
-    fn may_rise(&self, goal: &Goal, now: Now) -> bool {
-        let Some(failure) = self.failure.filter(|failure| goal.rung <= failure.rung) else { return true };
-        let waited = now.saturating_sub(failure.at);
-        let wait = if goal.gain >= CLEAR_GAIN { FIRST_WAIT } else { self.wait };
-        waited >= wait || self.estimates.stretch() <= failure.stretch * EASED
+    /// Returns the richest rung that may be tried: not one that failed, before enough has changed or passed.
+    fn richest(&self, load: &Load, now: Now) -> usize {
+        let still = |failure: &Failure| {
+            now.saturating_sub(failure.at) < self.wait
+                && load.idle_permille < failure.idle_permille + EASED_PERMILLE
+                && self.estimates.link(load) > failure.link * SLOWER
+        };
+        self.failure.filter(still).map_or(0, |failure| failure.rung + 1)
     }
 
     fn may_probe(&self, now: Now) -> bool {
@@ -298,11 +299,13 @@ impl Controller {
         (wish.is_some() && time >= enough).then_some(direction)
     }
 
-    fn lower(&mut self, mut rung: usize, now: Now) {
+    fn lower(&mut self, mut rung: usize, load: &Load, now: Now) {
         if let Some(trial) = self.trial.take() {
             rung = trial.from.max(self.rung + 1);
             self.wait = (self.wait * 2).min(LAST_WAIT);
-            self.failure = Some(Failure { rung: self.rung, at: now, stretch: self.estimates.stretch() });
+            let link = self.estimates.link(load);
+            self.failure =
+                Some(Failure { rung: self.rung, at: now, idle_permille: load.idle_permille, link });
         }
         self.lowered = now;
         self.enter(rung, Reason::EncoderBound);
@@ -316,7 +319,6 @@ impl Controller {
     fn enter(&mut self, rung: usize, reason: Reason) {
         (self.rung, self.reason) = (rung, reason);
         self.changes += 1;
-        self.mixed = true;
         self.wish = None;
     }
 }
@@ -349,9 +351,9 @@ const LAST_WAIT: Now = Now::from_secs(60);
 const WORTH_IT: f64 = 1.07;
 /// Rungs of this part of the best rate are as good as the best.
 const AS_GOOD: f64 = 0.97;
-/// A richer rung this much faster is tried again soon.
-const CLEAR_GAIN: f64 = 1.2;
-/// Other load has gone when encoding takes this part of the time that it took.
-const EASED: f64 = 0.7;
+/// A link that takes this part of what it took leaves more time for each byte.
+const SLOWER: f64 = 0.4;
+/// Other load has gone when so much more of the processors is idle than when a step up failed.
+const EASED_PERMILLE: u32 = 200;
 /// How much faster than traffic comes a rung has to be while nobody waits.
 const ROOM: f64 = 1.4;

@@ -33,6 +33,29 @@ struct Tally {
     working: u32,
     blocked: u32,
     effort: Effort,
+    processors: Option<Processors>,
+    idle_permille: u32,
+}
+
+/// What all processors did since the machine was started, in ticks of its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Processors {
+    idle: u64,
+    all: u64,
+}
+
+impl Processors {
+    /// Reads the first line of `/proc/stat`.
+    fn read(stat: &str) -> Option<Self> {
+        let numbers = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+        // Behind these eight stands what guests took, which is part of the first two.
+        let ticks: Vec<u64> = numbers.take(8).map_while(|number| number.parse().ok()).collect();
+        let (idle, waiting) = (*ticks.get(3)?, *ticks.get(4)?);
+        Some(Self {
+            idle: idle.saturating_add(waiting),
+            all: ticks.iter().fold(0, |sum, t| sum.saturating_add(*t)),
+        })
+    }
 }
 
 /// What a lane does.
@@ -56,18 +79,41 @@ impl EffortMeter {
         self.busy.notified().await;
     }
 
-    /// Does encoding and counts its time.
+    /// Does encoding and counts its CPU time.
     pub(super) fn encode<T>(&self, work: impl FnOnce() -> T) -> T {
         if !self.enabled {
             return work();
         }
-        let (start, cpu) = (self.clock.now(), thread_time());
+        let start = thread_time();
         let result = work();
-        let (time, cpu) = (self.clock.now().saturating_sub(start), thread_time().saturating_sub(cpu));
-        let mut tally = self.tally.lock();
-        tally.effort.encoding += time;
-        tally.effort.cpu += cpu;
+        self.tally.lock().effort.encoding += thread_time().saturating_sub(start);
         result
+    }
+
+    /// Does writing and counts its CPU time.
+    fn writing<T>(&self, work: impl FnOnce() -> T) -> T {
+        if !self.enabled {
+            return work();
+        }
+        let start = thread_time();
+        let result = work();
+        self.tally.lock().effort.writing += thread_time().saturating_sub(start);
+        result
+    }
+
+    /// Takes what was done since the last call if that is a while ago.
+    pub(super) fn take_due(&self) -> Option<Effort> {
+        let mut tally = self.tally.lock();
+        let now = self.clock.now();
+        (self.enabled && now.saturating_sub(tally.taken) >= PACING).then(|| tally.take(now))
+    }
+
+    /// Looks how much of the processors is idle, for the efforts to come.
+    pub(super) fn look_around(&self) {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        if let Some(ticks) = Processors::read(&stat) {
+            self.tally.lock().look(ticks);
+        }
     }
 
     /// Returns what was done since the last call.
@@ -82,7 +128,15 @@ impl Tally {
     fn take(&mut self, now: Now) -> Effort {
         self.add_up(now);
         let span = now.saturating_sub(std::mem::replace(&mut self.taken, now));
-        Effort { span, ..std::mem::take(&mut self.effort) }
+        Effort { span, idle_permille: self.idle_permille, ..std::mem::take(&mut self.effort) }
+    }
+
+    fn look(&mut self, processors: Processors) {
+        let Some(before) = self.processors.replace(processors) else { return };
+        let all = processors.all.saturating_sub(before.all);
+        if let Some(permille) = (1000 * processors.idle.saturating_sub(before.idle)).checked_div(all) {
+            self.idle_permille = permille.min(1000) as u32;
+        }
     }
 
     /// A lane does something else from now on; returns whether it is the first that does anything.
@@ -151,7 +205,7 @@ impl LaneEffort {
         let mut write = pin!(write);
         poll_fn(|context| {
             self.turn_to(Doing::Work);
-            let poll = write.as_mut().poll(context);
+            let poll = self.meter.writing(|| write.as_mut().poll(context));
             // A task that has used up its turn gives way to others, and is not waiting for its socket.
             if poll.is_pending() && has_budget_remaining() {
                 self.turn_to(Doing::Wait);
@@ -189,6 +243,9 @@ impl std::fmt::Debug for LaneEffort {
         f.debug_tuple("LaneEffort").field(&*self.doing.lock()).finish()
     }
 }
+
+/// How often the link is told what encoding takes.
+pub(super) const PACING: Duration = Duration::from_millis(200);
 
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -274,13 +331,33 @@ mod tests {
         assert_eq!(meter.tally.lock().working, 0);
     }
 
-    #[test]
-    fn encoding_counts_by_the_clock_and_in_cpu_time() {
+    #[tokio::test]
+    async fn encoding_and_writing_count_in_cpu_time() {
         let meter = meter(true);
-        let sum = meter.encode(|| (0..2_000_000u64).fold(1, |sum, i| std::hint::black_box(sum ^ i)));
-        std::hint::black_box(sum);
-        let effort = meter.take();
-        assert!(effort.cpu > Duration::ZERO && effort.encoding > Duration::ZERO, "{effort:?}");
+        let work = || (0..2_000_000u64).fold(1, |sum, i| std::hint::black_box(sum ^ i));
+        meter.encode(work);
+        let encoding = meter.take();
+        LaneEffort::new(&meter).write(async { work() }).await;
+        let writing = meter.take();
+        assert!(encoding.encoding > Duration::ZERO && encoding.writing.is_zero(), "{encoding:?}");
+        assert!(writing.writing > Duration::ZERO && writing.encoding.is_zero(), "{writing:?}");
+    }
+
+    #[test]
+    fn idle_processors_are_told_from_busy_ones() {
+        let stat = "cpu  10 5 20 100 50 3 2 1 9 9\ncpu0 1 2 3\n";
+        let first = Processors::read(stat).unwrap();
+        assert_eq!(first, Processors { idle: 150, all: 191 });
+        assert_eq!(
+            [Processors::read(""), Processors::read("cpu 1 2 3"), Processors::read("intr 5")],
+            [None; 3]
+        );
+        let mut tally = Tally::default();
+        tally.look(first);
+        tally.look(Processors { idle: 175, all: 291 });
+        assert_eq!(tally.take(Now::ZERO).idle_permille, 250);
+        tally.look(first);
+        assert_eq!(tally.take(Now::ZERO).idle_permille, 250);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use oncewire_link::{
 
 use super::clock::Clock;
 use super::count::WireCounter;
-use super::effort::EffortMeter;
+use super::effort::{EffortMeter, PACING};
 use super::lane::LaneSignal;
 use super::onward::{self, Onward};
 use super::seldom::Seldom;
@@ -383,6 +383,8 @@ impl Peer {
     /// Appends what the lane's socket takes next; false if there is nothing.
     pub(crate) fn transmit(self: &Arc<Self>, lane: LaneId, out: &mut Vec<u8>) -> bool {
         self.with(|core, now| {
+            // Here rather than by the timer alone, which is late when processors are scarce.
+            self.pace(core, now);
             core.lanes.contains_key(&lane) && self.effort.encode(|| core.link.poll_transmit(lane, now, out))
         })
     }
@@ -516,16 +518,19 @@ impl Peer {
             self.effort.take();
             loop {
                 tokio::time::sleep(PACING).await;
-                let effort = self.effort.take();
-                let as_configured = self.with(|core, now| {
-                    core.link.handle_load(effort, now);
-                    core.link.is_as_configured()
-                });
-                if effort.active.is_zero() && as_configured {
+                self.effort.look_around();
+                if self.with(|core, now| self.pace(core, now)) {
                     break;
                 }
             }
         }
+    }
+
+    /// Tells the link what was done if it is time to, and returns whether there is nothing more to tell.
+    fn pace(&self, core: &mut Core, now: Now) -> bool {
+        let Some(effort) = self.effort.take_due() else { return false };
+        core.link.handle_load(effort, now);
+        effort.active.is_zero() && core.link.is_as_configured()
     }
 
     /// Calls the link whenever its next deadline has come; runs as long as the gateway.
@@ -565,9 +570,6 @@ impl FlowEntry {
         Self { serial, tally: Tally::default(), reader: None, writer: None, writable: true, ended: false }
     }
 }
-
-/// How often the link is told what encoding takes.
-const PACING: Duration = Duration::from_millis(200);
 
 /// Where the counts of a role lie.
 pub(crate) fn role_index(role: LaneRole) -> usize {

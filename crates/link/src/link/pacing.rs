@@ -16,10 +16,12 @@ pub struct Effort {
     pub active: Now,
     /// Of that: every lane that had bytes to send waited for its socket.
     pub blocked: Now,
-    /// Spent in [`Link::poll_transmit`], by the clock.
+    /// The CPU time of [`Link::poll_transmit`].
     pub encoding: Now,
-    /// The CPU time of the same work.
-    pub cpu: Now,
+    /// The CPU time of writing what it gave: enciphering, system calls.
+    pub writing: Now,
+    /// How much of all processors nobody used, in thousandths; 0 where that is unknown.
+    pub idle_permille: u32,
 }
 
 /// The controller, and what was sent since it was last asked.
@@ -59,9 +61,9 @@ impl Link {
     /// Takes what the lanes did since the last call, and lowers or raises how blocks are coded from now on. Without
     /// these calls every plan is carried out as it is.
     pub fn handle_load(&mut self, effort: Effort, now: Now) {
-        let Effort { span, active, blocked, encoding, cpu } = effort;
+        let Effort { span, active, blocked, encoding, writing, idle_permille } = effort;
         let (plain, wire) = (std::mem::take(&mut self.pacing.plain), std::mem::take(&mut self.pacing.wire));
-        let load = Load { span, active, blocked, encoding, cpu, plain, wire };
+        let load = Load { span, active, blocked, encoding, writing, idle_permille, plain, wire };
         if self.pacing.controller.handle_load(load, now) {
             self.note(Note::Paced(self.pacing.stats()));
         }

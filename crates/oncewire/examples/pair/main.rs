@@ -1,9 +1,10 @@
 //! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`, `pair stall`,
-//! `pair soak`.
+//! `pair adapt`, `pair soak`.
 //!
 //! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
 
+mod adapt;
 #[allow(dead_code, reason = "the tests use all of the bench, this uses a part")]
 #[path = "../../tests/processes/common/mod.rs"]
 mod common;
@@ -32,6 +33,8 @@ enum What {
     Savings(savings::Arguments),
     /// Other flows while one reader takes nothing.
     Stall(stall::Arguments),
+    /// Rate and savings while other programs want the processors, beside those of no coding.
+    Adapt(adapt::Arguments),
     /// Transfers of all kinds while links break and gateways die, every byte compared.
     Soak(soak::Arguments),
     /// Serves the files, or echoes (started by `throughput`).
@@ -47,6 +50,7 @@ fn main() {
         What::Throughput(arguments) => throughput::run(&arguments),
         What::Savings(arguments) => savings::run(&arguments),
         What::Stall(arguments) => stall::run(&arguments),
+        What::Adapt(arguments) => adapt::run(&arguments),
         What::Soak(arguments) => soak::run(&arguments),
         What::Origin { files } => roles::origin(&files),
         What::Hop { target } => roles::hop(target),

@@ -24,6 +24,8 @@ pub(crate) struct Options {
     pub(crate) users: Vec<String>,
     /// Whether lanes go straight to the hub, without the relay.
     pub(crate) straight: bool,
+    /// What the relay lets pass each way, all lanes together; otherwise as much as comes.
+    pub(crate) rate_bytes_per_s: Option<u64>,
 }
 
 impl Options {
@@ -111,7 +113,7 @@ impl Pair {
         let branch_key = keygen(binary, &dir.path().join("branch.key"));
         let hub_key = keygen(binary, &dir.path().join("hub.key"));
         let tunnel = free_address();
-        let relay = CuttingRelay::start(tunnel);
+        let relay = CuttingRelay::start(tunnel, options.rate_bytes_per_s);
         let (socks, http) = (free_address(), free_address());
         let (branch_admin, hub_admin) = (free_address(), free_address());
         let forwards: Vec<_> = options.targets.iter().map(|_| free_address()).collect();

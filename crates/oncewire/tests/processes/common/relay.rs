@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Stands in for the network between two gateways.
 pub(crate) struct CuttingRelay {
@@ -18,13 +19,47 @@ struct Shared {
     next: AtomicU64,
     down: AtomicBool,
     stopped: AtomicBool,
-    towards_target: AtomicU64,
-    from_target: AtomicU64,
+    towards_target: Way,
+    from_target: Way,
 }
 
+/// One direction: what it carried, and how fast it may.
+struct Way {
+    carried: AtomicU64,
+    bytes_per_s: Option<u64>,
+    /// When the link has sent what it was given.
+    free_at: Mutex<Instant>,
+}
+
+impl Way {
+    fn new(bytes_per_s: Option<u64>) -> Self {
+        Self { carried: AtomicU64::new(0), bytes_per_s, free_at: Mutex::new(Instant::now()) }
+    }
+
+    /// Counts bytes and waits until the link has had the time to send them.
+    #[allow(clippy::disallowed_methods, reason = "time is what a slow link takes")]
+    fn carry(&self, bytes: usize) {
+        self.carried.fetch_add(bytes as u64, Ordering::Relaxed);
+        let Some(bytes_per_s) = self.bytes_per_s else { return };
+        let now = Instant::now();
+        let wait = {
+            let mut free_at = self.free_at.lock().unwrap();
+            let from = (*free_at).max(now.checked_sub(CATCH_UP).unwrap_or(now));
+            *free_at = from + Duration::from_secs_f64(bytes as f64 / bytes_per_s as f64);
+            free_at.saturating_duration_since(now)
+        };
+        if !wait.is_zero() {
+            std::thread::sleep(wait);
+        }
+    }
+}
+
+/// A thread that slept too long may make up for this much: other programs must not slow the link down.
+const CATCH_UP: Duration = Duration::from_millis(50);
+
 impl CuttingRelay {
-    /// Relays what connects to a port of its own to `target`.
-    pub(crate) fn start(target: SocketAddr) -> Self {
+    /// Relays what connects to a port of its own to `target`, at most so many bytes a second each way.
+    pub(crate) fn start(target: SocketAddr, rate_bytes_per_s: Option<u64>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -33,8 +68,8 @@ impl CuttingRelay {
             next: AtomicU64::new(0),
             down: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            towards_target: AtomicU64::new(0),
-            from_target: AtomicU64::new(0),
+            towards_target: Way::new(rate_bytes_per_s),
+            from_target: Way::new(rate_bytes_per_s),
         });
         let acceptor = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -86,7 +121,8 @@ impl CuttingRelay {
 
     /// TCP payload that it has read so far, both ways together.
     pub(crate) fn carried(&self) -> u64 {
-        self.shared.towards_target.load(Ordering::Relaxed) + self.shared.from_target.load(Ordering::Relaxed)
+        let Shared { towards_target, from_target, .. } = &*self.shared;
+        [towards_target, from_target].iter().map(|way| way.carried.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -132,13 +168,13 @@ fn cut(ends: &[TcpStream; 2]) {
 }
 
 /// Copies until the end of the stream, which it passes on; an error ends both directions.
-fn copy(mut from: TcpStream, mut to: TcpStream, counter: &AtomicU64) {
+fn copy(mut from: TcpStream, mut to: TcpStream, way: &Way) {
     let mut buffer = vec![0; 128 * 1024];
     loop {
         match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => {
-                counter.fetch_add(count as u64, Ordering::Relaxed);
+                way.carry(count);
                 if to.write_all(&buffer[..count]).is_err() {
                     let _ = from.shutdown(Shutdown::Both);
                     return;
