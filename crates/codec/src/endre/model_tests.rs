@@ -69,7 +69,7 @@ fn sender(entropy: Entropy, keeps_bytes: bool, planted: bool, saved: Option<Save
     };
     let mut sender = match saved {
         None => Sender::new(config),
-        Some(saved) => Sender::with_log(config, saved),
+        Some(saved) => Sender::with_log(config, saved, &Plan { period: 16, ..Plan::default() }),
     };
     sender.planted_error = planted;
     sender

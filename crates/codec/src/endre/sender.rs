@@ -103,9 +103,11 @@ impl Sender {
     }
 
     /// Starts with a log that was found on disk; one of another capacity is left aside.
-    pub fn with_log(config: SenderConfig, saved: SavedLog) -> Self {
+    ///
+    /// It is looked through as flows with `plan` will look for it.
+    pub fn with_log(config: SenderConfig, saved: SavedLog, plan: &Plan) -> Self {
         let mut sender = Self::new(config);
-        sender.log.restore(saved);
+        sender.log.restore(saved, plan);
         sender
     }
 

@@ -5,13 +5,31 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::{Receiver, ReceiverConfig, Sender, SenderConfig};
-use crate::contract::{Delivery, Feedback, Payload, ReceivingHalf, SendEvent, SendingHalf};
+use crate::cache::{Log, LogOffset, RangeSet};
+use crate::contract::{
+    Delivery, Feedback, Payload, PeerState, ReceivingHalf, SavedLog, SendEvent, SendingHalf,
+};
 use crate::entropy::Entropy;
-use crate::wire::{FlowId, Frame, LaneId, take_frame};
+use crate::wire::{FlowId, Frame, LaneId, LogClaim, take_frame};
 use crate::{Matching, Now, Plan};
 
 const CAPACITY: u64 = 1 << 20;
 const LANE: LaneId = LaneId(1);
+
+const SEED: u64 = 5;
+
+fn sender_config(plan: Plan, capacity: u64) -> SenderConfig {
+    SenderConfig {
+        capacity,
+        max_in_flight: None,
+        entropy: plan.entropy,
+        contexts: 2,
+        params: Default::default(),
+        keeps_bytes: plan.matching == Matching::Max,
+        digest_seed: SEED,
+        persist: false,
+    }
+}
 
 struct Halves {
     sender: Sender,
@@ -27,27 +45,14 @@ impl Halves {
     }
 
     fn with(plan: Plan, capacity: u64) -> Self {
-        let params = Default::default();
-        let (contexts, digest_seed, persist) = (2, 5, false);
-        let entropy = plan.entropy;
-        let max_in_flight = None;
         Self {
-            sender: Sender::new(SenderConfig {
-                capacity,
-                max_in_flight,
-                entropy,
-                contexts,
-                params,
-                keeps_bytes: plan.matching == Matching::Max,
-                digest_seed,
-                persist,
-            }),
+            sender: Sender::new(sender_config(plan, capacity)),
             receiver: Receiver::new(ReceiverConfig {
                 capacity,
                 max_in_flight: capacity / 4,
-                contexts,
-                digest_seed,
-                persist,
+                contexts: 2,
+                digest_seed: SEED,
+                persist: false,
             }),
             plan,
             offset: 0,
@@ -76,6 +81,16 @@ impl Halves {
             self.answer(&feedback, &mut out);
         }
         delivered
+    }
+
+    /// Brings the link up with a new instance of the peer that claims this; returns how many bytes are warm.
+    fn reconnect(&mut self, claim: Option<LogClaim>) -> Option<u64> {
+        self.receiver.handle_peer_restart(CAPACITY, CAPACITY / 4, SEED);
+        self.sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 2, claim });
+        std::iter::from_fn(|| self.sender.poll_event()).find_map(|event| match event {
+            SendEvent::Warm { bytes } => Some(bytes),
+            _ => None,
+        })
     }
 
     fn receive(&mut self, mut frames: &[u8], delivered: &mut Vec<Bytes>) {
@@ -202,4 +217,52 @@ fn a_plan_for_max_match_without_bytes_is_carried_out_by_chunk_match() {
     halves.cross(&plain);
     assert_eq!(halves.cross(&plain), [&plain[..]]);
     assert_eq!(halves.receiver.stats().copied, 30_000);
+}
+
+#[test]
+fn a_sender_without_bytes_judges_a_claim_by_its_samples() {
+    let mut halves = Halves::new(Matching::Chunk);
+    let blocks: Vec<Vec<u8>> = (0..6).map(|seed| noise(seed, 50_000)).collect();
+    blocks.iter().for_each(|block| drop(halves.cross(block)));
+    let claim = halves.receiver.claim().unwrap();
+    assert!(claim.samples.len() > 3, "{claim:?}");
+    assert_eq!(halves.reconnect(Some(claim.clone())), Some(300_000));
+    let copied = halves.receiver.stats().copied;
+    assert_eq!(halves.cross(&blocks[2]), [&blocks[2][..]]);
+    assert_eq!(halves.receiver.stats().copied, copied + 50_000);
+    // One sample that differs is enough, and so is one that nobody could compare.
+    let mut wrong = claim.clone();
+    wrong.samples[1].digest ^= 1;
+    assert_eq!(halves.reconnect(Some(wrong)), None);
+    let mut halves = Halves::new(Matching::Chunk);
+    blocks.iter().for_each(|block| drop(halves.cross(block)));
+    let mut elsewhere = claim;
+    elsewhere.samples.iter_mut().for_each(|sample| sample.start += 1);
+    assert_eq!(halves.reconnect(Some(elsewhere)), None);
+}
+
+#[test]
+fn a_sender_without_bytes_finds_what_was_saved_of_its_log() {
+    let plan = Plan { matching: Matching::Chunk, entropy: Entropy::None, ..Plan::default() };
+    let mut halves = Halves::with(plan, CAPACITY);
+    let blocks: Vec<Vec<u8>> = (0..6).map(|seed| noise(seed, 50_000)).collect();
+    let mut saved = SavedLog { epoch: 1, log: Log::new(CAPACITY as usize), ranges: RangeSet::default() };
+    for (number, block) in blocks.iter().enumerate() {
+        let start = number as u64 * 50_000;
+        saved.log.write(LogOffset(start), block);
+        saved.ranges.insert(start..start + 50_000);
+        halves.cross(block);
+    }
+    halves.sender = Sender::with_log(sender_config(plan, CAPACITY), saved, &plan);
+    let claim = halves.receiver.claim();
+    assert_eq!(halves.reconnect(claim), Some(300_000));
+    let copied = halves.receiver.stats().copied;
+    for block in &blocks {
+        assert_eq!(halves.cross(block), [&block[..]]);
+    }
+    // Saved bytes are cut into chunks anew from where each piece begins, not from where each block did.
+    let copied = halves.receiver.stats().copied - copied;
+    assert!(copied > 290_000, "{copied}");
+    let memory = halves.sender.stats().memory - halves.sender.stats().kept;
+    assert!(memory < CAPACITY / 3, "{memory}");
 }

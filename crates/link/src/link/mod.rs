@@ -118,7 +118,7 @@ impl Link {
         };
         let sender = match saved.out {
             None => Sender::new(sender_config),
-            Some(log) => Sender::with_log(sender_config, log),
+            Some(log) => Sender::with_log(sender_config, log, &config.plan),
         };
         let receiver = match saved.inbound {
             None => Receiver::new(receiver_config),

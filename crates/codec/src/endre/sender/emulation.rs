@@ -51,6 +51,12 @@ enum Content {
     Samples(Samples),
 }
 
+/// One of the two tables.
+enum Table<'a> {
+    Max(&'a mut MaxMatch),
+    Chunk(&'a mut ChunkMatch),
+}
+
 impl Settings {
     pub(super) const fn of(config: &SenderConfig) -> Self {
         let &SenderConfig { params, max_in_flight, keeps_bytes, digest_seed: seed, .. } = config;
@@ -114,8 +120,8 @@ impl Emulation {
 
     /// Takes up a log that was found on disk; one of another capacity is left aside.
     ///
-    /// With bytes, Max-Match will find it; without, Chunk-Match will, and the bytes are dropped.
-    pub(super) fn restore(&mut self, saved: SavedLog) {
+    /// It goes into the table of the plan's matching. Without bytes that is Chunk-Match's, and they are dropped.
+    pub(super) fn restore(&mut self, saved: SavedLog, plan: &Plan) {
         let ends = saved.ranges.iter().next().zip(saved.ranges.iter().next_back());
         let Some((first, last)) = ends.filter(|_| saved.log.capacity() == self.capacity) else {
             return;
@@ -124,17 +130,34 @@ impl Emulation {
         (self.base, self.head) = (first.start, last.end);
         saved.ranges.missing(&(first.start..last.end), &mut self.holes);
         let ranges = saved.ranges.iter().map(|range| LogOffset(range.start)..LogOffset(range.end));
-        if self.settings.keeps_bytes {
-            let max = self.max();
-            ranges.for_each(|range| max.index(&saved.log, range));
-            self.content = Content::Bytes(saved.log);
-        } else {
-            let mut samples = Samples::new(self.capacity);
-            let chunks = self.chunks();
-            for range in ranges {
+        let mut samples = Samples::new(self.capacity);
+        match self.prepare(plan) {
+            Table::Max(max) => ranges.for_each(|range| max.index(&saved.log, range)),
+            Table::Chunk(chunks) => ranges.for_each(|range| {
                 chunks.index(&saved.log, range, |at, piece| samples.note(at.0, piece));
+            }),
+        }
+        self.content = match self.settings.keeps_bytes {
+            true => Content::Bytes(saved.log),
+            false => Content::Samples(samples),
+        };
+    }
+
+    /// The table for blocks with this plan, set to its markers.
+    fn prepare(&mut self, plan: &Plan) -> Table<'_> {
+        let plan = Plan { matching: self.matching(plan), ..*plan };
+        let (markers, period) = (plan.effective_markers(), plan.period as usize);
+        match plan.matching {
+            Matching::Max => {
+                let max = self.max();
+                max.set_markers(markers, period);
+                Table::Max(max)
             }
-            self.content = Content::Samples(samples);
+            Matching::Chunk => {
+                let chunks = self.chunks();
+                chunks.set_markers(markers, period);
+                Table::Chunk(chunks)
+            }
         }
     }
 
@@ -276,12 +299,7 @@ impl Emulation {
     ) {
         let search = Search { block, at: LogOffset(self.head), floor: LogOffset(floor), hint };
         self.searched = self.matching(plan);
-        let plan = Plan { matching: self.searched, ..*plan };
-        let (markers, period) = (plan.effective_markers(), plan.period as usize);
-        match self.searched {
-            Matching::Max => self.max().set_markers(markers, period),
-            Matching::Chunk => self.chunks().set_markers(markers, period),
-        }
+        self.prepare(plan);
         match (&self.content, self.searched, &mut self.max, &mut self.chunks) {
             (Content::Bytes(log), Matching::Max, Some(max), _) => max.find(log, &search, copies),
             (_, Matching::Chunk, _, Some(chunks)) => chunks.find(&search, copies),
