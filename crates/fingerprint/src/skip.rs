@@ -61,28 +61,17 @@ impl<S: Sieve> Task for Select<'_, S> {
         position
     }
 
+    /// Sieves 64 positions at once, whether or not some are passed over, then walks over the bits: as often as there
+    /// can be markers, since no processor foresees how many there are.
+    ///
+    /// The next 64 begin where these end even if all of them are passed over: so sieving them need not wait for the
+    /// walk, and memory is read in order.
     #[inline(always)]
     fn vectors<V: Vector>(mut self, vector: V) -> usize {
-        let apart = self.skipped.saturating_add(1).min(u32::MAX as usize);
-        self.positions.start = if apart <= 2 * WORD {
-            self.by_words::<V, false>(vector, apart)
-        } else {
-            self.by_words::<V, true>(vector, apart)
-        };
-        self.portable()
-    }
-}
-
-impl<S: Sieve> Select<'_, S> {
-    /// Sieves 64 positions at once, whether or not some are passed over, then walks over the bits: as often as there
-    /// can be markers, `apart` from each other or more, since no processor foresees how many there are.
-    ///
-    /// With `JUMP`, the next 64 begin behind what is passed over, else where these end: then the processor need not
-    /// wait for the walk to go on. Returns where the next position is looked at; the last few are left.
-    #[inline(always)]
-    fn by_words<V: Vector, const JUMP: bool>(&mut self, vector: V, apart: usize) -> usize {
         let ready = self.sieve.ready(vector);
         let Range { start: mut at, end } = self.positions;
+        // No further than positions reach, less a word, so that `first` is a number of 32 bits.
+        let apart = self.skipped.saturating_add(1).min(u32::MAX as usize - WORD);
         let most = WORD.div_ceil(apart);
         let mut count = self.out.len();
         // One more, for what is written where nothing was found.
@@ -105,12 +94,12 @@ impl<S: Sieve> Select<'_, S> {
                 count += usize::from(rest != 0);
                 first = select_unpredictable(rest != 0, place + apart, first);
             }
-            let passed = if JUMP { first.max(WORD) } else { WORD };
-            at += passed;
-            first = first.saturating_sub(passed);
+            at += WORD;
+            first = first.saturating_sub(WORD);
         }
         self.out.truncate(count);
-        at + first
+        self.positions.start = at + first;
+        self.portable()
     }
 }
 

@@ -51,7 +51,10 @@ fn backends() -> impl Iterator<Item = Backend> {
 
 /// Any choice: periods that are multiples of nothing, and those in use.
 fn settings() -> impl Strategy<Value = Settings> {
-    let period = prop_oneof![1usize..130, prop::sample::select(vec![16usize, 32, 64, 128, 256, 512])];
+    let period = prop_oneof![
+        1usize..130,
+        prop::sample::select(vec![16usize, 32, 64, 128, 256, 512, 1 << 20, usize::MAX / 8])
+    ];
     let table = prop_oneof![
         Just(SampleTable::PAPER),
         prop::collection::vec(any::<u8>(), 1..40).prop_map(|bytes| SampleTable::from_bytes(bytes).unwrap()),
