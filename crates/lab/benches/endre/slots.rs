@@ -36,4 +36,4 @@ pub(crate) fn run(corpora: &[Corpus]) {
     }
 }
 
-const LOGS: [u64; 2] = [64 << 20, 1 << 30];
+const LOGS: [u64; 2] = [64 << 20, 256 << 20];
