@@ -79,13 +79,23 @@ pub(super) fn expected(plan: Option<&Plan>) -> Expected {
 }
 
 /// Nanoseconds for each byte that a marker choice takes above MAXP of regions.
-fn selection(_kind: MarkerKind) -> f64 {
-    0.0
+fn selection(kind: MarkerKind) -> f64 {
+    match kind {
+        MarkerKind::Maxp | MarkerKind::Modp => 0.0,
+        MarkerKind::Fixed => -0.03,
+        MarkerKind::SampleByte => 0.2,
+        MarkerKind::MaxpStrict => 0.45,
+        MarkerKind::ModpRabin => 2.2,
+    }
 }
 
 /// The choice to fall back to, whose markers are found with less work.
 fn relative(kind: MarkerKind) -> MarkerKind {
-    kind
+    match kind {
+        MarkerKind::ModpRabin => MarkerKind::Modp,
+        MarkerKind::MaxpStrict => MarkerKind::Maxp,
+        same => same,
+    }
 }
 
 fn cheaper(configured: Entropy, most: Entropy) -> Entropy {

@@ -299,6 +299,19 @@ fn rungs_only_ever_take_away_and_each_makes_a_difference() {
 }
 
 #[test]
+fn slow_marker_choices_give_way_to_their_fast_relatives_before_anything_else_but_high_levels() {
+    use oncewire_fingerprint::MarkerKind;
+    for (slow, fast) in
+        [(MarkerKind::ModpRabin, MarkerKind::Modp), (MarkerKind::MaxpStrict, MarkerKind::Maxp)]
+    {
+        let plan = Plan { markers: slow, ..plan(Entropy::Zstd(3)) };
+        let left: Vec<_> = ladder::rungs(&[plan]).iter().filter_map(|cut| cut.apply(&plan)).collect();
+        assert_eq!(left[1], Plan { entropy: Entropy::Zstd(1), ..plan });
+        assert_eq!(left[2], Plan { entropy: Entropy::Zstd(1), markers: fast, ..plan });
+    }
+}
+
+#[test]
 fn a_flow_whose_plan_is_cheaper_than_the_peers_is_left_alone_as_long_as_possible() {
     let [rich, poor] = [plan(Entropy::Zstd(9)), plan(Entropy::None)];
     let rungs = ladder::rungs(&[rich, poor]);
