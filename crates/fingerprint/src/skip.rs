@@ -70,8 +70,8 @@ impl<S: Sieve> Task for Select<'_, S> {
     fn vectors<V: Vector>(mut self, vector: V) -> usize {
         let ready = self.sieve.ready(vector);
         let Range { start: mut at, end } = self.positions;
-        // No further than positions reach, less a word, so that `first` is a number of 32 bits.
-        let apart = self.skipped.saturating_add(1).min(u32::MAX as usize - WORD);
+        // Further than any position reaches, and far from overflowing.
+        let apart = self.skipped.saturating_add(1).min(usize::MAX / 4);
         let most = WORD.div_ceil(apart);
         let mut count = self.out.len();
         // One more, for what is written where nothing was found.
@@ -86,7 +86,7 @@ impl<S: Sieve> Task for Select<'_, S> {
             let high = S::accepted(vector, ready, high);
             let word = u64::from(low) | u64::from(high) << LANES;
             for _ in 0..most {
-                let rest = word.unbounded_shr(first as u32);
+                let rest = word.unbounded_shr(first.min(WORD) as u32);
                 let place = first + rest.trailing_zeros() as usize;
                 if let Some(out) = self.out.get_mut(count) {
                     *out = (at + place) as u32;
