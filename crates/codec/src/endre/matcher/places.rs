@@ -74,7 +74,11 @@ impl Places {
     /// Adds the markers in `range` of `block`, and those places between that are no markers; returns where to go on.
     fn choose_markers(&mut self, block: &[u8], range: Range<usize>) -> usize {
         self.selected.clear();
+        let expected = range.end.min(block.len()).saturating_sub(range.start) / self.selector.period();
         let next = self.selector.select(block, range, &mut self.selected);
+        if self.selected.len() > 2 * expected + 2 {
+            thin_out(&mut self.selected, self.selector.period() / 2);
+        }
         let covered = self.covered;
         let place = |at: u32, is_marker| {
             let bytes = block.get(at as usize..)?.get(..covered)?;
@@ -116,8 +120,28 @@ impl Places {
     }
 }
 
+/// Leaves out markers that are less than `distance` behind the one before.
+///
+/// Only classical MODP chooses so many: its markers have a value, and content can be made to have it everywhere.
+fn thin_out(markers: &mut Vec<u32>, distance: usize) {
+    markers.dedup_by(|next, last| ((*next - *last) as usize) < distance);
+}
+
 /// Bytes of a block that are looked up together. 1 to 4 KiB are alike; above, lines leave the first cache.
 const BATCH: usize = 2048;
 
 /// The longest period at which regions are looked up twice: with longer ones, speed comes before savings.
 pub(super) const DENSE: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_of_nothing_but_markers_is_thinned_out() {
+        let mut markers: Vec<u32> = (100..2100).collect();
+        thin_out(&mut markers, 32);
+        assert_eq!(markers.len(), 63);
+        assert!(markers.windows(2).all(|pair| pair[1] - pair[0] == 32));
+    }
+}
