@@ -11,6 +11,7 @@
 use bytes::Bytes;
 
 use crate::cache::{Curve, Log, RangeSet};
+pub use crate::endre::PreparedLog;
 use crate::wire::{
     Ack, Block, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, Range64, Refetch, WireError,
 };
@@ -183,6 +184,12 @@ pub trait SendingHalf {
     fn set_limit(&mut self, limit: u64, now: Now);
     /// Forgets everything that was remembered: the log starts over.
     fn clear_log(&mut self);
+    /// Gives the memory of the log back while nobody uses it: what is on disk can come back with
+    /// [`Self::restore_log`]. Until then nothing older is referred to. Returns false, and does nothing, while anything
+    /// is unacknowledged.
+    fn release_log(&mut self) -> bool;
+    /// Takes back what was released, as far as it was found again.
+    fn restore_log(&mut self, log: Option<PreparedLog>);
     /// Appends what the log is worth if there is news of it; returns whether there was.
     fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool;
     /// Says again everything that was said before: the control lane is a new one.
@@ -227,6 +234,12 @@ pub trait ReceivingHalf {
     fn set_limit(&mut self, limit: u64);
     /// Forgets everything that is remembered; the sending half is told.
     fn clear_log(&mut self);
+    /// Gives the memory of the log back while nobody uses it: what is on disk can come back with
+    /// [`Self::restore_log`]. Until then blocks that refer to it wait. Returns false, and does nothing, while blocks
+    /// wait.
+    fn release_log(&mut self) -> bool;
+    /// Takes back what was released, as far as it was found again; of the rest the sending half is told.
+    fn restore_log(&mut self, log: Option<SavedLog>, now: Now);
     /// Sets how long to wait for missing ranges and repairs.
     fn handle_patience(&mut self, patience: Now);
     /// Starts over with a new instance of the peer, which keeps at most `max_in_flight` log bytes in flight
@@ -280,6 +293,8 @@ pub struct SendStats {
     pub log_limit: u64,
     /// Log bytes that can be referred to.
     pub log_used: u64,
+    /// Whether the log's bytes are on disk only.
+    pub released: bool,
     /// What the log saves or would save, by its size.
     pub curve: Curve,
     /// Plain bytes kept until they are acknowledged.
@@ -319,6 +334,8 @@ pub struct ReceiveStats {
     pub log_limit: u64,
     /// Log bytes that can be referred to.
     pub log_used: u64,
+    /// Whether the log's bytes are on disk only.
+    pub released: bool,
     /// What the log saves or would save, by its size, as the peer told.
     pub curve: Curve,
     /// Memory of log, contexts and waiting blocks.

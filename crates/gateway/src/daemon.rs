@@ -21,6 +21,7 @@ use crate::telemetry::{FlowsReport, StatusReport};
 use crate::tunnel::peer::Peer;
 use crate::tunnel::tasks::Tasks;
 
+mod log_sizes;
 mod report;
 mod settings;
 mod start;

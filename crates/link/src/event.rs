@@ -66,6 +66,8 @@ pub enum Event {
     Down,
     /// The peer is a new process: its old flows were reset.
     PeerRestarted,
+    /// The logs were released, and there is traffic again: [`crate::Link::restore_logs`].
+    LogsWanted,
     /// Something for the log.
     Note(Note),
 }

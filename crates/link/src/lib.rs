@@ -18,7 +18,7 @@ mod stats;
 pub use classify::Cipher;
 pub use config::{ConfigError, LinkConfig};
 pub use event::{CloseReason, Event, FlowGone, LaneRefused, Note, OpenRefused, OpenRequest, Received};
-pub use link::{Effort, Link, LogLimits, LogSide, SavedLogs};
+pub use link::{Effort, Link, LoadedLogs, LogLimits, LogSide, SavedLogs};
 pub use oncewire_codec::Now;
 pub use oncewire_codec::cache::{Log, LogOffset, RangeSet};
 pub use oncewire_codec::contract::{LogWrite, PeerFault as ProtocolError, SavedLog};

@@ -3,7 +3,10 @@
 mod common;
 
 use common::{Pair, config};
-use oncewire_link::{Effort, LinkConfig, LogLimits, Now, OpenFailure, ResetReason};
+use oncewire_link::{
+    Effort, LinkConfig, LoadedLogs, Log, LogLimits, LogOffset, LogSide, Now, OpenFailure, RangeSet,
+    ResetReason, SavedLog, SavedLogs,
+};
 
 /// Text that compresses and repeats.
 fn text(len: usize) -> Vec<u8> {
@@ -441,4 +444,93 @@ fn either_end_can_have_everything_forgotten() {
         assert!(cross(&mut pair, &bytes) > 290_000, "side {side} is not warm again");
         assert_eq!(pair.sides[1].link.stats().inbound.overwritten, 0);
     }
+}
+
+/// Puts what both sides had written of their logs together, as files would.
+fn kept(pair: &mut Pair, side: usize, logs: &mut [Option<SavedLog>; 2]) {
+    while let Some((which, write)) = pair.sides[side].link.poll_store() {
+        let log = &mut logs[usize::from(which == LogSide::Inbound)];
+        let log = log.get_or_insert_with(|| SavedLog {
+            epoch: write.epoch,
+            log: Log::new(1 << 20),
+            ranges: RangeSet::default(),
+        });
+        log.log.write(LogOffset(write.start), &write.plain);
+        log.ranges.insert(write.start..write.start + write.plain.len() as u64);
+    }
+}
+
+#[test]
+fn released_logs_take_no_memory_and_come_back_as_they_were() {
+    let persisting = |config| LinkConfig { persist: true, ..config };
+    let mut pair = Pair::with(25, persisting(config(true, 1)), persisting(config(false, 2)));
+    let bytes = pair.random_bytes(300_000);
+    let idle = pair.connect(0);
+    cross(&mut pair, &bytes);
+    let mut files = [[None, None], [None, None]];
+    for (side, files) in files.iter_mut().enumerate() {
+        kept(&mut pair, side, files);
+        assert!(pair.sides[side].link.release_logs(), "side {side} is not quiet");
+    }
+    let sizes = |pair: &Pair| {
+        let (out, inbound) = (pair.sides[0].link.stats().out, pair.sides[1].link.stats().inbound);
+        (out.released, inbound.released, out.memory < 300_000 && inbound.memory < 300_000)
+    };
+    assert_eq!(sizes(&pair), (true, true, true));
+    // Traffic on a flow that had only paused: the sender refers to nothing, and both ask for what they released.
+    pair.send(0, idle, &bytes[..100_000]);
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(idle).bytes, bytes[..100_000]);
+    assert_eq!(pair.sides[1].link.stats().inbound.copied, 0);
+    for (side, files) in files.into_iter().enumerate() {
+        let [out, inbound] = files;
+        let config = persisting(config(side == 0, side as u64 + 1));
+        let loaded = LoadedLogs::new(&config, SavedLogs { out, inbound });
+        // The sender first: what it refers to again has to wait at the other end.
+        pair.sides[side].link.restore_logs(loaded, pair.now);
+        if side == 0 {
+            pair.send(0, idle, &bytes[200_000..]);
+            pair.pass(Now::from_secs(30));
+            let inbound = pair.sides[1].link.stats().inbound;
+            assert!(inbound.waited > 0 && inbound.refetched == 0, "{inbound:?}");
+            assert!(pair.sides[1].stream(idle).bytes.len() < 200_000);
+        }
+    }
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(idle).bytes[100_000..], bytes[200_000..]);
+    assert_eq!((sizes(&pair).0, sizes(&pair).1), (false, false));
+    assert!(cross(&mut pair, &bytes) > 290_000);
+    let inbound = pair.sides[1].link.stats().inbound;
+    assert_eq!((inbound.refetched, inbound.mismatches, inbound.overwritten), (0, 0, 0));
+}
+
+#[test]
+fn released_logs_that_are_not_found_again_cost_savings_and_no_byte() {
+    let mut pair = Pair::new(26);
+    let bytes = pair.random_bytes(300_000);
+    cross(&mut pair, &bytes);
+    assert!(pair.sides[1].link.release_logs());
+    let flow = pair.connect(0);
+    pair.send(0, flow, &bytes);
+    pair.pass(Now::from_secs(5));
+    assert!(pair.sides[1].link.stats().inbound.waited > 0);
+    pair.sides[1].link.restore_logs(LoadedLogs::default(), pair.now);
+    pair.pass(Now::from_secs(5));
+    assert_eq!(pair.sides[1].stream(flow).bytes, bytes);
+    cross(&mut pair, &bytes);
+    assert!(cross(&mut pair, &bytes) > 290_000, "not warm again");
+    let stats = pair.sides[1].link.stats().inbound;
+    assert_eq!((stats.mismatches, stats.overwritten), (0, 0));
+}
+
+#[test]
+fn logs_are_not_released_while_anything_is_under_way() {
+    let mut pair = Pair::new(27);
+    let flow = pair.connect(0);
+    pair.send(0, flow, b"on its way");
+    pair.step(5);
+    assert!(!pair.sides[0].link.release_logs());
+    assert!(!pair.sides[0].link.stats().inbound.released);
+    pair.pass(Now::from_secs(1));
+    assert!(pair.sides[0].link.release_logs());
 }

@@ -43,9 +43,11 @@ mod log;
 mod quotas;
 mod ranges;
 pub(crate) mod samples;
+mod sizes;
 
 pub use curve::Curve;
 pub use ledger::{Content, Item, Ledger, MAX_UNACKED, Repair};
 pub use log::{Log, LogOffset};
 pub use quotas::Quotas;
 pub use ranges::{Arrived, RangeSet};
+pub use sizes::{Demand, share_out};

@@ -198,6 +198,12 @@ impl MaxMatch {
         }
     }
 
+    /// Returns the markers that the last [`Self::find`] looked up, with their fingerprints, in order.
+    pub fn looked_up(&self) -> impl Iterator<Item = (u32, u64)> {
+        let markers = self.places.all().iter().filter(|place| place.is_marker);
+        markers.map(|place| (place.at, place.fingerprint))
+    }
+
     /// Says how many of the log's last bytes are in use, at most its capacity.
     pub fn set_reach(&mut self, bytes: u64) {
         self.reach = bytes;

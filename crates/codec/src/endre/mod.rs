@@ -14,4 +14,4 @@ pub mod tokens;
 mod verify_tests;
 
 pub use receiver::{Receiver, ReceiverConfig};
-pub use sender::{Sender, SenderConfig};
+pub use sender::{PreparedLog, Sender, SenderConfig};

@@ -10,7 +10,7 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::matcher::MatchParams;
-use super::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use super::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::cache::{Log, LogOffset, RangeSet};
 use crate::contract::{
     Delivery, Feedback, LogWrite, Payload, PeerState, ReceivingHalf, SavedLog, SendEvent, SendingHalf,
@@ -50,6 +50,7 @@ struct Model {
     next_lane: u64,
     feedback: VecDeque<Vec<u8>>,
     worths: VecDeque<LogWorth>,
+    restored: u64,
     history: Vec<u8>,
     warm_bytes: u64,
     /// Whether the logs' limits change, and logs are cleared; in every second run.
@@ -57,7 +58,17 @@ struct Model {
 }
 
 fn sender(entropy: Entropy, keeps_bytes: bool, planted: bool, saved: Option<SavedLog>) -> Sender {
-    let config = SenderConfig {
+    let config = sender_config(entropy, keeps_bytes);
+    let mut sender = match saved {
+        None => Sender::new(config),
+        Some(saved) => Sender::with_log(config, saved, &Plan { period: 16, ..Plan::default() }),
+    };
+    sender.planted_error = planted;
+    sender
+}
+
+fn sender_config(entropy: Entropy, keeps_bytes: bool) -> SenderConfig {
+    SenderConfig {
         capacity: CAPACITY,
         max_in_flight: Some(CAPACITY / 3),
         entropy,
@@ -66,13 +77,7 @@ fn sender(entropy: Entropy, keeps_bytes: bool, planted: bool, saved: Option<Save
         keeps_bytes,
         digest_seed: SEED,
         persist: true,
-    };
-    let mut sender = match saved {
-        None => Sender::new(config),
-        Some(saved) => Sender::with_log(config, saved, &Plan { period: 16, ..Plan::default() }),
-    };
-    sender.planted_error = planted;
-    sender
+    }
 }
 
 fn receiver(saved: Option<SavedLog>) -> Receiver {
@@ -89,11 +94,12 @@ fn receiver(saved: Option<SavedLog>) -> Receiver {
     }
 }
 
-/// What a file would hold of a log: some of the last writes may be missing, and some in the middle.
-fn saved(writes: &[LogWrite], mut pick: impl FnMut(u64) -> u64) -> Option<SavedLog> {
+/// What a file would hold of a log, and the writes that are left of it: some of the last writes may be missing, and some in the middle.
+fn saved(writes: &[LogWrite], mut pick: impl FnMut(u64) -> u64) -> Option<(SavedLog, Vec<LogWrite>)> {
     let kept = writes.len() - pick(3).min(writes.len() as u64) as usize;
     let epoch = writes[..kept].last()?.epoch;
     let mut saved = SavedLog { epoch, log: Log::new(CAPACITY as usize), ranges: RangeSet::default() };
+    let mut left = Vec::new();
     for write in writes[..kept].iter().filter(|write| write.epoch == epoch) {
         let end = write.start + write.plain.len() as u64;
         if pick(40) == 0 {
@@ -101,10 +107,11 @@ fn saved(writes: &[LogWrite], mut pick: impl FnMut(u64) -> u64) -> Option<SavedL
         }
         saved.log.write(LogOffset(write.start), &write.plain);
         saved.ranges.insert(write.start..end);
+        left.push(write.clone());
     }
     let highest = saved.ranges.iter().next_back()?.end;
     saved.ranges.remove_below(highest.saturating_sub(CAPACITY));
-    Some(saved)
+    Some((saved, left))
 }
 
 impl Model {
@@ -127,6 +134,7 @@ impl Model {
             next_lane: 0,
             feedback: VecDeque::new(),
             worths: VecDeque::new(),
+            restored: 0,
             history: Vec::new(),
             warm_bytes: 0,
             changes_logs: seed % 2 == 1,
@@ -251,6 +259,10 @@ impl Model {
         let (kind, body, _) = take_frame(frame).unwrap().unwrap();
         let Frame::Block(block) = Frame::decode(kind, body).unwrap() else { panic!("not a block") };
         self.receiver.handle_block(block, lane, self.now).unwrap();
+        self.collect();
+    }
+
+    fn collect(&mut self) {
         while let Some(Delivery::Data { flow, offset, plain, fin }) = self.receiver.poll_payload() {
             let Some(reference) = self.flows.get_mut(&flow) else { continue };
             let range = offset..offset + plain.len() as u64;
@@ -337,8 +349,11 @@ impl Model {
     fn restart(&mut self, keep_log: bool, sending_side: bool) {
         self.write_to_disk();
         let rng = &mut self.rng;
-        let disk = &self.disk[usize::from(!sending_side)];
-        let saved = if keep_log { saved(disk, |bound| rng.next_u64() % bound) } else { None };
+        let disk = &mut self.disk[usize::from(!sending_side)];
+        let found = if keep_log { saved(disk, |bound| rng.next_u64() % bound) } else { None };
+        // The next life finds what this one found, and what it writes itself.
+        let (saved, left) = found.unzip();
+        *disk = left.unwrap_or_default();
         self.flows.clear();
         self.late.clear();
         self.feedback.clear();
@@ -383,9 +398,16 @@ impl Model {
             0 => CAPACITY,
             _ => self.below(CAPACITY + 1000),
         };
-        match self.below(16) {
+        match self.below(20) {
             0 => self.sender.clear_log(),
             1 => self.receiver.clear_log(),
+            // Idle, or nearly so.
+            16 | 17 => {
+                self.settle();
+                assert!(self.sender.release_log());
+                self.receiver.release_log();
+            }
+            18 | 19 => drop(self.receiver.release_log()),
             2..9 => self.sender.set_limit(limit, self.now),
             _ => self.receiver.set_limit(limit),
         }
@@ -396,6 +418,30 @@ impl Model {
             self.worths.push_back(worth);
         }
         self.poll_feedback(false);
+    }
+
+    /// Logs come back from disk, as far as they were there; mostly soon.
+    fn restore_logs(&mut self) {
+        let [out, inbound] = [self.sender.stats().released, self.receiver.stats().released];
+        self.restored += u64::from(out) + u64::from(inbound);
+        if out || inbound {
+            self.write_to_disk();
+        }
+        let Self { rng, disk, .. } = self;
+        if out {
+            let found = saved(&disk[0], |bound| rng.next_u64() % bound);
+            let config = sender_config(self.entropy, self.keeps_bytes);
+            self.sender.restore_log(
+                found.map(|(found, _)| {
+                    PreparedLog::new(&config, found, &Plan { period: 16, ..Plan::default() })
+                }),
+            );
+        }
+        if inbound {
+            let found = saved(&disk[1], |bound| rng.next_u64() % bound);
+            self.receiver.restore_log(found.map(|(found, _)| found), self.now);
+            self.collect();
+        }
     }
 
     /// What a log is worth comes late, or is overtaken.
@@ -409,6 +455,9 @@ impl Model {
 
     fn pass_time(&mut self) {
         self.hear_worth();
+        if self.below(4) == 0 {
+            self.restore_logs();
+        }
         self.now += Now::from_millis(self.rng.next_u64() % 120);
         if self.receiver.poll_timeout().is_some_and(|at| at <= self.now) {
             self.receiver.handle_timeout(self.now);
@@ -464,6 +513,7 @@ struct Outcome {
     wraps: u64,
     resent: u64,
     given_up: u64,
+    restored: u64,
 }
 
 fn run(seed: u64, steps: u32, planted: bool) -> Outcome {
@@ -481,6 +531,7 @@ fn run(seed: u64, steps: u32, planted: bool) -> Outcome {
         wraps: sent.remembered / CAPACITY,
         resent: sent.resent,
         given_up: received.given_up,
+        restored: model.restored,
     }
 }
 
@@ -489,8 +540,16 @@ const STEPS: u32 = 4000;
 
 #[test]
 fn every_byte_arrives_once_and_no_reference_is_ever_overwritten() {
-    let mut total =
-        Outcome { violations: 0, waited: 0, copied: 0, warm: 0, wraps: 0, resent: 0, given_up: 0 };
+    let mut total = Outcome {
+        violations: 0,
+        waited: 0,
+        copied: 0,
+        warm: 0,
+        wraps: 0,
+        resent: 0,
+        given_up: 0,
+        restored: 0,
+    };
     for seed in 0..SEEDS {
         println!("seed {seed}");
         let outcome = run(seed, STEPS, false);
@@ -501,9 +560,11 @@ fn every_byte_arrives_once_and_no_reference_is_ever_overwritten() {
         total.wraps += outcome.wraps;
         total.resent += outcome.resent;
         total.given_up += outcome.given_up;
+        total.restored += outcome.restored;
     }
     // The runs must have been where it is dangerous.
     assert!(total.waited > 100 && total.copied > 1 << 20 && total.resent > 100 && total.given_up > SEEDS / 4);
+    assert!(total.restored > SEEDS / 4, "{} logs restored", total.restored);
     let (warm, wraps) = (total.warm, total.wraps);
     assert!(warm > 0 && wraps > SEEDS / 3, "{warm} warm bytes, {wraps} wraps");
 }

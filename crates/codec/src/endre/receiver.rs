@@ -51,6 +51,8 @@ pub struct Receiver {
     highest: u64,
     /// What is held of the log, and what is to be said of it.
     held: Held,
+    /// Set while the log's memory is given back.
+    released: Option<Released>,
     arrived: Arrived,
     decompressor: Decompressor,
     /// The lane that each context was started on; only blocks of that lane are in step with it.
@@ -97,6 +99,12 @@ impl PendingAcks {
     fn are_due(&self) -> bool {
         self.restate || self.waited_enough || self.count >= ACKS_AT_ONCE
     }
+}
+
+/// What was held of the log when its memory was given back.
+struct Released {
+    ranges: RangeSet,
+    claim: Option<LogClaim>,
 }
 
 /// How much of the log is held.
@@ -161,6 +169,7 @@ impl Receiver {
             written: RangeSet::default(),
             highest: 0,
             held: Held::new(config.capacity),
+            released: None,
             arrived: Arrived::default(),
             decompressor: Decompressor::new(config.contexts),
             context_lanes: BTreeMap::new(),
@@ -234,6 +243,7 @@ impl Receiver {
         self.written.clear();
         self.highest = 0;
         self.held.base = 0;
+        self.released = None;
         for seq in self.parked.clear() {
             self.ask_again(seq, RefetchReason::Missing, now);
         }
@@ -524,8 +534,51 @@ impl ReceivingHalf for Receiver {
         }
     }
 
+    fn release_log(&mut self) -> bool {
+        let quiet = self.parked.is_empty() && self.missing.is_empty();
+        if quiet && self.released.is_none() {
+            let claim = self.claim();
+            self.released = Some(Released { ranges: std::mem::take(&mut self.written), claim });
+            self.log.clear();
+        }
+        quiet
+    }
+
+    fn restore_log(&mut self, log: Option<SavedLog>, now: Now) {
+        let Some(Released { ranges, .. }) = self.released.take() else { return };
+        let found = log.filter(|log| (log.epoch, log.log.capacity()) == (self.epoch, self.log.capacity()));
+        let mut gone = Vec::new();
+        match found {
+            None => gone.extend(ranges.iter()),
+            Some(mut found) => {
+                ranges.iter().for_each(|range| found.ranges.missing(&range, &mut gone));
+                found.log.set_limit(self.limit());
+                // What came since is only in memory, or about to be written.
+                for range in self.written.iter() {
+                    let mut bytes = Vec::new();
+                    self.log.copy_to(LogOffset(range.start), (range.end - range.start) as usize, &mut bytes);
+                    found.log.write(LogOffset(range.start), &bytes);
+                }
+                self.log = found.log;
+                found.ranges.iter().for_each(|range| self.written.insert(range));
+            }
+        }
+        self.apply_limit();
+        // Gone from the middle means gone from there down: the sending half is told of one offset.
+        if let Some(last) = gone.iter().map(|range| range.end).max().filter(|end| *end > self.held.base) {
+            self.raise_base(last);
+            self.held.tell();
+        }
+        self.wake_parked(now);
+        for seq in self.parked.lacking_below(self.held.base) {
+            self.parked.take(seq);
+            self.note_given_up(seq, now);
+        }
+    }
+
     fn clear_log(&mut self) {
         self.log.clear();
+        self.released = None;
         self.raise_base(self.highest);
         self.held.tell();
     }
@@ -547,11 +600,16 @@ impl ReceivingHalf for Receiver {
         self.decompressor = Decompressor::new(self.contexts);
         self.context_lanes.clear();
         (self.held.wished, self.held.worth_serial) = (u64::MAX, 0);
+        if self.claim().is_none() {
+            // Nothing is claimed, so the peer may begin again with any epoch and offset.
+            self.start_epoch(0, Now::ZERO);
+        }
         if self.log.capacity() != capacity {
             self.log = Log::new(capacity as usize);
             self.written.clear();
             self.highest = 0;
             self.held.base = 0;
+            self.released = None;
         }
         self.apply_limit();
     }
@@ -572,7 +630,11 @@ impl ReceivingHalf for Receiver {
         if !self.frames.is_empty() {
             return;
         }
-        let (ranges, hopeless) = self.parked.overdue(now, self.patience, &self.written);
+        // Blocks that wait for what is read from disk are not asked for again meanwhile.
+        let (ranges, hopeless) = match self.released {
+            Some(_) => Default::default(),
+            None => self.parked.overdue(now, self.patience, &self.written),
+        };
         let ranges: Vec<Range64> = ranges.iter().take(MAX_RANGES).collect();
         if !ranges.is_empty() {
             self.frames.push_back(Frame::Need(ranges));
@@ -601,7 +663,8 @@ impl ReceivingHalf for Receiver {
             return acks;
         }
         let missing = self.missing.values().map(|missing| missing.1).min();
-        [self.parked.deadline(), missing, acks].into_iter().flatten().min()
+        let parked = self.parked.deadline().filter(|_| self.released.is_none());
+        [parked, missing, acks].into_iter().flatten().min()
     }
 
     fn poll_frame(&mut self, flush: bool, out: &mut Vec<u8>) -> bool {
@@ -632,6 +695,9 @@ impl ReceivingHalf for Receiver {
     }
 
     fn claim(&self) -> Option<LogClaim> {
+        if let Some(claim) = self.released.as_ref().and_then(|released| released.claim.clone()) {
+            return Some(LogClaim { highest: self.highest, ..claim });
+        }
         let range = self.written.iter().max_by_key(|range| range.end - range.start)?;
         let samples = SampleGrid::new(self.log.capacity()).claim(&self.log, &range, SAMPLES);
         let (start, end) = (range.start, range.end);
@@ -644,6 +710,7 @@ impl ReceivingHalf for Receiver {
             epoch: self.epoch,
             log_capacity: self.log.capacity(),
             log_limit: self.limit(),
+            released: self.released.is_some(),
             log_used,
             curve: self.held.curve,
             memory: self.log.memory() + (self.decompressor.memory() + self.parked.bytes()) as u64,

@@ -2,6 +2,7 @@
 
 mod emulation;
 mod encode;
+mod ghosts;
 mod recovery;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -65,6 +66,18 @@ pub struct Sender {
     pub(super) planted_error: bool,
 }
 
+/// A log that was released and read again, and its table: all that takes long, done where nobody waits for it.
+pub struct PreparedLog(Emulation);
+
+impl PreparedLog {
+    /// Builds the table of what was found on disk, for a sending half of this configuration and flows of this plan.
+    pub fn new(config: &SenderConfig, saved: SavedLog, plan: &Plan) -> Self {
+        let mut log = Emulation::new(config.capacity, Settings::of(config));
+        log.restore(saved, plan);
+        Self(log)
+    }
+}
+
 /// What was told of the log's worth.
 #[derive(Default)]
 struct Worth {
@@ -72,8 +85,12 @@ struct Worth {
     due: bool,
     /// The plain bytes that had been encoded when it was told.
     plain: u64,
+    told_at: Now,
     halved_at: Now,
 }
+
+/// While there is traffic, what the log is worth is told this often.
+const WORTH_EVERY: Now = Now::from_secs(2);
 
 /// After this time what was saved weighs half.
 const CURVE_HALF_LIFE: Now = Now::from_secs(300);
@@ -284,10 +301,25 @@ impl SendingHalf for Sender {
         let before = self.limit;
         self.limit = limit;
         self.log.set_limit(limit);
+        let news = self.stats.plain != self.worth.plain && now >= self.worth.told_at + WORTH_EVERY;
         // A receiving half that was told nothing holds as much as it can.
-        if self.limit != before || self.stats.plain != self.worth.plain {
+        if self.limit != before || news {
+            self.worth.told_at = now;
             self.tell_worth();
         }
+    }
+
+    fn release_log(&mut self) -> bool {
+        let quiet = self.ledger.is_empty();
+        if quiet {
+            self.log.release();
+            self.diagonals.clear();
+        }
+        quiet
+    }
+
+    fn restore_log(&mut self, log: Option<PreparedLog>) {
+        self.log.restore_released(log.map(|log| log.0));
     }
 
     fn clear_log(&mut self) {
@@ -359,6 +391,7 @@ impl SendingHalf for Sender {
             epoch: self.log.epoch(),
             log_capacity: self.log.capacity(),
             log_limit: self.log.limit(),
+            released: self.log.is_released(),
             curve: self.log.curve(),
             log_used: self.log.used(),
             kept: self.ledger.kept_bytes(),

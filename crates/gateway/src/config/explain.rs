@@ -125,7 +125,7 @@ const SECTIONS: [(&str, &[&str]); 7] = [
         "codec",
         &["entropy", "markers", "matching", "period", "window", "index_slots", "sample_bytes", "adapt"],
     ),
-    ("cache", &["memory", "log_memory"]),
+    ("cache", &["memory", "log_memory", "log_idle"]),
     ("link", &["resume_window", "dead_after", "congestion", "max_lanes", "flow_memory", "max_in_flight"]),
 ];
 

@@ -1,13 +1,20 @@
 //! How the memory of a gateway is shared out among its peers.
 
+use oncewire_codec::cache::{self as sizes, Demand};
+
 use super::settings::{CodecSettings, Matchings};
 
 /// The bytes that one peer may take of `[cache] memory`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// The logs of both directions; with Chunk-Match, of one.
-    pub logs: u64,
-    /// The tables of the sending direction.
+    /// The log of what is sent; where logs compete for memory, what it begins with. Chunk-Match alone keeps no bytes of
+    /// it here, only at the peer.
+    pub log_sent: u64,
+    /// The log of what is received, likewise.
+    pub log_received: u64,
+    /// The bytes of both that are kept here.
+    pub held: u64,
+    /// The fingerprint table of the sending direction.
     pub table: u64,
     /// Plain bytes of unacknowledged blocks, kept for repair.
     pub kept: u64,
@@ -18,48 +25,87 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Returns the sum.
-    pub fn total(&self) -> u64 {
-        self.fixed() + self.contexts + self.flows
+    /// Returns the bytes of logs that are kept here.
+    pub fn logs(&self) -> u64 {
+        self.held
     }
 
-    /// Returns what the settings alone decide.
-    fn fixed(&self) -> u64 {
-        self.logs + self.table + self.kept
+    /// Returns the sum.
+    pub fn total(&self) -> u64 {
+        self.logs() + self.table + self.kept + self.contexts + self.flows
     }
 }
 
-/// Shares `memory` out: each peer first gets what its settings ask for, then all get equal parts of the rest, a
-/// quarter of it for contexts and the remainder for flows, both within bounds beyond which more is of no use.
+/// What of `[cache] memory` is for logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogBudget {
+    /// Bytes for all logs together, and for what is kept beside those that are sent.
+    pub bytes: u64,
+    /// Whether that is less than all logs could use, so that they compete for it.
+    pub contested: bool,
+}
+
+/// The least that a log gets when logs compete.
+const LEAST_LOG: u64 = 1 << 20;
+
+/// Returns what a log asks for before anything is known of its worth: that of what is sent, or of what is received.
+pub(crate) fn log_demand(settings: &CodecSettings, matchings: Matchings, sent: bool) -> Demand {
+    let maximum = settings.log_memory;
+    // Up to half of a log may be in flight, and is then kept beside it.
+    let kept = settings.in_flight().div_ceil((maximum / 4).max(1));
+    let quarters = match sent {
+        // The sending end keeps no bytes for Chunk-Match alone.
+        true if !matchings.max => kept,
+        true => 4 + kept,
+        false => 4,
+    };
+    Demand { minimum: LEAST_LOG.min(maximum), maximum, quarters, ..Demand::default() }
+}
+
+/// Shares `memory` out. Where it suffices, each peer gets what its settings ask for, then all get equal parts of the
+/// rest, a quarter of it for contexts and the remainder for flows, both within bounds beyond which more is of no use.
+/// Where it does not, contexts and flows get the least that they can do with, and logs compete for what is left.
 ///
 /// # Errors
-/// If the settings ask for more than there is: the smallest `memory` that would do.
+/// If there is too little even then: the smallest `memory` that would do.
 pub(super) fn share_out(
     memory: u64,
     peers: &[(&CodecSettings, Matchings)],
     flow_memory: Option<u64>,
-) -> Result<Vec<MemoryPlan>, u64> {
-    let fixed = |(settings, matchings): &(&CodecSettings, Matchings)| MemoryPlan {
-        logs: settings.logs_memory(*matchings),
-        table: settings.table_memory(*matchings),
-        kept: settings.in_flight(),
-        contexts: 0,
-        flows: 0,
-    };
-    let mut plans: Vec<MemoryPlan> = peers.iter().map(fixed).collect();
-    let count = plans.len() as u64;
-    let least = flow_memory.unwrap_or(MIN_FLOWS).saturating_add(MIN_CONTEXTS);
-    let needed = plans.iter().map(MemoryPlan::fixed).sum::<u64>().saturating_add(least.saturating_mul(count));
-    if needed > memory {
-        return Err(needed);
+) -> Result<(Vec<MemoryPlan>, LogBudget), u64> {
+    let count = peers.len() as u64;
+    let demands: Vec<Demand> = peers
+        .iter()
+        .flat_map(|(settings, matchings)| [true, false].map(|sent| log_demand(settings, *matchings, sent)))
+        .collect();
+    let cost = |size: fn(&Demand) -> u64| demands.iter().map(|demand| demand.cost(size(demand))).sum::<u64>();
+    let (most, least) = (cost(|demand| demand.maximum), cost(|demand| demand.minimum));
+    let for_flows = flow_memory.unwrap_or(MIN_FLOWS).saturating_add(MIN_CONTEXTS).saturating_mul(count);
+    let tables = peers.iter().map(|(settings, matchings)| settings.table_memory(*matchings)).sum::<u64>();
+    let beside = for_flows.saturating_add(tables);
+    if beside.saturating_add(least) > memory {
+        return Err(beside.saturating_add(least));
     }
-    let rest = (memory - plans.iter().map(MemoryPlan::fixed).sum::<u64>()).checked_div(count).unwrap_or(0);
-    for plan in &mut plans {
-        let for_contexts = flow_memory.map_or(rest / 4, |flows| rest - flows);
-        plan.contexts = for_contexts.clamp(MIN_CONTEXTS, MAX_CONTEXTS);
-        plan.flows = flow_memory.unwrap_or_else(|| (rest - plan.contexts).min(MAX_FLOWS));
-    }
-    Ok(plans)
+    let bytes = most.min(memory - beside);
+    let budget = LogBudget { bytes, contested: bytes < most };
+    let sizes = sizes::share_out(bytes, &demands);
+    let rest = (memory - tables - bytes).checked_div(count).unwrap_or(0);
+    let plans = peers.iter().zip(sizes.chunks(2)).zip(demands.chunks(2)).map(|((peer, sizes), demands)| {
+        let (log_sent, log_received) =
+            (sizes.first().copied().unwrap_or(0), sizes.last().copied().unwrap_or(0));
+        let held = demands
+            .iter()
+            .zip(sizes)
+            .map(|(demand, size)| if demand.quarters >= 4 { *size } else { 0 })
+            .sum::<u64>();
+        let cost = sizes.iter().zip(demands).map(|(size, demand)| demand.cost(*size)).sum::<u64>();
+        let for_contexts = flow_memory.map_or(rest / 4, |flows| rest.saturating_sub(flows));
+        let contexts = for_contexts.clamp(MIN_CONTEXTS, MAX_CONTEXTS);
+        let flows = flow_memory.unwrap_or_else(|| rest.saturating_sub(contexts).min(MAX_FLOWS));
+        let (table, kept) = (peer.0.table_memory(peer.1), cost.saturating_sub(held));
+        MemoryPlan { log_sent, log_received, held, table, kept, contexts, flows }
+    });
+    Ok((plans.collect(), budget))
 }
 
 /// Contexts for a few flows in either direction, at about a megabyte each.
@@ -84,8 +130,12 @@ mod tests {
             let peers = vec![(&settings, MAX); peers];
             for mib in [1, 100, 200, 300, 1000, 2000, 50_000] {
                 match share_out(mib << 20, &peers, None) {
-                    Ok(plans) => {
+                    Ok((plans, logs)) => {
                         assert_eq!(plans.len(), peers.len());
+                        assert_eq!(
+                            logs.contested,
+                            plans.iter().any(|plan| plan.log_sent + plan.log_received < 128 << 20)
+                        );
                         assert!(plans.iter().map(MemoryPlan::total).sum::<u64>() <= mib << 20, "{mib} MiB");
                         assert!(plans.iter().all(|plan| plan.flows >= MIN_FLOWS));
                     }
@@ -102,7 +152,7 @@ mod tests {
     #[test]
     fn flow_memory_is_given_as_it_is_set() {
         let settings = CodecSettings::for_gateway();
-        let plans = share_out(1 << 30, &[(&settings, MAX)], Some(100 << 20)).unwrap();
+        let (plans, _) = share_out(1 << 30, &[(&settings, MAX)], Some(100 << 20)).unwrap();
         assert_eq!(plans[0].flows, 100 << 20);
         assert!(share_out(1 << 30, &[(&settings, MAX)], Some(1 << 30)).is_err());
         assert!(share_out(1 << 30, &[(&settings, MAX)], Some(u64::MAX)).is_err());
@@ -110,6 +160,6 @@ mod tests {
 
     #[test]
     fn no_peers_need_no_memory() {
-        assert_eq!(share_out(0, &[], None), Ok(vec![]));
+        assert_eq!(share_out(0, &[], None), Ok((vec![], LogBudget::default())));
     }
 }

@@ -24,7 +24,8 @@ use oncewire_codec::wire::{Destination, Host};
 use crate::identity::{Identity, PublicKey};
 use crate::storage_key::StorageKey;
 
-pub use memory::MemoryPlan;
+pub(crate) use memory::log_demand;
+pub use memory::{LogBudget, MemoryPlan};
 pub use network::{Access, Network, NetworkError};
 pub use policy::{Policies, Policy, PolicyOutcome};
 pub use problem::{ConfigError, Problem};
@@ -48,6 +49,10 @@ pub struct Config {
     pub policies: Policies,
     /// The bytes for everything that grows with peers and flows.
     pub memory: u64,
+    /// What of it is for logs.
+    pub log_budget: LogBudget,
+    /// How long both logs of a peer go unused before their memory is given back, if they are on disk; default 10 min.
+    pub log_idle: Duration,
     /// What is allowed but probably not wanted, for `check` and the log.
     pub warnings: Vec<String>,
 }

@@ -125,6 +125,7 @@ pub(super) struct RawCodec {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawCache {
     pub(super) memory: Option<Spanned<Size>>,
+    pub(super) log_idle: Option<Spanned<Time>>,
     pub(super) log_memory: Option<Spanned<Size>>,
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::report::Report;
-use super::{Listeners, LocalAddresses, StartError, settings};
+use super::{Listeners, LocalAddresses, StartError, log_sizes, settings};
 use crate::admin;
 use crate::config::{self, Config};
 use crate::identity::PublicKey;
@@ -45,6 +45,7 @@ impl Start {
             name: peer.name.clone(),
             keys: peer.public_keys.clone(),
             capacity: peer.settings.log_memory,
+            held: log_sizes::first_limits(peer),
         };
         let owners: Vec<_> = self.config.peers.iter().map(owner).collect();
         let opened = tokio::task::spawn_blocking(move || {
@@ -59,6 +60,7 @@ impl Start {
         let own = OwnSockets::default();
         self.addresses.all().for_each(|address| own.add(address));
         let peers = self.peers(&lanes, logs, &own)?;
+        self.tasks.spawn(log_sizes::run(Arc::clone(&self.config), peers.clone()));
         let tunnel = self.tunnel(&peers, listeners.tunnel, &lanes)?;
         let doors = self.intercepts(&peers, listeners.intercepts, own);
         let report = Arc::new(Report {
@@ -101,6 +103,7 @@ impl Start {
                 address: peer.address.as_ref().map(ToString::to_string),
                 lanes: lanes.clone(),
                 link: settings::link_config(&self.config, peer, instance),
+                first_limits: log_sizes::first_limits(peer),
                 onward: Onward {
                     access: peer.access.clone(),
                     own: own.clone(),

@@ -97,7 +97,12 @@ mod tests {
     }
 
     fn open(state: &Path) -> Logs {
-        let owner = |byte| LogOwner { name: "peer".to_owned(), keys: vec![key(byte)], capacity: 1 << 20 };
+        let owner = |byte| LogOwner {
+            name: "peer".to_owned(),
+            keys: vec![key(byte)],
+            capacity: 1 << 20,
+            held: oncewire_link::LogLimits { out: 1 << 20, inbound: 1 << 20 },
+        };
         let place = Place { state: state.to_owned(), key: None };
         Logs::open(&place, &[owner(1), owner(2), owner(3)]).unwrap().0.unwrap()
     }

@@ -78,7 +78,8 @@ impl<D: Disk> Opened<D> {
 
 impl<D: Disk> KeptLog<D> {
     /// Finds what is left of a log, and makes it ready to be written; never fails, at worst nothing is left.
-    pub(super) fn open(disk: D, side: LogSide, capacity: u64, seal: Seal) -> Opened<D> {
+    /// In memory it takes no more than `held` bytes, the last ones; what is older is forgotten.
+    pub(super) fn open(disk: D, side: LogSide, capacity: u64, held: u64, seal: Seal) -> Opened<D> {
         let ring = match disk.open(ring_name(side)) {
             Ok(file) => Ring { file, capacity },
             Err(error) => return Opened::unusable(Trouble::Unreadable(error)),
@@ -88,7 +89,7 @@ impl<D: Disk> KeptLog<D> {
             Err(trouble) => (Vec::new(), trouble),
         };
         let exposed = trouble.as_ref().is_some_and(Trouble::may_hide_clear_text);
-        let found = recover(&ring, side, &seal, &records);
+        let found = recover(&ring, side, held, &seal, &records);
         if found.lost > 0 {
             trouble.get_or_insert(Trouble::BytesDamaged(found.lost));
         }
@@ -97,6 +98,14 @@ impl<D: Disk> KeptLog<D> {
             Ok(log) => Opened { log: Some(log), saved, trouble },
             Err(error) => Opened { log: None, saved, trouble: Some(Trouble::Unwritable(error)) },
         }
+    }
+
+    /// Reads the last `held` bytes of a log, also while it is written: what is written over meanwhile does not verify,
+    /// and is left out.
+    pub(super) fn read(disk: &D, side: LogSide, capacity: u64, held: u64, seal: &Seal) -> Option<SavedLog> {
+        let ring = Ring { file: disk.open(ring_name(side)).ok()?, capacity };
+        let index = read_index(disk, side, &ring, seal.format()).ok()?;
+        recover(&ring, side, held, seal, &index.records).saved
     }
 
     /// Begins with an index of what was found and nothing else.
@@ -286,14 +295,17 @@ struct Found {
     lost: u64,
 }
 
-/// Reads what the records speak of and keeps what verifies.
-fn recover<F: DiskFile>(ring: &Ring<F>, side: LogSide, seal: &Seal, records: &[Record]) -> Found {
+/// Reads what the records speak of and keeps what verifies, of the last `held` bytes.
+fn recover<F: DiskFile>(ring: &Ring<F>, side: LogSide, held: u64, seal: &Seal, records: &[Record]) -> Found {
     let live = index::live(records, ring.capacity);
     let mut found = Found::default();
     let (Some(first), Ok(capacity)) = (live.first(), usize::try_from(ring.capacity)) else { return found };
     let mut saved = SavedLog { epoch: first.epoch, log: Log::new(capacity), ranges: RangeSet::default() };
+    saved.log.set_limit(held);
+    let end = live.iter().map(|record| record.range().end).max().unwrap_or_default();
+    let floor = end.saturating_sub(saved.log.limit());
     let mut bytes = Vec::new();
-    for record in live {
+    for record in live.into_iter().filter(|record| record.start >= floor) {
         if ring.read(&record.range(), &mut bytes).is_ok() && seal.open(side, &record, &mut bytes) {
             saved.log.write(LogOffset(record.start), &bytes);
             saved.ranges.insert(record.range());

@@ -88,7 +88,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use oncewire_link::{LogSide, SavedLog, SavedLogs};
+use oncewire_link::{LogLimits, LogSide, SavedLog, SavedLogs};
 
 pub use self::at_rest::{ClearError, clear_at_rest};
 use self::disk::OsFolder;
@@ -105,6 +105,24 @@ pub(crate) struct PeerLogs {
     pub(crate) saved: SavedLogs,
     /// None if logs do not outlive this process.
     pub(crate) writer: Option<LogWriter>,
+    /// Where they can be read again while this process runs.
+    pub(crate) reader: Option<LogReader>,
+}
+
+/// Reads one peer's logs while they are written.
+#[derive(Clone, Debug)]
+pub(crate) struct LogReader {
+    folder: OsFolder,
+    capacity: u64,
+    seal: Seal,
+}
+
+impl LogReader {
+    /// Reads the last bytes of both logs, no more than the limits; not on a thread that others wait for.
+    pub(crate) fn read(&self, limits: LogLimits) -> SavedLogs {
+        let read = |side, held| KeptLog::read(&self.folder, side, self.capacity, held, &self.seal);
+        SavedLogs { out: read(LogSide::Out, limits.out), inbound: read(LogSide::Inbound, limits.inbound) }
+    }
 }
 
 /// Whose logs are to be kept.
@@ -115,6 +133,8 @@ pub(crate) struct LogOwner {
     pub(crate) keys: Vec<PublicKey>,
     /// Bytes of each log.
     pub(crate) capacity: u64,
+    /// Bytes of each that there is memory for at first.
+    pub(crate) held: LogLimits,
 }
 
 /// Where logs are kept, and how.
@@ -204,7 +224,11 @@ fn open_peer(
         }
     };
     let mut open = |side| {
-        let opened = KeptLog::open(folder.clone(), side, owner.capacity, seal.clone());
+        let held = match side {
+            LogSide::Out => owner.held.out,
+            LogSide::Inbound => owner.held.inbound,
+        };
+        let opened = KeptLog::open(folder.clone(), side, owner.capacity, held, seal.clone());
         let name = folder.path().join(kept::ring_name(side)).display().to_string();
         report(&owner.name, &name, opened.saved.as_ref(), opened.trouble.as_ref());
         (keeper.add(name, opened.log), opened.saved)
@@ -214,6 +238,7 @@ fn open_peer(
     PeerLogs {
         saved: SavedLogs { out: saved_out, inbound: saved_inbound },
         writer: Some(LogWriter::new(Arc::clone(queue), [out, inbound])),
+        reader: Some(LogReader { folder, capacity: owner.capacity, seal: seal.clone() }),
     }
 }
 

@@ -26,7 +26,7 @@ fn piece(number: u64, len: usize) -> LogWrite {
 }
 
 fn open(disk: &MemoryDisk, side: LogSide, seal: &Seal) -> Opened<MemoryDisk> {
-    KeptLog::open(disk.clone(), side, CAPACITY, seal.clone())
+    KeptLog::open(disk.clone(), side, CAPACITY, CAPACITY, seal.clone())
 }
 
 fn filled(seal: &Seal) -> MemoryDisk {

@@ -8,7 +8,7 @@ use std::path::Path;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use oncewire_link::{Log, LogOffset, LogSide, LogWrite, SavedLog};
+use oncewire_link::{Log, LogLimits, LogOffset, LogSide, LogWrite, SavedLog};
 
 use super::index::record_limit;
 use super::kept::{KeptLog, Trouble};
@@ -47,7 +47,7 @@ fn keyed(byte: u8) -> Seal {
 }
 
 fn open(disk: &MemoryDisk, seal: &Seal) -> (KeptLog<MemoryDisk>, Option<SavedLog>, Option<Trouble>) {
-    let opened = KeptLog::open(disk.clone(), LogSide::Out, CAPACITY, seal.clone());
+    let opened = KeptLog::open(disk.clone(), LogSide::Out, CAPACITY, CAPACITY, seal.clone());
     (opened.log.unwrap(), opened.saved, opened.trouble)
 }
 
@@ -167,7 +167,8 @@ fn pieces_that_no_block_can_be_are_left_out() {
 fn the_index_stays_small_however_small_the_pieces_are() {
     in_both_forms(|seal| {
         let (disk, capacity) = (MemoryDisk::default(), 256 << 10);
-        let mut log = KeptLog::open(disk.clone(), LogSide::Out, capacity, seal.clone()).log.unwrap();
+        let mut log =
+            KeptLog::open(disk.clone(), LogSide::Out, capacity, capacity, seal.clone()).log.unwrap();
         for i in 0..20_000 {
             log.write(&piece(1, i * 40, 40)).unwrap();
         }
@@ -176,7 +177,7 @@ fn the_index_stays_small_however_small_the_pieces_are() {
             disk.len_of("out.idx")
                 <= seal.format().header_len() + (record_limit(capacity) + 64) * seal.format().record_len()
         );
-        let opened = KeptLog::open(disk.clone(), LogSide::Out, capacity, seal.clone());
+        let opened = KeptLog::open(disk.clone(), LogSide::Out, capacity, capacity, seal.clone());
         check(opened.saved.as_ref().unwrap());
         let found = total(opened.saved.as_ref());
         // What is joined is overwritten as one.
@@ -193,7 +194,8 @@ fn gaps_that_cannot_be_joined_cost_the_oldest() {
     in_both_forms(|seal| {
         let disk = MemoryDisk::default();
         let capacity = 1 << 20;
-        let mut log = KeptLog::open(disk.clone(), LogSide::Out, capacity, seal.clone()).log.unwrap();
+        let mut log =
+            KeptLog::open(disk.clone(), LogSide::Out, capacity, capacity, seal.clone()).log.unwrap();
         for i in 0..5_000 {
             log.write(&piece(1, i * 2, 1)).unwrap();
         }
@@ -202,7 +204,7 @@ fn gaps_that_cannot_be_joined_cost_the_oldest() {
             disk.len_of("out.idx")
                 <= seal.format().header_len() + (record_limit(capacity) + 64) * seal.format().record_len()
         );
-        let saved = KeptLog::open(disk, LogSide::Out, capacity, seal.clone()).saved.unwrap();
+        let saved = KeptLog::open(disk, LogSide::Out, capacity, capacity, seal.clone()).saved.unwrap();
         check(&saved);
         assert_eq!(saved.ranges.iter().next_back(), Some(9_998..9_999));
     });
@@ -281,12 +283,12 @@ fn an_index_of_absurd_length_is_not_read() {
 fn another_capacity_or_side_starts_cold_and_goes_on() {
     in_both_forms(|seal| {
         let disk = filled(10, seal);
-        let opened = KeptLog::open(disk.clone(), LogSide::Out, 2 * CAPACITY, seal.clone());
+        let opened = KeptLog::open(disk.clone(), LogSide::Out, 2 * CAPACITY, 2 * CAPACITY, seal.clone());
         assert!(opened.saved.is_none() && matches!(opened.trouble, Some(Trouble::Header(_))));
         let mut log = opened.log.unwrap();
         log.write(&piece(1, 0, 100)).unwrap();
         log.flush().unwrap();
-        let again = KeptLog::open(disk, LogSide::Out, 2 * CAPACITY, seal.clone());
+        let again = KeptLog::open(disk, LogSide::Out, 2 * CAPACITY, 2 * CAPACITY, seal.clone());
         assert_eq!(ranges(again.saved.as_ref()), [(0, 100)]);
         assert!(again.trouble.is_none());
     });
@@ -297,7 +299,7 @@ fn a_disk_that_cannot_be_written_is_still_read() {
     in_both_forms(|seal| {
         let disk = filled(10, seal);
         disk.fail_from_now_on();
-        let opened = KeptLog::open(disk, LogSide::Out, CAPACITY, seal.clone());
+        let opened = KeptLog::open(disk, LogSide::Out, CAPACITY, CAPACITY, seal.clone());
         assert_eq!(ranges(opened.saved.as_ref()), [(0, 1000)]);
         assert!(opened.log.is_none() && matches!(opened.trouble, Some(Trouble::Unwritable(_))));
     });
@@ -465,7 +467,12 @@ proptest! {
 
 fn owner(keys: &[u8]) -> LogOwner {
     let keys = keys.iter().map(|key| PublicKey::from_bytes([*key; 32])).collect();
-    LogOwner { name: "hub".to_owned(), keys, capacity: 256 << 10 }
+    LogOwner {
+        name: "hub".to_owned(),
+        keys,
+        capacity: 256 << 10,
+        held: LogLimits { out: 256 << 10, inbound: 256 << 10 },
+    }
 }
 
 fn place(state: &Path) -> Place {

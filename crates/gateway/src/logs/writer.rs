@@ -28,6 +28,9 @@ pub(crate) struct LogWriter {
 /// Tells how many bytes a log's files had when they were cleared, or why they could not be.
 pub(crate) type Cleared = oneshot::Receiver<io::Result<u64>>;
 
+/// Tells whether a peer's logs are on disk, all that was queued before.
+pub(crate) type Settled = oneshot::Receiver<bool>;
+
 impl LogWriter {
     /// Writes the logs at these places, that of what was sent first.
     pub(super) fn new(queue: Arc<Queue>, [out, inbound]: [usize; 2]) -> Self {
@@ -56,6 +59,12 @@ impl LogWriter {
     pub(crate) fn skipped(&self) -> [u64; 2] {
         self.logs.each_ref().map(|(_, skipped)| skipped.load(Relaxed))
     }
+
+    /// Has everything that was queued so far put on disk; tells whether both logs are kept there. Never waits.
+    pub(crate) fn settle(&self) -> Settled {
+        let [(out, _), (inbound, _)] = &*self.logs;
+        self.queue.settle([*out, *inbound])
+    }
 }
 
 /// What waits to be written.
@@ -81,6 +90,7 @@ struct State {
 enum Job {
     Write { place: usize, write: LogWrite },
     Clear { place: usize, done: oneshot::Sender<io::Result<u64>> },
+    Settle { places: [usize; 2], done: oneshot::Sender<bool> },
 }
 
 /// How the writing is to end, once everything that waits is written.
@@ -111,6 +121,12 @@ impl Queue {
         let (done, cleared) = oneshot::channel();
         self.add(Job::Clear { place, done });
         cleared
+    }
+
+    fn settle(&self, places: [usize; 2]) -> Settled {
+        let (done, settled) = oneshot::channel();
+        self.add(Job::Settle { places, done });
+        settled
     }
 
     /// Adds a job, unless the writing ends.
@@ -183,6 +199,10 @@ pub(super) fn run<D: Disk, H>(queue: &Arc<Queue>, keeper: Keeper<D>, held: H) {
                 }
                 // Whoever asked may have gone.
                 Job::Clear { place, done } => drop(done.send(keeper.clear(place))),
+                Job::Settle { places, done } => {
+                    keeper.sync();
+                    let _ = done.send(places.into_iter().all(|place| keeper.keeps(place)));
+                }
             }
         }
         keeper.flush();
@@ -237,6 +257,11 @@ impl<D: Disk> Keeper<D> {
         if let Some(entry) = self.logs.get_mut(place) {
             entry.attempt(|log| log.write(write));
         }
+    }
+
+    /// Says whether a log is still written.
+    fn keeps(&self, place: usize) -> bool {
+        self.logs.get(place).is_some_and(|entry| entry.log.is_some() && !entry.given_up)
     }
 
     pub(super) fn flush(&mut self) {
@@ -311,7 +336,7 @@ mod tests {
     }
 
     fn kept(disk: &MemoryDisk) -> KeptLog<MemoryDisk> {
-        KeptLog::open(disk.clone(), LogSide::Out, CAPACITY, Seal::Clear).log.unwrap()
+        KeptLog::open(disk.clone(), LogSide::Out, CAPACITY, CAPACITY, Seal::Clear).log.unwrap()
     }
 
     #[test]
@@ -342,8 +367,9 @@ mod tests {
         queue.push(place, piece(2 << 16));
         thread.join().unwrap();
         assert_eq!(queue.bytes.load(Relaxed), 0);
-        let saved =
-            KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY, Seal::Clear).saved.unwrap();
+        let saved = KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY, CAPACITY, Seal::Clear)
+            .saved
+            .unwrap();
         assert_eq!(ranges(&saved), [(0, 2 << 16)]);
     }
 
@@ -364,7 +390,7 @@ mod tests {
         assert!(keeper.logs[first].given_up && !keeper.logs[second].given_up);
         let found = |disk: &MemoryDisk| {
             let disk = disk.after_power_cut(|len| len);
-            ranges(&KeptLog::open(disk, LogSide::Out, CAPACITY, Seal::Clear).saved.unwrap())
+            ranges(&KeptLog::open(disk, LogSide::Out, CAPACITY, CAPACITY, Seal::Clear).saved.unwrap())
         };
         assert_eq!(found(&full), [(0, 1 << 16)]);
         assert_eq!(found(&good), [(1 << 16, 3 << 16)]);
@@ -407,10 +433,11 @@ mod tests {
         for seal in [Seal::Clear, Seal::new(Some(&crate::storage_key::StorageKey::from_bytes([1; 32])))] {
             let disk = MemoryDisk::default();
             let open = |disk: &MemoryDisk| {
-                KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY, seal.clone()).saved
+                KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY, CAPACITY, seal.clone())
+                    .saved
             };
             let mut keeper = Keeper::new();
-            let log = KeptLog::open(disk.clone(), LogSide::Out, CAPACITY, seal.clone()).log;
+            let log = KeptLog::open(disk.clone(), LogSide::Out, CAPACITY, CAPACITY, seal.clone()).log;
             let place = keeper.add("log".to_owned(), log);
             (0..3).for_each(|i| keeper.write(place, &piece(i << 16)));
             keeper.sync();
@@ -439,8 +466,33 @@ mod tests {
         assert!(keeper.clear(place).is_ok());
         keeper.write(place, &piece(3 << 16));
         keeper.flush();
-        let saved = KeptLog::open(disk, LogSide::Out, CAPACITY, Seal::Clear).saved.unwrap();
+        let saved = KeptLog::open(disk, LogSide::Out, CAPACITY, CAPACITY, Seal::Clear).saved.unwrap();
         assert_eq!(ranges(&saved), [(3 << 16, 4 << 16)]);
+    }
+
+    #[test]
+    fn what_is_settled_is_on_disk_and_a_failed_disk_is_told() {
+        let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
+        let mut keeper = Keeper::new();
+        let place = keeper.add("out".to_owned(), Some(kept(&disk)));
+        let writer = LogWriter::new(Arc::clone(&queue), [place, place]);
+        let thread = std::thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || run(&queue, keeper, ())
+        });
+        writer.write(LogSide::Out, piece(0));
+        assert_eq!(writer.settle().blocking_recv(), Ok(true));
+        let after = disk.after_power_cut(|_| 0);
+        assert_eq!(
+            ranges(&KeptLog::read(&after, LogSide::Out, CAPACITY, CAPACITY, &Seal::Clear).unwrap()),
+            [(0, 1 << 16)]
+        );
+        disk.fail_from_now_on();
+        writer.write(LogSide::Out, piece(1 << 16));
+        assert_eq!(writer.settle().blocking_recv(), Ok(false));
+        queue.close(Closing::Leave);
+        thread.join().unwrap();
+        assert!(writer.settle().blocking_recv().is_err());
     }
 
     #[test]

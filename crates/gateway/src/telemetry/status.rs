@@ -152,8 +152,18 @@ pub struct OutReport {
     pub codec: Option<String>,
     /// The log's capacity.
     pub log_capacity: u64,
+    /// The most that the log holds now, by the memory that both ends have for it.
+    #[serde(default)]
+    pub log_limit: u64,
+    /// Whether the log is idle and on disk only.
+    #[serde(default)]
+    pub log_on_disk: bool,
     /// The log's bytes that can be referred to.
     pub log_used: u64,
+    /// Bytes saved lately, or that would have been, by the log's size: up to 256 KiB, and each further entry twice as
+    /// much.
+    #[serde(default)]
+    pub log_worth: Vec<u64>,
     /// The log's epoch.
     pub epoch: u64,
     /// Blocks encoded.
@@ -213,8 +223,18 @@ pub struct InReport {
     pub codec: Option<String>,
     /// The log's capacity.
     pub log_capacity: u64,
+    /// The most that the log holds now, by the memory that both ends have for it.
+    #[serde(default)]
+    pub log_limit: u64,
+    /// Whether the log is idle and on disk only.
+    #[serde(default)]
+    pub log_on_disk: bool,
     /// The log's bytes that can be referred to.
     pub log_used: u64,
+    /// Bytes saved lately, or that would have been, by the log's size, as the peer tells: up to 256 KiB, and each
+    /// further entry twice as much.
+    #[serde(default)]
+    pub log_worth: Vec<u64>,
     /// The log's epoch.
     pub epoch: u64,
     /// Blocks delivered.
@@ -229,6 +249,9 @@ pub struct InReport {
     pub waited: u64,
     /// Blocks asked for again because what they refer to was missing.
     pub refetched: u64,
+    /// Of those, the ones that referred to what this end had given up.
+    #[serde(default)]
+    pub given_up: u64,
     /// Rebuilt blocks that did not match their digest.
     pub mismatches: u64,
     /// Memory of log, contexts and waiting blocks.

@@ -16,7 +16,8 @@ use tokio::sync::{Notify, watch};
 use oncewire_codec::Now;
 use oncewire_codec::wire::{FlowId, Hello, LaneId, LaneRole, ResetReason};
 use oncewire_link::{
-    Event, FlowStats, LaneRefused, Link, LinkConfig, LinkStats, Note, OpenRefused, OpenRequest, ProtocolError,
+    Event, FlowStats, LaneRefused, Link, LinkConfig, LinkStats, LogLimits, Note, OpenRefused, OpenRequest,
+    ProtocolError,
 };
 
 use super::clock::Clock;
@@ -29,7 +30,7 @@ use super::tasks::Tasks;
 use crate::flows::Flow;
 use crate::identity::PublicKey;
 use crate::ledger::{Ledger, Tally};
-use crate::logs::{Cleared, LogWriter, PeerLogs};
+use crate::logs::{Cleared, LogReader, LogWriter, PeerLogs};
 use crate::sockets::LaneOptions;
 use crate::telemetry::LinkState;
 
@@ -43,6 +44,8 @@ pub(crate) struct PeerSettings {
     pub(crate) address: Option<String>,
     pub(crate) lanes: LaneOptions,
     pub(crate) link: LinkConfig,
+    /// How much of its logs there is memory for at first.
+    pub(crate) first_limits: LogLimits,
     /// What it may reach through us.
     pub(crate) onward: Onward,
 }
@@ -70,8 +73,12 @@ pub(crate) struct Peer {
     ours: PublicKey,
     pub(crate) ledger: Arc<Ledger>,
     clock: Clock,
-    tasks: Arc<Tasks>,
+    pub(super) tasks: Arc<Tasks>,
     core: Mutex<Core>,
+    /// Where the logs are on disk, if anywhere.
+    pub(super) kept: Option<(LogWriter, LogReader)>,
+    /// Whether the logs are on disk only.
+    pub(super) released: watch::Sender<bool>,
     timer: Notify,
     up: watch::Sender<bool>,
     /// Held while `up` is brought in line with the link, so that it ends as the link is, whoever comes last.
@@ -116,6 +123,7 @@ struct Due {
     offers: Vec<(FlowId, u64, OpenRequest)>,
     dial: bool,
     up: bool,
+    logs: bool,
 }
 
 /// Why a lane did not join its link.
@@ -149,7 +157,8 @@ impl Peer {
     ) -> Arc<Self> {
         // What nobody takes to disk must not pile up in the link.
         settings.link.persist = logs.writer.is_some();
-        let link = Link::with_logs(settings.link.clone(), logs.saved, clock.now());
+        let mut link = Link::with_logs(settings.link.clone(), logs.saved, clock.now());
+        link.set_log_limits(settings.first_limits, clock.now());
         let core = Core {
             link,
             flows: HashMap::new(),
@@ -158,7 +167,7 @@ impl Peer {
             entered: 0,
             armed: None,
             first: settings.link.first,
-            log_writer: logs.writer,
+            log_writer: logs.writer.clone(),
         };
         let effort = Arc::new(EffortMeter::new(settings.link.adapt, clock));
         let peer = Arc::new(Self {
@@ -170,6 +179,8 @@ impl Peer {
             ledger,
             tasks,
             core: Mutex::new(core),
+            kept: logs.writer.zip(logs.reader),
+            released: watch::Sender::new(false),
             timer: Notify::new(),
             up: watch::Sender::new(false),
             up_order: Mutex::new(()),
@@ -241,6 +252,7 @@ impl Peer {
                         tracing::info!(peer = self.name(), held_back, "{note}");
                     }
                 }
+                Event::LogsWanted => due.logs = true,
                 Event::Note(note) => tracing::info!(peer = self.name(), "{note}"),
             }
         }
@@ -270,6 +282,9 @@ impl Peer {
             if self.up.send_replace(up) != up {
                 tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
             }
+        }
+        if due.logs {
+            self.load_logs();
         }
         for (flow, serial, open) in due.offers {
             let flow = Flow::new(Arc::clone(self), flow, serial);

@@ -8,6 +8,7 @@ mod http;
 mod logs;
 mod policies;
 mod shutdown;
+mod sizes;
 mod socks5;
 mod status;
 mod strangers;

@@ -30,6 +30,7 @@ impl Link {
         }
         let id = FlowId(self.next_flow);
         self.next_flow = self.next_flow.wrapping_add(2);
+        self.want_logs();
         let name = u128::from(self.config.instance) << 64 | u128::from(self.stats.flows_total);
         let open = Message::Open(Open {
             id: name,
@@ -86,6 +87,7 @@ impl Link {
         }
         let room = flow.out.room();
         flow.out.waits_for_room = room == 0;
+        self.want_logs();
         self.schedule(id);
         Ok(room)
     }

@@ -63,6 +63,7 @@ impl Link {
                 if let Some(lane) = self.lanes.get_mut(lane) {
                     lane.used = now;
                 }
+                self.want_logs();
                 self.receiver.handle_block(block, lane, now)?;
                 self.drain_deliveries(now)?;
             }
@@ -104,6 +105,11 @@ impl Link {
             self.wake(lane);
         }
         Ok(())
+    }
+
+    /// As [`Self::drain_deliveries`] where no lane is to blame: what a flow may not receive is dropped.
+    pub(super) fn take_deliveries(&mut self, now: Now) {
+        let _ = self.drain_deliveries(now);
     }
 
     fn drain_deliveries(&mut self, now: Now) -> Result<(), PeerFault> {
@@ -153,6 +159,7 @@ impl Link {
         if self.flows.len() >= 2 * crate::MAX_FLOWS {
             return Err(PeerFault::TooManyFlows);
         }
+        self.want_logs();
         let plan = open.coded.then_some(self.config.plan);
         let request = OpenRequest { destination: open.destination, source: open.source, plan };
         let mut flow = self.new_flow(id, open.id, request.clone(), OpenState::Offered, now);

@@ -2,7 +2,10 @@
 
 use oncewire_codec::Now;
 
-use super::{Link, LogLimits};
+use oncewire_codec::wire::Hello;
+
+use super::{Link, LoadedLogs, LogLimits, Wanted};
+use crate::event::Event;
 
 impl Link {
     /// Sets how much of each log this end has memory for. The peer is told; what either end lacks memory for is not
@@ -14,9 +17,46 @@ impl Link {
         self.wake_control();
     }
 
+    /// Gives the memory of both logs back, which are on disk; [`Event::LogsWanted`] asks for them once there is traffic
+    /// again. Until [`Self::restore_logs`] nothing older is referred to, and blocks that refer to it wait.
+    ///
+    /// Returns false, and changes nothing, while anything is under way.
+    pub fn release_logs(&mut self) -> bool {
+        let quiet =
+            self.sender.stats().unacked == 0 && self.receiver.release_log() && self.sender.release_log();
+        if quiet {
+            self.released.get_or_insert(Wanted::No);
+        }
+        quiet
+    }
+
+    /// Takes back what was released, as far as it was found again.
+    pub fn restore_logs(&mut self, loaded: LoadedLogs, now: Now) {
+        self.released = None;
+        self.sender.restore_log(loaded.out);
+        self.receiver.restore_log(loaded.inbound, now);
+        self.take_deliveries(now);
+        self.wake_control();
+    }
+
+    /// Whether the logs are released and a lane with this hello is to wait until they are back: a new instance of the
+    /// peer compares them with its own, and would find nothing.
+    pub fn needs_logs_for(&self, peer: &Hello) -> bool {
+        self.released.is_some() && self.peer.as_ref().is_none_or(|known| known.instance != peer.instance)
+    }
+
+    /// Asks for released logs, once: [`Event::LogsWanted`].
+    pub fn want_logs(&mut self) {
+        if self.released == Some(Wanted::No) {
+            self.released = Some(Wanted::Yes);
+            self.events.push_back(Event::LogsWanted);
+        }
+    }
+
     /// Forgets everything that both logs hold here. Nothing of it is referred to any more, by either end; what was
     /// sent and is not acknowledged is still kept until it is, and flows go on.
     pub fn clear_logs(&mut self, now: Now) {
+        self.released = None;
         self.sender.clear_log();
         self.receiver.clear_log();
         self.drain_sender(now);

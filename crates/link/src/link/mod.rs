@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use oncewire_codec::Now;
 use oncewire_codec::contract::{LogWrite, ReceivingHalf, SavedLog, SendEvent, SendingHalf};
-use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use oncewire_codec::endre::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, VERSION};
 
 use crate::config::LinkConfig;
@@ -47,6 +47,8 @@ pub struct Link {
     out_of_room: bool,
     round_trip: RoundTrip,
     down_since: Option<Now>,
+    /// Whether the logs' memory is given back, and whether they have been asked for since.
+    released: Option<Wanted>,
     draining: bool,
     lanes_wanted: BTreeMap<LaneRole, u32>,
     /// At the dialling side: how many flow lanes the peer has use for.
@@ -85,6 +87,31 @@ pub struct LogLimits {
     pub inbound: u64,
 }
 
+/// Whether released logs have been asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    No,
+    Yes,
+}
+
+/// Logs that were read again after they had been released, with all that takes long done.
+#[derive(Default)]
+pub struct LoadedLogs {
+    out: Option<PreparedLog>,
+    inbound: Option<SavedLog>,
+}
+
+impl LoadedLogs {
+    /// Makes what was found ready for a link of this configuration; takes as long as to hash all of it.
+    pub fn new(config: &LinkConfig, saved: SavedLogs) -> Self {
+        let sender = sender_config(config);
+        Self {
+            out: saved.out.map(|log| PreparedLog::new(&sender, log, &config.plan)),
+            inbound: saved.inbound,
+        }
+    }
+}
+
 /// What the last hello of the peer said.
 struct Peer {
     instance: u64,
@@ -99,16 +126,7 @@ impl Link {
 
     /// Starts without a lane, and with what was found of the logs of an earlier process.
     pub fn with_logs(config: LinkConfig, saved: SavedLogs, now: Now) -> Self {
-        let sender_config = SenderConfig {
-            capacity: config.log_capacity,
-            max_in_flight: config.max_in_flight,
-            entropy: config.plan.entropy,
-            contexts: config.contexts as usize,
-            params: config.params,
-            keeps_bytes: config.keeps_bytes,
-            digest_seed: config.secret,
-            persist: config.persist,
-        };
+        let sender_config = sender_config(&config);
         let receiver_config = ReceiverConfig {
             capacity: config.log_capacity,
             max_in_flight: config.log_capacity,
@@ -139,6 +157,7 @@ impl Link {
             out_of_room: false,
             round_trip: RoundTrip::default(),
             down_since: Some(now),
+            released: None,
             draining: false,
             lanes_wanted: BTreeMap::new(),
             peer_needs_lanes: 0,
@@ -347,5 +366,18 @@ impl Link {
             lane.queue.push_back(id);
         }
         self.wake(lane);
+    }
+}
+
+fn sender_config(config: &LinkConfig) -> SenderConfig {
+    SenderConfig {
+        capacity: config.log_capacity,
+        max_in_flight: config.max_in_flight,
+        entropy: config.plan.entropy,
+        contexts: config.contexts as usize,
+        params: config.params,
+        keeps_bytes: config.keeps_bytes,
+        digest_seed: config.secret,
+        persist: config.persist,
     }
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use oncewire_codec::{Plan, Quota};
 use oncewire_gateway::config::units::{Size, Time};
-use oncewire_gateway::config::{Config, Intercept, Mode, Network, OnPeerLoss, Peer, PeerChoice, Policy};
+use oncewire_gateway::config::{
+    Config, Intercept, LogBudget, Mode, Network, OnPeerLoss, Peer, PeerChoice, Policy,
+};
 
 /// Reads a configuration and prints what would run.
 pub(super) fn run(path: &Path) -> anyhow::Result<()> {
@@ -53,8 +55,14 @@ fn gateway(config: &Config) -> String {
         Some(state) if gateway.encrypt_key.is_some() => format!("state in {}, encrypted", state.display()),
         Some(state) => format!("state in {}, in clear text", state.display()),
     };
+    let logs = match config.log_budget {
+        LogBudget { bytes, contested: true } => {
+            format!(", less than all logs can use: they compete for {}", Size(bytes))
+        }
+        LogBudget { .. } => String::new(),
+    };
     format!(
-        "gateway {}, public key {}\n  {listen}\n  {admin}\n  {state}\n  memory {}, on stopping flows have {}\n",
+        "gateway {}, public key {}\n  {listen}\n  {admin}\n  {state}\n  memory {}{logs}, on stopping flows have {}\n",
         gateway.name,
         gateway.identity.public_key(),
         Size(config.memory),
@@ -87,7 +95,7 @@ fn describe_peer(peer: &Peer) -> String {
         text,
         "  memory up to {}: logs {}, table {}, kept {}, contexts {}, flows {}",
         Size(peer.memory.total()),
-        Size(peer.memory.logs),
+        Size(peer.memory.logs()),
         Size(peer.memory.table),
         Size(peer.memory.kept),
         Size(peer.memory.contexts),

@@ -46,6 +46,16 @@ impl Parking {
         self.blocks.contains_key(&seq)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Returns the blocks that wait for something below an offset.
+    pub(super) fn lacking_below(&self, offset: u64) -> Vec<u64> {
+        let lacking = self.blocks.iter().filter(|(_, parked)| parked.lacks.start < offset);
+        lacking.map(|(&seq, _)| seq).collect()
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -3,11 +3,12 @@
 use super::super::chunks::ChunkMatch;
 use super::super::matcher::{Copy, MatchParams, MaxMatch, Search};
 use super::SenderConfig;
+use super::ghosts::Ghosts;
 use crate::cache::samples::Samples;
 use crate::cache::{Curve, Log, LogOffset};
 use crate::contract::SavedLog;
 use crate::digest::log_digest;
-use crate::wire::{LogClaim, LogHeld, Range64, Sample};
+use crate::wire::{LogClaim, LogHeld, MAX_BLOCK, Range64, Sample};
 use crate::{Matching, Plan};
 
 /// One direction's log as the sending half knows it.
@@ -31,6 +32,10 @@ pub(super) struct Emulation {
     /// What the receiver said last of what it holds; a serial number of 0: nothing.
     held: LogHeld,
     curve: Curve,
+    /// Made with the table of Max-Match.
+    ghosts: Option<Ghosts>,
+    /// The head when the log's memory was given back; `None` while it is there.
+    released: Option<u64>,
     /// Whether the block that was last searched is to be indexed as a whole once it is in the log.
     reindex: bool,
 }
@@ -114,6 +119,8 @@ impl Emulation {
             limit: capacity,
             held: LogHeld::default(),
             curve: Curve::default(),
+            ghosts: None,
+            released: None,
             reindex: false,
         }
     }
@@ -191,9 +198,65 @@ impl Emulation {
             Content::Bytes(log) => log.clear(),
             Content::Samples(samples) => *samples = Samples::new(self.capacity),
         }
-        (self.max, self.chunks) = (None, None);
+        (self.max, self.chunks, self.ghosts) = (None, None, None);
         self.base = self.head;
         self.holes.clear();
+        self.released = None;
+    }
+
+    /// Gives the memory of the log and the table of Max-Match back. Chunk-Match's table stays: it cannot be made from
+    /// other places than those where chunks began.
+    pub(super) fn release(&mut self) {
+        if let (Content::Bytes(log), None) = (&mut self.content, self.released) {
+            log.clear();
+            self.max = None;
+            self.released = Some(self.head);
+        }
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.released.is_some()
+    }
+
+    /// Takes back what was released, as `prepared` has it, and joins what was remembered since.
+    pub(super) fn restore_released(&mut self, prepared: Option<Self>) {
+        let Some(until) = self.released.take() else { return };
+        let found = prepared.filter(|found| {
+            (found.epoch, found.capacity) == (self.epoch, self.capacity) && found.base < until
+        });
+        let Some((Content::Bytes(mut log), max, chunks, base, head, holes)) =
+            found.map(|found| (found.content, found.max, found.chunks, found.base, found.head, found.holes))
+        else {
+            self.base = self.base.max(until);
+            return;
+        };
+        log.set_limit(self.limit());
+        self.copy_since(until, &mut log);
+        if let Some(mut max) = max {
+            max.index(&log, LogOffset(until)..LogOffset(self.head));
+            self.max = Some(max);
+        }
+        self.chunks = self.chunks.take().or(chunks);
+        self.content = Content::Bytes(log);
+        self.base = self.base.max(base);
+        // What was on disk behind the old head is what was just copied; before it, what was not there is a hole.
+        let old = holes.into_iter().filter(|hole| hole.start < until);
+        self.holes.extend(old.map(|hole| hole.start..hole.end.min(until)));
+        if head < until {
+            self.holes.push(head..until);
+        }
+        self.apply_limits();
+    }
+
+    /// Copies everything from an offset to the head into another log.
+    fn copy_since(&self, offset: u64, log: &mut Log) {
+        let Content::Bytes(own) = &self.content else { return };
+        let mut piece = Vec::with_capacity(MAX_BLOCK);
+        for at in (offset..self.head).step_by(MAX_BLOCK) {
+            piece.clear();
+            own.copy_to(LogOffset(at), (self.head - at).min(MAX_BLOCK as u64) as usize, &mut piece);
+            log.write(LogOffset(at), &piece);
+        }
     }
 
     /// Sets how many bytes of log this end has memory for.
@@ -285,7 +348,8 @@ impl Emulation {
 
     /// Rule 3: the first offset that a block encoded at `from` may refer to.
     pub(super) fn floor(&self, from: u64) -> u64 {
-        from.saturating_sub(self.limit().saturating_sub(self.max_in_flight())).max(self.base)
+        from.saturating_sub(self.limit().saturating_sub(self.max_in_flight()))
+            .max(self.base.max(self.released.unwrap_or(0)))
     }
 
     /// Replaces `copies` by the parts of a block that the log has, from `floor` on.
@@ -305,7 +369,16 @@ impl Emulation {
             (_, Matching::Chunk, _, Some(chunks)) => chunks.find(&search, copies),
             _ => copies.clear(),
         }
+        self.note_ghosts(floor, copies);
         self.drop_holes(floor, copies);
+    }
+
+    /// Counts what a larger log would have found.
+    fn note_ghosts(&mut self, floor: u64, copies: &[Copy]) {
+        let (Matching::Max, Some(max)) = (self.searched, &self.max) else { return };
+        let (capacity, period) = (self.capacity, self.settings.params.period);
+        let ghosts = self.ghosts.get_or_insert_with(|| Ghosts::new(capacity, period));
+        ghosts.note(max.looked_up(), copies, self.head, floor, &mut self.curve);
     }
 
     /// Drops the copies that touch what the receiver does not have.
@@ -403,7 +476,8 @@ impl Emulation {
     pub(super) fn memory(&self) -> u64 {
         let max = self.max.as_ref().map_or(0, MaxMatch::memory);
         let chunks = self.chunks.as_ref().map_or(0, ChunkMatch::memory);
-        self.content.memory() + (max + chunks) as u64
+        let ghosts = self.ghosts.as_ref().map_or(0, Ghosts::memory);
+        self.content.memory() + (max + chunks) as u64 + ghosts
     }
 
     /// Shortens chunk hashes to so many bits, so that different chunks are taken for one.

@@ -10,6 +10,7 @@ mod policy;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use oncewire_codec::wire::{Destination, Host};
 
@@ -17,7 +18,7 @@ use super::network::Network;
 use super::problem::{ConfigError, Problems};
 use super::raw::{RawConfig, Text};
 use super::units::Size;
-use super::{Admin, Caches, Config, Policies, memory};
+use super::{Admin, Caches, Config, LogBudget, Policies, memory};
 
 /// What resolving carries along: the folder that paths are relative to, and what was found.
 struct Resolver {
@@ -79,7 +80,8 @@ impl Resolver {
             self.check_quotas(raw, &rules, peers);
         }
         let policies = rules.into_iter().collect::<Option<_>>().map(|rules| Policies { rules });
-        let memory = self.memory(raw, policies.as_ref(), peers.as_deref_mut());
+        let (memory, log_budget) = self.memory(raw, policies.as_ref(), peers.as_deref_mut());
+        let log_idle = raw.cache.log_idle.as_ref().map_or(LOG_IDLE, |time| time.get_ref().0);
         self.warn_of_idleness(raw);
         Some(Config {
             path: path.to_owned(),
@@ -88,33 +90,40 @@ impl Resolver {
             intercepts: intercepts.into_iter().collect::<Option<_>>()?,
             policies: policies?,
             memory,
+            log_budget,
+            log_idle,
             warnings: std::mem::take(&mut self.warnings),
         })
     }
 
-    /// Shares `[cache] memory` out among the peers and returns it.
+    /// Shares `[cache] memory` out among the peers; returns it and what of it is for logs.
     fn memory(
         &mut self,
         raw: &RawConfig,
         policies: Option<&Policies>,
         peers: Option<&mut [super::Peer]>,
-    ) -> u64 {
+    ) -> (u64, LogBudget) {
         let set = raw.cache.memory.as_ref();
         let memory = set.map_or_else(default_memory, |memory| memory.get_ref().0);
-        let (Some(policies), Some(peers)) = (policies, peers) else { return memory };
+        let (Some(policies), Some(peers)) = (policies, peers) else {
+            return (memory, LogBudget::default());
+        };
         let flow_memory = raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0);
         let matchings = |peer: &super::Peer| policies.matchings(&peer.name, peer.settings.plan());
         let settings: Vec<_> = peers.iter().map(|peer| (&peer.settings, matchings(peer))).collect();
         match memory::share_out(memory, &settings, flow_memory) {
-            Ok(plans) => peers.iter_mut().zip(plans).for_each(|(peer, plan)| peer.memory = plan),
+            Ok((plans, logs)) => {
+                peers.iter_mut().zip(plans).for_each(|(peer, plan)| peer.memory = plan);
+                return (memory, logs);
+            }
             Err(needed) => {
                 let span = set.map_or_else(|| raw.gateway.span(), toml::Spanned::span);
                 let which = if set.is_some() { "" } else { ", a quarter of this machine's," };
                 self.problems.at(
                     span,
                     format_args!(
-                        "memory: {}{which} is too small for {} peer(s) with these logs, their tables and buffers; \
-                         set memory to at least {needed} (about {}), or lower log_memory",
+                        "memory: {}{which} is too small for {} peer(s), even if their logs are as small as can be; \
+                         set memory to at least {needed} (about {}), or lower log_memory, which sets the size of tables",
                         Size(memory),
                         peers.len(),
                         Size(needed.next_multiple_of(1 << 20)),
@@ -122,7 +131,7 @@ impl Resolver {
                 );
             }
         }
-        memory
+        (memory, LogBudget::default())
     }
 
     fn warn_of_idleness(&mut self, raw: &RawConfig) {
@@ -234,6 +243,9 @@ fn default_memory() -> u64 {
         std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
     machine.min(group.unwrap_or(u64::MAX)) / 4
 }
+
+/// How long both logs of a peer go unused before their memory is given back, unless `log_idle` says otherwise.
+const LOG_IDLE: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {

@@ -43,7 +43,7 @@ impl Resolver {
             settings,
             adapt: raw.adapt.or(adapt).unwrap_or(true),
             link: link.clone(),
-            memory: MemoryPlan { logs: 0, table: 0, kept: 0, contexts: 0, flows: 0 },
+            memory: MemoryPlan::default(),
         })
     }
 

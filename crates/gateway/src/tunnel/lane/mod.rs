@@ -102,6 +102,7 @@ pub(crate) async fn accept_hello<S: LaneStream>(
     stream.write_all(&peer.hello(LaneId(0), LaneRole::Control)).await?;
     stream.flush().await?;
     let (hello, early) = read_hello(&mut stream).await?;
+    peer.ready_for(&hello).await;
     let signal = peer.lane_up(theirs, &hello, hello.lane, hello.role)?;
     Ok(Joined { signal, stream, early })
 }
@@ -120,6 +121,7 @@ pub(crate) async fn answer_hello<S: LaneStream>(
     let (hello, early) = read_hello(&mut stream).await?;
     stream.write_all(&peer.hello(lane, role)).await?;
     stream.flush().await?;
+    peer.ready_for(&hello).await;
     let signal = peer.lane_up(theirs, &hello, lane, role)?;
     Ok(Joined { signal, stream, early })
 }

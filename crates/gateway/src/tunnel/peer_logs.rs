@@ -1,0 +1,70 @@
+//! A peer's logs between memory and disk.
+
+use std::sync::Arc;
+
+use oncewire_codec::wire::Hello;
+use oncewire_link::{LinkStats, LoadedLogs, LogLimits};
+
+use super::peer::Peer;
+
+impl Peer {
+    /// Sets how much of each log there is memory for.
+    pub(crate) fn set_log_limits(self: &Arc<Self>, limits: LogLimits) {
+        self.with(|core, now| core.link.set_log_limits(limits, now));
+    }
+
+    /// Gives the memory of both logs back once they are on disk, if they are kept there and `still_idle` then holds.
+    pub(crate) fn release_logs(self: &Arc<Self>, still_idle: impl Fn(&LinkStats) -> bool + Send + 'static) {
+        let (peer, Some((writer, _))) = (Arc::clone(self), self.kept.clone()) else { return };
+        self.tasks.spawn(async move {
+            // An error means that the writing has ended.
+            let settled = writer.settle().await.unwrap_or(false);
+            let released = settled
+                && peer.with(|core, _| {
+                    let released = still_idle(&core.link.stats()) && core.link.release_logs();
+                    // Under the lock, as where they come back, so that it says what is so.
+                    released.then(|| peer.released.send_replace(true)).is_some()
+                });
+            if released {
+                tracing::info!(peer = peer.name(), "its logs are idle and now on disk only");
+            }
+        });
+    }
+
+    /// Reads the logs again; what is not found, or fails, is forgotten at both ends.
+    pub(super) fn load_logs(self: &Arc<Self>) {
+        let peer = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let (config, reader) = (peer.settings.link.clone(), peer.kept.clone().map(|(_, reader)| reader));
+            let limits = peer.log_limits();
+            let read = move || reader.map(|reader| LoadedLogs::new(&config, reader.read(limits)));
+            let loaded = tokio::task::spawn_blocking(read).await.ok().flatten().unwrap_or_default();
+            peer.with(|core, now| {
+                core.link.restore_logs(loaded, now);
+                peer.released.send_replace(false);
+            });
+            tracing::info!(peer = peer.name(), "its logs are back in memory");
+        });
+    }
+
+    /// Waits until the logs are in memory, if the peer that says this hello would miss them.
+    pub(crate) async fn ready_for(self: &Arc<Self>, hello: &Hello) {
+        let mut released = self.released.subscribe();
+        let wanted = self.with(|core, _| {
+            let needed = core.link.needs_logs_for(hello);
+            if needed {
+                core.link.want_logs();
+            }
+            needed
+        });
+        if wanted {
+            // An error means that the gateway ends.
+            let _ = released.wait_for(|released| !released).await;
+        }
+    }
+
+    fn log_limits(&self) -> LogLimits {
+        let stats = self.status().link;
+        LogLimits { out: stats.out.log_limit, inbound: stats.inbound.log_limit }
+    }
+}

@@ -1,0 +1,191 @@
+//! Logs that compete for memory, and logs that nobody uses.
+
+use std::net::SocketAddr;
+
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+use oncewire_gateway::daemon::Gateway;
+use oncewire_gateway::identity::Identity;
+use oncewire_gateway::telemetry::PeerReport;
+
+use crate::common::{LIMIT, Origin, exchange, forward, noise, start, until, within};
+
+/// A hub and the branches that dial it.
+struct Star {
+    dir: TempDir,
+    hub: Option<Gateway>,
+    hub_config: String,
+    branches: Vec<Gateway>,
+    _origin: Origin,
+}
+
+impl Star {
+    /// Starts a hub with these lines in its `[gateway]` and `[cache]`, and branches with those of their own.
+    async fn start(names: &[&str], gateway: &str, hub_cache: &str, branch_cache: &str) -> Self {
+        let (dir, origin) = (tempfile::tempdir().unwrap(), Origin::echo().await);
+        let key =
+            |name: &str| Identity::create(&dir.path().join(format!("{name}.key"))).unwrap().public_key();
+        let hub_key = key("hub");
+        let own = |name: &str| {
+            format!(
+                "[gateway]\nname = \"{name}\"\nkey_file = \"{name}.key\"\n{}",
+                gateway.replace("NAME", name)
+            )
+        };
+        let mut hub_config = format!("{}\nlisten = [\"127.0.0.1:0\"]\n[cache]\n{hub_cache}\n", own("hub"));
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        for (name, key) in names.iter().zip(&keys) {
+            hub_config += &format!("[[peer]]\nname = \"{name}\"\npublic_key = \"{key}\"\n");
+        }
+        let hub = start(dir.path(), &hub_config).await.unwrap();
+        let address: SocketAddr = hub.local_addrs().tunnel[0];
+        let mut branches = Vec::new();
+        for name in names {
+            let config = format!(
+                "{}\n[cache]\n{branch_cache}\n[[peer]]\nname = \"hub\"\npublic_key = \"{hub_key}\"\n\
+                 address = \"{address}\"\n{}",
+                own(name),
+                forward(origin.address)
+            );
+            let branch = start(dir.path(), &config).await.unwrap();
+            assert!(branch.wait_up("hub", LIMIT).await);
+            branches.push(branch);
+        }
+        // The next hub has to be where the branches look for it.
+        let hub_config = hub_config.replace("127.0.0.1:0", &address.to_string());
+        Self { dir, hub: Some(hub), hub_config, branches, _origin: origin }
+    }
+
+    async fn connect(&self, branch: usize) -> TcpStream {
+        TcpStream::connect(self.branches[branch].local_addrs().intercepts[0]).await.unwrap()
+    }
+
+    async fn cross(&self, branch: usize, data: &[u8]) {
+        let stream = self.connect(branch).await;
+        assert!(exchange(stream, data).await.unwrap() == data, "the data came back changed");
+    }
+
+    fn at_hub(&self, branch: usize) -> PeerReport {
+        self.hub.as_ref().unwrap().status().peers.remove(branch)
+    }
+
+    fn at_branch(&self, branch: usize) -> PeerReport {
+        self.branches[branch].status().peers.remove(0)
+    }
+
+    /// Both ends of the first branch's link.
+    fn ends(&self) -> [PeerReport; 2] {
+        [self.at_hub(0), self.at_branch(0)]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_peers_the_one_that_repeats_itself_gets_the_memory() {
+    within(async {
+        // 25 MiB for tables, contexts and flows of each; 14 MiB are left for logs that could use 36 MiB.
+        let star = Star::start(
+            &["copies", "fresh"],
+            "",
+            "memory = \"64 MiB\"\nlog_memory = \"8 MiB\"",
+            "memory = \"256 MiB\"\nlog_memory = \"8 MiB\"",
+        )
+        .await;
+        let (copies, fresh) = (star.at_hub(0), star.at_hub(1));
+        for peer in [&copies, &fresh] {
+            assert!(peer.out.log_limit < 5 << 20 && peer.inbound.log_limit < 5 << 20, "{peer:?}");
+        }
+        let repeated = noise(1, 4 << 20);
+        let (mut seed, mut rounds) = (100, 0);
+        while star.at_hub(0).inbound.log_limit < 8 << 20 {
+            star.cross(0, &repeated).await;
+            star.cross(1, &noise(seed, 1 << 20)).await;
+            (seed, rounds) = (seed + 1, rounds + 1);
+        }
+        assert!(rounds > 1, "it was given before anything was known");
+        let fresh = star.at_hub(1);
+        assert!(fresh.out.log_limit + fresh.inbound.log_limit < 5 << 20, "{fresh:?}");
+        // What the hub's other end holds for it follows.
+        until(|| star.at_branch(0).out.log_limit == 8 << 20).await;
+        star.cross(0, &repeated).await;
+        let before = star.at_branch(0).out.copied;
+        star.cross(0, &repeated).await;
+        let copied = star.at_branch(0).out.copied - before;
+        assert!(copied > (repeated.len() as u64) / 100 * 95, "{copied} of {}", repeated.len());
+        let used = star.hub.as_ref().unwrap().status().gateway.memory_used.unwrap();
+        assert!(used < 64 << 20, "{used} bytes");
+        assert_eq!(star.at_hub(0).mismatches + star.at_hub(1).mismatches, 0);
+    })
+    .await;
+}
+
+const KEPT: &str = "memory = \"256 MiB\"\nlog_memory = \"4 MiB\"\nlog_idle = \"1 s\"";
+
+fn on_disk(end: &PeerReport) -> bool {
+    end.out.log_on_disk && end.inbound.log_on_disk
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_logs_leave_memory_and_are_back_with_the_traffic() {
+    within(async {
+        let star = Star::start(&["branch"], "state = \"NAME-state\"", KEPT, KEPT).await;
+        let data = noise(31, 1 << 20);
+        star.cross(0, &data).await;
+        let memory = |end: &PeerReport| end.out.memory + end.inbound.memory;
+        let before = star.ends().map(|end| memory(&end));
+        until(|| star.ends().iter().all(on_disk)).await;
+        for (end, before) in star.ends().iter().zip(before) {
+            assert!(memory(end) + (2 << 20) < before, "{} of {before}", memory(end));
+        }
+        // Opening the flow is what brings them back.
+        let stream = star.connect(0).await;
+        until(|| !star.ends().iter().any(on_disk)).await;
+        let copied = |end: &PeerReport| [end.out.copied, end.inbound.copied];
+        let before = copied(&star.at_branch(0));
+        assert!(exchange(stream, &data).await.unwrap() == data, "the data came back changed");
+        let after = copied(&star.at_branch(0));
+        for (before, after) in before.into_iter().zip(after) {
+            assert!(after - before > (data.len() as u64) / 100 * 98, "{} copied", after - before);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_that_comes_before_the_logs_are_back_is_right_all_the_same() {
+    within(async {
+        let star = Star::start(&["branch"], "state = \"NAME-state\"", KEPT, KEPT).await;
+        let data = noise(32, 2 << 20);
+        star.cross(0, &data).await;
+        until(|| star.ends().iter().all(on_disk)).await;
+        star.cross(0, &data).await;
+        star.cross(0, &data).await;
+        for end in star.ends() {
+            assert!(!on_disk(&end));
+            assert_eq!(end.mismatches, 0);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_restarts_meets_idle_logs_warm() {
+    within(async {
+        let mut star = Star::start(&["branch"], "state = \"NAME-state\"", KEPT, KEPT).await;
+        let data = noise(33, 1 << 20);
+        star.cross(0, &data).await;
+        until(|| star.ends().iter().all(on_disk)).await;
+        star.hub.take().unwrap().shutdown(LIMIT).await;
+        while star.hub.is_none() {
+            // The one before may not have let go of its port yet.
+            star.hub = start(star.dir.path(), &star.hub_config).await.ok();
+        }
+        assert!(star.hub.as_ref().unwrap().wait_up("branch", LIMIT).await);
+        assert!(star.branches[0].wait_up("hub", LIMIT).await);
+        let before = star.at_branch(0).out.copied;
+        star.cross(0, &data).await;
+        let copied = star.at_branch(0).out.copied - before;
+        assert!(copied > (data.len() as u64) / 100 * 98, "{copied}");
+    })
+    .await;
+}
