@@ -220,12 +220,12 @@ impl CodecSettings {
     }
 
     /// Estimates the bytes of the sending end's tables. Max-Match: one or two slots of four bytes for each expected
-    /// marker, their number rounded up to a power of two. Chunk-Match: 64 bytes for each 4.5 expected chunks.
+    /// marker, their number rounded up to a power of two. Chunk-Match: 15.2 bytes for each expected chunk.
     pub fn table_memory(&self, matchings: Matchings) -> u64 {
         let expected = self.log_memory / u64::from(self.period);
         let max =
             if matchings.max { (expected * u64::from(self.index_slots)).next_power_of_two() * 4 } else { 0 };
-        let chunk = if matchings.chunk { expected * 128 / 9 } else { 0 };
+        let chunk = if matchings.chunk { expected * 76 / 5 } else { 0 };
         max + chunk
     }
 
@@ -435,9 +435,9 @@ mod tests {
         let mut settings = CodecSettings::for_gateway();
         settings.set("matching=chunk").unwrap();
         let chunk = Matchings::from_iter([settings.plan()]);
-        assert_eq!((settings.logs_memory(chunk), settings.table_memory(chunk) >> 20), (64 << 20, 14));
+        assert_eq!((settings.logs_memory(chunk), settings.table_memory(chunk) >> 20), (64 << 20, 15));
         let both = Matchings::from_iter([Plan::default(), settings.plan()]);
-        assert_eq!((settings.logs_memory(both), settings.table_memory(both) >> 20), (128 << 20, 22));
+        assert_eq!((settings.logs_memory(both), settings.table_memory(both) >> 20), (128 << 20, 23));
         let reported = serde_json::to_value(&settings).unwrap();
         assert_eq!((&reported["matching"], &reported["markers"]), (&"chunk".into(), &"maxp-strict".into()));
     }

@@ -1,14 +1,16 @@
 //! Chunk-Match: whole chunks found by their hashes, without the bytes [EndRE §5.2.1].
 //!
-//! A block is cut at its markers; each chunk's hash is looked up in a table of earlier ones, and what is found
-//! becomes a copy. Nobody compares bytes here: two chunks may share a hash, and only the digest that the block
-//! carries tells. Why it is so, and what was rejected, is in `docs/design/chunk-match.md`.
+//! A block is cut at its markers; each chunk's hash is looked up among those of the log's chunks, and what is found
+//! becomes a copy. Behind it, the chunks that followed there are tried. Nobody compares bytes here: two chunks may
+//! share a hash, and only the digest that the block carries tells. Why it is so, and what was rejected, is in
+//! `docs/design/chunk-match.md`.
 //!
 //! Work is bounded by the block's length whatever it holds: a chunk has at least a quarter of the mean length, a
 //! lookup touches one line of the cache.
 
+mod index;
 mod pieces;
-mod table;
+mod ring;
 #[cfg(test)]
 mod tests;
 
@@ -17,18 +19,20 @@ use std::ops::Range;
 use oncewire_fingerprint::{MarkerKind, Markers, Selector};
 use twox_hash::XxHash3_128;
 
+use self::index::{Index, Place};
 use self::pieces::Pieces;
-use self::table::{Place, Table};
+use self::ring::{Ring, Seq};
 use super::matcher::{Copy, MatchParams, Search};
 use crate::cache::{Log, LogOffset};
 use crate::wire::Range64;
 
-/// The sender's half of Chunk-Match: the table from chunk hashes to positions of one log.
+/// The sender's half of Chunk-Match: what is known of the chunks of one log.
 pub struct ChunkMatch {
     markers: Selector,
     params: MatchParams,
     seed: u64,
-    table: Table,
+    ring: Ring,
+    index: Index,
     selected: Vec<u32>,
     /// All chunks of the last block, in order.
     chunks: Vec<Chunk>,
@@ -42,19 +46,23 @@ struct Chunk {
     at: u32,
     len: u32,
     place: Place,
+    /// Whether it was found where it will stay for a while, so that its entry may stay too.
+    lasts: bool,
 }
 
 impl ChunkMatch {
-    /// Creates an empty table for a log of `capacity` bytes, with hashes keyed by `seed`.
+    /// Creates empty tables for a log of `capacity` bytes, with hashes keyed by `seed`.
     ///
-    /// It takes 64 bytes for each 4.5 expected chunks: 22 % of the log at p = 64. Of a log above 2 GiB, the most
+    /// They take 15 bytes for each expected chunk: 24 % of the log at p = 64. Of a log above 2 GiB, the most
     /// recent 2 GiB are found.
     pub fn new(capacity: u64, params: MatchParams, seed: u64) -> Self {
+        let ring = Ring::new(capacity, params.period);
         Self {
             markers: Selector::with_table(MarkerKind::default(), params.period, params.window, params.sample),
             params,
             seed,
-            table: Table::new(capacity, params.period),
+            index: Index::new(ring.capacity()),
+            ring,
             selected: Vec::new(),
             chunks: Vec::new(),
             #[cfg(test)]
@@ -62,7 +70,7 @@ impl ChunkMatch {
         }
     }
 
-    /// Changes where chunks are cut, from the next block on. The table keeps the size that `params` gave it.
+    /// Changes where chunks are cut, from the next block on. The tables keep the size that `params` gave them.
     ///
     /// What was remembered is found as far as old and new chunks coincide. The choice must follow from the content
     /// alone; see [`crate::Plan::effective_markers`].
@@ -81,40 +89,51 @@ impl ChunkMatch {
         copies.clear();
         self.chunks.clear();
         let block = search.block.get(..u32::MAX as usize).unwrap_or(search.block);
+        let search = Search { block, ..*search };
         let mut pieces = Pieces::new(self.markers.period(), self.params.window);
-        let (mut position, mut looked_up) = (0, 0);
-        while position < block.len() {
-            let cut = self.chunks.len();
-            position = self.cut(block, position, &mut pieces);
-            // The sets of these chunks are on their way; meanwhile those of the batch before have come.
-            self.look_up(looked_up..cut, search, copies);
-            looked_up = cut;
+        let mut expected = self.start(&search, &mut pieces);
+        let mut position = 0;
+        while pieces.start() < block.len() as u32 && position < block.len() {
+            if let Some(seq) = expected {
+                self.follow(&search, seq, &mut pieces, copies);
+                position = position.max(pieces.start() as usize);
+            }
+            if position < block.len() {
+                let first = self.chunks.len();
+                position = self.cut(block, position, &mut pieces);
+                expected = self.look_up(first, &search, copies);
+            }
         }
-        self.look_up(looked_up..self.chunks.len(), search, copies);
     }
 
     /// Enters the chunks of the block that the last [`Self::find`] searched, now that it goes into the log at `at`.
     ///
-    /// Chunks that the table has move to their new position, which lives longest; of equal ones within the block,
-    /// the first.
+    /// A chunk that was found in the younger half of the log keeps its entry; any other gets one here, the first of
+    /// equal ones within the block. Every few chunks one gets an entry all the same, so that what is remembered last
+    /// can be found by itself.
     pub fn remember(&mut self, at: LogOffset) {
-        let mut end = at;
-        for chunk in &self.chunks {
-            self.table.insert(chunk.place, at, at.plus(u64::from(chunk.at)));
-            end = at.plus(u64::from(chunk.at) + u64::from(chunk.len));
+        let block = self.ring.next();
+        let is_entered = |(number, chunk): (usize, &Chunk)| !chunk.lasts || number % RENEWED == 0;
+        for (number, chunk) in self.chunks.iter().enumerate() {
+            if let Some(later) =
+                self.chunks.get(number + AHEAD).filter(|later| is_entered((number + AHEAD, later)))
+            {
+                self.index.prefetch(later.place);
+            }
+            if is_entered((number, chunk)) {
+                self.index.insert(chunk.place, &self.ring, block);
+            }
+            self.ring.push(at.plus(u64::from(chunk.at)), u64::from(chunk.len), chunk.place.tag);
         }
-        self.table.advance(end);
+        let end = self.chunks.last().map_or(0, |chunk| u64::from(chunk.at) + u64::from(chunk.len));
+        self.ring.retire(at.plus(end));
     }
 
     /// Drops the chunks that touch any of `ranges`, once the two ends disagree about them, and what left the log
     /// whose head is at `head`.
-    ///
-    /// It goes through the whole table: some ten milliseconds for that of a log of 1 GiB.
     pub fn forget(&mut self, ranges: &[Range64], head: LogOffset) {
-        // Entries do not say how long their chunks are.
-        let longest = Pieces::new(self.markers.period(), self.params.window).longest() as u64;
-        let widened = |range: &Range64| range.start.saturating_sub(longest)..range.end;
-        self.table.remove(&ranges.iter().map(widened).collect::<Vec<_>>(), head);
+        ranges.iter().for_each(|range| self.ring.forget(range, head));
+        self.ring.retire(head);
     }
 
     /// Enters the chunks of a range that `log` holds already, as after a restart.
@@ -135,9 +154,10 @@ impl ChunkMatch {
         }
     }
 
-    /// Returns the bytes of memory that the table and the working lists take.
+    /// Returns the bytes of memory that the tables and the working lists take.
     pub fn memory(&self) -> usize {
-        self.table.memory()
+        self.ring.memory()
+            + self.index.memory()
             + self.selected.capacity() * size_of::<u32>()
             + self.chunks.capacity() * size_of::<Chunk>()
     }
@@ -146,6 +166,46 @@ impl ChunkMatch {
     #[cfg(test)]
     pub(super) fn plant_collisions(&mut self, bits: u32) {
         self.hash_bits = Some(bits);
+    }
+
+    /// Returns the chunk that the block begins with if it goes on as the flow's previous block did. If it begins
+    /// within a chunk, the first piece is cut where that one ends.
+    fn start(&mut self, search: &Search<'_>, pieces: &mut Pieces) -> Option<Seq> {
+        let hint = search.hint?;
+        let seq = self.ring.first_from(hint, search.at);
+        let skipped = u32::try_from(self.ring.offset(seq, search.at)?.since(hint)).ok()?;
+        if skipped >= pieces.longest() || skipped as usize >= search.block.len() {
+            return None;
+        }
+        if skipped > 0 {
+            let place = self.index.place(self.hash(search.block.get(..skipped as usize)?));
+            self.chunks.push(Chunk { at: 0, len: skipped, place, lasts: false });
+            pieces.restart(skipped);
+        }
+        Some(seq)
+    }
+
+    /// Tries the chunks of the log from `seq` on against the block, cut as they were, for as long as they agree:
+    /// without markers, and without the index.
+    fn follow(&mut self, search: &Search<'_>, mut seq: Seq, pieces: &mut Pieces, copies: &mut Vec<Copy>) {
+        let block = search.block;
+        while let Some(range) = self.ring.range(seq, search.at) {
+            let (at, len) = (pieces.start() as usize, range.end.since(range.start));
+            let Some(bytes) = block.get(at..).and_then(|rest| rest.get(..len as usize)) else { return };
+            if len == 0 || len > u64::from(pieces.longest()) {
+                return;
+            }
+            let place = self.index.place(self.hash(bytes));
+            let mut chunk = Chunk { at: at as u32, len: len as u32, place, lasts: false };
+            let Some(source) = chunk.source(seq, &self.ring, search) else { return };
+            if !self.ring.has(seq, place.tag) {
+                return;
+            }
+            chunk.copy(source, &self.ring, search, copies);
+            self.chunks.push(chunk);
+            pieces.restart(chunk.at + chunk.len);
+            seq += 1;
+        }
     }
 
     /// Cuts and hashes the next batch of the block from `position` on; returns where the batch after it begins.
@@ -157,7 +217,8 @@ impl ChunkMatch {
         let next = self.markers.select(block, position..end, &mut self.selected);
         let first = self.chunks.len();
         let Self { selected, chunks, .. } = self;
-        let mut take = |at: u32, len: u32| chunks.push(Chunk { at, len, place: Place::default() });
+        let mut take =
+            |at: u32, len: u32| chunks.push(Chunk { at, len, place: Place::default(), lasts: false });
         selected.iter().for_each(|&marker| pieces.cut(marker, &mut take));
         if next >= block.len() {
             pieces.finish(block.len() as u32, &mut take);
@@ -165,8 +226,8 @@ impl ChunkMatch {
         for index in first..self.chunks.len() {
             let Some(Chunk { at, len, .. }) = self.chunks.get(index).copied() else { break };
             let bytes = block.get(at as usize..).and_then(|rest| rest.get(..len as usize));
-            let place = self.table.place(self.hash(bytes.unwrap_or_default()));
-            self.table.prefetch(place);
+            let place = self.index.place(self.hash(bytes.unwrap_or_default()));
+            self.index.prefetch(place);
             if let Some(chunk) = self.chunks.get_mut(index) {
                 chunk.place = place;
             }
@@ -185,25 +246,74 @@ impl ChunkMatch {
         hash
     }
 
-    /// Makes copies of those chunks whose hashes are known and whose positions may be copied from.
-    fn look_up(&self, chunks: Range<usize>, search: &Search<'_>, copies: &mut Vec<Copy>) {
-        for chunk in self.chunks.get(chunks).unwrap_or_default() {
-            let Some(source) = self.table.look_up(chunk.place, search.at) else { continue };
-            if source < search.floor || source.plus(u64::from(chunk.len)) > search.at {
+    /// Makes copies of those chunks from `first` on whose hashes are known and that may be copied from; returns the
+    /// chunk that is expected behind the last one, if that was found.
+    fn look_up(&mut self, first: usize, search: &Search<'_>, copies: &mut Vec<Copy>) -> Option<Seq> {
+        let Self { chunks, index, ring, .. } = self;
+        let chunks = chunks.get_mut(first..).unwrap_or_default();
+        chunks.iter().for_each(|chunk| index.prefetch_chunks(chunk.place, ring));
+        let mut expected = None;
+        // Chunks before `number` that nothing is known of.
+        let mut unknown = 0;
+        for number in 0..chunks.len() {
+            let Some((before, [chunk, ..])) = chunks.split_at_mut_checked(number) else { break };
+            let place = chunk.place;
+            let seq = expected.filter(|&seq| ring.has(seq, place.tag)).or_else(|| index.look_up(place, ring));
+            let Some((seq, source)) = seq.and_then(|seq| Some((seq, chunk.source(seq, ring, search)?)))
+            else {
+                (expected, unknown) = (None, unknown + 1);
                 continue;
+            };
+            go_back(before.get_mut(number - unknown..).unwrap_or_default(), seq, ring, search, copies);
+            chunk.copy(source, ring, search, copies);
+            (expected, unknown) = (Some(seq + 1), 0);
+        }
+        expected
+    }
+}
+
+impl Chunk {
+    /// Returns where the chunk's bytes are if they are those of `seq`, and may be copied from.
+    #[inline]
+    fn source(&self, seq: Seq, ring: &Ring, search: &Search<'_>) -> Option<LogOffset> {
+        let source = ring.offset(seq, search.at)?;
+        (source >= search.floor && source.plus(u64::from(self.len)) <= search.at).then_some(source)
+    }
+
+    /// Adds a copy of the chunk, or makes the last one longer.
+    #[inline]
+    fn copy(&mut self, source: LogOffset, ring: &Ring, search: &Search<'_>, copies: &mut Vec<Copy>) {
+        self.lasts = search.at.since(source) <= ring.reach() / 2;
+        match copies.last_mut() {
+            Some(last) if last.end() == self.at as usize && last.source_end() == source => {
+                last.len += self.len
             }
-            match copies.last_mut() {
-                Some(last) if last.end() == chunk.at as usize && last.source_end() == source => {
-                    last.len += chunk.len;
-                }
-                _ => copies.push(Copy { at: chunk.at, len: chunk.len, source }),
-            }
+            _ => copies.push(Copy { at: self.at, len: self.len, source }),
+        }
+    }
+}
+
+/// Makes copies of the last chunks of `before` as far as they are those in front of `seq` in the log: chunks that lost
+/// their entries, or got none.
+fn go_back(before: &mut [Chunk], seq: Seq, ring: &Ring, search: &Search<'_>, copies: &mut Vec<Copy>) {
+    let agrees = |(chunk, back): &(&Chunk, u64)| ring.has(seq.wrapping_sub(*back), chunk.place.tag);
+    let agreeing = before.iter().rev().zip(1..).take_while(agrees).count();
+    let chunks = before.iter_mut().rev().take(agreeing).rev();
+    for (chunk, back) in chunks.zip((1..=agreeing as u64).rev()) {
+        if let Some(source) = chunk.source(seq.wrapping_sub(back), ring, search) {
+            chunk.copy(source, ring, search, copies);
         }
     }
 }
 
 /// Bytes of a block that are cut and hashed before their sets are looked at.
 const BATCH: usize = 2048;
+
+/// One in so many chunks that were found gets an entry of its own.
+const RENEWED: usize = 4;
+
+/// So many chunks ahead of its entry, a chunk's set is fetched.
+const AHEAD: usize = 8;
 
 /// Bytes of the log that are indexed at once: the largest block, so that chunks are cut as they were.
 const INDEX_PIECE: u64 = crate::wire::MAX_BLOCK as u64;

@@ -23,6 +23,18 @@ impl Pieces {
         self.max
     }
 
+    /// Returns where the piece begins that is not cut yet.
+    #[inline]
+    pub(super) const fn start(&self) -> u32 {
+        self.start
+    }
+
+    /// Takes what lies before `start` as cut.
+    #[inline]
+    pub(super) const fn restart(&mut self, start: u32) {
+        self.start = start;
+    }
+
     /// Cuts at `marker`, which lies behind all earlier ones, if that leaves no piece too short; gives `take` what was
     /// cut off, by position and length.
     #[inline]

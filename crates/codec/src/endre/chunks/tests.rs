@@ -160,3 +160,41 @@ fn chunks_have_about_the_length_of_the_period() {
         assert!((period * 9 / 10..period * 5 / 4).contains(&mean), "p = {period}: {mean}");
     }
 }
+
+#[test]
+fn a_repeat_is_followed_without_the_index() {
+    let mut world = World::new(1 << 20, 64);
+    let bytes = noise(10, 200_000);
+    let start = world.head;
+    world.send_all(&bytes);
+    world.chunks.index = Index::new(world.chunks.ring.capacity());
+    let mut find = |block: &[u8], hint| {
+        let mut copies = Vec::new();
+        let (at, floor) = (world.head, LogOffset::ZERO);
+        world.chunks.find(&Search { block, at, floor, hint }, &mut copies);
+        copies
+    };
+    // From one block of the log to the next, and from the middle of a chunk on.
+    let expected = Copy { at: 0, len: 65_536, source: start.plus(65_536) };
+    assert_eq!(find(&bytes[65_536..131_072], Some(expected.source)), [expected]);
+    let copies = find(&bytes[30_000..90_000], Some(start.plus(30_000)));
+    let copied: u32 = copies.iter().map(|copy| copy.len).sum();
+    assert!(copied > 59_000 && copies.len() == 1, "{copies:?}");
+    assert_eq!(find(&bytes[30_000..90_000], None), []);
+    assert_eq!(find(&noise(11, 60_000), Some(start)), []);
+}
+
+/// The copy that is found must not be the only one that can be, or it takes the others with it when it goes.
+#[test]
+fn what_comes_again_and_again_stays_known() {
+    let mut world = World::new(1 << 20, 64);
+    let repeated = noise(12, 65_536);
+    world.send(&repeated);
+    for round in 0..60 {
+        world.send(&noise(100 + round, 65_536));
+        if round % 2 == 0 {
+            let (copied, _) = world.send(&repeated);
+            assert!(copied > 65_000, "{copied} in round {round}");
+        }
+    }
+}
