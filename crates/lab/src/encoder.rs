@@ -1,7 +1,7 @@
 //! A sending half alone, whose blocks are acknowledged as soon as they are sent.
 
 use bytes::Bytes;
-use oncewire_codec::contract::{Feedback, Payload, PeerState, SendStats, SendingHalf};
+use oncewire_codec::contract::{Feedback, Payload, SendStats, SendingHalf};
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Sender, SenderConfig};
 use oncewire_codec::entropy::Entropy;
@@ -12,7 +12,6 @@ use oncewire_codec::{Now, Plan};
 /// compared. [`crate::pair::Pair`] does.
 pub struct Encoder {
     sender: Sender,
-    capacity: u64,
     flow: FlowId,
     offset: u64,
     blocks: u64,
@@ -40,7 +39,7 @@ impl Encoder {
             digest_seed: DIGEST_SEED,
             persist: false,
         });
-        Self { sender, capacity, flow: FlowId(1), offset: 0, blocks: 0 }
+        Self { sender, flow: FlowId(1), offset: 0, blocks: 0 }
     }
 
     /// Appends the frame of a block of at most [`oncewire_codec::wire::MAX_BLOCK`] bytes.
@@ -60,13 +59,6 @@ impl Encoder {
     pub fn next_flow(&mut self) {
         self.sender.finish_flow(self.flow);
         (self.flow, self.offset) = (FlowId(self.flow.0.wrapping_add(2)), 0);
-    }
-
-    /// Starts an epoch with a new peer: nothing that was sent can be copied from, and all memory stays.
-    pub fn forget(&mut self) {
-        self.next_flow();
-        self.sender.handle_peer_state(PeerState { capacity: self.capacity, contexts: 1, claim: None });
-        self.blocks = 0;
     }
 
     /// Returns the counters and sizes of the sending half.

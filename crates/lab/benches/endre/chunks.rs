@@ -5,7 +5,7 @@ use oncewire_codec::{Matching, Plan};
 use oncewire_lab::cpu::Stopwatch;
 use oncewire_lab::encoder::Encoder;
 
-use crate::coder::{PLAN, encode, warm, warm_chunks};
+use crate::coder::{PLAN, encode, fill, warm, warm_chunks};
 use crate::files::Corpus;
 use crate::table::{self, gigabytes_per_second, median, percent, savings, times};
 
@@ -34,7 +34,7 @@ pub(crate) fn run(corpora: &[Corpus]) {
             let one = |encoder: &mut Encoder, matching| {
                 let (plan, mut watch) = (Plan { matching, ..PLAN }, Stopwatch::default());
                 let wire = encode(encoder, &corpus.data, &plan, &mut watch, |_, _| ());
-                encoder.forget();
+                fill(encoder, &plan, None);
                 (wire, gigabytes_per_second(len, watch.spent()))
             };
             let both = [one(&mut max, Matching::Max), one(&mut chunk, Matching::Chunk)];

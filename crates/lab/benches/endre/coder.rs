@@ -1,6 +1,7 @@
 //! The two halves of a direction as a gateway that has run for a while has them.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use oncewire_codec::contract::{Delivery, ReceivingHalf};
@@ -16,14 +17,9 @@ use oncewire_lab::encoder::{DIGEST_SEED, Encoder};
 /// Starts a sending half whose log is full of noise, so that its pages and its table's are there, as those of a
 /// gateway are that has run for a while. What follows takes the place of the noise. `decoder`, if there is one, is
 /// given the same noise.
-pub(crate) fn warm(log_memory: u64, params: MatchParams, mut decoder: Option<&mut Decoder>) -> Encoder {
+pub(crate) fn warm(log_memory: u64, params: MatchParams, decoder: Option<&mut Decoder>) -> Encoder {
     let mut encoder = Encoder::new(log_memory, params);
-    fill(&mut encoder, log_memory, &Plan { period: params.period as u32, ..PLAN }, |frames| {
-        if let Some(decoder) = &mut decoder {
-            decoder.decode(frames, &mut Stopwatch::default(), drop);
-        }
-    });
-    decoder.into_iter().for_each(Decoder::forget);
+    fill(&mut encoder, &Plan { period: params.period as u32, ..PLAN }, decoder);
     encoder
 }
 
@@ -31,18 +27,24 @@ pub(crate) fn warm(log_memory: u64, params: MatchParams, mut decoder: Option<&mu
 pub(crate) fn warm_chunks(log_memory: u64, params: MatchParams) -> Encoder {
     let mut encoder = Encoder::without_bytes(log_memory, params);
     let plan = Plan { matching: Matching::Chunk, period: params.period as u32, ..PLAN };
-    fill(&mut encoder, log_memory, &plan, |_| ());
+    fill(&mut encoder, &plan, None);
     encoder
 }
 
-fn fill(encoder: &mut Encoder, log_memory: u64, plan: &Plan, mut take: impl FnMut(&[u8])) {
-    let (mut corpus, mut frames) = (Corpus::new(0), Vec::new());
-    for _ in 0..log_memory.div_ceil(MAX_BLOCK as u64) {
+/// Pushes all that was sent out of the log by noise that was never sent before, so that what follows finds nothing
+/// and all memory stays where it is.
+pub(crate) fn fill(encoder: &mut Encoder, plan: &Plan, mut decoder: Option<&mut Decoder>) {
+    static FILLED: AtomicU64 = AtomicU64::new(0);
+    let mut noise = Corpus::new(FILLED.fetch_add(1, Relaxed));
+    let mut frames = Vec::new();
+    for _ in 0..encoder.stats().log_capacity.div_ceil(MAX_BLOCK as u64) {
         frames.clear();
-        encoder.encode(corpus.random(MAX_BLOCK).into(), plan, &mut frames);
-        take(&frames);
+        encoder.encode(noise.random(MAX_BLOCK).into(), plan, &mut frames);
+        if let Some(decoder) = &mut decoder {
+            decoder.decode(&frames, &mut Stopwatch::default(), drop);
+        }
     }
-    encoder.forget();
+    encoder.next_flow();
 }
 
 /// Encodes `data` from where the encoder stands, hands the frames of each group of blocks and the blocks to `take`, and
@@ -68,7 +70,6 @@ pub(crate) fn encode(
 /// A receiving half.
 pub(crate) struct Decoder {
     receiver: Receiver,
-    log_memory: u64,
 }
 
 impl Decoder {
@@ -80,7 +81,7 @@ impl Decoder {
             digest_seed: DIGEST_SEED,
             persist: false,
         });
-        Self { receiver, log_memory }
+        Self { receiver }
     }
 
     /// Decodes frames and gives what comes out to `take` at once; `watch` counts that too.
@@ -95,11 +96,6 @@ impl Decoder {
                 receiver.poll_frame(false, &mut feedback);
             }
         });
-    }
-
-    /// Follows [`Encoder::forget`].
-    pub(crate) fn forget(&mut self) {
-        self.receiver.handle_peer_restart(self.log_memory, in_flight(self.log_memory), DIGEST_SEED);
     }
 }
 

@@ -8,7 +8,7 @@ use oncewire_fingerprint::Selector;
 use oncewire_lab::cpu::Stopwatch;
 use oncewire_lab::encoder::Encoder;
 
-use crate::coder::{PLAN, encode, literal_ranges, warm};
+use crate::coder::{PLAN, encode, fill, literal_ranges, warm};
 use crate::files::Corpus;
 use crate::memcpy::choose;
 use crate::table::{self, gigabytes_per_second, median, percent, savings};
@@ -37,7 +37,7 @@ struct Measured {
     choosing_share: f64,
 }
 
-/// Measures each choice in turn, over and over, from an empty epoch each time.
+/// Measures each choice in turn, over and over, from a log full of other bytes each time.
 fn measure(corpus: &Corpus, log: u64, period: u32) -> Vec<Measured> {
     let params = MatchParams { period: period as usize, ..MatchParams::default() };
     let mut encoder = warm(log, params, None);
@@ -46,7 +46,7 @@ fn measure(corpus: &Corpus, log: u64, period: u32) -> Vec<Measured> {
         for (kind, rounds) in MarkerKind::ALL.into_iter().zip(&mut rounds) {
             let selector = Selector::new(kind, params.period, params.window);
             rounds.push(times(&mut encoder, corpus, &Plan { markers: kind, period, ..PLAN }, &selector));
-            encoder.forget();
+            fill(&mut encoder, &Plan { period, ..PLAN }, None);
         }
     }
     let len = corpus.data.len() as u64;
