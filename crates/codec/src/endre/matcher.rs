@@ -144,8 +144,10 @@ impl MaxMatch {
             scan.follow(source);
         }
         let mut position = scan.covered();
+        let mut len = FIRST_BATCH;
         while position < block.len() {
-            let next = self.look_up(log, search, self.places.batch(position));
+            let next = self.look_up(log, search, self.places.batch(position, len));
+            len = if self.hits.is_empty() { (len * 2).min(LONGEST_BATCH) } else { FIRST_BATCH };
             for hit in &self.hits {
                 scan.extend(hit.at as usize, hit.source, hit.other);
             }
@@ -300,6 +302,13 @@ pub fn next_hint(copies: &[Copy], block_len: usize) -> Option<LogOffset> {
     let last = copies.last()?;
     Some(last.source_end().plus(block_len.saturating_sub(last.end()) as u64))
 }
+
+/// Markers that are looked up together behind a repeat. Another is likely to follow, and what it covers need not be
+/// looked up.
+const FIRST_BATCH: usize = 8;
+
+/// Markers that are looked up together where nothing was found for long, so that their cache misses overlap.
+const LONGEST_BATCH: usize = 64;
 
 /// Bytes that are compared before a hit counts as one: enough to drop the slots that only share a tag.
 const PROBE: usize = 8;

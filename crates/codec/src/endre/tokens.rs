@@ -170,7 +170,12 @@ pub fn decode(
 pub fn rebuild(copies: &[Copy], literals: &[u8], plain_len: usize, log: &Log, out: &mut impl BufMut) {
     let mut filled = 0;
     let mut rest = literals;
+    copies.iter().take(AHEAD).for_each(|copy| log.prefetch(copy.source));
+    let mut ahead = copies.iter().skip(AHEAD);
     for copy in copies {
+        if let Some(later) = ahead.next() {
+            log.prefetch(later.source);
+        }
         let literal_len = (copy.at as usize).saturating_sub(filled);
         let Some((between, behind)) = rest.split_at_checked(literal_len) else { return };
         out.put_slice(between);
@@ -183,6 +188,9 @@ pub fn rebuild(copies: &[Copy], literals: &[u8], plain_len: usize, log: &Log, ou
     let room = plain_len.saturating_sub(filled);
     out.put_slice(rest.get(..room).unwrap_or(rest));
 }
+
+/// Copies whose sources are asked for ahead: they lie all over the log.
+const AHEAD: usize = 8;
 
 /// Returns where a copy would come from if the block went on `literal_len` bytes behind `previous` as its
 /// source does.

@@ -52,12 +52,11 @@ impl Places {
         &self.all
     }
 
-    /// Returns the bytes from `position` on that are best chosen from at once: to the end of a whole number of
-    /// regions.
-    pub(super) fn batch(&self, position: usize) -> Range<usize> {
+    /// Returns the bytes from `position` on that have about `markers` markers: to the end of a region.
+    pub(super) fn batch(&self, position: usize, markers: usize) -> Range<usize> {
         let period = self.selector.period();
-        let batch = period * (BATCH / period).max(1);
-        position..position.saturating_add(batch - position % batch)
+        let end = position.saturating_add(period.saturating_mul(markers).min(BATCH));
+        position..end.saturating_add(period - end % period)
     }
 
     /// Adds the places in `range` of `block`; returns the first of them in [`Self::all`], and where to go on.
@@ -127,8 +126,8 @@ fn thin_out(markers: &mut Vec<u32>, distance: usize) {
     markers.dedup_by(|next, last| ((*next - *last) as usize) < distance);
 }
 
-/// Bytes of a block that are looked up together. 1 to 4 KiB are alike; above, lines leave the first cache.
-const BATCH: usize = 2048;
+/// Bytes of a block that are looked up together at most; with more, lines leave the first cache.
+const BATCH: usize = 4096;
 
 /// The longest period at which regions are looked up twice: with longer ones, speed comes before savings.
 pub(super) const DENSE: usize = 32;
