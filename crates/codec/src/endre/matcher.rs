@@ -5,7 +5,7 @@
 //! hold stale or colliding entries, and is never tidied.
 //!
 //! What differs from the paper, and why:
-//! - Work goes in batches of about 2 KiB: all markers, all fingerprints, all slots, all sources. Loads of one
+//! - Work goes in batches of 8 to 64 markers: all markers, all fingerprints, all slots, all sources. Loads of one
 //!   kind do not depend on each other and are asked for ahead, so the processor overlaps their cache misses,
 //!   which are what costs.
 //! - The table knows the last two places of a fingerprint, and the longer repeat is taken. At periods up to 32,
