@@ -52,6 +52,11 @@ impl Load {
         self.is_full() && self.blocked * 8 <= self.active
     }
 
+    /// Whether others use the processors: this end's work takes much longer than the CPU time that it needs.
+    fn is_starved(&self) -> bool {
+        self.working() * 5 >= (self.encoding + self.writing) * 9
+    }
+
     /// Whether traffic waits at all.
     fn is_full(&self) -> bool {
         self.active * 5 >= self.span * 4
@@ -239,7 +244,7 @@ impl Controller {
             rung if rung < self.rung => Some(Direction::Up),
             _ => None,
         };
-        match self.sustained(wish, load.span) {
+        match self.sustained(wish, &load) {
             Some(Direction::Down) => self.lower(goal.rung, &load, now),
             Some(Direction::Up) => self.raise(goal.rung, Reason::Recovering, now),
             None if wish.is_none() && self.may_probe(now) => self.raise(self.rung - 1, Reason::Probe, now),
@@ -286,7 +291,8 @@ impl Controller {
     }
 
     /// Adds a load's evidence and returns the direction once there is enough of it.
-    fn sustained(&mut self, wish: Option<Direction>, span: Now) -> Option<Direction> {
+    fn sustained(&mut self, wish: Option<Direction>, load: &Load) -> Option<Direction> {
+        let span = load.span;
         self.wish = match (self.wish, wish) {
             (Some((before, time)), Some(wish)) if before == wish => Some((wish, time + span)),
             (_, Some(wish)) => Some((wish, span)),
@@ -294,8 +300,11 @@ impl Controller {
             (None, None) => None,
         };
         let (direction, time) = self.wish?;
-        let enough =
-            if self.trial.is_some() && direction == Direction::Down { TRIAL_EVIDENCE } else { EVIDENCE };
+        let enough = match direction {
+            Direction::Down if self.trial.is_some() => TRIAL_EVIDENCE,
+            Direction::Down if self.rung == 0 && !load.is_starved() => PATIENCE,
+            _ => EVIDENCE,
+        };
         (wish.is_some() && time >= enough).then_some(direction)
     }
 
@@ -340,6 +349,9 @@ const LEAST_BYTES: u64 = 16 << 10;
 const SILENCE: Now = Now::from_secs(3);
 /// How long loads have to point the same way before anything changes: shorter transfers keep the configured plan.
 const EVIDENCE: Now = Now::from_secs(1);
+/// The same for leaving the configured plan while nobody else uses the processors: the link is then faster than the
+/// encoder, which few are for long, and whoever configured the plan did so for the bytes.
+const PATIENCE: Now = Now::from_secs(10);
 /// The same for taking back a step up.
 const TRIAL_EVIDENCE: Now = Now::from_millis(400);
 /// A step up that is not taken back for this long was right.

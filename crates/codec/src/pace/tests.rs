@@ -158,6 +158,22 @@ fn a_link_that_is_slower_than_the_encoder_keeps_the_configured_plan() {
 }
 
 #[test]
+fn a_fast_link_is_believed_late_while_nobody_else_wants_the_processors_and_soon_otherwise() {
+    for seed in seeds() {
+        let mut world = World::new(plan(Entropy::Zstd(3)), seed);
+        world.link = f64::INFINITY;
+        world.run(9, 9);
+        assert_eq!(world.controller.rung(), 0, "seed {seed}");
+        world.run(6, 6);
+        assert!(world.controller.rung() > 0, "seed {seed}");
+        let mut loaded = World::new(plan(Entropy::Zstd(3)), seed);
+        (loaded.link, loaded.stretch) = (f64::INFINITY, 4.0);
+        loaded.run(2, 2);
+        assert!(loaded.controller.rung() > 0, "seed {seed}");
+    }
+}
+
+#[test]
 fn a_transfer_of_less_than_a_second_keeps_the_configured_plan() {
     for seed in seeds() {
         let mut world = World::new(plan(Entropy::Zstd(9)), seed);
