@@ -27,6 +27,32 @@ pub fn common_suffix(a: &[u8], b: &[u8]) -> usize {
     equal + suffix_by_words(a, b)
 }
 
+/// Returns the first position from which on `a` and `b` are equal for 16 bytes, or for the 8 or more that are left of
+/// them.
+#[inline]
+pub fn resync(a: &[u8; 64], b: &[u8; 64]) -> Option<usize> {
+    let mut differ = 0;
+    for (index, (a, b)) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0).enumerate() {
+        differ |= differing_bytes(u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b)) << (8 * index);
+    }
+    // A position is spoilt by a difference in any of the bytes from it on.
+    let spoilt = differ | differ >> 1;
+    let spoilt = spoilt | spoilt >> 2;
+    let spoilt = spoilt | spoilt >> 4;
+    let spoilt = spoilt | spoilt >> 8;
+    let first = (!spoilt).trailing_zeros() as usize;
+    (first <= a.len() - 8).then_some(first)
+}
+
+/// Returns a bit for each byte of `word` that is not zero.
+#[inline]
+fn differing_bytes(word: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let nonzero = (((word & LOW) + LOW) | word) & !LOW;
+    // Moves the upper bit of byte i to bit 56 + i.
+    (nonzero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
+}
+
 /// The prefix of two slices of one length, eight bytes at a time; the mismatch is among the first few.
 #[inline]
 fn prefix_by_words(a: &[u8], b: &[u8]) -> usize {
@@ -83,7 +109,23 @@ mod tests {
         }
     }
 
+    fn naive_resync(a: &[u8; 64], b: &[u8; 64]) -> Option<usize> {
+        (0..=56).find(|&first| (first..64.min(first + 16)).all(|at| a[at] == b[at]))
+    }
+
     proptest! {
+        #[test]
+        fn resync_agrees_with_the_naive_version(
+            a in prop::array::uniform32(any::<[u8; 2]>()),
+            differ in prop::collection::vec((0usize..64, 1u8..), 0..12),
+        ) {
+            let mut first = [0; 64];
+            first.copy_from_slice(a.as_flattened());
+            let mut second = first;
+            differ.iter().for_each(|&(at, by)| second[at] ^= by);
+            prop_assert_eq!(resync(&first, &second), naive_resync(&first, &second));
+        }
+
         #[test]
         fn both_agree_with_the_naive_versions(
             a in prop::collection::vec(0u8..2, 0..300),

@@ -37,7 +37,7 @@ mod suite;
 mod vector;
 
 pub use choice::{MarkerKind, Selector, UnknownMarkers};
-pub use compare::{common_prefix, common_suffix};
+pub use compare::{common_prefix, common_suffix, resync};
 pub use fixed::Fixed;
 pub use hash::fingerprint;
 pub use markers::Markers;

@@ -162,6 +162,14 @@ impl Log {
         (first, second.get(..len - before_the_end).unwrap_or(second))
     }
 
+    /// Returns the bytes that lie together with the one at `offset`, from the first of them to it and from it to the
+    /// last; nothing of what is not held.
+    #[inline]
+    pub fn beside(&self, offset: LogOffset) -> (&[u8], &[u8]) {
+        let segment = self.segment(offset.0 >> self.shift);
+        segment.split_at_checked(self.within(offset)).unwrap_or_default()
+    }
+
     /// Asks for the memory of a byte that will soon be read.
     #[inline]
     pub fn prefetch(&self, offset: LogOffset) {

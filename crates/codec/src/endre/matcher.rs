@@ -10,7 +10,7 @@
 //!   which are what costs.
 //! - The table knows the last two places of a fingerprint, and the longer repeat is taken. At periods up to 32,
 //!   where savings come before speed, a block is looked up at twice as many places as it has entries for.
-//! - Where a repeat ends, the same distance is tried again a few bytes on (*diagonal resume*), and a block
+//! - Where a repeat ends, the next 64 bytes are compared at the same distance (*diagonal resume*), and a block
 //!   begins by following the diagonal of the block before it. An edited copy then costs a token an edit, and
 //!   an unedited one is never hashed at all.
 //! - Bytes that were found are not inserted again, unless what they were found in will soon be overwritten, or
@@ -32,7 +32,7 @@ use oncewire_fingerprint::{Adaptation, MarkerKind, SampleTable, Selector};
 use crate::cache::{Log, LogOffset};
 use places::Places;
 use scan::Scan;
-use slots::Slots;
+use slots::{Reach, Slots, source};
 
 pub use super::tokens::Copy;
 
@@ -90,9 +90,8 @@ pub struct MaxMatch {
 #[derive(Clone, Copy)]
 struct Hit {
     at: u32,
-    source: LogOffset,
-    /// Another place where they did.
-    other: Option<LogOffset>,
+    /// By how many grains before the head's; the second 0: there is but one.
+    sources: [u32; 2],
 }
 
 impl MaxMatch {
@@ -143,13 +142,21 @@ impl MaxMatch {
         if let Some(source) = search.hint {
             scan.follow(source);
         }
+        let reach = Reach::new(self.covered as u64, search.at.since(search.floor));
         let mut position = scan.covered();
         let mut len = FIRST_BATCH;
         while position < block.len() {
-            let next = self.look_up(log, search, self.places.batch(position, len));
-            len = if self.hits.is_empty() { (len * 2).min(LONGEST_BATCH) } else { FIRST_BATCH };
+            let next = self.look_up(log, search, &reach, self.places.batch(position, len));
+            len = (len * 2).min(LONGEST_BATCH);
             for hit in &self.hits {
-                scan.extend(hit.at as usize, hit.source, hit.other);
+                let [newer, older] = hit.sources;
+                if scan.extend(
+                    hit.at as usize,
+                    source(search.at, newer),
+                    (older > 0).then(|| source(search.at, older)),
+                ) {
+                    len = FIRST_BATCH;
+                }
             }
             position = next.max(scan.covered());
         }
@@ -190,7 +197,7 @@ impl MaxMatch {
         for place in self.places.all() {
             while rest.next_if(|copy| copy.end() <= place.at as usize).is_some() {}
             if place.is_marker && rest.peek().is_none_or(|copy| place.at < copy.at) {
-                self.slots.insert(place.fingerprint, search.at, u64::from(place.at));
+                self.slots.insert(place.fingerprint, search.at, place.at);
             }
         }
         for copy in kept {
@@ -251,47 +258,34 @@ impl MaxMatch {
         self.slots.memory() + self.places.memory() + self.hits.capacity() * size_of::<Hit>()
     }
 
-    /// Looks up the places of a batch and leaves in `hits` those whose slots name sources that may be copied from
-    /// and begin with the same bytes. Returns where the next batch begins.
-    fn look_up(&mut self, log: &Log, search: &Search<'_>, batch: Range<usize>) -> usize {
+    /// Looks up the places of a batch and leaves in `hits` those whose slots name sources in reach. Returns where the
+    /// next batch begins.
+    fn look_up(&mut self, log: &Log, search: &Search<'_>, reach: &Reach, batch: Range<usize>) -> usize {
         let (first, next) = self.places.choose(search.block, batch);
         let places = self.places.all().get(first..).unwrap_or_default();
         for place in places {
             self.slots.prefetch(place.fingerprint);
         }
-        let covered = self.covered as u64;
-        let usable = |source: &LogOffset| *source >= search.floor && source.plus(covered) <= search.at;
         self.hits.clear();
         for place in places {
-            let found = self.slots.look_up(place.fingerprint, search.at);
-            let [newer, older] = found.map(|source| source.filter(usable));
-            let Some(source) = newer.or(older) else { continue };
-            let other = newer.and(older);
-            log.prefetch(source);
-            if let Some(other) = other {
-                log.prefetch(other);
+            let [newer, older] = self.slots.look_up(place.fingerprint, search.at, reach);
+            if newer | older == 0 {
+                continue;
             }
-            self.hits.push(Hit { at: place.at, source, other });
+            let sources = if newer > 0 { [newer, older] } else { [older, 0] };
+            log.prefetch(source(search.at, sources[0]));
+            if sources[1] > 0 {
+                log.prefetch(source(search.at, sources[1]));
+            }
+            self.hits.push(Hit { at: place.at, sources });
         }
-        self.hits.retain_mut(|hit| {
-            let here = search.block.get(hit.at as usize..).unwrap_or_default().first_chunk::<PROBE>();
-            let begins_alike = |source: &LogOffset| {
-                let (source, wrapped) = log.slices(*source, PROBE);
-                !wrapped.is_empty() || source.first_chunk() == here
-            };
-            hit.other = hit.other.filter(begins_alike);
-            if begins_alike(&hit.source) {
-                return true;
-            }
-            hit.other.take().inspect(|other| hit.source = *other).is_some()
-        });
         next
     }
 
     /// Inserts the markers of `part` of `bytes`, of which the first lies at `start` of the log.
     fn insert_markers(&mut self, bytes: &[u8], start: LogOffset, part: Range<usize>) {
         for place in self.places.index(bytes, part) {
-            self.slots.insert(place.fingerprint, start, u64::from(place.at));
+            self.slots.insert(place.fingerprint, start, place.at);
         }
     }
 }
@@ -309,9 +303,6 @@ const FIRST_BATCH: usize = 8;
 
 /// Markers that are looked up together where nothing was found for long, so that their cache misses overlap.
 const LONGEST_BATCH: usize = 64;
-
-/// Bytes that are compared before a hit counts as one: enough to drop the slots that only share a tag.
-const PROBE: usize = 8;
 
 /// Copies of fewer regions than this have their markers inserted anew: they are fragments, and the block now
 /// has the content in one piece. It also keeps a run of one byte value from being found in small pieces for ever.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use oncewire_codec::contract::{Delivery, ReceivingHalf};
-use oncewire_codec::endre::matcher::MatchParams;
+use oncewire_codec::endre::matcher::{Copy, MatchParams};
 use oncewire_codec::endre::{Receiver, ReceiverConfig};
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::{Frame, LaneId, MAX_BLOCK, take_frame};
@@ -104,17 +104,24 @@ pub(crate) fn groups(data: &[u8]) -> impl Iterator<Item = Vec<Bytes>> + '_ {
     data.chunks(GROUP * MAX_BLOCK).map(|group| group.chunks(MAX_BLOCK).map(Bytes::copy_from_slice).collect())
 }
 
-/// Returns for each coded block of `frames` that the entropy stage left alone the parts that no copy covers.
-pub(crate) fn literal_ranges(frames: &[u8]) -> Vec<Vec<Range<usize>>> {
+/// Returns the copies of each coded block of `frames` that the entropy stage left alone, and the block's length.
+pub(crate) fn copies(frames: &[u8]) -> Vec<(Vec<Copy>, usize)> {
     let blocks = each_frame(frames).filter_map(|(kind, body)| Frame::decode(kind, body).ok());
     let of_block = |frame| {
         let Frame::Block(block) = frame else { return None };
-        let copies = oncewire_lab::frames::copies(&block)?;
-        let starts = std::iter::once(0).chain(copies.iter().map(|copy| copy.end()));
-        let ends = copies.iter().map(|copy| copy.at as usize).chain([block.plain_len]);
-        Some(starts.zip(ends).map(|(start, end)| start..end).collect())
+        Some((oncewire_lab::frames::copies(&block)?, block.plain_len))
     };
     blocks.filter_map(of_block).collect()
+}
+
+/// Returns for each coded block of `frames` that the entropy stage left alone the parts that no copy covers.
+pub(crate) fn literal_ranges(frames: &[u8]) -> Vec<Vec<Range<usize>>> {
+    let of_block = |(copies, len): (Vec<Copy>, usize)| {
+        let starts = std::iter::once(0).chain(copies.iter().map(|copy| copy.end()));
+        let ends = copies.iter().map(|copy| copy.at as usize).chain([len]);
+        starts.zip(ends).map(|(start, end)| start..end).collect()
+    };
+    copies(frames).into_iter().map(of_block).collect()
 }
 
 fn each_frame(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {

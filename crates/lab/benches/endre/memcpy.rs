@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use oncewire_codec::contract::Delivery;
 use oncewire_codec::endre::matcher::MatchParams;
-use oncewire_fingerprint::{Markers as _, Selector, fingerprint};
+use oncewire_codec::endre::tokens::Copy;
+use oncewire_codec::wire::MAX_BLOCK;
+use oncewire_fingerprint::{Markers as _, Selector, copy_streaming, fingerprint};
 use oncewire_lab::cpu::Stopwatch;
 use oncewire_lab::encoder::Encoder;
 use oncewire_pages::prefer_large;
 
-use crate::coder::{Decoder, PLAN, fill, groups, warm};
+use crate::coder::{Decoder, PLAN, copies, fill, groups, warm};
 use crate::files::Corpus;
 use crate::table::{self, gigabytes_per_second, median, percent, savings, times};
 
@@ -19,7 +21,9 @@ pub(crate) fn run(corpora: &[Corpus]) {
         "p = 64, a log of 1 GiB, no entropy stage. A copy is of the same blocks of 64 KiB into a ring of the log's \
          size, in pages of the same kind, in turns of 1 MiB with what is measured. Encoding includes table, \
          digest, tokens, frame and acknowledgements; decoding the digest and the log; the choice of markers \
-         their fingerprints. Medians of the rounds, each over the whole corpus, with a log full of other bytes.",
+         their fingerprints. Pieces: what decoding copies and nothing else, from where it lies in a ring of the log's \
+         size to a block's buffer, and that to the ring. Medians of the rounds, each over the whole corpus, with a log \
+         full of other bytes.",
         &[
             "corpus",
             "savings",
@@ -29,6 +33,8 @@ pub(crate) fn run(corpora: &[Corpus]) {
             "decode GB/s",
             "÷ copy",
             "markers GB/s",
+            "÷ copy",
+            "pieces GB/s",
             "÷ copy",
         ],
     );
@@ -42,9 +48,12 @@ pub(crate) fn run(corpora: &[Corpus]) {
             median(rounds.iter().map(|round| gigabytes_per_second(len, of(round))).collect())
         };
         cells.push(format!("{:.2}", speed(|round| round.encoding.copy)));
-        for part in
-            [|round: &Round| round.encoding, |round: &Round| round.decoding, |round: &Round| round.choosing]
-        {
+        for part in [
+            |round: &Round| round.encoding,
+            |round: &Round| round.decoding,
+            |round: &Round| round.choosing,
+            |round: &Round| round.pieces,
+        ] {
             let speeds = rounds.iter().map(|round| gigabytes_per_second(len, part(round).work));
             cells.push(format!("{:.2}", median(speeds.collect())));
             cells.push(times(median(rounds.iter().map(|round| part(round).share()).collect())));
@@ -72,6 +81,7 @@ struct Round {
     encoding: Part,
     decoding: Part,
     choosing: Part,
+    pieces: Part,
 }
 
 struct Coder {
@@ -102,6 +112,7 @@ impl Coder {
             wire += frames.len() as u64;
             prepared.push(frames.clone());
         });
+        let mut pieces = prepared.iter().map(|frames| copies(frames)).collect::<Vec<_>>().into_iter();
         let (mut next, mut delivered) = (prepared.into_iter(), Vec::new());
         let decoding = self.ring.between(data, |group, watch| {
             let frames = next.next().unwrap_or_default();
@@ -128,7 +139,11 @@ impl Coder {
             });
         });
         std::hint::black_box(sum);
-        Round { wire, encoding, decoding, choosing }
+        let pieces = self.ring.between_with(data, |ring, _, watch| {
+            let blocks = pieces.next().unwrap_or_default();
+            watch.time(|| blocks.iter().for_each(|(copies, len)| ring.copy_pieces(copies, *len)));
+        });
+        Round { wire, encoding, decoding, choosing, pieces }
     }
 }
 
@@ -153,6 +168,7 @@ pub(crate) fn choose(
 struct Ring {
     memory: Vec<u8>,
     at: usize,
+    block: Vec<u8>,
 }
 
 impl Ring {
@@ -160,25 +176,50 @@ impl Ring {
         let mut memory = vec![0; len];
         prefer_large(&mut memory);
         memory.fill(1);
-        Self { memory, at: 0 }
+        Self { memory, at: 0, block: vec![0; MAX_BLOCK] }
     }
 
     /// Does `work` on each group of blocks, and copies each, in turns.
     fn between(&mut self, data: &[u8], mut work: impl FnMut(Vec<bytes::Bytes>, &mut Stopwatch)) -> Part {
+        self.between_with(data, |_, group, watch| work(group, watch))
+    }
+
+    fn between_with(
+        &mut self,
+        data: &[u8],
+        mut work: impl FnMut(&mut Self, Vec<bytes::Bytes>, &mut Stopwatch),
+    ) -> Part {
         let (mut working, mut copying) = (Stopwatch::default(), Stopwatch::default());
         for group in groups(data) {
             copying.time(|| group.iter().for_each(|block| self.copy(block)));
-            work(group, &mut working);
+            work(self, group, &mut working);
         }
         Part { work: working.spent(), copy: copying.spent() }
     }
 
     fn copy(&mut self, block: &[u8]) {
-        if self.memory.len() - self.at < block.len() {
-            self.at = 0;
-        }
+        self.make_room(block.len());
         self.memory[self.at..][..block.len()].copy_from_slice(block);
         self.at += block.len();
+    }
+
+    /// Reads what a block's copies read, writes it to a buffer, and that to the ring.
+    fn copy_pieces(&mut self, copies: &[Copy], len: usize) {
+        for copy in copies {
+            let last = self.memory.len() - copy.len as usize;
+            let source = (copy.source.0 as usize % self.memory.len()).min(last);
+            self.block[copy.at as usize..copy.end()]
+                .copy_from_slice(&self.memory[source..][..copy.len as usize]);
+        }
+        self.make_room(len);
+        copy_streaming(&mut self.memory[self.at..][..len], &self.block[..len]);
+        self.at += len;
+    }
+
+    fn make_room(&mut self, len: usize) {
+        if self.memory.len() - self.at < len {
+            self.at = 0;
+        }
     }
 }
 

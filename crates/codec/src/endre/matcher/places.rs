@@ -78,21 +78,25 @@ impl Places {
         if self.selected.len() > 2 * expected + 2 {
             thin_out(&mut self.selected, self.selector.period() / 2);
         }
-        let covered = self.covered;
-        let place = |at: u32, is_marker| {
-            let bytes = block.get(at as usize..)?.get(..covered)?;
-            Some(Place { at, is_marker, fingerprint: fingerprint(bytes) })
-        };
+        if self.between.is_empty() {
+            append(&mut self.all, block, self.covered, &self.selected);
+        } else {
+            self.merge_between(block);
+        }
+        next
+    }
+
+    /// Adds the places in `selected`, which are markers, and those in `between`, in order and each once.
+    fn merge_between(&mut self, block: &[u8]) {
         let mut between = self.between.iter().copied().peekable();
         for &marker in &self.selected {
             while let Some(at) = between.next_if(|at| *at < marker) {
-                self.all.extend(place(at, false));
+                self.all.extend(place(block, self.covered, at, false));
             }
             between.next_if_eq(&marker);
-            self.all.extend(place(marker, true));
+            self.all.extend(place(block, self.covered, marker, true));
         }
-        self.all.extend(between.filter_map(|at| place(at, false)));
-        next
+        self.all.extend(between.filter_map(|at| place(block, self.covered, at, false)));
     }
 
     /// Chooses from regions that begin half a period later.
@@ -117,6 +121,24 @@ impl Places {
         (self.selected.capacity() + self.between.capacity()) * size_of::<u32>()
             + self.all.capacity() * size_of::<Place>()
     }
+}
+
+/// Appends markers with their fingerprints.
+#[inline]
+fn append(places: &mut Vec<Place>, block: &[u8], covered: usize, markers: &[u32]) {
+    // A window may be cut off by the block's end; so are all behind it then.
+    let whole = markers.partition_point(|&at| at as usize + covered <= block.len());
+    let markers = markers.get(..whole).unwrap_or_default();
+    places.extend(markers.iter().map(|&at| {
+        let window = block.get(at as usize..at as usize + covered).unwrap_or_default();
+        Place { at, is_marker: true, fingerprint: fingerprint(window) }
+    }));
+}
+
+/// Returns the place at a position, `None` where the block ends before its window.
+fn place(block: &[u8], covered: usize, at: u32, is_marker: bool) -> Option<Place> {
+    let window = block.get(at as usize..)?.get(..covered)?;
+    Some(Place { at, is_marker, fingerprint: fingerprint(window) })
 }
 
 /// Leaves out markers that are less than `distance` behind the one before.

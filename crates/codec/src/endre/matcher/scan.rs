@@ -1,7 +1,8 @@
 //! The pass over one block: comparing, extending, and following diagonals.
 
-use oncewire_fingerprint::{common_prefix, common_suffix};
+use oncewire_fingerprint::{common_prefix, common_suffix, resync};
 
+use super::slots::GRAIN;
 use super::{Copy, Search};
 use crate::cache::{Log, LogOffset};
 
@@ -34,25 +35,47 @@ impl<'a> Scan<'a> {
     }
 
     /// Looks around a place, of which the bytes may equal the log's at `source`, or at `other`; takes the longer run
-    /// of equal ones, and what follows on the same diagonal.
+    /// of equal ones, and what follows on the same diagonal. Returns whether there is any.
     #[inline]
-    pub(super) fn extend(&mut self, place: usize, source: LogOffset, other: Option<LogOffset>) {
+    pub(super) fn extend(&mut self, place: usize, source: LogOffset, other: Option<LogOffset>) -> bool {
         if place < self.covered() {
-            return;
+            return false;
         }
-        let mut best = self.around(place, source);
+        let mut best = self.near(place, source);
         if let Some(other) = other
             && best.is_none_or(|best| best.len < LONG)
         {
-            let second = self.around(place, other);
+            let second = self.near(place, other);
             if second.map_or(0, |copy| copy.len) > best.map_or(0, |copy| copy.len) {
                 best = second;
             }
         }
-        if let Some(copy) = best.filter(|copy| copy.len as usize >= MIN_FOUND) {
-            self.copies.push(copy);
-            self.resume_while_possible();
+        let Some(copy) = best.filter(|copy| copy.len as usize >= MIN_FOUND) else { return false };
+        self.copies.push(copy);
+        self.resume_while_possible();
+        true
+    }
+
+    /// Returns the equal bytes around `position` and one of the bytes of the grain at `source`: the most of them, of
+    /// several.
+    #[inline]
+    fn near(&self, position: usize, source: LogOffset) -> Option<Copy> {
+        let here = self.block.get(position..)?.first_chunk::<8>()?;
+        let there = self.log.beside(source).1.first_chunk::<{ 8 + GRAIN as usize - 1 }>();
+        let Some(there) = there else { return self.nearest(position, source, !0) };
+        let equal = there.windows(8).rev().fold(0, |equal, there| equal << 1 | u32::from(there == here));
+        match equal.count_ones() {
+            0 => None,
+            1 => self.around(position, source.plus(u64::from(equal.trailing_zeros()))),
+            _ => self.nearest(position, source, equal),
         }
+    }
+
+    /// Tries those bytes of a grain whose bit is set in `within`.
+    #[cold]
+    fn nearest(&self, position: usize, source: LogOffset, within: u32) -> Option<Copy> {
+        let tried = (0..GRAIN).filter(|byte| within >> byte & 1 == 1);
+        tried.filter_map(|byte| self.around(position, source.plus(byte))).max_by_key(|copy| copy.len)
     }
 
     fn resume_while_possible(&mut self) {
@@ -65,8 +88,21 @@ impl<'a> Scan<'a> {
     }
 
     /// Tries a little behind `position`, which differs from `source`, at the same distance.
+    #[inline]
     fn resume(&mut self, position: usize, source: LogOffset) -> bool {
-        RESUME_AFTER.iter().any(|&skip| self.accept(position + skip, source.plus(skip as u64), MIN_RESUMED))
+        let here = self.block.get(position..).unwrap_or_default().first_chunk();
+        let there = self.log.beside(source).1.first_chunk();
+        let (Some(here), Some(there)) = (here, there) else { return self.resume_at_an_end(position, source) };
+        resync(here, there)
+            .is_some_and(|skip| self.accept(position + skip, source.plus(skip as u64), MIN_RESUMED))
+    }
+
+    /// [`Self::resume`] where the block or a segment of the log is about to end.
+    #[cold]
+    fn resume_at_an_end(&mut self, position: usize, source: LogOffset) -> bool {
+        [8, 24, 56]
+            .into_iter()
+            .any(|skip| self.accept(position + skip, source.plus(skip as u64), MIN_RESUMED))
     }
 
     /// Makes a copy of the equal bytes around `position` and `source`, if they are `min` or more.
@@ -98,12 +134,13 @@ impl<'a> Scan<'a> {
     #[inline]
     fn forward(&self, position: usize, source: LogOffset) -> usize {
         let here = self.block.get(position..).unwrap_or_default();
-        let len = (here.len() as u64).min(self.at.since(source));
-        let (first, second) = self.log.slices(source, len as usize);
-        let equal = common_prefix(here, first);
-        if equal < first.len() {
+        let len = (here.len() as u64).min(self.at.since(source)) as usize;
+        let together = self.log.beside(source).1;
+        let equal = common_prefix(here, together.get(..len).unwrap_or(together));
+        if equal < together.len() || equal == len {
             return equal;
         }
+        let (_, second) = self.log.slices(source, len);
         equal + common_prefix(here.get(equal..).unwrap_or_default(), second)
     }
 
@@ -111,13 +148,15 @@ impl<'a> Scan<'a> {
     #[inline]
     fn backward(&self, position: usize, source: LogOffset) -> usize {
         let here = self.block.get(self.covered()..position).unwrap_or_default();
-        let len = (here.len() as u64).min(source.since(self.floor));
-        let (first, second) = self.log.slices(source.minus(len), len as usize);
-        let equal = common_suffix(here, second);
-        if equal < second.len() {
+        let len = (here.len() as u64).min(source.since(self.floor)) as usize;
+        let here = here.get(here.len() - len..).unwrap_or_default();
+        let together = self.log.beside(source).0;
+        let equal = common_suffix(here, together);
+        if equal < together.len() || equal == len {
             return equal;
         }
-        equal + common_suffix(here.get(..here.len() - equal).unwrap_or_default(), first)
+        let (first, _) = self.log.slices(source.minus(len as u64), len);
+        equal + common_suffix(here.get(..len - equal).unwrap_or_default(), first)
     }
 }
 
@@ -129,6 +168,3 @@ const LONG: u32 = 512;
 
 /// The shortest copy on a diagonal that is known already, which costs three bytes.
 const MIN_RESUMED: usize = 16;
-
-/// How far behind a difference the same diagonal is tried again.
-const RESUME_AFTER: [usize; 3] = [8, 24, 56];

@@ -1,9 +1,10 @@
 //! The fingerprint table: a log position and a few tag bits in 32 bits a slot.
 //!
 //! The index holds the fingerprint's upper bits implicitly and the slot some of its lower ones, in the bits
-//! that a position does not need [EndRE §5.2.2, Table 1]: 4 for a log of 256 MiB, 6 for 64 MiB. Most
-//! fingerprints that were never seen are thus dismissed without touching the log. Entries are overwritten, never
-//! deleted; content decides.
+//! that a position does not need [EndRE §5.2.2, Table 1]: 4 for a log of 1 GiB, 8 for 64 MiB. Positions are of
+//! *grains* of four bytes, and whoever looks there tries all four: that is another two bits, and a fingerprint
+//! that was never seen is all but always dismissed without touching the log. Entries are overwritten, never deleted;
+//! content decides.
 
 use std::ops::Range;
 
@@ -14,13 +15,34 @@ use crate::cache::LogOffset;
 
 /// A table from fingerprints to the log offsets where they occurred last, and once before.
 pub(super) struct Slots {
-    /// Pairs of slots, the newer one first. A slot is a tag above, and an offset modulo `positions + 1` below. An
-    /// offset part of zero is an empty slot; offsets that would look so are not inserted.
+    /// Pairs of slots, the newer one first. A slot is a tag above, and a grain modulo `positions + 1` below. A grain
+    /// of zero is an empty slot; those that would look so are not inserted.
     pairs: Vec<[u32; 2]>,
     /// How far right a fingerprint is shifted to be an index.
     shift: u32,
-    /// The bits of a slot that hold the offset.
+    /// The bits of a slot that hold the grain.
     positions: u32,
+}
+
+/// How far back sources may be copied from, in grains.
+#[derive(Clone, Copy)]
+pub(super) struct Reach {
+    /// The least distance, at least 1.
+    nearest: u32,
+    /// By how much the greatest is more.
+    span: u32,
+}
+
+impl Reach {
+    /// From `nearest` to `farthest` bytes and no fewer, to a grain; nothing is in reach if there are none.
+    pub(super) fn new(nearest: u64, farthest: u64) -> Self {
+        let nearest = nearest.div_ceil(GRAIN) + 1;
+        let span = (farthest / GRAIN).checked_sub(nearest + 1);
+        match (u32::try_from(nearest), span) {
+            (Ok(nearest), Some(span)) => Self { nearest, span: u32::try_from(span).unwrap_or(u32::MAX) },
+            _ => Self { nearest: u32::MAX, span: 0 },
+        }
+    }
 }
 
 impl Slots {
@@ -32,7 +54,7 @@ impl Slots {
         Self {
             pairs: empty(slots as usize / 2),
             shift: 65 - slots.trailing_zeros(),
-            positions: (found.next_power_of_two() - 1) as u32,
+            positions: (found.next_power_of_two() / GRAIN).saturating_sub(1) as u32,
         }
     }
 
@@ -42,38 +64,43 @@ impl Slots {
         prefetch_read(&self.pairs, self.index(fingerprint));
     }
 
-    /// Returns where `fingerprint` occurred before `head`, the last time first, as far as the table still knows; it
-    /// may be wrong.
+    /// Returns by how many grains before `head`'s `fingerprint` occurred, the last time first, as far as the table still
+    /// knows; it may be wrong. 0 stands for a time that it does not know, or that is not in `reach`.
     #[inline]
-    pub(super) fn look_up(&self, fingerprint: u64, head: LogOffset) -> [Option<LogOffset>; 2] {
+    pub(super) fn look_up(&self, fingerprint: u64, head: LogOffset, reach: &Reach) -> [u32; 2] {
         let pair = self.pairs.get(self.index(fingerprint)).copied().unwrap_or_default();
-        pair.map(|slot| source(slot, fingerprint, head, self.positions))
+        pair.map(|slot| {
+            let distance = distance(slot, fingerprint, head, self.positions);
+            if distance.wrapping_sub(reach.nearest) <= reach.span { distance } else { 0 }
+        })
     }
 
     /// Lets `fingerprint` point to the position `marker` of the block that lies at `start`.
     ///
     /// The first occurrence within a block stays: in a run that repeats itself, most follows behind it.
     #[inline]
-    pub(super) fn insert(&mut self, fingerprint: u64, start: LogOffset, marker: u64) {
-        let offset = start.plus(marker);
+    pub(super) fn insert(&mut self, fingerprint: u64, start: LogOffset, marker: u32) {
+        let offset = start.plus(u64::from(marker));
         let (index, positions) = (self.index(fingerprint), self.positions);
         let Some(pair) = self.pairs.get_mut(index) else { return };
         let [newer, _] = *pair;
-        if offset.0 as u32 & positions == 0 || source(newer, fingerprint, offset, positions) >= Some(start) {
+        let since = distance(newer, fingerprint, offset, positions);
+        let grain = grain(offset) & positions;
+        if grain == 0 || since.wrapping_sub(1) <= marker / GRAIN as u32 {
             return;
         }
-        *pair = [(fingerprint as u32 & !positions) | (offset.0 as u32 & positions), newer];
+        *pair = [(fingerprint as u32 & !positions) | grain, newer];
     }
 
     /// Empties the slots that point into `range`.
     pub(super) fn remove(&mut self, range: Range<LogOffset>) {
-        let len = range.end.since(range.start);
-        if len > u64::from(self.positions) {
+        let (start, end, positions) = (grain(range.start), grain(range.end), self.positions);
+        if range.end.since(range.start) / GRAIN >= u64::from(positions) {
             return self.clear();
         }
-        let (start, positions) = (range.start.0 as u32, self.positions);
+        let last = end.wrapping_sub(start) & positions;
         for slot in self.pairs.as_flattened_mut() {
-            if u64::from(slot.wrapping_sub(start) & positions) < len {
+            if slot.wrapping_sub(start) & positions <= last {
                 *slot = 0;
             }
         }
@@ -95,16 +122,25 @@ impl Slots {
     }
 }
 
-/// Returns the last offset before `head` at which a slot may say that `fingerprint` occurred.
+/// Returns the first of the offsets that are `distance` grains before `head`'s.
 #[inline]
-fn source(slot: u32, fingerprint: u64, head: LogOffset, positions: u32) -> Option<LogOffset> {
+pub(super) fn source(head: LogOffset, distance: u32) -> LogOffset {
+    LogOffset((head.0 / GRAIN).saturating_sub(u64::from(distance)) * GRAIN)
+}
+
+/// Returns the number of an offset's grain, without its upper bits.
+#[inline]
+fn grain(offset: LogOffset) -> u32 {
+    (offset.0 / GRAIN) as u32
+}
+
+/// Returns by how many grains before `head`'s a slot may say that `fingerprint` occurred, 0 if it does not.
+#[inline]
+fn distance(slot: u32, fingerprint: u64, head: LogOffset, positions: u32) -> u32 {
     let same_tag = (slot ^ fingerprint as u32) & !positions == 0;
-    let distance = (head.0 as u32).wrapping_sub(slot) & positions;
     // The same position as the head's is a whole turn away, and out of the log.
-    if !same_tag || slot & positions == 0 || distance == 0 {
-        return None;
-    }
-    head.checked_minus(u64::from(distance))
+    let distance = grain(head).wrapping_sub(slot) & positions;
+    if same_tag && slot & positions != 0 { distance } else { 0 }
 }
 
 /// Returns `len` empty pairs, in large pages where the system has them: every access is to another page.
@@ -113,6 +149,9 @@ fn empty(len: usize) -> Vec<[u32; 2]> {
     prefer_large(&mut pairs);
     pairs
 }
+
+/// Slots say where a fingerprint occurred to this many bytes: the bits that this saves are worth more in the tag.
+pub(super) const GRAIN: u64 = 4;
 
 /// The smallest table.
 const MIN_SLOTS: u64 = 1024;
