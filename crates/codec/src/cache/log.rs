@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use bytes::BufMut;
 use oncewire_fingerprint::{copy_streaming, prefetch_read};
-use oncewire_pages::prefer_large;
+use oncewire_sys::prefer_large;
 
 /// A position in the endless sequence of bytes that one direction of a link has remembered.
 ///

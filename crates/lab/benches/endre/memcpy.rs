@@ -9,7 +9,7 @@ use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_fingerprint::{Markers as _, Selector, copy_streaming, fingerprint};
 use oncewire_lab::cpu::Stopwatch;
 use oncewire_lab::encoder::Encoder;
-use oncewire_pages::prefer_large;
+use oncewire_sys::prefer_large;
 
 use crate::coder::{Decoder, PLAN, copies, fill, groups, warm};
 use crate::files::Corpus;

@@ -1,7 +1,7 @@
 //! From hashes to chunks: sixteen slots in each line of the cache.
 
 use oncewire_fingerprint::prefetch_read;
-use oncewire_pages::prefer_large;
+use oncewire_sys::prefer_large;
 
 use super::ring::{Ring, Seq, Tag};
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use oncewire_fingerprint::prefetch_read;
-use oncewire_pages::prefer_large;
+use oncewire_sys::prefer_large;
 
 use crate::cache::LogOffset;
 use crate::wire::Range64;

@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use oncewire_fingerprint::prefetch_read;
-use oncewire_pages::prefer_large;
+use oncewire_sys::prefer_large;
 
 use crate::cache::LogOffset;
 

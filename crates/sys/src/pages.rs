@@ -1,4 +1,4 @@
-//! Large pages for large tables: the project's one system call that needs `unsafe`.
+//! Large pages for large tables.
 //!
 //! A lookup in a fingerprint table of 128 MiB or a copy from a log of 1 GiB touches a page that the processor's
 //! address cache does not hold; with pages of 2 MiB it mostly does. Linux gives them on request
