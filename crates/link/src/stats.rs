@@ -14,6 +14,10 @@ use crate::classify::Cipher;
 pub struct LinkStats {
     /// Whether a lane is up.
     pub up: bool,
+    /// The protocol version that both ends speak, once the peer was met.
+    pub version: Option<u16>,
+    /// Frames of optional types that this build does not know.
+    pub passed_over: u64,
     /// Flow lanes that carry a flow.
     pub lanes_busy: u32,
     /// Flow lanes that carry none.

@@ -1,9 +1,9 @@
 //! The hello: the first thing on a lane, from each side.
 
-use super::VERSION;
 use super::names::{LaneId, LaneRole};
 use super::reader::{Reader, WireError};
 use super::varint::{put_varint, take_varint};
+use super::{OLDEST, VERSION};
 
 /// What a gateway says of itself at the start of every lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub enum HelloError {
     NotOurs,
     /// No version is common.
     #[error(
-        "peer speaks protocol versions {oldest} to {newest}, this build speaks {VERSION}; update the older one"
+        "peer speaks protocol versions {oldest} to {newest}, this build speaks {OLDEST} to {VERSION}; update the older one"
     )]
     Version {
         /// The peer's oldest.
@@ -122,7 +122,7 @@ impl Hello {
             return Ok(None);
         };
         let (version, oldest) = (u16::from_le_bytes([v0, v1]), u16::from_le_bytes([o0, o1]));
-        if oldest > VERSION || version < VERSION {
+        if oldest > VERSION || version < OLDEST.max(oldest) {
             return Err(HelloError::Version { oldest, newest: version });
         }
         let mut rest = &input[12..];
@@ -157,8 +157,8 @@ impl Hello {
                 _ => return Err(WireError::Invalid("claim")),
             },
         };
-        // A newer version may append fields; of this version's own there must be no more.
-        if version == VERSION {
+        // Since version 2 a hello may say more than its reader knows.
+        if version == 1 {
             reader.finish()?;
         }
         Ok(hello)

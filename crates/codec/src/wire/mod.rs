@@ -25,8 +25,13 @@ pub use reader::{Reader, WireError};
 pub const MAX_BLOCK: usize = 64 * 1024;
 /// The largest frame that is read, its type and length included.
 pub const MAX_FRAME: usize = 80 * 1024;
-/// The protocol version that this build speaks, and the oldest that it still speaks.
-pub const VERSION: u16 = 1;
+/// The newest protocol version that this build speaks.
+pub const VERSION: u16 = 2;
+/// The oldest protocol version that this build still speaks.
+pub const OLDEST: u16 = 1;
+/// The first frame type whose frames may be passed over by a receiver that does not know the type; only a peer of
+/// version 2 or later does so.
+pub const FIRST_OPTIONAL: u8 = 0x80;
 /// The most ranges that one acknowledgement, or one request, lists.
 pub const MAX_RANGES: usize = 256;
 /// The most sizes for which a log's worth is told.

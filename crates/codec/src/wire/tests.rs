@@ -61,12 +61,17 @@ fn another_version_is_named_and_its_fields_are_not_read() {
     out[8..12].copy_from_slice(&[9, 0, 7, 0]);
     assert_eq!(Hello::decode(&out[..12]), Err(HelloError::Version { oldest: 7, newest: 9 }));
     let told = HelloError::Version { oldest: 7, newest: 9 }.to_string();
-    assert_eq!(told, "peer speaks protocol versions 7 to 9, this build speaks 1; update the older one");
+    assert_eq!(told, "peer speaks protocol versions 7 to 9, this build speaks 1 to 2; update the older one");
     // A later version that still speaks ours may say more than we know.
-    out[8..12].copy_from_slice(&[2, 0, 1, 0]);
     out[12] += 3;
     out.extend_from_slice(&[1, 2, 3]);
-    assert!(matches!(Hello::decode(&out), Ok(Some((Hello { version: 2, .. }, _)))));
+    for version in [2, 3] {
+        out[8..12].copy_from_slice(&[version, 0, 1, 0]);
+        assert_eq!(Hello::decode(&out), Ok(Some((Hello { version: version.into(), ..hello() }, out.len()))));
+    }
+    // A range that ends before it starts is no version at all.
+    out[8..12].copy_from_slice(&[1, 0, 2, 0]);
+    assert_eq!(Hello::decode(&out), Err(HelloError::Version { oldest: 2, newest: 1 }));
 }
 
 #[test]

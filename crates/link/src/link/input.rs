@@ -4,7 +4,8 @@ use bytes::{Buf, BytesMut};
 use oncewire_codec::Now;
 use oncewire_codec::contract::{Delivery, Feedback, PeerFault};
 use oncewire_codec::wire::{
-    FlowId, Frame, LaneId, Message, Open, OpenFailure, Opened, ResetReason, take_frame,
+    FIRST_OPTIONAL, FlowId, Frame, LaneId, Message, Open, OpenFailure, Opened, ResetReason, WireError,
+    take_frame,
 };
 
 use super::Link;
@@ -31,9 +32,14 @@ impl Link {
         let outcome = loop {
             match take_frame(&input[taken..]) {
                 Ok(Some((kind, body, used))) => {
-                    let outcome = Frame::decode(kind, body)
-                        .map_err(PeerFault::from)
-                        .and_then(|frame| self.handle_frame(lane, frame, now));
+                    let outcome = match Frame::decode(kind, body) {
+                        Ok(frame) => self.handle_frame(lane, frame, now),
+                        Err(WireError::UnknownType(FIRST_OPTIONAL..)) => {
+                            self.stats.passed_over += 1;
+                            Ok(())
+                        }
+                        Err(error) => Err(error.into()),
+                    };
                     taken += used;
                     if outcome.is_err() {
                         break outcome;

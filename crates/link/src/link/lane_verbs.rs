@@ -2,7 +2,7 @@
 
 use oncewire_codec::Now;
 use oncewire_codec::contract::PeerState;
-use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, ResetReason};
+use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, ResetReason, VERSION};
 
 use super::{Link, Peer};
 use crate::config::LinkConfig;
@@ -75,7 +75,11 @@ impl Link {
         self.reset_all(ResetReason::PeerRestarted);
         self.control.clear();
         (self.peer_needs_lanes, self.told_lanes_needed) = (0, 0);
-        self.peer = Some(Peer { instance: hello.instance, initial_credit: hello.initial_credit });
+        self.peer = Some(Peer {
+            instance: hello.instance,
+            version: hello.version.min(VERSION),
+            initial_credit: hello.initial_credit,
+        });
         self.drain_sender(now);
     }
 

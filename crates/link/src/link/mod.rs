@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use oncewire_codec::Now;
 use oncewire_codec::contract::{LogWrite, ReceivingHalf, SavedLog, SendEvent, SendingHalf};
 use oncewire_codec::endre::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
-use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, VERSION};
+use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, OLDEST, VERSION};
 
 use crate::config::LinkConfig;
 use crate::event::{Event, Note};
@@ -115,6 +115,8 @@ impl LoadedLogs {
 /// What the last hello of the peer said.
 struct Peer {
     instance: u64,
+    /// The protocol version that both ends speak.
+    version: u16,
     initial_credit: u64,
 }
 
@@ -176,7 +178,7 @@ impl Link {
         let capacity = self.config.log_capacity;
         Hello {
             version: VERSION,
-            oldest: VERSION,
+            oldest: OLDEST,
             instance: self.config.instance,
             lane,
             role,
@@ -227,6 +229,7 @@ impl Link {
         let flow_lanes = self.lanes.count(LaneRole::Flow);
         LinkStats {
             up: self.is_up(),
+            version: self.peer.as_ref().map(|peer| peer.version),
             lanes_busy: self.lanes.busy(),
             lanes_spare: flow_lanes - self.lanes.busy(),
             lanes: self.lanes.len() as u32,
