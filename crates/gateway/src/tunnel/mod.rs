@@ -11,7 +11,6 @@ pub(crate) mod lane;
 pub(crate) mod listener;
 pub(crate) mod onward;
 pub(crate) mod peer;
-mod peer_logs;
 pub(crate) mod pending;
 pub(crate) mod seldom;
 pub(crate) mod tasks;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use oncewire_codec::wire::Hello;
 use oncewire_link::{LinkStats, LoadedLogs, LogLimits};
 
-use super::peer::Peer;
+use super::Peer;
+use crate::logs::{Cleared, LogWriter};
 
 impl Peer {
     /// Sets how much of each log there is memory for.
@@ -61,6 +62,18 @@ impl Peer {
             // An error means that the gateway ends.
             let _ = released.wait_for(|released| !released).await;
         }
+    }
+
+    /// Forgets both logs here, in memory at once and on disk as soon as the results come. Returns how many bytes of
+    /// them could be referred to.
+    pub(crate) fn clear_logs(self: &Arc<Self>) -> (u64, Option<[Cleared; 2]>) {
+        self.with(|core, now| {
+            let stats = core.link.stats();
+            core.link.clear_logs(now);
+            // Under the lock, so that it comes behind all that was remembered before and ahead of what is next.
+            let on_disk = core.log_writer.as_ref().map(LogWriter::clear);
+            (stats.out.log_used + stats.inbound.log_used, on_disk)
+        })
     }
 
     fn log_limits(&self) -> LogLimits {

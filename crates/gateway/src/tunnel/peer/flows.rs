@@ -1,0 +1,109 @@
+//! A peer's flows: they open, are waited for, and end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
+use std::time::Duration;
+
+use oncewire_codec::wire::{FlowId, ResetReason};
+use oncewire_link::{FlowStats, OpenRefused, OpenRequest};
+
+use super::{Core, Peer};
+use crate::flows::Flow;
+use crate::ledger::Tally;
+
+/// Who waits for a flow.
+pub(crate) struct FlowEntry {
+    serial: u64,
+    pub(crate) tally: Tally,
+    pub(crate) reader: Option<Waker>,
+    pub(crate) writer: Option<Waker>,
+    pub(crate) writable: bool,
+    /// This gateway ends the flow; the link no longer knows it.
+    pub(crate) ended: bool,
+}
+
+impl Peer {
+    /// Opens a flow to a destination that the peer reaches.
+    ///
+    /// # Errors
+    /// If the link is down, full or this gateway is ending.
+    pub(crate) fn open(self: &Arc<Self>, request: OpenRequest) -> Result<Flow, OpenRefused> {
+        let (id, serial) = self.with(|core, now| {
+            let id = core.link.open_flow(request, now)?;
+            let serial = core.enter(id);
+            self.look(core, id);
+            Ok((id, serial))
+        })?;
+        Ok(Flow::new(Arc::clone(self), id, serial))
+    }
+
+    /// Forgets a flow's waiters.
+    pub(crate) fn forget(self: &Arc<Self>, flow: FlowId, serial: u64) {
+        let entry = self.with(|core, _| match core.flows.get(&flow) {
+            Some(entry) if entry.serial == serial => core.flows.remove(&flow),
+            // A peer that restarted numbers its flows anew, and was quicker than this one's end.
+            _ => None,
+        });
+        drop(entry);
+    }
+
+    /// Refuses new flows from now on.
+    pub(crate) fn drain_flows(self: &Arc<Self>) {
+        self.draining.store(true, Relaxed);
+        self.with(|core, _| core.link.drain());
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// Resets every flow that is still open, at both ends.
+    pub(crate) fn reset_flows(self: &Arc<Self>) {
+        let wakers = self.with(|core, now| {
+            let mut wakers = Vec::new();
+            for (id, entry) in &mut core.flows {
+                entry.ended = true;
+                core.link.abort_flow(*id, ResetReason::Shutdown, now);
+                wakers.extend(entry.reader.take().into_iter().chain(entry.writer.take()));
+            }
+            wakers
+        });
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Lists the open flows, each with its age.
+    pub(crate) fn flows(&self) -> Vec<(FlowStats, Duration)> {
+        let flows = self.core.lock().link.flows();
+        let now = self.clock.now();
+        let aged = |flow: FlowStats| {
+            let age = now.saturating_sub(flow.opened_at);
+            (flow, age)
+        };
+        flows.into_iter().map(aged).collect()
+    }
+
+    /// Asks the link what becomes of a flow, while that may still change.
+    pub(crate) fn look(&self, core: &mut Core, id: FlowId) {
+        let Some(entry) = core.flows.get_mut(&id).filter(|entry| entry.tally.is_curious()) else { return };
+        if let Some(flow) = core.link.flow(id) {
+            let (name, outcome) = (self.name(), flow.outcome);
+            entry.tally.learn(&self.ledger, name, &flow.destination, outcome, flow.opened_here);
+        }
+    }
+}
+
+impl Core {
+    /// Makes room for those who wait for a flow.
+    pub(super) fn enter(&mut self, flow: FlowId) -> u64 {
+        self.entered += 1;
+        self.flows.insert(flow, FlowEntry::new(self.entered));
+        self.entered
+    }
+}
+
+impl FlowEntry {
+    fn new(serial: u64) -> Self {
+        Self { serial, tally: Tally::default(), reader: None, writer: None, writable: true, ended: false }
+    }
+}

@@ -1,0 +1,162 @@
+//! A peer's lanes: they join, carry frames, and go.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::BytesMut;
+
+use oncewire_codec::wire::{Hello, LaneId, LaneRole};
+use oncewire_link::{LaneRefused, ProtocolError};
+
+use super::{Core, Peer};
+use crate::identity::PublicKey;
+use crate::telemetry::LinkState;
+use crate::tunnel::lane::LaneSignal;
+
+/// Why a lane did not join its link.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JoinError {
+    #[error("its lane id is in use")]
+    Duplicate,
+    #[error("the peer changed its key while flows of the old one wait to resume")]
+    KeyChanged,
+    #[error("{0}")]
+    Refused(LaneRefused),
+}
+
+/// The lane is no longer one of the link's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaneGone {
+    #[error("the link closed the lane")]
+    Closed,
+    #[error("{0}")]
+    Protocol(ProtocolError),
+}
+
+impl Peer {
+    /// Encodes this side's hello.
+    pub(crate) fn hello(&self, lane: LaneId, role: LaneRole) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        self.core.lock().link.hello(lane, role).encode(&mut out);
+        out
+    }
+
+    /// Registers a lane after both hellos; `theirs` is the key that the peer presented on it.
+    ///
+    /// # Errors
+    /// If the link does not take it, or its id is in use.
+    pub(crate) fn lane_up(
+        self: &Arc<Self>,
+        theirs: PublicKey,
+        hello: &Hello,
+        lane: LaneId,
+        role: LaneRole,
+    ) -> Result<Arc<LaneSignal>, JoinError> {
+        let signal = Arc::new(LaneSignal::new(lane, &self.effort));
+        self.with(|core, now| {
+            if core.lanes.contains_key(&lane) {
+                return Err(JoinError::Duplicate);
+            }
+            self.order_keys(core, theirs)?;
+            // Before the call, so that a LaneReady for it finds it.
+            core.lanes.insert(lane, Arc::clone(&signal));
+            let joined = core.link.handle_lane_up(hello, lane, role, now).map_err(JoinError::Refused);
+            if joined.is_err() {
+                core.lanes.remove(&lane);
+            } else {
+                let wanted = &mut core.wanted[role_index(role)];
+                *wanted = wanted.saturating_sub(1);
+            }
+            joined
+        })?;
+        *self.trouble.lock() = None;
+        Ok(signal)
+    }
+
+    /// Which key is smaller decides who gives flows which numbers; a rotated key may turn that around.
+    fn order_keys(&self, core: &mut Core, theirs: PublicKey) -> Result<(), JoinError> {
+        let first = self.ours < theirs;
+        if core.first == first {
+            return Ok(());
+        }
+        if !core.flows.is_empty() || !core.lanes.is_empty() {
+            return Err(JoinError::KeyChanged);
+        }
+        core.link.order_keys(first);
+        core.first = first;
+        Ok(())
+    }
+
+    /// Tells the link that a lane ended, unless the link closed it.
+    pub(crate) fn lane_lost(self: &Arc<Self>, lane: &LaneSignal, short_lived: bool) {
+        if short_lived {
+            self.short_lived.fetch_add(1, Relaxed);
+        }
+        self.with(|core, now| {
+            if core.lanes.remove(&lane.id).is_some() {
+                core.link.handle_lane_lost(lane.id, now);
+            }
+        });
+        self.dial.notify_one();
+    }
+
+    /// Hands received bytes to the link.
+    ///
+    /// # Errors
+    /// If the lane is to be closed.
+    pub(crate) fn input(self: &Arc<Self>, lane: LaneId, input: &mut BytesMut) -> Result<(), LaneGone> {
+        self.with(|core, now| {
+            if !core.lanes.contains_key(&lane) {
+                return Err(LaneGone::Closed);
+            }
+            core.link.handle_input(lane, input, now).map_err(LaneGone::Protocol)
+        })
+    }
+
+    /// Appends what the lane's socket takes next; false if there is nothing.
+    pub(crate) fn transmit(self: &Arc<Self>, lane: LaneId, out: &mut Vec<u8>) -> bool {
+        self.with(|core, now| {
+            // Here rather than by the timer alone, which is late when processors are scarce.
+            self.pace(core, now);
+            core.lanes.contains_key(&lane) && self.effort.encode(|| core.link.poll_transmit(lane, now, out))
+        })
+    }
+
+    /// Returns how many lanes to dial by role, and how many there are.
+    pub(crate) fn lanes_wanted(&self) -> ([u32; 3], usize) {
+        let core = self.core.lock();
+        (core.wanted, core.lanes.len())
+    }
+
+    /// Takes the number of lanes that ended right after they began, which is a refusal in all but name.
+    pub(crate) fn take_short_lived(&self) -> u64 {
+        self.short_lived.swap(0, Relaxed)
+    }
+
+    /// Records why there is no link.
+    pub(crate) fn trouble(&self, state: LinkState, reason: String) {
+        *self.trouble.lock() = Some((state, reason));
+    }
+
+    /// Lets every lane write what it has and end.
+    pub(crate) fn close_lanes(&self) {
+        let core = self.core.lock();
+        core.lanes.values().for_each(|lane| lane.close());
+    }
+
+    pub(crate) fn lane_count(&self) -> usize {
+        self.core.lock().lanes.len()
+    }
+}
+
+/// Where the counts of a role lie.
+pub(crate) fn role_index(role: LaneRole) -> usize {
+    match role {
+        LaneRole::Control => 0,
+        LaneRole::Repair => 1,
+        LaneRole::Flow => 2,
+    }
+}
+
+/// The roles in the order in which they are dialled.
+pub(crate) const ROLES: [LaneRole; 3] = [LaneRole::Control, LaneRole::Repair, LaneRole::Flow];

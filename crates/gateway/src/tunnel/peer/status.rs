@@ -1,0 +1,46 @@
+//! How a peer and its link stand.
+
+use oncewire_link::LinkStats;
+
+use super::Peer;
+use crate::logs::LogWriter;
+use crate::telemetry::LinkState;
+
+/// Counters and state of a peer at one moment.
+#[derive(Debug)]
+pub(crate) struct PeerStatus {
+    pub(crate) name: String,
+    pub(crate) state: LinkState,
+    /// Why it is not up, as a sentence.
+    pub(crate) reason: Option<String>,
+    pub(crate) wire_received: u64,
+    pub(crate) wire_sent: u64,
+    pub(crate) link: LinkStats,
+    /// Log bytes that were not saved, sent and received; none if logs end with the process.
+    pub(crate) not_saved: Option<[u64; 2]>,
+}
+
+impl Peer {
+    pub(crate) fn status(&self) -> PeerStatus {
+        let (link, not_saved) = {
+            let core = self.core.lock();
+            (core.link.stats(), core.log_writer.as_ref().map(LogWriter::skipped))
+        };
+        let trouble = self.trouble.lock().clone();
+        let idle = if self.settings.address.is_some() { LinkState::Connecting } else { LinkState::Down };
+        let (state, reason) = match (link.up, trouble) {
+            (true, _) => (LinkState::Up, None),
+            (false, Some((state, reason))) => (state, Some(reason)),
+            (false, None) => (idle, None),
+        };
+        PeerStatus {
+            name: self.settings.name.clone(),
+            state,
+            reason,
+            wire_received: self.wire.received(),
+            wire_sent: self.wire.sent(),
+            link,
+            not_saved,
+        }
+    }
+}

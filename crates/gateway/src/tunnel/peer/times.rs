@@ -1,0 +1,55 @@
+//! What a peer does when its time has come.
+
+use std::sync::Arc;
+
+use oncewire_codec::Now;
+
+use super::{Core, Peer};
+use crate::tunnel::effort::PACING;
+
+impl Peer {
+    /// Tells the link what encoding takes while there is something to encode; runs as long as the gateway.
+    pub(crate) async fn run_pacing(self: Arc<Self>) {
+        loop {
+            self.effort.busy().await;
+            // What was before belongs to no stretch of work.
+            self.effort.take();
+            loop {
+                tokio::time::sleep(PACING).await;
+                self.effort.look_around();
+                if self.with(|core, now| self.pace(core, now)) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Tells the link what was done if it is time to, and returns whether there is nothing more to tell.
+    pub(super) fn pace(&self, core: &mut Core, now: Now) -> bool {
+        let Some(effort) = self.effort.take_due() else { return false };
+        core.link.handle_load(effort, now);
+        effort.active.is_zero() && core.link.is_as_configured()
+    }
+
+    /// Calls the link whenever its next deadline has come; runs as long as the gateway.
+    pub(crate) async fn run_timer(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut core = self.core.lock();
+                core.armed = core.link.poll_timeout();
+                core.armed
+            };
+            match next {
+                None => self.timer.notified().await,
+                Some(at) => {
+                    tokio::select! {
+                        () = tokio::time::sleep_until(self.clock.instant(at)) => {
+                            self.with(|core, now| core.link.handle_timeout(now));
+                        }
+                        () = self.timer.notified() => {}
+                    }
+                }
+            }
+        }
+    }
+}
