@@ -171,7 +171,8 @@ fn describe_policy(policy: &Policy) -> String {
 
 /// Says how flows are coded.
 fn describe_plan(plan: &Plan) -> String {
-    let Plan { matching, markers, period, entropy, quota } = plan;
+    let Plan { matching, period, entropy, quota, .. } = plan;
+    let markers = plan.effective_markers();
     let remembered = match quota {
         None => String::new(),
         Some(Quota { bytes: 0, .. }) => ", never remembered".to_owned(),
@@ -204,7 +205,7 @@ mod tests {
              [[policy]]\nmatch = {{ ports = [22, 2222] }}\ncodec = \"none\"\n\
              [[policy]]\nmatch = {{ ports = [873] }}\ncodec = \"auto\"\nperiod = 128\nentropy = \"none\"\n\
              log_memory = \"4 MiB\"\n\
-             [[policy]]\ncodec = \"auto\"\nlog_memory = 0\n\
+             [[policy]]\ncodec = \"auto\"\nmatching = \"chunk\"\nlog_memory = 0\n\
              [cache]\nmemory = \"1 GiB\"\n"
         );
         let told = describe(&Config::parse(&text, &dir.path().join("branch.toml")).unwrap());
@@ -222,7 +223,7 @@ mod tests {
             "policy 2: ports 873 → codec endre",
             "  by way of hub: matching max, markers maxp, period 128, entropy stage none, together up to 4 MiB of the log",
             "policy 3: everything → codec endre",
-            "  by way of hub: matching max, markers maxp, period 64, entropy stage zstd:3, never remembered",
+            "  by way of hub: matching chunk, markers maxp-strict, period 64, entropy stage zstd:3, never remembered",
         ] {
             assert!(told.lines().any(|found| found == line), "{line:?} is missing in\n{told}");
         }
