@@ -439,6 +439,6 @@ mod tests {
         let both = Matchings::from_iter([Plan::default(), settings.plan()]);
         assert_eq!((settings.logs_memory(both), settings.table_memory(both) >> 20), (128 << 20, 23));
         let reported = serde_json::to_value(&settings).unwrap();
-        assert_eq!((&reported["matching"], &reported["markers"]), (&"chunk".into(), &"maxp-strict".into()));
+        assert_eq!((&reported["matching"], &reported["markers"]), (&"chunk".into(), &"modp".into()));
     }
 }

@@ -223,7 +223,7 @@ mod tests {
             "policy 2: ports 873 → codec endre",
             "  by way of hub: matching max, markers maxp, period 128, entropy stage none, together up to 4 MiB of the log",
             "policy 3: everything → codec endre",
-            "  by way of hub: matching chunk, markers maxp-strict, period 64, entropy stage zstd:3, never remembered",
+            "  by way of hub: matching chunk, markers modp, period 64, entropy stage zstd:3, never remembered",
         ] {
             assert!(told.lines().any(|found| found == line), "{line:?} is missing in\n{told}");
         }
