@@ -26,12 +26,22 @@ pub struct Side {
 }
 
 /// What an application was given.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Stream {
     pub bytes: Vec<u8>,
     pub opened: Option<bool>,
     pub finished: bool,
     pub reset: Option<String>,
+}
+
+/// What happened on the lanes, for those who record it.
+pub enum Said {
+    /// A side's hello, in the bytes that cross.
+    Hello { side: usize, lane: LaneId, role: LaneRole, bytes: Vec<u8> },
+    /// Whole frames.
+    Frames { side: usize, lane: LaneId, bytes: Vec<u8> },
+    /// A lane was cut.
+    Cut(LaneId),
 }
 
 /// Bytes under way on one lane, each direction.
@@ -52,6 +62,8 @@ pub struct Pair {
     wanted: BTreeMap<LaneRole, u32>,
     /// Whether lanes are dialled at all.
     pub reachable: bool,
+    /// What was said, in the order in which it was.
+    pub said: Vec<Said>,
 }
 
 pub fn config(first: bool, instance: u64) -> LinkConfig {
@@ -70,7 +82,7 @@ pub fn config(first: bool, instance: u64) -> LinkConfig {
 }
 
 impl Side {
-    fn new(config: LinkConfig, now: Now) -> Self {
+    pub fn new(config: LinkConfig, now: Now) -> Self {
         Self {
             link: Link::new(config.clone(), now),
             config,
@@ -84,6 +96,26 @@ impl Side {
 
     pub fn stream(&mut self, flow: FlowId) -> &mut Stream {
         self.received.entry(flow).or_default()
+    }
+
+    /// Reads all that the flow's application may read, unless it is stalled.
+    pub fn read(&mut self, flow: FlowId, now: Now) {
+        if self.stalled.contains(&flow) {
+            return;
+        }
+        while let Some(received) = self.link.poll_payload(flow, now) {
+            let stream = self.received.entry(flow).or_default();
+            match received {
+                Received::Opened(answer) => stream.opened = Some(answer.is_ok()),
+                Received::Data(bytes) => {
+                    assert!(!stream.finished && stream.reset.is_none(), "bytes behind the end");
+                    stream.bytes.extend_from_slice(&bytes);
+                    self.link.handle_consumed(flow, bytes.len(), now);
+                }
+                Received::Finished => stream.finished = true,
+                Received::Reset(reason) => stream.reset = Some(reason.to_string()),
+            }
+        }
     }
 }
 
@@ -102,6 +134,7 @@ impl Pair {
             next_lane: 1,
             wanted: BTreeMap::new(),
             reachable: true,
+            said: Vec::new(),
         };
         pair.run();
         pair
@@ -144,6 +177,11 @@ impl Pair {
         let [dialer, acceptor] = &mut self.sides;
         let theirs = acceptor.link.hello(LaneId(0), LaneRole::Control);
         let ours = dialer.link.hello(lane, role);
+        for (side, hello) in [(1, &theirs), (0, &ours)] {
+            let mut bytes = Vec::new();
+            hello.encode(&mut bytes);
+            self.said.push(Said::Hello { side, lane, role, bytes });
+        }
         self.pipes.insert(lane, Pipe::default());
         dialer.link.handle_lane_up(&theirs, lane, role, self.now).unwrap();
         acceptor.link.handle_lane_up(&ours, lane, role, self.now).unwrap();
@@ -171,24 +209,8 @@ impl Pair {
 
     /// Reads all that an application may read.
     pub fn read(&mut self, side: usize, flow: FlowId) {
-        if self.sides[side].stalled.contains(&flow) {
-            return;
-        }
         let now = self.now;
-        let side = &mut self.sides[side];
-        while let Some(received) = side.link.poll_payload(flow, now) {
-            let stream = side.received.entry(flow).or_default();
-            match received {
-                Received::Opened(answer) => stream.opened = Some(answer.is_ok()),
-                Received::Data(bytes) => {
-                    assert!(!stream.finished && stream.reset.is_none(), "bytes behind the end");
-                    stream.bytes.extend_from_slice(&bytes);
-                    side.link.handle_consumed(flow, bytes.len(), now);
-                }
-                Received::Finished => stream.finished = true,
-                Received::Reset(reason) => stream.reset = Some(reason.to_string()),
-            }
-        }
+        self.sides[side].read(flow, now);
     }
 
     /// Moves bytes until nothing moves any more; time stands still.
@@ -221,6 +243,9 @@ impl Pair {
         }
         let mut out = Vec::new();
         let any = self.sides[side].link.poll_transmit(lane, self.now, &mut out);
+        if !out.is_empty() {
+            self.said.push(Said::Frames { side, lane, bytes: out.clone() });
+        }
         pipe.wires[side].extend(out);
         any
     }
@@ -255,6 +280,7 @@ impl Pair {
     /// Cuts a lane: what was under way is lost.
     pub fn cut(&mut self, lane: LaneId) {
         if self.pipes.remove(&lane).is_some() {
+            self.said.push(Said::Cut(lane));
             let now = self.now;
             self.sides.iter_mut().for_each(|side| side.link.handle_lane_lost(lane, now));
         }

@@ -1,0 +1,115 @@
+//! One version apart: what an older or newer gateway says is understood, passed over or refused by the rule in
+//! `docs/spec/wire-format.md`.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod recording;
+mod script;
+
+use bytes::BytesMut;
+use common::{Said, config};
+use oncewire_codec::contract::PeerFault;
+use oncewire_codec::wire::{FIRST_OPTIONAL, Frame, Hello, VERSION, WireError};
+use oncewire_link::{LaneId, LaneRole, Link, Now};
+use recording::Replay;
+
+/// A dialling link and its one lane to a peer whose hello is of `version`.
+fn met(version: u16) -> (Link, LaneId) {
+    let peer = Link::new(config(false, 2), Now::ZERO).hello(LaneId(0), LaneRole::Control);
+    let mut link = Link::new(config(true, 1), Now::ZERO);
+    link.handle_lane_up(&Hello { version, ..peer }, LaneId(1), LaneRole::Control, Now::ZERO).unwrap();
+    (link, LaneId(1))
+}
+
+#[test]
+fn the_smaller_of_both_newest_versions_is_spoken() {
+    for (theirs, spoken) in [(1, 1), (VERSION, VERSION), (VERSION + 1, VERSION)] {
+        let (link, _) = met(theirs);
+        assert_eq!(link.stats().version, Some(spoken));
+    }
+}
+
+#[test]
+fn an_unknown_optional_frame_is_passed_over_and_what_follows_it_is_not() {
+    let (mut link, lane) = met(VERSION);
+    let mut input = BytesMut::from(&[0x80, 0, 0xff, 3, 1, 2, 3][..]);
+    let mut ping = Vec::new();
+    Frame::Ping(7).encode(&mut ping);
+    input.extend_from_slice(&ping);
+    link.handle_input(lane, &mut input, Now::ZERO).unwrap();
+    assert!(input.is_empty());
+    assert_eq!(link.stats().passed_over, 2);
+    let mut answer = Vec::new();
+    link.poll_transmit(lane, Now::ZERO, &mut answer);
+    let mut pong = Vec::new();
+    Frame::Pong(7).encode(&mut pong);
+    assert!(answer.starts_with(&pong), "{answer:?}");
+}
+
+#[test]
+fn an_unknown_frame_that_is_not_optional_costs_the_lane() {
+    let (mut link, lane) = met(VERSION);
+    let outcome = link.handle_input(lane, &mut BytesMut::from(&[0x7f, 0][..]), Now::ZERO);
+    assert_eq!(outcome, Err(PeerFault::Wire(WireError::UnknownType(0x7f))));
+}
+
+/// A session of two gateways of the first version, as that version's code played [`script`].
+const FIRST_VERSION: &str = include_str!("version-1.txt");
+
+/// Checks that each side of this build can take the other's place in a recorded session.
+fn interoperates(session: &str, version: u16) {
+    let stages = recording::read(session);
+    let (expected, _) = script::play();
+    for (index, expected) in expected.iter().enumerate() {
+        let replay = Replay::run(index, &stages);
+        let stats = replay.side.link.stats();
+        assert_eq!(stats.version, Some(version));
+        assert!(replay.side.received == expected.received, "side {index}: {:?}", replay.side.notes);
+        // What the recorded side acknowledged is as much as this build has sent.
+        assert_eq!(stats.out.unacked, expected.link.stats().out.unacked, "side {index}");
+        assert_eq!((stats.inbound.mismatches, stats.passed_over), (0, 0), "side {index}");
+        for hello in &replay.hellos {
+            // What version 1 asks of a hello: versions that overlap, and a length that holds its fields.
+            assert_eq!(hello[..8], *b"oncewire");
+            assert!(u16::from_le_bytes([hello[10], hello[11]]) <= version);
+        }
+        let ours = recording::census(&replay.frames);
+        assert!(ours.keys().all(|&kind| kind < FIRST_OPTIONAL), "{ours:?} to a peer of version {version}");
+    }
+}
+
+#[test]
+fn a_session_of_the_first_version_goes_on_with_either_side_replaced_by_this_build() {
+    interoperates(FIRST_VERSION, 1);
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a recording is written only when somebody asks for it")]
+fn this_build_replaces_either_side_of_its_own_session() {
+    let (_, stages) = script::play();
+    let session = recording::write(&stages);
+    interoperates(&session, VERSION);
+    // How a version's session is recorded: with that version's code, once.
+    if let Some(path) = std::env::var_os("ONCEWIRE_RECORD") {
+        std::fs::write(path, session).unwrap();
+    }
+}
+
+#[test]
+fn the_recorded_session_has_every_frame_that_either_side_says_of_its_own_accord() {
+    let mut said = Vec::new();
+    for entry in recording::read(FIRST_VERSION).into_iter().flatten() {
+        match entry {
+            Said::Frames { bytes, .. } => said.extend(bytes),
+            Said::Hello { bytes, .. } => {
+                let (hello, _) = Hello::decode(&bytes).unwrap().unwrap();
+                assert_eq!((hello.version, hello.oldest), (1, 1));
+            }
+            Said::Cut(_) => {}
+        }
+    }
+    let types: Vec<u8> = recording::census(&said).into_keys().collect();
+    assert_eq!(types, [0x10, 0x11, 0x12, 0x13, 0x20, 0x24, 0x25, 0x26, 0x30, 0x31, 0x32, 0x33]);
+}
