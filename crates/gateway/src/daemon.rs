@@ -1,47 +1,43 @@
 //! A gateway from its configuration to its end.
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use self::listeners::{Bound, Listeners};
+pub use self::reload::Reloaded;
 use self::report::Report;
-use self::start::Start;
-use crate::admin::Source as _;
+use self::start::{Site, open_logs};
+use self::state::State;
+use crate::admin::{self, Source as _};
 use crate::config::Config;
-use crate::logs::Logs;
-use crate::sockets;
+use crate::ledger::Ledger;
+use crate::lifecycle::limits::raise_open_files;
+use crate::logs::{Logs, PeerLogs};
 use crate::telemetry::{FlowsReport, StatusReport};
+use crate::tunnel::clock::Clock;
+use crate::tunnel::listener::TunnelDoor;
+use crate::tunnel::onward::OwnSockets;
 use crate::tunnel::peer::Peer;
 use crate::tunnel::tasks::Tasks;
 
+mod listeners;
 mod log_sizes;
+mod reload;
 mod report;
 mod settings;
 mod start;
-
-/// Runs a gateway until `shutdown` resolves, then lets its flows finish within `[gateway] drain`.
-///
-/// # Errors
-/// If it cannot start; see [`Gateway::start`].
-pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), StartError> {
-    let drain = config.gateway.drain;
-    let gateway = Gateway::start(config).await?;
-    shutdown.await;
-    gateway.shutdown(drain).await;
-    Ok(())
-}
+mod state;
 
 /// A running gateway. Dropping it stops it at once, as a crash would: applications see resets.
 pub struct Gateway {
     report: Arc<Report>,
-    tasks: Arc<Tasks>,
+    site: Site,
     /// Dropped after the tasks ended, when nothing is remembered any more.
     logs: Option<Logs>,
     stop: watch::Sender<bool>,
@@ -96,27 +92,75 @@ impl Gateway {
     /// If an address cannot be listened on or the state folder is in use, with the key that names it; nothing is
     /// left running then.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        sockets::raise_open_files();
+        raise_open_files();
         let listeners = Listeners::bind(&config)?;
         let tasks = Arc::new(Tasks::new());
         let (stop, stopped) = watch::channel(false);
-        let start = Start {
-            config: Arc::new(config),
-            addresses: listeners.addresses(),
-            ledger: Arc::default(),
-            tasks: Arc::clone(&tasks),
-            stopped,
-        };
-        let (logs, peer_logs) = start.open_logs().await?;
-        let report = start.all(listeners, peer_logs).inspect_err(|_| tasks.end())?;
-        let gateway = &report.config.gateway;
+        let ledger: Arc<Ledger> = Arc::default();
+        let (own, clock) = (OwnSockets::default(), Clock::start());
+        let site = Site { ledger, tasks: Arc::clone(&tasks), stopped, own, clock };
+        let (logs, peer_logs) = open_logs(&config).await?;
+        let report =
+            Self::start_all(&site, Arc::new(config), listeners, peer_logs).inspect_err(|_| tasks.end())?;
+        let state = report.state();
+        let gateway = &state.config.gateway;
         tracing::info!(name = gateway.name, public_key = %gateway.identity.public_key(), "gateway started");
-        Ok(Self { report, tasks, stop, logs })
+        Ok(Self { report, site, stop, logs })
+    }
+
+    /// Starts peers, then those who come to them.
+    fn start_all(
+        site: &Site,
+        config: Arc<Config>,
+        listeners: Listeners,
+        logs: Vec<PeerLogs>,
+    ) -> Result<Arc<Report>, StartError> {
+        let lanes = settings::lane_options(&config);
+        listeners.all().for_each(|bound| site.own.add(bound.address));
+        let mut logs = logs.into_iter();
+        let each = config.peers.iter().zip(&lanes);
+        let peers = each
+            .map(|(peer, lanes)| site.peer(&config, peer, lanes.clone(), logs.next().unwrap_or_default()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let guests = site.guests(&config, peers.iter(), &lanes)?;
+        let tunnel = TunnelDoor::new(guests, Arc::clone(&site.ledger), Arc::clone(&site.tasks));
+        let router = site.router(&config, &peers);
+        let ports = listeners.tunnel.into_iter().map(|bound| site.open_port(&tunnel, bound)).collect();
+        let entrances = config.intercepts.iter().zip(listeners.intercepts);
+        let entrances =
+            entrances.map(|(intercept, bound)| site.open_entrance(intercept, &router, bound)).collect();
+        let admin = listeners.admin.as_ref().map(|bound| bound.address);
+        let token = config.gateway.admin.as_ref().and_then(|admin| admin.token.clone());
+        let state = State { config, peers, entrances, ports, admin };
+        let report = Arc::new(Report {
+            state: watch::Sender::new(Arc::new(state)),
+            tunnel,
+            ledger: Arc::clone(&site.ledger),
+            stopped: site.stopped.clone(),
+            started: Instant::now(),
+        });
+        site.tasks.spawn(log_sizes::run(report.state.subscribe()));
+        if let Some(Bound { listener, .. }) = listeners.admin {
+            let source = Arc::clone(&report);
+            site.tasks.spawn(async move {
+                // It answers to the last: a gateway that stops is asked how far it is.
+                if let Err(error) = admin::serve(listener, token, source, std::future::pending()).await {
+                    tracing::error!(%error, "the admin interface ended");
+                }
+            });
+        }
+        Ok(report)
     }
 
     /// Returns where the gateway listens.
-    pub fn local_addrs(&self) -> &LocalAddresses {
-        &self.report.addresses
+    pub fn local_addrs(&self) -> LocalAddresses {
+        self.report.state().addresses()
+    }
+
+    /// Returns what comes back only if this gateway works: it goes once through every peer, past whoever may hold it.
+    pub fn pulse(&self) -> impl Fn() + Send + 'static {
+        let report = Arc::clone(&self.report);
+        move || report.state().peers.iter().for_each(Peer::touch)
     }
 
     /// Returns what `oncewire status` prints.
@@ -132,7 +176,7 @@ impl Gateway {
     /// Waits until the link to a peer is up, for at most `limit`; false if it is not by then, or no such peer is
     /// configured.
     pub async fn wait_up(&self, peer: &str, limit: Duration) -> bool {
-        match self.report.peers.iter().find(|known| known.name() == peer) {
+        match self.report.state().peers.iter().find(|known| known.name() == peer) {
             Some(peer) => peer.wait_up(limit).await,
             None => false,
         }
@@ -142,84 +186,46 @@ impl Gateway {
     /// the peers.
     pub async fn shutdown(mut self, deadline: Duration) {
         let end = Instant::now() + deadline;
+        let peers = &self.report.state().peers;
         self.stop.send_replace(true);
-        self.report.peers.iter().for_each(|peer| peer.drain_flows());
-        let on_links: u64 = self.report.peers.iter().map(|peer| peer.status().link.flows_open).sum();
+        peers.iter().for_each(|peer| peer.drain_flows());
+        let on_links: u64 = peers.iter().map(|peer| peer.status().link.flows_open).sum();
         let open = on_links + self.report.ledger.direct_open();
         tracing::info!(open_flows = open, "shutting down; flows may finish within {deadline:?}");
-        self.until(end, || self.all(Peer::is_idle) && self.report.ledger.direct_open() == 0).await;
-        // Resets are frames too, and frames need a moment to leave.
-        self.report.peers.iter().for_each(|peer| peer.reset_flows());
-        self.until(Instant::now() + LAST_WORDS, || self.all(Peer::is_idle)).await;
-        self.report.peers.iter().for_each(|peer| peer.close_lanes());
-        self.until(Instant::now() + LAST_WORDS, || self.all(|peer| peer.lane_count() == 0)).await;
+        until(end, || all(peers, Peer::is_idle) && self.report.ledger.direct_open() == 0).await;
+        end_links(peers).await;
         if let Some(logs) = self.logs.take() {
             // A panic there was reported by the thread that had it; there is nothing left to stop.
             let _ = tokio::task::spawn_blocking(move || logs.finish()).await;
-        }
-    }
-
-    /// Says whether a condition holds for every peer.
-    fn all(&self, holds: impl Fn(&Peer) -> bool) -> bool {
-        self.report.peers.iter().all(|peer| holds(peer))
-    }
-
-    /// Waits until a condition holds, or a deadline has passed.
-    async fn until(&self, end: Instant, holds: impl Fn() -> bool) {
-        while Instant::now() < end && !holds() {
-            tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        self.tasks.end();
+        self.site.tasks.end();
+        self.report.state().peers.iter().for_each(|peer| peer.tasks.end());
     }
 }
 
-/// Every listening socket, bound before anything runs.
-struct Listeners {
-    tunnel: Vec<TcpListener>,
-    intercepts: Vec<TcpListener>,
-    admin: Option<TcpListener>,
+/// Resets what is still open over links, and ends their lanes.
+async fn end_links(peers: &[Arc<Peer>]) {
+    // Resets are frames too, and frames need a moment to leave.
+    peers.iter().for_each(|peer| peer.reset_flows());
+    until(Instant::now() + LAST_WORDS, || all(peers, Peer::is_idle)).await;
+    peers.iter().for_each(|peer| peer.close_lanes());
+    until(Instant::now() + LAST_WORDS, || all(peers, |peer| peer.lane_count() == 0)).await;
 }
 
-impl Listeners {
-    fn bind(config: &Config) -> Result<Self, StartError> {
-        let bind = |address: SocketAddr, key| {
-            sockets::listen(address).map_err(|source| StartError::Listen { address, key, source })
-        };
-        let admin = config.gateway.admin.as_ref();
-        Ok(Self {
-            tunnel: config
-                .gateway
-                .listen
-                .iter()
-                .map(|address| bind(*address, "[gateway] listen"))
-                .collect::<Result<_, _>>()?,
-            intercepts: config
-                .intercepts
-                .iter()
-                .map(|intercept| bind(intercept.listen, "[[intercept]] listen"))
-                .collect::<Result<_, _>>()?,
-            admin: admin.map(|admin| bind(admin.listen, "[gateway] admin")).transpose()?,
-        })
-    }
-
-    fn addresses(&self) -> LocalAddresses {
-        let of = |listeners: &[TcpListener]| listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
-        LocalAddresses {
-            tunnel: of(&self.tunnel),
-            intercepts: of(&self.intercepts),
-            admin: self.admin.as_ref().and_then(|listener| listener.local_addr().ok()),
-        }
-    }
+/// Says whether a condition holds for every peer.
+fn all(peers: &[Arc<Peer>], holds: impl Fn(&Peer) -> bool) -> bool {
+    peers.iter().all(|peer| holds(peer))
 }
 
-impl LocalAddresses {
-    fn all(&self) -> impl Iterator<Item = SocketAddr> + '_ {
-        self.tunnel.iter().chain(&self.intercepts).chain(&self.admin).copied()
+/// Waits until a condition holds, or a deadline has passed.
+async fn until(end: Instant, holds: impl Fn() -> bool) {
+    while Instant::now() < end && !holds() {
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 

@@ -7,6 +7,7 @@ pub mod identity;
 mod intercept;
 mod key_file;
 mod ledger;
+pub mod lifecycle;
 pub mod logs;
 mod sockets;
 pub mod storage_key;

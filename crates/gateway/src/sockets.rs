@@ -109,16 +109,6 @@ pub(crate) struct CongestionRefused {
     source: io::Error,
 }
 
-/// Raises the limit of open files to what this process may have; each flow and lane is one.
-pub(crate) fn raise_open_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-        let _ = setrlimit(Resource::Nofile, raised);
-    }
-}
-
 fn keepalive(idle: Duration) -> TcpKeepalive {
     TcpKeepalive::new().with_time(idle).with_interval(PROBE_INTERVAL).with_retries(PROBES)
 }

@@ -34,7 +34,7 @@ pub(crate) enum Command {
     Keygen(Keygen),
     /// Check a configuration and print what would run
     Check(WithConfig),
-    /// Run a gateway until SIGTERM or SIGINT; flows may finish, a second signal stops it at once
+    /// Run a gateway until SIGTERM or SIGINT; flows may finish, a second signal stops it at once; SIGHUP reloads
     Run(WithConfig),
     /// Print a running gateway's links and savings
     Status(Ask),

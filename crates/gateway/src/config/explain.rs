@@ -116,7 +116,18 @@ const PER_PEER: [&str; 3] = ["window", "index_slots", "sample_bytes"];
 const SECTIONS: [(&str, &[&str]); 7] = [
     (
         "gateway",
-        &["name", "key_file", "listen", "admin", "admin_token_file", "state", "encrypt_key_file", "drain"],
+        &[
+            "name",
+            "key_file",
+            "listen",
+            "admin",
+            "admin_token_file",
+            "state",
+            "encrypt_key_file",
+            "drain",
+            "user",
+            "watchdog",
+        ],
     ),
     ("peer", &["name", "public_key", "address", "networks", "allow", "deny"]),
     ("intercept", &["mode", "listen", "target", "peer", "users", "allow_from", "on_peer_loss"]),

@@ -76,6 +76,10 @@ pub struct Gateway {
     pub encrypt_key: Option<StorageKey>,
     /// How long flows may go on after a request to stop; default 30 s.
     pub drain: Duration,
+    /// Whom `run` becomes if root starts it; none stays who it is.
+    pub user: Option<String>,
+    /// After how long without progress the process aborts itself; default 10 s, none never.
+    pub watchdog: Option<Duration>,
 }
 
 /// The admin interface.
@@ -99,7 +103,7 @@ pub struct Caches {
 }
 
 /// Another gateway.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its name, unique.
     pub name: String,
@@ -137,7 +141,7 @@ pub struct LinkSettings {
 }
 
 /// A place where flows are taken in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intercept {
     /// How.
     pub mode: Mode,

@@ -47,6 +47,8 @@ pub(super) struct RawGateway {
     pub(super) state: Option<Text>,
     pub(super) encrypt_key_file: Option<Text>,
     pub(super) drain: Option<Spanned<Time>>,
+    pub(super) user: Option<Text>,
+    pub(super) watchdog: Option<Spanned<Time>>,
 }
 
 /// `[[peer]]`.

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use oncewire_codec::cache::{Curve, Demand, share_out};
 use oncewire_link::{LinkStats, LogLimits};
 
+use super::state::State;
 use crate::config::{self, Config, log_demand};
 use crate::tunnel::peer::Peer;
 
@@ -38,27 +40,37 @@ pub(super) fn first_limits(peer: &config::Peer) -> LogLimits {
     LogLimits { out: peer.memory.log_sent, inbound: peer.memory.log_received }
 }
 
-/// Shares the memory out for as long as the gateway runs.
-pub(super) async fn run(config: Arc<Config>, peers: Vec<Arc<Peer>>) {
-    let mut watched: Vec<Watched> = config
-        .peers
-        .iter()
-        .zip(peers)
-        .map(|(settings, peer)| Watched {
-            demands: {
-                let matchings = config.policies.matchings(&settings.name, settings.settings.plan());
-                [true, false].map(|sent| log_demand(&settings.settings, matchings, sent))
-            },
-            limits: first_limits(settings),
-            traffic: Traffic::of(&peer.status().link),
-            since: Instant::now(),
-            peer,
-        })
-        .collect();
+/// Shares the memory out for as long as the gateway runs, among the peers that it then has.
+pub(super) async fn run(mut state: watch::Receiver<Arc<State>>) {
+    let mut now = Arc::clone(&state.borrow_and_update());
+    let mut watched = watch_peers(&now, Vec::new());
     loop {
-        look(&config, &mut watched);
+        look(&now.config, &mut watched);
         tokio::time::sleep(LOOK_EVERY).await;
+        if state.has_changed().unwrap_or(false) {
+            now = Arc::clone(&state.borrow_and_update());
+            watched = watch_peers(&now, watched);
+        }
     }
+}
+
+/// Watches the peers that there are now; what is known of those that were there before is kept.
+fn watch_peers(state: &State, mut before: Vec<Watched>) -> Vec<Watched> {
+    let watch = |(settings, peer): (&config::Peer, &Arc<Peer>)| {
+        let matchings = state.config.policies.matchings(&settings.name, settings.settings.plan());
+        let demands = [true, false].map(|sent| log_demand(&settings.settings, matchings, sent));
+        match before.iter().position(|known| Arc::ptr_eq(&known.peer, peer)) {
+            Some(at) => Watched { demands, ..before.swap_remove(at) },
+            None => Watched {
+                demands,
+                limits: first_limits(settings),
+                traffic: Traffic::of(&peer.status().link),
+                since: Instant::now(),
+                peer: Arc::clone(peer),
+            },
+        }
+    };
+    state.config.peers.iter().zip(&state.peers).map(watch).collect()
 }
 
 fn look(config: &Config, watched: &mut [Watched]) {

@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use oncewire_codec::contract::{ReceiveStats, SendStats};
 use oncewire_link::{FlowStats, PaceStats};
 
-use super::LocalAddresses;
+use super::state::State;
 use crate::admin::{ClearRefused, Clearing, Source};
-use crate::config::{Config, PeerChoice};
-use crate::intercept::Door;
+use crate::config::PeerChoice;
+use crate::intercept::Entrance;
 use crate::ledger::{self, Ledger};
 use crate::logs::Cleared;
 use crate::telemetry::{
@@ -24,11 +24,9 @@ use crate::tunnel::peer::Peer;
 
 /// Everything that a status is read from.
 pub(super) struct Report {
-    pub(super) config: Arc<Config>,
-    pub(super) addresses: LocalAddresses,
-    pub(super) peers: Vec<Arc<Peer>>,
+    /// What a reload changes.
+    pub(super) state: watch::Sender<Arc<State>>,
     pub(super) tunnel: Arc<TunnelDoor>,
-    pub(super) doors: Vec<Arc<Door>>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) started: Instant,
@@ -36,13 +34,14 @@ pub(super) struct Report {
 
 impl Source for Report {
     fn status(&self) -> StatusReport {
-        let peers: Vec<_> = self.peers.iter().map(|peer| peer_report(peer)).collect();
+        let state = self.state();
+        let peers: Vec<_> = state.peers.iter().map(|peer| peer_report(peer)).collect();
         let memory = peers.iter().map(|peer| peer.out.memory + peer.inbound.memory).sum();
         StatusReport {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            gateway: self.gateway(memory),
+            gateway: self.gateway(&state, memory),
             peers,
-            intercepts: self.intercepts(),
+            intercepts: intercepts(&state),
             flows_not_coded: self.ledger.not_coded.rows(),
         }
     }
@@ -52,18 +51,19 @@ impl Source for Report {
             let name = peer.name().to_owned();
             peer.flows().into_iter().map(move |(flow, age)| flow_report(&name, &flow, age))
         };
-        FlowsReport::new(self.peers.iter().flat_map(of).collect())
+        FlowsReport::new(self.state().peers.iter().flat_map(of).collect())
     }
 
     fn clear_cache(&self, peer: Option<String>) -> Clearing {
-        let known = |name: &String| self.peers.iter().any(|peer| peer.name() == name);
+        let state = self.state();
+        let known = |name: &String| state.peers.iter().any(|peer| peer.name() == name);
         if let Some(name) = peer.as_ref().filter(|name| !known(name)) {
-            let names: Vec<&str> = self.peers.iter().map(|peer| peer.name()).collect();
+            let names: Vec<&str> = state.peers.iter().map(|peer| peer.name()).collect();
             let refused =
                 ClearRefused::NoPeer(format!("there is no peer {name:?}; peers are {}", names.join(", ")));
             return Box::pin(std::future::ready(Err(refused)));
         }
-        let chosen = self.peers.iter().filter(|known| peer.as_ref().is_none_or(|name| known.name() == name));
+        let chosen = state.peers.iter().filter(|known| peer.as_ref().is_none_or(|name| known.name() == name));
         let cleared: Vec<_> = chosen.map(|peer| (peer.name().to_owned(), peer.clear_logs())).collect();
         Box::pin(async move {
             let mut reports = Vec::new();
@@ -86,36 +86,40 @@ impl Source for Report {
 }
 
 impl Report {
-    fn gateway(&self, memory: u64) -> GatewayReport {
+    /// Returns what the gateway does now.
+    pub(super) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state.borrow())
+    }
+
+    fn gateway(&self, state: &State, memory: u64) -> GatewayReport {
         GatewayReport {
-            name: self.config.gateway.name.clone(),
-            public_key: self.config.gateway.identity.public_key().to_string(),
-            listen: self.addresses.tunnel.iter().map(ToString::to_string).collect(),
+            name: state.config.gateway.name.clone(),
+            public_key: state.config.gateway.identity.public_key().to_string(),
+            listen: state.addresses().tunnel.iter().map(ToString::to_string).collect(),
             uptime_s: self.started.elapsed().as_secs_f64(),
             draining: !self.healthy(),
-            memory_limit: self.config.memory,
+            memory_limit: state.config.memory,
             memory_used: Some(memory),
             handshakes_pending: self.tunnel.pending() as u64,
             refused: self.ledger.refusals.counts(),
         }
     }
+}
 
-    fn intercepts(&self) -> Vec<InterceptReport> {
-        let places = self.config.intercepts.iter().zip(&self.doors).zip(&self.addresses.intercepts);
-        let report = |((intercept, door), address): ((&crate::config::Intercept, &Arc<Door>), _)| {
-            let address: &std::net::SocketAddr = address;
-            InterceptReport {
-                mode: door.mode().to_owned(),
-                listen: address.to_string(),
-                peer: match &intercept.peer {
-                    PeerChoice::Named(name) => name.clone(),
-                    PeerChoice::Auto => "auto".to_owned(),
-                },
-                connections: door.connections(),
-            }
-        };
-        places.map(report).collect()
-    }
+fn intercepts(state: &State) -> Vec<InterceptReport> {
+    let report = |(intercept, entrance): (&crate::config::Intercept, &Arc<Entrance>)| {
+        let door = entrance.door();
+        InterceptReport {
+            mode: door.mode().to_owned(),
+            listen: entrance.address().to_string(),
+            peer: match &intercept.peer {
+                PeerChoice::Named(name) => name.clone(),
+                PeerChoice::Auto => "auto".to_owned(),
+            },
+            connections: door.connections(),
+        }
+    };
+    state.config.intercepts.iter().zip(&state.entrances).map(report).collect()
 }
 
 /// Waits until a peer's files are cleared, and returns how many bytes they had.

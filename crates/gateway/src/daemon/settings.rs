@@ -6,7 +6,7 @@ use crate::config::{Config, Peer};
 use crate::sockets::LaneOptions;
 use crate::tunnel::dialer;
 
-/// Makes the settings of one peer's link; `instance` is this process's.
+/// Makes the settings of one peer's link; `instance` is new with every link.
 pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkConfig {
     let ours = config.gateway.identity.public_key();
     LinkConfig {

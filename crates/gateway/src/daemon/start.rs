@@ -1,180 +1,152 @@
-//! The start of a gateway, piece by piece.
+//! The pieces of a gateway, made at its start and when a reload asks for others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
-use super::report::Report;
-use super::{Listeners, LocalAddresses, StartError, log_sizes, settings};
-use crate::admin;
+use super::listeners::Bound;
+use super::{StartError, log_sizes, settings};
 use crate::config::{self, Config};
 use crate::identity::PublicKey;
-use crate::intercept::{Door, Router};
+use crate::intercept::{Door, Entrance, Router};
 use crate::ledger::Ledger;
 use crate::logs::{LogOwner, Logs, PeerLogs, Place};
 use crate::sockets::LaneOptions;
 use crate::tunnel::clock::Clock;
 use crate::tunnel::dialer;
 use crate::tunnel::lane::tls_tcp::Dialling;
-use crate::tunnel::listener::TunnelDoor;
+use crate::tunnel::listener::{Guests, TunnelDoor, TunnelPort};
 use crate::tunnel::onward::{Onward, OwnSockets};
 use crate::tunnel::peer::{Peer, PeerSettings};
 use crate::tunnel::tasks::Tasks;
 use crate::tunnel::tls::{self, PinnedKeys};
 
-/// What every piece shares.
-pub(super) struct Start {
-    pub(super) config: Arc<Config>,
-    pub(super) addresses: LocalAddresses,
+/// What every piece shares, for as long as the process runs.
+pub(super) struct Site {
     pub(super) ledger: Arc<Ledger>,
     pub(super) tasks: Arc<Tasks>,
     pub(super) stopped: watch::Receiver<bool>,
+    pub(super) own: OwnSockets,
+    pub(super) clock: Clock,
 }
 
-impl Start {
-    /// Reads the logs of an earlier process, if the configuration names a folder for them.
-    /// One entry for each peer, in order, or none at all.
-    pub(super) async fn open_logs(&self) -> Result<(Option<Logs>, Vec<PeerLogs>), StartError> {
-        let gateway = &self.config.gateway;
-        let Some(state) = gateway.state.clone() else { return Ok((None, Vec::new())) };
-        let place = Place { state, key: gateway.encrypt_key.clone() };
-        let owner = |peer: &config::Peer| LogOwner {
+/// Reads the logs of an earlier process, if the configuration names a folder for them.
+/// One entry for each peer, in order, or none at all.
+pub(super) async fn open_logs(config: &Config) -> Result<(Option<Logs>, Vec<PeerLogs>), StartError> {
+    let Some(state) = config.gateway.state.clone() else { return Ok((None, Vec::new())) };
+    let place = Place { state, key: config.gateway.encrypt_key.clone() };
+    let owners: Vec<_> = config.peers.iter().map(log_owner).collect();
+    let opened = tokio::task::spawn_blocking(move || {
+        Logs::open(&place, &owners).map_err(|_| StartError::StateInUse(place.state))
+    });
+    opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
+}
+
+/// Says whose logs are kept, and how large.
+pub(super) fn log_owner(peer: &config::Peer) -> LogOwner {
+    LogOwner {
+        name: peer.name.clone(),
+        keys: peer.public_keys.clone(),
+        capacity: peer.settings.log_memory,
+        held: log_sizes::first_limits(peer),
+    }
+}
+
+impl Site {
+    /// Starts a peer; nothing reaches it before it is among the [`Site::guests`] or a router's.
+    pub(super) fn peer(
+        &self,
+        config: &Config,
+        peer: &config::Peer,
+        lanes: LaneOptions,
+        logs: PeerLogs,
+    ) -> Result<Arc<Peer>, StartError> {
+        let ours = config.gateway.identity.public_key();
+        let settings = PeerSettings {
             name: peer.name.clone(),
             keys: peer.public_keys.clone(),
-            capacity: peer.settings.log_memory,
-            held: log_sizes::first_limits(peer),
+            address: peer.address.as_ref().map(ToString::to_string),
+            lanes,
+            // A peer that a reload changed is another to the other end too, which then resets what it had with it.
+            link: settings::link_config(config, peer, dialer::random()),
+            first_limits: log_sizes::first_limits(peer),
         };
-        let owners: Vec<_> = self.config.peers.iter().map(owner).collect();
-        let opened = tokio::task::spawn_blocking(move || {
-            Logs::open(&place, &owners).map_err(|_| StartError::StateInUse(place.state))
-        });
-        opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
-    }
-
-    /// Starts peers, then those who come to them.
-    pub(super) fn all(self, listeners: Listeners, logs: Vec<PeerLogs>) -> Result<Arc<Report>, StartError> {
-        let lanes = settings::lane_options(&self.config);
-        let own = OwnSockets::default();
-        self.addresses.all().for_each(|address| own.add(address));
-        let peers = self.peers(&lanes, logs, &own)?;
-        self.tasks.spawn(log_sizes::run(Arc::clone(&self.config), peers.clone()));
-        let tunnel = self.tunnel(&peers, listeners.tunnel, &lanes)?;
-        let doors = self.intercepts(&peers, listeners.intercepts, own);
-        let report = Arc::new(Report {
-            config: self.config,
-            addresses: self.addresses,
-            peers,
-            tunnel,
-            doors,
-            ledger: self.ledger,
-            stopped: self.stopped,
-            started: Instant::now(),
-        });
-        if let Some(listener) = listeners.admin {
-            let token = report.config.gateway.admin.as_ref().and_then(|admin| admin.token.clone());
-            let source = Arc::clone(&report);
-            self.tasks.spawn(async move {
-                // It answers to the last: a gateway that stops is asked how far it is.
-                if let Err(error) = admin::serve(listener, token, source, std::future::pending()).await {
-                    tracing::error!(%error, "the admin interface ended");
-                }
-            });
+        let dialling = self.dialling(config, &settings).map_err(StartError::Tls)?;
+        let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::new(Tasks::new()));
+        let onward = self.onward(config, peer);
+        let peer = Peer::new(settings, onward, ours, self.clock, ledger, Arc::clone(&tasks), logs);
+        tasks.spawn(Arc::clone(&peer).run_timer());
+        if peer.settings.link.adapt {
+            tasks.spawn(Arc::clone(&peer).run_pacing());
         }
-        Ok(report)
-    }
-
-    fn peers(
-        &self,
-        lanes: &[LaneOptions],
-        logs: Vec<PeerLogs>,
-        own: &OwnSockets,
-    ) -> Result<Vec<Arc<Peer>>, StartError> {
-        let (clock, instance) = (Clock::start(), dialer::random());
-        let ours = self.config.gateway.identity.public_key();
-        let mut peers = Vec::new();
-        let mut logs = logs.into_iter();
-        for (peer, lanes) in self.config.peers.iter().zip(lanes) {
-            let settings = PeerSettings {
-                name: peer.name.clone(),
-                keys: peer.public_keys.clone(),
-                address: peer.address.as_ref().map(ToString::to_string),
-                lanes: lanes.clone(),
-                link: settings::link_config(&self.config, peer, instance),
-                first_limits: log_sizes::first_limits(peer),
-                onward: Onward {
-                    access: peer.access.clone(),
-                    own: own.clone(),
-                    policies: self.config.policies.clone(),
-                },
-            };
-            let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
-            let peer = Peer::new(settings, ours, clock, ledger, tasks, logs.next().unwrap_or_default());
-            self.tasks.spawn(Arc::clone(&peer).run_timer());
-            if peer.settings.link.adapt {
-                self.tasks.spawn(Arc::clone(&peer).run_pacing());
-            }
-            if let Some(address) = peer.settings.address.clone() {
-                let dialling = self.dialling(&peer, address).map_err(StartError::Tls)?;
-                self.tasks.spawn(dialer::run(Arc::clone(&peer), dialling, Arc::clone(&self.tasks)));
-            }
-            peers.push(peer);
+        if let Some(dialling) = dialling {
+            tasks.spawn(dialer::run(Arc::clone(&peer), dialling, Arc::clone(&tasks)));
         }
-        Ok(peers)
+        Ok(peer)
     }
 
-    fn dialling(&self, peer: &Peer, address: String) -> Result<Dialling, rustls::Error> {
-        let identity = &self.config.gateway.identity;
-        let pinned = PinnedKeys::new(peer.settings.keys.iter().copied());
-        Ok(Dialling {
+    /// Says what a peer may reach through this gateway.
+    pub(super) fn onward(&self, config: &Config, peer: &config::Peer) -> Onward {
+        Onward { access: peer.access.clone(), own: self.own.clone(), policies: config.policies.clone() }
+    }
+
+    fn dialling(&self, config: &Config, peer: &PeerSettings) -> Result<Option<Dialling>, rustls::Error> {
+        let Some(address) = peer.address.clone() else { return Ok(None) };
+        let identity = &config.gateway.identity;
+        let pinned = PinnedKeys::new(peer.keys.iter().copied());
+        Ok(Some(Dialling {
             address,
-            options: peer.settings.lanes.clone(),
+            options: peer.lanes.clone(),
             tls: tls::client_config(identity, Arc::clone(&pinned))?,
             pinned,
             ours: identity.public_key(),
-        })
+        }))
     }
 
-    fn tunnel(
+    /// Makes the list of those who are let in at the tunnel ports.
+    pub(super) fn guests<'a>(
         &self,
-        peers: &[Arc<Peer>],
-        listeners: Vec<TcpListener>,
+        config: &Config,
+        peers: impl Iterator<Item = &'a Arc<Peer>>,
         lanes: &[LaneOptions],
-    ) -> Result<Arc<TunnelDoor>, StartError> {
+    ) -> Result<Guests, StartError> {
         let mut by_key: BTreeMap<PublicKey, Arc<Peer>> = BTreeMap::new();
         for peer in peers {
             by_key.extend(peer.settings.keys.iter().map(|key| (*key, Arc::clone(peer))));
         }
         let pinned = PinnedKeys::new(by_key.keys().copied());
-        let identity = &self.config.gateway.identity;
+        let identity = &config.gateway.identity;
         let tls = tls::server_config(identity, Arc::clone(&pinned)).map_err(StartError::Tls)?;
         // Who knocks is not known when the socket is prepared, so the first peer's options hold for all.
         let options = lanes.first().cloned().unwrap_or_default();
-        let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
-        let door = TunnelDoor::new(tls, pinned, by_key, options, ledger, tasks);
-        for listener in listeners {
-            self.tasks.spawn(Arc::clone(&door).run(listener));
-        }
-        Ok(door)
+        Ok(Guests { tls, pinned, peers: by_key, options })
     }
 
-    fn intercepts(
-        &self,
-        peers: &[Arc<Peer>],
-        listeners: Vec<TcpListener>,
-        own: OwnSockets,
-    ) -> Vec<Arc<Door>> {
+    /// Starts to accept lanes at a port.
+    pub(super) fn open_port(&self, door: &Arc<TunnelDoor>, bound: Bound) -> Arc<TunnelPort> {
+        let port = TunnelPort::new(bound.address);
+        self.tasks.spawn(Arc::clone(door).run(bound.listener, Arc::clone(&port)));
+        port
+    }
+
+    /// Makes what decides which way flows go.
+    pub(super) fn router(&self, config: &Arc<Config>, peers: &[Arc<Peer>]) -> Arc<Router> {
         let by_name = peers.iter().map(|peer| (peer.settings.name.clone(), Arc::clone(peer))).collect();
-        let router = Router::new(Arc::clone(&self.config), by_name, Arc::clone(&self.ledger), own);
-        let mut doors = Vec::new();
-        for (intercept, listener) in self.config.intercepts.iter().zip(listeners) {
-            let (router, ledger) = (Arc::clone(&router), Arc::clone(&self.ledger));
-            let door = Door::new(intercept.clone(), router, ledger, Arc::clone(&self.tasks));
-            self.tasks.spawn(Arc::clone(&door).run(listener, self.stopped.clone()));
-            doors.push(door);
-        }
-        doors
+        Router::new(Arc::clone(config), by_name, Arc::clone(&self.ledger), self.own.clone())
+    }
+
+    /// Starts to take connections in.
+    pub(super) fn open_entrance(
+        &self,
+        intercept: &config::Intercept,
+        router: &Arc<Router>,
+        bound: Bound,
+    ) -> Arc<Entrance> {
+        let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
+        let door = Door::new(intercept.clone(), Arc::clone(router), ledger, tasks);
+        let entrance = Entrance::new(bound.address, door);
+        self.tasks.spawn(Arc::clone(&entrance).run(bound.listener, self.stopped.clone()));
+        entrance
     }
 }

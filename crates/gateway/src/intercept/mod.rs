@@ -1,6 +1,7 @@
 //! Interception: where applications' connections come in, one file per mode.
 
 mod direct;
+mod entrance;
 mod forward;
 mod http;
 mod router;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
 use oncewire_codec::wire::Destination;
 
@@ -23,17 +24,19 @@ use crate::telemetry::Refusal;
 use crate::tunnel::seldom::Seldom;
 use crate::tunnel::tasks::Tasks;
 
+pub(crate) use entrance::Entrance;
 use router::NoWay;
 pub(crate) use router::Router;
 
-/// One interception and what its connections share.
+/// One interception and what its connections share. It never changes: a reload puts another in its place, and a
+/// connection keeps to the rules under which it was taken in.
 pub(crate) struct Door {
     intercept: Intercept,
     router: Arc<Router>,
     tasks: Arc<Tasks>,
     places: Arc<Semaphore>,
     ledger: Arc<Ledger>,
-    connections: AtomicU64,
+    connections: Arc<AtomicU64>,
     seldom: Seldom,
 }
 
@@ -50,7 +53,20 @@ impl Door {
             tasks,
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             ledger,
-            connections: AtomicU64::new(0),
+            connections: Arc::default(),
+            seldom: Seldom::default(),
+        })
+    }
+
+    /// Makes the door that takes this one's place; connections of both count together.
+    pub(crate) fn changed(&self, intercept: Intercept, router: Arc<Router>) -> Arc<Self> {
+        Arc::new(Self {
+            intercept,
+            router,
+            tasks: Arc::clone(&self.tasks),
+            places: Arc::clone(&self.places),
+            ledger: Arc::clone(&self.ledger),
+            connections: Arc::clone(&self.connections),
             seldom: Seldom::default(),
         })
     }
@@ -62,24 +78,6 @@ impl Door {
 
     pub(crate) fn mode(&self) -> &'static str {
         self.intercept.mode.name()
-    }
-
-    /// Accepts until told to stop; connections taken in by then go on.
-    pub(crate) async fn run(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = stop.wait_for(|stop| *stop) => return,
-            };
-            match accepted {
-                Ok((stream, source)) => self.take_in(stream, source),
-                Err(error) => {
-                    // Out of files or memory, most often; not in a tight loop.
-                    self.log(None, &format!("cannot accept: {error}"));
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
     }
 
     /// Checks who is there and serves them; a socket that is dropped here was prepared to reset.
@@ -143,8 +141,6 @@ impl Door {
 
 /// Connections at once per interception, those of keep-alive clients included.
 const MAX_CONNECTIONS: usize = 16 << 10;
-
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a client may take to say what it wants.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);

@@ -94,7 +94,7 @@ pub use self::at_rest::{ClearError, clear_at_rest};
 use self::disk::OsFolder;
 use self::kept::{KeptLog, Trouble};
 use self::seal::Seal;
-pub(crate) use self::writer::{Cleared, LogWriter};
+pub(crate) use self::writer::{Cleared, LogWriter, Settled};
 use self::writer::{Closing, Keeper, Queue};
 use crate::identity::PublicKey;
 use crate::storage_key::StorageKey;
@@ -146,10 +146,21 @@ pub(crate) struct Place {
     pub(crate) key: Option<StorageKey>,
 }
 
+impl Place {
+    /// Says why nothing is kept there.
+    fn cold(&self, owners: &[LogOwner], error: &io::Error) -> Vec<PeerLogs> {
+        tracing::warn!(state = %self.state.display(), "logs start cold and are not kept: {error}");
+        owners.iter().map(|_| PeerLogs::default()).collect()
+    }
+}
+
 /// The logs of all peers of this process. Dropped, it writes what still waits.
 #[derive(Debug)]
 pub(crate) struct Logs {
-    queue: Arc<Queue>,
+    place: Place,
+    /// One for those who were there at the start, and one for those of each reload that brought new ones.
+    queues: Vec<Arc<Queue>>,
+    lock: Arc<fs::File>,
 }
 
 impl Logs {
@@ -162,36 +173,46 @@ impl Logs {
         place: &Place,
         owners: &[LogOwner],
     ) -> Result<(Option<Self>, Vec<PeerLogs>), StateInUse> {
-        let (state, seal) = (&*place.state, Seal::new(place.key.as_ref()));
-        let cold = |error: io::Error| {
-            tracing::warn!(state = %state.display(), "logs start cold and are not kept: {error}");
-            (None, owners.iter().map(|_| PeerLogs::default()).collect())
-        };
-        let lock = match take_state(state) {
-            Ok(lock) => lock,
+        let lock = match take_state(&place.state) {
+            Ok(lock) => Arc::new(lock),
             Err(TryLockError::WouldBlock) => return Err(StateInUse),
-            Err(TryLockError::Error(error)) => return Ok(cold(error)),
+            Err(TryLockError::Error(error)) => return Ok((None, place.cold(owners, &error))),
         };
+        let mut opened = Self { place: place.clone(), queues: Vec::new(), lock };
+        let logs = opened.open_more(owners);
+        Ok((Some(opened), logs))
+    }
+
+    /// Finds and writes the logs of further peers, as [`Logs::open`]; one entry for each owner, in order. Whoever
+    /// wrote any of them before has closed it ([`LogWriter::close`]).
+    pub(crate) fn open_more(&mut self, owners: &[LogOwner]) -> Vec<PeerLogs> {
+        let (state, seal) = (&*self.place.state, Seal::new(self.place.key.as_ref()));
         let (mut keeper, queue) = (Keeper::new(), Arc::new(Queue::default()));
         let logs = owners.iter().map(|owner| open_peer(state, &seal, owner, &mut keeper, &queue)).collect();
         let thread = std::thread::Builder::new().name("oncewire-logs".to_owned());
         let started = thread.spawn({
-            let queue = Arc::clone(&queue);
             // As long as it writes, nobody else may.
+            let (queue, lock) = (Arc::clone(&queue), Arc::clone(&self.lock));
             move || writer::run(&queue, keeper, lock)
         });
-        Ok(started.map_or_else(cold, |_| (Some(Self { queue }), logs)))
+        match started {
+            Ok(_) => {
+                self.queues.push(queue);
+                logs
+            }
+            Err(error) => self.place.cold(owners, &error),
+        }
     }
 
     /// Writes what still waits and has the disk keep it; takes as long as the disk does, within limits.
     pub(crate) fn finish(self) {
-        self.queue.close(Closing::Sync);
+        self.queues.iter().for_each(|queue| queue.close(Closing::Sync));
     }
 }
 
 impl Drop for Logs {
     fn drop(&mut self) {
-        self.queue.close(Closing::Leave);
+        self.queues.iter().for_each(|queue| queue.close(Closing::Leave));
     }
 }
 

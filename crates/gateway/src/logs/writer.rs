@@ -60,6 +60,15 @@ impl LogWriter {
         self.logs.each_ref().map(|(_, skipped)| skipped.load(Relaxed))
     }
 
+    /// Has both logs put on disk and let go of, so that another may open them; tells when that is done. What is
+    /// written here afterwards is dropped. Never waits.
+    pub(crate) fn close(&self) -> Settled {
+        let [(out, _), (inbound, _)] = &*self.logs;
+        let (done, closed) = oneshot::channel();
+        self.queue.add(Job::Close { places: [*out, *inbound], done });
+        closed
+    }
+
     /// Has everything that was queued so far put on disk; tells whether both logs are kept there. Never waits.
     pub(crate) fn settle(&self) -> Settled {
         let [(out, _), (inbound, _)] = &*self.logs;
@@ -91,6 +100,7 @@ enum Job {
     Write { place: usize, write: LogWrite },
     Clear { place: usize, done: oneshot::Sender<io::Result<u64>> },
     Settle { places: [usize; 2], done: oneshot::Sender<bool> },
+    Close { places: [usize; 2], done: oneshot::Sender<bool> },
 }
 
 /// How the writing is to end, once everything that waits is written.
@@ -203,6 +213,11 @@ pub(super) fn run<D: Disk, H>(queue: &Arc<Queue>, keeper: Keeper<D>, held: H) {
                     keeper.sync();
                     let _ = done.send(places.into_iter().all(|place| keeper.keeps(place)));
                 }
+                Job::Close { places, done } => {
+                    keeper.sync();
+                    places.into_iter().for_each(|place| keeper.let_go(place));
+                    let _ = done.send(true);
+                }
             }
         }
         keeper.flush();
@@ -262,6 +277,13 @@ impl<D: Disk> Keeper<D> {
     /// Says whether a log is still written.
     fn keeps(&self, place: usize) -> bool {
         self.logs.get(place).is_some_and(|entry| entry.log.is_some() && !entry.given_up)
+    }
+
+    /// Closes a log's files.
+    fn let_go(&mut self, place: usize) {
+        if let Some(entry) = self.logs.get_mut(place) {
+            entry.log = None;
+        }
     }
 
     pub(super) fn flush(&mut self) {

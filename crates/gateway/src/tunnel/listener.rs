@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 use super::count::WireCounter;
 use super::lane::tls_tcp::{self, AcceptError, TlsTcp};
@@ -22,12 +23,36 @@ use crate::ledger::Ledger;
 use crate::sockets::{self, LaneOptions};
 use crate::telemetry::{LinkState, Refusal};
 
+/// Who is let in, and how.
+pub(crate) struct Guests {
+    pub(crate) tls: Arc<ServerConfig>,
+    pub(crate) pinned: Arc<PinnedKeys>,
+    pub(crate) peers: BTreeMap<PublicKey, Arc<Peer>>,
+    pub(crate) options: LaneOptions,
+}
+
+/// One listening tunnel port.
+pub(crate) struct TunnelPort {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    closed: Notify,
+}
+
+impl TunnelPort {
+    pub(crate) fn new(address: SocketAddr) -> Arc<Self> {
+        Arc::new(Self { address, closed: Notify::new() })
+    }
+
+    /// Stops listening; lanes that came in go on.
+    pub(crate) fn close(&self) {
+        self.closed.notify_one();
+    }
+}
+
 /// What the accept loops of all tunnel ports share.
 pub(crate) struct TunnelDoor {
-    tls: Arc<ServerConfig>,
-    pinned: Arc<PinnedKeys>,
-    peers: BTreeMap<PublicKey, Arc<Peer>>,
-    options: LaneOptions,
+    /// Exchanged by a reload; a handshake that has begun ends as it began.
+    guests: RwLock<Arc<Guests>>,
     tasks: Arc<Tasks>,
     pending: Mutex<Pending>,
     ledger: Arc<Ledger>,
@@ -35,19 +60,9 @@ pub(crate) struct TunnelDoor {
 }
 
 impl TunnelDoor {
-    pub(crate) fn new(
-        tls: Arc<ServerConfig>,
-        pinned: Arc<PinnedKeys>,
-        peers: BTreeMap<PublicKey, Arc<Peer>>,
-        options: LaneOptions,
-        ledger: Arc<Ledger>,
-        tasks: Arc<Tasks>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(guests: Guests, ledger: Arc<Ledger>, tasks: Arc<Tasks>) -> Arc<Self> {
         Arc::new(Self {
-            tls,
-            pinned,
-            peers,
-            options,
+            guests: RwLock::new(Arc::new(guests)),
             tasks,
             pending: Mutex::default(),
             ledger,
@@ -60,10 +75,19 @@ impl TunnelDoor {
         self.pending.lock().len()
     }
 
-    /// Accepts as long as the gateway runs.
-    pub(crate) async fn run(self: Arc<Self>, listener: TcpListener) {
+    /// Lets in others from now on.
+    pub(crate) fn set_guests(&self, guests: Guests) {
+        *self.guests.write() = Arc::new(guests);
+    }
+
+    /// Accepts as long as the gateway runs, or until the port is closed.
+    pub(crate) async fn run(self: Arc<Self>, listener: TcpListener, port: Arc<TunnelPort>) {
         loop {
-            match listener.accept().await {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = port.closed.notified() => return,
+            };
+            match accepted {
                 Ok((tcp, source)) => self.take_in(tcp, source),
                 Err(error) => {
                     // Out of files or memory, most often: one stranger makes room, and we do not spin.
@@ -108,15 +132,16 @@ impl TunnelDoor {
         source: SocketAddr,
         heard: Arc<WireCounter>,
     ) -> Option<(Arc<Peer>, Joined<TlsTcp>)> {
-        sockets::prepare_lane(&tcp, &self.options);
-        let (mut stream, key) = match tls_tcp::accept(tcp, heard, &self.tls).await {
+        let guests = Arc::clone(&self.guests.read());
+        sockets::prepare_lane(&tcp, &guests.options);
+        let (mut stream, key) = match tls_tcp::accept(tcp, heard, &guests.tls).await {
             Ok(accepted) => accepted,
             Err(error) => {
-                self.refuse(source, error);
+                self.refuse(&guests, source, error);
                 return None;
             }
         };
-        let peer = self.peers.get(&key)?;
+        let peer = guests.peers.get(&key)?;
         tls_tcp::count_for(&mut stream, &peer.wire);
         match lane::accept_hello(peer, key, stream).await {
             Ok(joined) => Some((Arc::clone(peer), joined)),
@@ -131,10 +156,10 @@ impl TunnelDoor {
         }
     }
 
-    fn refuse(&self, source: SocketAddr, error: AcceptError) {
+    fn refuse(&self, guests: &Guests, source: SocketAddr, error: AcceptError) {
         let (refusal, line) = match error {
             AcceptError::UnknownKey => {
-                let key = self.pinned.last_refused();
+                let key = guests.pinned.last_refused();
                 let key = key.map_or_else(|| "of an unknown form".to_owned(), |key| key.to_string());
                 let line =
                     format!("refused public key {key}; to let it in, name it in a [[peer]] public_key");

@@ -37,6 +37,14 @@ impl OwnSockets {
         self.0.write().push(address);
     }
 
+    /// Forgets an address that is no longer listened on.
+    pub(crate) fn remove(&self, address: SocketAddr) {
+        let mut own = self.0.write();
+        if let Some(at) = own.iter().position(|known| *known == address) {
+            own.swap_remove(at);
+        }
+    }
+
     /// Says whether a connection to `address` would arrive at one of our own listening sockets.
     fn contains(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
@@ -58,16 +66,16 @@ fn is_of_this_machine(mut address: SocketAddr) -> bool {
 
 /// Connects a flow that the peer opened, answers it, and carries it.
 pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
+    let onward = peer.onward();
     let connected = match peer.is_draining() {
         true => Err(OpenFailure::Other),
-        false => connect(&open.destination, &peer.settings.onward).await,
+        false => connect(&open.destination, &onward).await,
     };
     let answer = match &connected {
         Ok(stream) => Ok(stream.local_addr().unwrap_or(UNKNOWN_ADDRESS)),
         Err(failure) => Err(*failure),
     };
-    let rules = &peer.settings.onward.policies;
-    flow.plan(rules.plan(&open.destination, peer.name(), peer.settings.link.plan));
+    flow.plan(onward.policies.plan(&open.destination, peer.name(), peer.settings.link.plan));
     flow.answer(answer);
     match connected {
         Ok(stream) => {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::Waker;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 use oncewire_codec::Now;
@@ -52,20 +52,21 @@ pub(crate) struct PeerSettings {
     pub(crate) link: LinkConfig,
     /// How much of its logs there is memory for at first.
     pub(crate) first_limits: LogLimits,
-    /// What it may reach through us.
-    pub(crate) onward: Onward,
 }
 
 /// A peer and its link.
 pub(crate) struct Peer {
     pub(crate) settings: PeerSettings,
+    /// What it may reach through us, which a reload may change.
+    onward: RwLock<Arc<Onward>>,
     pub(crate) wire: Arc<WireCounter>,
     /// Wakes the dialler: the link wants lanes, or lost one.
     pub(crate) dial: Notify,
     ours: PublicKey,
     pub(crate) ledger: Arc<Ledger>,
     clock: Clock,
-    tasks: Arc<Tasks>,
+    /// What ends with the peer.
+    pub(crate) tasks: Arc<Tasks>,
     core: Mutex<Core>,
     /// Where the logs are on disk, if anywhere.
     kept: Option<(LogWriter, LogReader)>,
@@ -110,6 +111,7 @@ struct Due {
 impl Peer {
     pub(crate) fn new(
         mut settings: PeerSettings,
+        onward: Onward,
         ours: PublicKey,
         clock: Clock,
         ledger: Arc<Ledger>,
@@ -133,6 +135,7 @@ impl Peer {
         let effort = Arc::new(EffortMeter::new(settings.link.adapt, clock));
         let peer = Arc::new(Self {
             settings,
+            onward: RwLock::new(Arc::new(onward)),
             ours,
             wire: Arc::default(),
             dial: Notify::new(),
@@ -151,12 +154,27 @@ impl Peer {
             effort,
             pace_log: Seldom::default(),
         });
-        peer.with(|_, _| ());
+        peer.touch();
         peer
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.settings.name
+    }
+
+    /// Returns what it may reach through us now.
+    pub(crate) fn onward(&self) -> Arc<Onward> {
+        Arc::clone(&self.onward.read())
+    }
+
+    /// Lets it reach something else from now on; flows that are connected go on.
+    pub(crate) fn set_onward(&self, onward: Onward) {
+        *self.onward.write() = Arc::new(onward);
+    }
+
+    /// Goes through all that every mutation goes through, and changes nothing.
+    pub(crate) fn touch(self: &Arc<Self>) {
+        self.with(|_, _| ());
     }
 
     /// Runs one mutation of the link and everything that follows from it.

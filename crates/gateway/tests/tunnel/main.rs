@@ -7,6 +7,7 @@ mod cuts;
 mod http;
 mod logs;
 mod policies;
+mod reload;
 mod shutdown;
 mod sizes;
 mod socks5;

@@ -61,8 +61,13 @@ fn gateway(config: &Config) -> String {
         }
         LogBudget { .. } => String::new(),
     };
+    let watchdog = match gateway.watchdog {
+        None => "never ends itself".to_owned(),
+        Some(limit) => format!("ends itself when it hangs for {}", Time(limit)),
+    };
+    let user = gateway.user.as_ref().map_or_else(String::new, |user| format!(", runs as {user}"));
     format!(
-        "gateway {}, public key {}\n  {listen}\n  {admin}\n  {state}\n  memory {}{logs}, on stopping flows have {}\n",
+        "gateway {}, public key {}\n  {listen}\n  {admin}\n  {state}\n  memory {}{logs}, on stopping flows have {}\n  {watchdog}{user}\n",
         gateway.name,
         gateway.identity.public_key(),
         Size(config.memory),

@@ -2,71 +2,134 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use oncewire_gateway::config::Config;
-use oncewire_gateway::daemon;
-use rustix::process::{Resource, getrlimit, setrlimit};
+use oncewire_gateway::daemon::Gateway;
+use oncewire_gateway::lifecycle::notify::Notifier;
+use oncewire_gateway::lifecycle::watchdog::Watchdog;
+use oncewire_gateway::lifecycle::{limits, privileges};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// Runs the gateway that a configuration describes.
 pub(super) fn run(path: &Path) -> anyhow::Result<()> {
-    let config = Config::load(path)?;
+    let mut config = Config::load(path)?;
+    limits::raise_and_report().iter().for_each(|line| info!("{line}"));
+    let user = config.gateway.user.clone();
+    if privileges::give_up(user.as_deref(), privileges::needed(&config))? {
+        warn!(
+            "runs as root, with all that root may do; set `user` in [gateway], or start it as another user"
+        );
+    }
+    if user.is_some() {
+        // As whom a reload will read it: what that user cannot read is found out now.
+        config = Config::load(path)?;
+    }
+    warn_of(&config);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    runtime.block_on(serve(path, config))
+}
+
+async fn serve(path: &Path, config: Config) -> anyhow::Result<()> {
+    let mut signals = Signals::new().context("cannot listen for signals")?;
+    let notifier = Arc::new(Notifier::from_environment());
+    let (name, watchdog) = (config.gateway.name.clone(), config.gateway.watchdog);
+    let mut drain = config.gateway.drain;
+    info!(name, version = env!("CARGO_PKG_VERSION"), "starts");
+    let mut gateway = Gateway::start(config).await?;
+    let _watchdog = Watchdog::start(gateway.pulse(), watchdog, Arc::clone(&notifier));
+    notifier.ready();
+    while signals.next().await == Request::Reload {
+        notifier.reloading();
+        match Config::load(path) {
+            Ok(config) => {
+                warn_of(&config);
+                drain = config.gateway.drain;
+                reload(&mut gateway, config).await;
+            }
+            Err(error) => error!("the configuration was not reloaded and stays as it was: {error}"),
+        }
+        notifier.ready();
+    }
+    notifier.stopping(drain);
+    signals.end_at_once_when_asked_again();
+    gateway.shutdown(drain).await;
+    info!(name, "stopped");
+    Ok(())
+}
+
+async fn reload(gateway: &mut Gateway, config: Config) {
+    match gateway.reload(config).await {
+        Ok(done) => {
+            done.changes.iter().for_each(|change| info!("reload: {change}"));
+            for key in &done.at_next_start {
+                warn!("reload: `{key}` in [gateway] changes with the next start only");
+            }
+            if done.changes.is_empty() {
+                info!("reload: nothing else changed");
+            }
+        }
+        Err(error) => error!("the configuration was not reloaded and stays as it was: {error}"),
+    }
+}
+
+fn warn_of(config: &Config) {
     for warning in &config.warnings {
         warn!("{warning}");
     }
-    raise_file_limit();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    runtime.block_on(async {
-        let mut signals = Signals::new().context("cannot listen for signals")?;
-        let name = config.gateway.name.clone();
-        info!(name, version = env!("CARGO_PKG_VERSION"), "starts");
-        daemon::run(config, signals.stop()).await?;
-        info!(name, "stopped");
-        anyhow::Ok(())
-    })
 }
 
-/// SIGTERM and SIGINT.
+/// What signals ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// SIGHUP.
+    Reload,
+}
+
+/// The signals that are answered.
 struct Signals {
     term: Signal,
     int: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
     fn new() -> io::Result<Self> {
-        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
     }
 
-    /// Waits for the first signal; from then on a second one ends the process at once.
-    async fn stop(&mut self) {
-        let first = self.next().await;
-        info!(signal = first, "stops: flows may finish; a second signal does not wait for them");
-        if let Ok(mut signals) = Self::new() {
-            tokio::spawn(async move {
-                let second = signals.next().await;
-                warn!(signal = second, "stops at once");
-                // Applications see resets, as they do when the process is killed: never an end that looks whole.
-                std::process::exit(1);
-            });
+    /// Waits for the next signal.
+    async fn next(&mut self) -> Request {
+        let (name, request) = tokio::select! {
+            _ = self.term.recv() => ("SIGTERM", Request::Stop),
+            _ = self.int.recv() => ("SIGINT", Request::Stop),
+            _ = self.hangup.recv() => ("SIGHUP", Request::Reload),
+        };
+        match request {
+            Request::Stop => {
+                info!(signal = name, "stops: flows may finish; a second signal does not wait for them");
+            }
+            Request::Reload => info!(signal = name, "reads its configuration again"),
         }
+        request
     }
 
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.term.recv() => "SIGTERM",
-            _ = self.int.recv() => "SIGINT",
-        }
-    }
-}
-
-/// Raises the number of files that may be open to what the system allows: each flow takes one, each lane another.
-fn raise_file_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        warn!(%error, "cannot raise the number of open files");
+    /// From now on another SIGTERM or SIGINT ends the process at once.
+    fn end_at_once_when_asked_again(mut self) {
+        tokio::spawn(async move {
+            while self.next().await == Request::Reload {}
+            warn!("stops at once");
+            // Applications see resets, as they do when the process is killed: never an end that looks whole.
+            std::process::exit(1);
+        });
     }
 }

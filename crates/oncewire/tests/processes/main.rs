@@ -9,6 +9,7 @@ mod cli;
 mod common;
 mod crash;
 mod cuts;
+mod lifecycle;
 mod many;
 mod programs;
 mod truth;

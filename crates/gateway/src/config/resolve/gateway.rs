@@ -30,7 +30,21 @@ impl Resolver {
             state: raw.state.as_ref().map(|state| self.path(state)),
             encrypt_key: self.encrypt_key(raw),
             drain,
+            user: raw.user.as_ref().map(|user| user.get_ref().clone()),
+            watchdog: self.watchdog(raw),
         })
+    }
+
+    /// Reads after how long without progress the process ends itself.
+    fn watchdog(&mut self, raw: &RawGateway) -> Option<Duration> {
+        let Some(time) = &raw.watchdog else { return Some(WATCHDOG) };
+        let limit = time.get_ref().0;
+        if !limit.is_zero() && limit < LEAST_WATCHDOG {
+            let message =
+                "watchdog: that is less than a busy machine may take; set 2 s or more, or 0 s for none";
+            self.problems.at(time.span(), message);
+        }
+        (!limit.is_zero()).then_some(limit)
     }
 
     /// Reads the key that what is kept in `state` is encrypted with.
@@ -94,6 +108,11 @@ impl Resolver {
         }
     }
 }
+
+/// After how long without progress the process ends itself, unless `watchdog` says otherwise.
+const WATCHDOG: Duration = Duration::from_secs(10);
+
+const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 
 /// How long flows may go on after a request to stop, unless `drain` says otherwise.
 const DRAIN: Duration = Duration::from_secs(30);

@@ -263,7 +263,7 @@ mod tests {
         let refused = read(b"oncewire\x05\x00\x03\x00").await.unwrap_err();
         assert_eq!(
             refused,
-            "peer speaks protocol versions 3 to 5, this build speaks 1; update the older one"
+            "peer speaks protocol versions 3 to 5, this build speaks 1 to 2; update the older one"
         );
     }
 

@@ -6,7 +6,7 @@ use oncewire_codec::wire::Hello;
 use oncewire_link::{LinkStats, LoadedLogs, LogLimits};
 
 use super::Peer;
-use crate::logs::{Cleared, LogWriter};
+use crate::logs::{Cleared, LogWriter, Settled};
 
 impl Peer {
     /// Sets how much of each log there is memory for.
@@ -30,6 +30,11 @@ impl Peer {
                 tracing::info!(peer = peer.name(), "its logs are idle and now on disk only");
             }
         });
+    }
+
+    /// Has the files of both logs closed, if they are kept; the result says when. Nothing more of them is kept then.
+    pub(crate) fn close_logs(&self) -> Option<Settled> {
+        self.kept.as_ref().map(|(writer, _)| writer.close())
     }
 
     /// Reads the logs again; what is not found, or fails, is forgotten at both ends.

@@ -53,6 +53,11 @@ impl Gateway {
         self.signal(Signal::TERM);
     }
 
+    /// Asks the process to read its configuration again (SIGHUP).
+    pub(crate) fn reload(&self) {
+        self.signal(Signal::HUP);
+    }
+
     /// Holds the process still (`true`: SIGSTOP) or lets it go on (SIGCONT).
     pub(crate) fn set_stopped(&self, stopped: bool) {
         self.signal(if stopped { Signal::STOP } else { Signal::CONT });

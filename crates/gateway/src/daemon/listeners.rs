@@ -1,0 +1,55 @@
+//! The sockets that a gateway listens on, bound before anything uses them.
+
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+use super::StartError;
+use crate::config::Config;
+use crate::sockets;
+
+/// Every listening socket of a configuration.
+pub(super) struct Listeners {
+    pub(super) tunnel: Vec<Bound>,
+    pub(super) intercepts: Vec<Bound>,
+    pub(super) admin: Option<Bound>,
+}
+
+/// A socket that listens.
+pub(super) struct Bound {
+    pub(super) listener: TcpListener,
+    /// Where, with the port that the system chose where the configuration says 0.
+    pub(super) address: SocketAddr,
+}
+
+impl Bound {
+    /// Listens on `address`, which stands at `key` in the configuration.
+    pub(super) fn new(address: SocketAddr, key: &'static str) -> Result<Self, StartError> {
+        let bound = sockets::listen(address)
+            .and_then(|listener| listener.local_addr().map(|address| Self { listener, address }));
+        bound.map_err(|source| StartError::Listen { address, key, source })
+    }
+}
+
+impl Listeners {
+    /// Binds all of them, or none.
+    pub(super) fn bind(config: &Config) -> Result<Self, StartError> {
+        let tunnel = config.gateway.listen.iter().map(|address| Bound::new(*address, TUNNEL));
+        let intercepts = config.intercepts.iter().map(|intercept| Bound::new(intercept.listen, INTERCEPT));
+        let admin = config.gateway.admin.as_ref().map(|admin| Bound::new(admin.listen, ADMIN));
+        Ok(Self {
+            tunnel: tunnel.collect::<Result<_, _>>()?,
+            intercepts: intercepts.collect::<Result<_, _>>()?,
+            admin: admin.transpose()?,
+        })
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Bound> {
+        self.tunnel.iter().chain(&self.intercepts).chain(&self.admin)
+    }
+}
+
+/// Where the addresses stand in the configuration.
+pub(super) const TUNNEL: &str = "[gateway] listen";
+pub(super) const INTERCEPT: &str = "[[intercept]] listen";
+const ADMIN: &str = "[gateway] admin";

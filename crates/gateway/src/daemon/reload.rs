@@ -1,0 +1,261 @@
+//! Another configuration for a running gateway; the decisions stand in `docs/design/lifecycle.md`.
+
+use std::sync::Arc;
+
+use super::listeners::{Bound, INTERCEPT, TUNNEL};
+use super::start::log_owner;
+use super::state::State;
+use super::{Gateway, StartError, end_links, settings};
+use crate::config::{self, Config};
+use crate::intercept::{Entrance, Router};
+use crate::logs::PeerLogs;
+use crate::sockets::LaneOptions;
+use crate::tunnel::listener::TunnelPort;
+use crate::tunnel::peer::Peer;
+
+/// What a reload did, in words for the operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// What is different now, one line each; nothing else was touched.
+    pub changes: Vec<String>,
+    /// Keys that differ in the file and stay as they were until the next start.
+    pub at_next_start: Vec<&'static str>,
+}
+
+/// What listens now, or will.
+enum Place<T> {
+    Kept(T),
+    New(Bound),
+}
+
+/// What listens after the reload, in the configuration's order, and what no longer does.
+struct Places {
+    ports: Vec<Place<Arc<TunnelPort>>>,
+    entrances: Vec<Place<(config::Intercept, Arc<Entrance>)>>,
+    closed_ports: Vec<Arc<TunnelPort>>,
+    closed_entrances: Vec<Arc<Entrance>>,
+}
+
+impl Gateway {
+    /// Takes another configuration on. What is the same in both goes on untouched, flows included.
+    ///
+    /// A peer of which more changed than what it may reach is started anew, and its flows are reset; so are those of
+    /// a peer that is no longer there. An interception that changed or went away keeps the connections that it has.
+    ///
+    /// # Errors
+    /// If something new cannot be listened on. The gateway is as it was then.
+    pub async fn reload(&mut self, wanted: Config) -> Result<Reloaded, StartError> {
+        let old = self.report.state();
+        let mut done = Reloaded::default();
+        let config = Arc::new(settle(&old.config, wanted, &mut done));
+        let places = Places::find(&old, &config, &mut done)?;
+        let lanes = settings::lane_options(&config);
+        let peers = self.change_peers(&old, &config, &lanes, &mut done).await?;
+        if old.config.policies != config.policies {
+            done.changes.push("the policies changed".to_owned());
+        }
+        let router = self.site.router(&config, &peers);
+        let state = self.open(places, Arc::clone(&config), peers, &router, old.admin);
+        self.report.state.send_replace(Arc::new(state));
+        Ok(done)
+    }
+
+    /// Ends the peers that went away or changed, and starts those that came or changed.
+    async fn change_peers(
+        &mut self,
+        old: &State,
+        config: &Arc<Config>,
+        lanes: &[LaneOptions],
+        done: &mut Reloaded,
+    ) -> Result<Vec<Arc<Peer>>, StartError> {
+        let kept: Vec<Option<Arc<Peer>>> =
+            config.peers.iter().map(|peer| still_there(old, peer, done)).collect();
+        let stays = |peer: &Arc<Peer>| kept.iter().flatten().any(|kept| Arc::ptr_eq(kept, peer));
+        let gone: Vec<_> = old.peers.iter().filter(|peer| !stays(peer)).cloned().collect();
+        for peer in gone.iter().filter(|gone| config.peers.iter().all(|peer| peer.name != gone.name())) {
+            done.changes.push(format!("peer {} removed", peer.name()));
+        }
+        if kept.iter().any(Option::is_none) || !gone.is_empty() {
+            // First, so that nobody comes in to a peer that ends.
+            self.report.tunnel.set_guests(self.site.guests(config, kept.iter().flatten(), lanes)?);
+        }
+        self.end(&gone).await;
+        let mut logs = self.logs_of_new(config, &kept).await.into_iter();
+        let mut peers = Vec::new();
+        for ((settings, lanes), kept) in config.peers.iter().zip(lanes).zip(&kept) {
+            peers.push(match kept {
+                Some(peer) => {
+                    peer.set_onward(self.site.onward(config, settings));
+                    Arc::clone(peer)
+                }
+                None => self.site.peer(config, settings, lanes.clone(), logs.next().unwrap_or_default())?,
+            });
+        }
+        self.report.tunnel.set_guests(self.site.guests(config, peers.iter(), lanes)?);
+        Ok(peers)
+    }
+
+    /// Ends peers as a shutdown does, with what flows they have, and closes their logs.
+    async fn end(&self, peers: &[Arc<Peer>]) {
+        peers.iter().for_each(|peer| peer.drain_flows());
+        end_links(peers).await;
+        for peer in peers {
+            peer.tasks.end();
+            if let Some(closed) = peer.close_logs() {
+                // An error means that the writing has ended by itself.
+                let _ = closed.await;
+            }
+        }
+    }
+
+    /// Opens the logs of the peers that start now, one entry for each.
+    async fn logs_of_new(&mut self, config: &Config, kept: &[Option<Arc<Peer>>]) -> Vec<PeerLogs> {
+        let new = config.peers.iter().zip(kept).filter(|(_, kept)| kept.is_none());
+        let owners: Vec<_> = new.map(|(peer, _)| log_owner(peer)).collect();
+        if owners.is_empty() {
+            return Vec::new();
+        }
+        let Some(mut logs) = self.logs.take() else { return Vec::new() };
+        let opened = tokio::task::spawn_blocking(move || {
+            let opened = logs.open_more(&owners);
+            (logs, opened)
+        });
+        let (logs, opened) =
+            opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
+        self.logs = Some(logs);
+        opened
+    }
+
+    /// Opens what is new, closes what went away, and gives every interception the rules that hold now.
+    fn open(
+        &self,
+        places: Places,
+        config: Arc<Config>,
+        peers: Vec<Arc<Peer>>,
+        router: &Arc<Router>,
+        admin: Option<std::net::SocketAddr>,
+    ) -> State {
+        let Places { ports, entrances, closed_ports, closed_entrances } = places;
+        for port in closed_ports {
+            port.close();
+            self.site.own.remove(port.address);
+        }
+        for entrance in closed_entrances {
+            entrance.close();
+            self.site.own.remove(entrance.address());
+        }
+        let open_port = |place| match place {
+            Place::Kept(port) => port,
+            Place::New(bound) => {
+                self.site.own.add(bound.address);
+                self.site.open_port(&self.report.tunnel, bound)
+            }
+        };
+        let open_entrance = |(intercept, place): (&config::Intercept, _)| match place {
+            Place::Kept((_, entrance)) => {
+                let entrance: Arc<Entrance> = entrance;
+                entrance.set_door(entrance.door().changed(intercept.clone(), Arc::clone(router)));
+                entrance
+            }
+            Place::New(bound) => {
+                self.site.own.add(bound.address);
+                self.site.open_entrance(intercept, router, bound)
+            }
+        };
+        let ports = ports.into_iter().map(open_port).collect();
+        let entrances = config.intercepts.iter().zip(entrances).map(open_entrance).collect();
+        State { config, peers, entrances, ports, admin }
+    }
+}
+
+impl Places {
+    /// Finds what can stay and binds what is new; nothing is closed or used yet.
+    fn find(old: &State, config: &Config, done: &mut Reloaded) -> Result<Self, StartError> {
+        let listen = old.config.gateway.listen.iter().copied();
+        let mut old_ports: Vec<_> = listen.zip(old.ports.iter().cloned()).collect();
+        let mut ports = Vec::new();
+        for address in &config.gateway.listen {
+            ports.push(match old_ports.iter().position(|(known, _)| known == address) {
+                Some(at) => Place::Kept(old_ports.remove(at).1),
+                None => {
+                    done.changes.push(format!("peers are accepted on {address}"));
+                    Place::New(Bound::new(*address, TUNNEL)?)
+                }
+            });
+        }
+        let mut old_entrances: Vec<_> =
+            old.config.intercepts.iter().cloned().zip(old.entrances.iter().cloned()).collect();
+        let mut entrances = Vec::new();
+        for intercept in &config.intercepts {
+            let (mode, listen) = (intercept.mode.name(), intercept.listen);
+            entrances.push(match old_entrances.iter().position(|(known, _)| known.listen == listen) {
+                Some(at) => {
+                    let kept = old_entrances.remove(at);
+                    if kept.0 != *intercept {
+                        done.changes.push(format!("intercept {mode} on {listen} changed"));
+                    }
+                    Place::Kept(kept)
+                }
+                None => {
+                    done.changes.push(format!("intercept {mode} on {listen} added"));
+                    Place::New(Bound::new(listen, INTERCEPT)?)
+                }
+            });
+        }
+        let no_longer =
+            |(address, _): &(std::net::SocketAddr, _)| format!("peers are no longer accepted on {address}");
+        done.changes.extend(old_ports.iter().map(no_longer));
+        let removed = |(intercept, _): &(config::Intercept, _)| {
+            format!("intercept {} on {} removed", intercept.mode.name(), intercept.listen)
+        };
+        done.changes.extend(old_entrances.iter().map(removed));
+        Ok(Self {
+            ports,
+            entrances,
+            closed_ports: old_ports.into_iter().map(|(_, port)| port).collect(),
+            closed_entrances: old_entrances.into_iter().map(|(_, entrance)| entrance).collect(),
+        })
+    }
+}
+
+/// Returns the running peer if its link can stay as it is, and says what is to change of it.
+fn still_there(old: &State, wanted: &config::Peer, done: &mut Reloaded) -> Option<Arc<Peer>> {
+    let name = &wanted.name;
+    let mut known = old.config.peers.iter().zip(&old.peers);
+    let Some((before, peer)) = known.find(|(peer, _)| peer.name == *name) else {
+        done.changes.push(format!("peer {name} added"));
+        return None;
+    };
+    let same_link = config::Peer {
+        access: wanted.access.clone(),
+        networks: wanted.networks.clone(),
+        // Shares of the memory differ with the number of peers; logs get theirs every second, the rest stays.
+        memory: wanted.memory,
+        ..before.clone()
+    } == *wanted;
+    if !same_link {
+        done.changes.push(format!("peer {name} changed; its link starts anew"));
+        return None;
+    }
+    if before.access != wanted.access || before.networks != wanted.networks {
+        done.changes.push(format!("what peer {name} may reach, or stands for, changed"));
+    }
+    Some(Arc::clone(peer))
+}
+
+/// Returns the wanted configuration with what only a start can change as it is.
+fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
+    let (was, is) = (&old.gateway, &wanted.gateway);
+    let differ = [
+        ("name", was.name != is.name),
+        ("key_file", was.identity.public_key() != is.identity.public_key()),
+        ("state", was.state != is.state),
+        ("encrypt_key_file", was.encrypt_key != is.encrypt_key),
+        ("admin", was.admin != is.admin),
+        ("user", was.user != is.user),
+        ("watchdog", was.watchdog != is.watchdog),
+    ];
+    done.at_next_start.extend(differ.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key));
+    let gateway = config::Gateway { listen: is.listen.clone(), drain: is.drain, ..was.clone() };
+    Config { gateway, ..wanted }
+}

@@ -1,0 +1,66 @@
+//! Where an interception listens.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+
+use super::Door;
+
+/// A listening socket, and the door that its connections are taken in by, which a reload may exchange.
+pub(crate) struct Entrance {
+    address: SocketAddr,
+    door: RwLock<Arc<Door>>,
+    closed: Notify,
+}
+
+impl Entrance {
+    /// Makes the entrance of a door at the address that it listens on.
+    pub(crate) fn new(address: SocketAddr, door: Arc<Door>) -> Arc<Self> {
+        Arc::new(Self { address, door: RwLock::new(door), closed: Notify::new() })
+    }
+
+    /// Returns where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the door that takes connections in now.
+    pub(crate) fn door(&self) -> Arc<Door> {
+        Arc::clone(&self.door.read())
+    }
+
+    /// Has another door take in what comes from now on.
+    pub(crate) fn set_door(&self, door: Arc<Door>) {
+        *self.door.write() = door;
+    }
+
+    /// Stops listening; connections that were taken in go on.
+    pub(crate) fn close(&self) {
+        self.closed.notify_one();
+    }
+
+    /// Accepts until the gateway stops or the entrance is closed; connections taken in by then go on.
+    pub(crate) async fn run(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = stop.wait_for(|stop| *stop) => return,
+                () = self.closed.notified() => return,
+            };
+            match accepted {
+                Ok((stream, source)) => self.door().take_in(stream, source),
+                Err(error) => {
+                    // Out of files or memory, most often; not in a tight loop.
+                    self.door().log(None, &format!("cannot accept: {error}"));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

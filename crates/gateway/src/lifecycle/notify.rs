@@ -1,0 +1,108 @@
+//! What the service manager is told, by the protocol of sd_notify(3): one datagram for each change.
+
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// Tells the service manager how the daemon is; without one it does nothing.
+///
+/// What cannot be sent is dropped: a manager that does not listen is no reason to stop.
+#[derive(Debug, Default)]
+pub struct Notifier(Option<(UnixDatagram, SocketAddr)>);
+
+impl Notifier {
+    /// Tells the manager that started this process, if one did and asked to be told (`NOTIFY_SOCKET`).
+    pub fn from_environment() -> Self {
+        std::env::var_os("NOTIFY_SOCKET").map(|name| Self::to(&name)).unwrap_or_default()
+    }
+
+    /// Tells whoever listens at a socket: a path, or a name that begins with `@` in the abstract namespace.
+    pub fn to(name: &OsStr) -> Self {
+        let address = match name.as_bytes().strip_prefix(b"@") {
+            Some(name) => SocketAddr::from_abstract_name(name),
+            None => SocketAddr::from_pathname(name),
+        };
+        let socket = UnixDatagram::unbound().and_then(|socket| {
+            // A manager that does not read must not hold up what it is told about.
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        Self(socket.ok().zip(address.ok()))
+    }
+
+    /// The gateway listens everywhere; also the end of a reload.
+    pub fn ready(&self) {
+        self.send("READY=1\nSTATUS=running");
+    }
+
+    /// A reload begins; [`Notifier::ready`] ends it, also where the old configuration stays.
+    pub fn reloading(&self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading"));
+    }
+
+    /// The gateway stops, for which its flows have this long.
+    pub fn stopping(&self, limit: Duration) {
+        let micros = (limit + STOPPING).as_micros();
+        self.send(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={micros}\nSTATUS=stopping; flows may finish"));
+    }
+
+    /// The gateway works; to be said more often than the manager's `WatchdogSec`.
+    pub fn alive(&self) {
+        self.send("WATCHDOG=1");
+    }
+
+    fn send(&self, state: &str) {
+        if let Some((socket, address)) = &self.0 {
+            let _ = socket.send_to_addr(state.as_bytes(), address);
+        }
+    }
+}
+
+/// What the end of links and logs takes beyond the time of flows.
+const STOPPING: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_is_one_datagram() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let notifier = Notifier::to(path.as_os_str());
+        let heard = || {
+            let mut buffer = [0; 256];
+            let len = manager.recv(&mut buffer).unwrap();
+            String::from_utf8(buffer[..len].to_vec()).unwrap()
+        };
+        notifier.ready();
+        assert_eq!(heard(), "READY=1\nSTATUS=running");
+        notifier.reloading();
+        assert!(heard().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        notifier.alive();
+        assert_eq!(heard(), "WATCHDOG=1");
+        notifier.stopping(Duration::from_secs(30));
+        assert!(heard().starts_with("STOPPING=1\nEXTEND_TIMEOUT_USEC=45000000\n"));
+    }
+
+    #[test]
+    fn a_manager_in_the_abstract_namespace_hears_too() {
+        let name = format!("oncewire-test-{}", std::process::id());
+        let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        Notifier::to(OsStr::new(&format!("@{name}"))).alive();
+        let mut buffer = [0; 16];
+        let len = manager.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..len], b"WATCHDOG=1");
+    }
+
+    #[test]
+    fn nobody_there_is_nothing_to_worry_about() {
+        Notifier::to(OsStr::new("/nonexistent/notify")).ready();
+        Notifier::default().ready();
+    }
+}

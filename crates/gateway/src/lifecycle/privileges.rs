@@ -1,0 +1,165 @@
+//! Gives up the privileges that a gateway does not need.
+//!
+//! The kernel keeps user, groups and capabilities for each thread, so this happens before there is a second one; the
+//! runtime's threads inherit what is left.
+
+use std::fs;
+use std::io;
+
+use rustix::process::{Gid, Uid, geteuid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
+    set_keep_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
+};
+
+use crate::config::Config;
+
+/// A user of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Account {
+    name: String,
+    uid: u32,
+    gid: u32,
+}
+
+/// Why privileges were not given up as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivilegeError {
+    /// The user list cannot be read.
+    #[error("cannot read {PASSWD}: {0}")]
+    Passwd(io::Error),
+    /// There is no such user.
+    #[error("user: {PASSWD} has no user {0:?}; make one with `useradd --system {0}`")]
+    NoUser(String),
+    /// Another user started the process.
+    #[error("user: only root can become {0:?}; start as root, or as that user, or remove `user`")]
+    NotRoot(String),
+    /// The kernel refused.
+    #[error("cannot {what}: {source}")]
+    Refused {
+        /// What it refused.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// Returns what a configuration needs of the kernel's capabilities: one to listen on ports below 1024.
+pub fn needed(config: &Config) -> CapabilitySet {
+    let gateway = &config.gateway;
+    let listens = gateway.listen.iter().chain(gateway.admin.iter().map(|admin| &admin.listen));
+    let mut listens = listens.chain(config.intercepts.iter().map(|intercept| &intercept.listen));
+    match listens.any(|address| (1..FIRST_FREE_PORT).contains(&address.port())) {
+        true => CapabilitySet::NET_BIND_SERVICE,
+        false => CapabilitySet::empty(),
+    }
+}
+
+/// Becomes `user` if one is named, and gives up every capability but those that are needed; returns whether this
+/// process was root and stays it.
+///
+/// Root without `user` keeps all: it may be there for reasons that this cannot know. Call it while the process has
+/// one thread.
+///
+/// # Errors
+/// If there is no such user, or the kernel refuses; the process must end then, since it may be half of each.
+pub fn give_up(user: Option<&str>, needed: CapabilitySet) -> Result<bool, PrivilegeError> {
+    let root = geteuid().is_root();
+    match user {
+        None if root => return Ok(true),
+        None => {}
+        Some(name) => {
+            let account = Account::find(name)?;
+            match root {
+                true => become_user(&account, needed)?,
+                false if geteuid().as_raw() == account.uid => {}
+                false => return Err(PrivilegeError::NotRoot(name.to_owned())),
+            }
+        }
+    }
+    keep_only(needed)?;
+    Ok(false)
+}
+
+impl Account {
+    /// Finds a user by name.
+    fn find(name: &str) -> Result<Self, PrivilegeError> {
+        let users = fs::read_to_string(PASSWD).map_err(PrivilegeError::Passwd)?;
+        let found = users.lines().filter_map(Self::read).find(|account| account.name == name);
+        found.ok_or_else(|| PrivilegeError::NoUser(name.to_owned()))
+    }
+
+    /// Reads a line of passwd(5).
+    fn read(line: &str) -> Option<Self> {
+        let mut fields = line.split(':');
+        let name = fields.next()?.to_owned();
+        let uid = fields.nth(1)?.parse().ok()?;
+        let gid = fields.next()?.parse().ok()?;
+        Some(Self { name, uid, gid })
+    }
+}
+
+fn become_user(account: &Account, needed: CapabilitySet) -> Result<(), PrivilegeError> {
+    let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+    // First, since this is itself a privilege: what no program that is started later can get back.
+    for unneeded in CapabilitySet::all().difference(needed).iter() {
+        // The kernel may be older than the list.
+        let _ = remove_capability_from_bounding_set(unneeded);
+    }
+    refused("keep capabilities", set_keep_capabilities(true))?;
+    refused("set groups", set_thread_groups(&[gid]))?;
+    refused("set the group", set_thread_gid(gid))?;
+    refused("set the user", set_thread_uid(uid))?;
+    refused("forget to keep capabilities", set_keep_capabilities(false))
+}
+
+/// Keeps these capabilities, and hands them to programs that are started, as far as this process has them.
+fn keep_only(needed: CapabilitySet) -> Result<(), PrivilegeError> {
+    let had = refused("read capabilities", capabilities(None))?;
+    let kept = needed & had.permitted;
+    refused("clear ambient capabilities", clear_ambient_capability_set())?;
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: kept };
+    refused("set capabilities", set_capabilities(None, sets))?;
+    for capability in kept.iter() {
+        refused("hand capabilities on", configure_capability_in_ambient_set(capability, true))?;
+    }
+    refused("rule out new privileges", set_no_new_privs(true))
+}
+
+fn refused<T>(what: &'static str, result: rustix::io::Result<T>) -> Result<T, PrivilegeError> {
+    result.map_err(|source| PrivilegeError::Refused { what, source: source.into() })
+}
+
+const PASSWD: &str = "/etc/passwd";
+
+/// Below it ports belong to root.
+const FIRST_FREE_PORT: u16 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_their_whole_name() {
+        let line = "oncewire:x:991:992:a gateway:/nonexistent:/usr/sbin/nologin";
+        let account = Account { name: "oncewire".to_owned(), uid: 991, gid: 992 };
+        assert_eq!(Account::read(line), Some(account));
+        assert_eq!(Account::read("half:x:12"), None);
+        assert_eq!(Account::find("root").unwrap().uid, 0);
+        assert!(matches!(Account::find("roo"), Err(PrivilegeError::NoUser(_))));
+    }
+
+    #[test]
+    fn only_low_ports_need_a_privilege() {
+        let dir = tempfile::tempdir().unwrap();
+        crate::identity::Identity::create(&dir.path().join("k")).unwrap();
+        let with = |listen: &str| {
+            let text = format!("[gateway]\nname = \"a\"\nkey_file = \"k\"\nlisten = \"{listen}\"\n");
+            needed(&Config::parse(&text, &dir.path().join("a.toml")).unwrap())
+        };
+        assert_eq!(with("127.0.0.1:0"), CapabilitySet::empty());
+        assert_eq!(with("127.0.0.1:1024"), CapabilitySet::empty());
+        assert_eq!(with("[::]:443"), CapabilitySet::NET_BIND_SERVICE);
+    }
+}

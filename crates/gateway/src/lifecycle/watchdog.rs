@@ -1,0 +1,157 @@
+//! Ends a process that hangs, so that the kernel takes back what it holds and traffic flows as without it.
+//!
+//! A task on the runtime does what shows that the gateway works, again and again, and counts; a thread outside of the
+//! runtime looks at the count. When it stands still for too long, the thread aborts the process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use super::notify::Notifier;
+
+/// Watches as long as it is kept.
+#[derive(Debug)]
+pub struct Watchdog {
+    shared: Arc<Shared>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    beats: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Watchdog {
+    /// Has `pulse` called on the runtime of the caller, which must come back only if the gateway works; tells the
+    /// service manager each time. Without progress for `limit` the process is aborted; none leaves that to the manager.
+    pub fn start(
+        pulse: impl Fn() + Send + 'static,
+        limit: Option<Duration>,
+        notifier: Arc<Notifier>,
+    ) -> Self {
+        let shared = Arc::new(Shared::default());
+        let beating = Arc::clone(&shared);
+        let task = tokio::spawn(async move {
+            loop {
+                pulse();
+                beating.beats.fetch_add(1, Relaxed);
+                notifier.alive();
+                tokio::time::sleep(BEAT).await;
+            }
+        });
+        if let Some(limit) = limit {
+            let watched = Arc::clone(&shared);
+            let thread = std::thread::Builder::new().name("oncewire-watch".to_owned());
+            if let Err(error) = thread.spawn(move || watch(&watched, limit)) {
+                tracing::warn!("nothing would end this process if it hung: {error}");
+            }
+        }
+        Self { shared, task }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Relaxed);
+        self.task.abort();
+    }
+}
+
+fn watch(shared: &Shared, limit: Duration) {
+    let start = Instant::now();
+    let mut silence = Silence::new(limit);
+    while !shared.ended.load(Relaxed) {
+        std::thread::park_timeout(LOOK);
+        if silence.look(start.elapsed(), shared.beats.load(Relaxed)) {
+            // By another thread: what hangs may hold the log.
+            std::thread::spawn(move || {
+                tracing::error!(
+                    "nothing has moved for {limit:?}: aborting, so that traffic flows without this process"
+                );
+            });
+            std::thread::park_timeout(LAST_LINE);
+            std::process::abort();
+        }
+    }
+}
+
+/// How long nothing was done, in time that this process could have done something in.
+#[derive(Debug)]
+struct Silence {
+    limit: Duration,
+    beats: u64,
+    looked: Duration,
+    lasted: Duration,
+}
+
+impl Silence {
+    fn new(limit: Duration) -> Self {
+        Self { limit, beats: 0, looked: Duration::ZERO, lasted: Duration::ZERO }
+    }
+
+    /// Takes the count at a time, and says whether it has stood still for the limit.
+    fn look(&mut self, now: Duration, beats: u64) -> bool {
+        // A process that was stopped or starved finds itself late here too, and is not hung for that.
+        let passed = now.saturating_sub(self.looked).min(2 * LOOK);
+        self.looked = now;
+        if beats != self.beats {
+            self.beats = beats;
+            self.lasted = Duration::ZERO;
+            return false;
+        }
+        self.lasted += passed;
+        self.lasted >= self.limit
+    }
+}
+
+/// How often the gateway shows that it works; a service manager's limit is to be a few times as long.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How long the last line may take.
+const LAST_LINE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(2);
+
+    /// Looks every [`LOOK`] until the limit has passed for sure, and says after how long it barked.
+    fn stall(silence: &mut Silence, from: Duration, beats: u64) -> Option<Duration> {
+        (1..=20).map(|step| from + step * LOOK).find(|now| silence.look(*now, beats)).map(|now| now - from)
+    }
+
+    #[test]
+    fn a_count_that_stands_still_for_the_limit_is_a_hang() {
+        let mut silence = Silence::new(LIMIT);
+        assert!(!silence.look(LOOK, 1));
+        assert_eq!(stall(&mut silence, LOOK, 1), Some(LIMIT));
+    }
+
+    #[test]
+    fn one_that_never_began_is_a_hang_too() {
+        assert_eq!(stall(&mut Silence::new(LIMIT), Duration::ZERO, 0), Some(LIMIT));
+    }
+
+    #[test]
+    fn a_count_that_moves_is_none_however_long_it_goes_on() {
+        let mut silence = Silence::new(LIMIT);
+        for step in 1..10_000_u32 {
+            assert!(!silence.look(step * LOOK, u64::from(step / 7)), "{step}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_for_an_hour_is_not_hung_when_it_goes_on() {
+        let mut silence = Silence::new(LIMIT);
+        let hour = Duration::from_secs(3600);
+        assert!(!silence.look(LOOK, 1));
+        assert!(!silence.look(hour, 1), "the watch slept too");
+        assert!(!silence.look(hour + LOOK, 2));
+        assert_eq!(stall(&mut silence, hour + LOOK, 2), Some(LIMIT));
+    }
+}

@@ -1,0 +1,225 @@
+//! Another configuration for a running gateway: what it changes, and what it leaves alone.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use oncewire_gateway::config::Config;
+use oncewire_gateway::daemon::{Gateway, Reloaded, StartError};
+use oncewire_gateway::identity::Identity;
+use oncewire_gateway::telemetry::LinkState;
+use tempfile::TempDir;
+
+use crate::common::{
+    LIMIT, Origin, branch_config, exchange, expect_reset, forward, hub_config, noise, start, until, within,
+};
+
+/// Two gateways with what their configurations are made of.
+struct Site {
+    branch: Gateway,
+    hub: Gateway,
+    hub_key: oncewire_gateway::identity::PublicKey,
+    branch_key: oncewire_gateway::identity::PublicKey,
+    tunnel: SocketAddr,
+    dir: TempDir,
+}
+
+impl Site {
+    async fn start(intercepts: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let branch_key = Identity::create(&dir.path().join("branch.key")).unwrap().public_key();
+        let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
+        let hub = start(dir.path(), &hub_config(branch_key, "")).await.unwrap();
+        let tunnel = hub.local_addrs().tunnel[0];
+        let branch = start(dir.path(), &branch_config(hub_key, tunnel, intercepts)).await.unwrap();
+        assert!(branch.wait_up("hub", LIMIT).await, "no link");
+        Self { branch, hub, hub_key, branch_key, tunnel, dir }
+    }
+
+    async fn reload_branch(&mut self, intercepts: &str) -> Result<Reloaded, StartError> {
+        let text = branch_config(self.hub_key, self.tunnel, intercepts);
+        self.branch.reload(parse(self.dir.path(), &text)).await
+    }
+
+    async fn reload_hub(&mut self, more: &str) -> Result<Reloaded, StartError> {
+        let text = hub_config(self.branch_key, more);
+        self.hub.reload(parse(self.dir.path(), &text)).await
+    }
+
+    async fn connect(&self, intercept: usize) -> TcpStream {
+        TcpStream::connect(self.branch.local_addrs().intercepts[intercept]).await.unwrap()
+    }
+}
+
+fn parse(dir: &Path, text: &str) -> Config {
+    Config::parse(text, &dir.join("oncewire.toml")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+async fn echoes(stream: &mut TcpStream, byte: u8) {
+    stream.write_all(&[byte]).await.unwrap();
+    assert_eq!(stream.read_u8().await.unwrap(), byte);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interception_comes_and_goes_while_flows_of_another_go_on() {
+    within(async {
+        let origin = Origin::echo().await;
+        let one = forward(origin.address);
+        let mut site = Site::start(&one).await;
+        let mut steady = site.connect(0).await;
+        echoes(&mut steady, 1).await;
+
+        let done = site.reload_branch(&format!("{one}{one}")).await.unwrap();
+        assert_eq!(done.changes, ["intercept forward on 127.0.0.1:0 added"]);
+        let mut added = site.connect(1).await;
+        echoes(&mut added, 2).await;
+        echoes(&mut steady, 3).await;
+
+        let second = site.branch.local_addrs().intercepts[1];
+        let done = site.reload_branch(&one).await.unwrap();
+        assert_eq!(done.changes, ["intercept forward on 127.0.0.1:0 removed"]);
+        while TcpStream::connect(second).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        echoes(&mut added, 4).await;
+        echoes(&mut steady, 5).await;
+        let peer = &site.branch.status().peers[0];
+        assert_eq!((peer.flows_total, peer.peer_restarts), (2, 0), "one link all the time");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interception_that_changes_keeps_its_port_and_its_connections() {
+    within(async {
+        let (echo, other) = (
+            Origin::echo().await,
+            Origin::start(|mut stream| async move {
+                let _ = stream.write_all(b"other").await;
+            })
+            .await,
+        );
+        let mut site = Site::start(&forward(echo.address)).await;
+        let mut before = site.connect(0).await;
+        echoes(&mut before, 1).await;
+        let address = site.branch.local_addrs().intercepts[0];
+        let done = site.reload_branch(&forward(other.address)).await.unwrap();
+        assert_eq!(done.changes, ["intercept forward on 127.0.0.1:0 changed"]);
+        assert_eq!(site.branch.local_addrs().intercepts[0], address);
+        assert_eq!(exchange(site.connect(0).await, b"").await.unwrap(), b"other");
+        echoes(&mut before, 2).await;
+        assert_eq!(site.branch.status().intercepts[0].connections, 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_peer_may_reach_changes_for_new_flows_alone() {
+    within(async {
+        let origin = Origin::echo().await;
+        let mut site = Site::start(&forward(origin.address)).await;
+        let mut open = site.connect(0).await;
+        echoes(&mut open, 1).await;
+        let done = site.reload_hub("deny = [\"127.0.0.0/8\"]").await.unwrap();
+        assert_eq!(done.changes, ["what peer branch may reach, or stands for, changed"]);
+        let mut refused = site.connect(0).await;
+        expect_reset(&mut refused).await;
+        echoes(&mut open, 2).await;
+        let done = site.reload_hub("").await.unwrap();
+        assert_eq!(done.changes.len(), 1);
+        echoes(&mut site.connect(0).await, 3).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_in_use_leaves_everything_as_it_was() {
+    within(async {
+        let origin = Origin::echo().await;
+        let one = forward(origin.address);
+        let mut site = Site::start(&one).await;
+        let mut open = site.connect(0).await;
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let more = one.replace("127.0.0.1:0", &taken.local_addr().unwrap().to_string());
+        let Err(error) = site.reload_branch(&more).await else { panic!("it took the address") };
+        assert!(matches!(error, StartError::Listen { .. }), "{error}");
+        echoes(&mut open, 1).await;
+        echoes(&mut site.connect(0).await, 2).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_comes_and_another_goes_while_flows_of_the_first_go_on() {
+    within(async {
+        let origin = Origin::echo().await;
+        let one = forward(origin.address);
+        let mut site = Site::start(&one).await;
+        let mut steady = site.connect(0).await;
+        echoes(&mut steady, 1).await;
+
+        let key = Identity::create(&site.dir.path().join("ship.key")).unwrap().public_key();
+        let ship = format!("[[peer]]\nname = \"ship\"\npublic_key = \"{key}\"\n");
+        let done = site.reload_hub(&ship).await.unwrap();
+        assert_eq!(done.changes, ["peer ship added"]);
+        let config = branch_config(site.hub_key, site.tunnel, &one).replace("branch", "ship");
+        let ship = start(site.dir.path(), &config).await.unwrap();
+        assert!(ship.wait_up("hub", LIMIT).await);
+        let address = ship.local_addrs().intercepts[0];
+        echoes(&mut TcpStream::connect(address).await.unwrap(), 2).await;
+
+        let done = site.reload_hub("").await.unwrap();
+        assert_eq!(done.changes, ["peer ship removed"]);
+        until(|| ship.status().peers[0].state != LinkState::Up).await;
+        echoes(&mut steady, 3).await;
+        assert_eq!(site.hub.status().peers.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_changed_starts_anew_with_its_kept_logs() {
+    within(async {
+        let origin = Origin::echo().await;
+        let mut site = Site::start("").await;
+        let config = |dead_after: &str| {
+            branch_config(site.hub_key, site.tunnel, &forward(origin.address))
+                .replace("key_file", "state = \"state\"\nkey_file")
+                + &format!("[link]\ndead_after = \"{dead_after}\"\n")
+        };
+        let texts = [config("20 s"), config("25 s")];
+        site.branch = start(site.dir.path(), &texts[0]).await.unwrap();
+        let data = noise(7, 1 << 20);
+        let cross = async |branch: &Gateway| {
+            assert!(branch.wait_up("hub", LIMIT).await);
+            let before = branch.status().peers[0].wire;
+            let stream = TcpStream::connect(branch.local_addrs().intercepts[0]).await.unwrap();
+            assert!(exchange(stream, &data).await.unwrap() == data);
+            branch.status().peers[0].wire - before
+        };
+        let cold = cross(&site.branch).await;
+        assert!(cold > 1 << 20, "{cold} bytes");
+        let done = site.branch.reload(parse(site.dir.path(), &texts[1])).await.unwrap();
+        assert_eq!(done.changes, ["peer hub changed; its link starts anew"]);
+        let warm = cross(&site.branch).await;
+        assert!(warm < 1 << 17, "{warm} bytes after the reload");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_needs_a_start_is_named_and_stays() {
+    within(async {
+        let origin = Origin::echo().await;
+        let one = forward(origin.address);
+        let mut site = Site::start(&one).await;
+        let text = branch_config(site.hub_key, site.tunnel, &one)
+            .replace("name = \"branch\"", "name = \"other\"\nwatchdog = \"5 s\"");
+        let done = site.branch.reload(parse(site.dir.path(), &text)).await.unwrap();
+        assert_eq!(done, Reloaded { changes: Vec::new(), at_next_start: vec!["name", "watchdog"] });
+        assert_eq!(site.branch.status().gateway.name, "branch");
+    })
+    .await;
+}
