@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
+mod conformance;
 mod cuts;
 mod http;
 mod logs;
+mod outages;
 mod policies;
 mod reload;
 mod shutdown;

@@ -62,6 +62,8 @@ pub struct Pair {
     wanted: BTreeMap<LaneRole, u32>,
     /// Whether lanes are dialled at all.
     pub reachable: bool,
+    /// How far each side's clock is ahead of `now`.
+    pub skew: [Now; 2],
     /// What was said, in the order in which it was.
     pub said: Vec<Said>,
 }
@@ -134,10 +136,16 @@ impl Pair {
             next_lane: 1,
             wanted: BTreeMap::new(),
             reachable: true,
+            skew: [Now::ZERO; 2],
             said: Vec::new(),
         };
         pair.run();
         pair
+    }
+
+    /// A side's clock.
+    pub fn clock(&self, side: usize) -> Now {
+        self.now + self.skew[side]
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {
@@ -151,7 +159,8 @@ impl Pair {
     pub fn open(&mut self, side: usize) -> FlowId {
         let destination = Destination::from(SocketAddr::from(([127, 0, 0, 1], 80)));
         let request = OpenRequest { destination, source: None, plan: Some(Default::default()) };
-        self.sides[side].link.open_flow(request, self.now).unwrap()
+        let now = self.clock(side);
+        self.sides[side].link.open_flow(request, now).unwrap()
     }
 
     /// Opens a flow and waits until the far side has answered.
@@ -160,7 +169,8 @@ impl Pair {
         self.run();
         assert_eq!(self.sides[1 - side].offered.pop_back(), Some(flow));
         let local = SocketAddr::from(([127, 0, 0, 1], 5));
-        self.sides[1 - side].link.answer_flow(flow, Ok(local), self.now);
+        let now = self.clock(1 - side);
+        self.sides[1 - side].link.answer_flow(flow, Ok(local), now);
         self.run();
         assert_eq!(self.sides[side].stream(flow).opened, Some(true));
         flow
@@ -168,12 +178,14 @@ impl Pair {
 
     pub fn send(&mut self, side: usize, flow: FlowId, bytes: &[u8]) {
         let bytes = Bytes::copy_from_slice(bytes);
-        self.sides[side].link.handle_payload(flow, bytes, self.now).unwrap();
+        let now = self.clock(side);
+        self.sides[side].link.handle_payload(flow, bytes, now).unwrap();
     }
 
     fn dial(&mut self, role: LaneRole) {
         let lane = LaneId(self.next_lane);
         self.next_lane += 1;
+        let clocks = [0, 1].map(|side| self.clock(side));
         let [dialer, acceptor] = &mut self.sides;
         let theirs = acceptor.link.hello(LaneId(0), LaneRole::Control);
         let ours = dialer.link.hello(lane, role);
@@ -183,8 +195,8 @@ impl Pair {
             self.said.push(Said::Hello { side, lane, role, bytes });
         }
         self.pipes.insert(lane, Pipe::default());
-        dialer.link.handle_lane_up(&theirs, lane, role, self.now).unwrap();
-        acceptor.link.handle_lane_up(&ours, lane, role, self.now).unwrap();
+        dialer.link.handle_lane_up(&theirs, lane, role, clocks[0]).unwrap();
+        acceptor.link.handle_lane_up(&ours, lane, role, clocks[1]).unwrap();
     }
 
     fn events(&mut self, side: usize) -> bool {
@@ -195,7 +207,7 @@ impl Pair {
                 Event::LanesWanted { role, count } => drop(self.wanted.insert(role, count)),
                 Event::FlowOffered { flow, .. } => self.sides[side].offered.push_back(flow),
                 Event::CloseLane(lane, _) if self.pipes.remove(&lane).is_some() => {
-                    let now = self.now;
+                    let now = self.clock(1 - side);
                     self.sides[1 - side].link.handle_lane_lost(lane, now);
                 }
                 Event::FlowReadable(flow) => self.read(side, flow),
@@ -209,7 +221,7 @@ impl Pair {
 
     /// Reads all that an application may read.
     pub fn read(&mut self, side: usize, flow: FlowId) {
-        let now = self.now;
+        let now = self.clock(side);
         self.sides[side].read(flow, now);
     }
 
@@ -236,13 +248,14 @@ impl Pair {
     }
 
     fn transmit(&mut self, lane: LaneId, side: usize) -> bool {
+        let now = self.clock(side);
         let Some(pipe) = self.pipes.get_mut(&lane) else { return false };
         // A socket takes more only when what it has is on its way.
         if pipe.wires[side].len() > 200_000 {
             return false;
         }
         let mut out = Vec::new();
-        let any = self.sides[side].link.poll_transmit(lane, self.now, &mut out);
+        let any = self.sides[side].link.poll_transmit(lane, now, &mut out);
         if !out.is_empty() {
             self.said.push(Said::Frames { side, lane, bytes: out.clone() });
         }
@@ -258,7 +271,7 @@ impl Pair {
         // What was moved but is no whole frame yet is put back: the receiver's buffer is the pipe's front.
         let len = pipe.wires[side].len().min(amount);
         let mut input: BytesMut = pipe.wires[side].iter().take(len).copied().collect();
-        let now = self.now;
+        let now = self.clock(1 - side);
         self.sides[1 - side].link.handle_input(lane, &mut input, now).unwrap();
         let used = len - input.len();
         let Some(pipe) = self.pipes.get_mut(&lane) else { return true };
@@ -281,8 +294,10 @@ impl Pair {
     pub fn cut(&mut self, lane: LaneId) {
         if self.pipes.remove(&lane).is_some() {
             self.said.push(Said::Cut(lane));
-            let now = self.now;
-            self.sides.iter_mut().for_each(|side| side.link.handle_lane_lost(lane, now));
+            for side in [0, 1] {
+                let now = self.clock(side);
+                self.sides[side].link.handle_lane_lost(lane, now);
+            }
         }
     }
 
@@ -295,11 +310,17 @@ impl Pair {
         self.run();
         let end = self.now + time;
         while self.now < end {
-            let due = self.sides.iter().filter_map(|side| side.link.poll_timeout()).min();
+            let due = [0, 1]
+                .into_iter()
+                .filter_map(|side| {
+                    Some(self.sides[side].link.poll_timeout()?.saturating_sub(self.skew[side]))
+                })
+                .min();
             self.now = due.unwrap_or(end).max(self.now + Now::from_millis(1)).min(end);
-            for side in &mut self.sides {
-                if side.link.poll_timeout().is_some_and(|at| at <= self.now) {
-                    side.link.handle_timeout(self.now);
+            for side in [0, 1] {
+                let (now, link) = (self.clock(side), &mut self.sides[side].link);
+                if link.poll_timeout().is_some_and(|at| at <= now) {
+                    link.handle_timeout(now);
                 }
             }
             self.run();
@@ -316,10 +337,10 @@ impl Pair {
         let mut config = self.sides[side].config.clone();
         config.instance += 100;
         for lane in lanes {
-            let now = self.now;
+            let now = self.clock(1 - side);
             self.sides[1 - side].link.handle_lane_lost(lane, now);
         }
-        self.sides[side] = Side::new(config, self.now);
+        self.sides[side] = Side::new(config, self.clock(side));
         self.run();
     }
 }

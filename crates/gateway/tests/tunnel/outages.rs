@@ -1,0 +1,149 @@
+//! Paths that fail without saying so, with real sockets and a patience of a second.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::common::{Origin, Pair, forward, noise, within};
+
+/// A path between two gateways that can lose one way of what crosses it, and can change its address.
+#[derive(Default)]
+struct Path {
+    /// Connections accepted so far; each is named by the count before it.
+    count: AtomicU64,
+    /// Connections below this name lose what the dialling and the accepting side send.
+    deaf: [AtomicU64; 2],
+    /// The last octet of the address from which it connects onward, 127.0.0.1 at first.
+    source: AtomicU64,
+    /// Connections below this name are reset with the next byte.
+    cut: AtomicU64,
+}
+
+impl Path {
+    async fn start(self: Arc<Self>, target: SocketAddr, tasks: &mut JoinSet<()>) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tasks.spawn(async move {
+            let mut relaying = JoinSet::new();
+            while let Ok((near, _)) = listener.accept().await {
+                let path = Arc::clone(&self);
+                relaying.spawn(async move { path.relay(near, target).await });
+            }
+        });
+        address
+    }
+
+    async fn relay(&self, near: TcpStream, target: SocketAddr) {
+        let name = self.count.fetch_add(1, SeqCst);
+        let socket = TcpSocket::new_v4().unwrap();
+        let source = Ipv4Addr::new(127, 0, 0, 1 + self.source.load(SeqCst) as u8);
+        socket.bind((IpAddr::from(source), 0).into()).unwrap();
+        let Ok(far) = socket.connect(target).await else { return };
+        let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
+        tokio::select! {
+            () = self.one_way(name, 0, near_in, &far_out) => {}
+            () = self.one_way(name, 1, far_in, &near_out) => {}
+        }
+        if name < self.cut.load(SeqCst) {
+            [near_out, far_out].into_iter().for_each(reset_half);
+        }
+    }
+
+    async fn one_way(&self, name: u64, way: usize, from: OwnedReadHalf, to: &OwnedWriteHalf) {
+        let mut block = vec![0; 64 << 10];
+        loop {
+            if from.readable().await.is_err() {
+                return;
+            }
+            let len = match from.try_read(&mut block) {
+                Ok(0) => return,
+                Ok(len) => len,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+                Err(_) => return,
+            };
+            if name < self.cut.load(SeqCst) {
+                return;
+            }
+            if name >= self.deaf[way].load(SeqCst) && write_all(to, &block[..len]).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn all(&self) -> u64 {
+        self.count.load(SeqCst)
+    }
+}
+
+async fn write_all(to: &OwnedWriteHalf, mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        to.writable().await?;
+        match to.try_write(bytes) {
+            Ok(len) => bytes = &bytes[len..],
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn reset_half(half: OwnedWriteHalf) {
+    let _ = socket2::SockRef::from(half.as_ref()).set_linger(Some(std::time::Duration::ZERO));
+    half.forget();
+}
+
+/// A pair that is impatient, with `path` in between, and an echo at the far end.
+async fn pair_over(path: &Arc<Path>, tasks: &mut JoinSet<()>) -> (Pair, Origin) {
+    let origin = Origin::echo().await;
+    let impatient = "[link]\ndead_after = \"1 s\"\n";
+    let intercepts = forward(origin.address) + impatient;
+    let path = Arc::clone(path);
+    let pair = Pair::with(&intercepts, impatient, async |hub| path.start(hub, tasks).await).await;
+    (pair, origin)
+}
+
+/// Sends bytes there and back at once.
+async fn echo(client: &mut TcpStream, bytes: &[u8]) {
+    let (mut read, mut write) = client.split();
+    let mut back = vec![0; bytes.len()];
+    let (sent, got) = tokio::join!(write.write_all(bytes), read.read_exact(&mut back));
+    sent.unwrap();
+    got.unwrap();
+    assert!(back == bytes, "what came back differs");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_that_loses_one_way_without_a_word_is_left_and_flows_go_on() {
+    within(async {
+        for way in [0, 1] {
+            let (path, mut tasks) = (Arc::new(Path::default()), JoinSet::new());
+            let (pair, _origin) = pair_over(&path, &mut tasks).await;
+            let (mut idle, mut busy) = (pair.connect().await, pair.connect().await);
+            echo(&mut idle, b"hello").await;
+            path.deaf[way].store(path.all(), SeqCst);
+            echo(&mut busy, &noise(31, 1 << 20)).await;
+            echo(&mut idle, b"still here").await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_comes_from_another_address_keeps_its_flows() {
+    within(async {
+        let (path, mut tasks) = (Arc::new(Path::default()), JoinSet::new());
+        let (pair, _origin) = pair_over(&path, &mut tasks).await;
+        let mut client = pair.connect().await;
+        for address in 0..3 {
+            path.source.store(address, SeqCst);
+            path.cut.store(path.all(), SeqCst);
+            echo(&mut client, &noise(address, 300_000)).await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,203 @@
+//! Outages of every kind, in simulated time: what flows survive, and how those end that do not.
+
+mod common;
+
+use common::{Pair, config};
+use oncewire_link::{FlowId, LinkConfig, Now};
+
+const SECOND: Now = Now::from_secs(1);
+const LOST: &str = "peer lost for longer than the resume window";
+
+/// A pair with a flow, and bytes under way on it in both directions.
+fn under_way(seed: u64) -> (Pair, FlowId, [Vec<u8>; 2]) {
+    let mut pair = Pair::new(seed);
+    let flow = pair.connect(0);
+    let bytes = [150_000, 100_000].map(|len| pair.random_bytes(len));
+    (0..2).for_each(|side| pair.send(side, flow, &bytes[side]));
+    pair.step(20_000);
+    (pair, flow, bytes)
+}
+
+/// Lets the pair recover and checks that the flow carried everything, ends in order, and leaves nothing behind.
+fn ends_right(pair: &mut Pair, flow: FlowId, bytes: &[Vec<u8>; 2]) {
+    pair.pass(30 * SECOND);
+    for side in [0, 1] {
+        assert!(pair.sides[1 - side].stream(flow).bytes == bytes[side], "bytes of side {side}");
+        let now = pair.clock(side);
+        pair.sides[side].link.finish_flow(flow, now);
+    }
+    pair.pass(SECOND);
+    for side in [0, 1] {
+        let stream = pair.sides[side].stream(flow);
+        assert!(stream.finished && stream.reset.is_none(), "{:?}", stream.reset);
+        assert_eq!(pair.sides[side].link.open_flows(), 0);
+        let stats = pair.sides[side].link.stats();
+        assert_eq!((stats.out.unacked, stats.inbound.mismatches), (0, 0));
+    }
+}
+
+#[test]
+fn a_flow_that_is_half_closed_for_an_hour_goes_on_whichever_end_closed() {
+    for closer in [0, 1] {
+        let mut pair = Pair::new(1);
+        let flow = pair.connect(0);
+        pair.send(closer, flow, b"the last of it");
+        let now = pair.now;
+        pair.sides[closer].link.finish_flow(flow, now);
+        pair.pass(3600 * SECOND);
+        assert!(pair.sides[1 - closer].stream(flow).finished);
+        pair.send(1 - closer, flow, b"an hour later");
+        let now = pair.now;
+        pair.sides[1 - closer].link.finish_flow(flow, now);
+        pair.pass(SECOND);
+        let stream = pair.sides[closer].stream(flow);
+        assert_eq!((&stream.bytes[..], stream.finished), (&b"an hour later"[..], true));
+        assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+    }
+}
+
+#[test]
+fn a_window_that_stays_closed_for_ten_minutes_is_no_outage() {
+    let mut pair = Pair::new(2);
+    let flow = pair.connect(0);
+    pair.sides[1].stalled.push(flow);
+    let bytes = pair.random_bytes(400_000);
+    pair.send(0, flow, &bytes);
+    pair.pass(SECOND);
+    let (lanes, held) = (pair.lanes(), pair.sides[0].link.flow(flow).map(|flow| flow.sent));
+    pair.pass(600 * SECOND);
+    // A spare lane may have been closed because nobody used it; none was replaced.
+    assert!(pair.lanes().contains(&lanes[0]) && pair.lanes().iter().all(|lane| lanes.contains(lane)));
+    assert_eq!(pair.sides[0].link.flow(flow).map(|flow| flow.sent), held, "sent beyond the window");
+    assert_eq!(pair.sides[0].stream(flow).reset, None);
+    pair.sides[1].stalled.clear();
+    pair.read(1, flow);
+    ends_right(&mut pair, flow, &[bytes, Vec::new()]);
+}
+
+#[test]
+fn a_link_that_flaps_for_an_hour_delivers_everything_and_keeps_no_lane_too_many() {
+    for seed in 0..4 {
+        println!("seed {seed}");
+        let (mut pair, flow, mut bytes) = under_way(seed);
+        let end = pair.now + 3600 * SECOND;
+        while pair.now < end {
+            pair.reachable = false;
+            pair.cut_all();
+            let away = Now::from_millis(50 + pair.below(90_000));
+            pair.pass(away);
+            pair.reachable = true;
+            for (side, sent) in bytes.iter_mut().enumerate() {
+                let more = pair.random_bytes(3000);
+                pair.send(side, flow, &more);
+                sent.extend(more);
+            }
+            for _ in 0..=pair.below(6) {
+                pair.step(2000);
+            }
+            let back = Now::from_millis(pair.below(20_000));
+            if back > Now::from_millis(5000) {
+                pair.pass(back);
+            }
+            assert!(pair.lanes().len() <= 6 + 2, "{} lanes", pair.lanes().len());
+        }
+        assert!(pair.sides[0].link.stats().resumes > 10);
+        ends_right(&mut pair, flow, &bytes);
+    }
+}
+
+#[test]
+fn a_link_that_loses_one_way_for_a_minute_is_given_up_and_its_flows_go_on() {
+    for deaf in [0, 1] {
+        let (mut pair, flow, bytes) = under_way(4);
+        pair.reachable = false;
+        pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1 - deaf, true));
+        pair.pass(11 * SECOND);
+        assert!(pair.lanes().is_empty(), "side {deaf} hears nothing and still holds {:?}", pair.lanes());
+        pair.pass(49 * SECOND);
+        pair.reachable = true;
+        ends_right(&mut pair, flow, &bytes);
+    }
+}
+
+#[test]
+fn lanes_that_go_deaf_while_new_ones_can_be_dialled_cost_seconds() {
+    // As when a router on the way forgets its connections, but lets new ones through.
+    let (mut pair, flow, bytes) = under_way(5);
+    let old = pair.lanes();
+    for side in [0, 1] {
+        old.iter().for_each(|&lane| pair.block(lane, side, true));
+    }
+    pair.pass(11 * SECOND);
+    assert!(pair.lanes().iter().all(|lane| !old.contains(lane)));
+    ends_right(&mut pair, flow, &bytes);
+}
+
+#[test]
+fn a_clock_that_leaps_an_hour_costs_lanes_at_most_and_no_flow() {
+    for leaping in [&[0][..], &[1], &[0, 1]] {
+        let (mut pair, flow, bytes) = under_way(6);
+        leaping.iter().for_each(|&side| pair.skew[side] += 3600 * SECOND);
+        ends_right(&mut pair, flow, &bytes);
+    }
+}
+
+#[test]
+fn a_clock_that_leaps_while_the_link_is_down_ends_flows_at_both_ends_alike() {
+    let (mut pair, flow, _) = under_way(7);
+    pair.reachable = false;
+    pair.cut_all();
+    pair.pass(SECOND);
+    // One end slept through what the other waited for in vain.
+    pair.skew[0] += 3600 * SECOND;
+    pair.pass(SECOND);
+    assert_eq!(pair.sides[0].stream(flow).reset.as_deref(), Some(LOST));
+    pair.reachable = true;
+    pair.pass(5 * SECOND);
+    assert!(pair.sides[1].stream(flow).reset.is_some());
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+}
+
+#[test]
+fn what_one_end_gave_up_ends_at_the_other_once_they_meet_again() {
+    for impatient in [0, 1] {
+        let windows = [0, 1].map(|side| Now::from_secs(if side == impatient { 10 } else { 120 }));
+        let [dialer, acceptor] = [(true, 1), (false, 2)].map(|(first, instance)| config(first, instance));
+        let dialer = LinkConfig { resume_window: windows[0], ..dialer };
+        let acceptor = LinkConfig { resume_window: windows[1], ..acceptor };
+        let mut pair = Pair::with(8, dialer, acceptor);
+        let flow = pair.connect(0);
+        let bytes = pair.random_bytes(5000);
+        pair.send(1 - impatient, flow, &bytes);
+        pair.run();
+        pair.reachable = false;
+        pair.cut_all();
+        pair.pass(60 * SECOND);
+        assert!(pair.sides[impatient].stream(flow).reset.is_some());
+        assert_eq!(pair.sides[1 - impatient].stream(flow).reset, None);
+        pair.reachable = true;
+        pair.pass(5 * SECOND);
+        assert_eq!(pair.sides[1 - impatient].stream(flow).reset.as_deref(), Some(LOST));
+        assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+        let again = pair.connect(0);
+        pair.send(0, again, &bytes);
+        pair.pass(SECOND);
+        assert!(pair.sides[1].stream(again).bytes == bytes);
+    }
+}
+
+#[test]
+fn a_peer_that_restarts_during_an_outage_ends_its_flows_as_soon_as_it_is_back() {
+    for restarted in [0, 1] {
+        let (mut pair, flow, _) = under_way(9);
+        pair.reachable = false;
+        pair.cut_all();
+        pair.pass(30 * SECOND);
+        pair.restart(restarted);
+        assert_eq!(pair.sides[1 - restarted].stream(flow).reset, None);
+        pair.reachable = true;
+        pair.pass(SECOND);
+        assert_eq!(pair.sides[1 - restarted].stream(flow).reset.as_deref(), Some("peer restarted"));
+        assert_eq!(pair.sides[1 - restarted].link.open_flows(), 0);
+    }
+}
