@@ -73,17 +73,9 @@ impl<P: Clone> Link<P> {
     /// Settings out of range; see [`LinkParams::validate`].
     pub fn new(params: LinkParams) -> Result<Self, ParamsError> {
         params.validate()?;
-        let seed = params.seed;
-        let dice = Dice {
-            loss: Chance::new(seed, 1),
-            gilbert: Chance::new(seed, 2),
-            jitter: Chance::new(seed, 3),
-            reorder: Chance::new(seed, 4),
-            duplicate: Chance::new(seed, 5),
-        };
         Ok(Self {
+            dice: Dice::new(params.seed),
             params,
-            dice,
             gilbert_bad: false,
             free_at: Now::ZERO,
             latest_due: Now::ZERO,
@@ -139,6 +131,24 @@ impl<P> Link<P> {
     /// Returns when the next packet arrives; `None` while nothing is on the way.
     pub fn next_due(&self) -> Option<Now> {
         self.on_the_way.peek().map(|next| next.due)
+    }
+
+    /// Changes the settings for packets that are sent from now on.
+    ///
+    /// A packet that waits or is on its way arrives when it would have; a shorter delay lets none overtake it.
+    /// Another seed starts all decisions anew, the same seed goes on with them.
+    ///
+    /// # Errors
+    ///
+    /// Settings out of range; the old ones stay then. See [`LinkParams::validate`].
+    pub fn set_params(&mut self, params: LinkParams) -> Result<(), ParamsError> {
+        params.validate()?;
+        if params.seed != self.params.seed {
+            self.dice = Dice::new(params.seed);
+        }
+        self.gilbert_bad &= params.gilbert.is_some();
+        self.params = params;
+        Ok(())
     }
 
     /// Returns the settings.
@@ -207,6 +217,18 @@ impl<P> Link<P> {
         let sequence = self.sequence;
         self.sequence += 1;
         self.on_the_way.push(OnTheWay { due, sequence, len, packet });
+    }
+}
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self {
+            loss: Chance::new(seed, 1),
+            gilbert: Chance::new(seed, 2),
+            jitter: Chance::new(seed, 3),
+            reorder: Chance::new(seed, 4),
+            duplicate: Chance::new(seed, 5),
+        }
     }
 }
 

@@ -188,3 +188,41 @@ proptest! {
         prop_assert_eq!(c.carried + c.duplicated, c.lost + c.delivered);
     }
 }
+
+#[test]
+fn changed_settings_hold_for_what_is_sent_afterwards() {
+    let mut link = link(LinkParams { delay: 40 * MS, ..LinkParams::default() });
+    link.send(Now::ZERO, 1500, 0);
+    link.set_params(LinkParams { delay: 50 * MS, loss: 1.0, ..LinkParams::default() }).unwrap();
+    assert_eq!(link.send(MS, 1500, 1), Fate::Lost);
+    link.set_params(LinkParams { delay: 10 * MS, ..LinkParams::default() }).unwrap();
+    link.send(2 * MS, 1500, 2);
+    link.send(60 * MS, 1500, 3);
+    assert_eq!(arrivals(&mut link), [(40 * MS, 0), (40 * MS, 2), (70 * MS, 3)], "none overtakes another");
+}
+
+#[test]
+fn settings_out_of_range_leave_the_old_ones() {
+    let mut link = link(LinkParams { delay: 40 * MS, ..LinkParams::default() });
+    assert_eq!(
+        link.set_params(LinkParams { rate_bits_per_s: Some(0), ..LinkParams::default() }),
+        Err(ParamsError::ZeroRate)
+    );
+    link.send(Now::ZERO, 1500, 0);
+    assert_eq!(arrivals(&mut link), [(40 * MS, 0)]);
+}
+
+#[test]
+fn the_same_seed_goes_on_and_another_starts_anew() {
+    let lossy = LinkParams { loss: 0.5, seed: 7, ..LinkParams::default() };
+    let fates = |link: &mut Link<u32>| (0..64).map(|n| link.send(Now::ZERO, 100, n)).collect::<Vec<_>>();
+    let mut changed = link(lossy.clone());
+    let mut left_alone = link(lossy.clone());
+    let first = fates(&mut changed);
+    assert_eq!(first, fates(&mut left_alone));
+    changed.set_params(LinkParams { mtu: 1400, ..lossy.clone() }).unwrap();
+    assert_eq!(fates(&mut changed), fates(&mut left_alone));
+    changed.set_params(LinkParams { seed: 8, ..lossy.clone() }).unwrap();
+    changed.set_params(lossy).unwrap();
+    assert_eq!(fates(&mut changed), first);
+}

@@ -1,0 +1,126 @@
+//! Where packets go into the emulator and come out.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::net::sockopt;
+
+/// Two descriptors, of which what is read from one is written to the other as it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Ends {
+    pub(crate) from: Arc<OwnedFd>,
+    pub(crate) into: Arc<OwnedFd>,
+    pub(crate) layout: Layout,
+}
+
+/// What precedes the IP packet in what is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Nothing.
+    Bare,
+    /// A `virtio_net_hdr` and an Ethernet header.
+    Framed,
+}
+
+impl Ends {
+    /// Returns the same for the other direction.
+    pub(crate) fn turned(self) -> Self {
+        Self { from: self.into, into: self.from, layout: self.layout }
+    }
+}
+
+impl Layout {
+    /// Returns the length of the IP packet in `bytes`, which is what the emulator counts.
+    pub(crate) fn ip_len(self, bytes: &[u8]) -> u32 {
+        let before = match self {
+            Self::Bare => 0,
+            Self::Framed => VIRTIO_HEADER + ETHERNET_HEADER,
+        };
+        u32::try_from(bytes.len().saturating_sub(before)).unwrap_or(u32::MAX)
+    }
+
+    /// Whether `bytes` go to a group of hosts, or are how neighbours find each other [RFC 826, RFC 4861].
+    ///
+    /// A line does not emulate those: they are let through at once and not counted, so that settings and counters
+    /// are about what hosts send to hosts.
+    pub(crate) fn is_housekeeping(self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Bare => match bytes.first().map(|byte| byte >> 4) {
+                Some(4) => bytes.get(16).is_none_or(|byte| byte >> 4 == 0xe),
+                _ => bytes.get(24).is_none_or(|byte| *byte == 0xff),
+            },
+            Self::Framed => {
+                let frame = bytes.get(VIRTIO_HEADER..).unwrap_or_default();
+                let is_group = frame.first().is_none_or(|byte| byte & 1 == 1);
+                is_group || is_arp(frame) || is_neighbour_discovery(frame)
+            }
+        }
+    }
+}
+
+fn is_arp(frame: &[u8]) -> bool {
+    frame.get(12..14) == Some(&[0x08, 0x06])
+}
+
+fn is_neighbour_discovery(frame: &[u8]) -> bool {
+    let is_icmp = frame.get(12..14) == Some(&[0x86, 0xdd]) && frame.get(20) == Some(&58);
+    is_icmp && frame.get(54).is_some_and(|kind| (133..=137).contains(kind))
+}
+
+/// Makes a TUN interface in the namespace of the calling thread.
+pub(crate) fn tun_end(name: &str) -> io::Result<Arc<OwnedFd>> {
+    oncewire_sys::packets::tun(name).map(Arc::new)
+}
+
+/// Opens packet sockets on two interfaces of the namespace of the calling thread.
+pub(crate) fn packet_ends(interfaces: [u32; 2]) -> io::Result<[Arc<OwnedFd>; 2]> {
+    let open = |interface| {
+        let socket = oncewire_sys::packets::packet_socket(interface)?;
+        // Without the privilege the usual limit applies; the emulator then loses more when it is late.
+        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
+        io::Result::Ok(Arc::new(socket))
+    };
+    let [one, other] = interfaces;
+    Ok([open(one)?, open(other)?])
+}
+
+/// `struct virtio_net_hdr`.
+const VIRTIO_HEADER: usize = 10;
+const ETHERNET_HEADER: usize = 14;
+const RECEIVE_BUFFER: usize = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_to_a_group_is_told_from_what_goes_to_a_host() {
+        let v4 = |to: [u8; 4]| [&[0x45][..], &[0; 15], &to].concat();
+        let v6 = |to: u8| [&[0x60][..], &[0; 23], &[to], &[0; 15]].concat();
+        assert!(!Layout::Bare.is_housekeeping(&v4([198, 18, 1, 2])));
+        assert!(Layout::Bare.is_housekeeping(&v4([224, 0, 0, 22])));
+        assert!(!Layout::Bare.is_housekeeping(&v6(0xfd)));
+        assert!(Layout::Bare.is_housekeeping(&v6(0xff)));
+        let frame = |to: u8, kind: [u8; 2]| [&[0; 10][..], &[to], &[0; 11], &kind, &[0; 40]].concat();
+        assert!(!Layout::Framed.is_housekeeping(&frame(2, [0x86, 0xdd])));
+        assert!(Layout::Framed.is_housekeeping(&frame(0x33, [0x86, 0xdd])));
+        assert!(Layout::Framed.is_housekeeping(&frame(2, [0x08, 0x06])));
+        let icmp = |kind: u8| {
+            let mut bytes = frame(2, [0x86, 0xdd]);
+            bytes.resize(10 + 14 + 40 + 32, 0);
+            bytes[10 + 20] = 58;
+            bytes[10 + 54] = kind;
+            bytes
+        };
+        assert!(Layout::Framed.is_housekeeping(&icmp(136)), "an advertisement");
+        assert!(!Layout::Framed.is_housekeeping(&icmp(128)), "an echo request");
+    }
+
+    #[test]
+    fn the_length_is_that_of_the_ip_packet() {
+        assert_eq!(Layout::Bare.ip_len(&[0; 1500]), 1500);
+        assert_eq!(Layout::Framed.ip_len(&[0; 1524]), 1500);
+        assert_eq!(Layout::Framed.ip_len(&[0; 3]), 0);
+    }
+}

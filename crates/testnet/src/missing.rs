@@ -1,0 +1,37 @@
+//! Why a network was not built.
+
+use std::io;
+
+/// Why a network was not built.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// This machine lacks a program, a device or a privilege: a reason to leave a test out.
+    #[error("missing: {0}")]
+    Missing(String),
+    /// Everything was there, and it failed: a reason for a test to fail.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Error {
+    /// Tells a privilege that is missing from other failures of `what`.
+    pub(crate) fn from_io(what: &str, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound | io::ErrorKind::Unsupported => {
+                Self::Missing(format!("{what}: {error}"))
+            }
+            _ => Self::Failed(format!("{what}: {error}")),
+        }
+    }
+}
+
+/// Says why a test is left out.
+///
+/// # Panics
+///
+/// With `CI=true`: there, a test that is left out is a failed one.
+pub(crate) fn skip(reason: &str) {
+    let ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+    assert!(!ci, "{reason}");
+    println!("skipped: {reason}");
+}
