@@ -30,9 +30,29 @@ pub(crate) fn recognise(first: &[u8]) -> Option<Cipher> {
     }
 }
 
+/// Returns what follows a PROXY protocol header of version 2, which speaks of the client and is not yet the
+/// application's stream; all of it if there is none.
+pub(crate) fn behind_proxy_header(bytes: &[u8]) -> &[u8] {
+    let Some(header) = bytes.strip_prefix(PROXY_SIGNATURE) else { return bytes };
+    let [_version, _family, high, low, rest @ ..] = header else { return &[] };
+    rest.get(usize::from(u16::from_be_bytes([*high, *low]))..).unwrap_or_default()
+}
+
+/// [PROXY protocol §2.2].
+const PROXY_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proxy_header_is_not_the_beginning_of_a_stream() {
+        let header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x02ab".as_slice();
+        assert_eq!(behind_proxy_header(header), b"");
+        assert_eq!(behind_proxy_header(&[header, b"SSH-2.0-x"].concat()), b"SSH-2.0-x");
+        assert_eq!(behind_proxy_header(&header[..13]), b"");
+        assert_eq!(behind_proxy_header(b"GET /"), b"GET /");
+    }
 
     #[test]
     fn tls_and_ssh_are_recognised_and_nothing_else_is() {

@@ -33,6 +33,11 @@ pub struct LinkConfig {
     /// Whether the bytes of what was sent are kept, as Max-Match needs them; without, every plan is carried out by
     /// Chunk-Match. Default yes.
     pub keeps_bytes: bool,
+    /// Bits a second that all lanes together send at most, headers included. Default none: as much as sockets take.
+    pub rate_limit: Option<u64>,
+    /// Bytes that a flow sends before it is [`Priority::Bulk`](crate::Priority::Bulk), unless rules say what it is.
+    /// Default 1 MiB.
+    pub bulk_after: u64,
     /// Flow lanes at most. Default 64.
     pub max_lanes: u32,
     /// Flow lanes kept warm beyond those in use. Default 2.
@@ -66,6 +71,8 @@ impl Default for LinkConfig {
             contexts: 16,
             params: MatchParams::default(),
             keeps_bytes: true,
+            rate_limit: None,
+            bulk_after: 1 << 20,
             max_lanes: 64,
             spare_lanes: 2,
             initial_credit: 256 << 10,

@@ -7,9 +7,10 @@ use bytes::{Bytes, BytesMut};
 use oncewire_codec::wire::{Destination, FlowId, LaneId, MAX_BLOCK, Message, OpenFailure, ResetReason};
 use oncewire_codec::{Now, Plan};
 
-use crate::classify::{Cipher, recognise};
+use crate::classify::{Cipher, behind_proxy_header, recognise};
 use crate::credit::Window;
 use crate::reassembly::Reassembly;
+use crate::sharing::Priority;
 
 /// One flow, as one end of the link sees it.
 #[derive(Debug)]
@@ -20,8 +21,12 @@ pub(crate) struct Flow {
     pub(crate) destination: Destination,
     pub(crate) source: Option<SocketAddr>,
     pub(crate) plan: Option<Plan>,
+    /// What policy says; none: by what was sent.
+    pub(crate) priority: Option<Priority>,
     /// The cipher that the flow turned out to be, in either direction as far as this side sends it.
     pub(crate) cipher: Option<Cipher>,
+    /// Whether the first bytes of our application have been looked at.
+    pub(crate) classified: bool,
     pub(crate) opened_at: Now,
     pub(crate) lane: Option<LaneId>,
     pub(crate) last_lane: Option<LaneId>,
@@ -153,9 +158,10 @@ impl Outbound {
         self.fin_sent && self.messages.is_empty() && self.reset.is_none()
     }
 
-    /// Takes the next block: its flow offset, its bytes, and whether it ends the stream.
-    pub(crate) fn pop_block(&mut self) -> Option<(u64, Bytes, bool)> {
-        let limit = (self.credit.saturating_sub(self.sent)).min(MAX_BLOCK as u64) as usize;
+    /// Takes the next block, of at most `most` bytes and [`MAX_BLOCK`]: its flow offset, its bytes, and whether it ends
+    /// the stream.
+    pub(crate) fn pop_block(&mut self, most: usize) -> Option<(u64, Bytes, bool)> {
+        let limit = (self.credit.saturating_sub(self.sent)).min(most.min(MAX_BLOCK) as u64) as usize;
         let offset = self.sent;
         let plain = if limit == 0 { Bytes::new() } else { self.gather(limit) };
         self.queued -= plain.len();
@@ -193,10 +199,19 @@ impl Outbound {
 
 impl Flow {
     /// Looks at the first bytes that our application sends.
-    pub(crate) fn classify(&mut self, first: &[u8]) {
-        if self.out.sent == 0 && self.out.queue.is_empty() && self.cipher.is_none() {
-            self.cipher = recognise(first);
+    pub(crate) fn classify(&mut self, bytes: &[u8]) {
+        if self.classified {
+            return;
         }
+        let first = behind_proxy_header(bytes);
+        self.classified = !first.is_empty();
+        self.cipher = recognise(first);
+    }
+
+    /// The class of what this side sends: what policy says, else `Bulk` from `bulk_after` bytes on.
+    pub(crate) fn priority(&self, bulk_after: u64) -> Priority {
+        let by_size = if self.out.sent >= bulk_after { Priority::Bulk } else { Priority::Normal };
+        self.priority.unwrap_or(by_size)
     }
 
     /// How what this side sends is coded, if it is.
@@ -250,15 +265,15 @@ mod tests {
     fn small_pieces_travel_together_and_large_ones_alone() {
         let mut out = outbound(&[10, 20, 30], 1 << 20);
         assert_eq!(
-            out.pop_block().map(|(offset, plain, fin)| (offset, plain.len(), fin)),
+            out.pop_block(MAX_BLOCK).map(|(offset, plain, fin)| (offset, plain.len(), fin)),
             Some((0, 60, false))
         );
         let mut out = outbound(&[40_000, 20], 1 << 20);
-        assert_eq!(out.pop_block().map(|(_, plain, _)| plain.len()), Some(40_000));
+        assert_eq!(out.pop_block(MAX_BLOCK).map(|(_, plain, _)| plain.len()), Some(40_000));
         let mut out = outbound(&[MAX_BLOCK + 5], 1 << 20);
-        assert_eq!(out.pop_block().map(|(_, plain, _)| plain.len()), Some(MAX_BLOCK));
+        assert_eq!(out.pop_block(MAX_BLOCK).map(|(_, plain, _)| plain.len()), Some(MAX_BLOCK));
         assert_eq!(
-            out.pop_block().map(|(offset, plain, _)| (offset, plain.len())),
+            out.pop_block(MAX_BLOCK).map(|(offset, plain, _)| (offset, plain.len())),
             Some((MAX_BLOCK as u64, 5))
         );
     }
@@ -267,11 +282,11 @@ mod tests {
     fn nothing_is_sent_beyond_credit_and_the_end_comes_last() {
         let mut out = outbound(&[100], 60);
         out.finish();
-        assert_eq!(out.pop_block().map(|(_, plain, fin)| (plain.len(), fin)), Some((60, false)));
+        assert_eq!(out.pop_block(MAX_BLOCK).map(|(_, plain, fin)| (plain.len(), fin)), Some((60, false)));
         assert!(!out.can_send());
-        assert_eq!(out.pop_block(), None);
+        assert_eq!(out.pop_block(MAX_BLOCK), None);
         out.credit = 200;
-        assert_eq!(out.pop_block().map(|(_, plain, fin)| (plain.len(), fin)), Some((40, true)));
+        assert_eq!(out.pop_block(MAX_BLOCK).map(|(_, plain, fin)| (plain.len(), fin)), Some((40, true)));
         assert!(out.is_done() && !out.can_send());
     }
 }

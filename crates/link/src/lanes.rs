@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use oncewire_codec::Now;
-use oncewire_codec::wire::{FlowId, LaneId, LaneRole};
+use oncewire_codec::wire::{LaneId, LaneRole};
+
+use crate::sharing::Turns;
 
 /// One lane.
 #[derive(Debug)]
@@ -13,8 +15,8 @@ pub(crate) struct Lane {
     pub(crate) dialled: bool,
     /// Flows that belong to the lane.
     pub(crate) flows: u32,
-    /// Flows that have something to send, in turn.
-    pub(crate) queue: VecDeque<FlowId>,
+    /// Flows that have something to send.
+    pub(crate) turns: Turns,
     /// Whether the shell was told that there is something to send and has not found nothing since.
     pub(crate) woken: bool,
     pub(crate) heard: Now,
@@ -39,7 +41,7 @@ impl Lanes {
             role,
             dialled,
             flows: 0,
-            queue: VecDeque::new(),
+            turns: Turns::default(),
             woken: false,
             heard: now,
             pinged: now,

@@ -11,8 +11,10 @@ mod credit;
 mod event;
 mod flow;
 mod lanes;
+mod limit;
 mod link;
 mod reassembly;
+mod sharing;
 mod stats;
 
 pub use classify::Cipher;
@@ -26,6 +28,7 @@ pub use oncewire_codec::pace::{PaceStats, Reason as PaceReason};
 pub use oncewire_codec::wire::{
     Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, OpenFailure, ResetReason,
 };
+pub use sharing::Priority;
 pub use stats::{FlowOutcome, FlowStats, LinkStats};
 
 /// The most flows that a link carries at once.

@@ -9,6 +9,7 @@ use oncewire_codec::{Now, Plan};
 use super::Link;
 use crate::event::{Event, FlowGone, OpenRefused, OpenRequest, Received};
 use crate::flow::{Flow, OpenState};
+use crate::sharing::Priority;
 
 impl Link {
     /// Opens a flow; [`Received::Opened`] tells what came of it. Bytes may be queued at once.
@@ -52,6 +53,14 @@ impl Link {
     pub fn plan_flow(&mut self, id: FlowId, plan: Option<Plan>) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.plan = flow.plan.and(plan);
+        }
+    }
+
+    /// Says how urgent policy at this side wants what it sends; `None`: by how much was sent
+    /// ([`LinkConfig::bulk_after`](crate::LinkConfig::bulk_after)). Holds from the next block on.
+    pub fn prioritize_flow(&mut self, id: FlowId, priority: Option<Priority>) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.priority = priority;
         }
     }
 

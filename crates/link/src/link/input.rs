@@ -54,7 +54,7 @@ impl Link {
         if self.out_of_room && self.sender.has_room() {
             self.out_of_room = false;
             let ready: Vec<LaneId> =
-                self.lanes.iter().filter(|(_, lane)| !lane.queue.is_empty()).map(|(id, _)| id).collect();
+                self.lanes.iter().filter(|(_, lane)| !lane.turns.is_empty()).map(|(id, _)| id).collect();
             ready.into_iter().for_each(|lane| self.wake(lane));
         }
         if self.receiver.has_urgent_frame() {
@@ -197,7 +197,9 @@ impl Link {
             destination: request.destination,
             source: request.source,
             plan: request.plan,
+            priority: None,
             cipher: None,
+            classified: false,
             opened_at: now,
             lane: None,
             last_lane: None,

@@ -63,6 +63,7 @@ impl Link {
         let old: Vec<LaneId> = self.lanes.iter().map(|(id, _)| id).collect();
         for id in old {
             self.lanes.remove(id);
+            self.leave_limiter(id, now);
             self.events.push_back(Event::CloseLane(id, CloseReason::Fenced));
         }
         let capacity = self.config.log_capacity.min(hello.log_capacity);
@@ -105,6 +106,7 @@ impl Link {
             return;
         }
         self.sender.handle_lane_lost(id);
+        self.leave_limiter(id, now);
         let mut resumed = 0;
         let mut ids = Vec::new();
         for flow in self.flows.values_mut() {

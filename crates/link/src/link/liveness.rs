@@ -5,6 +5,7 @@ use oncewire_codec::wire::{LaneId, LaneRole, Message, ResetReason};
 
 use super::Link;
 use crate::event::{CloseReason, Event, Note};
+use crate::limit::Limiter;
 
 /// The smoothed round trip [RFC 6298 §2].
 #[derive(Debug, Default)]
@@ -62,7 +63,8 @@ impl Link {
             .filter(|_| self.flows.values().any(|flow| flow.over.is_none()))
             .map(|since| since + self.config.resume_window);
         let receiver = self.receiver.poll_timeout().filter(|_| self.is_up());
-        lanes.chain(resume).chain(receiver).min()
+        let turn = self.limiter.as_ref().and_then(Limiter::next_call);
+        lanes.chain(resume).chain(receiver).chain(turn).min()
     }
 
     /// Does what is due.
@@ -75,6 +77,7 @@ impl Link {
             self.wake_control();
         }
         self.check_lanes(now);
+        self.call_next(now);
         if let Some(since) = self.down_since
             && now >= since + self.config.resume_window
         {

@@ -23,6 +23,7 @@ use crate::config::LinkConfig;
 use crate::event::{Event, Note};
 use crate::flow::Flow;
 use crate::lanes::Lanes;
+use crate::limit::Limiter;
 use crate::stats::{FlowOutcome, FlowStats, LinkStats};
 use liveness::RoundTrip;
 pub use pacing::Effort;
@@ -56,6 +57,7 @@ pub struct Link {
     /// At the accepting side: how many flow lanes the peer was last asked for.
     told_lanes_needed: u32,
     pacing: Pacing,
+    limiter: Option<Limiter>,
     events: VecDeque<Event>,
     stats: LinkStats,
 }
@@ -165,6 +167,7 @@ impl Link {
             peer_needs_lanes: 0,
             told_lanes_needed: 0,
             pacing: Pacing::new(&config),
+            limiter: config.rate_limit.map(Limiter::new),
             events: VecDeque::new(),
             stats: LinkStats::default(),
             config,
@@ -323,7 +326,7 @@ impl Link {
     fn leave_lane(&mut self, flow: &Flow) {
         if let Some(lane) = flow.lane.and_then(|lane| self.lanes.get_mut(lane)) {
             lane.flows = lane.flows.saturating_sub(1);
-            lane.queue.retain(|&queued| queued != flow.id);
+            lane.turns.remove(flow.id);
         }
     }
 
@@ -362,11 +365,12 @@ impl Link {
             self.want_lanes();
         }
         let Some(flow) = self.flows.get_mut(&id) else { return };
+        let class = flow.priority(self.config.bulk_after);
         let Some(lane) = flow.lane else { return };
         if !std::mem::replace(&mut flow.queued_on_lane, true)
             && let Some(lane) = self.lanes.get_mut(lane)
         {
-            lane.queue.push_back(id);
+            lane.turns.push_back(class, id);
         }
         self.wake(lane);
     }

@@ -2,10 +2,12 @@
 
 use oncewire_codec::Now;
 use oncewire_codec::contract::Payload;
-use oncewire_codec::wire::{FlowId, Frame, LaneId, LaneRole};
+use oncewire_codec::wire::{FlowId, Frame, LaneId, LaneRole, MAX_BLOCK};
 
 use super::Link;
 use crate::event::Event;
+use crate::limit::Limiter;
+use crate::sharing::Priority;
 
 /// A call stops adding frames beyond this many bytes.
 const TARGET: usize = 64 * 1024;
@@ -27,17 +29,55 @@ impl Link {
         if self.lanes.for_role(LaneRole::Repair) == Some(lane) {
             while out.len() - before < TARGET && self.sender.poll_repair(out) {}
         }
+        self.spend(out.len() - before, now);
         self.put_flows(lane, now, before, out);
-        let company = out.len() > before;
+        let (company, flows_end) = (out.len() > before, out.len());
         if is_control || company {
             self.receiver.poll_frame(company, out);
         }
+        self.spend(out.len() - flows_end, now);
         self.drain_sender(now);
         let any = out.len() > before;
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.woken = any;
         }
+        if any {
+            // Its writer is busy from here on and asks by itself.
+            self.leave_limiter(lane, now);
+        } else {
+            self.call_next(now);
+        }
         any
+    }
+
+    /// Counts bytes against the limit of the link.
+    fn spend(&mut self, bytes: usize, now: Now) {
+        if let Some(limiter) = &mut self.limiter {
+            limiter.spend(bytes, now);
+        }
+    }
+
+    /// A lane waits no longer for its turn: it was given something, or is gone.
+    pub(super) fn leave_limiter(&mut self, lane: LaneId, now: Now) {
+        if let Some(limiter) = &mut self.limiter {
+            limiter.leave(lane);
+            self.call_next(now);
+        }
+    }
+
+    /// Wakes the lane whose turn it is, if the limit allows another block.
+    pub(super) fn call_next(&mut self, now: Now) {
+        if let Some(lane) = self.limiter.as_mut().and_then(|limiter| limiter.call(&self.lanes, now)) {
+            self.wake(lane);
+        }
+    }
+
+    /// Returns the class of which the lane sends something now.
+    fn turn(&mut self, lane: LaneId, now: Now) -> Option<Priority> {
+        match &mut self.limiter {
+            None => self.lanes.get_mut(lane)?.turns.pick(),
+            Some(limiter) => limiter.ask(lane, &self.lanes, now),
+        }
     }
 
     fn put_pings(&mut self, lane: LaneId, now: Now, out: &mut Vec<u8>) {
@@ -65,27 +105,43 @@ impl Link {
         }
     }
 
-    /// Lets the lane's flows send a block each in turn.
+    /// Lets the lane's flows send a block each, by class and in turn.
     fn put_flows(&mut self, lane: LaneId, now: Now, before: usize, out: &mut Vec<u8>) {
         // Flows that have to wait for acknowledgements keep their turn, but do not hold back what was lost with
         // another lane: that is what the acknowledgements wait for.
         let mut held = Vec::new();
         while out.len() - before < TARGET {
-            let Some(id) = self.lanes.get_mut(lane).and_then(|lane| lane.queue.pop_front()) else { break };
+            let Some(class) = self.turn(lane, now) else { break };
+            let Some(id) = self.lanes.get_mut(lane).and_then(|lane| lane.turns.pop(class)) else { break };
             let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.lane == Some(lane)) else { continue };
             flow.queued_on_lane = false;
+            let start = out.len();
             if !self.put_item(id, lane, now, out) {
                 if let Some(flow) = self.flows.get_mut(&id) {
                     flow.queued_on_lane = true;
                 }
-                held.push(id);
+                held.push((class, id));
                 continue;
             }
+            self.charge(class, lane, out.len() - start, now);
             self.schedule(id);
         }
         self.out_of_room |= !held.is_empty();
         if let Some(lane) = self.lanes.get_mut(lane) {
-            held.into_iter().rev().for_each(|id| lane.queue.push_front(id));
+            held.into_iter().rev().for_each(|(class, id)| lane.turns.push_front(class, id));
+        }
+    }
+
+    /// Counts what a flow of a class was given.
+    fn charge(&mut self, class: Priority, lane: LaneId, bytes: usize, now: Now) {
+        self.spend(bytes, now);
+        match &mut self.limiter {
+            Some(limiter) => limiter.charge(class, bytes),
+            None => {
+                if let Some(lane) = self.lanes.get_mut(lane) {
+                    lane.turns.charge(class, bytes);
+                }
+            }
         }
     }
 
@@ -105,8 +161,9 @@ impl Link {
             self.sender.handle_message(id, message, lane, out);
             return true;
         }
+        let most = self.limiter.as_ref().map_or(MAX_BLOCK, Limiter::block_limit);
         let plan = flow.plan().and_then(|plan| self.pacing.apply(&plan));
-        let Some((offset, plain, fin)) = flow.out.pop_block() else { return true };
+        let Some((offset, plain, fin)) = flow.out.pop_block(most) else { return true };
         self.stats.delivered_out += plain.len() as u64;
         if flow.out.waits_for_room && flow.out.room() > 0 {
             flow.out.waits_for_room = false;

@@ -1,0 +1,183 @@
+//! The limit of what a link sends, all lanes together, and whose turn it is when there is room.
+//!
+//! Lanes ask by themselves when their sockets take more. One that asks in vain waits; when the limit allows the next
+//! block, the waiting lane with the flow whose turn it is gets it and is woken. A lane whose socket is full does not
+//! ask, so the others have its share meanwhile.
+
+use std::collections::VecDeque;
+
+use oncewire_codec::Now;
+use oncewire_codec::wire::{LaneId, MAX_BLOCK};
+
+use crate::lanes::Lanes;
+use crate::sharing::{ByClass, Priority, Shares};
+
+/// The limit and those who wait for it.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    bucket: Bucket,
+    shares: Shares,
+    /// Lanes that asked in vain, in the order in which they did; their writers are idle.
+    waiting: VecDeque<LaneId>,
+    /// The one of them that was woken to send next.
+    called: Option<LaneId>,
+}
+
+impl Limiter {
+    pub(crate) fn new(bits_per_s: u64) -> Self {
+        Self {
+            bucket: Bucket::new(bits_per_s),
+            shares: Shares::default(),
+            waiting: VecDeque::new(),
+            called: None,
+        }
+    }
+
+    /// Plain bytes of one block at most: what is sent in a few milliseconds, for a block cannot be overtaken.
+    pub(crate) fn block_limit(&self) -> usize {
+        self.bucket.sent_in(BLOCK_TIME).clamp(MIN_BLOCK, MAX_BLOCK)
+    }
+
+    /// Counts what a lane was given; nothing is too urgent to be counted.
+    pub(crate) fn spend(&mut self, bytes: usize, now: Now) {
+        self.bucket.spend(bytes, now);
+    }
+
+    /// Counts what was given to flows of a class, in addition to [`Self::spend`].
+    pub(crate) fn charge(&mut self, class: Priority, bytes: usize) {
+        self.shares.charge(class, bytes);
+    }
+
+    /// A lane asks for its turn: the class of which it may send an item, or none, and it waits.
+    pub(crate) fn ask(&mut self, lane: LaneId, lanes: &Lanes, now: Now) -> Option<Priority> {
+        if lanes.get(lane).is_none_or(|lane| lane.turns.is_empty()) {
+            self.leave(lane);
+            return None;
+        }
+        if self.called == Some(lane) {
+            self.called = None;
+        }
+        if !self.waiting.contains(&lane) {
+            self.waiting.push_back(lane);
+        }
+        if !self.bucket.is_open(now) || self.called.is_some() {
+            return None;
+        }
+        self.choose(lanes).filter(|(chosen, _)| *chosen == lane).map(|(_, class)| class)
+    }
+
+    /// Forgets that a lane waits: it was given something, has nothing more, or is gone.
+    pub(crate) fn leave(&mut self, lane: LaneId) {
+        self.waiting.retain(|&waiting| waiting != lane);
+        if self.called == Some(lane) {
+            self.called = None;
+        }
+    }
+
+    /// Returns the lane that is to be woken to send next, if any is.
+    pub(crate) fn call(&mut self, lanes: &Lanes, now: Now) -> Option<LaneId> {
+        if self.called.is_some() || !self.bucket.is_open(now) {
+            return None;
+        }
+        self.called = self.choose(lanes).map(|(lane, _)| lane);
+        self.called
+    }
+
+    /// When [`Self::call`] may have somebody; none while nobody waits, or one was called.
+    pub(crate) fn next_call(&self) -> Option<Now> {
+        (self.called.is_none() && !self.waiting.is_empty()).then_some(self.bucket.free_at)
+    }
+
+    /// The class whose turn it is, and the lane that has waited longest with a flow of it.
+    fn choose(&mut self, lanes: &Lanes) -> Option<(LaneId, Priority)> {
+        let mut waits = ByClass::<bool>::default();
+        let waiting = || self.waiting.iter().filter_map(|&id| Some((id, lanes.get(id)?.turns.waits())));
+        for (_, its) in waiting() {
+            for class in Priority::ALL {
+                *waits.of_mut(class) |= *its.of(class);
+            }
+        }
+        let class = self.shares.pick(&waits)?;
+        let lane = waiting().find(|(_, its)| *its.of(class)).map(|(lane, _)| lane)?;
+        Some((lane, class))
+    }
+}
+
+/// A token bucket, kept as the time when the link is free again.
+#[derive(Debug)]
+struct Bucket {
+    bits_per_s: u64,
+    free_at: Now,
+}
+
+impl Bucket {
+    fn new(bits_per_s: u64) -> Self {
+        Self { bits_per_s: bits_per_s.max(1), free_at: Now::ZERO }
+    }
+
+    fn is_open(&self, now: Now) -> bool {
+        self.free_at <= now
+    }
+
+    /// Counts bytes of frames, and what TLS, TCP and IP put around them.
+    fn spend(&mut self, bytes: usize, now: Now) {
+        if bytes == 0 {
+            return;
+        }
+        let wire =
+            bytes + bytes.div_ceil(RECORD) * RECORD_OVERHEAD + bytes.div_ceil(SEGMENT) * SEGMENT_OVERHEAD;
+        let nanos = wire as u128 * 8 * 1_000_000_000 / u128::from(self.bits_per_s);
+        // Time that was not used is lost but for the last few milliseconds, by which timers may be late.
+        let from = self.free_at.max(now.saturating_sub(BURST));
+        self.free_at = from.saturating_add(Now::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
+    }
+
+    fn sent_in(&self, time: Now) -> usize {
+        let bytes = u128::from(self.bits_per_s) * time.as_micros() / 8_000_000;
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+}
+
+/// How much time that was not used can be made up for.
+const BURST: Now = Now::from_millis(5);
+
+/// A block takes about so long on the link, as long as it does not get too small to find repeats in.
+const BLOCK_TIME: Now = Now::from_millis(8);
+const MIN_BLOCK: usize = 4 << 10;
+
+/// A TLS 1.3 record, and its header, content type and tag.
+const RECORD: usize = 16 << 10;
+const RECORD_OVERHEAD: usize = 22;
+
+/// A segment over Ethernet's MTU, and its headers of TCP with timestamps and IPv4.
+const SEGMENT: usize = 1448;
+const SEGMENT_OVERHEAD: usize = 52;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_kept_and_idle_time_is_lost() {
+        let mut bucket = Bucket::new(8_000_000);
+        let (mut now, mut sent) = (Now::from_secs(50), 0);
+        let end = now + Now::from_secs(1);
+        while now < end {
+            if bucket.is_open(now) {
+                bucket.spend(1448 * 4, now);
+                sent += 1500 * 4 + RECORD_OVERHEAD;
+            }
+            now += Now::from_micros(700);
+        }
+        // A megabyte a second, the burst at the start, and the last block.
+        assert!((1_000_000..1_000_000 + 5_000 + 6_100).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn blocks_are_as_small_as_the_rate_asks_for() {
+        let limit = |rate| Limiter::new(rate).block_limit();
+        assert_eq!(limit(20_000_000), 20_000);
+        assert_eq!(limit(64_000), MIN_BLOCK);
+        assert_eq!(limit(10_000_000_000), MAX_BLOCK);
+    }
+}
