@@ -122,7 +122,7 @@ impl Gateway {
         let peers = each
             .map(|(peer, lanes)| site.peer(&config, peer, lanes.clone(), logs.next().unwrap_or_default()))
             .collect::<Result<Vec<_>, _>>()?;
-        let guests = site.guests(&config, peers.iter(), &lanes)?;
+        let guests = site.guests(&config, peers.iter())?;
         let tunnel = TunnelDoor::new(guests, Arc::clone(&site.ledger), Arc::clone(&site.tasks));
         let router = site.router(&config, &peers);
         let ports = listeners.tunnel.into_iter().map(|bound| site.open_port(&tunnel, bound)).collect();

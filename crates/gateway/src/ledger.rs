@@ -103,4 +103,4 @@ pub(crate) fn reason(outcome: FlowOutcome, opened_here: bool) -> Option<Reason> 
 }
 
 /// How often a coded flow is looked at again: once per block, at its start.
-const LOOKS: u8 = 8;
+const LOOKS: u8 = 16;

@@ -68,6 +68,11 @@ pub(crate) fn end_with_reset(stream: &TcpStream) {
 }
 
 impl LaneOptions {
+    /// The options of a connection whose peer is not known yet: the kernel's own congestion control.
+    pub(crate) fn unknown() -> Self {
+        Self { congestion: None, ..Self::default() }
+    }
+
     /// Asks the kernel once whether it has the congestion control, and gives it up if not.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{MarkerKind, Matching, Plan, Quota};
-use oncewire_gateway::config::{Config, PeerChoice, SampleBytes};
+use oncewire_gateway::config::{Config, Mode, PeerChoice, SampleBytes};
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::storage_key::StorageKey;
 
@@ -116,6 +116,7 @@ fn every_key_has_its_effect() {
     assert_eq!(config.memory, 1 << 30);
     let [forward, socks, http] = &config.intercepts[..] else { panic!("{:?}", config.intercepts) };
     assert_eq!((forward.mode.name(), forward.on_peer_loss.name()), ("forward", "direct"));
+    assert!(matches!(forward.mode, Mode::Forward { proxy_protocol: true, .. }));
     assert!(socks.users.verify(b"ann", b"secret") && !socks.users.verify(b"ann", b"word"));
     assert_eq!(http.allow_from.as_ref().unwrap().len(), 1);
     assert_eq!(config.policies.rules.len(), 3);

@@ -130,7 +130,10 @@ const SECTIONS: [(&str, &[&str]); 7] = [
         ],
     ),
     ("peer", &["name", "public_key", "address", "networks", "allow", "deny"]),
-    ("intercept", &["mode", "listen", "target", "peer", "users", "allow_from", "on_peer_loss"]),
+    (
+        "intercept",
+        &["mode", "listen", "target", "proxy_protocol", "peer", "users", "allow_from", "on_peer_loss"],
+    ),
     ("policy", &["match", "codec"]),
     (
         "codec",

@@ -164,6 +164,8 @@ pub enum Mode {
     Forward {
         /// That destination, resolved at the far end.
         target: Destination,
+        /// Whether the server is told who the client is, by PROXY protocol version 2; default no.
+        proxy_protocol: bool,
     },
     /// A SOCKS 5 proxy.
     Socks5,

@@ -79,6 +79,7 @@ pub(super) struct RawIntercept {
     pub(super) mode: Text,
     pub(super) listen: Text,
     pub(super) target: Option<Text>,
+    pub(super) proxy_protocol: Option<Text>,
     pub(super) peer: Option<Text>,
     pub(super) users: Option<OneOrMany>,
     pub(super) allow_from: Option<Spanned<Vec<Text>>>,

@@ -77,7 +77,7 @@ impl Gateway {
         }
         if kept.iter().any(Option::is_none) || !gone.is_empty() {
             // First, so that nobody comes in to a peer that ends.
-            self.report.tunnel.set_guests(self.site.guests(config, kept.iter().flatten(), lanes)?);
+            self.report.tunnel.set_guests(self.site.guests(config, kept.iter().flatten())?);
         }
         self.end(&gone).await;
         let mut logs = self.logs_of_new(config, &kept).await.into_iter();
@@ -91,7 +91,7 @@ impl Gateway {
                 None => self.site.peer(config, settings, lanes.clone(), logs.next().unwrap_or_default())?,
             });
         }
-        self.report.tunnel.set_guests(self.site.guests(config, peers.iter(), lanes)?);
+        self.report.tunnel.set_guests(self.site.guests(config, peers.iter())?);
         Ok(peers)
     }
 

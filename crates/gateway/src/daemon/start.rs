@@ -109,7 +109,6 @@ impl Site {
         &self,
         config: &Config,
         peers: impl Iterator<Item = &'a Arc<Peer>>,
-        lanes: &[LaneOptions],
     ) -> Result<Guests, StartError> {
         let mut by_key: BTreeMap<PublicKey, Arc<Peer>> = BTreeMap::new();
         for peer in peers {
@@ -118,9 +117,7 @@ impl Site {
         let pinned = PinnedKeys::new(by_key.keys().copied());
         let identity = &config.gateway.identity;
         let tls = tls::server_config(identity, Arc::clone(&pinned)).map_err(StartError::Tls)?;
-        // Who knocks is not known when the socket is prepared, so the first peer's options hold for all.
-        let options = lanes.first().cloned().unwrap_or_default();
-        Ok(Guests { tls, pinned, peers: by_key, options })
+        Ok(Guests { tls, pinned, peers: by_key })
     }
 
     /// Starts to accept lanes at a port.

@@ -98,15 +98,17 @@ async fn hand_on(flow: &Flow, bytes: Bytes) -> Result<(), Broken> {
 }
 
 /// What a socket had.
-enum Read {
+pub(crate) enum Read {
+    /// Some bytes.
     Bytes(Bytes),
+    /// Nothing now.
     Nothing,
     /// The last bytes, and the end of the stream.
     End(Bytes),
 }
 
 /// Takes what is there, up to a block, without waiting for more.
-fn read_block(stream: &TcpStream) -> io::Result<Read> {
+pub(crate) fn read_block(stream: &TcpStream) -> io::Result<Read> {
     let mut block = BytesMut::with_capacity(BLOCK);
     let mut ended = false;
     while block.len() < BLOCK {

@@ -1,11 +1,14 @@
-//! Copies between two sockets when no link is used, with the same truths as over one.
+//! Joins two sockets when no link is used, with the same truths as over one.
+//!
+//! Bytes stay in the kernel where it can move them from socket to socket, and are copied where it can not.
 
 use std::io;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::net::TcpStream;
 
-use crate::flows::pump;
+use super::pipes::Pipe;
+use crate::flows::pump::{self, Read};
 use crate::ledger::Direct;
 use crate::sockets;
 
@@ -40,22 +43,41 @@ pub(super) async fn carry(
 async fn one_way(from: &TcpStream, to: &TcpStream, early: Bytes, direct: &Direct) -> io::Result<()> {
     pump::write_all(to, &early).await?;
     direct.add_bytes(early.len());
-    let mut block = BytesMut::with_capacity(BLOCK);
     loop {
         from.readable().await?;
-        block.clear();
-        match from.try_read_buf(&mut block) {
-            Ok(0) => break,
-            Ok(_) => {
-                pump::write_all(to, &block).await?;
-                direct.add_bytes(block.len());
+        splice(from, to, direct).await?;
+        // What is left is what cannot be spliced: the end, urgent data, or everything where there is no pipe.
+        match pump::read_block(from)? {
+            Read::Nothing => {}
+            Read::Bytes(block) => copy(&block, to, direct).await?,
+            Read::End(rest) => {
+                copy(&rest, to, direct).await?;
+                break;
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
         }
     }
     sockets::end_cleanly(to);
     pump::end_stream(to)
 }
 
-const BLOCK: usize = 64 << 10;
+/// Moves what is there, and what comes meanwhile, without looking at it.
+async fn splice(from: &TcpStream, to: &TcpStream, direct: &Direct) -> io::Result<()> {
+    let Some(mut pipe) = Pipe::lend() else { return Ok(()) };
+    while pipe.fill(from)? > 0 {
+        while pipe.held() > 0 {
+            match pipe.drain(to)? {
+                0 => to.writable().await?,
+                moved => direct.add_bytes(moved),
+            }
+        }
+        // Neither side of this need ever wait, and other connections share the thread.
+        tokio::task::consume_budget().await;
+    }
+    Ok(())
+}
+
+async fn copy(bytes: &[u8], to: &TcpStream, direct: &Direct) -> io::Result<()> {
+    pump::write_all(to, bytes).await?;
+    direct.add_bytes(bytes.len());
+    Ok(())
+}

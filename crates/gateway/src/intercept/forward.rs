@@ -8,17 +8,29 @@ use tokio::net::TcpStream;
 use oncewire_codec::wire::Destination;
 
 use super::router::Way;
-use super::{Door, direct};
+use super::{Door, direct, proxy_protocol};
 use crate::flows::pump;
 
 /// Carries one connection. The client is connected before the far side is, so a failure there is a reset.
-pub(super) async fn serve(door: &Door, stream: TcpStream, source: SocketAddr, target: Destination) {
+///
+/// With `with_client` the server is told first who the client is.
+pub(super) async fn serve(
+    door: &Door,
+    stream: TcpStream,
+    source: SocketAddr,
+    target: Destination,
+    with_client: bool,
+) {
+    let early = match with_client {
+        true => Bytes::from(proxy_protocol::header(Some(source), stream.local_addr().ok())),
+        false => Bytes::new(),
+    };
     match door.router.open(&door.intercept, &target, source).await {
         Ok(Way::Link(flow)) => {
-            pump::carry(stream, flow, Bytes::new()).await;
+            pump::carry(stream, flow, early).await;
         }
         Ok(Way::Direct(server, counted)) => {
-            direct::carry(stream, server, Bytes::new(), &counted).await;
+            direct::carry(stream, server, early, &counted).await;
         }
         Err(why) => door.no_way(source, &target, why),
     }

@@ -4,6 +4,8 @@ mod direct;
 mod entrance;
 mod forward;
 mod http;
+mod pipes;
+mod proxy_protocol;
 mod router;
 mod socks5;
 
@@ -98,8 +100,8 @@ impl Door {
         let door = Arc::clone(self);
         self.tasks.spawn(async move {
             match door.intercept.mode.clone() {
-                Mode::Forward { target } => {
-                    forward::serve(&door, stream, source, target).await;
+                Mode::Forward { target, proxy_protocol } => {
+                    forward::serve(&door, stream, source, target, proxy_protocol).await;
                     drop(place);
                 }
                 Mode::Socks5 => {

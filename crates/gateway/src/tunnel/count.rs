@@ -37,6 +37,11 @@ impl<S> Counting<S> {
         Self { inner, counter }
     }
 
+    /// Returns the stream beneath.
+    pub(crate) fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
     /// Moves what was counted so far, and all that follows, to another counter: the peer's, once it is known.
     pub(crate) fn count_for(&mut self, counter: &Arc<WireCounter>) {
         counter.received.fetch_add(self.counter.received(), Relaxed);

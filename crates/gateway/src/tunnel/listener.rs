@@ -28,7 +28,6 @@ pub(crate) struct Guests {
     pub(crate) tls: Arc<ServerConfig>,
     pub(crate) pinned: Arc<PinnedKeys>,
     pub(crate) peers: BTreeMap<PublicKey, Arc<Peer>>,
-    pub(crate) options: LaneOptions,
 }
 
 /// One listening tunnel port.
@@ -133,7 +132,8 @@ impl TunnelDoor {
         heard: Arc<WireCounter>,
     ) -> Option<(Arc<Peer>, Joined<TlsTcp>)> {
         let guests = Arc::clone(&self.guests.read());
-        sockets::prepare_lane(&tcp, &guests.options);
+        // Who knocks is not known yet, and with it how its lanes are to be.
+        sockets::prepare_lane(&tcp, &LaneOptions::unknown());
         let (mut stream, key) = match tls_tcp::accept(tcp, heard, &guests.tls).await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -143,6 +143,7 @@ impl TunnelDoor {
         };
         let peer = guests.peers.get(&key)?;
         tls_tcp::count_for(&mut stream, &peer.wire);
+        tls_tcp::prepare(&stream, &peer.settings.lanes);
         match lane::accept_hello(peer, key, stream).await {
             Ok(joined) => Some((Arc::clone(peer), joined)),
             Err(error) => {

@@ -5,6 +5,7 @@
 mod common;
 mod conformance;
 mod cuts;
+mod direct;
 mod http;
 mod logs;
 mod outages;

@@ -133,7 +133,10 @@ fn reach(peer: &Peer) -> String {
 
 fn describe_intercept(intercept: &Intercept) -> String {
     let target = match &intercept.mode {
-        Mode::Forward { target } => format!(", to {target}"),
+        Mode::Forward { target, proxy_protocol: false } => format!(", to {target}"),
+        Mode::Forward { target, proxy_protocol: true } => {
+            format!(", to {target}, which is told the client by PROXY protocol v2")
+        }
         Mode::Socks5 | Mode::Http => String::new(),
     };
     let peer = match &intercept.peer {

@@ -46,7 +46,9 @@ impl Resolver {
                     self.problems.at(raw.mode.span(), message);
                     return None;
                 };
-                return Some(Mode::Forward { target: self.destination("target", target)? });
+                let target = self.destination("target", target);
+                let proxy_protocol = self.proxy_protocol(raw.proxy_protocol.as_ref());
+                return Some(Mode::Forward { target: target?, proxy_protocol });
             }
             "socks5" => Mode::Socks5,
             "http" => Mode::Http,
@@ -62,7 +64,20 @@ impl Resolver {
                 format!("target: has no effect with mode {name}, where applications name it; remove it");
             self.problems.at(target.span(), message);
         }
+        if let Some(text) = &raw.proxy_protocol {
+            let message = format!("proxy_protocol: has no effect with mode {name}; remove it");
+            self.problems.at(text.span(), message);
+        }
         Some(mode)
+    }
+
+    /// Reads which PROXY protocol the server expects, if any.
+    fn proxy_protocol(&mut self, text: Option<&Text>) -> bool {
+        if let Some(text) = text.filter(|text| text.get_ref() != "v2") {
+            let message = explain::unknown_value(text.get_ref(), &["v2"], &[]);
+            self.problems.at(text.span(), format_args!("proxy_protocol: {message}"));
+        }
+        text.is_some()
     }
 
     fn peer_choice(&mut self, raw: &RawIntercept, config: &RawConfig) -> Option<PeerChoice> {

@@ -159,6 +159,11 @@ pub(crate) fn count_for(stream: &mut TlsTcp, counter: &Arc<WireCounter>) {
     stream.get_mut().0.get_mut().count_for(counter);
 }
 
+/// Prepares the socket of an accepted lane for the peer that it turned out to be.
+pub(crate) fn prepare(stream: &TlsTcp, options: &LaneOptions) {
+    sockets::prepare_lane(stream.get_ref().0.get_ref().get_ref(), options);
+}
+
 fn buffered(tcp: TcpStream, counter: Arc<WireCounter>) -> BufReader<Counting<TcpStream>> {
     BufReader::with_capacity(SOCKET_BUFFER, Counting::new(tcp, counter))
 }

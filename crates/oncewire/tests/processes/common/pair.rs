@@ -16,6 +16,8 @@ use super::wait::free_address;
 pub(crate) struct Options {
     /// One `forward` for each.
     pub(crate) targets: Vec<SocketAddr>,
+    /// TOML that goes into each `forward`.
+    pub(crate) forward_keys: String,
     /// TOML that goes to the end of both configurations, such as a `[link]` table.
     pub(crate) both: String,
     /// TOML that goes to the end of the branch's configuration.
@@ -125,7 +127,8 @@ impl Pair {
         for (listen, target) in forwards.iter().zip(&options.targets) {
             let _ = writeln!(
                 branch,
-                "[[intercept]]\nmode = \"forward\"\nlisten = \"{listen}\"\ntarget = \"{target}\"\npeer = \"hub\""
+                "[[intercept]]\nmode = \"forward\"\nlisten = \"{listen}\"\ntarget = \"{target}\"\npeer = \"hub\"\n{}",
+                options.forward_keys
             );
         }
         for (mode, listen) in [("socks5", socks), ("http", http)] {

@@ -41,6 +41,20 @@ fn curl_downloads_and_uploads_through_the_http_proxy() {
 }
 
 #[test]
+fn nginx_is_told_who_its_client_is() {
+    let Some(web) = Web::start() else { return };
+    let options = Options { forward_keys: "proxy_protocol = \"v2\"\n".into(), ..Options::to(web.told) };
+    let pair = pair(&options);
+    let mut curl = command("curl");
+    curl.args(["-sS", "--fail", "--interface", "127.0.0.9", "-w", " %{local_ip}:%{local_port}"]);
+    let answer = run(curl.arg(format!("http://{}/who", pair.forward())));
+    let (told, real) = answer.split_once(' ').unwrap();
+    assert!(told.starts_with("127.0.0.9:"), "{answer}");
+    assert_eq!(told, real);
+    web.exercise(pair.forward(), &[]);
+}
+
+#[test]
 fn the_http_proxy_passes_on_what_the_origin_says() {
     let Some(web) = Web::start() else { return };
     let pair = pair(&Options::default());
@@ -89,6 +103,8 @@ fn a_download_that_the_origin_breaks_off_fails_at_the_client() {
 /// nginx with files to fetch and a place to put some.
 struct Web {
     address: SocketAddr,
+    /// Where it expects to be told by PROXY protocol who its client is.
+    told: SocketAddr,
     dir: TempDir,
     _nginx: Service,
 }
@@ -98,16 +114,16 @@ impl Web {
         if missing(&["nginx", "curl"]) {
             return None;
         }
-        let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+        let (dir, address, told) = (tempfile::tempdir().unwrap(), free_address(), free_address());
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("www/up")).unwrap();
         std::fs::write(at("www/text"), data::text(81, 3_000_000)).unwrap();
         std::fs::write(at("www/noise"), data::random(82, 2_000_000)).unwrap();
-        std::fs::write(at("nginx.conf"), nginx_config(dir.path(), address)).unwrap();
+        std::fs::write(at("nginx.conf"), nginx_config(dir.path(), address, told)).unwrap();
         let mut nginx = command("nginx");
         nginx.arg("-p").arg(dir.path()).arg("-e").arg(at("error.log")).arg("-c").arg(at("nginx.conf"));
         let service = Service::start(&mut nginx, address, &at("nginx.out"), Signal::TERM);
-        Some(Self { address, dir, _nginx: service })
+        Some(Self { address, told, dir, _nginx: service })
     }
 
     /// Fetches two files over one connection, each twice, and uploads one with a length and one in chunks.
@@ -139,7 +155,7 @@ fn same_files(got: &Path, expected: &Path) {
     data::assert_same(&std::fs::read(got).unwrap(), &std::fs::read(expected).unwrap(), &what);
 }
 
-fn nginx_config(dir: &Path, address: SocketAddr) -> String {
+fn nginx_config(dir: &Path, address: SocketAddr, told: SocketAddr) -> String {
     let dir = dir.display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {dir}/{kind};\n"))
@@ -148,6 +164,8 @@ fn nginx_config(dir: &Path, address: SocketAddr) -> String {
         "daemon off; master_process off; pid {dir}/nginx.pid; error_log {dir}/error.log;\n\
          events {{ worker_connections 256; }}\n\
          http {{\n{temporary}access_log off; client_max_body_size 100m;\n\
-         server {{ listen {address}; root {dir}/www; location /up/ {{ dav_methods PUT; }} }}\n}}\n"
+         server {{ listen {address}; listen {told} proxy_protocol; root {dir}/www;\n\
+         location /up/ {{ dav_methods PUT; }}\n\
+         location /who {{ return 200 $proxy_protocol_addr:$proxy_protocol_port; }} }}\n}}\n"
     )
 }

@@ -1,0 +1,133 @@
+//! Pipes through which bytes go from one socket to another without leaving the kernel.
+//!
+//! A pipe is lent only while bytes are in it or about to be, so that connections that say nothing hold none, and
+//! 10,000 of them do not take 40,000 files.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// A pipe that is lent; goes back when dropped, unless bytes are left in it.
+pub(super) struct Pipe {
+    ends: Arc<Ends>,
+    held: usize,
+}
+
+struct Ends {
+    read: OwnedFd,
+    write: OwnedFd,
+}
+
+/// Empty pipes that wait for their next use. Of the process, as the limit of files is.
+static IDLE: Mutex<Vec<Arc<Ends>>> = Mutex::new(Vec::new());
+static LENT: AtomicUsize = AtomicUsize::new(0);
+
+impl Pipe {
+    /// Lends an empty pipe; none if too many are lent, or the system gives no more.
+    pub(super) fn lend() -> Option<Self> {
+        if LENT.fetch_add(1, Relaxed) >= MAX_LENT {
+            LENT.fetch_sub(1, Relaxed);
+            return None;
+        }
+        let idle = IDLE.lock().pop();
+        let ends = idle.or_else(|| Ends::new().ok().map(Arc::new));
+        if ends.is_none() {
+            LENT.fetch_sub(1, Relaxed);
+        }
+        ends.map(|ends| Self { ends, held: 0 })
+    }
+
+    /// Returns how many bytes are in the pipe.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Moves what a socket has received into the pipe, which must be empty: a full one would look like a socket that
+    /// has nothing. 0 if there is nothing to be moved now, which is not to say that the stream has ended.
+    ///
+    /// # Errors
+    /// If the socket is broken.
+    pub(super) fn fill(&mut self, from: &TcpStream) -> io::Result<usize> {
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let moved = from.try_io(Interest::READABLE, || {
+            match splice(from, None, &self.ends.write, None, PIPE_SIZE, flags) {
+                // The socket stays ready: only a read knows whether nothing is there.
+                Err(errno) if errno == Errno::AGAIN || cannot_splice(errno) => Ok(0),
+                moved => Ok(moved?),
+            }
+        });
+        match moved {
+            Ok(moved) => {
+                self.held += moved;
+                Ok(moved)
+            }
+            Err(error) if passes(&error) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves bytes from the pipe to a socket and returns how many; 0 if the socket takes none now.
+    ///
+    /// # Errors
+    /// If the socket is broken.
+    pub(super) fn drain(&mut self, to: &TcpStream) -> io::Result<usize> {
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let moved =
+            to.try_io(Interest::WRITABLE, || Ok(splice(&self.ends.read, None, to, None, self.held, flags)?));
+        match moved {
+            Ok(moved) => {
+                self.held = self.held.saturating_sub(moved);
+                Ok(moved)
+            }
+            Err(error) if passes(&error) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        LENT.fetch_sub(1, Relaxed);
+        if self.held == 0 {
+            let mut idle = IDLE.lock();
+            if idle.len() < MAX_IDLE {
+                idle.push(Arc::clone(&self.ends));
+            }
+        }
+    }
+}
+
+impl Ends {
+    fn new() -> io::Result<Self> {
+        let (read, write) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
+        // What the system grants by itself does too, in smaller steps.
+        let _ = fcntl_setpipe_size(&write, PIPE_SIZE);
+        Ok(Self { read, write })
+    }
+}
+
+/// Says whether the kernel, or a filter of system calls, has no splice here.
+fn cannot_splice(errno: Errno) -> bool {
+    [Errno::INVAL, Errno::NOSYS, Errno::PERM, Errno::OPNOTSUPP].contains(&errno)
+}
+
+/// Says whether the same call may do better later.
+fn passes(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Bytes that a pipe holds, and the most that one call moves.
+const PIPE_SIZE: usize = 256 << 10;
+
+/// Pipes lent at once, two files each; connections beyond are copied.
+const MAX_LENT: usize = 1024;
+
+/// Empty pipes that are kept.
+const MAX_IDLE: usize = 32;

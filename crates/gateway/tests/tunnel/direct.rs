@@ -1,0 +1,193 @@
+//! Connections that no link carries, and the header that tells servers who their client is.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use oncewire_gateway::telemetry::{LinkState, Reason};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc};
+
+use crate::common::{
+    Origin, Pair, exchange, expect_reset, forward, is_reset, noise, proxy, reset, until, within,
+};
+
+/// A pair whose link is down and whose branch connects by itself.
+async fn without_link(origin: SocketAddr, more: &str) -> (oncewire_gateway::daemon::Gateway, SocketAddr) {
+    let pair = Pair::start(&format!("{}on_peer_loss = \"direct\"\n{more}", forward(origin))).await;
+    let address = pair.branch.local_addrs().intercepts[0];
+    // To its end, so that no dial under way still meets it.
+    pair.hub.shutdown(std::time::Duration::ZERO).await;
+    until(|| pair.branch.status().peers[0].state != LinkState::Up).await;
+    (pair.branch, address)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn direct_transfers_both_ways_at_once_arrive_whole_and_are_counted() {
+    within(async {
+        let origin = Origin::echo().await;
+        let (branch, address) = without_link(origin.address, "").await;
+        let sent = noise(41, 8 << 20);
+        for _ in 0..2 {
+            let received = exchange(TcpStream::connect(address).await.unwrap(), &sent).await.unwrap();
+            assert!(received == sent);
+        }
+        let rows = branch.status().flows_not_coded;
+        let row = rows.iter().find(|row| row.reason == Reason::PeerLost).unwrap();
+        assert_eq!((row.count, row.bytes), (2, 4 * (8 << 20)));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_direct_reader_that_stops_and_goes_on_misses_nothing() {
+    within(async {
+        let data = Arc::new(noise(42, 16 << 20));
+        let (serve, wrote) = (Arc::clone(&data), Arc::new(Notify::new()));
+        let some = Arc::clone(&wrote);
+        let origin = Origin::start(move |mut stream| {
+            let (serve, some) = (Arc::clone(&serve), Arc::clone(&some));
+            async move {
+                let (first, rest) = serve.split_at(4 << 20);
+                stream.write_all(first).await.unwrap();
+                some.notify_one();
+                stream.write_all(rest).await.unwrap();
+            }
+        })
+        .await;
+        let (_branch, address) = without_link(origin.address, "").await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let mut received = vec![0; 100];
+        client.read_exact(&mut received).await.unwrap();
+        wrote.notified().await;
+        client.read_to_end(&mut received).await.unwrap();
+        assert!(received == *data);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_direct_stream_leaves_the_other_direction_open() {
+    within(async {
+        let origin = Origin::start(|mut stream| async move {
+            let mut request = Vec::new();
+            stream.read_to_end(&mut request).await.unwrap();
+            stream.write_all(&[b"got ", request.as_slice()].concat()).await.unwrap();
+        })
+        .await;
+        let (_branch, address) = without_link(origin.address, "").await;
+        let client = TcpStream::connect(address).await.unwrap();
+        assert_eq!(exchange(client, b"all of it").await.unwrap(), b"got all of it");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resets_of_direct_connections_reach_the_other_side() {
+    within(async {
+        let (tell, mut told) = mpsc::channel(1);
+        let origin = Origin::start(move |mut stream| {
+            let tell = tell.clone();
+            async move {
+                if stream.read_u8().await.unwrap() == b'r' {
+                    return reset(stream);
+                }
+                stream.write_all(b"!").await.unwrap();
+                let ended = stream.read_u8().await.map_err(|error| is_reset(&error));
+                tell.send(ended).await.unwrap();
+            }
+        })
+        .await;
+        let (_branch, address) = without_link(origin.address, "").await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"r").await.unwrap();
+        expect_reset(&mut client).await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"?").await.unwrap();
+        assert_eq!(client.read_u8().await.unwrap(), b'!');
+        reset(client);
+        assert_eq!(told.recv().await.unwrap(), Err(true));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn urgent_bytes_of_a_direct_connection_stay_in_line() {
+    within(async {
+        let origin = Origin::echo().await;
+        let (_branch, address) = without_link(origin.address, "").await;
+        for _ in 0..3 {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(b"before").await.unwrap();
+            socket2::SockRef::from(&client).send_out_of_band(b"!").unwrap();
+            assert_eq!(exchange(client, b"after").await.unwrap(), b"before!after");
+        }
+    })
+    .await;
+}
+
+/// An origin that says what the first bytes of a connection were and then echoes.
+async fn told_first(len: usize) -> Origin {
+    Origin::start(move |mut stream| async move {
+        let mut header = vec![0; len];
+        stream.read_exact(&mut header).await.unwrap();
+        stream.write_all(&header).await.unwrap();
+        let (mut read, mut write) = stream.split();
+        let _ = tokio::io::copy(&mut read, &mut write).await;
+    })
+    .await
+}
+
+/// The header for a connection over IPv4 loopback.
+fn header(client: SocketAddr, local: SocketAddr) -> Vec<u8> {
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01".to_vec();
+    header.extend_from_slice(&client.port().to_be_bytes());
+    header.extend_from_slice(&local.port().to_be_bytes());
+    header
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_are_told_the_client_before_it_says_anything() {
+    within(async {
+        let origin = told_first(28).await;
+        let intercept = forward(origin.address) + "proxy_protocol = \"v2\"\n";
+        let pair = Pair::start(&intercept).await;
+        let (_branch, direct) = without_link(origin.address, "proxy_protocol = \"v2\"\n").await;
+        for address in [pair.branch.local_addrs().intercepts[0], direct] {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let mut said = vec![0; 28];
+            client.read_exact(&mut said).await.unwrap();
+            assert_eq!(said, header(client.local_addr().unwrap(), address));
+            assert_eq!(exchange(client, b"and on").await.unwrap(), b"and on");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_behind_the_header_is_recognised() {
+    within(async {
+        let origin = told_first(28).await;
+        let pair = Pair::start(&(forward(origin.address) + "proxy_protocol = \"v2\"\n")).await;
+        let mut client = pair.connect().await;
+        client.read_exact(&mut [0; 28]).await.unwrap();
+        let hello = [&[0x16, 3, 1, 2, 0, 1, 0, 1], noise(43, 500).as_slice()].concat();
+        assert!(exchange(client, &hello).await.unwrap() == hello);
+        let rows = pair.branch.status().flows_not_coded;
+        assert_eq!(rows.iter().map(|row| row.reason).collect::<Vec<_>>(), [Reason::Tls], "{rows:?}");
+    })
+    .await;
+}
+
+#[test]
+fn the_header_is_for_forward_and_for_version_2_only() {
+    let refused = |intercept: String| {
+        let text = format!("[gateway]\nname = \"b\"\nkey_file = \"none.key\"\n{intercept}");
+        let parsed = oncewire_gateway::config::Config::parse(&text, "/nowhere/b.toml".as_ref());
+        parsed.unwrap_err().to_string()
+    };
+    let socks = refused(proxy("socks5", "proxy_protocol = \"v2\""));
+    assert!(socks.contains("proxy_protocol: has no effect with mode socks5; remove it"), "{socks}");
+    let v1 = refused(forward(SocketAddr::from(([10, 0, 0, 5], 80))) + "proxy_protocol = \"v1\"\n");
+    assert!(v1.contains("proxy_protocol: unknown value \"v1\"; did you mean \"v2\"?"), "{v1}");
+}
