@@ -202,6 +202,14 @@ pub(crate) fn is_reset(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
 }
 
+/// Expects that what connects here is reset before any byte; the reset may come before the connect is looked at.
+pub(crate) async fn expect_refused(address: SocketAddr) {
+    match TcpStream::connect(address).await {
+        Ok(mut stream) => expect_reset(&mut stream).await,
+        Err(error) => assert!(is_reset(&error), "{error}"),
+    }
+}
+
 /// Expects that the stream is reset before anything more arrives.
 pub(crate) async fn expect_reset(stream: &mut TcpStream) {
     let mut rest = Vec::new();

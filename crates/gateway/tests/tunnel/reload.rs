@@ -13,7 +13,7 @@ use oncewire_gateway::telemetry::LinkState;
 use tempfile::TempDir;
 
 use crate::common::{
-    LIMIT, Origin, branch_config, exchange, expect_reset, forward, hub_config, noise, start, until, within,
+    LIMIT, Origin, branch_config, exchange, expect_refused, forward, hub_config, noise, start, until, within,
 };
 
 /// Two gateways with what their configurations are made of.
@@ -124,8 +124,7 @@ async fn what_a_peer_may_reach_changes_for_new_flows_alone() {
         echoes(&mut open, 1).await;
         let done = site.reload_hub("deny = [\"127.0.0.0/8\"]").await.unwrap();
         assert_eq!(done.changes, ["what peer branch may reach, or stands for, changed"]);
-        let mut refused = site.connect(0).await;
-        expect_reset(&mut refused).await;
+        expect_refused(site.branch.local_addrs().intercepts[0]).await;
         echoes(&mut open, 2).await;
         let done = site.reload_hub("").await.unwrap();
         assert_eq!(done.changes.len(), 1);

@@ -1,5 +1,5 @@
 //! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`, `pair stall`,
-//! `pair adapt`, `pair soak`.
+//! `pair adapt`, `pair soak`, `pair outage`.
 //!
 //! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
@@ -8,6 +8,7 @@ mod adapt;
 #[allow(dead_code, reason = "the tests use all of the bench, this uses a part")]
 #[path = "../../tests/processes/common/mod.rs"]
 mod common;
+mod outage;
 mod roles;
 mod savings;
 mod soak;
@@ -37,6 +38,8 @@ enum What {
     Adapt(adapt::Arguments),
     /// Transfers of all kinds while links break and gateways die, every byte compared.
     Soak(soak::Arguments),
+    /// A minute without a path under a download, an upload and an idle connection.
+    Outage(outage::Arguments),
     /// Serves the files, or echoes (started by `throughput`).
     #[command(hide = true)]
     Origin { files: Vec<PathBuf> },
@@ -52,6 +55,7 @@ fn main() {
         What::Stall(arguments) => stall::run(&arguments),
         What::Adapt(arguments) => adapt::run(&arguments),
         What::Soak(arguments) => soak::run(&arguments),
+        What::Outage(arguments) => outage::run(&arguments),
         What::Origin { files } => roles::origin(&files),
         What::Hop { target } => roles::hop(target),
     }

@@ -92,6 +92,25 @@ fn many_transfers_survive_a_link_that_goes_away_for_a_moment() {
 }
 
 #[test]
+fn a_download_survives_a_path_that_loses_one_way_without_a_word() {
+    let origin = Origin::server();
+    let pair = pair(&Options::to(origin.address()).with("[link]\ndead_after = \"1 s\"\n"));
+    for (seed, ways) in [(53, [true, false]), (54, [false, true])] {
+        let request = Request { seed, len: LEN };
+        let mut client = TcpStream::connect(pair.forward()).unwrap();
+        client.set_read_timeout(Some(LIMIT)).unwrap();
+        request.send(&mut client).unwrap();
+        let mut got = vec![0; 1];
+        client.read_exact(&mut got).unwrap();
+        pair.relay.set_silent(ways);
+        eventually("the branch notices", LIMIT, || (pair.branch.peer()["state"] != "up").then_some(()));
+        pair.relay.set_silent([false; 2]);
+        client.read_to_end(&mut got).unwrap();
+        data::assert_same(&got, &request.answer(), "the download");
+    }
+}
+
+#[test]
 fn a_download_survives_lanes_that_break_while_a_gateway_stands_still() {
     let origin = Origin::server();
     let pair = pair(&Options::to(origin.address()));

@@ -26,6 +26,8 @@ struct Shared {
 /// One direction: what it carried, and how fast it may.
 struct Way {
     carried: AtomicU64,
+    /// Whether what it is given gets nowhere for now.
+    silent: AtomicBool,
     bytes_per_s: Option<u64>,
     /// When the link has sent what it was given.
     free_at: Mutex<Instant>,
@@ -33,7 +35,12 @@ struct Way {
 
 impl Way {
     fn new(bytes_per_s: Option<u64>) -> Self {
-        Self { carried: AtomicU64::new(0), bytes_per_s, free_at: Mutex::new(Instant::now()) }
+        Self {
+            carried: AtomicU64::new(0),
+            silent: AtomicBool::new(false),
+            bytes_per_s,
+            free_at: Mutex::new(Instant::now()),
+        }
     }
 
     /// Counts bytes and waits until the link has had the time to send them.
@@ -50,6 +57,13 @@ impl Way {
         };
         if !wait.is_zero() {
             std::thread::sleep(wait);
+        }
+    }
+
+    /// Waits while nothing gets through.
+    fn wait(&self) {
+        while self.silent.load(Ordering::Relaxed) {
+            super::wait::pause();
         }
     }
 }
@@ -114,6 +128,13 @@ impl CuttingRelay {
         }
     }
 
+    /// Stops, or lets go again, what goes towards the target and what comes from it, without a word: a path that loses
+    /// everything, after which TCP sends it again.
+    pub(crate) fn set_silent(&self, [towards, from]: [bool; 2]) {
+        self.shared.towards_target.silent.store(towards, Ordering::Relaxed);
+        self.shared.from_target.silent.store(from, Ordering::Relaxed);
+    }
+
     /// How many connections it relays now.
     pub(crate) fn connections(&self) -> usize {
         self.shared.pairs.lock().unwrap().len()
@@ -172,9 +193,13 @@ fn copy(mut from: TcpStream, mut to: TcpStream, way: &Way) {
     let mut buffer = vec![0; 128 * 1024];
     loop {
         match from.read(&mut buffer) {
-            Ok(0) => break,
+            Ok(0) => {
+                way.wait();
+                break;
+            }
             Ok(count) => {
                 way.carry(count);
+                way.wait();
                 if to.write_all(&buffer[..count]).is_err() {
                     let _ = from.shutdown(Shutdown::Both);
                     return;
