@@ -81,6 +81,20 @@ impl Host {
         }
     }
 
+    /// Runs `body` in the host, so that processes that it starts are killed when the network is dropped.
+    ///
+    /// Neither `body` nor what it calls can start a thread; that is what [`enter`](Self::enter) is for.
+    ///
+    /// # Panics
+    ///
+    /// Where `body` panics, or where the system does not let us in.
+    pub fn launch<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
+        match self.cage.enter(&self.namespace, body) {
+            Ok(value) => value,
+            Err(error) => panic!("cannot enter {}: {error}", self.name),
+        }
+    }
+
     /// Starts a program in the host.
     ///
     /// It is killed when what is returned is dropped, and what it started in turn when the network is.
@@ -89,7 +103,7 @@ impl Host {
     ///
     /// The program cannot be started.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Process> {
-        self.cage.spawn(&self.namespace, command).map(|child| Process { child })
+        self.launch(|| command.spawn()).map(|child| Process { child })
     }
 
     /// Runs a program in the host to its end, without input, and returns what it printed.

@@ -69,16 +69,22 @@ impl Cage {
         })
     }
 
-    /// Starts `command` in `network` and in here.
+    /// Runs `body` on a thread of its own in `network`, with the processes that it starts in here.
+    ///
+    /// It can start no thread, and neither can what it calls.
     ///
     /// # Errors
     ///
-    /// The program cannot be started.
-    pub(crate) fn spawn(&self, network: &Namespace, command: &mut Command) -> io::Result<Child> {
+    /// The system does not let us in.
+    pub(crate) fn enter<T: Send>(
+        &self,
+        network: &Namespace,
+        body: impl FnOnce() -> T + Send,
+    ) -> io::Result<T> {
         network.enter(|| {
-            // Only children of this thread are inside, and it can start no thread from here on: hence last.
+            // It changes where children of this thread are born, not where the thread is.
             move_into_link_name_space(self.descriptor.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
-            command.spawn()
+            Ok(body())
         })?
     }
 }

@@ -1,0 +1,113 @@
+//! Gateways across an emulated line, in a network of namespaces.
+
+mod pair;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::path::Path;
+use std::time::Duration;
+
+use oncewire_testnet::{Family, LinkParams, isolated};
+
+use crate::common::data::{assert_same, random, text};
+use crate::common::wait::eventually;
+use pair::{LIMIT, PairInNetwork};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_oncewire");
+
+/// 20 Mbit/s and a round trip of 40 ms, with this share lost each way.
+fn line(loss: f64) -> LinkParams {
+    LinkParams {
+        rate_bits_per_s: Some(20_000_000),
+        delay: Duration::from_millis(20),
+        loss,
+        seed: 42,
+        ..LinkParams::default()
+    }
+}
+
+/// Serves `data` to whoever connects.
+fn serve(listener: TcpListener, data: Vec<u8>) {
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            // Whether it arrived is for the client to say.
+            let _ = stream.write_all(&data);
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    });
+}
+
+#[test]
+fn downloads_cross_a_lossy_line_whole_and_the_second_time_as_references() {
+    isolated(|| {
+        let Some(pair) = PairInNetwork::start(Path::new(BINARY), &line(0.01), "") else { return };
+        let data = text(1, 2_000_000);
+        let mut crossed = Vec::new();
+        for family in Family::BOTH {
+            serve(pair.listen(family), data.clone());
+            let before = pair.network.wan().down.counters().carried_bytes;
+            let mut got = Vec::new();
+            pair.connect(family).read_to_end(&mut got).unwrap();
+            assert_same(&got, &data, &format!("{family:?}, seed 42"));
+            crossed.push(pair.network.wan().down.counters().carried_bytes - before);
+        }
+        println!("bytes of packets down the line: {crossed:?}; {:?}", pair.network.wan().down.counters());
+        assert!(pair.network.wan().down.counters().lost > 0, "seed 42");
+        assert!(crossed[1] < crossed[0] / 4, "{crossed:?}");
+    });
+}
+
+#[test]
+fn a_download_survives_a_line_that_is_cut_until_the_gateways_notice() {
+    isolated(|| {
+        let link = "[link]\ndead_after = \"2 s\"\n";
+        let Some(pair) = PairInNetwork::start(Path::new(BINARY), &line(0.0), link) else { return };
+        for (seed, family) in (2..).zip(Family::BOTH) {
+            let data = random(seed, 4_000_000);
+            serve(pair.listen(family), data.clone());
+            let mut stream = pair.connect(family);
+            let mut got = vec![0; 500_000];
+            stream.read_exact(&mut got).unwrap();
+            pair.network.wan().cut();
+            eventually("both gateways miss the other", LIMIT, || (!pair.is_up()).then_some(()));
+            pair.network.wan().restore();
+            stream.read_to_end(&mut got).unwrap();
+            assert_same(&got, &data, &format!("{family:?}"));
+        }
+        assert!(pair.count("resumes") >= 2, "both flows were cut in their middle");
+        assert_eq!(pair.count("mismatches"), 0);
+    });
+}
+
+#[test]
+fn an_upload_survives_a_line_on_which_one_direction_is_lost_for_a_while() {
+    isolated(|| {
+        let Some(pair) = PairInNetwork::start(Path::new(BINARY), &line(0.0), "") else { return };
+        let wan = pair.network.wan();
+        for (seed, family, way) in [(4, Family::V4, &wan.up), (5, Family::V6, &wan.down)] {
+            let data = random(seed, 4_000_000);
+            let listener = pair.listen(family);
+            let sent = data.clone();
+            let mut stream = pair.connect(family);
+            let writer = std::thread::spawn(move || {
+                stream.write_all(&sent).unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+                // Kept open until the far end is done.
+                stream.read(&mut [0]).unwrap()
+            });
+            let (mut accepted, _) = listener.accept().unwrap();
+            accepted.set_read_timeout(Some(LIMIT)).unwrap();
+            let mut got = vec![0; 500_000];
+            accepted.read_exact(&mut got).unwrap();
+            let before = way.counters().lost;
+            way.cut();
+            eventually("packets are lost", LIMIT, || (way.counters().lost >= before + 5).then_some(()));
+            way.restore();
+            accepted.read_to_end(&mut got).unwrap();
+            drop(accepted);
+            assert_same(&got, &data, &format!("{family:?}"));
+            assert_eq!(writer.join().unwrap(), 0);
+        }
+    });
+}
