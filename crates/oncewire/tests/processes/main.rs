@@ -11,6 +11,7 @@ mod crash;
 mod cuts;
 mod lifecycle;
 mod many;
+mod names;
 mod network;
 mod programs;
 mod truth;
