@@ -53,7 +53,10 @@ fn what_ran_in_the_network_ends_when_the_command_is_killed() {
             return;
         }
         let script = "echo ready; setsid sleep 1000 & exec sleep 1000";
-        let mut command = testnet(&["--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        // A directory with helpers is all that stays.
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = testnet(&["--", "sh", "-c", script]);
+        let mut command = command.env("TMPDIR", dir.path()).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(command.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();

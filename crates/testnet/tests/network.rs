@@ -35,6 +35,15 @@ fn settled(direction: &Direction, packets: u64) -> oncewire_testnet::LinkCounter
     }
 }
 
+/// Waits until `direction` has been offered so many packets.
+fn seen(direction: &Direction, packets: u64) {
+    let patience = Instant::now() + Duration::from_secs(20);
+    while direction.counters().packets < packets {
+        assert!(Instant::now() < patience, "{packets} were sent, and this is what was seen: {direction:?}");
+        std::thread::yield_now();
+    }
+}
+
 /// A pair of UDP sockets: one in the client that is connected to one in the server.
 fn datagrams(network: &Network, family: Family) -> (UdpSocket, UdpSocket) {
     let server = network.host("server").enter(|| {
@@ -123,7 +132,11 @@ fn packets_take_the_time_that_the_rate_gives_them() {
                 round_trip(&client, &server);
                 let before = network.wan().up.counters();
                 let start = Instant::now();
-                (0..100).for_each(|_| assert_eq!(client.send(&[0; 1000]).unwrap(), 1000));
+                for sent in 1..=100 {
+                    assert_eq!(client.send(&[0; 1000]).unwrap(), 1000);
+                    // One after the other, so that the machine's own queues lose none.
+                    seen(&network.wan().up, before.packets + sent);
+                }
                 (0..100).for_each(|_| assert_eq!(server.recv(&mut [0; 2000]).unwrap(), 1000));
                 let took = start.elapsed();
                 println!("{shell:?} {family:?}: {took:?}");

@@ -77,8 +77,9 @@ pub(crate) fn tun_end(name: &str) -> io::Result<Arc<OwnedFd>> {
 pub(crate) fn packet_ends(interfaces: [u32; 2]) -> io::Result<[Arc<OwnedFd>; 2]> {
     let open = |interface| {
         let socket = oncewire_sys::packets::packet_socket(interface)?;
-        // Without the privilege the usual limit applies; the emulator then loses more when it is late.
-        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
+        // Without the privilege the system's limit applies; a burst may then be lost before the emulator sees it.
+        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER));
         io::Result::Ok(Arc::new(socket))
     };
     let [one, other] = interfaces;
