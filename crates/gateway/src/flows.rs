@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use oncewire_codec::Plan;
 use oncewire_codec::wire::{FlowId, OpenFailure, ResetReason};
-use oncewire_link::{FlowGone, Received};
+use oncewire_link::{FlowGone, Priority, Received};
 
 use crate::tunnel::peer::Peer;
 
@@ -93,6 +93,11 @@ impl Flow {
     /// Says how this side's policy wants what it sends coded, or that nothing of the flow is; before the answer.
     pub(crate) fn plan(&self, plan: Option<Plan>) {
         self.peer.with(|core, _| core.link.plan_flow(self.id, plan));
+    }
+
+    /// Says how urgent this side's policy wants what it sends; none: by how much was sent.
+    pub(crate) fn prioritize(&self, priority: Option<Priority>) {
+        self.peer.with(|core, _| core.link.prioritize_flow(self.id, priority));
     }
 
     /// Tells the far side what became of the onward connect that it asked for.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_socket_send_buffer_size_force};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -14,11 +15,23 @@ pub(crate) struct LaneOptions {
     pub(crate) congestion: Option<String>,
     /// How long written bytes may stay unacknowledged before the kernel gives the connection up. Default 10 s.
     pub(crate) user_timeout: Duration,
+    /// Bytes that may wait unsent in the kernel. Default 128 KiB.
+    pub(crate) not_sent: u32,
+    /// The send buffer to ask for, where the kernel's automatic one is too small; what it asks for is doubled.
+    pub(crate) send_buffer: Option<usize>,
+    /// The receive buffer, likewise.
+    pub(crate) receive_buffer: Option<usize>,
 }
 
 impl Default for LaneOptions {
     fn default() -> Self {
-        Self { congestion: Some("bbr".to_owned()), user_timeout: Duration::from_secs(10) }
+        Self {
+            congestion: Some("bbr".to_owned()),
+            user_timeout: Duration::from_secs(10),
+            not_sent: NOT_SENT_LOW_WATER,
+            send_buffer: None,
+            receive_buffer: None,
+        }
     }
 }
 
@@ -73,6 +86,34 @@ impl LaneOptions {
         Self { congestion: None, ..Self::default() }
     }
 
+    /// Fits the options to a link of this rate: little waits unsent, and the buffers hold what is under way on the
+    /// longest of links.
+    pub(crate) fn fit(&mut self, bits_per_s: u64) {
+        let sent_in = |time: Duration| u128::from(bits_per_s) * time.as_micros() / 8_000_000;
+        let not_sent = u32::try_from(sent_in(NOT_SENT_TIME)).unwrap_or(u32::MAX);
+        self.not_sent = not_sent.clamp(LEAST_NOT_SENT, NOT_SENT_LOW_WATER);
+        let under_way = usize::try_from(sent_in(LONGEST_ROUND_TRIP)).unwrap_or(usize::MAX);
+        // Fixing a size ends the kernel's own tuning, so only what that does not reach is asked for.
+        let beyond =
+            |key: &str| Some(under_way).filter(|bytes| bytes.saturating_mul(2) > automatic_limit(key));
+        self.send_buffer = beyond("tcp_wmem");
+        self.receive_buffer = beyond("tcp_rmem");
+    }
+
+    /// Asks the kernel once whether it allows the buffers, and gives them up if not.
+    ///
+    /// # Errors
+    /// What to tell the operator; the options are usable all the same.
+    pub(crate) fn probe_buffers(&mut self) -> Result<(), BuffersRefused> {
+        let Some(bytes) = self.send_buffer.or(self.receive_buffer) else { return Ok(()) };
+        let refused = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))
+            .and_then(|socket| Ok(set_socket_send_buffer_size_force(&socket, bytes)?));
+        refused.map_err(|source| {
+            (self.send_buffer, self.receive_buffer) = (None, None);
+            BuffersRefused { bytes: bytes.saturating_mul(2), source }
+        })
+    }
+
     /// Asks the kernel once whether it has the congestion control, and gives it up if not.
     ///
     /// # Errors
@@ -95,7 +136,13 @@ pub(crate) fn prepare_lane(stream: &TcpStream, options: &LaneOptions) {
     let socket = SockRef::from(stream);
     let _ = socket.set_tcp_nodelay(true);
     // What waits in the kernel can no longer be overtaken or encoded better, so little of it waits there.
-    let _ = socket.set_tcp_notsent_lowat(NOT_SENT_LOW_WATER);
+    let _ = socket.set_tcp_notsent_lowat(options.not_sent);
+    if let Some(bytes) = options.send_buffer {
+        let _ = set_socket_send_buffer_size_force(stream, bytes);
+    }
+    if let Some(bytes) = options.receive_buffer {
+        let _ = set_socket_recv_buffer_size_force(stream, bytes);
+    }
     let _ = socket.set_tcp_user_timeout(Some(options.user_timeout));
     let _ = socket.set_tcp_keepalive(&keepalive(LANE_IDLE));
     if let Some(name) = &options.congestion {
@@ -114,6 +161,23 @@ pub(crate) struct CongestionRefused {
     source: io::Error,
 }
 
+/// The kernel does not let this process have larger buffers than it gives by itself.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "lanes at this `rate_limit` need buffers of {bytes} bytes on the longest links, and the kernel allows fewer \
+     ({source}): give CAP_NET_ADMIN, or raise the last number of net.ipv4.tcp_wmem and net.ipv4.tcp_rmem"
+)]
+pub(crate) struct BuffersRefused {
+    bytes: usize,
+    source: io::Error,
+}
+
+/// Reads how large the kernel makes a buffer by itself; a system that does not say makes it large enough.
+fn automatic_limit(key: &str) -> usize {
+    let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{key}")).unwrap_or_default();
+    text.split_whitespace().last().and_then(|bytes| bytes.parse().ok()).unwrap_or(usize::MAX)
+}
+
 fn keepalive(idle: Duration) -> TcpKeepalive {
     TcpKeepalive::new().with_time(idle).with_interval(PROBE_INTERVAL).with_retries(PROBES)
 }
@@ -124,6 +188,13 @@ const BACKLOG: i32 = 4096;
 /// Bytes that may wait unsent in the kernel per lane.
 const NOT_SENT_LOW_WATER: u32 = 128 << 10;
 
+/// On a link of known rate so much may wait, in time, but not less than keeps a lane busy between two wake-ups.
+const NOT_SENT_TIME: Duration = Duration::from_millis(10);
+const LEAST_NOT_SENT: u32 = 16 << 10;
+
+/// By way of a geostationary satellite, with room for queues.
+const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(700);
+
 /// An application that says nothing for so long is probed, so that a vanished one ends its flow.
 const APPLICATION_IDLE: Duration = Duration::from_secs(60);
 
@@ -133,3 +204,29 @@ const LANE_IDLE: Duration = Duration::from_secs(30);
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 const PROBES: u32 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_waits_unsent_on_a_thin_link() {
+        let mut options = LaneOptions::default();
+        for (rate, not_sent) in
+            [(1_000_000, 16 << 10), (20_000_000, 25_000), (50_000_000, 62_500), (10_000_000_000, 128 << 10)]
+        {
+            options.fit(rate);
+            assert_eq!(options.not_sent, not_sent, "{rate}");
+        }
+    }
+
+    #[test]
+    fn buffers_are_asked_for_only_beyond_what_the_kernel_gives() {
+        let mut options = LaneOptions::default();
+        options.fit(1_000_000);
+        assert_eq!((options.send_buffer, options.receive_buffer), (None, None));
+        assert!(options.probe_buffers().is_ok());
+        options.fit(100_000_000_000);
+        assert_eq!(options.send_buffer, Some(8_750_000_000));
+    }
+}

@@ -12,6 +12,7 @@ use oncewire_codec::{MarkerKind, Matching, Plan, Quota};
 use oncewire_gateway::config::{Config, Mode, PeerChoice, SampleBytes};
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::storage_key::StorageKey;
+use oncewire_link::Priority;
 
 /// Makes a folder with the key files that the configurations name.
 fn folder() -> tempfile::TempDir {
@@ -111,6 +112,8 @@ fn every_key_has_its_effect() {
     assert_eq!(ship.link.resume_window.as_secs(), 600);
     assert_eq!(ship.link.dead_after.unwrap().as_secs(), 20);
     assert_eq!(ship.link.max_lanes, 16);
+    assert_eq!((hub.link.rate_limit, ship.link.rate_limit), (Some(5_000_000), Some(20_000_000)));
+    assert_eq!(ship.link.bulk_after, 4_000_000);
     assert_eq!(ship.link.congestion, "cubic");
     assert_eq!(ship.memory.flows, 100_000_000);
     assert_eq!(config.memory, 1 << 30);
@@ -122,6 +125,7 @@ fn every_key_has_its_effect() {
     assert_eq!(config.policies.rules.len(), 3);
     let rsync = "10.1.2.3:873".parse::<std::net::SocketAddr>().unwrap().into();
     let plan = config.policies.plan(&rsync, "hub", hub.settings.plan()).unwrap();
+    assert_eq!(config.policies.priority(&rsync, "hub"), Some(Priority::Bulk));
     let expected = Plan {
         matching: Matching::Max,
         markers: MarkerKind::Maxp,

@@ -1,6 +1,7 @@
 //! Who sends next: flows of three classes, each with its share.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use oncewire_codec::wire::FlowId;
 
@@ -14,6 +15,16 @@ pub enum Priority {
     Normal,
     /// What may take its time. Weight 1.
     Bulk,
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interactive => "interactive",
+            Self::Normal => "normal",
+            Self::Bulk => "bulk",
+        })
+    }
 }
 
 impl Priority {

@@ -134,23 +134,34 @@ const SECTIONS: [(&str, &[&str]); 7] = [
         "intercept",
         &["mode", "listen", "target", "proxy_protocol", "peer", "users", "allow_from", "on_peer_loss"],
     ),
-    ("policy", &["match", "codec"]),
+    ("policy", &["match", "codec", "priority"]),
     (
         "codec",
         &["entropy", "markers", "matching", "period", "window", "index_slots", "sample_bytes", "adapt"],
     ),
     ("cache", &["memory", "log_memory", "log_idle"]),
-    ("link", &["resume_window", "dead_after", "congestion", "max_lanes", "flow_memory", "max_in_flight"]),
+    (
+        "link",
+        &[
+            "resume_window",
+            "dead_after",
+            "congestion",
+            "max_lanes",
+            "flow_memory",
+            "max_in_flight",
+            "rate_limit",
+            "bulk_after",
+        ],
+    ),
 ];
 
 /// Keys that later versions will have: the sections, the keys, and what they are about.
 ///
 /// Accepted in silence they would promise what nobody does.
-const LATER: [(&[&str], &[&str], &str); 6] = [
+const LATER: [(&[&str], &[&str], &str); 5] = [
     (&["cache", "peer", "policy"], &["store_disk"], "the chunk store on disk"),
     (&["cache", "peer", "policy"], &["share"], "narrowing what a flow may copy from"),
     (&["peer"], &["group"], "trust groups"),
-    (&["link"], &["rate_limit"], "limiting the rate of a link"),
     (
         &["intercept"],
         &["interfaces", "ports", "networks", "source", "hold_syn", "rules"],

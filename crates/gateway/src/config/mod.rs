@@ -136,6 +136,10 @@ pub struct LinkSettings {
     pub congestion: String,
     /// Whether `congestion` was asked for, so that its absence is worth a warning.
     pub congestion_chosen: bool,
+    /// Bits a second that is sent at most, all lanes together; none means as much as there is room for.
+    pub rate_limit: Option<u64>,
+    /// Bytes that a flow sends before it counts as bulk, where no rule says what it is; default 1 MiB.
+    pub bulk_after: u64,
     /// The most lanes for flows; default 64.
     pub max_lanes: u32,
 }

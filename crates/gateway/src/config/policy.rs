@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use oncewire_codec::wire::{Destination, Host};
 use oncewire_codec::{Plan, Quota};
+use oncewire_link::Priority;
 
 use super::network::Network;
 use super::settings::{Codec, Matchings, PlanChanges};
@@ -19,6 +20,8 @@ pub struct Policy {
     pub peers: Option<Vec<String>>,
     /// What becomes of the flow.
     pub codec: Codec,
+    /// How urgent what we send on it is; none means by how much was sent.
+    pub priority: Option<Priority>,
     /// How coding it differs from what holds for its peer.
     pub changes: PlanChanges,
     /// How many bytes of the peer's log all flows of this rule may take together; none means all of them.
@@ -51,6 +54,13 @@ impl Policies {
             Some((number, rule)) => rule.plan(number, plan),
             None => Some(plan),
         }
+    }
+
+    /// Says how urgent what we send on a flow by way of a peer is; none: by how much was sent. See
+    /// [`Policies::decide`].
+    pub fn priority(&self, destination: &Destination, peer: &str) -> Option<Priority> {
+        let number = self.decide(destination, peer).rule?.checked_sub(1)?;
+        self.rules.get(number)?.priority
     }
 
     /// Returns every way in which flows to a peer can be coded by these rules, and the number of the rule, counted
@@ -119,7 +129,7 @@ mod tests {
 
     fn rule(codec: Codec) -> Policy {
         let changes = PlanChanges::default();
-        Policy { ports: None, networks: None, peers: None, codec, changes, log_memory: None }
+        Policy { ports: None, networks: None, peers: None, codec, priority: None, changes, log_memory: None }
     }
 
     #[test]
@@ -172,6 +182,16 @@ mod tests {
         assert_eq!(rules.plan(&to("10.0.0.1", 80), "hub", peers), Some(peers));
         let all: Vec<_> = rules.plans("hub", peers).collect();
         assert_eq!(all, [(None, peers), (Some(2), backup)]);
+    }
+
+    #[test]
+    fn the_rule_that_decides_gives_the_priority_too() {
+        let ssh =
+            Policy { ports: Some(vec![22]), priority: Some(Priority::Interactive), ..rule(Codec::None) };
+        let rules = Policies { rules: vec![ssh, rule(Codec::Endre)] };
+        assert_eq!(rules.priority(&to("10.0.0.1", 22), "hub"), Some(Priority::Interactive));
+        assert_eq!(rules.priority(&to("10.0.0.1", 80), "hub"), None);
+        assert_eq!(Policies::default().priority(&to("10.0.0.1", 22), "hub"), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
 use super::sample::RawSample;
-use super::units::{Size, Time};
+use super::units::{Rate, Size, Time};
 
 /// A text and where it stands.
 pub(super) type Text = Spanned<String>;
@@ -70,6 +70,7 @@ pub(super) struct RawPeer {
     pub(super) sample_bytes: Option<Spanned<RawSample>>,
     pub(super) log_memory: Option<Spanned<Size>>,
     pub(super) adapt: Option<bool>,
+    pub(super) rate_limit: Option<Spanned<Rate>>,
 }
 
 /// `[[intercept]]`.
@@ -93,6 +94,7 @@ pub(super) struct RawPolicy {
     #[serde(default, rename = "match")]
     pub(super) conditions: RawMatch,
     pub(super) codec: Text,
+    pub(super) priority: Option<Text>,
     pub(super) entropy: Option<Text>,
     pub(super) markers: Option<Text>,
     pub(super) matching: Option<Text>,
@@ -142,6 +144,8 @@ pub(super) struct RawLink {
     pub(super) max_lanes: Option<Spanned<i64>>,
     pub(super) flow_memory: Option<Spanned<Size>>,
     pub(super) max_in_flight: Option<Spanned<Size>>,
+    pub(super) rate_limit: Option<Spanned<Rate>>,
+    pub(super) bulk_after: Option<Spanned<Size>>,
 }
 
 /// One text, or a list of texts.

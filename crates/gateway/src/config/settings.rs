@@ -9,6 +9,7 @@ use oncewire_codec::endre::matcher::MatchParams;
 pub use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_codec::{MarkerKind, Matching, Plan, SampleTable};
+use oncewire_link::Priority;
 
 use super::explain;
 use super::sample::SampleBytes;
@@ -264,6 +265,16 @@ impl Serialize for CodecSettings {
         map.serialize_entry("log_memory", &self.log_memory)?;
         map.serialize_entry("max_in_flight", &self.in_flight())?;
         map.end()
+    }
+}
+
+/// Reads the value of `priority`.
+pub(super) fn priority(text: &str) -> Result<Priority, String> {
+    match text {
+        "interactive" => Ok(Priority::Interactive),
+        "normal" => Ok(Priority::Normal),
+        "bulk" => Ok(Priority::Bulk),
+        _ => Err(explain::unknown_value(text, &["interactive", "normal", "bulk"], &[])),
     }
 }
 

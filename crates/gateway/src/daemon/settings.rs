@@ -23,6 +23,8 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
         initial_credit: (peer.memory.flows / FLOWS_AT_ONCE).clamp(LEAST_CREDIT, MOST_CREDIT),
         params: peer.settings.params(),
         keeps_bytes: config.policies.matchings(&peer.name, peer.settings.plan()).max,
+        rate_limit: peer.link.rate_limit,
+        bulk_after: peer.link.bulk_after,
         max_lanes: peer.link.max_lanes,
         flow_memory: peer.memory.flows,
         resume_window: peer.link.resume_window,
@@ -38,6 +40,12 @@ pub(super) fn lane_options(config: &Config) -> Vec<LaneOptions> {
         let mut options =
             LaneOptions { congestion: Some(peer.link.congestion.clone()), ..LaneOptions::default() };
         options.user_timeout = peer.link.dead_after.unwrap_or(options.user_timeout);
+        if let Some(rate) = peer.link.rate_limit {
+            options.fit(rate);
+            if let Err(refused) = options.probe_buffers() {
+                tracing::warn!(peer = peer.name, "{refused}");
+            }
+        }
         if let Err(refused) = options.probe()
             && !missing.contains(&peer.link.congestion)
         {

@@ -92,7 +92,10 @@ impl Router {
         let plan = self.config.policies.plan(destination, peer.name(), peer.settings.link.plan);
         let request = OpenRequest { destination: destination.clone(), source: Some(source), plan };
         match peer.open(request) {
-            Ok(flow) => Ok(Way::Link(flow)),
+            Ok(flow) => {
+                flow.prioritize(self.config.policies.priority(destination, peer.name()));
+                Ok(Way::Link(flow))
+            }
             Err(OpenRefused::TooManyFlows) => {
                 let (name, reason) = (peer.name(), Reason::TooManyFlows);
                 self.ledger.not_coded.count(Some(name), destination, Outcome::Refused, reason);

@@ -76,6 +76,7 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
         Err(failure) => Err(*failure),
     };
     flow.plan(onward.policies.plan(&open.destination, peer.name(), peer.settings.link.plan));
+    flow.prioritize(onward.policies.priority(&open.destination, peer.name()));
     flow.answer(answer);
     match connected {
         Ok(stream) => {

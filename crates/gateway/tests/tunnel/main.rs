@@ -11,6 +11,7 @@ mod logs;
 mod outages;
 mod policies;
 mod reload;
+mod sharing;
 mod shutdown;
 mod sizes;
 mod socks5;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use oncewire_codec::{Plan, Quota};
-use oncewire_gateway::config::units::{Size, Time};
+use oncewire_gateway::config::units::{Rate, Size, Time};
 use oncewire_gateway::config::{
     Config, Intercept, LogBudget, Mode, Network, OnPeerLoss, Peer, PeerChoice, Policy,
 };
@@ -115,6 +115,9 @@ fn describe_peer(peer: &Peer) -> String {
         link.congestion,
         Time(link.resume_window),
     );
+    if let Some(rate) = link.rate_limit {
+        let _ = writeln!(text, "  sends at most {}", Rate(rate));
+    }
     let _ = writeln!(text, "  may reach {}", reach(peer));
     text
 }
@@ -174,7 +177,11 @@ fn describe_policy(policy: &Policy) -> String {
     if conditions.is_empty() {
         conditions.push("everything".to_owned());
     }
-    format!("{} → codec {}", conditions.join(" and "), policy.codec)
+    let priority = match policy.priority {
+        None => String::new(),
+        Some(priority) => format!(", priority {priority}"),
+    };
+    format!("{} → codec {}{priority}", conditions.join(" and "), policy.codec)
 }
 
 /// Says how flows are coded.

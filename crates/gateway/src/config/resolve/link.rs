@@ -7,7 +7,7 @@ use toml::Spanned;
 use super::Resolver;
 use crate::config::raw::{RawCache, RawCodec, RawLink, RawPeer, RawPolicy, Text};
 use crate::config::sample::RawSample;
-use crate::config::units::{Size, Time};
+use crate::config::units::{Rate, Size, Time};
 use crate::config::{CodecSettings, LinkSettings, PlanChanges, SampleBytes, settings};
 
 /// The keys that may stand in `[codec]`, `[[peer]]` and `[[policy]]`.
@@ -138,8 +138,18 @@ impl Resolver {
             dead_after,
             congestion: self.congestion(raw.congestion.as_ref()),
             congestion_chosen: raw.congestion.is_some(),
+            rate_limit: self.rate_limit(raw.rate_limit.as_ref()),
+            bulk_after: raw.bulk_after.as_ref().map_or(BULK_AFTER, |size| size.get_ref().0),
             max_lanes: max_lanes.unwrap_or(MAX_LANES),
         }
+    }
+
+    /// Reads what may be sent in a second.
+    pub(super) fn rate_limit(&mut self, rate: Option<&Spanned<Rate>>) -> Option<u64> {
+        self.read("rate_limit", rate, |&Rate(rate)| match rate {
+            LEAST_RATE.. => Ok(rate),
+            _ => Err(format!("{} is too little for a link; the least is {}", Rate(rate), Rate(LEAST_RATE))),
+        })
     }
 
     /// Reads a time within bounds.
@@ -179,5 +189,8 @@ impl Resolver {
 
 const RESUME_WINDOW: Duration = Duration::from_secs(120);
 const MAX_LANES: u32 = 64;
+const BULK_AFTER: u64 = 1 << 20;
+/// Below it one block takes seconds.
+const LEAST_RATE: u64 = 8_000;
 /// Finds the rate of a lossy link, where loss-based controls collapse; lanes use the kernel's default without it.
 const CONGESTION: &str = "bbr";

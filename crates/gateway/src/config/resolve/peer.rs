@@ -31,6 +31,7 @@ impl Resolver {
         let allow = raw.allow.as_ref().map(|texts| self.networks("allow", texts));
         let deny = raw.deny.as_ref().map(|texts| self.networks("deny", texts)).unwrap_or_default();
         let settings = self.codec_of_peer(raw, defaults);
+        let rate_limit = self.rate_limit(raw.rate_limit.as_ref()).or(link.rate_limit);
         Some(Peer {
             name: name?,
             public_keys,
@@ -42,7 +43,7 @@ impl Resolver {
             access: Access { allow, deny },
             settings,
             adapt: raw.adapt.or(adapt).unwrap_or(true),
-            link: link.clone(),
+            link: LinkSettings { rate_limit, ..link.clone() },
             memory: MemoryPlan::default(),
         })
     }

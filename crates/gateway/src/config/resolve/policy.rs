@@ -23,12 +23,13 @@ impl Resolver {
             .as_ref()
             .map(|texts| texts.iter().filter_map(|text| self.peer_name("peers", text, config)).collect());
         let codec = self.problems.check(raw.codec.span(), "codec", Codec::parse(raw.codec.get_ref()));
+        let priority = self.read("priority", raw.priority.as_ref(), |text| settings::priority(text));
         let changes = self.changes_of_policy(raw);
         let log_memory = self.read("log_memory", raw.log_memory.as_ref(), |log| settings::log_quota(log.0));
         if codec == Some(Codec::None) {
             self.refuse_keys_without_codec(raw);
         }
-        Some(Policy { ports, networks, peers, codec: codec?, changes, log_memory })
+        Some(Policy { ports, networks, peers, codec: codec?, priority, changes, log_memory })
     }
 
     /// Reports keys about the coding of flows that are not coded.
