@@ -16,13 +16,17 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::common::{Pair, forward, nobody, proxy, within};
+use oncewire_gateway::daemon::Gateway;
+use oncewire_gateway::telemetry::LinkState;
+
+use crate::common::{Pair, forward, nobody, proxy, until, within};
 use scenarios::SCENARIOS;
 
 /// How the client reaches the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Direct,
+    /// Through `forward`; without a peer, the gateway connects by itself.
     Forward,
     Socks5,
 }
@@ -52,28 +56,30 @@ struct Scenario {
 /// A server, a way to it, and the pair of gateways on the way.
 struct Bench {
     way: Way,
-    pair: Pair,
+    branch: Gateway,
+    hub: Option<Gateway>,
     targets: [SocketAddr; 3],
     listener: TcpListener,
     filtered: TcpListener,
 }
 
 impl Bench {
-    async fn start() -> Self {
+    /// Starts a pair, with more keys for the `forward` interceptions.
+    async fn start(more: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let filtered = tokio::net::TcpSocket::new_v4().unwrap();
         filtered.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         // Room for one connection, the one that fills it.
         let filtered = filtered.listen(0).unwrap();
         let targets = [listener.local_addr().unwrap(), nobody().await, filtered.local_addr().unwrap()];
-        let intercepts: String = targets.map(forward).concat();
-        let pair = Pair::start(&(intercepts + &proxy("socks5", ""))).await;
-        Self { way: Way::Direct, pair, targets, listener, filtered }
+        let intercepts = targets.map(|target| forward(target) + more).concat();
+        let Pair { branch, hub, .. } = Pair::start(&(intercepts + &proxy("socks5", ""))).await;
+        Self { way: Way::Direct, branch, hub: Some(hub), targets, listener, filtered }
     }
 
     /// Connects to a target; what a proxy says is the error that it stands for.
     async fn connect(&self, target: Target) -> io::Result<TcpStream> {
-        let intercepts = &self.pair.branch.local_addrs().intercepts;
+        let intercepts = &self.branch.local_addrs().intercepts;
         let address = self.targets[target as usize];
         match self.way {
             Way::Direct => TcpStream::connect(address).await,
@@ -142,7 +148,7 @@ async fn waits(what: impl Future) -> &'static str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn applications_see_through_a_pair_what_they_see_direct() {
-    let mut bench = Bench::start().await;
+    let mut bench = Bench::start("").await;
     let mut table = String::from("| scenario | both ends see | `forward` | `socks5` |\n|---|---|---|---|\n");
     for Scenario { name, script, through_forward } in SCENARIOS {
         let mut seen = Vec::new();
@@ -158,6 +164,20 @@ async fn applications_see_through_a_pair_what_they_see_direct() {
     }
     print!("{table}");
     check_docs(&table);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn applications_see_through_a_gateway_without_a_peer_what_they_see_direct() {
+    let mut bench = Bench::start("on_peer_loss = \"direct\"\n").await;
+    bench.hub.take().unwrap().shutdown(Duration::ZERO).await;
+    within(until(|| bench.branch.status().peers[0].state != LinkState::Up)).await;
+    for Scenario { name, script, through_forward } in SCENARIOS {
+        println!("{name}");
+        bench.way = Way::Direct;
+        let direct = within(script(&bench)).await;
+        bench.way = Way::Forward;
+        assert_eq!(within(script(&bench)).await, through_forward.unwrap_or(&direct), "{name}");
+    }
 }
 
 /// Compares the table with the one in the documentation, or writes it there.
