@@ -124,14 +124,15 @@ impl Gateway {
             .collect::<Result<Vec<_>, _>>()?;
         let guests = site.guests(&config, peers.iter())?;
         let tunnel = TunnelDoor::new(guests, Arc::clone(&site.ledger), Arc::clone(&site.tasks));
-        let router = site.router(&config, &peers);
+        let peering = site.peering(&config, &peers);
+        let router = site.router(&config, &peering);
         let ports = listeners.tunnel.into_iter().map(|bound| site.open_port(&tunnel, bound)).collect();
         let entrances = config.intercepts.iter().zip(listeners.intercepts);
         let entrances =
             entrances.map(|(intercept, bound)| site.open_entrance(intercept, &router, bound)).collect();
         let admin = listeners.admin.as_ref().map(|bound| bound.address);
         let token = config.gateway.admin.as_ref().and_then(|admin| admin.token.clone());
-        let state = State { config, peers, entrances, ports, admin };
+        let state = State { config, peers, peering, entrances, ports, admin };
         let report = Arc::new(Report {
             state: watch::Sender::new(Arc::new(state)),
             tunnel,

@@ -9,6 +9,7 @@ mod key_file;
 mod ledger;
 pub mod lifecycle;
 pub mod logs;
+mod peering;
 mod sockets;
 pub mod storage_key;
 pub mod telemetry;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{MarkerKind, Matching, Plan, Quota};
-use oncewire_gateway::config::{Config, Mode, PeerChoice, SampleBytes};
+use oncewire_gateway::config::{Config, Mode, Network, SampleBytes};
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::storage_key::StorageKey;
 use oncewire_link::Priority;
@@ -146,13 +146,16 @@ fn the_least_configuration_stands_with_its_defaults() {
 }
 
 #[test]
-fn auto_chooses_the_peer_with_the_narrowest_network() {
+fn a_peer_is_told_of_the_networks_in_which_it_may_reach_something() {
     let dir = folder();
     let config = read(dir.path(), &fixtures("good_full")[0]).unwrap();
-    let chosen =
-        |to: std::net::SocketAddr| config.choose_peer(&PeerChoice::Auto, &to.into()).unwrap().name.clone();
-    assert_eq!(chosen("10.1.2.3:80".parse().unwrap()), "hub");
-    assert_eq!(chosen("8.8.8.8:53".parse().unwrap()), "ship");
+    let networks = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Network>>();
+    assert_eq!(config.gateway.announce, networks(&["192.168.1.0/24", "192.168.9.0/24"]));
+    let [hub, ship] = &config.peers[..] else { panic!("{:?}", config.peers) };
+    assert_eq!(hub.told, networks(&["192.168.1.0/24"]));
+    assert_eq!(ship.told, config.gateway.announce);
+    assert_eq!((&hub.networks, &hub.accept_networks), (&networks(&["10.0.0.0/8"]), &None));
+    assert_eq!(ship.accept_networks, Some(networks(&["172.16.0.0/12"])));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use oncewire_codec::Plan;
 use oncewire_codec::pace::PaceStats;
-use oncewire_codec::wire::{Destination, FlowId, LaneId, LaneRole, OpenFailure, ResetReason};
+use oncewire_codec::wire::{Destination, FlowId, LaneId, LaneRole, Network, OpenFailure, ResetReason};
 
 /// A flow to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub enum Event {
     Down,
     /// The peer is a new process: its old flows were reset.
     PeerRestarted,
+    /// The networks that the peer fronts, all of them; replaces what was said before.
+    Announced(Vec<Network>),
     /// The logs were released, and there is traffic again: [`crate::Link::restore_logs`].
     LogsWanted,
     /// Something for the log.

@@ -26,7 +26,8 @@ pub use oncewire_codec::cache::{Log, LogOffset, RangeSet};
 pub use oncewire_codec::contract::{LogWrite, PeerFault as ProtocolError, SavedLog};
 pub use oncewire_codec::pace::{PaceStats, Reason as PaceReason};
 pub use oncewire_codec::wire::{
-    Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, OpenFailure, ResetReason,
+    Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, MAX_NETWORKS, Network, OpenFailure,
+    ResetReason,
 };
 pub use sharing::Priority;
 pub use stats::{FlowOutcome, FlowStats, LinkStats};

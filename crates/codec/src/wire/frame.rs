@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use super::block::{Block, Range64};
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_address, take_address};
+use super::network::Network;
 use super::reader::{Reader, WireError};
 use super::varint::{put_varint, take_varint};
-use super::{MAX_CURVE, MAX_FRAME, MAX_RANGES};
+use super::{MAX_CURVE, MAX_FRAME, MAX_NETWORKS, MAX_RANGES};
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub enum Frame<'a> {
     LanesWanted(u32),
     /// A lane that the sender of this frame has given up; nothing more is read from it.
     LaneDead(LaneId),
+    /// The networks that the sender of this frame fronts; the highest serial number counts.
+    Networks(Networks),
 }
 
 /// A sequenced message about a flow.
@@ -125,6 +128,15 @@ pub struct LogWorth {
     pub curve: Vec<u64>,
 }
 
+/// The networks that a gateway fronts, as it announces them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks {
+    /// Counts up from 1 with every change within one process.
+    pub serial: u64,
+    /// All of them, at most [`MAX_NETWORKS`].
+    pub networks: Vec<Network>,
+}
+
 /// Why blocks are asked for again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefetchReason {
@@ -149,6 +161,7 @@ const PING: u8 = 0x30;
 const PONG: u8 = 0x31;
 const LANES_WANTED: u8 = 0x32;
 const LANE_DEAD: u8 = 0x33;
+const NETWORKS: u8 = 0x81;
 
 /// A frame's type and body, and its length with both.
 pub type RawFrame<'a> = (u8, &'a [u8], usize);
@@ -205,6 +218,12 @@ impl<'a> Frame<'a> {
             PONG => Self::Pong(reader.u64("pong")?),
             LANES_WANTED => Self::LanesWanted(reader.varint_u32("count of lanes")?),
             LANE_DEAD => Self::LaneDead(LaneId(reader.u64("lane")?)),
+            NETWORKS => {
+                let serial = reader.varint("serial number")?;
+                let count = reader.varint_up_to(MAX_NETWORKS as u64, "count of networks")?;
+                let networks = (0..count).map(|_| Network::decode(&mut reader)).collect::<Result<_, _>>()?;
+                Self::Networks(Networks { serial, networks })
+            }
             other => return Err(WireError::UnknownType(other)),
         };
         reader.finish()?;
@@ -259,6 +278,12 @@ impl<'a> Frame<'a> {
                 LANES_WANTED
             }
             Self::LaneDead(lane) => put_u64(&mut body, lane.0, LANE_DEAD),
+            Self::Networks(Networks { serial, networks }) => {
+                put_varint(&mut body, *serial);
+                put_varint(&mut body, networks.len() as u64);
+                networks.iter().for_each(|network| network.encode(&mut body));
+                NETWORKS
+            }
         };
         put_frame(out, kind, &body, &[]);
     }

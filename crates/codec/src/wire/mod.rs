@@ -7,6 +7,7 @@ mod block;
 mod frame;
 mod hello;
 mod names;
+mod network;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -15,10 +16,12 @@ pub mod varint;
 pub use block::{Block, BlockBody, Body, Digest, Range64};
 pub(crate) use frame::encode_block_in_pieces;
 pub use frame::{
-    Ack, Frame, LogHeld, LogWorth, Message, Open, Opened, RawFrame, Refetch, RefetchReason, take_frame,
+    Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, RawFrame, Refetch, RefetchReason,
+    take_frame,
 };
 pub use hello::{Hello, HelloError, LogClaim, Sample};
 pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};
+pub use network::{Network, NetworkError};
 pub use reader::{Reader, WireError};
 
 /// The most plain bytes that one block stands for.
@@ -36,3 +39,5 @@ pub const FIRST_OPTIONAL: u8 = 0x80;
 pub const MAX_RANGES: usize = 256;
 /// The most sizes for which a log's worth is told.
 pub const MAX_CURVE: usize = 16;
+/// The most networks that a gateway announces.
+pub const MAX_NETWORKS: usize = 256;

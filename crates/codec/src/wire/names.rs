@@ -110,7 +110,8 @@ impl Destination {
     }
 }
 
-fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
+/// Appends an address, preceded by its kind.
+pub(super) fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
     match ip {
         IpAddr::V4(ip) => {
             out.push(1);
@@ -123,7 +124,8 @@ fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
     }
 }
 
-fn take_ip(kind: u8, reader: &mut Reader<'_>) -> Result<IpAddr, WireError> {
+/// Reads an address of a kind.
+pub(super) fn take_ip(kind: u8, reader: &mut Reader<'_>) -> Result<IpAddr, WireError> {
     let invalid = |_| WireError::Invalid("address");
     match kind {
         1 => Ok(Ipv4Addr::from(<[u8; 4]>::try_from(reader.bytes(4, "address")?).map_err(invalid)?).into()),

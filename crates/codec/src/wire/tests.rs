@@ -144,6 +144,13 @@ fn frames_are_these_bytes() {
             "26090180804003 0500ac02",
         ),
         (Frame::Ping(1), "30080100000000000000"),
+        (
+            Frame::Networks(Networks {
+                serial: 2,
+                networks: vec!["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
+            }),
+            "811a 0202 010a00000008 0220010db8000000000000000000000000 20",
+        ),
     ];
     for (frame, expected) in golden {
         let mut out = Vec::new();
@@ -155,7 +162,7 @@ fn frames_are_these_bytes() {
 
 #[test]
 fn wrong_frames_say_what_is_wrong() {
-    let cases: [(&[u8], WireError); 15] = [
+    let cases: [(&[u8], WireError); 20] = [
         (&[0x99, 0], WireError::UnknownType(0x99)),
         (&[0x30, 0xff, 0xff, 0x7f], WireError::TooLong(0x1f_ffff)),
         (&[0x30, 0xff, 0xff, 0xff, 0xff], WireError::Invalid("frame length")),
@@ -171,6 +178,14 @@ fn wrong_frames_say_what_is_wrong() {
         (&[0x25, 3, 1, 5, 0], WireError::Short("log limit")),
         (&[0x26, 3, 1, 5, 17], WireError::Invalid("count of sizes")),
         (&[0x26, 4, 1, 5, 2, 1], WireError::Short("worth")),
+        (&[0x81, 3, 1, 0x81, 2], WireError::Invalid("count of networks")),
+        (&[0x81, 8, 1, 1, 1, 10, 1, 0, 0, 8], WireError::Invalid("network")),
+        (&[0x81, 8, 1, 1, 1, 10, 1, 0, 0, 33], WireError::Invalid("network")),
+        (&[0x81, 7, 1, 1, 3, 10, 0, 0, 0], WireError::Invalid("kind of address")),
+        (
+            &[0x81, 20, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 0, 104],
+            WireError::Invalid("network"),
+        ),
     ];
     for (frame, error) in cases {
         assert_eq!(decode(frame), Err(error), "{frame:?}");
@@ -179,7 +194,7 @@ fn wrong_frames_say_what_is_wrong() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_the_parsers_panic(input in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..0x40) {
+    fn no_bytes_make_the_parsers_panic(input in prop::collection::vec(any::<u8>(), 0..300), kind in 0u8..0x90) {
         let _ = Hello::decode(&input);
         let _ = Frame::decode(kind, &input);
         if let Ok(Some((_, _, used))) = take_frame(&input) {

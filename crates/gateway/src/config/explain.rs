@@ -127,9 +127,10 @@ const SECTIONS: [(&str, &[&str]); 7] = [
             "drain",
             "user",
             "watchdog",
+            "announce",
         ],
     ),
-    ("peer", &["name", "public_key", "address", "networks", "allow", "deny"]),
+    ("peer", &["name", "public_key", "address", "networks", "accept_networks", "allow", "deny"]),
     (
         "intercept",
         &["mode", "listen", "target", "proxy_protocol", "peer", "users", "allow_from", "on_peer_loss"],

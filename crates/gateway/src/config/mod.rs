@@ -15,11 +15,11 @@ mod secrets;
 mod settings;
 pub mod units;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use oncewire_codec::wire::{Destination, Host};
+use oncewire_codec::wire::Destination;
 
 use crate::identity::{Identity, PublicKey};
 use crate::storage_key::StorageKey;
@@ -80,6 +80,10 @@ pub struct Gateway {
     pub user: Option<String>,
     /// After how long without progress the process aborts itself; default 10 s, none never.
     pub watchdog: Option<Duration>,
+    /// The networks behind this gateway, which peers are told; at most [`MAX_NETWORKS`].
+    ///
+    /// [`MAX_NETWORKS`]: oncewire_codec::wire::MAX_NETWORKS
+    pub announce: Vec<Network>,
 }
 
 /// The admin interface.
@@ -111,8 +115,12 @@ pub struct Peer {
     pub public_keys: Vec<PublicKey>,
     /// Where to dial it; none if it dials us.
     pub address: Option<Destination>,
-    /// The networks behind it, for `peer = "auto"`.
+    /// The networks behind it, for `peer = "auto"`; what it announces changes nothing about them.
     pub networks: Vec<Network>,
+    /// The networks of which it may announce parts; none if it may announce nothing.
+    pub accept_networks: Option<Vec<Network>>,
+    /// The networks that it is told to be behind us: of `[gateway] announce` those in which it may reach something.
+    pub told: Vec<Network>,
     /// What it may reach by way of us.
     pub access: Access,
     /// The codec's settings for what we send to it.
@@ -193,7 +201,7 @@ impl Mode {
 pub enum PeerChoice {
     /// The peer of this name.
     Named(String),
-    /// The peer whose networks hold the destination most narrowly, else the first peer without networks.
+    /// The best of the peers that front the destination; see `docs/design/peering.md`.
     Auto,
 }
 
@@ -268,24 +276,4 @@ impl Config {
     pub fn peer_of_key(&self, key: &PublicKey) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.public_keys.contains(key))
     }
-
-    /// Chooses the peer for a flow; none if no peer's networks hold the destination and each peer has some.
-    ///
-    /// A destination that is still a name is in no network.
-    pub fn choose_peer(&self, choice: &PeerChoice, destination: &Destination) -> Option<&Peer> {
-        let ip = match (choice, &destination.host) {
-            (PeerChoice::Named(name), _) => return self.peer(name),
-            (PeerChoice::Auto, Host::Ip(ip)) => Some(*ip),
-            (PeerChoice::Auto, Host::Name(_)) => None,
-        };
-        let narrowest = self.peers.iter().filter_map(|peer| Some((narrowest(&peer.networks, ip?)?, peer)));
-        // Of equally narrow ones the first in the file wins; `max_by_key` would take the last.
-        let best = narrowest.rev().max_by_key(|(prefix, _)| *prefix).map(|(_, peer)| peer);
-        best.or_else(|| self.peers.iter().find(|peer| peer.networks.is_empty()))
-    }
-}
-
-/// Returns the longest prefix among the networks that hold an address.
-fn narrowest(networks: &[Network], ip: IpAddr) -> Option<u8> {
-    networks.iter().filter(|network| network.contains(ip)).map(Network::prefix).max()
 }

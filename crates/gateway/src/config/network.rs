@@ -1,97 +1,8 @@
-//! Networks as prefixes, and what a peer may reach.
+//! What a peer may reach.
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
+use std::net::{IpAddr, Ipv4Addr};
 
-/// A range of addresses that share a prefix, as in `10.0.0.0/8` or `2001:db8::/32`; one address is a network too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Network {
-    address: IpAddr,
-    prefix: u8,
-}
-
-/// Why a text is not a network.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NetworkError {
-    /// What stands before the slash is no address.
-    #[error("{0:?} is not a network; write an address and a prefix length such as \"10.0.0.0/8\"")]
-    NotAnAddress(String),
-    /// What stands after the slash is no prefix length of that family.
-    #[error("{0:?} is not a network; the prefix length goes from 0 to {1}")]
-    BadPrefix(String, u8),
-    /// The address has bits beyond the prefix.
-    #[error("{0:?} has bits beyond its prefix; did you mean \"{1}\"?")]
-    HostBits(String, Network),
-}
-
-impl Network {
-    /// Returns the network of `prefix` bits around `address`; prefixes beyond the address's length count as that.
-    pub fn around(address: IpAddr, prefix: u8) -> Self {
-        let (address, longest) = match address {
-            IpAddr::V4(ip) => {
-                let dropped = u32::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
-                (IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() & !dropped)), 32)
-            }
-            IpAddr::V6(ip) => {
-                let dropped = u128::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
-                (IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & !dropped)), 128)
-            }
-        };
-        Self { address, prefix: prefix.min(longest) }
-    }
-
-    /// Turns a range of IPv4 addresses that are mapped into IPv6 into the IPv4 network, as which addresses are looked
-    /// up.
-    fn to_canonical(self) -> Self {
-        match (self.address.to_canonical(), self.prefix.checked_sub(96)) {
-            (address @ IpAddr::V4(_), Some(prefix)) if self.address.is_ipv6() => Self { address, prefix },
-            _ => self,
-        }
-    }
-
-    /// Says whether the network holds an address; an IPv4 address mapped into IPv6 counts as IPv4.
-    pub fn contains(&self, ip: IpAddr) -> bool {
-        let ip = ip.to_canonical();
-        ip.is_ipv4() == self.address.is_ipv4() && Self::around(ip, self.prefix).address == self.address
-    }
-
-    /// Returns the length of the prefix in bits.
-    pub fn prefix(&self) -> u8 {
-        self.prefix
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
-    }
-}
-
-impl FromStr for Network {
-    type Err = NetworkError;
-
-    fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let (address, prefix) =
-            text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
-        let address: IpAddr = address.parse().map_err(|_| NetworkError::NotAnAddress(text.to_owned()))?;
-        let longest = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
-            None => longest,
-            Some(digits) => digits
-                .parse()
-                .ok()
-                .filter(|prefix| *prefix <= longest && digits.bytes().all(|byte| byte.is_ascii_digit()))
-                .ok_or_else(|| NetworkError::BadPrefix(text.to_owned(), longest))?,
-        };
-        let network = Self::around(address, prefix);
-        if network.address == address {
-            Ok(network.to_canonical())
-        } else {
-            Err(NetworkError::HostBits(text.to_owned(), network))
-        }
-    }
-}
+pub use oncewire_codec::wire::{Network, NetworkError};
 
 /// Which addresses a peer may reach through this gateway.
 ///
@@ -120,10 +31,18 @@ impl Access {
         match &self.allow {
             // A network that only happens to hold them was not written with them in mind.
             Some(allow) => allow.iter().any(|network| {
-                network.contains(ip) && (!is_link_local(ip) || is_link_local(network.address))
+                network.contains(ip) && (!is_link_local(ip) || is_link_local(network.address()))
             }),
             None => !is_link_local(ip),
         }
+    }
+
+    /// Says whether some address of a network may be reached, as far as whole networks tell.
+    pub fn permits_some_of(&self, network: &Network) -> bool {
+        let denied = self.deny.iter().any(|deny| deny.covers(network));
+        let allowed =
+            self.allow.as_ref().is_none_or(|allow| allow.iter().any(|allow| allow.overlaps(network)));
+        allowed && !denied
     }
 }
 
@@ -148,36 +67,6 @@ mod tests {
     }
 
     #[test]
-    fn a_network_holds_what_shares_its_prefix() {
-        for (net, inside, outside) in [
-            ("10.0.0.0/8", "10.255.0.1", "11.0.0.0"),
-            ("192.168.1.7", "192.168.1.7", "192.168.1.6"),
-            ("192.168.1.6/31", "192.168.1.7", "192.168.1.8"),
-            ("0.0.0.0/0", "255.1.2.3", "::1"),
-            ("::/0", "2001:db8::1", "10.0.0.1"),
-            ("2001:db8::/33", "2001:db8:7fff::", "2001:db8:8000::"),
-            ("::1/128", "::1", "::2"),
-        ] {
-            assert!(network(net).contains(ip(inside)), "{inside} in {net}");
-            assert!(!network(net).contains(ip(outside)), "{outside} in {net}");
-            assert_eq!(network(net), network(&network(net).to_string()));
-        }
-        assert!(network("10.0.0.0/8").contains(ip("::ffff:10.1.2.3")), "mapped addresses are IPv4");
-        assert_eq!(network("::ffff:10.0.0.0/104"), network("10.0.0.0/8"), "and so are mapped networks");
-        assert_eq!(network("::ffff:10.1.2.3"), network("10.1.2.3"));
-    }
-
-    #[test]
-    fn a_text_that_is_no_network_says_why() {
-        let error = |text: &str| text.parse::<Network>().unwrap_err().to_string();
-        assert!(error("10.0.0.1/8").contains("did you mean \"10.0.0.0/8\"?"));
-        assert!(error("10.0.0.0/33").contains("from 0 to 32"));
-        assert!(error("10.0.0.0/").contains("from 0 to 32"));
-        assert!(error("10.0.0.0/+8").contains("from 0 to 32"));
-        assert!(error("example.net").contains("is not a network"));
-    }
-
-    #[test]
     fn link_local_addresses_must_be_allowed_by_name() {
         let open = Access::default();
         assert!(open.permits(ip("10.0.0.1")) && open.permits(ip("127.0.0.1")));
@@ -193,6 +82,17 @@ mod tests {
         assert!(halves.permits(ip("192.0.2.1")) && !halves.permits(ip("169.254.169.254")));
         let named = Access { allow: Some(vec![network("169.254.0.0/16")]), deny: vec![] };
         assert!(named.permits(ip("169.254.169.254")) && !named.permits(ip("10.0.0.1")));
+    }
+
+    #[test]
+    fn a_network_of_which_nothing_may_be_reached_is_known_as_such() {
+        let access = Access { allow: Some(vec![network("10.0.0.0/8")]), deny: vec![network("10.9.0.0/16")] };
+        for (told, some) in
+            [("10.1.0.0/16", true), ("0.0.0.0/0", true), ("10.9.1.0/24", false), ("192.168.0.0/16", false)]
+        {
+            assert_eq!(access.permits_some_of(&network(told)), some, "{told}");
+        }
+        assert!(Access::default().permits_some_of(&network("10.9.0.0/16")));
     }
 
     #[test]

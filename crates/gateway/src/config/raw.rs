@@ -49,6 +49,7 @@ pub(super) struct RawGateway {
     pub(super) drain: Option<Spanned<Time>>,
     pub(super) user: Option<Text>,
     pub(super) watchdog: Option<Spanned<Time>>,
+    pub(super) announce: Option<Spanned<Vec<Text>>>,
 }
 
 /// `[[peer]]`.
@@ -59,6 +60,7 @@ pub(super) struct RawPeer {
     pub(super) public_key: OneOrMany,
     pub(super) address: Option<Text>,
     pub(super) networks: Option<Vec<Text>>,
+    pub(super) accept_networks: Option<Vec<Text>>,
     pub(super) allow: Option<Vec<Text>>,
     pub(super) deny: Option<Vec<Text>>,
     pub(super) entropy: Option<Text>,

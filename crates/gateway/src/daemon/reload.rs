@@ -7,8 +7,9 @@ use super::start::log_owner;
 use super::state::State;
 use super::{Gateway, StartError, end_links, settings};
 use crate::config::{self, Config};
-use crate::intercept::{Entrance, Router};
+use crate::intercept::Entrance;
 use crate::logs::PeerLogs;
+use crate::peering::Peering;
 use crate::sockets::LaneOptions;
 use crate::tunnel::listener::TunnelPort;
 use crate::tunnel::peer::Peer;
@@ -54,8 +55,8 @@ impl Gateway {
         if old.config.policies != config.policies {
             done.changes.push("the policies changed".to_owned());
         }
-        let router = self.site.router(&config, &peers);
-        let state = self.open(places, Arc::clone(&config), peers, &router, old.admin);
+        let peering = self.site.peering(&config, &peers);
+        let state = self.open(places, Arc::clone(&config), peers, peering, old.admin);
         self.report.state.send_replace(Arc::new(state));
         Ok(done)
     }
@@ -86,6 +87,7 @@ impl Gateway {
             peers.push(match kept {
                 Some(peer) => {
                     peer.set_onward(self.site.onward(config, settings));
+                    peer.announce(settings.told.clone());
                     Arc::clone(peer)
                 }
                 None => self.site.peer(config, settings, lanes.clone(), logs.next().unwrap_or_default())?,
@@ -132,9 +134,10 @@ impl Gateway {
         places: Places,
         config: Arc<Config>,
         peers: Vec<Arc<Peer>>,
-        router: &Arc<Router>,
+        peering: Arc<Peering>,
         admin: Option<std::net::SocketAddr>,
     ) -> State {
+        let router = self.site.router(&config, &peering);
         let Places { ports, entrances, closed_ports, closed_entrances } = places;
         for port in closed_ports {
             port.close();
@@ -154,17 +157,17 @@ impl Gateway {
         let open_entrance = |(intercept, place): (&config::Intercept, _)| match place {
             Place::Kept((_, entrance)) => {
                 let entrance: Arc<Entrance> = entrance;
-                entrance.set_door(entrance.door().changed(intercept.clone(), Arc::clone(router)));
+                entrance.set_door(entrance.door().changed(intercept.clone(), Arc::clone(&router)));
                 entrance
             }
             Place::New(bound) => {
                 self.site.own.add(bound.address);
-                self.site.open_entrance(intercept, router, bound)
+                self.site.open_entrance(intercept, &router, bound)
             }
         };
         let ports = ports.into_iter().map(open_port).collect();
         let entrances = config.intercepts.iter().zip(entrances).map(open_entrance).collect();
-        State { config, peers, entrances, ports, admin }
+        State { config, peers, peering, entrances, ports, admin }
     }
 }
 
@@ -229,6 +232,8 @@ fn still_there(old: &State, wanted: &config::Peer, done: &mut Reloaded) -> Optio
     let same_link = config::Peer {
         access: wanted.access.clone(),
         networks: wanted.networks.clone(),
+        accept_networks: wanted.accept_networks.clone(),
+        told: wanted.told.clone(),
         // Shares of the memory differ with the number of peers; logs get theirs every second, the rest stays.
         memory: wanted.memory,
         ..before.clone()
@@ -237,8 +242,12 @@ fn still_there(old: &State, wanted: &config::Peer, done: &mut Reloaded) -> Optio
         done.changes.push(format!("peer {name} changed; its link starts anew"));
         return None;
     }
-    if before.access != wanted.access || before.networks != wanted.networks {
+    let fronts = |peer: &config::Peer| (peer.networks.clone(), peer.accept_networks.clone());
+    if before.access != wanted.access || fronts(before) != fronts(wanted) {
         done.changes.push(format!("what peer {name} may reach, or stands for, changed"));
+    }
+    if before.told != wanted.told {
+        done.changes.push(format!("what peer {name} is told that we front changed"));
     }
     Some(Arc::clone(peer))
 }
@@ -256,6 +265,11 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         ("watchdog", was.watchdog != is.watchdog),
     ];
     done.at_next_start.extend(differ.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key));
-    let gateway = config::Gateway { listen: is.listen.clone(), drain: is.drain, ..was.clone() };
+    let gateway = config::Gateway {
+        listen: is.listen.clone(),
+        drain: is.drain,
+        announce: is.announce.clone(),
+        ..was.clone()
+    };
     Config { gateway, ..wanted }
 }

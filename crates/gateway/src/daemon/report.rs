@@ -35,7 +35,9 @@ pub(super) struct Report {
 impl Source for Report {
     fn status(&self) -> StatusReport {
         let state = self.state();
-        let peers: Vec<_> = state.peers.iter().map(|peer| peer_report(peer)).collect();
+        let peers = state.peers.iter().zip(state.peering.networks());
+        let peers: Vec<_> =
+            peers.map(|(peer, networks)| PeerReport { networks, ..peer_report(peer) }).collect();
         let memory = peers.iter().map(|peer| peer.out.memory + peer.inbound.memory).sum();
         StatusReport {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -102,6 +104,7 @@ impl Report {
             memory_used: Some(memory),
             handshakes_pending: self.tunnel.pending() as u64,
             refused: self.ledger.refusals.counts(),
+            announces: state.config.gateway.announce.iter().map(ToString::to_string).collect(),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::identity::PublicKey;
 use crate::intercept::{Door, Entrance, Router};
 use crate::ledger::Ledger;
 use crate::logs::{LogOwner, Logs, PeerLogs, Place};
+use crate::peering::Peering;
 use crate::sockets::LaneOptions;
 use crate::tunnel::clock::Clock;
 use crate::tunnel::dialer;
@@ -75,7 +76,9 @@ impl Site {
         let dialling = self.dialling(config, &settings).map_err(StartError::Tls)?;
         let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::new(Tasks::new()));
         let onward = self.onward(config, peer);
+        let told = peer.told.clone();
         let peer = Peer::new(settings, onward, ours, self.clock, ledger, Arc::clone(&tasks), logs);
+        peer.announce(told);
         tasks.spawn(Arc::clone(&peer).run_timer());
         if peer.settings.link.adapt {
             tasks.spawn(Arc::clone(&peer).run_pacing());
@@ -127,10 +130,16 @@ impl Site {
         port
     }
 
+    /// Makes what chooses among peers.
+    pub(super) fn peering(&self, config: &Config, peers: &[Arc<Peer>]) -> Arc<Peering> {
+        let peering = Peering::new(config, peers);
+        self.tasks.spawn(peering.run());
+        peering
+    }
+
     /// Makes what decides which way flows go.
-    pub(super) fn router(&self, config: &Arc<Config>, peers: &[Arc<Peer>]) -> Arc<Router> {
-        let by_name = peers.iter().map(|peer| (peer.settings.name.clone(), Arc::clone(peer))).collect();
-        Router::new(Arc::clone(config), by_name, Arc::clone(&self.ledger), self.own.clone())
+    pub(super) fn router(&self, config: &Arc<Config>, peering: &Arc<Peering>) -> Arc<Router> {
+        Router::new(Arc::clone(config), Arc::clone(peering), Arc::clone(&self.ledger), self.own.clone())
     }
 
     /// Starts to take connections in.

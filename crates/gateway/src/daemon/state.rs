@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::LocalAddresses;
 use crate::config::Config;
 use crate::intercept::Entrance;
+use crate::peering::Peering;
 use crate::tunnel::listener::TunnelPort;
 use crate::tunnel::peer::Peer;
 
@@ -14,6 +15,8 @@ pub(super) struct State {
     pub(super) config: Arc<Config>,
     /// One for each of `config.peers`, in order.
     pub(super) peers: Vec<Arc<Peer>>,
+    /// What chooses among them.
+    pub(super) peering: Arc<Peering>,
     /// One for each of `config.intercepts`, in order.
     pub(super) entrances: Vec<Arc<Entrance>>,
     /// One for each of `config.gateway.listen`, in order.

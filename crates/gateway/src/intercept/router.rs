@@ -1,6 +1,5 @@
 //! Which way a flow goes: through which peer, coded or not, or direct.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +9,10 @@ use tokio::net::TcpStream;
 use oncewire_codec::wire::{Destination, OpenFailure};
 use oncewire_link::{OpenRefused, OpenRequest};
 
-use crate::config::{Config, Intercept, OnPeerLoss};
+use crate::config::{Config, Intercept, OnPeerLoss, PeerChoice};
 use crate::flows::Flow;
 use crate::ledger::{Direct, Ledger};
+use crate::peering::{Chosen, Peering};
 use crate::telemetry::{Outcome, Reason};
 use crate::tunnel::onward::{self, Onward, OwnSockets};
 use crate::tunnel::peer::Peer;
@@ -20,7 +20,7 @@ use crate::tunnel::peer::Peer;
 /// Decides by the configuration.
 pub(crate) struct Router {
     config: Arc<Config>,
-    peers: BTreeMap<String, Arc<Peer>>,
+    peering: Arc<Peering>,
     ledger: Arc<Ledger>,
     /// What this gateway connects to by itself. Its clients need not be on its machine: what is reachable from here
     /// alone is not for them.
@@ -38,8 +38,8 @@ pub(crate) enum Way {
 /// Why a flow takes no way at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoWay {
-    /// `peer = "auto"`, and no peer's networks hold the destination.
-    #[error("no peer is configured for this destination")]
+    /// `peer = "auto"`, and nobody fronts the destination.
+    #[error("no peer fronts this destination")]
     NoPeer,
     /// The peer is away, and `on_peer_loss` says refuse.
     #[error("the peer is not connected")]
@@ -58,12 +58,12 @@ pub(crate) enum NoWay {
 impl Router {
     pub(crate) fn new(
         config: Arc<Config>,
-        peers: BTreeMap<String, Arc<Peer>>,
+        peering: Arc<Peering>,
         ledger: Arc<Ledger>,
         own: OwnSockets,
     ) -> Arc<Self> {
         let onward = Onward { own, ..Onward::default() };
-        Arc::new(Self { config, peers, ledger, onward })
+        Arc::new(Self { config, peering, ledger, onward })
     }
 
     /// Opens a flow; over a link without waiting for the far connect.
@@ -76,18 +76,25 @@ impl Router {
         destination: &Destination,
         source: SocketAddr,
     ) -> Result<Way, NoWay> {
-        let peer = self.config.choose_peer(&intercept.peer, destination);
-        let peer = peer.and_then(|peer| self.peers.get(&peer.name));
-        let Some(peer) = peer else {
-            self.ledger.not_coded.count(None, destination, Outcome::Refused, Reason::NoPeer);
-            return Err(NoWay::NoPeer);
+        let mut chosen = self.peering.choose(&intercept.peer, destination);
+        if let Some(Chosen { peer, ready: false }) = &chosen
+            && !peer.is_draining()
+        {
+            // A link that is being repaired gets a moment, or each outage of a second would show.
+            match intercept.peer {
+                PeerChoice::Named(_) => _ = peer.wait_up(GRACE).await,
+                PeerChoice::Auto => peer.wait_heard(GRACE).await,
+            }
+            chosen = self.peering.choose(&intercept.peer, destination);
+        }
+        let Some(Chosen { peer, ready }) = &chosen else {
+            return self.by_itself(intercept, None, destination).await;
         };
         if peer.is_draining() {
             return Err(NoWay::Stopping);
         }
-        // A link that is being repaired gets a moment, or each outage of a second would show.
-        if !peer.is_up() && !peer.wait_up(GRACE).await {
-            return self.without_peer(intercept, peer, destination).await;
+        if !ready {
+            return self.by_itself(intercept, Some(peer), destination).await;
         }
         let plan = self.config.policies.plan(destination, peer.name(), peer.settings.link.plan);
         let request = OpenRequest { destination: destination.clone(), source: Some(source), plan };
@@ -101,7 +108,7 @@ impl Router {
                 self.ledger.not_coded.count(Some(name), destination, Outcome::Refused, reason);
                 Err(NoWay::Full)
             }
-            Err(_) => self.without_peer(intercept, peer, destination).await,
+            Err(_) => self.by_itself(intercept, Some(peer), destination).await,
         }
     }
 
@@ -129,21 +136,26 @@ impl Router {
         }
     }
 
-    async fn without_peer(
+    /// Connects without a peer, if that is allowed: the one that was chosen is gone, or nobody fronts the destination.
+    async fn by_itself(
         &self,
         intercept: &Intercept,
-        peer: &Peer,
+        peer: Option<&Arc<Peer>>,
         destination: &Destination,
     ) -> Result<Way, NoWay> {
-        let count =
-            |outcome| self.ledger.not_coded.count(Some(peer.name()), destination, outcome, Reason::PeerLost);
+        let name = peer.map(|peer| peer.name());
+        let (reason, refusal) = match name {
+            Some(_) => (Reason::PeerLost, NoWay::PeerGone),
+            None => (Reason::NoPeer, NoWay::NoPeer),
+        };
+        let count = |outcome| self.ledger.not_coded.count(name, destination, outcome, reason);
         match intercept.on_peer_loss {
             OnPeerLoss::Refuse => {
                 count(Outcome::Refused);
-                Err(NoWay::PeerGone)
+                Err(refusal)
             }
             OnPeerLoss::Direct => {
-                tracing::debug!(peer = peer.name(), %destination, "the peer is gone; connecting directly");
+                tracing::debug!(peer = name, %destination, %refusal, "connecting directly");
                 let direct = Direct::new(&self.ledger, count(Outcome::Direct));
                 let stream = onward::connect(destination, &self.onward).await.map_err(NoWay::Failed)?;
                 Ok(Way::Direct(stream, direct))

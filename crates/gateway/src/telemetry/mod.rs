@@ -15,6 +15,6 @@ pub use metrics::encode as encode_metrics;
 pub use not_coded::{NotCoded, NotCodedCounter, NotCodedTable, Outcome, Reason};
 pub use refusals::{Refusal, RefusalCount, Refusals};
 pub use status::{
-    GatewayReport, InReport, InterceptReport, LanesReport, LinkState, OutReport, PeerReport, PlanReport,
-    StatusReport,
+    GatewayReport, InReport, InterceptReport, LanesReport, LinkState, NetworkReport, OutReport, PeerReport,
+    PlanReport, StatusReport,
 };

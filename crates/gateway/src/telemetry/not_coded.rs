@@ -51,7 +51,7 @@ pub enum Reason {
     Ssh,
     /// The peer is gone.
     PeerLost,
-    /// No peer's networks hold the destination.
+    /// Nobody fronts the destination.
     NoPeer,
     /// The link has as many flows as it can have.
     TooManyFlows,

@@ -42,6 +42,9 @@ pub struct GatewayReport {
     pub handshakes_pending: u64,
     /// What was turned away, by reason.
     pub refused: Vec<RefusalCount>,
+    /// The networks that it announces.
+    #[serde(default)]
+    pub announces: Vec<String>,
 }
 
 /// How a link stands.
@@ -119,6 +122,22 @@ pub struct PeerReport {
     /// Times that the peer came back as a new process.
     #[serde(default)]
     pub peer_restarts: u64,
+    /// The networks behind the peer, first those that are configured, then those that it announces.
+    #[serde(default)]
+    pub networks: Vec<NetworkReport>,
+}
+
+/// A network behind a peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkReport {
+    /// Address and length of the prefix.
+    pub network: String,
+    /// Whether the peer announces it; otherwise it is configured.
+    pub announced: bool,
+    /// Whether flows can take the peer for it.
+    pub used: bool,
+    /// Why it is not used, as a sentence.
+    pub reason: Option<String>,
 }
 
 impl PeerReport {

@@ -20,7 +20,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 use oncewire_codec::Now;
-use oncewire_codec::wire::{FlowId, LaneId};
+use oncewire_codec::wire::{FlowId, LaneId, Network};
 use oncewire_link::{Event, Link, LinkConfig, LogLimits, Note, OpenRequest};
 
 use super::clock::Clock;
@@ -76,6 +76,8 @@ pub(crate) struct Peer {
     up: watch::Sender<bool>,
     /// Held while `up` is brought in line with the link, so that it ends as the link is, whoever comes last.
     up_order: Mutex<()>,
+    /// The networks behind it, as it announces them; none before it has spoken.
+    announced: watch::Sender<Option<Vec<Network>>>,
     trouble: Mutex<Option<(LinkState, String)>>,
     draining: AtomicBool,
     short_lived: AtomicU64,
@@ -148,6 +150,7 @@ impl Peer {
             timer: Notify::new(),
             up: watch::Sender::new(false),
             up_order: Mutex::new(()),
+            announced: watch::Sender::new(None),
             trouble: Mutex::new(None),
             draining: AtomicBool::new(false),
             short_lived: AtomicU64::new(0),
@@ -170,6 +173,11 @@ impl Peer {
     /// Lets it reach something else from now on; flows that are connected go on.
     pub(crate) fn set_onward(&self, onward: Onward) {
         *self.onward.write() = Arc::new(onward);
+    }
+
+    /// Tells it which networks are behind us.
+    pub(crate) fn announce(self: &Arc<Self>, networks: Vec<Network>) {
+        self.with(|core, _| core.link.announce(networks));
     }
 
     /// Goes through all that every mutation goes through, and changes nothing.
@@ -232,6 +240,8 @@ impl Peer {
                     }
                 }
                 Event::LogsWanted => due.logs = true,
+                // Under the lock, so that the last word is the last.
+                Event::Announced(networks) => _ = self.announced.send_replace(Some(networks)),
                 Event::Note(note) => tracing::info!(peer = self.name(), "{note}"),
             }
         }
@@ -275,6 +285,22 @@ impl Peer {
     pub(crate) async fn wait_up(&self, limit: Duration) -> bool {
         let mut up = self.up.subscribe();
         tokio::time::timeout(limit, up.wait_for(|up| *up)).await.is_ok_and(|seen| seen.is_ok())
+    }
+
+    /// As [`Self::wait_up`], and until the peer has said what it fronts.
+    pub(crate) async fn wait_heard(&self, limit: Duration) {
+        let (mut up, mut announced) = (self.up.subscribe(), self.announced.subscribe());
+        let heard = async {
+            // Errors mean that the gateway ends.
+            let _ = up.wait_for(|up| *up).await;
+            let _ = announced.wait_for(Option::is_some).await;
+        };
+        let _ = tokio::time::timeout(limit, heard).await;
+    }
+
+    /// Returns where the networks appear that the peer announces.
+    pub(crate) fn announced(&self) -> watch::Receiver<Option<Vec<Network>>> {
+        self.announced.subscribe()
     }
 
     pub(crate) fn is_up(&self) -> bool {

@@ -9,6 +9,7 @@ mod direct;
 mod http;
 mod logs;
 mod outages;
+mod peering;
 mod policies;
 mod reload;
 mod sharing;

@@ -99,6 +99,7 @@ impl Link {
             Frame::LanesWanted(count) => self.handle_lanes_wanted(count),
             Frame::LaneDead(dead) if dead != lane => self.close_lane(dead, CloseReason::DeadAtPeer, now),
             Frame::LaneDead(_) => {}
+            Frame::Networks(said) => self.handle_networks(said),
         }
         Ok(())
     }

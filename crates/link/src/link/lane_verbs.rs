@@ -81,6 +81,7 @@ impl Link {
             version: hello.version.min(VERSION),
             initial_credit: hello.initial_credit,
         });
+        self.meet_announcer();
         self.drain_sender(now);
     }
 
@@ -88,6 +89,7 @@ impl Link {
     fn restate(&mut self) {
         self.receiver.restate();
         self.sender.restate();
+        self.tell_networks();
         if !self.config.dialer && !self.lanes.is_empty() {
             self.tell_lanes_needed(self.lanes_needed());
         }

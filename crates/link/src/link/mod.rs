@@ -1,7 +1,7 @@
 //! The link itself: its state, its construction, what can be asked of it.
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
-//! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered),
+//! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered), [`networks`] (who fronts what),
 //! [`pacing`] (savings for CPU).
 
 mod flow_verbs;
@@ -9,6 +9,7 @@ mod input;
 mod lane_verbs;
 mod liveness;
 mod log_verbs;
+mod networks;
 mod output;
 mod pacing;
 
@@ -26,6 +27,7 @@ use crate::lanes::Lanes;
 use crate::limit::Limiter;
 use crate::stats::{FlowOutcome, FlowStats, LinkStats};
 use liveness::RoundTrip;
+use networks::Announcements;
 pub use pacing::Effort;
 use pacing::Pacing;
 
@@ -56,6 +58,7 @@ pub struct Link {
     peer_needs_lanes: u32,
     /// At the accepting side: how many flow lanes the peer was last asked for.
     told_lanes_needed: u32,
+    announcements: Announcements,
     pacing: Pacing,
     limiter: Option<Limiter>,
     events: VecDeque<Event>,
@@ -166,6 +169,7 @@ impl Link {
             lanes_wanted: BTreeMap::new(),
             peer_needs_lanes: 0,
             told_lanes_needed: 0,
+            announcements: Announcements::default(),
             pacing: Pacing::new(&config),
             limiter: config.rate_limit.map(Limiter::new),
             events: VecDeque::new(),

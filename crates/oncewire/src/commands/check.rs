@@ -119,7 +119,25 @@ fn describe_peer(peer: &Peer) -> String {
         let _ = writeln!(text, "  sends at most {}", Rate(rate));
     }
     let _ = writeln!(text, "  may reach {}", reach(peer));
+    let _ = writeln!(text, "  fronts {}", fronts(peer));
+    if !peer.told.is_empty() {
+        let _ = writeln!(text, "  is told that we front {}", joined(&peer.told));
+    }
     text
+}
+
+/// Says which flows take a peer where intercepts leave it open.
+fn fronts(peer: &Peer) -> String {
+    let announced = peer.accept_networks.as_ref().map(|accepted| match &accepted[..] {
+        [] => "nothing that it announces".to_owned(),
+        accepted => format!("what it announces within {}", joined(accepted)),
+    });
+    match (&peer.networks[..], announced) {
+        ([], None) => "whatever no other peer fronts".to_owned(),
+        ([], Some(announced)) => announced,
+        (networks, None) => joined(networks),
+        (networks, Some(announced)) => format!("{}, and {announced}", joined(networks)),
+    }
 }
 
 fn reach(peer: &Peer) -> String {
@@ -144,7 +162,7 @@ fn describe_intercept(intercept: &Intercept) -> String {
     };
     let peer = match &intercept.peer {
         PeerChoice::Named(name) => format!("by way of {name}"),
-        PeerChoice::Auto => "by way of the peer whose networks fit".to_owned(),
+        PeerChoice::Auto => "by way of the best peer that fronts the destination".to_owned(),
     };
     let mut text = format!("intercept {} on {}{target}, {peer}\n", intercept.mode.name(), intercept.listen);
     let _ = match intercept.on_peer_loss {
@@ -212,9 +230,10 @@ mod tests {
         Identity::create(&dir.path().join("branch.key")).unwrap();
         let hub = Identity::from_seed([1; 32]).public_key();
         let text = format!(
-            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n\
+            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nannounce = [\"10.9.0.0/16\", \"192.168.0.0/16\"]\n\
              [[peer]]\nname = \"hub\"\npublic_key = \"{hub}\"\naddress = \"hub.example.net:7400\"\n\
-             deny = [\"10.9.0.0/16\"]\n\
+             deny = [\"10.9.0.0/16\"]\nnetworks = [\"10.0.0.0/8\"]\n\
+             accept_networks = [\"172.16.0.0/12\"]\n\
              [[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:8080\"\ntarget = \"10.0.0.5:80\"\npeer = \"hub\"\n\
              [[intercept]]\nmode = \"socks5\"\nlisten = \"127.0.0.1:1080\"\non_peer_loss = \"direct\"\n\
              [[policy]]\nmatch = {{ ports = [22, 2222] }}\ncodec = \"none\"\n\
@@ -232,7 +251,9 @@ mod tests {
             "  may reach everything but link-local addresses, and not 10.9.0.0/16",
             "intercept forward on 127.0.0.1:8080, to 10.0.0.5:80, by way of hub",
             "  on_peer_loss = refuse: without the peer, connections are refused",
-            "intercept socks5 on 127.0.0.1:1080, by way of the peer whose networks fit",
+            "intercept socks5 on 127.0.0.1:1080, by way of the best peer that fronts the destination",
+            "  fronts 10.0.0.0/8, and what it announces within 172.16.0.0/12",
+            "  is told that we front 192.168.0.0/16",
             "  on_peer_loss = direct: without the peer, this gateway connects by itself, in the clear",
             "policy 1: ports 22, 2222 → codec none",
             "policy 2: ports 873 → codec endre",

@@ -94,6 +94,12 @@ fn remarks(text: &mut String, peer: &PeerReport) {
     if let Some(remark) = adapted(&peer.out.plan) {
         let _ = writeln!(text, "{name}: {remark}");
     }
+    let unused = peer.networks.iter().filter(|network| !network.used);
+    for network in unused.take(MOST_NETWORKS) {
+        let why = network.reason.as_deref().unwrap_or_default();
+        let network = printable(&network.network);
+        let _ = writeln!(text, "{name} announces {network}, which is not used: {}", printable(why));
+    }
     if peer.resumes > 0 {
         let _ = writeln!(text, "{name}: {} times a flow lost its lane and went on", peer.resumes);
     }
@@ -170,12 +176,17 @@ fn refused(status: &StatusReport) -> String {
     if table.is_empty() { String::new() } else { table.render() }
 }
 
+/// The most announced networks of a peer that are named for not being used.
+const MOST_NETWORKS: usize = 5;
+
 /// More than this nobody reads; `--json` has them all.
 const MOST_ROWS: usize = 20;
 
 #[cfg(test)]
 mod tests {
-    use oncewire_gateway::telemetry::{InterceptReport, NotCodedTable, Outcome, Reason, Refusal, Refusals};
+    use oncewire_gateway::telemetry::{
+        InterceptReport, NetworkReport, NotCodedTable, Outcome, Reason, Refusal, Refusals,
+    };
 
     use super::*;
 
@@ -196,6 +207,12 @@ mod tests {
         let down = PeerReport {
             name: "ship".to_owned(),
             state_reason: Some("connection refused".to_owned()),
+            networks: vec![NetworkReport {
+                network: "0.0.0.0/0".to_owned(),
+                announced: true,
+                used: false,
+                reason: Some("accept_networks does not hold it".to_owned()),
+            }],
             ..PeerReport::default()
         };
         let mut status = StatusReport { version: "0.1.0".to_owned(), ..StatusReport::default() };
@@ -211,6 +228,7 @@ PEER  STATE  ROUND TRIP  LANES   FLOWS  DELIVERED    WIRE  SAVINGS  LOG OUT  LOG
 hub   up        80.0 ms    0+0  0 of 0    100 MiB  10 MiB   90.0 %        -       -
 ship  down            -    0+0  0 of 0        0 B     0 B        -        -       -
 ship is down: connection refused
+ship announces 0.0.0.0/0, which is not used: accept_networks does not hold it
 
 INTERCEPT  LISTENS ON  PEER  CONNECTIONS
 socks5                                 0

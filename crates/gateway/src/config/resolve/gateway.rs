@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use oncewire_codec::wire::{MAX_NETWORKS, Network};
 use toml::Spanned;
 
 use super::Resolver;
@@ -20,6 +21,7 @@ impl Resolver {
         let listens = raw.listen.as_ref().map_or(&[][..], |listen| listen.texts());
         let listen = listens.iter().map(|text| self.socket("listen", text)).collect::<Vec<_>>();
         let admin = self.admin(raw);
+        let announce = self.announce(raw);
         let drain = raw.drain.as_ref().map_or(DRAIN, |time| time.get_ref().0);
         Some(Gateway {
             name: name?,
@@ -32,6 +34,7 @@ impl Resolver {
             drain,
             user: raw.user.as_ref().map(|user| user.get_ref().clone()),
             watchdog: self.watchdog(raw),
+            announce,
         })
     }
 
@@ -45,6 +48,18 @@ impl Resolver {
             self.problems.at(time.span(), message);
         }
         (!limit.is_zero()).then_some(limit)
+    }
+
+    /// Reads the networks that peers are told.
+    fn announce(&mut self, raw: &RawGateway) -> Vec<Network> {
+        let Some(texts) = &raw.announce else { return Vec::new() };
+        if texts.get_ref().len() > MAX_NETWORKS {
+            let count = texts.get_ref().len();
+            let message =
+                format!("announce: {count} networks are more than the {MAX_NETWORKS} that peers take");
+            self.problems.at(texts.span(), message);
+        }
+        self.networks("announce", texts.get_ref())
     }
 
     /// Reads the key that what is kept in `state` is encrypted with.

@@ -76,6 +76,12 @@ impl Resolver {
         self.check_listens(raw);
         let rules = raw.policy.iter().map(|policy| self.policy(policy, raw)).collect::<Vec<_>>();
         let mut peers = peers.into_iter().collect::<Option<Vec<_>>>();
+        if let (Some(gateway), Some(peers)) = (&gateway, &mut peers) {
+            for peer in peers {
+                peer.told =
+                    gateway.announce.iter().filter(|net| peer.access.permits_some_of(net)).copied().collect();
+            }
+        }
         if let Some(peers) = &peers {
             self.check_quotas(raw, &rules, peers);
         }

@@ -28,6 +28,7 @@ impl Resolver {
         let address = raw.address.as_ref().map(|address| self.destination("address", address));
         let networks =
             raw.networks.as_ref().map(|texts| self.networks("networks", texts)).unwrap_or_default();
+        let accept = raw.accept_networks.as_ref().map(|texts| self.networks("accept_networks", texts));
         let allow = raw.allow.as_ref().map(|texts| self.networks("allow", texts));
         let deny = raw.deny.as_ref().map(|texts| self.networks("deny", texts)).unwrap_or_default();
         let settings = self.codec_of_peer(raw, defaults);
@@ -40,6 +41,8 @@ impl Resolver {
                 None => None,
             },
             networks,
+            accept_networks: accept,
+            told: Vec::new(),
             access: Access { allow, deny },
             settings,
             adapt: raw.adapt.or(adapt).unwrap_or(true),

@@ -1,0 +1,181 @@
+//! Which peer a flow takes: by what the configuration and the peers say of networks, and by how the peers stand. The
+//! rules stand in `docs/design/peering.md`.
+
+mod health;
+mod table;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use oncewire_codec::wire::{Destination, Host, Network};
+
+use crate::config::{Config, PeerChoice};
+use crate::telemetry::NetworkReport;
+use crate::tunnel::clock::Clock;
+use crate::tunnel::peer::Peer;
+
+use health::Watch;
+use table::{Choice, Claim, Table, Unused};
+
+/// All peers, in the configuration's order, and what is known of the networks behind them.
+pub(crate) struct Peering {
+    peers: Vec<Arc<Peer>>,
+    own: Vec<Network>,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+struct State {
+    claims: Vec<Claim>,
+    /// What each peer announces, where it may have changed.
+    announced: Vec<watch::Receiver<Option<Vec<Network>>>>,
+    table: Table,
+    watch: Watch,
+}
+
+/// The peer that a flow takes.
+pub(crate) struct Chosen {
+    pub(crate) peer: Arc<Peer>,
+    /// Whether it is up, and known to front the destination.
+    pub(crate) ready: bool,
+}
+
+impl Peering {
+    /// Begins with what the configuration says; `peers` are those that it names.
+    pub(crate) fn new(config: &Config, peers: &[Arc<Peer>]) -> Arc<Self> {
+        let by_name: BTreeMap<&str, &Arc<Peer>> = peers.iter().map(|peer| (peer.name(), peer)).collect();
+        let (mut claims, mut known) = (Vec::new(), Vec::new());
+        for settings in &config.peers {
+            let Some(peer) = by_name.get(settings.name.as_str()) else { continue };
+            known.push(Arc::clone(peer));
+            claims.push(Claim {
+                configured: settings.networks.clone(),
+                accepted: settings.accept_networks.clone(),
+                announced: None,
+            });
+        }
+        let mut announced: Vec<_> = known.iter().map(|peer| peer.announced()).collect();
+        announced.iter_mut().for_each(watch::Receiver::mark_changed);
+        let (table, watch) = (Table::default(), Watch::new(known.len()));
+        let state = Mutex::new(State { claims, announced, table, watch });
+        let own = config.gateway.announce.clone();
+        Arc::new(Self { peers: known, own, clock: Clock::start(), state })
+    }
+
+    /// Looks after the peers for as long as somebody uses this.
+    pub(crate) fn run(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<> {
+        let weak = Arc::downgrade(self);
+        async move {
+            while let Some(peering) = weak.upgrade() {
+                peering.look();
+                drop(peering);
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        }
+    }
+
+    fn look(&self) {
+        let stats = |peer: &Arc<Peer>| (peer.is_up(), peer.status().link.round_trip);
+        let seen: Vec<_> = self.peers.iter().map(stats).collect();
+        let mut state = self.state.lock();
+        self.catch_up(&mut state);
+        state.watch.look(seen.into_iter(), self.clock.now());
+    }
+
+    /// Chooses a peer for a flow; none if nobody fronts its destination.
+    pub(crate) fn choose(&self, choice: &PeerChoice, destination: &Destination) -> Option<Chosen> {
+        if let PeerChoice::Named(name) = choice {
+            let peer = self.peers.iter().find(|peer| peer.name() == name)?;
+            return Some(Chosen { peer: Arc::clone(peer), ready: peer.is_up() });
+        }
+        let ip = match &destination.host {
+            Host::Ip(ip) => Some(*ip),
+            Host::Name(_) => None,
+        };
+        let mut state = self.state.lock();
+        self.catch_up(&mut state);
+        let (up, now) = (self.peers.iter().map(|peer| peer.is_up()), self.clock.now());
+        // Or an outage that begins and ends between two looks would count for nothing, though flows avoided it.
+        state.watch.look(up.clone().map(|up| (up, None)), now);
+        let standings = state.watch.standings(up, now);
+        let Choice { peer, ready } = state.table.choose(ip, &standings)?;
+        Some(Chosen { peer: Arc::clone(self.peers.get(peer)?), ready })
+    }
+
+    /// Takes in what peers have announced since.
+    fn catch_up(&self, state: &mut State) {
+        let mut changed = Vec::new();
+        for (at, receiver) in state.announced.iter_mut().enumerate() {
+            // An error means that the peer is no more.
+            if receiver.has_changed().unwrap_or(false)
+                && let Some(claim) = state.claims.get_mut(at)
+            {
+                claim.announced.clone_from(&receiver.borrow_and_update());
+                changed.push(at);
+            }
+        }
+        if changed.is_empty() {
+            return;
+        }
+        let before = std::mem::replace(&mut state.table, Table::new(&state.claims, &self.own, false));
+        for (at, peer) in self.peers.iter().enumerate() {
+            let verdicts = state.table.verdicts(at);
+            if before.verdicts(at) != verdicts {
+                self.tell(peer, verdicts);
+            }
+        }
+    }
+
+    /// Writes to the log what becomes of what a peer announces.
+    fn tell(&self, peer: &Peer, verdicts: &[(Network, Option<Unused>)]) {
+        let used = verdicts.iter().filter(|(_, unused)| unused.is_none()).count();
+        tracing::info!(peer = peer.name(), announced = verdicts.len(), used, "the peer says what it fronts");
+        let refused = verdicts.iter().filter_map(|(network, unused)| Some((network, (*unused)?)));
+        for (network, unused) in refused.take(MOST_LINES) {
+            let why = self.reason(unused);
+            tracing::warn!(peer = peer.name(), %network, "an announced network is not used: {why}");
+        }
+    }
+
+    fn reason(&self, unused: Unused) -> String {
+        match unused {
+            Unused::NotAccepted => "accept_networks does not hold it".to_owned(),
+            Unused::Ours => "this gateway announces it itself".to_owned(),
+            Unused::Overlaps(other) => {
+                let other = self.peers.get(other).map_or("another peer", |peer| peer.name());
+                format!("{other} fronts a part of it, and servers see clients' addresses")
+            }
+        }
+    }
+
+    /// Lists what each peer fronts, in the configuration's order.
+    pub(crate) fn networks(&self) -> Vec<Vec<NetworkReport>> {
+        let mut state = self.state.lock();
+        self.catch_up(&mut state);
+        let state = &*state;
+        let of = |(at, claim): (usize, &Claim)| {
+            let report = |network: &Network, announced, unused: Option<String>| NetworkReport {
+                network: network.to_string(),
+                announced,
+                used: unused.is_none(),
+                reason: unused,
+            };
+            let configured = claim.configured.iter().map(|network| report(network, false, None));
+            let announced = state.table.verdicts(at).iter();
+            let announced = announced
+                .map(|(network, unused)| report(network, true, unused.map(|unused| self.reason(unused))));
+            configured.chain(announced).collect()
+        };
+        state.claims.iter().enumerate().map(of).collect()
+    }
+}
+
+/// How often it is looked who is up and how near.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The most refused networks of one announcement that the log names; `status` has them all.
+const MOST_LINES: usize = 5;

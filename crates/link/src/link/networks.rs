@@ -1,0 +1,70 @@
+//! Which networks the two gateways front: control state, said whole whenever it changes or may have been missed.
+
+use oncewire_codec::wire::{Frame, MAX_NETWORKS, Network, Networks};
+
+use super::Link;
+use crate::event::Event;
+
+/// The first protocol version that passes over frames which it does not know.
+const SINCE_VERSION: u16 = 2;
+
+/// What both sides have said.
+pub(super) struct Announcements {
+    /// What we front.
+    ours: Networks,
+    /// The highest serial number that the peer's present process has sent.
+    heard: u64,
+}
+
+impl Default for Announcements {
+    fn default() -> Self {
+        // The first serial number is 1: a peer that has heard nothing has heard 0.
+        Self { ours: Networks { serial: 1, networks: Vec::new() }, heard: 0 }
+    }
+}
+
+impl Link {
+    /// Tells the peer which networks this gateway fronts, now and whenever it comes back; at first none. Networks
+    /// beyond the first [`MAX_NETWORKS`] are left out.
+    ///
+    /// A peer that speaks version 1 only is not told.
+    pub fn announce(&mut self, mut networks: Vec<Network>) {
+        networks.truncate(MAX_NETWORKS);
+        if networks != self.announcements.ours.networks {
+            let serial = self.announcements.ours.serial + 1;
+            self.announcements.ours = Networks { serial, networks };
+            self.tell_networks();
+        }
+    }
+
+    /// Says again what we front. Nothing is something to say too: the peer may know what an earlier process fronted.
+    pub(super) fn tell_networks(&mut self) {
+        if self.lanes.is_empty() || !self.peer_announces() {
+            return;
+        }
+        self.control.retain(|frame| !matches!(frame, Frame::Networks(_)));
+        self.control.push_back(Frame::Networks(self.announcements.ours.clone()));
+        self.wake_control();
+    }
+
+    /// Starts over with a new process of the peer. What the old one announced holds until the new one has spoken,
+    /// unless it never will.
+    pub(super) fn meet_announcer(&mut self) {
+        self.announcements.heard = 0;
+        if !self.peer_announces() {
+            self.events.push_back(Event::Announced(Vec::new()));
+        }
+    }
+
+    /// Takes what the peer says it fronts; frames overtake each other, so the highest serial number counts.
+    pub(super) fn handle_networks(&mut self, said: Networks) {
+        if said.serial > self.announcements.heard {
+            self.announcements.heard = said.serial;
+            self.events.push_back(Event::Announced(said.networks));
+        }
+    }
+
+    fn peer_announces(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.version >= SINCE_VERSION)
+    }
+}
