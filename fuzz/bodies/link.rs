@@ -125,7 +125,8 @@ impl World {
 
     fn open(&mut self, side: usize) {
         let destination = Destination { host: Host::Ip(ADDRESS.ip()), port: 80 };
-        let request = OpenRequest { destination, source: None, plan: Some(Default::default()) };
+        let request =
+            OpenRequest { destination, source: None, as_client: false, plan: Some(Default::default()) };
         let end = &mut self.ends[side];
         if end.sent.len() < MAX_FLOWS
             && let Ok(flow) = end.link.open_flow(request, self.now)

@@ -15,6 +15,8 @@ pub struct OpenRequest {
     pub destination: Destination,
     /// The application's address, where known.
     pub source: Option<SocketAddr>,
+    /// Whether the far gateway is asked to connect from `source`, which it does only where it was told to.
+    pub as_client: bool,
     /// How this side codes what it sends, unless it turns out to be enciphered; `None`: the bytes are copied as
     /// they are, both ways. At the accepting side it is [`LinkConfig::plan`](crate::LinkConfig::plan).
     pub plan: Option<Plan>,

@@ -74,6 +74,8 @@ pub struct Open {
     pub source: Option<SocketAddr>,
     /// Whether blocks of this flow may be coded (policy of the opener).
     pub coded: bool,
+    /// Whether to connect from `source`, so that the server sees the application's own address.
+    pub as_client: bool,
 }
 
 /// What a successful answer to an open says.
@@ -327,7 +329,7 @@ fn encode_message(body: &mut Vec<u8>, seq: u64, flow: FlowId, message: &Message)
     match message {
         Message::Open(open) => {
             body.extend_from_slice(&open.id.to_le_bytes());
-            body.push(u8::from(open.coded));
+            body.push(u8::from(open.coded) | u8::from(open.as_client) << 1);
             open.destination.encode(body);
             put_address(body, open.source);
             OPEN
@@ -355,9 +357,13 @@ fn decode_message<'a>(kind: u8, reader: &mut Reader<'_>) -> Result<Frame<'a>, Wi
     let message = match kind {
         OPEN => {
             let id = u128::from(reader.u64("flow id")?) | u128::from(reader.u64("flow id")?) << 64;
-            let coded = decode_coding(reader)?;
+            let flags = reader.byte("flags of an open")?;
+            if flags > 3 {
+                return Err(WireError::Invalid("flags of an open"));
+            }
             let destination = Destination::decode(reader)?;
-            Message::Open(Open { id, destination, source: take_address(reader)?, coded })
+            let (source, coded, as_client) = (take_address(reader)?, flags & 1 != 0, flags & 2 != 0);
+            Message::Open(Open { id, destination, source, coded, as_client })
         }
         OPENED => Message::Opened(match reader.byte("answer to an open")? {
             0 => Ok(Opened { coded: decode_coding(reader)?, address: take_address(reader)? }),

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use std::net::SocketAddr;
+
 use super::*;
 use crate::entropy::{Kind, Mode};
 
@@ -94,6 +96,13 @@ fn frames_are_these_bytes() {
         destination: Destination { host: Host::Name("a.example".into()), port: 80 },
         source: None,
         coded: true,
+        as_client: false,
+    };
+    let as_client = Open {
+        destination: SocketAddr::from(([10, 0, 0, 1], 80)).into(),
+        source: Some(SocketAddr::from(([10, 1, 0, 2], 4000))),
+        as_client: true,
+        ..open.clone()
     };
     let body = Body {
         epoch: 1,
@@ -135,6 +144,10 @@ fn frames_are_these_bytes() {
             Frame::Message { seq: 1, flow: FlowId(4), message },
             "112101040500000000000000000000000000000001 0309612e6578616d706c655000 00",
         ),
+        (
+            Frame::Message { seq: 1, flow: FlowId(4), message: Message::Open(as_client) },
+            "112101040500000000000000000000000000000003 010a0000015000 010a010002a00f",
+        ),
         (Frame::Ack(Ack { next: 4, ranges: vec![6..9, 10..11] }), "20060402 0203 0101"),
         (Frame::Need(vec![100..164, 170..171]), "2105 02 6440 0601"),
         (Frame::Credit { flow: FlowId(2), limit: 300 }, "240302ac02"),
@@ -162,7 +175,7 @@ fn frames_are_these_bytes() {
 
 #[test]
 fn wrong_frames_say_what_is_wrong() {
-    let cases: [(&[u8], WireError); 20] = [
+    let cases: [(&[u8], WireError); 21] = [
         (&[0x99, 0], WireError::UnknownType(0x99)),
         (&[0x30, 0xff, 0xff, 0x7f], WireError::TooLong(0x1f_ffff)),
         (&[0x30, 0xff, 0xff, 0xff, 0xff], WireError::Invalid("frame length")),
@@ -185,6 +198,10 @@ fn wrong_frames_say_what_is_wrong() {
         (
             &[0x81, 20, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 0, 104],
             WireError::Invalid("network"),
+        ),
+        (
+            &[0x11, 19, 1, 4, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4],
+            WireError::Invalid("flags of an open"),
         ),
     ];
     for (frame, error) in cases {

@@ -38,6 +38,7 @@ impl Link {
             destination: request.destination.clone(),
             source: request.source,
             coded: request.plan.is_some(),
+            as_client: request.as_client,
         });
         let mut flow = self.new_flow(id, name, request, OpenState::Asked, now);
         flow.out.push_message(open);

@@ -168,7 +168,8 @@ impl Link {
         }
         self.want_logs();
         let plan = open.coded.then_some(self.config.plan);
-        let request = OpenRequest { destination: open.destination, source: open.source, plan };
+        let Open { destination, source, as_client, .. } = open;
+        let request = OpenRequest { destination, source, as_client, plan };
         let mut flow = self.new_flow(id, open.id, request.clone(), OpenState::Offered, now);
         if self.draining || self.flows.len() >= crate::MAX_FLOWS {
             flow.out.push_message(Message::Opened(Err(OpenFailure::Other)));

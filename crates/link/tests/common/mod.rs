@@ -158,7 +158,8 @@ impl Pair {
 
     pub fn open(&mut self, side: usize) -> FlowId {
         let destination = Destination::from(SocketAddr::from(([127, 0, 0, 1], 80)));
-        let request = OpenRequest { destination, source: None, plan: Some(Default::default()) };
+        let request =
+            OpenRequest { destination, source: None, as_client: false, plan: Some(Default::default()) };
         let now = self.clock(side);
         self.sides[side].link.open_flow(request, now).unwrap()
     }

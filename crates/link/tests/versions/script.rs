@@ -93,7 +93,7 @@ fn chunks() -> Plan {
 
 fn open(side: &mut Side, name: &str, plan: Option<Plan>, now: Now) {
     let destination = Destination { host: Host::Name(name.into()), port: 80 };
-    side.link.open_flow(OpenRequest { destination, source: None, plan }, now).unwrap();
+    side.link.open_flow(OpenRequest { destination, source: None, as_client: false, plan }, now).unwrap();
 }
 
 fn accept(side: &mut Side, now: Now) {
