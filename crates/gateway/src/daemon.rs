@@ -16,6 +16,7 @@ use self::start::{Site, open_logs};
 use self::state::State;
 use crate::admin::{self, Source as _};
 use crate::config::Config;
+use crate::intercept::rules;
 use crate::ledger::Ledger;
 use crate::lifecycle::limits::raise_open_files;
 use crate::logs::{Logs, PeerLogs};
@@ -40,6 +41,7 @@ pub struct Gateway {
     site: Site,
     /// Dropped after the tasks ended, when nothing is remembered any more.
     logs: Option<Logs>,
+    rules: Option<rules::Loaded>,
     stop: watch::Sender<bool>,
 }
 
@@ -67,6 +69,22 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The rules that lead connections here cannot be loaded.
+    #[error("cannot take connections in (`[[intercept]] rules`): {0}")]
+    Rules(#[from] rules::LoadError),
+    /// Transparent interception is not allowed.
+    #[error(
+        "cannot listen on {address} for connections to others (`tproxy`), which takes CAP_NET_ADMIN: {source}"
+    )]
+    Transparent {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A reload would have to mark connections that are open, or stop to.
+    #[error("the first `tproxy`, `redirect` or `allow_sources`, and the last, take a restart")]
+    Marks,
     /// Another process keeps its logs in the state folder.
     #[error("another oncewire uses {path} (`[gateway] state`); give each gateway a folder of its own",
             path = .0.display())]
@@ -103,9 +121,10 @@ impl Gateway {
         let report =
             Self::start_all(&site, Arc::new(config), listeners, peer_logs).inspect_err(|_| tasks.end())?;
         let state = report.state();
+        let rules = start_rules(&state.config).await.inspect_err(|_| tasks.end())?;
         let gateway = &state.config.gateway;
         tracing::info!(name = gateway.name, public_key = %gateway.identity.public_key(), "gateway started");
-        Ok(Self { report, site, stop, logs })
+        Ok(Self { report, site, stop, logs, rules })
     }
 
     /// Starts peers, then those who come to them.
@@ -187,6 +206,10 @@ impl Gateway {
     /// the peers.
     pub async fn shutdown(mut self, deadline: Duration) {
         let end = Instant::now() + deadline;
+        if let Some(rules) = &self.rules {
+            // Before nobody accepts: what comes now goes direct.
+            rules.quiesce().await;
+        }
         let peers = &self.report.state().peers;
         self.stop.send_replace(true);
         peers.iter().for_each(|peer| peer.drain_flows());
@@ -207,6 +230,14 @@ impl Drop for Gateway {
         self.site.tasks.end();
         self.report.state().peers.iter().for_each(|peer| peer.tasks.end());
     }
+}
+
+/// Loads the rules of a configuration that needs any.
+async fn start_rules(config: &Config) -> Result<Option<rules::Loaded>, rules::LoadError> {
+    if !config.is_transparent() {
+        return Ok(None);
+    }
+    rules::load(rules::RuleSet::of(config)).await.map(Some)
 }
 
 /// Resets what is still open over links, and ends their lanes.

@@ -5,6 +5,7 @@ pub mod daemon;
 mod flows;
 pub mod identity;
 mod intercept;
+pub use intercept::rules;
 mod key_file;
 mod ledger;
 pub mod lifecycle;

@@ -1,12 +1,12 @@
 //! Socket options: what application sockets and lanes need of TCP.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_socket_send_buffer_size_force};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// The options of the TCP connection under a lane.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct LaneOptions {
     pub(crate) send_buffer: Option<usize>,
     /// The receive buffer, likewise.
     pub(crate) receive_buffer: Option<usize>,
+    /// Whether lanes carry [`OWN_MARK`].
+    pub(crate) marked: bool,
 }
 
 impl Default for LaneOptions {
@@ -31,6 +33,7 @@ impl Default for LaneOptions {
             not_sent: NOT_SENT_LOW_WATER,
             send_buffer: None,
             receive_buffer: None,
+            marked: false,
         }
     }
 }
@@ -40,16 +43,88 @@ impl Default for LaneOptions {
 /// # Errors
 /// What the kernel says: the address is in use, is not of this machine, or needs a privilege.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    listen_as(address, false)
+}
+
+/// Binds and listens for connections that were made to any address, as rules lead them here.
+///
+/// # Errors
+/// As [`listen`]; it takes CAP_NET_ADMIN.
+pub(crate) fn listen_transparent(address: SocketAddr) -> io::Result<TcpListener> {
+    listen_as(address, true)
+}
+
+fn listen_as(address: SocketAddr, transparent: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // `[::]` and `0.0.0.0` may then stand side by side, and each means what it says.
         socket.set_only_v6(true)?;
+    }
+    if transparent {
+        set_transparent(&socket, address)?;
     }
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
+}
+
+/// Connects, with [`OWN_MARK`] if `marked`, and from the address of somebody else if there is a `client` of the same
+/// family.
+///
+/// # Errors
+/// What the kernel says; the mark and the address of somebody else take CAP_NET_ADMIN.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    marked: bool,
+    client: Option<SocketAddr>,
+) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    if marked {
+        socket.set_mark(OWN_MARK)?;
+    }
+    if let Some(client) = client.filter(|client| client.is_ipv4() == address.is_ipv4()) {
+        set_transparent(&socket, address)?;
+        // The client's own connection, to another server or to this one before, has the same address.
+        socket.set_reuse_address(true)?;
+        socket.bind(&client.into())?;
+    }
+    TcpSocket::from_std_stream(socket.into()).connect(address).await
+}
+
+fn set_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    match address {
+        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true),
+        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true),
+    }
+}
+
+/// Returns where a redirected connection was made to, before rules changed that.
+///
+/// # Errors
+/// If no rule did.
+pub(crate) fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
+    use rustix::net::sockopt::{ip_original_dst, ipv6_original_dst};
+    Ok(match stream.local_addr()?.is_ipv4() {
+        true => ip_original_dst(stream)?.into(),
+        false => ipv6_original_dst(stream)?.into(),
+    })
+}
+
+/// Makes a UDP socket of this machine alone, connected to itself, that carries [`OWN_MARK`].
+///
+/// # Errors
+/// If there is no such address, or the mark is not allowed, which takes CAP_NET_ADMIN.
+pub(crate) fn marked_loop(ip: IpAddr) -> io::Result<UdpSocket> {
+    let address = SocketAddr::new(ip, 0);
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_mark(OWN_MARK)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.connect(&socket.local_addr()?)?;
+    Ok(socket.into())
 }
 
 /// Prepares a connection to an application: no delay, urgent data in line, keep-alive, and a close that is a reset.
@@ -181,6 +256,9 @@ fn automatic_limit(key: &str) -> usize {
 fn keepalive(idle: Duration) -> TcpKeepalive {
     TcpKeepalive::new().with_time(idle).with_interval(PROBE_INTERVAL).with_retries(PROBES)
 }
+
+/// The mark on packets of every socket by which a gateway reaches out, which rules let pass, another gateway's too.
+pub(crate) const OWN_MARK: u32 = 0x6f78_0000;
 
 /// Connections that the kernel completes before we accept them; it caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;

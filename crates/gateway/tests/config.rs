@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{MarkerKind, Matching, Plan, Quota};
-use oncewire_gateway::config::{Config, Mode, Network, SampleBytes};
+use oncewire_gateway::config::{Config, Mode, Network, SampleBytes, Scope};
 use oncewire_gateway::identity::Identity;
+use oncewire_gateway::rules::RuleSet;
 use oncewire_gateway::storage_key::StorageKey;
 use oncewire_link::Priority;
 
@@ -117,11 +118,21 @@ fn every_key_has_its_effect() {
     assert_eq!(ship.link.congestion, "cubic");
     assert_eq!(ship.memory.flows, 100_000_000);
     assert_eq!(config.memory, 1 << 30);
-    let [forward, socks, http] = &config.intercepts[..] else { panic!("{:?}", config.intercepts) };
+    let [forward, socks, http, tproxy, redirect] = &config.intercepts[..] else {
+        panic!("{:?}", config.intercepts)
+    };
     assert_eq!((forward.mode.name(), forward.on_peer_loss.name()), ("forward", "direct"));
     assert!(matches!(forward.mode, Mode::Forward { proxy_protocol: true, .. }));
     assert!(socks.users.verify(b"ann", b"secret") && !socks.users.verify(b"ann", b"word"));
     assert_eq!(http.allow_from.as_ref().unwrap().len(), 1);
+    let capture = tproxy.mode.capture().unwrap();
+    assert_eq!((capture.scope, capture.interfaces.len(), capture.as_client), (Scope::Gateway, 2, true));
+    assert_eq!((tproxy.on_peer_loss.name(), socks.on_peer_loss.name()), ("direct", "refuse"));
+    let capture = redirect.mode.capture().unwrap();
+    assert_eq!((capture.scope, capture.users.len(), capture.groups.len()), (Scope::Host, 2, 1));
+    assert_eq!((&capture.cgroups[..], redirect.users.is_empty()), (&["user.slice".to_owned()][..], true));
+    assert_eq!(hub.allow_sources.len(), 1);
+    assert_eq!(RuleSet::of(&config).unwrap().table(), "oncewire-branch");
     assert_eq!(config.policies.rules.len(), 3);
     let rsync = "10.1.2.3:873".parse::<std::net::SocketAddr>().unwrap().into();
     let plan = config.policies.plan(&rsync, "hub", hub.settings.plan()).unwrap();

@@ -88,7 +88,7 @@ impl Wan {
     /// Opens a flow from side 0; what side 1 sends on it is of this priority.
     fn open(&mut self, priority: Option<Priority>) -> FlowId {
         let destination = Destination::from(SocketAddr::from(([127, 0, 0, 1], 80)));
-        let request = OpenRequest { destination, source: None, plan: None };
+        let request = OpenRequest { destination, source: None, as_client: false, plan: None };
         let flow = self.sides[0].link.open_flow(request, self.now).unwrap();
         self.run(Now::from_millis(150));
         self.sides[1].link.prioritize_flow(flow, priority);

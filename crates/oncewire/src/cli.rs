@@ -40,6 +40,10 @@ pub(crate) enum Command {
     Status(Ask),
     /// Print the flows that are open in a running gateway
     Flows(Ask),
+    /// Print the rules that lead connections to a gateway, for a shell to load
+    ///
+    /// They are those of nftables and routing that `mode = "tproxy"`, `mode = "redirect"` and `allow_sources` need.
+    Rules(Rules),
     /// Clear what gateways remember
     #[command(subcommand)]
     Cache(Cache),
@@ -75,6 +79,22 @@ pub(crate) struct WithConfig {
     /// The configuration
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: PathBuf,
+}
+
+/// Arguments of `rules`.
+#[derive(Args, Debug)]
+pub(crate) struct Rules {
+    /// The configuration
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+
+    /// Print what is loaded now instead
+    #[arg(long)]
+    pub(crate) installed: bool,
+
+    /// Remove what is loaded, which a gateway that was killed leaves behind without effect
+    #[arg(long, conflicts_with = "installed")]
+    pub(crate) remove: bool,
 }
 
 /// What can be done with logs.

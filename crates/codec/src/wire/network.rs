@@ -74,6 +74,11 @@ impl Network {
         self.address
     }
 
+    /// Says whether its addresses are IPv4's.
+    pub fn is_ipv4(&self) -> bool {
+        self.address.is_ipv4()
+    }
+
     /// Returns the length of the prefix in bits.
     pub fn prefix(&self) -> u8 {
         self.prefix

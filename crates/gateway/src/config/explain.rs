@@ -130,10 +130,30 @@ const SECTIONS: [(&str, &[&str]); 7] = [
             "announce",
         ],
     ),
-    ("peer", &["name", "public_key", "address", "networks", "accept_networks", "allow", "deny"]),
+    (
+        "peer",
+        &["name", "public_key", "address", "networks", "accept_networks", "allow", "deny", "allow_sources"],
+    ),
     (
         "intercept",
-        &["mode", "listen", "target", "proxy_protocol", "peer", "users", "allow_from", "on_peer_loss"],
+        &[
+            "mode",
+            "listen",
+            "target",
+            "proxy_protocol",
+            "peer",
+            "users",
+            "allow_from",
+            "on_peer_loss",
+            "interfaces",
+            "ports",
+            "networks",
+            "source",
+            "scope",
+            "groups",
+            "cgroups",
+            "rules",
+        ],
     ),
     ("policy", &["match", "codec", "priority"]),
     (
@@ -159,16 +179,11 @@ const SECTIONS: [(&str, &[&str]); 7] = [
 /// Keys that later versions will have: the sections, the keys, and what they are about.
 ///
 /// Accepted in silence they would promise what nobody does.
-const LATER: [(&[&str], &[&str], &str); 5] = [
+const LATER: [(&[&str], &[&str], &str); 4] = [
     (&["cache", "peer", "policy"], &["store_disk"], "the chunk store on disk"),
     (&["cache", "peer", "policy"], &["share"], "narrowing what a flow may copy from"),
     (&["peer"], &["group"], "trust groups"),
-    (
-        &["intercept"],
-        &["interfaces", "ports", "networks", "source", "hold_syn", "rules"],
-        "tproxy and redirect",
-    ),
-    (&["intercept"], &["scope", "groups", "cgroups"], "redirect"),
+    (&["intercept"], &["hold_syn"], "holding SYNs until the server has answered"),
 ];
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! `docs/configuration.md` describes every key. Nothing is clamped or ignored in silence: what cannot be done as
 //! written is an error with file, line, column and a way out, and all errors are reported at once.
 
+mod capture;
 mod explain;
 mod memory;
 mod network;
@@ -24,6 +25,7 @@ use oncewire_codec::wire::Destination;
 use crate::identity::{Identity, PublicKey};
 use crate::storage_key::StorageKey;
 
+pub use capture::{Capture, PortRange, RulesBy, Scope};
 pub(crate) use memory::log_demand;
 pub use memory::{LogBudget, MemoryPlan};
 pub use network::{Access, Network, NetworkError};
@@ -123,6 +125,8 @@ pub struct Peer {
     pub told: Vec<Network>,
     /// What it may reach by way of us.
     pub access: Access,
+    /// The networks of the clients in whose name we connect for it, as it asks; default none.
+    pub allow_sources: Vec<Network>,
     /// The codec's settings for what we send to it.
     pub settings: CodecSettings,
     /// Whether what we send is coded with less effort while coding holds it up; default yes.
@@ -165,7 +169,7 @@ pub struct Intercept {
     pub users: Users,
     /// From where it may be used; none means from anywhere.
     pub allow_from: Option<Vec<Network>>,
-    /// What becomes of new flows while the peer is gone; default refuse.
+    /// What becomes of new flows while the peer is gone; default direct for transparent modes, else refuse.
     pub on_peer_loss: OnPeerLoss,
 }
 
@@ -183,6 +187,10 @@ pub enum Mode {
     Socks5,
     /// An HTTP proxy.
     Http,
+    /// Connections that pass through this machine, as they are.
+    Tproxy(Capture),
+    /// Connections of this machine, or through it, whose destination is changed to ours.
+    Redirect(Capture),
 }
 
 impl Mode {
@@ -192,6 +200,16 @@ impl Mode {
             Self::Forward { .. } => "forward",
             Self::Socks5 => "socks5",
             Self::Http => "http",
+            Self::Tproxy(_) => "tproxy",
+            Self::Redirect(_) => "redirect",
+        }
+    }
+
+    /// Returns what a transparent mode takes in.
+    pub fn capture(&self) -> Option<&Capture> {
+        match self {
+            Self::Forward { .. } | Self::Socks5 | Self::Http => None,
+            Self::Tproxy(capture) | Self::Redirect(capture) => Some(capture),
         }
     }
 }

@@ -63,6 +63,7 @@ pub(super) struct RawPeer {
     pub(super) accept_networks: Option<Vec<Text>>,
     pub(super) allow: Option<Vec<Text>>,
     pub(super) deny: Option<Vec<Text>>,
+    pub(super) allow_sources: Option<Vec<Text>>,
     pub(super) entropy: Option<Text>,
     pub(super) markers: Option<Text>,
     pub(super) matching: Option<Text>,
@@ -87,6 +88,14 @@ pub(super) struct RawIntercept {
     pub(super) users: Option<OneOrMany>,
     pub(super) allow_from: Option<Spanned<Vec<Text>>>,
     pub(super) on_peer_loss: Option<Text>,
+    pub(super) interfaces: Option<Vec<Text>>,
+    pub(super) ports: Option<Vec<Spanned<RawPort>>>,
+    pub(super) networks: Option<Vec<Text>>,
+    pub(super) source: Option<Text>,
+    pub(super) scope: Option<Text>,
+    pub(super) groups: Option<Vec<Text>>,
+    pub(super) cgroups: Option<Vec<Text>>,
+    pub(super) rules: Option<Text>,
 }
 
 /// `[[policy]]`.
@@ -175,6 +184,34 @@ impl<'de> Deserialize<'de> for OneOrMany {
             Inner::One(text) => Self::One(Spanned::new(span, text)),
             Inner::Many(texts) => Self::Many(texts),
         })
+    }
+}
+
+/// A port as a number, or ports as a text; both are read as texts.
+#[derive(Debug)]
+pub(super) struct RawPort(pub(super) String);
+
+impl<'de> Deserialize<'de> for RawPort {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PortVisitor;
+
+        impl Visitor<'_> for PortVisitor {
+            type Value = RawPort;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a port, or a range such as \"8000-8100\"")
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<RawPort, E> {
+                Ok(RawPort(number.to_string()))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawPort, E> {
+                Ok(RawPort(text.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(PortVisitor)
     }
 }
 

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use super::StartError;
-use crate::config::Config;
+use crate::config::{Config, Intercept, Mode};
+use crate::intercept;
 use crate::sockets;
 
 /// Every listening socket of a configuration.
@@ -20,14 +21,32 @@ pub(super) struct Bound {
     pub(super) listener: TcpListener,
     /// Where, with the port that the system chose where the configuration says 0.
     pub(super) address: SocketAddr,
+    /// The socket of the other family, where rules lead both families here.
+    pub(super) twin: Option<TcpListener>,
 }
 
 impl Bound {
     /// Listens on `address`, which stands at `key` in the configuration.
     pub(super) fn new(address: SocketAddr, key: &'static str) -> Result<Self, StartError> {
         let bound = sockets::listen(address)
-            .and_then(|listener| listener.local_addr().map(|address| Self { listener, address }));
+            .and_then(|listener| listener.local_addr().map(|address| Self { listener, address, twin: None }));
         bound.map_err(|source| StartError::Listen { address, key, source })
+    }
+
+    /// Listens where an interception takes connections in.
+    pub(super) fn of(config: &Intercept) -> Result<Self, StartError> {
+        let address = config.listen;
+        if config.mode.capture().is_none() {
+            return Self::new(address, INTERCEPT);
+        }
+        let bound = intercept::listen(config)
+            .and_then(|(listener, twin)| Ok(Self { address: listener.local_addr()?, listener, twin }));
+        bound.map_err(|source| match &config.mode {
+            Mode::Tproxy(_) if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                StartError::Transparent { address, source }
+            }
+            _ => StartError::Listen { address, key: INTERCEPT, source },
+        })
     }
 }
 
@@ -35,7 +54,7 @@ impl Listeners {
     /// Binds all of them, or none.
     pub(super) fn bind(config: &Config) -> Result<Self, StartError> {
         let tunnel = config.gateway.listen.iter().map(|address| Bound::new(*address, TUNNEL));
-        let intercepts = config.intercepts.iter().map(|intercept| Bound::new(intercept.listen, INTERCEPT));
+        let intercepts = config.intercepts.iter().map(Bound::of);
         let admin = config.gateway.admin.as_ref().map(|admin| Bound::new(admin.listen, ADMIN));
         Ok(Self {
             tunnel: tunnel.collect::<Result<_, _>>()?,
@@ -51,5 +70,5 @@ impl Listeners {
 
 /// Where the addresses stand in the configuration.
 pub(super) const TUNNEL: &str = "[gateway] listen";
-pub(super) const INTERCEPT: &str = "[[intercept]] listen";
+const INTERCEPT: &str = "[[intercept]] listen";
 const ADMIN: &str = "[gateway] admin";

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::listeners::{Bound, INTERCEPT, TUNNEL};
+use super::listeners::{Bound, TUNNEL};
 use super::start::log_owner;
 use super::state::State;
 use super::{Gateway, StartError, end_links, settings};
 use crate::config::{self, Config};
 use crate::intercept::Entrance;
+use crate::intercept::rules::RuleSet;
 use crate::logs::PeerLogs;
 use crate::peering::Peering;
 use crate::sockets::LaneOptions;
@@ -49,7 +50,15 @@ impl Gateway {
         let old = self.report.state();
         let mut done = Reloaded::default();
         let config = Arc::new(settle(&old.config, wanted, &mut done));
+        if old.config.is_transparent() != config.is_transparent() {
+            return Err(StartError::Marks);
+        }
         let places = Places::find(&old, &config, &mut done)?;
+        if let Some(rules) = &mut self.rules
+            && rules.change(RuleSet::of(&config)).await?
+        {
+            done.changes.push("the rules that lead connections here changed".to_owned());
+        }
         let lanes = settings::lane_options(&config);
         let peers = self.change_peers(&old, &config, &lanes, &mut done).await?;
         if old.config.policies != config.policies {
@@ -191,7 +200,7 @@ impl Places {
         let mut entrances = Vec::new();
         for intercept in &config.intercepts {
             let (mode, listen) = (intercept.mode.name(), intercept.listen);
-            entrances.push(match old_entrances.iter().position(|(known, _)| known.listen == listen) {
+            entrances.push(match old_entrances.iter().position(|(known, _)| known.same_sockets(intercept)) {
                 Some(at) => {
                     let kept = old_entrances.remove(at);
                     if kept.0 != *intercept {
@@ -201,7 +210,7 @@ impl Places {
                 }
                 None => {
                     done.changes.push(format!("intercept {mode} on {listen} added"));
-                    Place::New(Bound::new(listen, INTERCEPT)?)
+                    Place::New(Bound::of(intercept)?)
                 }
             });
         }
@@ -231,6 +240,7 @@ fn still_there(old: &State, wanted: &config::Peer, done: &mut Reloaded) -> Optio
     };
     let same_link = config::Peer {
         access: wanted.access.clone(),
+        allow_sources: wanted.allow_sources.clone(),
         networks: wanted.networks.clone(),
         accept_networks: wanted.accept_networks.clone(),
         told: wanted.told.clone(),
@@ -243,7 +253,8 @@ fn still_there(old: &State, wanted: &config::Peer, done: &mut Reloaded) -> Optio
         return None;
     }
     let fronts = |peer: &config::Peer| (peer.networks.clone(), peer.accept_networks.clone());
-    if before.access != wanted.access || fronts(before) != fronts(wanted) {
+    let sources = before.allow_sources != wanted.allow_sources;
+    if sources || before.access != wanted.access || fronts(before) != fronts(wanted) {
         done.changes.push(format!("what peer {name} may reach, or stands for, changed"));
     }
     if before.told != wanted.told {

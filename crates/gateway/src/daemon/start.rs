@@ -91,7 +91,14 @@ impl Site {
 
     /// Says what a peer may reach through this gateway.
     pub(super) fn onward(&self, config: &Config, peer: &config::Peer) -> Onward {
-        Onward { access: peer.access.clone(), own: self.own.clone(), policies: config.policies.clone() }
+        Onward {
+            access: peer.access.clone(),
+            own: self.own.clone(),
+            policies: config.policies.clone(),
+            marked: config.is_transparent(),
+            sources: peer.allow_sources.clone(),
+            ..Onward::default()
+        }
     }
 
     fn dialling(&self, config: &Config, peer: &PeerSettings) -> Result<Option<Dialling>, rustls::Error> {
@@ -152,7 +159,9 @@ impl Site {
         let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
         let door = Door::new(intercept.clone(), Arc::clone(router), ledger, tasks);
         let entrance = Entrance::new(bound.address, door);
-        self.tasks.spawn(Arc::clone(&entrance).run(bound.listener, self.stopped.clone()));
+        for listener in std::iter::once(bound.listener).chain(bound.twin) {
+            self.tasks.spawn(Arc::clone(&entrance).run(listener, self.stopped.clone()));
+        }
         entrance
     }
 }

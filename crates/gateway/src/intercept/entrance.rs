@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::Door;
 
@@ -14,13 +14,13 @@ use super::Door;
 pub(crate) struct Entrance {
     address: SocketAddr,
     door: RwLock<Arc<Door>>,
-    closed: Notify,
+    closed: watch::Sender<bool>,
 }
 
 impl Entrance {
     /// Makes the entrance of a door at the address that it listens on.
     pub(crate) fn new(address: SocketAddr, door: Arc<Door>) -> Arc<Self> {
-        Arc::new(Self { address, door: RwLock::new(door), closed: Notify::new() })
+        Arc::new(Self { address, door: RwLock::new(door), closed: watch::Sender::new(false) })
     }
 
     /// Returns where it listens.
@@ -40,16 +40,18 @@ impl Entrance {
 
     /// Stops listening; connections that were taken in go on.
     pub(crate) fn close(&self) {
-        self.closed.notify_one();
+        self.closed.send_replace(true);
     }
 
     /// Accepts until the gateway stops or the entrance is closed; connections taken in by then go on.
     pub(crate) async fn run(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+        let mut closed = self.closed.subscribe();
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                biased;
                 _ = stop.wait_for(|stop| *stop) => return,
-                () = self.closed.notified() => return,
+                _ = closed.wait_for(|closed| *closed) => return,
+                accepted = listener.accept() => accepted,
             };
             match accepted {
                 Ok((stream, source)) => self.door().take_in(stream, source),

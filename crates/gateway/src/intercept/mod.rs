@@ -7,14 +7,17 @@ mod http;
 mod pipes;
 mod proxy_protocol;
 mod router;
+pub mod rules;
 mod socks5;
+mod transparent;
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use oncewire_codec::wire::Destination;
@@ -108,6 +111,10 @@ impl Door {
                     socks5::serve(&door, stream, source).await;
                     drop(place);
                 }
+                Mode::Tproxy(_) | Mode::Redirect(_) => {
+                    transparent::serve(&door, stream, source).await;
+                    drop(place);
+                }
                 // Its tunnels outlive the serving of requests.
                 Mode::Http => http::serve(&door, stream, source, place).await,
             }
@@ -138,6 +145,32 @@ impl Door {
         let Some(held_back) = self.seldom.due() else { return };
         let source = source.map(|source| source.to_string()).unwrap_or_default();
         tracing::warn!(mode = self.mode(), listen = %self.intercept.listen, source, held_back, "{line}");
+    }
+}
+
+/// Listens where rules lead connections, on both families.
+///
+/// # Errors
+/// What the kernel says. That it has no IPv6 is no error.
+pub(crate) fn listen(intercept: &Intercept) -> io::Result<(TcpListener, Option<TcpListener>)> {
+    let any = intercept.listen.ip().is_unspecified();
+    let addresses: [IpAddr; 2] = match any {
+        true => [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+        false => [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+    };
+    let bind = match intercept.mode {
+        Mode::Tproxy(_) => sockets::listen_transparent,
+        _ => sockets::listen,
+    };
+    let [v4, v6] = addresses.map(|ip| bind(SocketAddr::new(ip, intercept.listen.port())));
+    let v4 = v4?;
+    match v6 {
+        Ok(v6) => Ok((v4, Some(v6))),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(error),
+        Err(error) => {
+            tracing::info!(%error, mode = intercept.mode.name(), "IPv6 connections are not taken in");
+            Ok((v4, None))
+        }
     }
 }
 

@@ -62,7 +62,7 @@ impl Router {
         ledger: Arc<Ledger>,
         own: OwnSockets,
     ) -> Arc<Self> {
-        let onward = Onward { own, ..Onward::default() };
+        let onward = Onward { own, marked: config.is_transparent(), ..Onward::default() };
         Arc::new(Self { config, peering, ledger, onward })
     }
 
@@ -88,16 +88,21 @@ impl Router {
             chosen = self.peering.choose(&intercept.peer, destination);
         }
         let Some(Chosen { peer, ready }) = &chosen else {
-            return self.by_itself(intercept, None, destination).await;
+            return self.by_itself(intercept, None, destination, source).await;
         };
         if peer.is_draining() {
             return Err(NoWay::Stopping);
         }
         if !ready {
-            return self.by_itself(intercept, Some(peer), destination).await;
+            return self.by_itself(intercept, Some(peer), destination, source).await;
         }
         let plan = self.config.policies.plan(destination, peer.name(), peer.settings.link.plan);
-        let request = OpenRequest { destination: destination.clone(), source: Some(source), plan };
+        let request = OpenRequest {
+            destination: destination.clone(),
+            source: Some(source),
+            as_client: as_client(intercept),
+            plan,
+        };
         match peer.open(request) {
             Ok(flow) => {
                 flow.prioritize(self.config.policies.priority(destination, peer.name()));
@@ -108,7 +113,7 @@ impl Router {
                 self.ledger.not_coded.count(Some(name), destination, Outcome::Refused, reason);
                 Err(NoWay::Full)
             }
-            Err(_) => self.by_itself(intercept, Some(peer), destination).await,
+            Err(_) => self.by_itself(intercept, Some(peer), destination, source).await,
         }
     }
 
@@ -142,6 +147,7 @@ impl Router {
         intercept: &Intercept,
         peer: Option<&Arc<Peer>>,
         destination: &Destination,
+        source: SocketAddr,
     ) -> Result<Way, NoWay> {
         let name = peer.map(|peer| peer.name());
         let (reason, refusal) = match name {
@@ -156,12 +162,19 @@ impl Router {
             }
             OnPeerLoss::Direct => {
                 tracing::debug!(peer = name, %destination, %refusal, "connecting directly");
+                let client = as_client(intercept).then_some(source);
                 let direct = Direct::new(&self.ledger, count(Outcome::Direct));
-                let stream = onward::connect(destination, &self.onward).await.map_err(NoWay::Failed)?;
+                let stream =
+                    onward::connect(destination, &self.onward, client).await.map_err(NoWay::Failed)?;
                 Ok(Way::Direct(stream, direct))
             }
         }
     }
+}
+
+/// Says whether servers are to see the client's own address.
+fn as_client(intercept: &Intercept) -> bool {
+    intercept.mode.capture().is_some_and(|capture| capture.as_client)
 }
 
 /// How long a new flow waits for a link that is down.

@@ -45,15 +45,17 @@ pub enum PrivilegeError {
     },
 }
 
-/// Returns what a configuration needs of the kernel's capabilities: one to listen on ports below 1024.
+/// Returns what a configuration needs of the kernel's capabilities: one for ports below 1024, and
+/// one for interception that clients know nothing of.
 pub fn needed(config: &Config) -> CapabilitySet {
     let gateway = &config.gateway;
     let listens = gateway.listen.iter().chain(gateway.admin.iter().map(|admin| &admin.listen));
     let mut listens = listens.chain(config.intercepts.iter().map(|intercept| &intercept.listen));
-    match listens.any(|address| (1..FIRST_FREE_PORT).contains(&address.port())) {
-        true => CapabilitySet::NET_BIND_SERVICE,
-        false => CapabilitySet::empty(),
-    }
+    let mut needed = CapabilitySet::empty();
+    let low = listens.any(|address| (1..FIRST_FREE_PORT).contains(&address.port()));
+    needed.set(CapabilitySet::NET_BIND_SERVICE, low || config.acts_as_clients());
+    needed.set(CapabilitySet::NET_ADMIN, config.is_transparent());
+    needed
 }
 
 /// Becomes `user` if one is named, and gives up every capability but those that are needed; returns whether this

@@ -14,7 +14,8 @@ use oncewire_codec::wire::{Destination, Host, OpenFailure};
 use oncewire_link::OpenRequest;
 
 use super::peer::Peer;
-use crate::config::{Access, Policies};
+use super::seldom::Seldom;
+use crate::config::{Access, Network, Policies};
 use crate::flows::{Flow, pump};
 use crate::sockets;
 use crate::telemetry::Refusal;
@@ -26,6 +27,11 @@ pub(crate) struct Onward {
     pub(crate) own: OwnSockets,
     /// What this side's rules say: how what it sends is coded. Of the flow they can only say that it is not.
     pub(crate) policies: Policies,
+    /// Whether connections carry a mark that tells them from clients'.
+    pub(crate) marked: bool,
+    /// The networks of the clients in whose name connections are made for a peer that asks for it.
+    pub(crate) sources: Vec<Network>,
+    pub(crate) log: Arc<Seldom>,
 }
 
 /// The addresses on which this gateway itself listens, which no peer reaches by way of it.
@@ -69,7 +75,10 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
     let onward = peer.onward();
     let connected = match peer.is_draining() {
         true => Err(OpenFailure::Other),
-        false => connect(&open.destination, &onward).await,
+        false => match client(&peer, &onward, &open) {
+            Ok(client) => connect(&open.destination, &onward, client).await,
+            Err(failure) => Err(failure),
+        },
     };
     let answer = match &connected {
         Ok(stream) => Ok(stream.local_addr().unwrap_or(UNKNOWN_ADDRESS)),
@@ -91,11 +100,32 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
     }
 }
 
-/// Connects to a destination within ten seconds, trying a name's addresses in order.
+/// Returns in whose name the peer wants to connect, if in another's than ours.
+///
+/// # Errors
+/// If it may not.
+fn client(peer: &Peer, onward: &Onward, open: &OpenRequest) -> Result<Option<SocketAddr>, OpenFailure> {
+    let Some(client) = open.source.filter(|_| open.as_client) else { return Ok(None) };
+    if onward.sources.iter().any(|network| network.contains(client.ip())) {
+        return Ok(Some(client));
+    }
+    if let Some(held_back) = onward.log.due() {
+        let why = "no connection in a client's name, since `allow_sources` does not name its network";
+        tracing::warn!(peer = peer.name(), %client, held_back, "{why}");
+    }
+    Err(OpenFailure::NotAllowed)
+}
+
+/// Connects to a destination within ten seconds, trying a name's addresses in order; from the address of a `client`
+/// where there is one.
 ///
 /// # Errors
 /// In the terms that the far side understands; of several addresses, the first failure.
-pub(crate) async fn connect(destination: &Destination, onward: &Onward) -> Result<TcpStream, OpenFailure> {
+pub(crate) async fn connect(
+    destination: &Destination,
+    onward: &Onward,
+    client: Option<SocketAddr>,
+) -> Result<TcpStream, OpenFailure> {
     let deadline = Instant::now() + CONNECT_LIMIT;
     let addresses = tokio::time::timeout_at(deadline, resolve(destination)).await;
     let addresses = addresses.unwrap_or(Err(OpenFailure::TimedOut))?;
@@ -109,7 +139,7 @@ pub(crate) async fn connect(destination: &Destination, onward: &Onward) -> Resul
         // An address that does not answer leaves the others their share of the time.
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(count - tried).unwrap_or(1);
-        match tokio::time::timeout(share, TcpStream::connect(address)).await {
+        match tokio::time::timeout(share, sockets::connect(address, onward.marked, client)).await {
             Ok(Ok(stream)) if sockets::is_its_own_peer(&stream) => {
                 failure.get_or_insert(OpenFailure::Refused);
             }
@@ -169,8 +199,7 @@ mod tests {
     use super::*;
 
     fn onward(own: &str) -> Onward {
-        let onward =
-            Onward { access: Access::default(), own: OwnSockets::default(), policies: Policies::default() };
+        let onward = Onward::default();
         onward.own.add(own.parse().unwrap());
         onward
     }

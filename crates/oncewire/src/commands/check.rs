@@ -6,7 +6,7 @@ use std::path::Path;
 use oncewire_codec::{Plan, Quota};
 use oncewire_gateway::config::units::{Rate, Size, Time};
 use oncewire_gateway::config::{
-    Config, Intercept, LogBudget, Mode, Network, OnPeerLoss, Peer, PeerChoice, Policy,
+    Capture, Config, Intercept, LogBudget, Mode, Network, OnPeerLoss, Peer, PeerChoice, Policy, Scope,
 };
 
 /// Reads a configuration and prints what would run.
@@ -123,6 +123,9 @@ fn describe_peer(peer: &Peer) -> String {
     if !peer.told.is_empty() {
         let _ = writeln!(text, "  is told that we front {}", joined(&peer.told));
     }
+    if !peer.allow_sources.is_empty() {
+        let _ = writeln!(text, "  connected for in the names of clients in {}", joined(&peer.allow_sources));
+    }
     text
 }
 
@@ -158,7 +161,7 @@ fn describe_intercept(intercept: &Intercept) -> String {
         Mode::Forward { target, proxy_protocol: true } => {
             format!(", to {target}, which is told the client by PROXY protocol v2")
         }
-        Mode::Socks5 | Mode::Http => String::new(),
+        _ => String::new(),
     };
     let peer = match &intercept.peer {
         PeerChoice::Named(name) => format!("by way of {name}"),
@@ -176,6 +179,9 @@ fn describe_intercept(intercept: &Intercept) -> String {
             )
         }
     };
+    if let Some(capture) = intercept.mode.capture() {
+        text.push_str(&describe_capture(capture));
+    }
     if !intercept.users.is_empty() {
         let _ = writeln!(text, "  for {} user(s) with passwords", intercept.users.len());
     }
@@ -183,6 +189,23 @@ fn describe_intercept(intercept: &Intercept) -> String {
         let _ = writeln!(text, "  for clients in {}", joined(networks));
     }
     text
+}
+
+/// Says which connections a transparent mode takes in.
+fn describe_capture(capture: &Capture) -> String {
+    let mut taken = vec![match capture.scope {
+        Scope::Host => "this machine's own connections".to_owned(),
+        Scope::Gateway => format!("connections that come in by {}", joined(&capture.interfaces)),
+    }];
+    taken.extend((!capture.ports.is_empty()).then(|| format!("to ports {}", joined(&capture.ports))));
+    taken.extend((!capture.networks.is_empty()).then(|| format!("to {}", joined(&capture.networks))));
+    for (whose, names) in
+        [("users", &capture.users), ("groups", &capture.groups), ("control groups", &capture.cgroups)]
+    {
+        taken.extend((!names.is_empty()).then(|| format!("of {whose} {}", joined(names))));
+    }
+    let source = if capture.as_client { "the client's address" } else { "the connecting gateway's address" };
+    format!("  takes in {}\n  servers see {source}, rules = {}\n", taken.join(", "), capture.rules.name())
 }
 
 fn describe_policy(policy: &Policy) -> String {

@@ -6,6 +6,7 @@ mod check;
 mod flows;
 mod keygen;
 mod man;
+mod rules;
 mod run;
 mod status;
 
@@ -23,6 +24,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Run(args) => run::run(&args.config),
         Command::Status(args) => status::run(&args),
         Command::Flows(args) => flows::run(&args),
+        Command::Rules(args) => rules::run(&args),
         Command::Cache(Cache::Clear(args)) => cache::clear(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Train(args) => train::run(&args),

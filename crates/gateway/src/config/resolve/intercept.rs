@@ -7,7 +7,7 @@ use toml::Spanned;
 use super::Resolver;
 use crate::config::explain::{self, list_plain};
 use crate::config::raw::{OneOrMany, RawConfig, RawIntercept, Text};
-use crate::config::{Intercept, Mode, OnPeerLoss, PeerChoice, Users};
+use crate::config::{Intercept, Mode, OnPeerLoss, PeerChoice, Scope, Users};
 
 impl Resolver {
     /// Resolves one place where flows are taken in.
@@ -16,13 +16,20 @@ impl Resolver {
         let mode = self.mode(raw);
         let listen = self.socket("listen", &raw.listen);
         let peer = self.peer_choice(raw, config);
-        let users = raw.users.as_ref().map(|users| self.users(users));
+        // To transparent modes they are predicates, not passwords.
+        let transparent = mode.as_ref().is_some_and(|mode| mode.capture().is_some());
+        let users = raw.users.as_ref().filter(|_| !transparent).map(|users| self.users(users));
         let allow_from = raw.allow_from.as_ref().map(|texts| self.networks("allow_from", texts.get_ref()));
         let on_peer_loss = match &raw.on_peer_loss {
+            None if transparent => Some(OnPeerLoss::Direct),
             None => Some(OnPeerLoss::Refuse),
             Some(text) => self.on_peer_loss(text),
         };
-        self.check_proxy(raw, mode.as_ref(), listen);
+        if transparent {
+            self.check_own_end(raw, mode.as_ref(), listen);
+        } else {
+            self.check_proxy(raw, mode.as_ref(), listen);
+        }
         Some(Intercept {
             mode: mode?,
             listen: listen?,
@@ -46,15 +53,18 @@ impl Resolver {
                     self.problems.at(raw.mode.span(), message);
                     return None;
                 };
+                self.refuse_capture(raw, name);
                 let target = self.destination("target", target);
                 let proxy_protocol = self.proxy_protocol(raw.proxy_protocol.as_ref());
                 return Some(Mode::Forward { target: target?, proxy_protocol });
             }
             "socks5" => Mode::Socks5,
             "http" => Mode::Http,
+            "tproxy" => Mode::Tproxy(self.capture(raw, true)?),
+            "redirect" => Mode::Redirect(self.capture(raw, false)?),
             _ => {
-                let message =
-                    explain::unknown_value(name, &["forward", "socks5", "http"], &["tproxy", "redirect"]);
+                let known = ["forward", "socks5", "http", "tproxy", "redirect"];
+                let message = explain::unknown_value(name, &known, &[]);
                 self.problems.at(raw.mode.span(), format_args!("mode: {message}"));
                 return None;
             }
@@ -68,6 +78,9 @@ impl Resolver {
             let message = format!("proxy_protocol: has no effect with mode {name}; remove it");
             self.problems.at(text.span(), message);
         }
+        if mode.capture().is_none() {
+            self.refuse_capture(raw, name);
+        }
         Some(mode)
     }
 
@@ -78,6 +91,24 @@ impl Resolver {
             self.problems.at(text.span(), format_args!("proxy_protocol: {message}"));
         }
         text.is_some()
+    }
+
+    /// Checks where a transparent mode listens: rules name the port, and the other family's socket has the same.
+    fn check_own_end(&mut self, raw: &RawIntercept, mode: Option<&Mode>, listen: Option<SocketAddr>) {
+        let (Some(mode), Some(listen)) = (mode, listen) else { return };
+        if listen.port() == 0 {
+            self.problems.at(raw.listen.span(), "listen: rules lead to a fixed port; choose one");
+        }
+        let beyond = matches!(mode, Mode::Redirect(capture) if capture.scope == Scope::Gateway);
+        if beyond && !listen.ip().is_unspecified() {
+            let message = "listen: redirect with scope gateway leads to the address of the interface; listen on \
+                           0.0.0.0, and let the firewall keep strangers from the port";
+            self.problems.at(raw.listen.span(), message);
+        }
+        if !beyond && !listen.ip().is_loopback() {
+            let message = "listen: rules lead to loopback; listen on 127.0.0.1, which stands for ::1 too";
+            self.problems.at(raw.listen.span(), message);
+        }
     }
 
     fn peer_choice(&mut self, raw: &RawIntercept, config: &RawConfig) -> Option<PeerChoice> {

@@ -1,6 +1,7 @@
 //! From the configuration as typed to the configuration as meant: values are read, defaults filled in, and
 //! contradictions found.
 
+mod capture;
 mod gateway;
 mod intercept;
 mod link;
@@ -74,6 +75,7 @@ impl Resolver {
         let intercepts: Vec<_> =
             raw.intercept.iter().map(|intercept| self.intercept(intercept, raw)).collect();
         self.check_listens(raw);
+        self.check_rules(raw);
         let rules = raw.policy.iter().map(|policy| self.policy(policy, raw)).collect::<Vec<_>>();
         let mut peers = peers.into_iter().collect::<Option<Vec<_>>>();
         if let (Some(gateway), Some(peers)) = (&gateway, &mut peers) {

@@ -31,6 +31,8 @@ impl Resolver {
         let accept = raw.accept_networks.as_ref().map(|texts| self.networks("accept_networks", texts));
         let allow = raw.allow.as_ref().map(|texts| self.networks("allow", texts));
         let deny = raw.deny.as_ref().map(|texts| self.networks("deny", texts)).unwrap_or_default();
+        let allow_sources =
+            raw.allow_sources.as_ref().map(|texts| self.networks("allow_sources", texts)).unwrap_or_default();
         let settings = self.codec_of_peer(raw, defaults);
         let rate_limit = self.rate_limit(raw.rate_limit.as_ref()).or(link.rate_limit);
         Some(Peer {
@@ -44,6 +46,7 @@ impl Resolver {
             accept_networks: accept,
             told: Vec::new(),
             access: Access { allow, deny },
+            allow_sources,
             settings,
             adapt: raw.adapt.or(adapt).unwrap_or(true),
             link: LinkSettings { rate_limit, ..link.clone() },

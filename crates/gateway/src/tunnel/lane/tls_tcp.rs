@@ -80,7 +80,8 @@ impl Dialling {
     }
 
     async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let connect = tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(address));
+        let connect =
+            tokio::time::timeout(CONNECT_LIMIT, sockets::connect(address, self.options.marked, None));
         let tcp = connect.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         sockets::prepare_lane(&tcp, &self.options);
         Ok(tcp)

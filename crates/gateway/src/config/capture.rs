@@ -1,0 +1,162 @@
+//! What transparent interception takes in, and who loads the rules for it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::network::Network;
+
+/// Which connections `tproxy` and `redirect` take in: those for which everything that is given holds. Ports,
+/// networks and users are the predicates of [EndRE §6.3].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capture {
+    /// Whose connections.
+    pub scope: Scope,
+    /// The interfaces that they come in by; a `*` at the end stands for anything. Empty with [`Scope::Host`].
+    pub interfaces: Vec<String>,
+    /// The ports that they go to; empty means any.
+    pub ports: Vec<PortRange>,
+    /// The networks that they go to; empty means any.
+    pub networks: Vec<Network>,
+    /// The users whose processes make them, by name or number; empty means anybody's.
+    pub users: Vec<String>,
+    /// The groups of those processes, by name or number; empty means any.
+    pub groups: Vec<String>,
+    /// The control groups of those processes, as paths below the root; empty means any.
+    pub cgroups: Vec<String>,
+    /// Whether servers are to see the client's address and port instead of the far gateway's; default no.
+    pub as_client: bool,
+    /// Who loads the rules; default this gateway.
+    pub rules: RulesBy,
+}
+
+/// Whose connections are taken in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Other hosts', which pass through this machine.
+    #[default]
+    Gateway,
+    /// This machine's own.
+    Host,
+}
+
+/// Who loads the rules that lead connections to this gateway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RulesBy {
+    /// This gateway, when it starts; it removes them when it ends.
+    #[default]
+    Install,
+    /// The operator, with what `oncewire rules` prints.
+    Print,
+    /// The operator, with rules of another kind.
+    None,
+}
+
+impl RulesBy {
+    /// Returns the name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Install => "install",
+            Self::Print => "print",
+            Self::None => "none",
+        }
+    }
+}
+
+/// A port, or all ports from one to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    /// The first, not 0.
+    pub first: u16,
+    /// The last, not below the first.
+    pub last: u16,
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => self.first.fmt(f),
+            false => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
+impl FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+        match (port(first), port(last)) {
+            (Some(first), Some(last)) if first <= last => Ok(Self { first, last }),
+            _ => Err(format!("{text:?} is no port and no range of ports; write 443 or \"8000-8100\"")),
+        }
+    }
+}
+
+/// Reads the name of an interface; these characters mean nothing else where rules are loaded.
+///
+/// # Errors
+/// What it may consist of.
+pub(super) fn interface(text: &str) -> Result<String, String> {
+    let name = text.strip_suffix('*').unwrap_or(text);
+    let good =
+        (1..=15).contains(&text.len()) && name.bytes().all(|byte| plain(byte) || b":@".contains(&byte));
+    good.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} is no name of an interface"))
+}
+
+/// Reads the name or number of a user or a group.
+///
+/// # Errors
+/// What it may consist of.
+pub(super) fn account(text: &str) -> Result<String, String> {
+    let good = (1..=32).contains(&text.len()) && text.bytes().all(plain);
+    good.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} is no name and no number of an account"))
+}
+
+/// Reads the path of a control group, with or without the slash before it.
+///
+/// # Errors
+/// What it may consist of.
+pub(super) fn cgroup(text: &str) -> Result<String, String> {
+    let path = text.trim_matches('/');
+    let part = |part: &str| {
+        let plain = part.bytes().all(|byte| plain(byte) || b":@".contains(&byte));
+        !part.is_empty() && part != ".." && part != "." && plain
+    };
+    let good = path.len() <= 255 && path.split('/').all(part);
+    let example = "write its path below /sys/fs/cgroup, such as \"system.slice/backup.service\"";
+    good.then(|| path.to_owned()).ok_or_else(|| format!("{text:?} is no control group; {example}"))
+}
+
+fn plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"._-".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_single_or_ranges() {
+        let read = |text: &str| text.parse::<PortRange>();
+        assert_eq!(read("443"), Ok(PortRange { first: 443, last: 443 }));
+        assert_eq!(read("8000-8100").unwrap().to_string(), "8000-8100");
+        for bad in ["", "0", "70000", "9-8", "http", "1-2-3", "80 "] {
+            assert!(read(bad).unwrap_err().contains("no range of ports"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_name_can_carry_a_rule_of_its_own() {
+        for evil in ["", "eth0\" accept", "a;b", "a b", "a\nb", "{x}", "sixteen-bytes-oh"] {
+            assert!(interface(evil).is_err(), "{evil:?}");
+        }
+        assert_eq!(interface("br-lan*"), Ok("br-lan*".to_owned()));
+        assert!(interface("e*h").is_err());
+        assert!(account("www-data").is_ok() && account("1000").is_ok() && account("a,b").is_err());
+        assert_eq!(cgroup("/system.slice/a@b.service/"), Ok("system.slice/a@b.service".to_owned()));
+        for evil in ["", "/", "a//b", "a/../b", "a\"b"] {
+            assert!(cgroup(evil).is_err(), "{evil:?}");
+        }
+    }
+}

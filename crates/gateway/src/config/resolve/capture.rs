@@ -1,0 +1,178 @@
+//! The keys of `[[intercept]]` that say which connections `tproxy` and `redirect` take in.
+
+use toml::Spanned;
+
+use super::Resolver;
+use crate::config::capture::{self, Capture, PortRange, RulesBy, Scope};
+use crate::config::raw::{OneOrMany, RawConfig, RawIntercept, RawPort, Text};
+use crate::config::{Config, Intercept, Mode};
+
+impl Resolver {
+    /// Resolves what a transparent mode takes in.
+    pub(super) fn capture(&mut self, raw: &RawIntercept, tproxy: bool) -> Option<Capture> {
+        let scope =
+            self.choice("scope", raw.scope.as_ref(), [("gateway", Scope::Gateway), ("host", Scope::Host)]);
+        let sources = [("gateway", false), ("client", true)];
+        let as_client = self.choice("source", raw.source.as_ref(), sources);
+        let by = [("install", RulesBy::Install), ("print", RulesBy::Print), ("none", RulesBy::None)];
+        let rules = self.choice("rules", raw.rules.as_ref(), by);
+        let redirect_default = if tproxy { Scope::Gateway } else { Scope::Host };
+        let texts =
+            |texts: &Option<OneOrMany>| texts.as_ref().map_or(Vec::new(), |texts| texts.texts().to_vec());
+        let capture = Capture {
+            scope: scope?.unwrap_or(redirect_default),
+            interfaces: self.each(
+                "interfaces",
+                raw.interfaces.as_deref().unwrap_or_default(),
+                capture::interface,
+            ),
+            ports: self.ports(raw.ports.as_deref().unwrap_or_default()),
+            networks: self.networks("networks", raw.networks.as_deref().unwrap_or_default()),
+            users: self.each("users", &texts(&raw.users), capture::account),
+            groups: self.each("groups", raw.groups.as_deref().unwrap_or_default(), capture::account),
+            cgroups: self.each("cgroups", raw.cgroups.as_deref().unwrap_or_default(), capture::cgroup),
+            as_client: as_client?.unwrap_or(false),
+            rules: rules?.unwrap_or_default(),
+        };
+        self.check_capture(raw, tproxy, &capture);
+        Some(capture)
+    }
+
+    /// Reports keys that the mode or the scope makes meaningless, and the lack of those that it needs.
+    fn check_capture(&mut self, raw: &RawIntercept, tproxy: bool, capture: &Capture) {
+        if tproxy && let Some(scope) = &raw.scope {
+            self.problems.at(scope.span(), "scope: has no effect with mode tproxy; use mode redirect");
+        }
+        let host = capture.scope == Scope::Host;
+        if !host && raw.interfaces.as_ref().is_none_or(Vec::is_empty) {
+            let message = "interfaces: name those that clients' connections come in by, or what comes back from the \
+                           far side is taken in too";
+            self.problems.at(raw.mode.span(), message);
+        }
+        if host && let Some(text) = raw.interfaces.as_ref().and_then(|texts| texts.first()) {
+            self.problems
+                .at(text.span(), "interfaces: has no effect with scope host, which is about this machine");
+        }
+        if host && let Some(texts) = &raw.allow_from {
+            self.problems
+                .at(texts.span(), "allow_from: has no effect with scope host; use users, groups or cgroups");
+        }
+        if !host {
+            let users = raw.users.as_ref().and_then(|users| users.texts().first());
+            let groups = raw.groups.as_ref().and_then(|texts| texts.first());
+            let cgroups = raw.cgroups.as_ref().and_then(|texts| texts.first());
+            for (key, text) in [("users", users), ("groups", groups), ("cgroups", cgroups)] {
+                if let Some(text) = text {
+                    let message =
+                        format!("{key}: other hosts' are not known here; use mode redirect with scope host");
+                    self.problems.at(text.span(), message);
+                }
+            }
+        }
+        if !tproxy && capture.as_client && !host {
+            let message = "source: redirect with scope gateway changes addresses; use mode tproxy";
+            self.problems.at(raw.mode.span(), message);
+        }
+    }
+
+    /// Reports keys that only transparent modes have.
+    pub(super) fn refuse_capture(&mut self, raw: &RawIntercept, mode: &str) {
+        let of =
+            |texts: &Option<Vec<Text>>| texts.as_ref().map(|texts| texts.first().map_or(0..0, Spanned::span));
+        let keys = [
+            ("interfaces", of(&raw.interfaces)),
+            ("ports", raw.ports.as_ref().map(|ports| ports.first().map_or(0..0, Spanned::span))),
+            ("networks", of(&raw.networks)),
+            ("source", raw.source.as_ref().map(Spanned::span)),
+            ("scope", raw.scope.as_ref().map(Spanned::span)),
+            ("groups", of(&raw.groups)),
+            ("cgroups", of(&raw.cgroups)),
+            ("rules", raw.rules.as_ref().map(Spanned::span)),
+        ];
+        for (key, span) in keys {
+            if let Some(span) = span {
+                let span = if span.is_empty() { raw.mode.span() } else { span };
+                self.problems.at(span, format_args!("{key}: has no effect with mode {mode}; remove it"));
+            }
+        }
+    }
+
+    /// Reports interceptions of which some have their rules loaded and others printed: they share one table.
+    pub(super) fn check_rules(&mut self, raw: &RawConfig) {
+        let of = |by: &str| {
+            let is = move |text: &&Text| text.get_ref() == by;
+            raw.intercept.iter().filter_map(|raw| raw.get_ref().rules.as_ref()).find(is)
+        };
+        let installs = |raw: &Spanned<RawIntercept>| {
+            let raw = raw.get_ref();
+            let transparent = ["tproxy", "redirect"].contains(&raw.mode.get_ref().as_str());
+            transparent && raw.rules.as_ref().is_none_or(|by| by.get_ref() == "install")
+        };
+        if let Some(printed) = of("print")
+            && raw.intercept.iter().any(installs)
+        {
+            let message = "rules: another [[intercept]] has its rules installed, and all are in one table; print all \
+                           or install all";
+            self.problems.at(printed.span(), message);
+        }
+    }
+
+    /// Reads one of a few words; none if it is not given, and nothing at all if it is another.
+    fn choice<T: Copy, const N: usize>(
+        &mut self,
+        key: &str,
+        text: Option<&Text>,
+        words: [(&str, T); N],
+    ) -> Option<Option<T>> {
+        let Some(text) = text else { return Some(None) };
+        let word = text.get_ref();
+        let found = words.iter().find(|(known, _)| known == word).map(|(_, value)| *value);
+        if found.is_none() {
+            let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+            self.problems.at(text.span(), format_args!("{key}: {word:?} is none of {}", known.join(", ")));
+        }
+        found.map(Some)
+    }
+
+    /// Reads each text of a list; bad ones are reported and left out.
+    fn each(
+        &mut self,
+        key: &str,
+        texts: &[Text],
+        read: impl Fn(&str) -> Result<String, String>,
+    ) -> Vec<String> {
+        texts.iter().filter_map(|text| self.problems.check(text.span(), key, read(text.get_ref()))).collect()
+    }
+
+    fn ports(&mut self, ports: &[Spanned<RawPort>]) -> Vec<PortRange> {
+        let read = |port: &Spanned<RawPort>| {
+            self.problems.check(port.span(), "ports", port.get_ref().0.parse::<PortRange>())
+        };
+        ports.iter().filter_map(read).collect()
+    }
+}
+
+impl Intercept {
+    /// Says whether the sockets of one can serve as those of the other.
+    pub(crate) fn same_sockets(&self, other: &Self) -> bool {
+        let kind = |mode: &Mode| (mode.capture().is_some(), matches!(mode, Mode::Tproxy(_)));
+        self.listen == other.listen && kind(&self.mode) == kind(&other.mode)
+    }
+}
+
+impl Config {
+    /// Says whether this gateway binds addresses of clients, low ports among them.
+    pub(crate) fn acts_as_clients(&self) -> bool {
+        let capture =
+            |intercept: &Intercept| intercept.mode.capture().is_some_and(|capture| capture.as_client);
+        self.intercepts.iter().any(capture) || self.peers.iter().any(|peer| !peer.allow_sources.is_empty())
+    }
+
+    /// Says whether this gateway takes connections in, or makes them, under addresses of others, so that its own
+    /// sockets must be told from its clients'.
+    pub fn is_transparent(&self) -> bool {
+        let transparent = |mode: &Mode| mode.capture().is_some();
+        self.intercepts.iter().any(|intercept| transparent(&intercept.mode))
+            || self.peers.iter().any(|peer| !peer.allow_sources.is_empty())
+    }
+}

@@ -1,0 +1,228 @@
+//! The rules as text for `nft` and `ip`.
+
+use std::fmt::Write as _;
+
+use super::heartbeat::LIFE_MS;
+use super::{How, RuleSet, Taker};
+use crate::config::{Network, PortRange};
+use crate::sockets::OWN_MARK;
+
+impl RuleSet {
+    /// Writes the table for `nft -f`, which replaces an older one of the same name in one step.
+    pub fn nft(&self) -> String {
+        let table = self.table();
+        let mut text = format!("add table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n");
+        let _ = write!(
+            text,
+            "\tset alive {{\n\t\ttype nf_proto\n\t\tsize 2\n\t\tflags dynamic,timeout\n\t\ttimeout {LIFE_MS}ms\n\t}}\n\
+             \tchain heartbeat {{\n\t\ttype filter hook output priority filter; policy accept;\n\
+             \t\tmeta mark {OWN_MARK:#x} meta l4proto udp oifname \"lo\" update @alive {{ meta nfproto }}\n\t}}\n"
+        );
+        self.hook(&mut text, "divert", "filter hook prerouting priority mangle", How::Tproxy);
+        self.hook(&mut text, "prerouting", "nat hook prerouting priority dstnat", How::Redirect);
+        self.hook(&mut text, "output", "nat hook output priority -100", How::RedirectOwn);
+        for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| taker.how == How::Tproxy) {
+            let (port, mark) = (taker.port, self.mark());
+            let _ = write!(
+                text,
+                "\tchain intercept-{number} {{\n\t\tfib daddr type local return\n\
+                 \t\tmeta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:{port} meta mark set {mark:#x} accept\n\
+                 \t\tmeta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:{port} meta mark set {mark:#x} accept\n\t}}\n"
+            );
+        }
+        text.push_str("}\n");
+        text
+    }
+
+    /// Returns the arguments of `ip` that lead marked packets to sockets of this machine, for each family.
+    pub fn routes(&self) -> Vec<String> {
+        if !self.needs_routes() {
+            return Vec::new();
+        }
+        self.with_families(&[
+            "rule add priority PRIORITY fwmark MARK lookup TABLE",
+            "route replace local default dev lo table TABLE",
+        ])
+    }
+
+    /// Returns the arguments of `ip` that undo [`RuleSet::routes`].
+    pub fn routes_undone(&self) -> Vec<String> {
+        self.with_families(&[
+            "rule del priority PRIORITY fwmark MARK lookup TABLE",
+            "route flush table TABLE",
+        ])
+    }
+
+    fn with_families(&self, commands: &[&str]) -> Vec<String> {
+        let mark = self.mark();
+        let fill = |command: &str| {
+            let filled = command.replace("PRIORITY", &PRIORITY.to_string());
+            filled.replace("MARK", &format!("{mark:#x}")).replace("TABLE", &mark.to_string())
+        };
+        let families = ["-4", "-6"].into_iter();
+        families.flat_map(|family| commands.iter().map(move |c| format!("{family} {}", fill(c)))).collect()
+    }
+
+    /// Writes the chain of one hook, if it has rules.
+    fn hook(&self, text: &mut String, name: &str, hook: &str, how: How) {
+        let mut rules = Vec::new();
+        if how == How::RedirectOwn {
+            // What a gateway sends itself is not for it, and nobody needs it for what stays on the machine.
+            rules.push(format!("meta mark {OWN_MARK:#x} accept"));
+            rules.push("fib daddr type local accept".to_owned());
+        }
+        let own = rules.len();
+        for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| taker.how == how) {
+            for condition in conditions(taker) {
+                rules.push(match how {
+                    How::Tproxy => format!("{condition} goto intercept-{number}"),
+                    How::Redirect => {
+                        format!("{condition} fib daddr type != local redirect to :{}", taker.port)
+                    }
+                    How::RedirectOwn => format!("{condition} redirect to :{}", taker.port),
+                });
+            }
+        }
+        if how == How::Tproxy && self.needs_routes() {
+            // Behind the rules for new connections: a SYN that meets a socket in TIME-WAIT is new all the same.
+            let mark = self.mark();
+            rules.push(format!("meta l4proto tcp socket transparent 1 meta mark set {mark:#x} accept"));
+        }
+        if rules.len() > own {
+            let _ = write!(text, "\tchain {name} {{\n\t\ttype {hook}; policy accept;\n");
+            rules.iter().for_each(|rule| text.push_str(&format!("\t\t{rule}\n")));
+            text.push_str("\t}\n");
+        }
+    }
+}
+
+/// Returns the conditions of an interception, any of which suffices: one for each family of networks and each control
+/// group.
+fn conditions(taker: &Taker) -> Vec<String> {
+    let capture = &taker.capture;
+    let mut common = String::new();
+    if !capture.interfaces.is_empty() {
+        let names: Vec<String> = capture.interfaces.iter().map(|name| format!("{name:?}")).collect();
+        let _ = write!(common, "iifname {{ {} }} ", names.join(", "));
+    }
+    common.push_str("tcp flags & (fin | syn | rst | ack) == syn meta nfproto @alive ");
+    for (key, names) in [("meta skuid", &capture.users), ("meta skgid", &capture.groups)] {
+        if !names.is_empty() {
+            let names: Vec<String> = names.iter().map(|name| account(name)).collect();
+            let _ = write!(common, "{key} {{ {} }} ", names.join(", "));
+        }
+    }
+    let ports = joined(&capture.ports.iter().map(PortRange::to_string).collect::<Vec<_>>());
+    let ports = ports.map_or("meta l4proto tcp".to_owned(), |ports| format!("tcp dport {ports}"));
+    let to = (!capture.networks.is_empty()).then_some(&capture.networks[..]);
+    let groups: Vec<String> = match &capture.cgroups[..] {
+        [] => vec![String::new()],
+        paths => {
+            let level = |path: &String| path.split('/').count();
+            paths.iter().map(|path| format!("socket cgroupv2 level {} {path:?} ", level(path))).collect()
+        }
+    };
+    let mut all = Vec::new();
+    for networks in networks(taker.from.as_deref(), to) {
+        all.extend(groups.iter().map(|group| format!("{common}{group}{networks}{ports}")));
+    }
+    all
+}
+
+/// Writes a name so that it is one, and a number so that it is not taken for a name.
+fn account(name: &str) -> String {
+    if name.bytes().all(|byte| byte.is_ascii_digit()) { name.to_owned() } else { format!("{name:?}") }
+}
+
+/// Returns the conditions on both ends' networks: one for both families, or one for each that can meet them.
+fn networks(from: Option<&[Network]>, to: Option<&[Network]>) -> Vec<String> {
+    if from.is_none() && to.is_none() {
+        return vec![String::new()];
+    }
+    let of_family = |key: &str, v4: bool| {
+        let among = |end: &str, networks: Option<&[Network]>| {
+            let Some(networks) = networks else { return Some(String::new()) };
+            let fitting = networks.iter().filter(|network| network.is_ipv4() == v4);
+            let listed = joined(&fitting.map(Network::to_string).collect::<Vec<_>>())?;
+            Some(format!("{key} {end} {listed} "))
+        };
+        let both = among("saddr", from)? + &among("daddr", to)?;
+        Some(both)
+    };
+    [of_family("ip", true), of_family("ip6", false)].into_iter().flatten().collect()
+}
+
+fn joined(items: &[String]) -> Option<String> {
+    (!items.is_empty()).then(|| format!("{{ {} }}", items.join(", ")))
+}
+
+/// Where the routing rule stands among others: before those for the main table.
+const PRIORITY: u32 = 7400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Capture, RulesBy, Scope};
+
+    fn set(how: How, capture: Capture, from: Option<Vec<Network>>) -> RuleSet {
+        let takers = vec![Taker { how, capture, from, port: 15001 }];
+        RuleSet { gateway: "branch".to_owned(), takers, in_clients_names: false, by: RulesBy::Install }
+    }
+
+    fn rules(set: &RuleSet, verdict: &str) -> Vec<String> {
+        set.nft().lines().filter(|line| line.contains(verdict)).map(|line| line.trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_tproxy_takes_syns_of_its_interfaces_while_the_gateway_lives() {
+        let capture = Capture {
+            interfaces: vec!["lan0".to_owned()],
+            ports: vec![PortRange { first: 80, last: 80 }, PortRange { first: 8000, last: 8100 }],
+            ..Capture::default()
+        };
+        let set = set(How::Tproxy, capture, None);
+        let expected = "iifname { \"lan0\" } tcp flags & (fin | syn | rst | ack) == syn meta nfproto @alive \
+                        tcp dport { 80, 8000-8100 } goto intercept-0";
+        assert_eq!(rules(&set, "goto"), [expected]);
+        assert_eq!(rules(&set, "socket transparent").len(), 1);
+        assert_eq!(set.routes().len(), 4);
+    }
+
+    #[test]
+    fn networks_of_one_family_take_in_nothing_of_the_other() {
+        let networks =
+            |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Network>>();
+        let to = |texts: &[&str]| Capture { networks: networks(texts), ..Capture::default() };
+        let v4 = rules(&set(How::Redirect, to(&["10.0.0.0/8"]), None), "redirect to");
+        assert_eq!(v4.len(), 1);
+        assert!(v4[0].contains("ip daddr { 10.0.0.0/8 } meta l4proto tcp"), "{v4:?}");
+        assert_eq!(rules(&set(How::Redirect, to(&["10.0.0.0/8", "fd00::/8"]), None), "redirect to").len(), 2);
+        let from = Some(networks(&["fd01::/16"]));
+        assert!(rules(&set(How::Redirect, to(&["10.0.0.0/8"]), from), "redirect to").is_empty());
+    }
+
+    #[test]
+    fn a_host_takes_in_what_users_and_control_groups_name_and_never_its_own() {
+        let capture = Capture {
+            scope: Scope::Host,
+            users: vec!["1000".to_owned(), "backup".to_owned()],
+            cgroups: vec!["a.slice/b".to_owned(), "c".to_owned()],
+            ..Capture::default()
+        };
+        let set = set(How::RedirectOwn, capture, None);
+        let redirects = rules(&set, "redirect to");
+        assert_eq!(redirects.len(), 2);
+        assert!(redirects[0].contains("meta skuid { 1000, \"backup\" }"), "{redirects:?}");
+        assert!(redirects[0].contains("socket cgroupv2 level 2 \"a.slice/b\""), "{redirects:?}");
+        assert!(rules(&set, "accept").iter().any(|rule| rule == "meta mark 0x6f780000 accept"));
+        assert_eq!(set.routes(), [""; 0]);
+    }
+
+    #[test]
+    fn gateways_of_one_machine_have_marks_of_their_own_and_none_is_that_of_their_sockets() {
+        let named =
+            |name: &str| RuleSet { gateway: name.to_owned(), ..set(How::Tproxy, Capture::default(), None) };
+        assert_ne!(named("branch").mark(), named("hub").mark());
+        assert_ne!(named("branch").mark() >> 16, OWN_MARK >> 16);
+    }
+}

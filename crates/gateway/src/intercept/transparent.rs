@@ -1,0 +1,36 @@
+//! `tproxy` and `redirect`: connections that were made to somebody else, and know nothing of us.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::TcpStream;
+
+use super::{Door, forward};
+use crate::config::Mode;
+use crate::sockets;
+use crate::telemetry::Refusal;
+
+/// Carries one connection to where it was made to.
+pub(super) async fn serve(door: &Door, stream: TcpStream, source: SocketAddr) {
+    match destination(door, &stream) {
+        Ok(destination) => forward::serve(door, stream, source, destination.into(), false).await,
+        Err(error) => {
+            let line = format!("refused, since it was made to this port itself: {error}");
+            door.turn_away(source, Refusal::BadRequest, &line);
+        }
+    }
+}
+
+/// Returns where a connection was made to.
+fn destination(door: &Door, stream: &TcpStream) -> io::Result<SocketAddr> {
+    let local = stream.local_addr()?;
+    let (destination, ours) = match &door.intercept.mode {
+        // The kernel gave the accepted socket the address that the client asked for.
+        Mode::Tproxy(_) => (local, local.ip().is_loopback()),
+        _ => {
+            let destination = sockets::original_destination(stream)?;
+            (destination, destination == local)
+        }
+    };
+    if ours { Err(io::ErrorKind::AddrNotAvailable.into()) } else { Ok(destination) }
+}
