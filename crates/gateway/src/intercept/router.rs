@@ -156,11 +156,12 @@ impl Router {
         };
         let count = |outcome| self.ledger.not_coded.count(name, destination, outcome, reason);
         match intercept.on_peer_loss {
-            OnPeerLoss::Refuse => {
+            // A transparent mode takes in what never asked for a tunnel: what is for nobody goes where it was going.
+            OnPeerLoss::Refuse if peer.is_some() || intercept.mode.capture().is_none() => {
                 count(Outcome::Refused);
                 Err(refusal)
             }
-            OnPeerLoss::Direct => {
+            OnPeerLoss::Refuse | OnPeerLoss::Direct => {
                 tracing::debug!(peer = name, %destination, %refusal, "connecting directly");
                 let client = as_client(intercept).then_some(source);
                 let direct = Direct::new(&self.ledger, count(Outcome::Direct));

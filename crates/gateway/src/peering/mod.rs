@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use oncewire_codec::wire::{Destination, Host, Network};
 
-use crate::config::{Config, PeerChoice};
+use crate::config::{Config, Intercept, PeerChoice};
 use crate::telemetry::NetworkReport;
 use crate::tunnel::clock::Clock;
 use crate::tunnel::peer::Peer;
@@ -25,6 +25,8 @@ use table::{Choice, Claim, Table, Unused};
 pub(crate) struct Peering {
     peers: Vec<Arc<Peer>>,
     own: Vec<Network>,
+    /// Whether servers see clients' addresses, so that what they answer must find back to the one peer that asked.
+    exclusive: bool,
     clock: Clock,
     state: Mutex<State>,
 }
@@ -63,7 +65,11 @@ impl Peering {
         let (table, watch) = (Table::default(), Watch::new(known.len()));
         let state = Mutex::new(State { claims, announced, table, watch });
         let own = config.gateway.announce.clone();
-        Arc::new(Self { peers: known, own, clock: Clock::start(), state })
+        let as_client =
+            |intercept: &Intercept| intercept.mode.capture().is_some_and(|capture| capture.as_client);
+        let auto = |intercept: &&Intercept| intercept.peer == PeerChoice::Auto;
+        let exclusive = config.intercepts.iter().filter(auto).any(as_client);
+        Arc::new(Self { peers: known, own, exclusive, clock: Clock::start(), state })
     }
 
     /// Looks after the peers for as long as somebody uses this.
@@ -121,7 +127,8 @@ impl Peering {
         if changed.is_empty() {
             return;
         }
-        let before = std::mem::replace(&mut state.table, Table::new(&state.claims, &self.own, false));
+        let before =
+            std::mem::replace(&mut state.table, Table::new(&state.claims, &self.own, self.exclusive));
         for (at, peer) in self.peers.iter().enumerate() {
             let verdicts = state.table.verdicts(at);
             if before.verdicts(at) != verdicts {
