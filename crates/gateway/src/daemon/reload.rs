@@ -111,7 +111,7 @@ impl Gateway {
         peers.iter().for_each(|peer| peer.drain_flows());
         end_links(peers).await;
         for peer in peers {
-            peer.tasks.end();
+            peer.end();
             if let Some(closed) = peer.close_logs() {
                 // An error means that the writing has ended by itself.
                 let _ = closed.await;

@@ -3,8 +3,10 @@
 //! A task on the runtime does what shows that the gateway works, again and again, and counts; a thread outside of the
 //! runtime looks at the count. When it stands still for too long, the thread aborts the process.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::notify::Notifier;
@@ -19,6 +21,7 @@ pub struct Watchdog {
 #[derive(Debug, Default)]
 struct Shared {
     beats: AtomicU64,
+    hung: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -40,12 +43,10 @@ impl Watchdog {
                 tokio::time::sleep(BEAT).await;
             }
         });
-        if let Some(limit) = limit {
-            let watched = Arc::clone(&shared);
-            let thread = std::thread::Builder::new().name("oncewire-watch".to_owned());
-            if let Err(error) = thread.spawn(move || watch(&watched, limit)) {
-                tracing::warn!("nothing would end this process if it hung: {error}");
-            }
+        if let Some(limit) = limit
+            && let Err(error) = spawn_watch(&shared, limit)
+        {
+            tracing::warn!("nothing would end this process if it hung: {error}");
         }
         Self { shared, task }
     }
@@ -58,22 +59,40 @@ impl Drop for Watchdog {
     }
 }
 
-fn watch(shared: &Shared, limit: Duration) {
+/// Starts the thread that watches, and the one that it lets speak: what hangs may hold the log.
+fn spawn_watch(shared: &Arc<Shared>, limit: Duration) -> io::Result<()> {
+    let (watched, told) = (Arc::clone(shared), Arc::clone(shared));
+    let thread = |name: &str| thread::Builder::new().name(name.to_owned());
+    let speaker = thread("oncewire-last").spawn(move || speak(&told, limit))?;
+    thread("oncewire-watch").spawn(move || watch(&watched, limit, speaker.thread()))?;
+    Ok(())
+}
+
+/// Says the last line, if there is one to be said.
+fn speak(shared: &Shared, limit: Duration) {
+    while !shared.hung.load(Relaxed) {
+        if shared.ended.load(Relaxed) {
+            return;
+        }
+        thread::park();
+    }
+    tracing::error!("nothing has moved for {limit:?}: aborting, so that traffic flows without this process");
+}
+
+/// Looks until the watchdog is dropped. It allocates nothing: what hangs may hold the allocator too.
+fn watch(shared: &Shared, limit: Duration, speaker: &Thread) {
     let start = Instant::now();
     let mut silence = Silence::new(limit);
     while !shared.ended.load(Relaxed) {
-        std::thread::park_timeout(LOOK);
+        thread::park_timeout(LOOK);
         if silence.look(start.elapsed(), shared.beats.load(Relaxed)) {
-            // By another thread: what hangs may hold the log.
-            std::thread::spawn(move || {
-                tracing::error!(
-                    "nothing has moved for {limit:?}: aborting, so that traffic flows without this process"
-                );
-            });
-            std::thread::park_timeout(LAST_LINE);
+            shared.hung.store(true, Relaxed);
+            speaker.unpark();
+            thread::park_timeout(LAST_LINE);
             std::process::abort();
         }
     }
+    speaker.unpark();
 }
 
 /// How long nothing was done, in time that this process could have done something in.

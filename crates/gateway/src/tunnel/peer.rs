@@ -80,6 +80,8 @@ pub(crate) struct Peer {
     announced: watch::Sender<Option<Vec<Network>>>,
     trouble: Mutex<Option<(LinkState, String)>>,
     draining: AtomicBool,
+    /// Set once a reload took the peer away; lanes that were on their way to it are turned back.
+    ended: AtomicBool,
     short_lived: AtomicU64,
     effort: Arc<EffortMeter>,
     pace_log: Seldom,
@@ -153,6 +155,7 @@ impl Peer {
             announced: watch::Sender::new(None),
             trouble: Mutex::new(None),
             draining: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             short_lived: AtomicU64::new(0),
             effort,
             pace_log: Seldom::default(),

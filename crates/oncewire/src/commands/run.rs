@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use oncewire_gateway::config::Config;
-use oncewire_gateway::daemon::Gateway;
+use oncewire_gateway::daemon::{Gateway, Reloaded};
 use oncewire_gateway::lifecycle::notify::Notifier;
 use oncewire_gateway::lifecycle::watchdog::Watchdog;
 use oncewire_gateway::lifecycle::{limits, privileges};
@@ -68,8 +68,8 @@ async fn reload(gateway: &mut Gateway, config: Config) {
             for key in &done.at_next_start {
                 warn!("reload: `{key}` in [gateway] changes with the next start only");
             }
-            if done.changes.is_empty() {
-                info!("reload: nothing else changed");
+            if done == Reloaded::default() {
+                info!("reload: nothing changed");
             }
         }
         Err(error) => error!("the configuration was not reloaded and stays as it was: {error}"),

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ impl Service {
         manager.set_read_timeout(Some(LIMIT)).unwrap();
         if owner.is_some() {
             let all = [dir.path().to_owned(), path("a.key"), path("a.toml"), path("notify")];
-            all.iter().for_each(|path: &std::path::PathBuf| chown(path, owner, owner).unwrap());
+            all.iter().for_each(|path: &PathBuf| chown(path, owner, owner).unwrap());
         }
         let child = Command::new(binary())
             .args(["run", "-c"])

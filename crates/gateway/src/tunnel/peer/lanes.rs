@@ -18,6 +18,8 @@ use crate::tunnel::lane::LaneSignal;
 pub(crate) enum JoinError {
     #[error("its lane id is in use")]
     Duplicate,
+    #[error("the peer is no longer configured, or otherwise")]
+    Ended,
     #[error("the peer changed its key while flows of the old one wait to resume")]
     KeyChanged,
     #[error("{0}")]
@@ -54,6 +56,10 @@ impl Peer {
     ) -> Result<Arc<LaneSignal>, JoinError> {
         let signal = Arc::new(LaneSignal::new(lane, &self.effort));
         self.with(|core, now| {
+            // Under the lock, so that whoever ends the peer closes each lane that came before.
+            if self.ended.load(Relaxed) {
+                return Err(JoinError::Ended);
+            }
             if core.lanes.contains_key(&lane) {
                 return Err(JoinError::Duplicate);
             }
@@ -136,6 +142,13 @@ impl Peer {
     /// Records why there is no link.
     pub(crate) fn trouble(&self, state: LinkState, reason: String) {
         *self.trouble.lock() = Some((state, reason));
+    }
+
+    /// Ends all that runs for the peer, and takes no more lanes.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Relaxed);
+        self.close_lanes();
+        self.tasks.end();
     }
 
     /// Lets every lane write what it has and end.
