@@ -1,0 +1,80 @@
+//! What users' programs take across a slow link: direct, and through a transparent pair of gateways.
+//!
+//! `cargo bench -p oncewire --bench wan` builds networks of namespaces, which takes root, `ip`, `nft` and the programs
+//! themselves; what is missing is said. With numbers behind `--`, losses in per cent are set: `-- 0 1` is the default.
+
+mod deployment;
+mod services;
+mod workloads;
+
+use std::time::Duration;
+
+use deployment::{Crossing, Deployment};
+use workloads::{Workload, all};
+
+/// What a workload took.
+struct Taken {
+    time: Duration,
+    /// Bytes on the line, both ways, packets' headers included.
+    wire: u64,
+}
+
+/// The ways that are compared.
+const WAYS: [(&str, Crossing); 3] = [
+    ("direct", Crossing::Direct),
+    ("uncoded", Crossing::Gateways { codec: "none" }),
+    ("coded", Crossing::Gateways { codec: "auto" }),
+];
+
+fn main() {
+    let losses: Vec<f64> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let losses = if losses.is_empty() { vec![0.0, 1.0] } else { losses };
+    let content = services::Content::make();
+    for loss in losses {
+        println!("\n### 20 Mbit/s, round trip 50 ms, {loss} % loss each way\n");
+        println!(
+            "| | direct, cubic | uncoded, bbr | coded, first | again | gain by lanes | by elimination, first | \
+             again | kB direct | uncoded | coded, first | again |"
+        );
+        println!("|{}", "---|".repeat(12));
+        let measured = WAYS.map(|(name, crossing)| {
+            eprintln!("{loss} % loss, {name}");
+            Deployment::start(crossing, loss / 100.0, &content)
+                .map(|deployment| measure(&deployment, crossing))
+        });
+        let [Some(direct), Some(uncoded), Some(coded)] = measured else { return };
+        for (number, workload) in all().iter().enumerate() {
+            row(workload, &direct[number], &uncoded[number], &coded[number]);
+        }
+    }
+}
+
+/// Runs every workload, twice where something may be remembered.
+fn measure(deployment: &Deployment, crossing: Crossing) -> Vec<Vec<Taken>> {
+    let rounds = if matches!(crossing, Crossing::Gateways { codec: "auto" }) { 2 } else { 1 };
+    let twice = |workload: &Workload| (0..rounds).map(|_| deployment.run(workload)).collect();
+    all().iter().map(twice).collect()
+}
+
+fn row(workload: &Workload, direct: &[Taken], uncoded: &[Taken], coded: &[Taken]) {
+    let ([direct], [uncoded], [first, again]) = (direct, uncoded, coded) else { return };
+    let seconds = |taken: &Taken| format!("{:.2} s", taken.time.as_secs_f64());
+    let gain = |from: &Taken, to: &Taken| {
+        format!("{:.1} ×", from.time.as_secs_f64() / to.time.as_secs_f64().max(1e-3))
+    };
+    let kilobytes = |taken: &Taken| format!("{}", taken.wire / 1000);
+    let cells = [
+        seconds(direct),
+        seconds(uncoded),
+        seconds(first),
+        seconds(again),
+        gain(direct, uncoded),
+        gain(uncoded, first),
+        gain(uncoded, again),
+        kilobytes(direct),
+        kilobytes(uncoded),
+        kilobytes(first),
+        kilobytes(again),
+    ];
+    println!("| {} | {} |", workload.name, cells.join(" | "));
+}
