@@ -31,13 +31,13 @@ pub(crate) struct Deployment {
 
 impl Deployment {
     /// Builds the network and starts everything; `None`, with the reason printed, where that cannot be.
-    pub(crate) fn start(crossing: Crossing, loss: f64, content: &Content) -> Option<Self> {
+    pub(crate) fn start(crossing: Crossing, loss: f64, seed: u64, content: &Content) -> Option<Self> {
         let line = LinkParams {
             rate_bits_per_s: Some(20_000_000),
             delay: Duration::from_millis(25),
             loss,
             queue: Queue::Time(Duration::from_millis(100)),
-            seed: 1,
+            seed,
             ..LinkParams::default()
         };
         let network = Network::builder().line(Line::emulated(&line)).congestion("cubic").build_or_skip()?;

@@ -12,6 +12,9 @@ use std::time::Duration;
 use deployment::{Crossing, Deployment};
 use workloads::{Workload, all};
 
+/// Networks are built and measured so often; each loses other packets.
+const ROUNDS: u64 = 3;
+
 /// What a workload took.
 struct Taken {
     time: Duration,
@@ -38,9 +41,14 @@ fn main() {
         );
         println!("|{}", "---|".repeat(12));
         let measured = WAYS.map(|(name, crossing)| {
-            eprintln!("{loss} % loss, {name}");
-            Deployment::start(crossing, loss / 100.0, &content)
-                .map(|deployment| measure(&deployment, crossing))
+            let rounds: Option<Vec<_>> = (0..ROUNDS)
+                .map(|round| {
+                    eprintln!("{loss} % loss, {name}, round {}", round + 1);
+                    let deployment = Deployment::start(crossing, loss / 100.0, round, &content)?;
+                    Some(measure(&deployment, crossing))
+                })
+                .collect();
+            rounds.map(|rounds| medians(&rounds))
         });
         let [Some(direct), Some(uncoded), Some(coded)] = measured else { return };
         for (number, workload) in all().iter().enumerate() {
@@ -54,6 +62,21 @@ fn measure(deployment: &Deployment, crossing: Crossing) -> Vec<Vec<Taken>> {
     let rounds = if matches!(crossing, Crossing::Gateways { codec: "auto" }) { 2 } else { 1 };
     let twice = |workload: &Workload| (0..rounds).map(|_| deployment.run(workload)).collect();
     all().iter().map(twice).collect()
+}
+
+/// Takes the median of the rounds, of times and of bytes each.
+fn medians(rounds: &[Vec<Vec<Taken>>]) -> Vec<Vec<Taken>> {
+    let median = |workload: usize, turn: usize| {
+        let taken = rounds.iter().map(|round| &round[workload][turn]);
+        let (mut times, mut wires): (Vec<_>, Vec<_>) = taken.map(|taken| (taken.time, taken.wire)).unzip();
+        times.sort_unstable();
+        wires.sort_unstable();
+        Taken { time: times[times.len() / 2], wire: wires[wires.len() / 2] }
+    };
+    let turns = |workload: usize| 0..rounds[0][workload].len();
+    (0..rounds[0].len())
+        .map(|workload| turns(workload).map(|turn| median(workload, turn)).collect())
+        .collect()
 }
 
 fn row(workload: &Workload, direct: &[Taken], uncoded: &[Taken], coded: &[Taken]) {

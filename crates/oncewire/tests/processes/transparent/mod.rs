@@ -8,7 +8,7 @@ mod network;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -81,11 +81,13 @@ impl Deployment {
         self.network.command(self.branch_host, Command::new("ip").arg("rule"))
     }
 
-    /// Waits until new connections of both families no longer pass a gateway.
+    /// Waits until new connections of both families no longer pass a gateway, and prints how long that took.
     fn wait_until_direct(&self, limit: Duration) {
+        let start = Instant::now();
         for (client, server) in CLIENTS.into_iter().zip(SERVERS) {
             self.network.connect_as("cli", to(server, PORTS[0]), client, limit);
         }
+        println!("new connections are direct after {:.2?}", start.elapsed());
     }
 }
 
