@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 /// More than any step takes; a test that hangs fails with it.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs a test's body with a limit.
 pub(crate) async fn within<R>(body: impl Future<Output = R>) -> R {
