@@ -1,0 +1,182 @@
+//! Two gateways on a network of namespaces: `client – branch – core – hub – server`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use oncewire_testnet::{Family, Host, Line, Network};
+use tempfile::TempDir;
+
+use super::connection::{self, Connection};
+use crate::binary;
+use crate::common::gateway::{Gateway, keygen};
+use crate::common::wait::eventually;
+
+/// What a deployment is made of besides what all have.
+pub(super) struct Plan<'a> {
+    /// Where the gateway of the branch runs.
+    pub(super) on: &'a str,
+    /// More keys of its `[gateway]`.
+    pub(super) gateway: &'a str,
+    /// Its `[[intercept]]`s, and what else may follow.
+    pub(super) intercepts: &'a str,
+    /// More keys of the hub's `[[peer]]`.
+    pub(super) peer: &'a str,
+}
+
+impl Default for Plan<'_> {
+    fn default() -> Self {
+        Self { on: "branch", gateway: "", intercepts: "", peer: "" }
+    }
+}
+
+/// A network with a gateway on two of its hosts.
+pub(super) struct Deployment {
+    // Gateways end before their hosts.
+    pub(super) branch: Gateway,
+    pub(super) hub: Gateway,
+    on: String,
+    pub(super) network: Network,
+    _dir: TempDir,
+}
+
+impl Deployment {
+    /// Builds the usual network and configures both gateways; none, with the reason printed, where that cannot be.
+    pub(super) fn new(plan: &Plan<'_>) -> Option<Self> {
+        if !connection::has_nft() {
+            return None;
+        }
+        Some(Self::over(Network::builder().line(Line::Plain).build_or_skip()?, plan))
+    }
+
+    /// Configures both gateways on a network, and starts the servers.
+    pub(super) fn over(network: Network, plan: &Plan<'_>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let key = |name: &str| keygen(binary(), &dir.path().join(format!("{name}.key")));
+        let (branch_key, hub_key) = (key("branch"), key("hub"));
+        let table = |name: &str, more: &str| {
+            format!(
+                "[gateway]\nname = \"{name}\"\nkey_file = \"{name}.key\"\nadmin = \"{ADMIN}\"\n\
+                 listen = \"0.0.0.0:7400\"\n{more}"
+            )
+        };
+        let hub_address = network.host("hub").ip(Family::V4);
+        let head = format!(
+            "{}{CACHE}[[peer]]\nname = \"hub\"\npublic_key = \"{hub_key}\"\naddress = \"{hub_address}:7400\"\n",
+            table("branch", plan.gateway)
+        );
+        let peer = plan.peer;
+        let hub = format!(
+            "{}{CACHE}[[peer]]\nname = \"branch\"\npublic_key = \"{branch_key}\"\n{peer}",
+            table("hub", "")
+        );
+        let branch = format!("{head}{}", plan.intercepts);
+        let gateway = |name, config: &str| Gateway::new(binary(), dir.path(), name, ADMIN, config);
+        let (branch, hub) = (gateway("branch", &branch), gateway("hub", &hub));
+        let deployment = Self { branch, hub, on: plan.on.to_owned(), network, _dir: dir };
+        for port in PORTS {
+            for server in deployment.servers() {
+                connection::serve(deployment.network.host("server"), SocketAddr::new(server, port));
+            }
+        }
+        deployment
+    }
+
+    /// Starts both gateways and waits for the link and the rules.
+    pub(super) fn start(&mut self) {
+        let Self { branch, hub, on, network, .. } = self;
+        network.host("hub").launch(|| hub.start());
+        network.host(on).launch(|| {
+            branch.start();
+            branch.wait_until_up(LIMIT);
+        });
+        for gateway in [branch, hub] {
+            let started = || gateway.log().contains("gateway started").then_some(());
+            eventually("rules are loaded", LIMIT, started);
+        }
+    }
+
+    /// The host of the branch's gateway.
+    pub(super) fn gateway_host(&self) -> &Host {
+        self.network.host(&self.on)
+    }
+
+    /// The client, by family.
+    pub(super) fn clients(&self) -> [IpAddr; 2] {
+        Family::BOTH.map(|family| self.network.host("client").ip(family))
+    }
+
+    /// The hub as servers see it.
+    pub(super) fn hubs(&self) -> [IpAddr; 2] {
+        Family::BOTH.map(|family| self.network.host("hub").lan_ip(family))
+    }
+
+    /// The server, by family.
+    pub(super) fn servers(&self) -> [IpAddr; 2] {
+        Family::BOTH.map(|family| self.network.host("server").ip(family))
+    }
+
+    /// Connects from the client; none if that fails, or the server ends it before it says anything.
+    pub(super) fn connect(&self, server: IpAddr, port: u16) -> Option<Connection> {
+        Connection::open(self.network.host("client"), SocketAddr::new(server, port), LIMIT)
+    }
+
+    /// Connects from the client until the server sees the address that is expected.
+    pub(super) fn connect_as(&self, server: IpAddr, port: u16, seen_as: IpAddr) -> Connection {
+        let server = SocketAddr::new(server, port);
+        eventually(&format!("{server} sees a connection from {seen_as}"), LIMIT, || {
+            Connection::open(self.network.host("client"), server, TRY)
+                .filter(|connection| connection.seen_as.ip() == seen_as)
+        })
+    }
+
+    /// Connects from the client until the branch says that it took a connection in.
+    pub(super) fn taken_in(&self, server: IpAddr) -> Connection {
+        eventually("a connection is taken in", LIMIT, || {
+            let before = self.taken_count();
+            let connection = self.connect(server, PORTS[0])?;
+            (self.taken_count() > before).then_some(connection)
+        })
+    }
+
+    /// Connections that the branch has taken in, as it says itself.
+    pub(super) fn taken_count(&self) -> u64 {
+        let status = self.gateway_host().launch(|| self.branch.ask("status")).unwrap();
+        let rows = status["intercepts"].as_array().unwrap();
+        rows.iter().map(|row| row["connections"].as_u64().unwrap()).sum()
+    }
+
+    /// What `oncewire rules` says with more arguments.
+    pub(super) fn rules(&self, more: &[&str]) -> String {
+        let mut command = Command::new(binary());
+        command.args(["rules", "-c"]).arg(self.branch.config()).args(more);
+        self.command(&mut command)
+    }
+
+    /// Runs a command on the host of the branch's gateway and returns what it printed.
+    pub(super) fn command(&self, command: &mut Command) -> String {
+        let output = self.gateway_host().run(command).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Waits until new connections of both families no longer pass a gateway, and prints how long that took.
+    pub(super) fn wait_until_direct(&self) {
+        let start = Instant::now();
+        for (client, server) in self.clients().into_iter().zip(self.servers()) {
+            self.connect_as(server, PORTS[0], client);
+        }
+        println!("new connections are direct after {:.2?}", start.elapsed());
+    }
+}
+
+/// Each gateway has a loopback interface of its own.
+const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7411);
+const CACHE: &str = "[cache]\nmemory = \"256 MiB\"\nlog_memory = \"16 MiB\"\n";
+/// Where servers listen.
+pub(super) const PORTS: [u16; 2] = [8080, 9090];
+/// What must come does so within this time, on the busiest machine.
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
+/// After so long another attempt is made where a first one may fail.
+const TRY: Duration = Duration::from_secs(2);

@@ -1,0 +1,147 @@
+//! Gateways that route for their clients.
+
+use std::process::Command;
+
+use oncewire_testnet::isolated;
+
+use super::{Deployment, LIMIT, PORTS, Plan, tproxy};
+use crate::common::wait::eventually;
+
+#[test]
+fn new_connections_are_taken_in_and_older_ones_are_left_alone() {
+    isolated(|| {
+        let plan = Plan { intercepts: &tproxy("gateway"), ..Plan::default() };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        let (clients, hubs, servers) = (deployment.clients(), deployment.hubs(), deployment.servers());
+        let mut older = servers.map(|server| deployment.connect(server, PORTS[0]).unwrap());
+        deployment.start();
+        for ((client, hub), server) in clients.into_iter().zip(hubs).zip(servers) {
+            let mut taken = deployment.connect_as(server, PORTS[0], hub);
+            taken.say("by way of the link");
+            let other = deployment.connect(server, PORTS[1]).unwrap();
+            assert_eq!(other.seen_as.ip(), client, "a port that is not named");
+        }
+        for older in &mut older {
+            assert_eq!(older.seen_as, older.local());
+            older.say("as if nothing had happened");
+        }
+        assert!(deployment.rules(&["--installed"]).contains("goto intercept-0"));
+        deployment.branch.terminate();
+        deployment.wait_until_direct();
+        deployment.branch.wait(LIMIT);
+        assert_eq!(deployment.rules(&["--installed"]), "# not installed\n");
+        let routing = deployment.command(Command::new("ip").arg("rule"));
+        assert!(!routing.contains("7400"), "{routing}");
+        for older in &mut older {
+            older.say("still here");
+        }
+    });
+}
+
+#[test]
+fn servers_see_the_clients_address_and_port() {
+    isolated(|| {
+        let sources = "allow_sources = [\"198.18.1.0/24\", \"fd18:1::/64\"]\n";
+        let plan = Plan { intercepts: &tproxy("client"), peer: sources, ..Plan::default() };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        deployment.start();
+        let servers = deployment.servers();
+        for server in servers {
+            let mut taken = deployment.taken_in(server);
+            assert_eq!(taken.seen_as, taken.local());
+            taken.say("in the client's name");
+        }
+        assert!(deployment.gateway_host().launch(|| deployment.branch.counter("flows_total")) >= 2);
+        // Without the peer the branch connects by itself, in the same name.
+        deployment.hub.kill();
+        eventually("a connection is carried without the peer", LIMIT, || {
+            let before = deployment.taken_count();
+            let mut taken = deployment.connect(servers[0], PORTS[0])?;
+            assert_eq!(taken.seen_as, taken.local());
+            taken.say("directly");
+            (deployment.taken_count() > before).then_some(())
+        });
+    });
+}
+
+#[test]
+fn a_hub_connects_in_the_name_of_no_client_that_it_was_not_told_of() {
+    isolated(|| {
+        let sources = "allow_sources = [\"198.18.7.0/24\"]\n";
+        let plan = Plan { intercepts: &tproxy("client"), peer: sources, ..Plan::default() };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        deployment.start();
+        let server = deployment.servers()[0];
+        eventually("a connection is refused", LIMIT, || {
+            deployment.connect(server, PORTS[0]).is_none().then_some(())
+        });
+        eventually("the hub says why", LIMIT, || {
+            deployment.hub.log().contains("allow_sources").then_some(())
+        });
+    });
+}
+
+#[test]
+fn a_gateway_that_is_killed_is_out_of_the_way() {
+    isolated(|| {
+        let plan = Plan { intercepts: &tproxy("gateway"), ..Plan::default() };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        deployment.start();
+        deployment.connect_as(deployment.servers()[0], PORTS[0], deployment.hubs()[0]);
+        deployment.branch.kill();
+        // Nobody listens where the rule leads, so it does not match.
+        deployment.wait_until_direct();
+        assert!(deployment.rules(&["--remove"]).starts_with("removed table inet oncewire-branch"));
+        assert!(deployment.rules(&["--remove"]).starts_with("there is no table"));
+    });
+}
+
+#[test]
+fn a_gateway_that_hangs_is_out_of_the_way_until_it_goes_on() {
+    isolated(|| {
+        let plan = Plan { intercepts: &tproxy("gateway"), ..Plan::default() };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        deployment.start();
+        let (hubs, servers) = (deployment.hubs(), deployment.servers());
+        deployment.connect_as(servers[0], PORTS[0], hubs[0]);
+        deployment.branch.set_stopped(true);
+        deployment.wait_until_direct();
+        deployment.branch.set_stopped(false);
+        deployment.connect_as(servers[1], PORTS[0], hubs[1]);
+    });
+}
+
+#[test]
+fn rules_that_somebody_removed_come_back() {
+    isolated(|| {
+        let plan = Plan { intercepts: &tproxy("gateway"), ..Plan::default() };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        deployment.start();
+        deployment.command(Command::new("nft").args(["flush", "ruleset"]));
+        deployment.connect_as(deployment.servers()[0], PORTS[0], deployment.hubs()[0]);
+        let log = deployment.branch.log();
+        assert!(log.contains("somebody removed the rules"), "{log}");
+    });
+}
+
+#[test]
+fn a_gateway_redirects_connections_that_pass_through_it() {
+    isolated(|| {
+        let intercepts = "[[intercept]]\nmode = \"redirect\"\nlisten = \"0.0.0.0:15001\"\nscope = \"gateway\"\n\
+                          interfaces = [\"lan0\"]\nnetworks = [\"198.18.2.0/24\", \"fd18:2::/64\"]\n";
+        let Some(mut deployment) = Deployment::new(&Plan { intercepts, ..Plan::default() }) else { return };
+        deployment.start();
+        for (hub, server) in deployment.hubs().into_iter().zip(deployment.servers()) {
+            let mut taken = deployment.connect_as(server, PORTS[0], hub);
+            taken.say("with another destination");
+        }
+        // Whoever connects to the port itself asks for no other place.
+        let strange = deployment.connect([198, 18, 1, 1].into(), 15001);
+        assert!(strange.is_none());
+        eventually("it is counted", LIMIT, || {
+            let status = deployment.gateway_host().launch(|| deployment.branch.ask("status"))?;
+            let refused = status["gateway"]["refused"].as_array()?.clone();
+            refused.iter().any(|row| row["reason"] == "bad_request" && row["count"] == 1).then_some(())
+        });
+    });
+}
