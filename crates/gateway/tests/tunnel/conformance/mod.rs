@@ -1,38 +1,43 @@
-//! The conformance list: what two applications see of each other, direct and through a pair of gateways.
+//! The conformance list: what two applications see of each other, direct and through gateways.
 //!
-//! Each scenario is one script for both ends. It is run on a direct connection, through `forward` and through
-//! `socks5`, and what the two ends saw must be the same, or be the difference that is written beside it. The table in
+//! Each scenario is one script for both ends. It is run on direct connections and on every way through gateways at once,
+//! and what the two ends saw must be the same, or be the difference that is written beside it. The table in
 //! `docs/conformance.md` is what this prints; `ONCEWIRE_UPDATE=1` writes it there.
 
+mod deployment;
 mod scenarios;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
+use oncewire_testnet::{Family, isolated};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::{Builder, Runtime};
 
-use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::telemetry::LinkState;
-
-use crate::common::{Pair, forward, nobody, proxy, until, within};
+use crate::common::within;
+use deployment::Deployment;
 use scenarios::SCENARIOS;
 
 /// How the client reaches the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Direct,
-    /// Through `forward`; without a peer, the gateway connects by itself.
     Forward,
     Socks5,
+    /// Taken in by the client's router.
+    Tproxy(Family),
+    /// Taken in on the client's own host.
+    Redirect(Family),
 }
 
 /// Where the client wants to go.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     /// A server that accepts.
     Server,
@@ -40,52 +45,65 @@ enum Target {
     Nobody,
     /// A server that answers no connection for as long as its queue is full.
     Filtered,
+    /// An address that no host has, as a router says.
+    Nowhere,
 }
 
 /// One script for both ends, which returns what they saw.
-type Script = for<'a> fn(&'a Bench) -> Pin<Box<dyn Future<Output = String> + 'a>>;
+type Script = for<'a> fn(&'a Bench<'a>) -> Pin<Box<dyn Future<Output = String> + 'a>>;
 
 /// A line of the table.
 struct Scenario {
     name: &'static str,
     script: Script,
-    /// What is seen instead through `forward`, whose connects succeed before the server is asked.
-    through_forward: Option<&'static str>,
+    /// What is seen instead on ways on which connects succeed before the server is asked.
+    accepted_first: Option<&'static str>,
+    /// Whether it is about a connect that takes as long as the system lets it.
+    takes_all_time: bool,
 }
 
-/// A server, a way to it, and the pair of gateways on the way.
-struct Bench {
+/// A way, and the server at its end.
+struct Bench<'a> {
     way: Way,
-    branch: Gateway,
-    hub: Option<Gateway>,
-    targets: [SocketAddr; 3],
+    deployment: &'a Deployment,
     listener: TcpListener,
     filtered: TcpListener,
 }
 
-impl Bench {
-    /// Starts a pair, with more keys for the `forward` interceptions.
-    async fn start(more: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let filtered = tokio::net::TcpSocket::new_v4().unwrap();
-        filtered.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        // Room for one connection, the one that fills it.
-        let filtered = filtered.listen(0).unwrap();
-        let targets = [listener.local_addr().unwrap(), nobody().await, filtered.local_addr().unwrap()];
-        let intercepts = targets.map(|target| forward(target) + more).concat();
-        let Pair { branch, hub, .. } = Pair::start(&(intercepts + &proxy("socks5", ""))).await;
-        Self { way: Way::Direct, branch, hub: Some(hub), targets, listener, filtered }
+impl<'a> Bench<'a> {
+    /// Starts the server of a way.
+    fn new(way: Way, deployment: &'a Deployment) -> Self {
+        let listen = |target, backlog| {
+            let address = SocketAddr::from(([0; 8], deployment::first_port(way) + target as u16));
+            let socket = deployment.network.host("server").enter(TcpSocket::new_v6).unwrap();
+            socket.set_reuseaddr(true).unwrap();
+            socket.bind(address).unwrap();
+            socket.listen(backlog).unwrap()
+        };
+        // In the queue of the second is room for one connection, the one that fills it.
+        let (listener, filtered) = (listen(Target::Server, 1024), listen(Target::Filtered, 0));
+        Self { way, deployment, listener, filtered }
     }
 
     /// Connects to a target; what a proxy says is the error that it stands for.
     async fn connect(&self, target: Target) -> io::Result<TcpStream> {
-        let intercepts = &self.branch.local_addrs().intercepts;
-        let address = self.targets[target as usize];
+        let network = &self.deployment.network;
+        let port = self.port(target);
+        let address = deployment::address(self.way, target != Target::Nowhere, port);
         match self.way {
-            Way::Direct => TcpStream::connect(address).await,
-            Way::Forward => TcpStream::connect(intercepts[target as usize]).await,
-            Way::Socks5 => socks5(intercepts[3], address).await,
+            Way::Direct | Way::Tproxy(_) | Way::Redirect(_) => self.dial(address).await,
+            Way::Forward => self.dial(deployment::forward(network, port)).await,
+            Way::Socks5 => socks5(self.dial(deployment::proxy(network)).await?, address).await,
         }
+    }
+
+    /// Connects the client to an address.
+    async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4,
+            SocketAddr::V6(_) => TcpSocket::new_v6,
+        };
+        self.deployment.network.host("client").enter(socket)?.connect(address).await
     }
 
     /// Connects to the server, and accepts there.
@@ -93,11 +111,20 @@ impl Bench {
         let (client, server) = tokio::join!(self.connect(Target::Server), self.listener.accept());
         (client.unwrap(), server.unwrap().0)
     }
+
+    /// Fills the queue of a server that accepts nothing: from now on it answers no connection.
+    async fn fill(&self) -> TcpStream {
+        let filler = deployment::address(Way::Direct, true, self.port(Target::Filtered));
+        self.dial(filler).await.unwrap()
+    }
+
+    fn port(&self, target: Target) -> u16 {
+        deployment::first_port(self.way) + target as u16
+    }
 }
 
 /// Connects by way of a proxy [RFC 1928].
-async fn socks5(proxy: SocketAddr, address: SocketAddr) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(proxy).await?;
+async fn socks5(mut stream: TcpStream, address: SocketAddr) -> io::Result<TcpStream> {
     stream.write_all(&[5, 1, 0]).await?;
     stream.read_exact(&mut [0; 2]).await?;
     let SocketAddr::V4(address) = address else { unreachable!("scenarios use IPv4") };
@@ -109,8 +136,9 @@ async fn socks5(proxy: SocketAddr, address: SocketAddr) -> io::Result<TcpStream>
     stream.read_exact(&mut reply).await?;
     match reply[1] {
         0 => Ok(stream),
-        3 | 4 => Err(io::ErrorKind::HostUnreachable.into()),
+        4 => Err(io::ErrorKind::HostUnreachable.into()),
         5 => Err(io::ErrorKind::ConnectionRefused.into()),
+        6 => Err(io::ErrorKind::TimedOut.into()),
         other => Err(io::Error::other(format!("reply {other}"))),
     }
 }
@@ -134,6 +162,8 @@ fn end<T>(ended: &io::Result<T>) -> &'static str {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => "reset",
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => "broken pipe",
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => "refused",
+        Err(error) if error.kind() == io::ErrorKind::HostUnreachable => "unreachable",
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => "timed out",
         Err(error) => panic!("an error that no scenario expects: {error}"),
     }
 }
@@ -146,38 +176,87 @@ async fn waits(what: impl Future) -> &'static str {
     if tokio::time::timeout(WAIT, what).await.is_err() { "waits" } else { "is there" }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn applications_see_through_a_pair_what_they_see_direct() {
-    let mut bench = Bench::start("").await;
-    let mut table = String::from("| scenario | both ends see | `forward` | `socks5` |\n|---|---|---|---|\n");
-    for Scenario { name, script, through_forward } in SCENARIOS {
-        let mut seen = Vec::new();
-        for way in [Way::Direct, Way::Forward, Way::Socks5] {
-            bench.way = way;
-            println!("{name}, {way:?}");
-            seen.push(within(script(&bench)).await);
-        }
-        assert_eq!(seen[1], through_forward.unwrap_or(&seen[0]), "{name}: forward");
-        assert_eq!(seen[2], seen[0], "{name}: socks5");
-        let forward = through_forward.unwrap_or("same");
-        table += &format!("| {name} | {} | {forward} | same |\n", seen[0]);
+/// Runs a scenario on all ways at once, and returns what was seen on each.
+fn run(scenario: &Scenario, benches: &[Bench], runtime: &Runtime) -> Vec<String> {
+    println!("{}", scenario.name);
+    if scenario.takes_all_time {
+        benches[0].deployment.set_hasty(true);
     }
-    print!("{table}");
-    check_docs(&table);
+    let scripts = benches.iter().map(|bench| (scenario.script)(bench)).collect();
+    let seen = runtime.block_on(within(all(scripts)));
+    benches[0].deployment.set_hasty(false);
+    for (bench, seen) in benches.iter().zip(&seen) {
+        println!("    {:?}: {seen}", bench.way);
+    }
+    seen
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn applications_see_through_a_gateway_without_a_peer_what_they_see_direct() {
-    let mut bench = Bench::start("on_peer_loss = \"direct\"\n").await;
-    bench.hub.take().unwrap().shutdown(Duration::ZERO).await;
-    within(until(|| bench.branch.status().peers[0].state != LinkState::Up)).await;
-    for Scenario { name, script, through_forward } in SCENARIOS {
-        println!("{name}");
-        bench.way = Way::Direct;
-        let direct = within(script(&bench)).await;
-        bench.way = Way::Forward;
-        assert_eq!(within(script(&bench)).await, through_forward.unwrap_or(&direct), "{name}");
+/// Waits for all of some futures.
+async fn all<T>(mut waited_for: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
+    let mut results: Vec<Option<T>> = waited_for.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        for (future, result) in waited_for.iter_mut().zip(&mut results) {
+            if result.is_none()
+                && let Poll::Ready(ready) = future.as_mut().poll(cx)
+            {
+                *result = Some(ready);
+            }
+        }
+        if results.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    results.into_iter().flatten().collect()
+}
+
+/// Runs the list on these ways; the first is what the others are compared with. Returns the table's lines.
+fn compare(deployment: &Deployment, ways: &[Way]) -> String {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let benches: Vec<Bench> = {
+        let _inside = runtime.enter();
+        ways.iter().map(|way| Bench::new(*way, deployment)).collect()
+    };
+    let mut table = String::new();
+    for scenario in &SCENARIOS {
+        let name = scenario.name;
+        let seen = run(scenario, &benches, &runtime);
+        for (way, seen_there) in ways.iter().zip(&seen) {
+            let other = scenario.accepted_first.filter(|_| !matches!(way, Way::Direct | Way::Socks5));
+            assert_eq!(seen_there, other.unwrap_or(&seen[0]), "{name}: {way:?}");
+        }
+        let [first, others] = match scenario.accepted_first {
+            None => ["same"; 2],
+            Some(seen) => [seen, "as `forward`"],
+        };
+        table += &format!("| {name} | {} | {first} | {others} | {others} | same |\n", seen[0]);
     }
+    table
+}
+
+#[test]
+fn applications_see_through_a_pair_what_they_see_direct() {
+    isolated(|| {
+        let Some(deployment) = Deployment::start("") else { return };
+        let transparent =
+            Family::BOTH.into_iter().flat_map(|family| [Way::Tproxy(family), Way::Redirect(family)]);
+        let ways: Vec<Way> =
+            [Way::Direct, Way::Forward, Way::Socks5].into_iter().chain(transparent).collect();
+        let table = format!(
+            "| scenario | both ends see | `forward` | `tproxy` | `redirect` | `socks5` |\n\
+             |---|---|---|---|---|---|\n{}",
+            compare(&deployment, &ways)
+        );
+        check_docs(&table);
+    });
+}
+
+#[test]
+fn applications_see_through_a_gateway_without_a_peer_what_they_see_direct() {
+    isolated(|| {
+        let Some(mut deployment) = Deployment::start("on_peer_loss = \"direct\"") else { return };
+        deployment.lose_hub();
+        let ways = [Way::Direct, Way::Forward, Way::Tproxy(Family::V4), Way::Redirect(Family::V6)];
+        compare(&deployment, &ways);
+    });
 }
 
 /// Compares the table with the one in the documentation, or writes it there.

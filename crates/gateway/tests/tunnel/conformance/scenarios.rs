@@ -1,5 +1,7 @@
 //! The scripts, and what is written beside them.
 
+use std::io;
+
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -7,8 +9,11 @@ use tokio::net::TcpStream;
 use super::{Bench, Scenario, Target, WAIT, end, rest, waits};
 use crate::common::{noise, reset};
 
+/// What is seen where connects succeed before the server is asked, if that comes to nothing.
+const RESET: &str = "client: connected; nothing, reset";
+
 /// All of them.
-pub(super) const SCENARIOS: [Scenario; 18] = [
+pub(super) const SCENARIOS: [Scenario; 20] = [
     same("client ends its stream, the server answers then", |bench| Box::pin(half_close_by_client(bench))),
     same("server ends its stream, the client goes on", |bench| Box::pin(half_close_by_server(bench))),
     same("both end at once", |bench| Box::pin(simultaneous_close(bench))),
@@ -21,12 +26,26 @@ pub(super) const SCENARIOS: [Scenario; 18] = [
     Scenario {
         name: "nobody listens",
         script: |bench| Box::pin(refused(bench)),
-        through_forward: Some("client: connected; nothing, reset"),
+        accepted_first: Some(RESET),
+        takes_all_time: false,
+    },
+    Scenario {
+        name: "no such host",
+        script: |bench| Box::pin(unreachable(bench)),
+        accepted_first: Some(RESET),
+        takes_all_time: false,
+    },
+    Scenario {
+        name: "filtered, until the system gives up",
+        script: |bench| Box::pin(unanswered(bench)),
+        accepted_first: Some(RESET),
+        takes_all_time: true,
     },
     Scenario {
         name: "filtered, and answered when the filter is gone",
         script: |bench| Box::pin(filtered(bench)),
-        through_forward: Some("client: connected; the server's first byte waits; then \"hello\", end"),
+        accepted_first: Some("client: connected; the server's first byte waits; then \"hello\", end"),
+        takes_all_time: false,
     },
     same("one byte at a time, each answered", |bench| Box::pin(single_bytes(bench))),
     same("eight writes of 1 MiB", |bench| Box::pin(large_writes(bench))),
@@ -38,10 +57,10 @@ pub(super) const SCENARIOS: [Scenario; 18] = [
 ];
 
 const fn same(name: &'static str, script: super::Script) -> Scenario {
-    Scenario { name, script, through_forward: None }
+    Scenario { name, script, accepted_first: None, takes_all_time: false }
 }
 
-async fn half_close_by_client(bench: &Bench) -> String {
+async fn half_close_by_client(bench: &Bench<'_>) -> String {
     let (mut client, mut server) = bench.both().await;
     client.write_all(b"question").await.unwrap();
     client.shutdown().await.unwrap();
@@ -51,7 +70,7 @@ async fn half_close_by_client(bench: &Bench) -> String {
     format!("server: {asked}; client: {}", rest(&mut client).await)
 }
 
-async fn half_close_by_server(bench: &Bench) -> String {
+async fn half_close_by_server(bench: &Bench<'_>) -> String {
     let (mut client, mut server) = bench.both().await;
     server.write_all(b"greeting").await.unwrap();
     server.shutdown().await.unwrap();
@@ -61,7 +80,7 @@ async fn half_close_by_server(bench: &Bench) -> String {
     format!("client: {greeted}; server: {}", rest(&mut server).await)
 }
 
-async fn simultaneous_close(bench: &Bench) -> String {
+async fn simultaneous_close(bench: &Bench<'_>) -> String {
     let (mut client, mut server) = bench.both().await;
     let (there, back) = tokio::join!(client.shutdown(), server.shutdown());
     there.and(back).unwrap();
@@ -69,25 +88,25 @@ async fn simultaneous_close(bench: &Bench) -> String {
     format!("client: {seen}; server: {served}")
 }
 
-async fn nothing_at_all(bench: &Bench) -> String {
+async fn nothing_at_all(bench: &Bench<'_>) -> String {
     let (client, mut server) = bench.both().await;
     drop(client);
     format!("server: {}", rest(&mut server).await)
 }
 
-async fn reset_by_client(bench: &Bench) -> String {
+async fn reset_by_client(bench: &Bench<'_>) -> String {
     let (client, mut server) = exchanged(bench).await;
     reset(client);
     format!("server: {}", rest(&mut server).await)
 }
 
-async fn reset_by_server(bench: &Bench) -> String {
+async fn reset_by_server(bench: &Bench<'_>) -> String {
     let (mut client, server) = exchanged(bench).await;
     reset(server);
     format!("client: {}", rest(&mut client).await)
 }
 
-async fn reset_after_half_close(bench: &Bench) -> String {
+async fn reset_after_half_close(bench: &Bench<'_>) -> String {
     let (mut client, mut server) = bench.both().await;
     client.shutdown().await.unwrap();
     let ended = rest(&mut server).await;
@@ -95,7 +114,7 @@ async fn reset_after_half_close(bench: &Bench) -> String {
     format!("server: {ended}; client: {}", rest(&mut client).await)
 }
 
-async fn close_with_bytes_unread(bench: &Bench) -> String {
+async fn close_with_bytes_unread(bench: &Bench<'_>) -> String {
     let (client, mut server) = exchanged(bench).await;
     server.write_all(b"unread").await.unwrap();
     client.peek(&mut [0]).await.unwrap();
@@ -103,7 +122,7 @@ async fn close_with_bytes_unread(bench: &Bench) -> String {
     format!("server: {}", rest(&mut server).await)
 }
 
-async fn data_after_close(bench: &Bench) -> String {
+async fn data_after_close(bench: &Bench<'_>) -> String {
     let (mut client, server) = exchanged(bench).await;
     drop(server);
     let ended = rest(&mut client).await;
@@ -119,20 +138,34 @@ async fn data_after_close(bench: &Bench) -> String {
     format!("client: {ended}; writing {}", if failed { "fails" } else { "goes on" })
 }
 
-async fn refused(bench: &Bench) -> String {
-    match bench.connect(Target::Nobody).await {
+async fn refused(bench: &Bench<'_>) -> String {
+    outcome(bench.connect(Target::Nobody).await).await
+}
+
+async fn unreachable(bench: &Bench<'_>) -> String {
+    outcome(bench.connect(Target::Nowhere).await).await
+}
+
+async fn unanswered(bench: &Bench<'_>) -> String {
+    let filler = bench.fill().await;
+    let seen = outcome(bench.connect(Target::Filtered).await).await;
+    bench.filtered.accept().await.unwrap();
+    drop(filler);
+    seen
+}
+
+/// Says what became of a connect that came to nothing.
+async fn outcome(connected: io::Result<TcpStream>) -> String {
+    match connected {
         // The reset may come before the connect is looked at.
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
-            "client: connected; nothing, reset".to_owned()
-        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => RESET.to_owned(),
         Err(error) => format!("client: {}", end(&Err::<(), _>(error))),
         Ok(mut client) => format!("client: connected; {}", rest(&mut client).await),
     }
 }
 
-async fn filtered(bench: &Bench) -> String {
-    // Fills the queue: from now on nothing is answered.
-    let filler = TcpStream::connect(bench.targets[Target::Filtered as usize]).await.unwrap();
+async fn filtered(bench: &Bench<'_>) -> String {
+    let filler = bench.fill().await;
     let mut connecting = Box::pin(bench.connect(Target::Filtered));
     let early = tokio::time::timeout(WAIT, &mut connecting).await;
     let admit = async {
@@ -151,7 +184,7 @@ async fn filtered(bench: &Bench) -> String {
     format!("client: connected; the server's first byte {byte}; then {seen}")
 }
 
-async fn single_bytes(bench: &Bench) -> String {
+async fn single_bytes(bench: &Bench<'_>) -> String {
     let (mut client, mut server) = bench.both().await;
     client.set_nodelay(true).unwrap();
     for byte in 0..200 {
@@ -163,7 +196,7 @@ async fn single_bytes(bench: &Bench) -> String {
     "200 of 200 at both".to_owned()
 }
 
-async fn large_writes(bench: &Bench) -> String {
+async fn large_writes(bench: &Bench<'_>) -> String {
     let (mut client, mut server) = bench.both().await;
     let piece = noise(21, 1 << 20);
     let send = async {
@@ -176,7 +209,7 @@ async fn large_writes(bench: &Bench) -> String {
     format!("server: {served}")
 }
 
-async fn slow_reader(bench: &Bench) -> String {
+async fn slow_reader(bench: &Bench<'_>) -> String {
     let (mut client, mut server) = bench.both().await;
     let sent = noise(22, 8 << 20);
     let send = async {
@@ -200,7 +233,7 @@ async fn slow_reader(bench: &Bench) -> String {
     format!("client: {right} bytes right, end")
 }
 
-async fn slow_writer(bench: &Bench) -> String {
+async fn slow_writer(bench: &Bench<'_>) -> String {
     let (mut client, mut server) = bench.both().await;
     client.set_nodelay(true).unwrap();
     let sent = noise(23, 2000);
@@ -215,19 +248,17 @@ async fn slow_writer(bench: &Bench) -> String {
     format!("server: {served}")
 }
 
-async fn zero_window(bench: &Bench) -> String {
+async fn zero_window(bench: &Bench<'_>) -> String {
     let (client, mut server) = bench.both().await;
     let piece = noise(24, 1 << 20);
-    let (mut sent, mut still) = (0, 0);
-    // Stopped: nothing was taken in 50 looks, each after 2 ms in which it could have been.
-    while still < 50 {
+    let mut sent = 0;
+    let (from, to) = (client.local_addr().unwrap().port(), bench.port(Target::Server));
+    loop {
         let at = sent % piece.len();
         match client.try_write(&piece[at..]) {
-            Ok(len) => (sent, still) = (sent + len, 0),
-            Err(_) => {
-                still += 1;
-                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-            }
+            Ok(len) => sent += len,
+            Err(_) if bench.deployment.is_stopped(from, to) => break,
+            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
         }
         assert!(sent < 96 << 20, "the window of a reader that takes nothing never closes");
     }
@@ -237,7 +268,7 @@ async fn zero_window(bench: &Bench) -> String {
     format!("the writer stops; server: {}", served.replace(&sent.to_string(), "all"))
 }
 
-async fn urgent(bench: &Bench) -> String {
+async fn urgent(bench: &Bench<'_>) -> String {
     let (mut client, mut server) = bench.both().await;
     SockRef::from(&server).set_out_of_band_inline(true).unwrap();
     client.write_all(b"before ").await.unwrap();
@@ -247,7 +278,7 @@ async fn urgent(bench: &Bench) -> String {
     format!("server: {}", rest(&mut server).await)
 }
 
-async fn idle(bench: &Bench) -> String {
+async fn idle(bench: &Bench<'_>) -> String {
     let (mut client, mut server) = exchanged(bench).await;
     let silent = waits(client.peek(&mut [0])).await;
     server.write_all(b"again").await.unwrap();
@@ -256,7 +287,7 @@ async fn idle(bench: &Bench) -> String {
 }
 
 /// A connection that has carried a byte each way.
-async fn exchanged(bench: &Bench) -> (TcpStream, TcpStream) {
+async fn exchanged(bench: &Bench<'_>) -> (TcpStream, TcpStream) {
     let (mut client, mut server) = bench.both().await;
     client.write_all(b"?").await.unwrap();
     assert_eq!(server.read_u8().await.unwrap(), b'?');
