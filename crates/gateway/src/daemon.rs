@@ -121,7 +121,7 @@ impl Gateway {
         let report =
             Self::start_all(&site, Arc::new(config), listeners, peer_logs).inspect_err(|_| tasks.end())?;
         let state = report.state();
-        let rules = start_rules(&state.config).await.inspect_err(|_| tasks.end())?;
+        let rules = start_rules(&state.config, &site.ledger).await.inspect_err(|_| tasks.end())?;
         let gateway = &state.config.gateway;
         tracing::info!(name = gateway.name, public_key = %gateway.identity.public_key(), "gateway started");
         Ok(Self { report, site, stop, logs, rules })
@@ -214,9 +214,9 @@ impl Gateway {
         self.stop.send_replace(true);
         peers.iter().for_each(|peer| peer.drain_flows());
         let on_links: u64 = peers.iter().map(|peer| peer.status().link.flows_open).sum();
-        let open = on_links + self.report.ledger.direct_open();
+        let open = on_links + self.report.ledger.connections.open();
         tracing::info!(open_flows = open, "shutting down; flows may finish within {deadline:?}");
-        until(end, || all(peers, Peer::is_idle) && self.report.ledger.direct_open() == 0).await;
+        until(end, || all(peers, Peer::is_idle) && self.report.ledger.connections.open() == 0).await;
         end_links(peers).await;
         if let Some(logs) = self.logs.take() {
             // A panic there was reported by the thread that had it; there is nothing left to stop.
@@ -233,11 +233,14 @@ impl Drop for Gateway {
 }
 
 /// Loads the rules of a configuration that needs any.
-async fn start_rules(config: &Config) -> Result<Option<rules::Loaded>, rules::LoadError> {
+async fn start_rules(
+    config: &Config,
+    ledger: &Arc<Ledger>,
+) -> Result<Option<rules::Loaded>, rules::LoadError> {
     if !config.is_transparent() {
         return Ok(None);
     }
-    rules::load(rules::RuleSet::of(config)).await.map(Some)
+    rules::load(rules::RuleSet::of(config), Arc::clone(ledger)).await.map(Some)
 }
 
 /// Resets what is still open over links, and ends their lanes.

@@ -1,11 +1,14 @@
 //! What a gateway writes down for its status: who was turned away, and which flows were not coded.
 
+pub(crate) mod direct;
+
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use oncewire_link::{Cipher, FlowOutcome};
 
+use self::direct::{Direct, DirectTable};
 use crate::telemetry::{NotCodedCounter, NotCodedTable, Outcome, Reason, Refusals};
 
 /// The counters that listeners, interceptions and peers share.
@@ -13,39 +16,22 @@ use crate::telemetry::{NotCodedCounter, NotCodedTable, Outcome, Reason, Refusals
 pub(crate) struct Ledger {
     pub(crate) refusals: Refusals,
     pub(crate) not_coded: NotCodedTable,
-    direct: AtomicU64,
+    /// The connections that this gateway has made by itself and not ended yet.
+    pub(crate) connections: Arc<DirectTable>,
 }
 
 impl Ledger {
-    /// Returns how many connections this gateway has made by itself and not ended yet.
-    pub(crate) fn direct_open(&self) -> u64 {
-        self.direct.load(Relaxed)
-    }
-}
-
-/// A connection that this gateway makes by itself; open until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Direct {
-    ledger: Arc<Ledger>,
-    counter: Arc<NotCodedCounter>,
-}
-
-impl Direct {
-    /// Counts a connection; its bytes go to `counter`.
-    pub(crate) fn new(ledger: &Arc<Ledger>, counter: Arc<NotCodedCounter>) -> Self {
-        ledger.direct.fetch_add(1, Relaxed);
-        Self { ledger: Arc::clone(ledger), counter }
-    }
-
-    /// Counts bytes as they pass.
-    pub(crate) fn add_bytes(&self, bytes: usize) {
-        self.counter.add_bytes(bytes as u64);
-    }
-}
-
-impl Drop for Direct {
-    fn drop(&mut self) {
-        self.ledger.direct.fetch_sub(1, Relaxed);
+    /// Notes a connection that this gateway makes by itself, for want of `peer` if there is one; open until the result
+    /// is dropped.
+    pub(crate) fn direct(
+        &self,
+        peer: Option<&str>,
+        destination: &impl Display,
+        source: SocketAddr,
+        reason: Reason,
+    ) -> Direct {
+        let counter = self.not_coded.count(peer, destination, Outcome::Direct, reason);
+        self.connections.enter(destination, source, reason, counter)
     }
 }
 

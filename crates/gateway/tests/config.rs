@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{MarkerKind, Matching, Plan, Quota};
-use oncewire_gateway::config::{Config, Mode, Network, SampleBytes, Scope};
+use oncewire_gateway::config::{Config, Mode, Network, PathChoice, SampleBytes, Scope};
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::rules::RuleSet;
 use oncewire_gateway::storage_key::StorageKey;
@@ -133,7 +133,10 @@ fn every_key_has_its_effect() {
     assert_eq!((&capture.cgroups[..], redirect.users.is_empty()), (&["user.slice".to_owned()][..], true));
     assert_eq!(hub.allow_sources.len(), 1);
     assert_eq!(RuleSet::of(&config).unwrap().table(), "oncewire-branch");
-    assert_eq!(config.policies.rules.len(), 3);
+    assert_eq!(config.policies.rules.len(), 4);
+    let paths: Vec<_> = config.policies.rules.iter().map(|rule| rule.path).collect();
+    assert_eq!(paths, [PathChoice::Link, PathChoice::Link, PathChoice::Direct, PathChoice::Link]);
+    assert_eq!(config.policy_lines.len(), 4);
     let rsync = "10.1.2.3:873".parse::<std::net::SocketAddr>().unwrap().into();
     let plan = config.policies.plan(&rsync, "hub", hub.settings.plan()).unwrap();
     assert_eq!(config.policies.priority(&rsync, "hub"), Some(Priority::Bulk));

@@ -8,6 +8,7 @@ use oncewire_codec::pace::PaceStats;
 use oncewire_codec::wire::{Destination, FlowId};
 
 use crate::classify::Cipher;
+use crate::sharing::Priority;
 
 /// Counters of a link since its start, and its state now.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +73,8 @@ pub struct FlowStats {
     pub source: Option<SocketAddr>,
     /// What becomes of its bytes.
     pub outcome: FlowOutcome,
+    /// How urgent what this side sends is now.
+    pub priority: Priority,
     /// When it was opened.
     pub opened_at: Now,
     /// Bytes sent for our application.

@@ -155,7 +155,7 @@ const SECTIONS: [(&str, &[&str]); 7] = [
             "rules",
         ],
     ),
-    ("policy", &["match", "codec", "priority"]),
+    ("policy", &["match", "path", "codec", "priority"]),
     (
         "codec",
         &["entropy", "markers", "matching", "period", "window", "index_slots", "sample_bytes", "adapt"],

@@ -29,7 +29,7 @@ pub use capture::{Capture, PortRange, RulesBy, Scope};
 pub(crate) use memory::log_demand;
 pub use memory::{LogBudget, MemoryPlan};
 pub use network::{Access, Network, NetworkError};
-pub use policy::{Policies, Policy, PolicyOutcome};
+pub use policy::{PathChoice, Policies, Policy, PolicyOutcome};
 pub use problem::{ConfigError, Problem};
 pub use sample::SampleBytes;
 pub(crate) use secrets::same as same_secret;
@@ -47,8 +47,10 @@ pub struct Config {
     pub peers: Vec<Peer>,
     /// Where flows are taken in, in the file's order.
     pub intercepts: Vec<Intercept>,
-    /// Which flows are coded.
+    /// Which flows cross a link, and which are coded.
     pub policies: Policies,
+    /// The lines of the file where its rules begin, from 1.
+    pub policy_lines: Vec<usize>,
     /// The bytes for everything that grows with peers and flows.
     pub memory: u64,
     /// What of it is for logs.

@@ -1,5 +1,6 @@
-//! Which flows are coded: the `[[policy]]` rules, of which the first that matches decides.
+//! Which flows cross a link, and which are coded: the `[[policy]]` rules, of which the first that matches decides.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 
 use oncewire_codec::wire::{Destination, Host};
@@ -18,7 +19,9 @@ pub struct Policy {
     pub networks: Option<Vec<Network>>,
     /// The peers' names; none means any.
     pub peers: Option<Vec<String>>,
-    /// What becomes of the flow.
+    /// Whether the flow goes over the peer's link at all; default yes.
+    pub path: PathChoice,
+    /// What becomes of the flow on the link; none for one that is not on it.
     pub codec: Codec,
     /// How urgent what we send on it is; none means by how much was sent.
     pub priority: Option<Priority>,
@@ -26,6 +29,16 @@ pub struct Policy {
     pub changes: PlanChanges,
     /// How many bytes of the peer's log all flows of this rule may take together; none means all of them.
     pub log_memory: Option<u64>,
+}
+
+/// Whether flows cross a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathChoice {
+    /// They go by way of the peer.
+    #[default]
+    Link,
+    /// The gateway that takes them in connects by itself, or the kernel forwards them and the gateway never sees them.
+    Direct,
 }
 
 /// All `[[policy]]` rules in the file's order.
@@ -38,6 +51,8 @@ pub struct Policies {
 /// What the rules decide about one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyOutcome {
+    /// Whether the flow crosses a link.
+    pub path: PathChoice,
     /// The codec.
     pub codec: Codec,
     /// The rule that decided, counted from 1; none if no rule matches and the default holds.
@@ -48,7 +63,7 @@ impl Policies {
     /// Decides how to code what we send on a flow by way of a peer whose flows are coded by `plan` unless a rule says
     /// otherwise; none: not at all. See [`Policies::decide`].
     pub fn plan(&self, destination: &Destination, peer: &str, plan: Plan) -> Option<Plan> {
-        let outcome = self.decide(destination, peer);
+        let outcome = self.decide(destination, Some(peer));
         let number = outcome.rule.and_then(|rule| rule.checked_sub(1));
         match number.and_then(|number| Some((number, self.rules.get(number)?))) {
             Some((number, rule)) => rule.plan(number, plan),
@@ -59,7 +74,7 @@ impl Policies {
     /// Says how urgent what we send on a flow by way of a peer is; none: by how much was sent. See
     /// [`Policies::decide`].
     pub fn priority(&self, destination: &Destination, peer: &str) -> Option<Priority> {
-        let number = self.decide(destination, peer).rule?.checked_sub(1)?;
+        let number = self.decide(destination, Some(peer)).rule?.checked_sub(1)?;
         self.rules.get(number)?.priority
     }
 
@@ -76,19 +91,19 @@ impl Policies {
         self.plans(peer, plan).map(|(_, plan)| plan).collect()
     }
 
-    /// Decides about a flow to a destination by way of a peer.
+    /// Decides about a flow to a destination by way of a peer, or of none if nobody fronts the destination.
     ///
     /// The intercepting gateway decides; the connecting one asks its own rules too and may only lower the outcome
     /// to none. A destination given as a name is resolved at the far end, so rules with networks pass it by.
-    pub fn decide(&self, destination: &Destination, peer: &str) -> PolicyOutcome {
+    pub fn decide(&self, destination: &Destination, peer: Option<&str>) -> PolicyOutcome {
         let ip = match &destination.host {
             Host::Ip(ip) => Some(*ip),
             Host::Name(_) => None,
         };
         let matching = self.rules.iter().position(|rule| rule.matches(ip, destination.port, peer));
         match matching.and_then(|at| Some((at, self.rules.get(at)?))) {
-            Some((at, rule)) => PolicyOutcome { codec: rule.codec, rule: Some(at + 1) },
-            None => PolicyOutcome { codec: Codec::Endre, rule: None },
+            Some((at, rule)) => PolicyOutcome { path: rule.path, codec: rule.codec, rule: Some(at + 1) },
+            None => PolicyOutcome { path: PathChoice::Link, codec: Codec::Endre, rule: None },
         }
     }
 }
@@ -99,6 +114,22 @@ impl Policy {
         self.peers.as_ref().is_none_or(|peers| peers.iter().any(|name| name == peer))
     }
 
+    /// Says whether a list of it is empty, so that no flow is in it.
+    pub(crate) fn matches_nothing(&self) -> bool {
+        self.ports.as_ref().is_some_and(Vec::is_empty)
+            || self.networks.as_ref().is_some_and(Vec::is_empty)
+            || self.peers.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// Writes the conditions for people, such as `ports 22 and networks 10.0.0.0/8`.
+    pub fn conditions(&self) -> String {
+        let mut conditions = Vec::new();
+        conditions.extend(self.ports.as_ref().map(|ports| format!("ports {}", joined(ports))));
+        conditions.extend(self.networks.as_ref().map(|networks| format!("networks {}", joined(networks))));
+        conditions.extend(self.peers.as_ref().map(|peers| format!("peers {}", joined(peers))));
+        if conditions.is_empty() { "everything".to_owned() } else { conditions.join(" and ") }
+    }
+
     /// Returns how the flows of this rule, the one at `number`, are coded; none if they are not.
     fn plan(&self, number: usize, plan: Plan) -> Option<Plan> {
         // There are no more rules than the file has lines; numbers beyond the type would share their quotas.
@@ -107,13 +138,17 @@ impl Policy {
         (self.codec != Codec::None).then(|| Plan { quota, ..self.changes.apply(plan) })
     }
 
-    fn matches(&self, ip: Option<IpAddr>, port: u16, peer: &str) -> bool {
+    fn matches(&self, ip: Option<IpAddr>, port: u16, peer: Option<&str>) -> bool {
         let in_networks =
             |networks: &Vec<Network>| ip.is_some_and(|ip| networks.iter().any(|net| net.contains(ip)));
         self.ports.as_ref().is_none_or(|ports| ports.contains(&port))
-            && self.concerns(peer)
+            && (self.peers.is_none() || peer.is_some_and(|peer| self.concerns(peer)))
             && self.networks.as_ref().is_none_or(in_networks)
     }
+}
+
+fn joined(items: &[impl Display]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -128,28 +163,57 @@ mod tests {
     }
 
     fn rule(codec: Codec) -> Policy {
-        let changes = PlanChanges::default();
-        Policy { ports: None, networks: None, peers: None, codec, priority: None, changes, log_memory: None }
+        Policy {
+            ports: None,
+            networks: None,
+            peers: None,
+            path: PathChoice::Link,
+            codec,
+            priority: None,
+            changes: PlanChanges::default(),
+            log_memory: None,
+        }
+    }
+
+    fn direct() -> Policy {
+        Policy { path: PathChoice::Direct, ..rule(Codec::None) }
     }
 
     #[test]
     fn without_rules_every_flow_is_coded() {
-        let outcome = Policies::default().decide(&to("10.0.0.1", 80), "hub");
-        assert_eq!(outcome, PolicyOutcome { codec: Codec::Endre, rule: None });
+        let outcome = Policies::default().decide(&to("10.0.0.1", 80), Some("hub"));
+        assert_eq!(outcome, PolicyOutcome { path: PathChoice::Link, codec: Codec::Endre, rule: None });
     }
 
     #[test]
     fn the_first_rule_that_matches_decides() {
         let ssh = Policy { ports: Some(vec![22]), ..rule(Codec::None) };
         let rules = Policies { rules: vec![ssh, rule(Codec::Endre), rule(Codec::None)] };
+        let path = PathChoice::Link;
         assert_eq!(
-            rules.decide(&to("10.0.0.1", 22), "hub"),
-            PolicyOutcome { codec: Codec::None, rule: Some(1) }
+            rules.decide(&to("10.0.0.1", 22), Some("hub")),
+            PolicyOutcome { path, codec: Codec::None, rule: Some(1) }
         );
         assert_eq!(
-            rules.decide(&to("10.0.0.1", 80), "hub"),
-            PolicyOutcome { codec: Codec::Endre, rule: Some(2) }
+            rules.decide(&to("10.0.0.1", 80), Some("hub")),
+            PolicyOutcome { path, codec: Codec::Endre, rule: Some(2) }
         );
+    }
+
+    #[test]
+    fn a_flow_for_nobody_is_decided_by_rules_that_name_no_peer() {
+        let of_hub = Policy { peers: Some(vec!["hub".to_owned()]), ..direct() };
+        let rules = Policies { rules: vec![of_hub, Policy { ports: Some(vec![22]), ..direct() }] };
+        let path = |port, peer| rules.decide(&to("10.0.0.1", port), peer).path;
+        assert_eq!((path(22, None), path(80, None)), (PathChoice::Direct, PathChoice::Link));
+        assert_eq!((path(80, Some("hub")), path(80, Some("ship"))), (PathChoice::Direct, PathChoice::Link));
+    }
+
+    #[test]
+    fn at_the_connecting_end_a_direct_rule_keeps_a_flow_from_being_coded() {
+        let rules = Policies { rules: vec![direct()] };
+        assert_eq!(rules.plan(&to("10.0.0.1", 80), "branch", Plan::default()), None);
+        assert_eq!(rules.plans("branch", Plan::default()).count(), 1);
     }
 
     #[test]
@@ -161,10 +225,10 @@ mod tests {
             ..rule(Codec::None)
         };
         let rules = Policies { rules: vec![narrow] };
-        assert_eq!(rules.decide(&to("10.0.0.1", 2222), "hub").rule, Some(1));
-        assert_eq!(rules.decide(&to("10.0.0.1", 80), "hub").rule, None);
-        assert_eq!(rules.decide(&to("11.0.0.1", 22), "hub").rule, None);
-        assert_eq!(rules.decide(&to("10.0.0.1", 22), "ship").rule, None);
+        assert_eq!(rules.decide(&to("10.0.0.1", 2222), Some("hub")).rule, Some(1));
+        assert_eq!(rules.decide(&to("10.0.0.1", 80), Some("hub")).rule, None);
+        assert_eq!(rules.decide(&to("11.0.0.1", 22), Some("hub")).rule, None);
+        assert_eq!(rules.decide(&to("10.0.0.1", 22), Some("ship")).rule, None);
     }
 
     #[test]
@@ -198,6 +262,6 @@ mod tests {
     fn a_name_is_in_no_network() {
         let everywhere = Policy { networks: Some(vec!["0.0.0.0/0".parse().unwrap()]), ..rule(Codec::None) };
         let rules = Policies { rules: vec![everywhere] };
-        assert_eq!(rules.decide(&to("example.net", 80), "hub").rule, None);
+        assert_eq!(rules.decide(&to("example.net", 80), Some("hub")).rule, None);
     }
 }

@@ -100,7 +100,7 @@ impl Problems {
 }
 
 /// Returns line and column, both from 1, of a byte offset.
-fn place(text: &str, offset: usize) -> (usize, usize) {
+pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)

@@ -104,7 +104,8 @@ pub(super) struct RawIntercept {
 pub(super) struct RawPolicy {
     #[serde(default, rename = "match")]
     pub(super) conditions: RawMatch,
-    pub(super) codec: Text,
+    pub(super) path: Option<Text>,
+    pub(super) codec: Option<Text>,
     pub(super) priority: Option<Text>,
     pub(super) entropy: Option<Text>,
     pub(super) markers: Option<Text>,

@@ -35,9 +35,13 @@ pub(super) struct Report {
 impl Source for Report {
     fn status(&self) -> StatusReport {
         let state = self.state();
-        let peers = state.peers.iter().zip(state.peering.networks());
-        let peers: Vec<_> =
-            peers.map(|(peer, networks)| PeerReport { networks, ..peer_report(peer) }).collect();
+        let peers = state.peers.iter().zip(&state.config.peers).zip(state.peering.networks());
+        let report = |((peer, config), networks): ((&Arc<Peer>, &crate::config::Peer), _)| PeerReport {
+            networks,
+            rate_limit_bits_per_s: config.link.rate_limit,
+            ..peer_report(peer)
+        };
+        let peers: Vec<_> = peers.map(report).collect();
         let memory = peers.iter().map(|peer| peer.out.memory + peer.inbound.memory).sum();
         StatusReport {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -53,7 +57,9 @@ impl Source for Report {
             let name = peer.name().to_owned();
             peer.flows().into_iter().map(move |(flow, age)| flow_report(&name, &flow, age))
         };
-        FlowsReport::new(self.state().peers.iter().flat_map(of).collect())
+        let state = self.state();
+        let on_links = state.peers.iter().flat_map(of);
+        FlowsReport::new(on_links.chain(self.ledger.connections.flows()).collect())
     }
 
     fn clear_cache(&self, peer: Option<String>) -> Clearing {
@@ -238,6 +244,7 @@ fn flow_report(peer: &str, flow: &FlowStats, age: Duration) -> FlowReport {
         opened_here: flow.opened_here,
         outcome: if reason.is_some() { Outcome::Uncoded } else { Outcome::Coded },
         reason,
+        priority: Some(flow.priority.to_string()),
         age_s: age.as_secs_f64(),
         sent: flow.sent,
         received: flow.received,

@@ -14,8 +14,20 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+/// The pipes of a process, which its limit of files is for.
+pub(super) static PIPES: Pipes = Pipes::new(MAX_LENT);
+
+/// Pipes that can be lent.
+pub(super) struct Pipes {
+    /// Empty ones that wait for their next use.
+    idle: Mutex<Vec<Arc<Ends>>>,
+    lent: AtomicUsize,
+    most: usize,
+}
+
 /// A pipe that is lent; goes back when dropped, unless bytes are left in it.
-pub(super) struct Pipe {
+pub(super) struct Pipe<'a> {
+    pipes: &'a Pipes,
     ends: Arc<Ends>,
     held: usize,
 }
@@ -25,25 +37,28 @@ struct Ends {
     write: OwnedFd,
 }
 
-/// Empty pipes that wait for their next use. Of the process, as the limit of files is.
-static IDLE: Mutex<Vec<Arc<Ends>>> = Mutex::new(Vec::new());
-static LENT: AtomicUsize = AtomicUsize::new(0);
-
-impl Pipe {
-    /// Lends an empty pipe; none if too many are lent, or the system gives no more.
-    pub(super) fn lend() -> Option<Self> {
-        if LENT.fetch_add(1, Relaxed) >= MAX_LENT {
-            LENT.fetch_sub(1, Relaxed);
-            return None;
-        }
-        let idle = IDLE.lock().pop();
-        let ends = idle.or_else(|| Ends::new().ok().map(Arc::new));
-        if ends.is_none() {
-            LENT.fetch_sub(1, Relaxed);
-        }
-        ends.map(|ends| Self { ends, held: 0 })
+impl Pipes {
+    /// Makes a pool that lends at most so many at once.
+    pub(super) const fn new(most: usize) -> Self {
+        Self { idle: Mutex::new(Vec::new()), lent: AtomicUsize::new(0), most }
     }
 
+    /// Lends an empty pipe; none if too many are lent, or the system gives no more.
+    pub(super) fn lend(&self) -> Option<Pipe<'_>> {
+        if self.lent.fetch_add(1, Relaxed) >= self.most {
+            self.lent.fetch_sub(1, Relaxed);
+            return None;
+        }
+        let idle = self.idle.lock().pop();
+        let ends = idle.or_else(|| Ends::new().ok().map(Arc::new));
+        if ends.is_none() {
+            self.lent.fetch_sub(1, Relaxed);
+        }
+        ends.map(|ends| Pipe { pipes: self, ends, held: 0 })
+    }
+}
+
+impl Pipe<'_> {
     /// Returns how many bytes are in the pipe.
     pub(super) fn held(&self) -> usize {
         self.held
@@ -92,11 +107,11 @@ impl Pipe {
     }
 }
 
-impl Drop for Pipe {
+impl Drop for Pipe<'_> {
     fn drop(&mut self) {
-        LENT.fetch_sub(1, Relaxed);
+        self.pipes.lent.fetch_sub(1, Relaxed);
         if self.held == 0 {
-            let mut idle = IDLE.lock();
+            let mut idle = self.pipes.idle.lock();
             if idle.len() < MAX_IDLE {
                 idle.push(Arc::clone(&self.ends));
             }
@@ -131,3 +146,30 @@ const MAX_LENT: usize = 1024;
 
 /// Empty pipes that are kept.
 const MAX_IDLE: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_pipes_are_lent_than_there_may_be_and_empty_ones_go_back() {
+        let pipes = Pipes::new(2);
+        let (first, second) = (pipes.lend().unwrap(), pipes.lend().unwrap());
+        assert!(pipes.lend().is_none());
+        let ends = Arc::as_ptr(&second.ends);
+        drop(second);
+        assert_eq!(Arc::as_ptr(&pipes.lend().unwrap().ends), ends);
+        drop(first);
+        assert_eq!((pipes.idle.lock().len(), pipes.lent.load(Relaxed)), (2, 0));
+    }
+
+    #[test]
+    fn a_pipe_with_bytes_left_is_not_lent_again() {
+        let pipes = Pipes::new(1);
+        let mut pipe = pipes.lend().unwrap();
+        pipe.held = 1;
+        drop(pipe);
+        assert!(pipes.idle.lock().is_empty());
+        assert!(pipes.lend().is_some(), "another takes its place");
+    }
+}

@@ -9,9 +9,10 @@ use tokio::net::TcpStream;
 use oncewire_codec::wire::{Destination, OpenFailure};
 use oncewire_link::{OpenRefused, OpenRequest};
 
-use crate::config::{Config, Intercept, OnPeerLoss, PeerChoice};
+use crate::config::{Config, Intercept, OnPeerLoss, PathChoice, PeerChoice};
 use crate::flows::Flow;
-use crate::ledger::{Direct, Ledger};
+use crate::ledger::Ledger;
+use crate::ledger::direct::Direct;
 use crate::peering::{Chosen, Peering};
 use crate::telemetry::{Outcome, Reason};
 use crate::tunnel::onward::{self, Onward, OwnSockets};
@@ -77,6 +78,9 @@ impl Router {
         source: SocketAddr,
     ) -> Result<Way, NoWay> {
         let mut chosen = self.peering.choose(&intercept.peer, destination);
+        if self.is_excluded(destination, chosen.as_ref()) {
+            return self.direct(intercept, None, destination, source, Reason::Policy).await;
+        }
         if let Some(Chosen { peer, ready: false }) = &chosen
             && !peer.is_draining()
         {
@@ -86,6 +90,10 @@ impl Router {
                 PeerChoice::Auto => peer.wait_heard(GRACE).await,
             }
             chosen = self.peering.choose(&intercept.peer, destination);
+            // Rules may say otherwise of another peer.
+            if self.is_excluded(destination, chosen.as_ref()) {
+                return self.direct(intercept, None, destination, source, Reason::Policy).await;
+            }
         }
         let Some(Chosen { peer, ready }) = &chosen else {
             return self.by_itself(intercept, None, destination, source).await;
@@ -141,6 +149,14 @@ impl Router {
         }
     }
 
+    /// Says whether a flow takes no link because a rule says so; not while the gateway stops, which takes no flows.
+    fn is_excluded(&self, destination: &Destination, chosen: Option<&Chosen>) -> bool {
+        let peer = chosen.map(|chosen| &chosen.peer);
+        let stopping = peer.is_some_and(|peer| peer.is_draining());
+        let outcome = self.config.policies.decide(destination, peer.map(|peer| peer.name()));
+        outcome.path == PathChoice::Direct && !stopping
+    }
+
     /// Connects without a peer, if that is allowed: the one that was chosen is gone, or nobody fronts the destination.
     async fn by_itself(
         &self,
@@ -154,22 +170,32 @@ impl Router {
             Some(_) => (Reason::PeerLost, NoWay::PeerGone),
             None => (Reason::NoPeer, NoWay::NoPeer),
         };
-        let count = |outcome| self.ledger.not_coded.count(name, destination, outcome, reason);
         match intercept.on_peer_loss {
             // A transparent mode takes in what never asked for a tunnel: what is for nobody goes where it was going.
             OnPeerLoss::Refuse if peer.is_some() || intercept.mode.capture().is_none() => {
-                count(Outcome::Refused);
+                self.ledger.not_coded.count(name, destination, Outcome::Refused, reason);
                 Err(refusal)
             }
             OnPeerLoss::Refuse | OnPeerLoss::Direct => {
-                tracing::debug!(peer = name, %destination, %refusal, "connecting directly");
-                let client = as_client(intercept).then_some(source);
-                let direct = Direct::new(&self.ledger, count(Outcome::Direct));
-                let stream =
-                    onward::connect(destination, &self.onward, client).await.map_err(NoWay::Failed)?;
-                Ok(Way::Direct(stream, direct))
+                self.direct(intercept, name, destination, source, reason).await
             }
         }
+    }
+
+    /// Connects without a peer; `peer` is the one that is missed, if any.
+    async fn direct(
+        &self,
+        intercept: &Intercept,
+        peer: Option<&str>,
+        destination: &Destination,
+        source: SocketAddr,
+        reason: Reason,
+    ) -> Result<Way, NoWay> {
+        tracing::debug!(peer, %destination, %reason, "connecting directly");
+        let client = as_client(intercept).then_some(source);
+        let direct = self.ledger.direct(peer, destination, source, reason);
+        let stream = onward::connect(destination, &self.onward, client).await.map_err(NoWay::Failed)?;
+        Ok(Way::Direct(stream, direct))
     }
 }
 

@@ -30,6 +30,10 @@ pub struct FlowReport {
     pub outcome: Outcome,
     /// Why it is not coded; null if it is.
     pub reason: Option<Reason>,
+    /// How urgent what this gateway sends on it is now: `interactive`, `normal` or `bulk`. Null for a flow that is on no
+    /// link.
+    #[serde(default)]
+    pub priority: Option<String>,
     /// Seconds since it was opened.
     pub age_s: f64,
     /// Bytes that our application sent.
@@ -68,6 +72,7 @@ mod tests {
             opened_here: true,
             outcome: Outcome::Uncoded,
             reason: Some(Reason::Policy),
+            priority: Some("normal".to_owned()),
             age_s,
             sent: 1,
             received: 2,

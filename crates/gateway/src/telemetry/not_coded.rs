@@ -41,7 +41,7 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// A `[[policy]]` of this gateway says `none`.
+    /// A `[[policy]]` of this gateway says `none`, or `direct`.
     Policy,
     /// A `[[policy]]` of the peer lowered it to `none`.
     PeerPolicy,
@@ -134,6 +134,18 @@ impl NotCodedTable {
         outcome: Outcome,
         reason: Reason,
     ) -> Arc<NotCodedCounter> {
+        self.count_all(1, peer, destination, outcome, reason)
+    }
+
+    /// Counts several flows as [`NotCodedTable::count`] counts one.
+    pub fn count_all(
+        &self,
+        flows: u64,
+        peer: Option<&str>,
+        destination: &impl fmt::Display,
+        outcome: Outcome,
+        reason: Reason,
+    ) -> Arc<NotCodedCounter> {
         let mut key = (peer.map(str::to_owned), destination.to_string(), outcome, reason);
         let mut rows = self.rows.lock();
         if rows.len() >= Self::MOST && !rows.contains_key(&key) {
@@ -141,7 +153,7 @@ impl NotCodedTable {
             key.1 = Self::OTHERS.to_owned();
         }
         let counter = Arc::clone(rows.entry(key).or_default());
-        counter.count.fetch_add(1, Relaxed);
+        counter.count.fetch_add(flows, Relaxed);
         counter
     }
 

@@ -110,6 +110,9 @@ pub struct PeerReport {
     pub savings: Option<f64>,
     /// The smoothed round trip in milliseconds.
     pub rtt_ms: Option<f64>,
+    /// Bits a second that are sent to it at most; null if there is no limit.
+    #[serde(default)]
+    pub rate_limit_bits_per_s: Option<u64>,
     /// The sending half.
     pub out: OutReport,
     /// The receiving half.

@@ -1,6 +1,9 @@
 //! Rules at both ends: who decides what about a flow.
 
-use crate::common::{Origin, Pair, exchange, forward, noise, within};
+use oncewire_gateway::telemetry::{Outcome, Reason};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::common::{Origin, Pair, exchange, forward, noise, proxy, until, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_end_codes_what_it_sends_by_its_own_rules() {
@@ -36,6 +39,63 @@ async fn a_rule_at_either_end_keeps_a_flow_from_being_coded_both_ways() {
             // What the branch sent before it heard of the hub's rule may have been remembered.
             let hub = pair.hub.status().peers.remove(0);
             assert_eq!(hub.out.remembered, 0, "{:?}", hub.out);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_direct_rule_keeps_flows_off_the_link_and_they_are_listed() {
+    within(async {
+        let origin = Origin::echo().await;
+        let port = origin.address.port();
+        let rules =
+            format!("[[policy]]\nmatch = {{ ports = [{port}], peers = [\"hub\"] }}\npath = \"direct\"\n");
+        let pair = Pair::start(&(forward(origin.address) + &rules)).await;
+        let mut client = pair.connect().await;
+        client.write_all(b"some").await.unwrap();
+        client.read_exact(&mut [0; 4]).await.unwrap();
+        // The bytes are there before they are counted.
+        until(|| pair.branch.flows().flows.iter().all(|flow| (flow.sent, flow.received) == (4, 4))).await;
+        let flow = pair.branch.flows().flows.remove(0);
+        assert_eq!((flow.outcome, flow.reason), (Outcome::Direct, Some(Reason::Policy)));
+        assert_eq!((flow.peer, flow.id, flow.priority), (None, None, None));
+        assert_eq!(flow.source, Some(client.local_addr().unwrap().to_string()));
+        assert_eq!(exchange(client, b"more").await.unwrap(), b"more");
+        until(|| pair.branch.flows().flows.is_empty()).await;
+        let row = pair.branch.status().flows_not_coded.remove(0);
+        assert_eq!((row.outcome, row.reason, row.count, row.bytes), (Outcome::Direct, Reason::Policy, 1, 16));
+        assert_eq!(pair.branch.status().peers[0].flows_total, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_rule_that_matches_decides_between_link_and_direct() {
+    within(async {
+        let origin = Origin::echo().await;
+        let port = origin.address.port();
+        // By name a destination is in no network, so that the second rule holds.
+        let rules = format!(
+            "[[policy]]\nmatch = {{ networks = [\"127.0.0.0/8\"] }}\ncodec = \"auto\"\npriority = \"interactive\"\n\
+             [[policy]]\nmatch = {{ ports = [{port}] }}\npath = \"direct\"\n"
+        );
+        let pair = Pair::start(&(proxy("http", "") + &rules)).await;
+        for (host, outcome, priority) in
+            [("127.0.0.1", Outcome::Coded, Some("interactive")), ("localhost", Outcome::Direct, None)]
+        {
+            let mut client = pair.connect().await;
+            let request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
+            client.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"\r\n\r\n") {
+                answer.push(client.read_u8().await.unwrap());
+            }
+            assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+            let flow = pair.branch.flows().flows.remove(0);
+            assert_eq!((flow.outcome, flow.priority.as_deref()), (outcome, priority), "{host}");
+            assert_eq!(exchange(client, b"either way").await.unwrap(), b"either way");
+            until(|| pair.branch.flows().flows.is_empty()).await;
         }
     })
     .await;

@@ -266,6 +266,7 @@ impl Link {
                 (Some(_), Some(cipher)) => FlowOutcome::Cipher(cipher),
                 (Some(_), None) => FlowOutcome::Coded,
             },
+            priority: flow.priority(self.config.bulk_after),
             opened_at: flow.opened_at,
             sent: flow.out.sent,
             received: flow.delivered_in,

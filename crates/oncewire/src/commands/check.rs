@@ -6,8 +6,9 @@ use std::path::Path;
 use oncewire_codec::{Plan, Quota};
 use oncewire_gateway::config::units::{Rate, Size, Time};
 use oncewire_gateway::config::{
-    Capture, Config, Intercept, LogBudget, Mode, Network, OnPeerLoss, Peer, PeerChoice, Policy, Scope,
+    Capture, Config, Intercept, LogBudget, Mode, OnPeerLoss, PathChoice, Peer, PeerChoice, Policy, Scope,
 };
+use oncewire_gateway::rules::RuleSet;
 
 /// Reads a configuration and prints what would run.
 pub(super) fn run(path: &Path) -> anyhow::Result<()> {
@@ -23,8 +24,14 @@ fn describe(config: &Config) -> String {
     for intercept in &config.intercepts {
         text.push_str(&describe_intercept(intercept));
     }
+    let rules = RuleSet::of(config);
+    let bypasses = rules.as_ref().map(RuleSet::bypasses).unwrap_or_default();
     for (at, policy) in config.policies.rules.iter().enumerate() {
         let _ = writeln!(text, "policy {}: {}", at + 1, describe_policy(policy));
+        if bypasses.iter().any(|(number, _)| *number == at + 1) {
+            let _ =
+                writeln!(text, "  where tproxy or redirect would take them in, the kernel lets them pass");
+        }
         for peer in &config.peers {
             let mut plans = config.policies.plans(&peer.name, peer.settings.plan());
             if let Some((_, plan)) = plans.find(|(rule, _)| *rule == Some(at + 1)) {
@@ -209,20 +216,15 @@ fn describe_capture(capture: &Capture) -> String {
 }
 
 fn describe_policy(policy: &Policy) -> String {
-    let mut conditions = Vec::new();
-    conditions.extend(policy.ports.as_ref().map(|ports| format!("ports {}", joined(ports))));
-    conditions.extend(
-        policy.networks.as_ref().map(|networks: &Vec<Network>| format!("networks {}", joined(networks))),
-    );
-    conditions.extend(policy.peers.as_ref().map(|peers| format!("peers {}", joined(peers))));
-    if conditions.is_empty() {
-        conditions.push("everything".to_owned());
-    }
+    let conditions = policy.conditions();
     let priority = match policy.priority {
         None => String::new(),
         Some(priority) => format!(", priority {priority}"),
     };
-    format!("{} → codec {}{priority}", conditions.join(" and "), policy.codec)
+    match policy.path {
+        PathChoice::Direct => format!("{conditions} → direct, by way of no peer"),
+        PathChoice::Link => format!("{conditions} → codec {}{priority}", policy.codec),
+    }
 }
 
 /// Says how flows are coded.
@@ -259,9 +261,11 @@ mod tests {
              accept_networks = [\"172.16.0.0/12\"]\n\
              [[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:8080\"\ntarget = \"10.0.0.5:80\"\npeer = \"hub\"\n\
              [[intercept]]\nmode = \"socks5\"\nlisten = \"127.0.0.1:1080\"\non_peer_loss = \"direct\"\n\
+             [[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15001\"\n\
              [[policy]]\nmatch = {{ ports = [22, 2222] }}\ncodec = \"none\"\n\
              [[policy]]\nmatch = {{ ports = [873] }}\ncodec = \"auto\"\nperiod = 128\nentropy = \"none\"\n\
              log_memory = \"4 MiB\"\n\
+             [[policy]]\nmatch = {{ networks = [\"10.9.0.0/16\"] }}\npath = \"direct\"\n\
              [[policy]]\ncodec = \"auto\"\nmatching = \"chunk\"\nlog_memory = 0\n\
              [cache]\nmemory = \"1 GiB\"\n"
         );
@@ -281,7 +285,9 @@ mod tests {
             "policy 1: ports 22, 2222 → codec none",
             "policy 2: ports 873 → codec endre",
             "  by way of hub: matching max, markers maxp, period 128, entropy stage none, together up to 4 MiB of the log",
-            "policy 3: everything → codec endre",
+            "policy 3: networks 10.9.0.0/16 → direct, by way of no peer",
+            "  where tproxy or redirect would take them in, the kernel lets them pass",
+            "policy 4: everything → codec endre",
             "  by way of hub: matching chunk, markers modp, period 64, entropy stage zstd:3, never remembered",
         ] {
             assert!(told.lines().any(|found| found == line), "{line:?} is missing in\n{told}");

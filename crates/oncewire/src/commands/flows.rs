@@ -26,6 +26,7 @@ fn render(report: &FlowsReport) -> String {
         ("OPENED", Align::Left),
         ("OUTCOME", Align::Left),
         ("REASON", Align::Left),
+        ("PRIORITY", Align::Left),
         ("AGE", Align::Right),
         ("SENT", Align::Right),
         ("RECEIVED", Align::Right),
@@ -39,6 +40,7 @@ fn render(report: &FlowsReport) -> String {
             if flow.opened_here { "here" } else { "there" }.to_owned(),
             outcome.to_owned(),
             flow.reason.map_or_else(unknown, |reason| reason.to_string()),
+            flow.priority.clone().unwrap_or_else(unknown),
             age(flow.age_s),
             bytes(flow.sent),
             bytes(flow.received),
@@ -58,7 +60,7 @@ mod tests {
 
     #[test]
     fn people_see_where_a_flow_goes_and_what_becomes_of_it() {
-        let flow = FlowReport {
+        let ssh = FlowReport {
             id: None,
             peer: Some("hub".to_owned()),
             destination: "10.0.0.5:22".to_owned(),
@@ -66,18 +68,27 @@ mod tests {
             opened_here: true,
             outcome: Outcome::Uncoded,
             reason: Some(Reason::Ssh),
+            priority: Some("interactive".to_owned()),
             age_s: 75.0,
             sent: 4096,
             received: 10,
             unacked: 0,
             waiting: false,
         };
+        let direct = FlowReport {
+            peer: None,
+            outcome: Outcome::Direct,
+            reason: Some(Reason::Policy),
+            priority: None,
+            ..ssh.clone()
+        };
         let expected = "\
-DESTINATION  SOURCE  PEER  OPENED  OUTCOME  REASON         AGE   SENT  RECEIVED
-10.0.0.5:22  -       hub   here    uncoded  ssh     1 min 15 s  4 KiB      10 B
+DESTINATION  SOURCE  PEER  OPENED  OUTCOME  REASON  PRIORITY            AGE   SENT  RECEIVED
+10.0.0.5:22  -       hub   here    uncoded  ssh     interactive  1 min 15 s  4 KiB      10 B
+10.0.0.5:22  -       -     here    direct   policy  -            1 min 15 s  4 KiB      10 B
 and 3 more
 ";
-        assert_eq!(render(&FlowsReport { flows: vec![flow], left_out: 3 }), expected);
+        assert_eq!(render(&FlowsReport { flows: vec![ssh, direct], left_out: 3 }), expected);
         assert_eq!(render(&FlowsReport::default()), "no flows are open\n");
     }
 }

@@ -25,7 +25,16 @@ pub(super) fn run(args: &Rules) -> anyhow::Result<()> {
     if args.installed {
         return super::print(&programs.installed()?.unwrap_or_else(|| "# not installed\n".to_owned()));
     }
-    super::print(&describe(&rules))
+    super::print(&(excluded(&config, &rules) + &describe(&rules)))
+}
+
+/// Says which policies the rules carry out by themselves, as comments for a shell.
+fn excluded(config: &Config, rules: &RuleSet) -> String {
+    let line = |(policy, conditions): (usize, &str)| {
+        let line = config.policy_lines.get(policy.saturating_sub(1)).copied().unwrap_or_default();
+        format!("# policy {policy} ({}, line {line}): {conditions} passes by\n", config.path.display())
+    };
+    rules.bypasses().into_iter().map(line).collect()
 }
 
 /// Writes the rules so that a shell can load them.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use oncewire_gateway::config::units::Rate;
 use oncewire_gateway::telemetry::{LinkState, PeerReport, PlanReport, StatusReport};
 
 use super::ask;
@@ -99,6 +100,9 @@ fn remarks(text: &mut String, peer: &PeerReport) {
         let why = network.reason.as_deref().unwrap_or_default();
         let network = printable(&network.network);
         let _ = writeln!(text, "{name} announces {network}, which is not used: {}", printable(why));
+    }
+    if let Some(rate) = peer.rate_limit_bits_per_s {
+        let _ = writeln!(text, "{name}: sent at most {}", Rate(rate));
     }
     if peer.resumes > 0 {
         let _ = writeln!(text, "{name}: {} times a flow lost its lane and went on", peer.resumes);
@@ -202,6 +206,7 @@ mod tests {
             delivered_out: 100 << 20,
             wire_out: 10 << 20,
             rtt_ms: Some(80.0),
+            rate_limit_bits_per_s: Some(20_000_000),
             ..PeerReport::default()
         };
         let down = PeerReport {
@@ -227,6 +232,7 @@ gateway branch, oncewire 0.1.0, up 0 s, memory - of 0 B
 PEER  STATE  ROUND TRIP  LANES   FLOWS  DELIVERED    WIRE  SAVINGS  LOG OUT  LOG IN
 hub   up        80.0 ms    0+0  0 of 0    100 MiB  10 MiB   90.0 %        -       -
 ship  down            -    0+0  0 of 0        0 B     0 B        -        -       -
+hub: sent at most 20 Mbit/s
 ship is down: connection refused
 ship announces 0.0.0.0/0, which is not used: accept_networks does not hold it
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use oncewire_codec::wire::{Destination, Host};
 
 use super::network::Network;
-use super::problem::{ConfigError, Problems};
+use super::problem::{ConfigError, Problems, place};
 use super::raw::{RawConfig, Text};
 use super::units::Size;
 use super::{Admin, Caches, Config, LogBudget, Policies, memory};
@@ -31,7 +31,7 @@ struct Resolver {
 /// Resolves a whole configuration.
 pub(super) fn resolve(raw: &RawConfig, path: &Path, text: &str) -> Result<Config, ConfigError> {
     let mut resolver = Resolver::new(path);
-    match resolver.config(raw, path) {
+    match resolver.config(raw, path, text) {
         Some(config) if resolver.problems.is_empty() => Ok(config),
         _ => Err(resolver.problems.into_error(path, text)),
     }
@@ -63,7 +63,7 @@ impl Resolver {
     }
 
     /// Resolves every section, so that all problems are found, before any is given up for lack of another.
-    fn config(&mut self, raw: &RawConfig, path: &Path) -> Option<Config> {
+    fn config(&mut self, raw: &RawConfig, path: &Path, text: &str) -> Option<Config> {
         let gateway = self.gateway(&raw.gateway);
         let defaults = self.codec_defaults(&raw.codec, &raw.cache, &raw.link);
         let link = self.link(&raw.link);
@@ -97,6 +97,7 @@ impl Resolver {
             peers: peers?,
             intercepts: intercepts.into_iter().collect::<Option<_>>()?,
             policies: policies?,
+            policy_lines: raw.policy.iter().map(|policy| place(text, policy.span().start).0).collect(),
             memory,
             log_budget,
             log_idle,

@@ -3,13 +3,14 @@
 use toml::Spanned;
 
 use super::Resolver;
-use crate::config::raw::{RawConfig, RawPolicy};
+use crate::config::raw::{RawConfig, RawPolicy, Text};
 use crate::config::units::Size;
-use crate::config::{Codec, Peer, Policy, settings};
+use crate::config::{Codec, PathChoice, Peer, Policy, explain, settings};
 
 impl Resolver {
     /// Resolves one rule.
     pub(super) fn policy(&mut self, raw: &Spanned<RawPolicy>, config: &RawConfig) -> Option<Policy> {
+        let section = raw.span();
         let raw = raw.get_ref();
         let conditions = &raw.conditions;
         let port = |resolver: &mut Self, port: &Spanned<i64>| {
@@ -22,18 +23,54 @@ impl Resolver {
             .peers
             .as_ref()
             .map(|texts| texts.iter().filter_map(|text| self.peer_name("peers", text, config)).collect());
-        let codec = self.problems.check(raw.codec.span(), "codec", Codec::parse(raw.codec.get_ref()));
+        let path = self.path_choice(raw.path.as_ref());
+        let codec = match (&raw.codec, path) {
+            (Some(codec), _) => self.problems.check(codec.span(), "codec", Codec::parse(codec.get_ref())),
+            (None, Some(PathChoice::Link)) => {
+                let message = "`codec` is missing in [[policy]]; set it to \"auto\" or \"none\", or set path = \"direct\"";
+                self.problems.at(section, message);
+                None
+            }
+            // What takes no link needs none; what `path` is may not be known.
+            (None, _) => Some(Codec::None),
+        };
         let priority = self.read("priority", raw.priority.as_ref(), |text| settings::priority(text));
         let changes = self.changes_of_policy(raw);
         let log_memory = self.read("log_memory", raw.log_memory.as_ref(), |log| settings::log_quota(log.0));
-        if codec == Some(Codec::None) {
-            self.refuse_keys_without_codec(raw);
+        match (path?, codec?) {
+            (PathChoice::Direct, _) => self.refuse_keys_of_links(raw),
+            (PathChoice::Link, Codec::None) => self.refuse_keys_of_coding(raw, "codec \"none\""),
+            (PathChoice::Link, Codec::Endre) => {}
         }
-        Some(Policy { ports, networks, peers, codec: codec?, priority, changes, log_memory })
+        Some(Policy { ports, networks, peers, path: path?, codec: codec?, priority, changes, log_memory })
+    }
+
+    /// Reads whether flows take a link.
+    fn path_choice(&mut self, text: Option<&Text>) -> Option<PathChoice> {
+        let Some(text) = text else { return Some(PathChoice::Link) };
+        match text.get_ref().as_str() {
+            "link" => Some(PathChoice::Link),
+            "direct" => Some(PathChoice::Direct),
+            other => {
+                let message = explain::unknown_value(other, &["link", "direct"], &[]);
+                self.problems.at(text.span(), format_args!("path: {message}"));
+                None
+            }
+        }
+    }
+
+    /// Reports keys about links of flows that take none.
+    fn refuse_keys_of_links(&mut self, raw: &RawPolicy) {
+        let direct = "path \"direct\"";
+        let keys = [("codec", raw.codec.as_ref()), ("priority", raw.priority.as_ref())];
+        for (key, text) in keys.into_iter().filter_map(|(key, text)| Some((key, text?))) {
+            self.problems.at(text.span(), format_args!("{key}: has no effect with {direct}; remove it"));
+        }
+        self.refuse_keys_of_coding(raw, direct);
     }
 
     /// Reports keys about the coding of flows that are not coded.
-    fn refuse_keys_without_codec(&mut self, raw: &RawPolicy) {
+    fn refuse_keys_of_coding(&mut self, raw: &RawPolicy, why: &str) {
         let keys = [
             ("entropy", raw.entropy.as_ref().map(Spanned::span)),
             ("markers", raw.markers.as_ref().map(Spanned::span)),
@@ -43,8 +80,7 @@ impl Resolver {
         ];
         for (key, span) in keys {
             if let Some(span) = span {
-                let message = format!("{key}: has no effect with codec \"none\"; remove it");
-                self.problems.at(span, message);
+                self.problems.at(span, format_args!("{key}: has no effect with {why}; remove it"));
             }
         }
     }

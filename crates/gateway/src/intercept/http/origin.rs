@@ -18,7 +18,7 @@ use super::super::Door;
 use super::super::router::{NoWay, Way};
 use super::ClientStream;
 use crate::flows::stream::FlowStream;
-use crate::ledger::Direct;
+use crate::ledger::direct::{Direct, Towards};
 
 /// A connection to one origin that can take another request.
 pub(super) struct Origin {
@@ -98,7 +98,7 @@ impl AsyncRead for DirectStream {
         let this = self.get_mut();
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
-        this.direct.add_bytes(buf.filled().len().saturating_sub(before));
+        this.direct.add_bytes(Towards::Client, buf.filled().len().saturating_sub(before));
         polled
     }
 }
@@ -108,7 +108,7 @@ impl AsyncWrite for DirectStream {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
         if let Poll::Ready(Ok(written)) = &polled {
-            this.direct.add_bytes(*written);
+            this.direct.add_bytes(Towards::Server, *written);
         }
         polled
     }

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::RuleSet;
+use super::bypass::Bypassed;
 use super::heartbeat::Heartbeat;
 use crate::config::RulesBy;
+use crate::ledger::Ledger;
 use crate::tunnel::tasks::Tasks;
 
 /// Why rules are not loaded.
@@ -93,16 +95,22 @@ impl Programs<'_> {
 /// Rules that are loaded, or that others loaded, and the signs of life that they depend on.
 pub(crate) struct Loaded {
     rules: Arc<Mutex<Option<Arc<RuleSet>>>>,
+    bypassed: Arc<Bypassed>,
     beats: Arc<Tasks>,
 }
 
-/// Loads the rules of a gateway if that is for it to do, and begins to give signs of life.
+/// Loads the rules of a gateway if that is for it to do, and begins to give signs of life. What they let pass is counted
+/// in `ledger`, every five seconds or so.
 ///
 /// # Errors
 /// If rules cannot be loaded or packets not be marked.
-pub(crate) async fn load(rules: Option<RuleSet>) -> Result<Loaded, LoadError> {
+pub(crate) async fn load(rules: Option<RuleSet>, ledger: Arc<Ledger>) -> Result<Loaded, LoadError> {
     let heartbeat = Heartbeat::new().map_err(LoadError::Mark)?;
-    let mut loaded = Loaded { rules: Arc::default(), beats: Arc::new(Tasks::new()) };
+    let mut loaded = Loaded {
+        rules: Arc::default(),
+        bypassed: Arc::new(Bypassed::new(ledger)),
+        beats: Arc::new(Tasks::new()),
+    };
     loaded.change(rules.clone()).await?;
     if let Some(rules) = &rules {
         match rules.by() {
@@ -114,16 +122,20 @@ pub(crate) async fn load(rules: Option<RuleSet>) -> Result<Loaded, LoadError> {
         }
     }
     heartbeat.beat();
-    let watched = Arc::clone(&loaded.rules);
-    loaded.beats.spawn(heartbeat.run(move || look_after(watched.lock().clone())));
+    let (watched, bypassed) = (Arc::clone(&loaded.rules), Arc::clone(&loaded.bypassed));
+    let look = move || look_after(watched.lock().clone(), Arc::clone(&bypassed));
+    loaded.beats.spawn(heartbeat.run(look));
     Ok(loaded)
 }
 
-/// Loads rules anew that somebody removed, as a firewall does that is loaded as a whole.
-async fn look_after(rules: Option<Arc<RuleSet>>) {
+/// Reads what rules have let pass, and loads them anew if somebody removed them, as a firewall does that is loaded as a
+/// whole.
+async fn look_after(rules: Option<Arc<RuleSet>>, bypassed: Arc<Bypassed>) {
     let Some(rules) = rules else { return };
-    apart(move || {
-        if matches!(Programs(&rules).installed(), Ok(None)) {
+    apart(move || match Programs(&rules).installed() {
+        Ok(Some(table)) => bypassed.look(&rules, &table),
+        Ok(None) => {
+            bypassed.begin_anew();
             match Programs(&rules).install() {
                 Ok(()) => {
                     tracing::warn!(table = rules.table(), "somebody removed the rules; installed again")
@@ -133,6 +145,7 @@ async fn look_after(rules: Option<Arc<RuleSet>>) {
                 }
             }
         }
+        Err(_) => {}
     })
     .await;
 }
@@ -148,11 +161,20 @@ impl Loaded {
         if old == wanted {
             return Ok(false);
         }
-        let new = wanted.clone();
-        apart(move || match (&new, &old) {
-            (Some(new), _) => Programs(new).install(),
-            (None, Some(old)) => Programs(old).remove().map(drop),
-            (None, None) => Ok(()),
+        let (new, bypassed) = (wanted.clone(), Arc::clone(&self.bypassed));
+        apart(move || {
+            if let Some(old) = &old
+                && let Ok(Some(table)) = Programs(old).installed()
+            {
+                bypassed.look(old, &table);
+            }
+            match (&new, &old) {
+                (Some(new), _) => Programs(new).install()?,
+                (None, Some(old)) => drop(Programs(old).remove()?),
+                (None, None) => {}
+            }
+            bypassed.begin_anew();
+            Ok(())
         })
         .await?;
         *self.rules.lock() = wanted;

@@ -4,6 +4,7 @@
 //! What takes new connections in holds only while the gateway says that it is alive. Once it is killed or hangs,
 //! traffic flows as if it were not there.
 
+mod bypass;
 mod heartbeat;
 mod load;
 mod text;
@@ -11,6 +12,7 @@ mod text;
 pub use load::{LoadError, Programs};
 pub(crate) use load::{Loaded, load};
 
+use self::bypass::Exclusions;
 use crate::config::{Capture, Config, Mode, Network, RulesBy, Scope};
 
 /// The rules of one gateway.
@@ -32,6 +34,8 @@ struct Taker {
     from: Option<Vec<Network>>,
     /// Where this gateway listens.
     port: u16,
+    /// What it leaves alone.
+    excluded: Exclusions,
 }
 
 /// How packets reach this gateway's socket.
@@ -67,6 +71,7 @@ impl RuleSet {
                 capture: capture.clone(),
                 from: intercept.allow_from.clone(),
                 port: intercept.listen.port(),
+                excluded: Exclusions::of(&config.policies, &intercept.peer),
             });
         }
         let needed = in_clients_names || !takers.is_empty();

@@ -18,6 +18,11 @@ impl RuleSet {
              \tchain heartbeat {{\n\t\ttype filter hook output priority filter; policy accept;\n\
              \t\tmeta mark {OWN_MARK:#x} meta l4proto udp oifname \"lo\" update @alive {{ meta nfproto }}\n\t}}\n"
         );
+        self.counters(&mut text);
+        for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| !taker.excluded.is_empty())
+        {
+            taker.excluded.chain(&mut text, &format!("policy-{number}"));
+        }
         self.hook(&mut text, "divert", "filter hook prerouting priority mangle", How::Tproxy);
         self.hook(&mut text, "prerouting", "nat hook prerouting priority dstnat", How::Redirect);
         self.hook(&mut text, "output", "nat hook output priority -100", How::RedirectOwn);
@@ -74,6 +79,9 @@ impl RuleSet {
         let own = rules.len();
         for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| taker.how == how) {
             for condition in conditions(taker) {
+                if !taker.excluded.is_empty() {
+                    rules.push(format!("{condition} fib daddr type != local jump policy-{number}"));
+                }
                 rules.push(match how {
                     How::Tproxy => format!("{condition} goto intercept-{number}"),
                     How::Redirect => {
@@ -135,7 +143,7 @@ fn account(name: &str) -> String {
 }
 
 /// Returns the conditions on both ends' networks: one for both families, or one for each that can meet them.
-fn networks(from: Option<&[Network]>, to: Option<&[Network]>) -> Vec<String> {
+pub(super) fn networks(from: Option<&[Network]>, to: Option<&[Network]>) -> Vec<String> {
     if from.is_none() && to.is_none() {
         return vec![String::new()];
     }
@@ -152,7 +160,7 @@ fn networks(from: Option<&[Network]>, to: Option<&[Network]>) -> Vec<String> {
     [of_family("ip", true), of_family("ip6", false)].into_iter().flatten().collect()
 }
 
-fn joined(items: &[String]) -> Option<String> {
+pub(super) fn joined(items: &[String]) -> Option<String> {
     (!items.is_empty()).then(|| format!("{{ {} }}", items.join(", ")))
 }
 
@@ -160,13 +168,23 @@ fn joined(items: &[String]) -> Option<String> {
 const PRIORITY: u32 = 7400;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::bypass::Exclusions;
     use super::*;
     use crate::config::{Capture, RulesBy, Scope};
 
     fn set(how: How, capture: Capture, from: Option<Vec<Network>>) -> RuleSet {
-        let takers = vec![Taker { how, capture, from, port: 15001 }];
+        let excluded = Exclusions::default();
+        let takers = vec![Taker { how, capture, from, port: 15001, excluded }];
         RuleSet { gateway: "branch".to_owned(), takers, in_clients_names: false, by: RulesBy::Install }
+    }
+
+    /// Rules that leave something alone.
+    pub(in super::super) fn excluding(excluded: Exclusions) -> RuleSet {
+        let capture = Capture { interfaces: vec!["lan0".to_owned()], ..Capture::default() };
+        let mut set = set(How::Tproxy, capture, None);
+        set.takers[0].excluded = excluded;
+        set
     }
 
     fn rules(set: &RuleSet, verdict: &str) -> Vec<String> {

@@ -1,0 +1,340 @@
+//! What policies exclude for certain, as a chain of the kernel's rules: these connections are forwarded as if there were
+//! no gateway.
+//!
+//! The chain lets a connection pass only if the policies exclude it whichever peer it would take. What is not certain is
+//! taken in, and the gateway decides.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::RuleSet;
+use super::text::{joined, networks};
+use crate::config::{Network, PathChoice, PeerChoice, Policies};
+use crate::ledger::Ledger;
+use crate::telemetry::{Outcome, Reason};
+
+/// What one interception leaves alone by policy: the first clause that matches decides, and what none matches is taken
+/// in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Exclusions(Vec<Clause>);
+
+/// What one policy says for certain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Clause {
+    /// The policy's number, from 1.
+    policy: usize,
+    /// Its conditions, for people.
+    conditions: String,
+    ports: Option<Vec<u16>>,
+    networks: Option<Vec<Network>>,
+    passes: bool,
+}
+
+impl Exclusions {
+    /// Compiles the policies for flows that take a peer, or whichever of all.
+    pub(super) fn of(policies: &Policies, peer: &PeerChoice) -> Self {
+        let mut clauses = Vec::new();
+        for (at, rule) in policies.rules.iter().enumerate() {
+            let passes = rule.path == PathChoice::Direct;
+            let certain = match (&rule.peers, peer) {
+                (None, _) => true,
+                (Some(peers), PeerChoice::Named(name)) if peers.contains(name) => true,
+                (Some(_), PeerChoice::Named(_)) => continue,
+                (Some(_), PeerChoice::Auto) => false,
+            };
+            if rule.matches_nothing() {
+                continue;
+            }
+            if !certain && passes {
+                // For the peers that it does not name the rules behind it decide, and if these exclude too, all do.
+                continue;
+            }
+            // A rule that may take a flow in, by the peer that it turns out to have, takes it in here.
+            let (ports, networks) = (rule.ports.clone(), rule.networks.clone());
+            let decides_all = ports.is_none() && networks.is_none();
+            clauses.push(Clause { policy: at + 1, conditions: rule.conditions(), ports, networks, passes });
+            if decides_all {
+                break;
+            }
+        }
+        let last = clauses.iter().rposition(|clause| clause.passes).map_or(0, |at| at + 1);
+        clauses.truncate(last);
+        Self(clauses)
+    }
+
+    /// Says whether everything is taken in.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Writes the chain of this name, which accepts what passes and returns for what does not.
+    pub(super) fn chain(&self, text: &mut String, name: &str) {
+        let _ = writeln!(text, "\tchain {name} {{");
+        for clause in &self.0 {
+            let Clause { policy, ports, passes, .. } = clause;
+            let ports = ports
+                .as_ref()
+                .and_then(|ports| joined(&ports.iter().map(u16::to_string).collect::<Vec<_>>()));
+            let ports = ports.map_or_else(String::new, |ports| format!("tcp dport {ports} "));
+            let verdict = match passes {
+                true => format!("counter name \"policy-{policy}\" accept"),
+                false => "return".to_owned(),
+            };
+            for networks in networks(None, clause.networks.as_deref()) {
+                let _ = writeln!(text, "\t\t{networks}{ports}{verdict} comment \"policy {policy}\"");
+            }
+        }
+        text.push_str("\t}\n");
+    }
+}
+
+impl RuleSet {
+    /// Returns the numbers, from 1, and the conditions of the policies by which something is left alone, in order.
+    pub fn bypasses(&self) -> Vec<(usize, &str)> {
+        let clauses = self.takers.iter().flat_map(|taker| &taker.excluded.0).filter(|clause| clause.passes);
+        let mut found: Vec<_> = clauses.map(|clause| (clause.policy, clause.conditions.as_str())).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Writes what counts the connections that are left alone.
+    pub(super) fn counters(&self, text: &mut String) {
+        for (policy, _) in self.bypasses() {
+            let _ = writeln!(text, "\tcounter policy-{policy} {{\n\t}}");
+        }
+    }
+}
+
+/// Adds what the kernel has let pass to the gateway's own counters.
+pub(super) struct Bypassed {
+    ledger: Arc<Ledger>,
+    /// The kernel's counters when they were last read, by policy.
+    read: Mutex<BTreeMap<usize, u64>>,
+}
+
+impl Bypassed {
+    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+        Self { ledger, read: Mutex::default() }
+    }
+
+    /// Takes note of the counters of a table that is loaded.
+    pub(super) fn look(&self, rules: &RuleSet, table: &str) {
+        let conditions: BTreeMap<_, _> = rules.bypasses().into_iter().collect();
+        let mut read = self.read.lock();
+        for (policy, count) in counts(table) {
+            let before = read.insert(policy, count).unwrap_or(0);
+            // Fewer than before are those of a table that somebody loaded meanwhile.
+            let more = count.checked_sub(before).unwrap_or(count);
+            if let Some(conditions) = conditions.get(&policy).filter(|_| more > 0) {
+                let which = format!("(policy {policy}: {conditions})");
+                self.ledger.not_coded.count_all(more, None, &which, Outcome::Bypassed, Reason::Policy);
+            }
+        }
+    }
+
+    /// Forgets what was read: another table begins to count.
+    pub(super) fn begin_anew(&self) {
+        self.read.lock().clear();
+    }
+}
+
+/// Reads how many packets each policy let pass from a table as `nft` lists it.
+pub(super) fn counts(table: &str) -> Vec<(usize, u64)> {
+    let mut counts = Vec::new();
+    let mut lines = table.lines().map(str::trim);
+    while let Some(line) = lines.next() {
+        let policy =
+            line.strip_prefix("counter policy-").and_then(|rest| rest.strip_suffix(" {")?.parse().ok());
+        if let Some(policy) = policy {
+            let packets =
+                lines.next().and_then(|line| line.strip_prefix("packets ")?.split(' ').next()?.parse().ok());
+            counts.extend(packets.map(|packets| (policy, packets)));
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, SocketAddr};
+
+    use proptest::prelude::*;
+    use proptest::sample::subsequence;
+
+    use super::*;
+    use crate::config::{Codec, PlanChanges, Policy};
+
+    const PORTS: [u16; 4] = [22, 80, 443, 8080];
+    const NETWORKS: [&str; 7] =
+        ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3", "0.0.0.0/0", "fd00::/8", "fd00:1::/32", "::/0"];
+    const SERVERS: [&str; 7] =
+        ["10.1.2.3", "10.1.9.9", "10.9.9.9", "192.0.2.1", "fd00:1::1", "fd00:2::1", "2001:db8::1"];
+    const PEERS: [&str; 2] = ["hub", "ship"];
+
+    fn some_of<T: Clone + std::fmt::Debug + 'static>(items: Vec<T>) -> impl Strategy<Value = Option<Vec<T>>> {
+        let most = items.len();
+        proptest::option::of(subsequence(items, 0..=most))
+    }
+
+    fn policy() -> impl Strategy<Value = Policy> {
+        let networks = NETWORKS.map(|network| network.parse::<Network>().unwrap()).to_vec();
+        let peers = PEERS.map(str::to_owned).to_vec();
+        let path = prop_oneof![Just(PathChoice::Link), Just(PathChoice::Direct)];
+        (some_of(PORTS.to_vec()), some_of(networks), some_of(peers), path).prop_map(
+            |(ports, networks, peers, path)| Policy {
+                ports,
+                networks,
+                peers,
+                path,
+                codec: Codec::None,
+                priority: None,
+                changes: PlanChanges::default(),
+                log_memory: None,
+            },
+        )
+    }
+
+    /// Says which policy a connection is left alone by, as the kernel reads the text; none if it is taken in.
+    fn passes_by(chain: &str, server: SocketAddr) -> Option<usize> {
+        let rules = chain.lines().map(str::trim).filter(|line| !line.starts_with("chain") && *line != "}");
+        for rule in rules {
+            let mut words = rule.split_whitespace();
+            let mut policy = None;
+            // Until a condition fails, which ends the rule.
+            while let Some(word) = words.next() {
+                let holds = match word {
+                    "ip" | "ip6" => {
+                        assert_eq!(words.next(), Some("daddr"));
+                        let networks: Vec<Network> =
+                            set(&mut words).iter().map(|net| net.parse().unwrap()).collect();
+                        assert!(networks.iter().all(|network| network.is_ipv4() == (word == "ip")));
+                        networks.iter().any(|network| network.contains(server.ip()))
+                    }
+                    "tcp" => {
+                        assert_eq!(words.next(), Some("dport"));
+                        set(&mut words).contains(&server.port().to_string())
+                    }
+                    "counter" => {
+                        assert_eq!(words.next(), Some("name"));
+                        let name = words.next().unwrap().trim_matches('"');
+                        policy = Some(name.strip_prefix("policy-").unwrap().parse().unwrap());
+                        true
+                    }
+                    "accept" => return policy,
+                    "return" => return None,
+                    other => panic!("{other}"),
+                };
+                if !holds {
+                    break;
+                }
+            }
+        }
+        None
+    }
+
+    fn set<'a>(words: &mut impl Iterator<Item = &'a str>) -> Vec<String> {
+        assert_eq!(words.next(), Some("{"));
+        let items: Vec<_> =
+            words.take_while(|word| *word != "}").map(|word| word.trim_end_matches(',').to_owned()).collect();
+        assert!(!items.is_empty(), "sets of nothing are no rules");
+        items
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn the_kernel_leaves_alone_what_the_policies_exclude_and_nothing_else(
+            rules in proptest::collection::vec(policy(), 0..6),
+            peer in prop_oneof![
+                Just(PeerChoice::Auto),
+                Just(PeerChoice::Named("hub".to_owned())),
+                Just(PeerChoice::Named("ship".to_owned()))
+            ],
+        ) {
+            let policies = Policies { rules };
+            let peers = match &peer {
+                PeerChoice::Named(name) => vec![Some(name.as_str())],
+                PeerChoice::Auto => vec![None, Some("hub"), Some("ship")],
+            };
+            // Where rules differ by a peer that is not known yet, more is taken in than must be, and never less.
+            let certain = peer != PeerChoice::Auto || policies.rules.iter().all(|rule| rule.peers.is_none());
+            let exclusions = Exclusions::of(&policies, &peer);
+            let mut chain = String::new();
+            exclusions.chain(&mut chain, "policy-0");
+            let mut passed = false;
+            for (server, port) in SERVERS.into_iter().flat_map(|server| PORTS.map(|port| (server, port))) {
+                let server = SocketAddr::new(server.parse::<IpAddr>().unwrap(), port);
+                let outcomes: Vec<_> = peers.iter().map(|peer| policies.decide(&server.into(), *peer)).collect();
+                let excluded = outcomes.iter().all(|outcome| outcome.path == PathChoice::Direct);
+                let by = passes_by(&chain, server);
+                prop_assert!(excluded || by.is_none(), "{} {:?}\n{}", server, outcomes, chain);
+                prop_assert!(!certain || excluded == by.is_some(), "{} {:?}\n{}", server, outcomes, chain);
+                if let Some(by) = by {
+                    prop_assert_eq!(outcomes[0].rule, Some(by), "{}\n{}", server, chain);
+                    passed = true;
+                }
+            }
+            prop_assert!(!exclusions.is_empty() || !passed);
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_for_policies_that_exclude_nothing() {
+        let link = Policy {
+            ports: Some(vec![22]),
+            networks: None,
+            peers: None,
+            path: PathChoice::Link,
+            codec: Codec::None,
+            priority: None,
+            changes: PlanChanges::default(),
+            log_memory: None,
+        };
+        let elsewhere =
+            Policy { peers: Some(vec!["ship".to_owned()]), path: PathChoice::Direct, ..link.clone() };
+        let policies = Policies { rules: vec![link, elsewhere] };
+        for peer in [PeerChoice::Auto, PeerChoice::Named("hub".to_owned())] {
+            assert!(Exclusions::of(&policies, &peer).is_empty(), "{peer:?}");
+        }
+    }
+
+    #[test]
+    fn counters_are_read_as_nft_lists_them() {
+        let table = "table inet oncewire-branch {\n\tcounter policy-2 {\n\t\tpackets 3 bytes 180\n\t}\n\n\
+                     \tcounter other {\n\t\tpackets 9 bytes 1\n\t}\n\tcounter policy-10 {\n\t\tpackets 0 bytes 0\n\t}\n\
+                     \tchain policy-0 {\n\t\ttcp dport { 22 } counter name \"policy-2\" accept comment \"policy 2\"\n\t}\n}\n";
+        assert_eq!(counts(table), [(2, 3), (10, 0)]);
+    }
+
+    #[test]
+    fn what_the_kernel_counts_is_counted_once_and_across_tables() {
+        let ssh = Clause {
+            policy: 2,
+            conditions: "ports 22".to_owned(),
+            ports: Some(vec![22]),
+            networks: None,
+            passes: true,
+        };
+        let rules = super::super::text::tests::excluding(Exclusions(vec![ssh]));
+        let table = |packets| format!("\tcounter policy-2 {{\n\t\tpackets {packets} bytes 60\n\t}}\n");
+        let ledger = Arc::new(Ledger::default());
+        let bypassed = Bypassed::new(Arc::clone(&ledger));
+        let counted = || ledger.not_coded.rows().first().map(|row| row.count);
+        bypassed.look(&rules, &table(0));
+        assert_eq!(counted(), None);
+        for (packets, sum) in [(3, 3), (3, 3), (5, 5), (1, 6)] {
+            bypassed.look(&rules, &table(packets));
+            assert_eq!(counted(), Some(sum), "{packets}");
+        }
+        bypassed.begin_anew();
+        bypassed.look(&rules, &table(2));
+        let row = ledger.not_coded.rows().remove(0);
+        assert_eq!((row.destination.as_str(), row.count, row.bytes), ("(policy 2: ports 22)", 8, 0));
+        assert_eq!((row.outcome, row.reason), (Outcome::Bypassed, Reason::Policy));
+    }
+}
