@@ -1,0 +1,87 @@
+//! Connections that policies exclude: the kernel lets them pass, and the gateway never sees them.
+
+use oncewire_testnet::isolated;
+
+use super::{Deployment, LIMIT, PORTS, Plan};
+use crate::common::wait::eventually;
+
+/// An interception of both ports of what comes in from the client.
+const BOTH_PORTS: &str = "[[intercept]]\nmode = \"tproxy\"\nlisten = \"127.0.0.1:15001\"\ninterfaces = [\"lan0\"]\n\
+                          ports = [8080, 9090]\npeer = \"hub\"\n";
+
+#[test]
+fn what_policies_exclude_passes_the_gateway_by_and_the_first_rule_that_matches_decides() {
+    isolated(|| {
+        // The second port is excluded for IPv4, and for IPv6 but for what the rule before says.
+        let policies = "[[policy]]\nmatch = { networks = [\"fd18::/16\"], peers = [\"hub\"] }\ncodec = \"auto\"\n\
+                        [[policy]]\nmatch = { ports = [9090] }\npath = \"direct\"\n";
+        let plan = Plan { intercepts: &format!("{BOTH_PORTS}{policies}"), ..Plan::default() };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        deployment.start();
+        let (clients, hubs, servers) = (deployment.clients(), deployment.hubs(), deployment.servers());
+        // Both families are taken in from here on, and nothing else connects.
+        let taken = servers.map(|server| deployment.taken_in(server));
+        drop(taken);
+        let before = deployment.taken_count();
+        // What comes while the gateway has no time to say that it lives passes by too, and is not counted.
+        eventually("the kernel's counters are read", LIMIT, || {
+            let mut passed = deployment.connect(servers[0], PORTS[1]).unwrap();
+            assert_eq!(passed.seen_as.ip(), clients[0]);
+            passed.say("past the gateway");
+            let rows = bypassed(&deployment);
+            assert!(rows.iter().all(|(policy, _)| policy == "(policy 2: ports 9090)"), "{rows:?}");
+            rows.iter().any(|(_, count)| *count >= 5).then_some(())
+        });
+        assert_eq!(deployment.taken_count(), before);
+        deployment.connect_as(servers[1], PORTS[1], hubs[1]).say("by way of the link");
+        let rules = deployment.rules(&[]);
+        let legend = rules.lines().next().unwrap();
+        assert!(
+            legend.starts_with("# policy 2 (") && legend.ends_with("): ports 9090 passes by"),
+            "{legend}"
+        );
+    });
+}
+
+#[test]
+fn a_reload_changes_what_passes_and_forgets_no_count() {
+    isolated(|| {
+        let excluding =
+            |port: u16| format!("[[policy]]\nmatch = {{ ports = [{port}] }}\npath = \"direct\"\n");
+        let config = |port: u16| format!("{BOTH_PORTS}{}", excluding(port));
+        let plan = Plan { intercepts: &config(PORTS[1]), ..Plan::default() };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        deployment.start();
+        let (client, hub, server) = (deployment.clients()[0], deployment.hubs()[0], deployment.servers()[0]);
+        deployment.connect_as(server, PORTS[0], hub).say("by way of the link");
+        let mut passed = eventually("a connection passes by and is counted", LIMIT, || {
+            let passed = deployment.connect(server, PORTS[1]).filter(|passed| passed.seen_as.ip() == client);
+            passed.filter(|_| !deployment.rules(&["--installed"]).contains("packets 0"))
+        });
+        let text = std::fs::read_to_string(deployment.branch.config()).unwrap();
+        let reloaded = text.replace(&excluding(PORTS[1]), &excluding(PORTS[0]));
+        std::fs::write(deployment.branch.config(), reloaded).unwrap();
+        deployment.branch.reload();
+        // What was excluded is taken in once the new rules are loaded, and what it was stays what it was.
+        deployment.connect_as(server, PORTS[1], hub).say("by way of the link");
+        deployment.connect_as(server, PORTS[0], client).say("past the gateway");
+        passed.say("as if nothing had happened");
+        eventually("both rules are counted", LIMIT, || {
+            deployment.connect(server, PORTS[0]);
+            let mut rows = bypassed(&deployment);
+            rows.sort();
+            let policies = rows.iter().map(|(policy, _)| policy.as_str()).collect::<Vec<_>>();
+            (policies == ["(policy 1: ports 8080)", "(policy 1: ports 9090)"]).then_some(())
+        });
+    });
+}
+
+/// What the branch says was bypassed: by which policy, and how often.
+fn bypassed(deployment: &Deployment) -> Vec<(String, u64)> {
+    let status = deployment.gateway_host().launch(|| deployment.branch.ask("status")).unwrap();
+    let rows = status["flows_not_coded"].as_array().unwrap();
+    let bypassed = rows.iter().filter(|row| row["outcome"] == "bypassed");
+    bypassed
+        .map(|row| (row["destination"].as_str().unwrap().to_owned(), row["count"].as_u64().unwrap()))
+        .collect()
+}
