@@ -12,7 +12,8 @@ pub(super) trait Disk {
     /// Opens a file to read and write, and makes it if there is none.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Puts a file of this content in place of whatever had the name, as a whole or not at all, and opens it.
+    /// Puts a file of this content in place of whatever had the name, as a whole or not at all, and opens it. Once
+    /// done, it survives a power cut.
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<Self::File>;
 }
 
@@ -61,6 +62,8 @@ impl Disk for OsFolder {
         // Or a power cut could leave the new name with nothing behind it.
         file.sync_data()?;
         fs::rename(&new, self.0.join(name))?;
+        // Or a power cut could bring back the old file, with claims that hold no more.
+        File::open(&self.0)?.sync_all()?;
         Ok(file)
     }
 }

@@ -171,6 +171,7 @@ impl Disk for MemoryDisk {
         self.change(number, Change::Written(0, content.to_vec()))?;
         self.change(number, Change::Synced)?;
         self.change(number, Change::Named(name.to_owned()))?;
+        self.change(number, Change::Synced)?;
         Ok(MemoryFile { disk: self.clone(), number })
     }
 }

@@ -431,6 +431,22 @@ impl Life {
     }
 }
 
+#[test]
+fn what_a_start_did_not_find_does_not_come_back_with_a_power_cut() {
+    in_both_forms(|seal| {
+        let mut life = Life::start(seal);
+        life.step(&Step::Write { skip: 0, len: 100 });
+        life.step(&Step::Sync);
+        // The first bytes are overwritten, and nothing says so when the process is killed: all is lost.
+        life.step(&Step::Write { skip: CAPACITY - 100, len: 100 });
+        life.begin_again(life.disk.after_kill(usize::MAX, |len| len));
+        assert_eq!(life.head, 0);
+        // Their offsets are given again, and the power cut restores the bytes that were there before.
+        life.step(&Step::Write { skip: 0, len: 100 });
+        life.begin_again(life.disk.after_power_cut(|_| 0));
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
