@@ -14,6 +14,7 @@ mod many;
 mod names;
 mod network;
 mod programs;
+mod sockets;
 mod transparent;
 mod truth;
 

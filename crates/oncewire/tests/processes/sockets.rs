@@ -1,0 +1,120 @@
+//! What gateways ask of the kernel for their sockets, and what they do when it gives no more.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getrlimit, pidfd_getfd, pidfd_open, prlimit,
+};
+use socket2::SockRef;
+
+use super::common::data::{assert_same, random};
+use super::common::gateway::Gateway;
+use super::common::origin::Origin;
+use super::common::pair::Options;
+use super::common::wait::eventually;
+use super::pair;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn accepted_lanes_have_the_congestion_control_that_is_configured() {
+    let setting = |key: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{key}")).unwrap();
+    let usual = setting("tcp_congestion_control");
+    let allowed = setting("tcp_allowed_congestion_control");
+    let Some(other) = allowed.split_whitespace().find(|name| *name != usual.trim()) else {
+        assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "no other than {usual}");
+        return println!("skipped: this kernel allows no congestion control but {usual}");
+    };
+    let pair = pair(&Options::default().with(&format!("[link]\ncongestion = \"{other}\"\n")));
+    eventually("accepted lanes have it", LIMIT, || {
+        let controls = accepted_lanes(&pair.hub);
+        println!("{controls:?}");
+        (!controls.is_empty() && controls.iter().all(|control| control == other)).then_some(())
+    });
+}
+
+#[test]
+fn direct_connections_go_on_when_there_are_no_files_for_pipes() {
+    let (accepted, count) = mpsc::channel();
+    let origin = Origin::start(move |mut stream| {
+        accepted.send(()).unwrap();
+        let mut reader = stream.try_clone().unwrap();
+        let _ = std::io::copy(&mut reader, &mut stream);
+        let _ = stream.shutdown(Shutdown::Write);
+    });
+    let mut options = Options::to(origin.address());
+    options.branch = "[[policy]]\npath = \"direct\"\n".to_owned();
+    let pair = pair(&options);
+    let streams: Vec<_> = (0..4).map(|_| TcpStream::connect(pair.forward()).unwrap()).collect();
+    streams.iter().for_each(|_| count.recv_timeout(LIMIT).unwrap());
+    // Of pipes there are at most as many as were lent by now, fewer than directions.
+    let limits = set_files(&pair.branch, 0);
+    std::thread::scope(|scope| {
+        for (seed, stream) in (60..).zip(&streams) {
+            scope.spawn(move || exchange(stream, seed));
+        }
+    });
+    set_files(&pair.branch, limits);
+    exchange(&TcpStream::connect(pair.forward()).unwrap(), 70);
+}
+
+/// Sends and receives the same 4 MiB, and ends the stream.
+fn exchange(mut stream: &TcpStream, seed: u64) {
+    let data = random(seed, 4 << 20);
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let received = std::thread::scope(|scope| {
+        let mut reader = stream;
+        let reading = scope.spawn(move || {
+            let mut received = Vec::new();
+            reader.read_to_end(&mut received).map(|_| received)
+        });
+        stream.write_all(&data).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        reading.join().unwrap().unwrap()
+    });
+    assert_same(&received, &data, &format!("seed {seed}"));
+}
+
+/// Sets how many files a gateway may have, and returns how many it might before.
+fn set_files(gateway: &Gateway, files: u64) -> u64 {
+    let limit = Rlimit { current: Some(files), maximum: getrlimit(Resource::Nofile).maximum };
+    prlimit(Some(pid(gateway)), Resource::Nofile, limit).unwrap().current.unwrap()
+}
+
+fn pid(gateway: &Gateway) -> Pid {
+    Pid::from_raw(i32::try_from(gateway.pid()).unwrap()).unwrap()
+}
+
+/// The descriptors of a gateway, and what they are.
+fn files_of(gateway: &Gateway) -> Vec<(i32, String)> {
+    let entries = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
+    let file = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.ok()?.path();
+        // One that is closed meanwhile is none of interest.
+        let link = std::fs::read_link(&path).ok()?;
+        Some((path.file_name()?.to_str()?.parse().ok()?, link.to_string_lossy().into_owned()))
+    };
+    entries.filter_map(file).collect()
+}
+
+/// The congestion controls of the lanes that a gateway accepted.
+fn accepted_lanes(gateway: &Gateway) -> Vec<String> {
+    let process = pidfd_open(pid(gateway), PidfdFlags::empty()).unwrap();
+    let sockets = files_of(gateway).into_iter().filter(|(_, link)| link.starts_with("socket:"));
+    let sockets: Vec<OwnedFd> = sockets
+        .filter_map(|(number, _)| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok())
+        .collect();
+    let local = |socket: &OwnedFd| SockRef::from(socket).local_addr().ok()?.as_socket();
+    let listens = |socket: &&OwnedFd| SockRef::from(*socket).is_listener().unwrap_or(false);
+    let tunnels: Vec<SocketAddr> = sockets.iter().filter(listens).filter_map(local).collect();
+    let accepted = sockets.iter().filter(|socket| {
+        let tunnel = local(socket).filter(|local| tunnels.contains(local) && *local != gateway.admin());
+        tunnel.is_some() && SockRef::from(*socket).peer_addr().is_ok()
+    });
+    let control = |socket: &OwnedFd| String::from_utf8(SockRef::from(socket).tcp_congestion().ok()?).ok();
+    accepted.filter_map(control).map(|name| name.trim_end_matches('\0').to_owned()).collect()
+}
