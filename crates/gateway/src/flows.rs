@@ -105,6 +105,23 @@ impl Flow {
         self.peer.with(|core, now| core.link.answer_flow(self.id, answer, now));
     }
 
+    /// Waits until the flow is over, whatever it has brought by then.
+    pub(crate) async fn over(&self) {
+        poll_fn(|cx| {
+            self.peer.with(|core, _| {
+                let over = core.link.is_over(self.id);
+                match core.flows.get_mut(&self.id) {
+                    Some(entry) if !over && !entry.ended => {
+                        remember(&mut entry.reader, cx.waker());
+                        Poll::Pending
+                    }
+                    _ => Poll::Ready(()),
+                }
+            })
+        })
+        .await;
+    }
+
     /// Queues bytes for the far application; the result is how much more there is room for.
     ///
     /// # Errors

@@ -127,16 +127,21 @@ pub(crate) fn marked_loop(ip: IpAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Prepares a connection to an application: no delay, urgent data in line, keep-alive, and a close that is a reset.
+/// Prepares a connection to an application: no delay, urgent data in line, probes after a silence of `idle`, and a
+/// close that is a reset.
 ///
 /// The reset is what a client must see if this process dies; [`end_cleanly`] takes it back once the far
 /// application has ended its stream. A socket that is already broken is left to whoever reads it next.
-pub(crate) fn prepare_application(stream: &TcpStream) {
+pub(crate) fn prepare_application(stream: &TcpStream, idle: Option<Duration>) {
     let socket = SockRef::from(stream);
     let _ = socket.set_linger(Some(Duration::ZERO));
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_out_of_band_inline(true);
-    let _ = socket.set_tcp_keepalive(&keepalive(APPLICATION_IDLE));
+    if let Some(idle) = idle {
+        // Who is silent for so long again, and answers none of the probes in that time, is gone.
+        let interval = (idle / PROBES).max(LEAST_INTERVAL);
+        let _ = socket.set_tcp_keepalive(&keepalive(idle, interval));
+    }
 }
 
 /// Lets the close of an application's socket be an ordinary end from now on.
@@ -219,7 +224,7 @@ pub(crate) fn prepare_lane(stream: &TcpStream, options: &LaneOptions) {
         let _ = set_socket_recv_buffer_size_force(stream, bytes);
     }
     let _ = socket.set_tcp_user_timeout(Some(options.user_timeout));
-    let _ = socket.set_tcp_keepalive(&keepalive(LANE_IDLE));
+    let _ = socket.set_tcp_keepalive(&keepalive(LANE_IDLE, LANE_INTERVAL));
     if let Some(name) = &options.congestion {
         let _ = socket.set_tcp_congestion(name.as_bytes());
     }
@@ -253,8 +258,8 @@ fn automatic_limit(key: &str) -> usize {
     text.split_whitespace().last().and_then(|bytes| bytes.parse().ok()).unwrap_or(usize::MAX)
 }
 
-fn keepalive(idle: Duration) -> TcpKeepalive {
-    TcpKeepalive::new().with_time(idle).with_interval(PROBE_INTERVAL).with_retries(PROBES)
+fn keepalive(idle: Duration, interval: Duration) -> TcpKeepalive {
+    TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(PROBES)
 }
 
 /// The mark on packets of every socket by which a gateway reaches out, which rules let pass, another gateway's too.
@@ -273,13 +278,13 @@ const LEAST_NOT_SENT: u32 = 16 << 10;
 /// By way of a geostationary satellite, with room for queues.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(700);
 
-/// An application that says nothing for so long is probed, so that a vanished one ends its flow.
-const APPLICATION_IDLE: Duration = Duration::from_secs(60);
-
 /// The link has its own liveness; the kernel's probes catch lanes that it is not using.
 const LANE_IDLE: Duration = Duration::from_secs(30);
 
-const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+const LANE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The kernel counts whole seconds.
+const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 const PROBES: u32 = 6;
 

@@ -127,6 +127,7 @@ const SECTIONS: [(&str, &[&str]); 7] = [
             "drain",
             "user",
             "watchdog",
+            "keepalive",
             "announce",
         ],
     ),

@@ -84,6 +84,8 @@ pub struct Gateway {
     pub user: Option<String>,
     /// After how long without progress the process aborts itself; default 10 s, none never.
     pub watchdog: Option<Duration>,
+    /// After how long a silence an application's host is probed; default 60 s, none never.
+    pub keepalive: Option<Duration>,
     /// The networks behind this gateway, which peers are told; at most [`MAX_NETWORKS`].
     ///
     /// [`MAX_NETWORKS`]: oncewire_codec::wire::MAX_NETWORKS

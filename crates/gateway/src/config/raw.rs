@@ -49,6 +49,7 @@ pub(super) struct RawGateway {
     pub(super) drain: Option<Spanned<Time>>,
     pub(super) user: Option<Text>,
     pub(super) watchdog: Option<Spanned<Time>>,
+    pub(super) keepalive: Option<Spanned<Time>>,
     pub(super) announce: Option<Spanned<Vec<Text>>>,
 }
 

@@ -64,6 +64,9 @@ impl Gateway {
         if old.config.policies != config.policies {
             done.changes.push("the policies changed".to_owned());
         }
+        if old.config.gateway.keepalive != config.gateway.keepalive {
+            done.changes.push("`keepalive` changed".to_owned());
+        }
         let peering = self.site.peering(&config, &peers);
         let state = self.open(places, Arc::clone(&config), peers, peering, old.admin);
         self.report.state.send_replace(Arc::new(state));
@@ -279,6 +282,7 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
     let gateway = config::Gateway {
         listen: is.listen.clone(),
         drain: is.drain,
+        keepalive: is.keepalive,
         announce: is.announce.clone(),
         ..was.clone()
     };

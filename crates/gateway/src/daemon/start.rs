@@ -97,6 +97,7 @@ impl Site {
             policies: config.policies.clone(),
             marked: config.is_transparent(),
             sources: peer.allow_sources.clone(),
+            keepalive: config.gateway.keepalive,
             ..Onward::default()
         }
     }

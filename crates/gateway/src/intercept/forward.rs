@@ -25,7 +25,11 @@ pub(super) async fn serve(
         true => Bytes::from(proxy_protocol::header(Some(source), stream.local_addr().ok())),
         false => Bytes::new(),
     };
-    match door.router.open(&door.intercept, &target, source).await {
+    let opened = tokio::select! {
+        opened = door.router.open(&door.intercept, &target, source) => opened,
+        _ = pump::socket_error(&stream) => return,
+    };
+    match opened {
         Ok(Way::Link(flow)) => {
             pump::carry(stream, flow, early).await;
         }

@@ -87,7 +87,7 @@ impl Door {
 
     /// Checks who is there and serves them; a socket that is dropped here was prepared to reset.
     fn take_in(self: &Arc<Self>, stream: TcpStream, source: SocketAddr) {
-        sockets::prepare_application(&stream);
+        sockets::prepare_application(&stream, self.router.keepalive());
         let allowed = self.intercept.allow_from.as_ref();
         if allowed.is_some_and(|networks| !networks.iter().any(|network| network.contains(source.ip()))) {
             self.ledger.refusals.count(Refusal::NotAllowedFrom);

@@ -63,8 +63,14 @@ impl Router {
         ledger: Arc<Ledger>,
         own: OwnSockets,
     ) -> Arc<Self> {
-        let onward = Onward { own, marked: config.is_transparent(), ..Onward::default() };
+        let (marked, keepalive) = (config.is_transparent(), config.gateway.keepalive);
+        let onward = Onward { own, marked, keepalive, ..Onward::default() };
         Arc::new(Self { config, peering, ledger, onward })
+    }
+
+    /// Returns after how long a silence applications are probed, if ever.
+    pub(crate) fn keepalive(&self) -> Option<Duration> {
+        self.onward.keepalive
     }
 
     /// Opens a flow; over a link without waiting for the far connect.

@@ -30,7 +30,7 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
     let connected = tokio::select! {
         connected = door.router.connect(&door.intercept, &destination, source) => connected,
         // A client that goes away while it waits wants nothing any more.
-        _ = pump::socket_error(&stream) => return,
+        () = gone(&stream) => return,
     };
     match connected {
         Ok((way, local)) => {
@@ -46,6 +46,14 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
             end(stream, &reply(Reply::from(why), None)).await;
             door.no_way(source, &destination, why);
         }
+    }
+}
+
+/// Waits until a client that waits for its reply is gone: it reset, or ended its stream and has said nothing more.
+async fn gone(stream: &TcpStream) {
+    // What it sends before the reply is for the server, and stays where it is.
+    if let Ok(1..) = stream.peek(&mut [0]).await {
+        pump::socket_error(stream).await;
     }
 }
 

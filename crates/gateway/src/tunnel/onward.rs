@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use tokio::net::TcpStream;
-use tokio::time::Instant;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 use oncewire_link::OpenRequest;
@@ -31,6 +32,9 @@ pub(crate) struct Onward {
     pub(crate) marked: bool,
     /// The networks of the clients in whose name connections are made for a peer that asks for it.
     pub(crate) sources: Vec<Network>,
+    /// After how long a silence applications here are probed, if ever.
+    pub(crate) keepalive: Option<Duration>,
+    pub(crate) patience: Patience,
     pub(crate) log: Arc<Seldom>,
 }
 
@@ -73,11 +77,13 @@ fn is_of_this_machine(mut address: SocketAddr) -> bool {
 /// Connects a flow that the peer opened, answers it, and carries it.
 pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
     let onward = peer.onward();
-    let connected = match peer.is_draining() {
-        true => Err(OpenFailure::Other),
-        false => match client(&peer, &onward, &open) {
-            Ok(client) => connect(&open.destination, &onward, client).await,
-            Err(failure) => Err(failure),
+    let connected = match client(&peer, &onward, &open) {
+        _ if peer.is_draining() => Err(OpenFailure::Other),
+        Err(failure) => Err(failure),
+        Ok(client) => tokio::select! {
+            connected = connect(&open.destination, &onward, client) => connected,
+            // Who gave up over there is not connected here for nobody.
+            () = flow.over() => return,
         },
     };
     let answer = match &connected {
@@ -116,8 +122,10 @@ fn client(peer: &Peer, onward: &Onward, open: &OpenRequest) -> Result<Option<Soc
     Err(OpenFailure::NotAllowed)
 }
 
-/// Connects to a destination within ten seconds, trying a name's addresses in order; from the address of a `client`
-/// where there is one.
+/// Connects to a destination for as long as the system tries, which is as long as the application's own system would
+/// have tried; where too many wait, for ten seconds. From the address of a `client` where there is one.
+///
+/// Dropping it gives up.
 ///
 /// # Errors
 /// In the terms that the far side understands; of several addresses, the first failure.
@@ -126,36 +134,67 @@ pub(crate) async fn connect(
     onward: &Onward,
     client: Option<SocketAddr>,
 ) -> Result<TcpStream, OpenFailure> {
-    let deadline = Instant::now() + CONNECT_LIMIT;
-    let addresses = tokio::time::timeout_at(deadline, resolve(destination)).await;
+    let addresses = tokio::time::timeout(RESOLVE_LIMIT, resolve(destination)).await;
     let addresses = addresses.unwrap_or(Err(OpenFailure::TimedOut))?;
+    let connecting = first_to_answer(addresses, onward, client);
+    let stream = match onward.patience.places.try_acquire() {
+        Ok(_place) => connecting.await?,
+        Err(_) => {
+            let limited = tokio::time::timeout(onward.patience.without, connecting).await;
+            limited.unwrap_or(Err(OpenFailure::TimedOut))?
+        }
+    };
+    sockets::prepare_application(&stream, onward.keepalive);
+    Ok(stream)
+}
+
+/// Tries addresses in order, each once the one before has failed or been silent for a moment, and returns the first
+/// connection [RFC 8305 §5]: one address that does not answer must not cost a name two minutes.
+async fn first_to_answer(
+    addresses: Vec<SocketAddr>,
+    onward: &Onward,
+    client: Option<SocketAddr>,
+) -> Result<TcpStream, OpenFailure> {
+    let mut untried = addresses.into_iter();
+    let mut under_way = JoinSet::new();
     let mut failure = None;
-    let count = addresses.len();
-    for (tried, address) in addresses.into_iter().enumerate() {
-        if !permits(onward, address) {
-            failure.get_or_insert(OpenFailure::NotAllowed);
-            continue;
+    loop {
+        if let Some(address) = untried.next() {
+            if !permits(onward, address) {
+                failure.get_or_insert(OpenFailure::NotAllowed);
+                continue;
+            }
+            under_way.spawn(sockets::connect(address, onward.marked, client));
         }
-        // An address that does not answer leaves the others their share of the time.
-        let left = deadline.saturating_duration_since(Instant::now());
-        let share = left / u32::try_from(count - tried).unwrap_or(1);
-        match tokio::time::timeout(share, sockets::connect(address, onward.marked, client)).await {
-            Ok(Ok(stream)) if sockets::is_its_own_peer(&stream) => {
-                failure.get_or_insert(OpenFailure::Refused);
-            }
-            Ok(Ok(stream)) => {
-                sockets::prepare_application(&stream);
-                return Ok(stream);
-            }
-            Ok(Err(error)) => {
-                failure.get_or_insert(failure_of(&error));
-            }
-            Err(_) => {
-                failure.get_or_insert(OpenFailure::TimedOut);
-            }
-        }
+        let tried = tokio::select! {
+            tried = under_way.join_next() => tried,
+            () = tokio::time::sleep(ATTEMPT_DELAY), if untried.len() > 0 => continue,
+        };
+        match tried {
+            None => return Err(failure.unwrap_or(OpenFailure::NameNotFound)),
+            Some(Ok(Ok(stream))) if !sockets::is_its_own_peer(&stream) => return Ok(stream),
+            Some(Ok(Ok(_))) => failure.get_or_insert(OpenFailure::Refused),
+            Some(Ok(Err(error))) => failure.get_or_insert(failure_of(&error)),
+            Some(Err(_)) => failure.get_or_insert(OpenFailure::Other),
+        };
     }
-    Err(failure.unwrap_or(OpenFailure::NameNotFound))
+}
+
+/// How many connects may wait for as long as the system lets them.
+///
+/// Flows are bounded anyway; but somebody behind a peer who tries addresses that do not answer, one after the other,
+/// would otherwise have a peer's flows all wait for two minutes.
+#[derive(Clone, Debug)]
+pub(crate) struct Patience {
+    places: Arc<Semaphore>,
+    /// How long the others have.
+    without: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { places: Arc::new(Semaphore::new(PATIENT)), without: CONNECT_LIMIT }
+    }
 }
 
 fn permits(onward: &Onward, address: SocketAddr) -> bool {
@@ -186,8 +225,16 @@ fn failure_of(error: &io::Error) -> OpenFailure {
     }
 }
 
-/// Resolving and connecting together.
+/// So many connects of a peer may wait for as long as the system tries.
+const PATIENT: usize = 1024;
+
+/// How long the others may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long an address has before the next one of the name is tried as well [RFC 8305 §5].
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Names with more addresses are not tried further.
 const MAX_ADDRESSES: usize = 8;
@@ -214,6 +261,64 @@ mod tests {
         let here = onward("127.0.0.1:7411");
         assert!(!permits(&here, "127.0.0.1:7411".parse().unwrap()));
         assert!(permits(&here, "127.0.0.2:7411".parse().unwrap()));
+    }
+
+    /// A listener whose queue is full, so that it answers no connection; both must be kept for that.
+    async fn silent() -> (tokio::net::TcpListener, TcpStream) {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(0).unwrap();
+        let filler = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (listener, filler)
+    }
+
+    #[tokio::test]
+    async fn the_address_that_answers_wins_over_those_that_do_not() {
+        let (silent, _filler) = silent().await;
+        let answers = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let answering = answers.local_addr().unwrap();
+        let addresses = vec![silent.local_addr().unwrap(), nobody, answering];
+        let stream = first_to_answer(addresses, &Onward::default(), None).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), answering);
+    }
+
+    #[tokio::test]
+    async fn of_several_failures_the_first_is_told() {
+        let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let ours = "127.0.0.1:7400".parse().unwrap();
+        let onward = onward("127.0.0.1:7400");
+        for (addresses, told) in [
+            (vec![], OpenFailure::NameNotFound),
+            (vec![ours], OpenFailure::NotAllowed),
+            (vec![nobody, ours], OpenFailure::Refused),
+            (vec![ours, nobody], OpenFailure::NotAllowed),
+        ] {
+            assert_eq!(first_to_answer(addresses, &onward, None).await.unwrap_err(), told);
+        }
+    }
+
+    #[tokio::test]
+    async fn where_too_many_connects_wait_the_next_is_given_up_early() {
+        let (silent, _filler) = silent().await;
+        let destination = silent.local_addr().unwrap().into();
+        let without = Duration::from_millis(1);
+        let patience = Patience { places: Arc::new(Semaphore::new(1)), without };
+        let onward = Onward { patience, ..Onward::default() };
+        let mut first = std::pin::pin!(connect(&destination, &onward, None));
+        // Polled until it has its place.
+        while onward.patience.places.available_permits() > 0 {
+            tokio::select! {
+                biased;
+                _ = &mut first => panic!("nobody answered"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        assert_eq!(connect(&destination, &onward, None).await.unwrap_err(), OpenFailure::TimedOut);
+        drop(silent);
+        // A place comes back when its connect ends, here with a reset or a refusal.
+        assert!(first.await.is_err());
+        assert_eq!(onward.patience.places.available_permits(), 1);
     }
 
     #[test]

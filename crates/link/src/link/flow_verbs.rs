@@ -81,6 +81,12 @@ impl Link {
         self.schedule(id);
     }
 
+    /// Says whether a flow has ended other than in order, or was never there, whatever of it our application has not
+    /// taken yet.
+    pub fn is_over(&self, id: FlowId) -> bool {
+        self.flows.get(&id).is_none_or(|flow| flow.over.is_some())
+    }
+
     /// Queues bytes of our application and returns how much room is left; at 0 the application is not read
     /// until [`Event::FlowWritable`]. What is given is taken, whatever the room.
     ///

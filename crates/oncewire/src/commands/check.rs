@@ -72,9 +72,13 @@ fn gateway(config: &Config) -> String {
         None => "never ends itself".to_owned(),
         Some(limit) => format!("ends itself when it hangs for {}", Time(limit)),
     };
+    let keepalive = match gateway.keepalive {
+        None => "applications' hosts are not probed".to_owned(),
+        Some(idle) => format!("applications' hosts are probed after {} of silence", Time(idle)),
+    };
     let user = gateway.user.as_ref().map_or_else(String::new, |user| format!(", runs as {user}"));
     format!(
-        "gateway {}, public key {}\n  {listen}\n  {admin}\n  {state}\n  memory {}{logs}, on stopping flows have {}\n  {watchdog}{user}\n",
+        "gateway {}, public key {}\n  {listen}\n  {admin}\n  {state}\n  memory {}{logs}, on stopping flows have {}\n  {watchdog}{user}\n  {keepalive}\n",
         gateway.name,
         gateway.identity.public_key(),
         Size(config.memory),

@@ -34,6 +34,7 @@ impl Resolver {
             drain,
             user: raw.user.as_ref().map(|user| user.get_ref().clone()),
             watchdog: self.watchdog(raw),
+            keepalive: self.keepalive(raw),
             announce,
         })
     }
@@ -48,6 +49,15 @@ impl Resolver {
             self.problems.at(time.span(), message);
         }
         (!limit.is_zero()).then_some(limit)
+    }
+
+    /// Reads after how long a silence applications' hosts are probed.
+    fn keepalive(&mut self, raw: &RawGateway) -> Option<Duration> {
+        let Some(time) = &raw.keepalive else { return Some(KEEPALIVE) };
+        if time.get_ref().0.is_zero() {
+            return None;
+        }
+        self.time("keepalive", time, LEAST_KEEPALIVE, MOST_KEEPALIVE)
     }
 
     /// Reads the networks that peers are told.
@@ -128,6 +138,13 @@ impl Resolver {
 const WATCHDOG: Duration = Duration::from_secs(10);
 
 const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
+
+/// An application that says nothing for so long is probed, unless `keepalive` says otherwise.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// The kernel counts whole seconds, and no more than this.
+const LEAST_KEEPALIVE: Duration = Duration::from_secs(1);
+const MOST_KEEPALIVE: Duration = Duration::from_secs(32767);
 
 /// How long flows may go on after a request to stop, unless `drain` says otherwise.
 const DRAIN: Duration = Duration::from_secs(30);

@@ -153,7 +153,13 @@ impl Resolver {
     }
 
     /// Reads a time within bounds.
-    fn time(&mut self, key: &str, time: &Spanned<Time>, least: Duration, most: Duration) -> Option<Duration> {
+    pub(super) fn time(
+        &mut self,
+        key: &str,
+        time: &Spanned<Time>,
+        least: Duration,
+        most: Duration,
+    ) -> Option<Duration> {
         let Time(value) = *time.get_ref();
         let read = if (least..=most).contains(&value) {
             Ok(value)

@@ -27,6 +27,17 @@ pub(super) struct Deployment {
     _dir: TempDir,
 }
 
+/// More keys for the gateways, each with the end of its line.
+#[derive(Default)]
+pub(super) struct Keys {
+    /// `[gateway]` of each.
+    pub(super) gateway: &'static str,
+    /// Each `[[intercept]]` with `forward`.
+    pub(super) forward: &'static str,
+    /// `[link]` of each, with the section's head.
+    pub(super) link: &'static str,
+}
+
 /// A gateway in a host, with a runtime whose threads are there too.
 struct Located {
     runtime: Runtime,
@@ -34,9 +45,8 @@ struct Located {
 }
 
 impl Deployment {
-    /// Builds the network and starts the gateways, with `more` keys for each `forward`; none, with the reason printed,
-    /// where that is not possible.
-    pub(super) fn start(more: &str) -> Option<Self> {
+    /// Builds the network and starts the gateways; none, with the reason printed, where that is not possible.
+    pub(super) fn start(keys: &Keys) -> Option<Self> {
         if let Some(lacking) = PROGRAMS.iter().find(|program| !is_there(program)) {
             let ci = std::env::var_os("CI").is_some_and(|value| value == "true");
             assert!(!ci, "missing: {lacking}");
@@ -48,18 +58,18 @@ impl Deployment {
         let dir = tempfile::tempdir().unwrap();
         let key =
             |name: &str| Identity::create(&dir.path().join(format!("{name}.key"))).unwrap().public_key();
-        let keys = ["branch", "laptop", "hub"].map(key);
+        let public = ["branch", "laptop", "hub"].map(key);
         let tunnel = SocketAddr::new(network.host("hub").ip(Family::V4), 7400);
         let located = |host: &str, config: String| Located::start(network.host(host), dir.path(), config);
-        let hub = located("hub", hub(&keys, tunnel));
+        let hub = located("hub", hub(&public, tunnel, keys));
         let dialling = |name: &str, intercepts: String| {
             format!(
-                "[gateway]\nname = \"{name}\"\nkey_file = \"{name}.key\"\n\
-                 [[peer]]\nname = \"hub\"\npublic_key = \"{}\"\naddress = \"{tunnel}\"\n{CACHE}{intercepts}",
-                keys[2]
+                "[gateway]\nname = \"{name}\"\nkey_file = \"{name}.key\"\n{}\
+                 [[peer]]\nname = \"hub\"\npublic_key = \"{}\"\naddress = \"{tunnel}\"\n{CACHE}{}{intercepts}",
+                keys.gateway, public[2], keys.link
             )
         };
-        let branch = located("branch", dialling("branch", branch_intercepts(&network, more)));
+        let branch = located("branch", dialling("branch", branch_intercepts(&network, keys.forward)));
         let laptop = located("client", dialling("laptop", redirects()));
         let deployment = Self { branch, laptop, hub: Some(hub), network, _dir: dir };
         for located in [&deployment.branch, &deployment.laptop] {
@@ -89,6 +99,41 @@ impl Deployment {
             );
             self.network.host(host).sh(&set);
         }
+    }
+
+    /// Has a host answer nothing and say nothing from now on, as if it had lost its power.
+    pub(super) fn vanish(&self, host: &str) {
+        self.network.host(host).sh("nft 'table inet vanished {
+             chain in { type filter hook input priority 0; policy drop; iif lo accept; }
+             chain out { type filter hook output priority 0; policy drop; oif lo accept; }
+             }'");
+    }
+
+    /// Says whether every host has acknowledged all that was sent to it, lanes aside.
+    pub(super) fn is_silent(&self) -> bool {
+        let ss = format!("ss -Htn state established {NO_LANE}");
+        let silent = |host: &str| {
+            let sockets = self.network.host(host).sh(&ss);
+            sockets.lines().all(|socket| socket.split_whitespace().nth(1) == Some("0"))
+        };
+        ["client", "branch", "hub", "server"].into_iter().all(silent)
+    }
+
+    /// Says whether a gateway waits for the answer of a server on this port.
+    pub(super) fn is_connecting(&self, server_port: u16) -> bool {
+        let ss = format!("ss -Htn state syn-sent 'dport = :{server_port}'");
+        ["client", "branch", "hub"].iter().any(|host| !self.network.host(host).sh(&ss).is_empty())
+    }
+
+    /// Says whether links that are up have no flow, and gateways on routers no socket but their lanes'. Where the other
+    /// gateway is away, the end of a flow is kept for it.
+    pub(super) fn is_idle(&self) -> bool {
+        let gateways = [&self.branch, &self.laptop].into_iter().chain(&self.hub);
+        let statuses = gateways.filter_map(|located| Some(located.gateway.as_ref()?.status()));
+        let mut peers = statuses.flat_map(|status| status.peers);
+        let ss = format!("ss -Htn state connected exclude time-wait {NO_LANE}");
+        peers.all(|peer| peer.state != LinkState::Up || peer.flows_open == 0)
+            && ["branch", "hub"].iter().all(|host| self.network.host(host).sh(&ss).is_empty())
     }
 
     /// Says whether the client's socket and the one on which its bytes reach the server both wait for a window to open:
@@ -194,11 +239,12 @@ fn networks(block: u16) -> [String; 2] {
     [format!("198.18.2.{block}/28"), format!("fd18:2::{block:x}/124")]
 }
 
-fn hub([branch, laptop, _]: &[PublicKey; 3], tunnel: SocketAddr) -> String {
+fn hub([branch, laptop, _]: &[PublicKey; 3], tunnel: SocketAddr, keys: &Keys) -> String {
+    let Keys { gateway, link, .. } = keys;
     format!(
-        "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = [\"{tunnel}\"]\n\
+        "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = [\"{tunnel}\"]\n{gateway}\
          [[peer]]\nname = \"branch\"\npublic_key = \"{branch}\"\n\
-         [[peer]]\nname = \"laptop\"\npublic_key = \"{laptop}\"\n{CACHE}"
+         [[peer]]\nname = \"laptop\"\npublic_key = \"{laptop}\"\n{CACHE}{link}"
     )
 }
 
@@ -212,7 +258,7 @@ fn branch_intercepts(network: &Network, more: &str) -> String {
         // The last of them leads to a host that is not there.
         let target = address(Way::Forward, port < first + 3, port);
         config += &format!(
-            "[[intercept]]\nmode = \"forward\"\nlisten = \"{lan}:{port}\"\ntarget = \"{target}\"\n{more}\n"
+            "[[intercept]]\nmode = \"forward\"\nlisten = \"{lan}:{port}\"\ntarget = \"{target}\"\n{more}"
         );
     }
     let [v4, v6] = networks(TPROXY);
@@ -249,6 +295,9 @@ const REDIRECT: u16 = 48;
 
 /// What takes connections in, and what looks at sockets.
 const PROGRAMS: [&str; 2] = ["nft", "ss"];
+
+/// For `ss`: what is not between gateways.
+const NO_LANE: &str = "'( sport != :7400 and dport != :7400 )'";
 
 const SOCKS_PORT: u16 = 1080;
 const CACHE: &str = "[cache]\nmemory = \"256 MiB\"\nlog_memory = \"4 MiB\"\n";

@@ -5,6 +5,7 @@
 //! `docs/conformance.md` is what this prints; `ONCEWIRE_UPDATE=1` writes it there.
 
 mod deployment;
+mod gone;
 mod scenarios;
 
 use std::future::{Future, poll_fn};
@@ -21,7 +22,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common::within;
-use deployment::Deployment;
+use deployment::{Deployment, Keys};
 use scenarios::SCENARIOS;
 
 /// How the client reaches the server.
@@ -208,13 +209,18 @@ async fn all<T>(mut waited_for: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> V
     results.into_iter().flatten().collect()
 }
 
+/// Starts the servers of some ways, and what runs both ends.
+fn prepare<'a>(deployment: &'a Deployment, ways: &[Way]) -> (Runtime, Vec<Bench<'a>>) {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let inside = runtime.enter();
+    let benches = ways.iter().map(|way| Bench::new(*way, deployment)).collect();
+    drop(inside);
+    (runtime, benches)
+}
+
 /// Runs the list on these ways; the first is what the others are compared with. Returns the table's lines.
 fn compare(deployment: &Deployment, ways: &[Way]) -> String {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let benches: Vec<Bench> = {
-        let _inside = runtime.enter();
-        ways.iter().map(|way| Bench::new(*way, deployment)).collect()
-    };
+    let (runtime, benches) = prepare(deployment, ways);
     let mut table = String::new();
     for scenario in &SCENARIOS {
         let name = scenario.name;
@@ -235,7 +241,7 @@ fn compare(deployment: &Deployment, ways: &[Way]) -> String {
 #[test]
 fn applications_see_through_a_pair_what_they_see_direct() {
     isolated(|| {
-        let Some(deployment) = Deployment::start("") else { return };
+        let Some(deployment) = Deployment::start(&Keys::default()) else { return };
         let transparent =
             Family::BOTH.into_iter().flat_map(|family| [Way::Tproxy(family), Way::Redirect(family)]);
         let ways: Vec<Way> =
@@ -252,7 +258,8 @@ fn applications_see_through_a_pair_what_they_see_direct() {
 #[test]
 fn applications_see_through_a_gateway_without_a_peer_what_they_see_direct() {
     isolated(|| {
-        let Some(mut deployment) = Deployment::start("on_peer_loss = \"direct\"") else { return };
+        let keys = Keys { forward: "on_peer_loss = \"direct\"\n", ..Keys::default() };
+        let Some(mut deployment) = Deployment::start(&keys) else { return };
         deployment.lose_hub();
         let ways = [Way::Direct, Way::Forward, Way::Tproxy(Family::V4), Way::Redirect(Family::V6)];
         compare(&deployment, &ways);

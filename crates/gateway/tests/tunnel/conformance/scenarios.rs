@@ -286,8 +286,8 @@ async fn idle(bench: &Bench<'_>) -> String {
     format!("client: {silent}; then {}", rest(&mut client).await)
 }
 
-/// A connection that has carried a byte each way.
-async fn exchanged(bench: &Bench<'_>) -> (TcpStream, TcpStream) {
+/// Makes a connection that has carried a byte each way.
+pub(super) async fn exchanged(bench: &Bench<'_>) -> (TcpStream, TcpStream) {
     let (mut client, mut server) = bench.both().await;
     client.write_all(b"?").await.unwrap();
     assert_eq!(server.read_u8().await.unwrap(), b'?');
