@@ -8,6 +8,7 @@ mod adapt;
 #[allow(dead_code, reason = "the tests use all of the bench, this uses a part")]
 #[path = "../../tests/processes/common/mod.rs"]
 mod common;
+mod hop;
 mod outage;
 mod roles;
 mod savings;

@@ -1,7 +1,7 @@
 //! The other processes of a measurement: an origin and the hops of a plain relay.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -26,21 +26,9 @@ pub(crate) fn origin(files: &[PathBuf]) {
     announce(origin.address());
 }
 
-/// Relays to `target` until standard input ends: read, write, nothing else.
+/// Relays to `target` until standard input ends.
 pub(crate) fn hop(target: SocketAddr) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-    let address = listener.local_addr().unwrap();
-    runtime.spawn(async move {
-        while let Ok((mut near, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut far = tokio::net::TcpStream::connect(target).await?;
-                near.set_nodelay(true)?;
-                far.set_nodelay(true)?;
-                tokio::io::copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER, BUFFER).await
-            });
-        }
-    });
+    let (_runtime, address) = crate::hop::hop((Ipv4Addr::LOCALHOST, 0).into(), target);
     announce(address);
 }
 
@@ -93,5 +81,3 @@ fn announce(address: SocketAddr) {
     println!("{address}");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
-
-const BUFFER: usize = 64 * 1024;

@@ -6,8 +6,11 @@
 
 pub(crate) mod tls_tcp;
 
+use std::future::{Future as _, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -197,11 +200,33 @@ async fn read_lane<S: LaneStream>(
                 }
             }
         }
-        input.reserve(READ_BUFFER);
-        if stream.read_buf(&mut input).await? == 0 {
+        if !read_more(&mut stream, &mut input).await? {
             return Ok(());
         }
     }
+}
+
+/// Waits for bytes and takes those that are there, up to about [`READ_BUFFER`]; false at the end of the stream.
+///
+/// TLS gives one record at a time, a quarter of a block; to take each to the link by itself would be four times the
+/// locking.
+async fn read_more<S: LaneStream>(stream: &mut ReadHalf<S>, input: &mut BytesMut) -> io::Result<bool> {
+    let before = input.len();
+    input.reserve(READ_BUFFER);
+    poll_fn(|context| {
+        while input.len() - before < READ_BUFFER {
+            match pin!(stream.read_buf(input)).poll(context) {
+                Poll::Ready(Ok(1..)) => {}
+                // What came before is handed on; the next call comes to the same point with nothing.
+                _ if input.len() > before => break,
+                Poll::Ready(Ok(0)) => break,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(input.len() > before))
+    })
+    .await
 }
 
 /// Asks the link for bytes only when the socket has taken the last ones: blocks are encoded as late as can be.
@@ -215,8 +240,11 @@ async fn write_lane<S: LaneStream>(
         out.clear();
         signal.effort.work();
         if peer.transmit(signal.id, &mut out) {
-            signal.effort.write(stream.write_all(&out)).await?;
-            signal.effort.write(stream.flush()).await?;
+            let write = async {
+                stream.write_all(&out).await?;
+                stream.flush().await
+            };
+            signal.effort.write(write).await?;
             continue;
         }
         signal.effort.rest();

@@ -99,7 +99,7 @@ impl Dialling {
         let Some(theirs) = tls::presented_key(stream.get_ref().1.peer_certificates()) else {
             return Err(self.tls_error(io::ErrorKind::InvalidData.into()));
         };
-        Ok((stream.into(), theirs))
+        Ok((ready(stream.into()), theirs))
     }
 
     fn tls_error(&self, source: io::Error) -> DialError {
@@ -152,7 +152,7 @@ pub(crate) async fn accept(
         None => AcceptError::Io(error),
     })?;
     let key = tls::presented_key(stream.get_ref().1.peer_certificates()).ok_or(AcceptError::UnknownKey)?;
-    Ok((stream.into(), key))
+    Ok((ready(stream.into()), key))
 }
 
 /// Counts a lane's bytes, those of its handshake included, for the peer that it turned out to be.
@@ -167,6 +167,16 @@ pub(crate) fn prepare(stream: &TlsTcp, options: &LaneOptions) {
 
 fn buffered(tcp: TcpStream, counter: Arc<WireCounter>) -> BufReader<Counting<TcpStream>> {
     BufReader::with_capacity(SOCKET_BUFFER, Counting::new(tcp, counter))
+}
+
+/// Lets TLS take whatever it is given at once. By itself it takes 64 KiB, so that each block would leave a few bytes
+/// behind for a record, a system call and a packet of their own. What it is given is bounded by the lane's writer.
+fn ready(mut stream: TlsTcp) -> TlsTcp {
+    match &mut stream {
+        TlsStream::Client(client) => client.get_mut().1.set_buffer_limit(None),
+        TlsStream::Server(server) => server.get_mut().1.set_buffer_limit(None),
+    }
+    stream
 }
 
 fn tls_cause(error: &io::Error) -> Option<&TlsError> {

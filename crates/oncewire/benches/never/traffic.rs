@@ -1,0 +1,150 @@
+//! What the client and the server say to each other, and how long it takes.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::ops::Range;
+use std::sync::{Arc, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::deployment::{Deployment, Way};
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Download,
+    Upload,
+}
+
+/// What is sent; both ends have it.
+#[derive(Clone, Default)]
+pub(crate) struct Content(Arc<RwLock<Vec<u8>>>);
+
+impl Content {
+    /// Has other bytes sent from now on.
+    pub(crate) fn replace(&self, bytes: Vec<u8>) {
+        *self.0.write().unwrap() = bytes;
+    }
+
+    fn len(&self) -> usize {
+        self.0.read().unwrap().len()
+    }
+}
+
+/// Takes connections until this process ends.
+pub(crate) fn serve(listener: TcpListener, content: Content) {
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, content) = (stream.unwrap(), content.clone());
+            // A client that went away has said why.
+            thread::spawn(move || answer(stream, &content));
+        }
+    });
+}
+
+/// The first byte says what is wanted, the next two numbers which part of the content.
+fn answer(mut stream: TcpStream, content: &Content) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut request = [0; REQUEST];
+    stream.read_exact(&mut request)?;
+    let number = |at: usize| u64::from_le_bytes(request[at..at + 8].try_into().unwrap()) as usize;
+    let part = number(1)..number(9);
+    match request[0] {
+        DOWNLOAD => stream.write_all(&content.0.read().unwrap()[part]),
+        UPLOAD => {
+            compare(&mut stream, content, part);
+            stream.write_all(&[UPLOAD])
+        }
+        _ => echo(stream),
+    }
+}
+
+fn request(kind: u8, part: &Range<usize>) -> [u8; REQUEST] {
+    let mut request = [kind; REQUEST];
+    request[1..9].copy_from_slice(&(part.start as u64).to_le_bytes());
+    request[9..].copy_from_slice(&(part.end as u64).to_le_bytes());
+    request
+}
+
+/// Sends the content once, as so many streams at the same time, every byte compared, and returns what it took.
+pub(crate) fn transfer(
+    deployment: &Deployment,
+    way: Way,
+    direction: Direction,
+    streams: usize,
+    content: &Content,
+) -> Duration {
+    let part = content.len() / streams;
+    let start = Instant::now();
+    let running: Vec<_> = (0..streams)
+        .map(|number| {
+            let (stream, content) = (deployment.connect(way), content.clone());
+            let part = number * part..(number + 1) * part;
+            thread::spawn(move || carry(stream, direction, part, &content))
+        })
+        .collect();
+    running.into_iter().for_each(|stream| stream.join().unwrap());
+    start.elapsed()
+}
+
+fn carry(mut stream: TcpStream, direction: Direction, part: Range<usize>, content: &Content) {
+    match direction {
+        Direction::Download => {
+            stream.write_all(&request(DOWNLOAD, &part)).unwrap();
+            compare(&mut stream, content, part);
+        }
+        Direction::Upload => {
+            stream.write_all(&request(UPLOAD, &part)).unwrap();
+            stream.write_all(&content.0.read().unwrap()[part]).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            stream.read_exact(&mut [0; 1]).unwrap();
+        }
+    }
+}
+
+/// Reads to the end and compares with a part of the content.
+fn compare(stream: &mut TcpStream, content: &Content, part: Range<usize>) {
+    let (content, mut buffer, mut at) = (content.0.read().unwrap(), vec![0; BUFFER], part.start);
+    loop {
+        match stream.read(&mut buffer).unwrap() {
+            0 => break,
+            count => {
+                assert!(content[at..part.end].starts_with(&buffer[..count]), "wrong bytes at {at}");
+                at += count;
+            }
+        }
+    }
+    assert_eq!(at, part.end, "the stream ended early");
+}
+
+/// The times of messages of one byte there and back, one after the other on one connection.
+pub(crate) fn echoes(deployment: &Deployment, way: Way, count: usize) -> Vec<Duration> {
+    let mut stream = deployment.connect(way);
+    stream.write_all(&request(ECHO, &(0..0))).unwrap();
+    let mut there_and_back = |byte: u8| {
+        let (mut back, start) = ([0; 1], Instant::now());
+        stream.write_all(&[byte]).unwrap();
+        stream.read_exact(&mut back).unwrap();
+        assert_eq!(back, [byte]);
+        start.elapsed()
+    };
+    // The first waits for the connection to the server.
+    there_and_back(0);
+    (0..count).map(|number| there_and_back(number as u8)).collect()
+}
+
+fn echo(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut byte = [0; 1];
+    loop {
+        match stream.read(&mut byte)? {
+            0 => return Ok(()),
+            _ => stream.write_all(&byte)?,
+        }
+    }
+}
+
+const REQUEST: usize = 17;
+const DOWNLOAD: u8 = b'd';
+const UPLOAD: u8 = b'u';
+const ECHO: u8 = b'e';
+const BUFFER: usize = 256 << 10;
