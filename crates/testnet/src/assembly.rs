@@ -26,6 +26,8 @@ pub(crate) struct Assembly {
     next_index: u32,
     sites: u8,
     emulated: Vec<Emulated>,
+    /// How many end hosts a bridged network has so far; none for one that is routed.
+    bridged: Option<u8>,
 }
 
 /// A namespace and what is to be done in it.
@@ -59,7 +61,7 @@ const CORE: usize = 0;
 
 impl Assembly {
     /// Makes the core.
-    pub(crate) fn new(congestion: Option<String>) -> Result<Self, Error> {
+    pub(crate) fn new(congestion: Option<String>, bridged: bool) -> Result<Self, Error> {
         let cage = Cage::new().map_err(|error| Error::from_io("a process namespace", &error))?;
         let mut assembly = Self {
             cage: Arc::new(cage),
@@ -69,8 +71,12 @@ impl Assembly {
             next_index: 100,
             sites: 0,
             emulated: Vec::new(),
+            bridged: bridged.then_some(0),
         };
         assembly.add_host("core", None, None, None)?;
+        if bridged {
+            assembly.add_bridge(CORE);
+        }
         Ok(assembly)
     }
 
@@ -78,6 +84,9 @@ impl Assembly {
     pub(crate) fn add_site(&mut self, gateway: &str, hosts: Vec<String>, line: &Line) -> Result<(), Error> {
         self.sites += 1;
         let site = self.sites;
+        if self.bridged.is_some() {
+            return self.add_bridged_site(gateway, hosts, line);
+        }
         let inward = Pair::lan(site, 1);
         let at = self.add_host(gateway, Some(gateway), Some(inward), Some(Pair::line(site, 1)))?;
         self.add_lan(at, gateway, site, hosts)?;
@@ -93,6 +102,25 @@ impl Assembly {
             format_args!("route add 198.18.{site}.0/24 via {v4}\nroute add fd18:{site:x}::/64 via {v6}"),
         );
         Ok(())
+    }
+
+    /// Adds a site whose gateway is a bridge.
+    fn add_bridged_site(&mut self, gateway: &str, hosts: Vec<String>, line: &Line) -> Result<(), Error> {
+        let address = Pair::lan(1, self.sites);
+        let at = self.add_host(gateway, Some(gateway), Some(address), Some(address))?;
+        self.add_lan(at, gateway, self.sites, hosts)?;
+        self.add_line(at, gateway, line)?;
+        self.add_bridge(at);
+        for port in ["lan0", "wan0"] {
+            self.command(at, format_args!("link set {port} master br0 up"));
+        }
+        self.address(at, "br0", address);
+        self.command(CORE, format_args!("link set {gateway} master br0 up"));
+        Ok(())
+    }
+
+    fn add_bridge(&mut self, at: usize) {
+        self.command(at, format_args!("link add br0 type bridge forward_delay 0\nlink set br0 up"));
     }
 
     /// Does all of it.
@@ -133,7 +161,7 @@ impl Assembly {
     fn add_lan(&mut self, gateway: usize, name: &str, site: u8, hosts: Vec<String>) -> Result<(), Error> {
         let switch = if hosts.len() > 1 { Some(self.add_switch(gateway)?) } else { None };
         for (number, host) in (2..).zip(hosts) {
-            let address = Pair::lan(site, number);
+            let address = self.host_address(site, number)?;
             let at = self.add_host(&host, Some(name), Some(address), None)?;
             let port = format!("port{number}");
             let (space, interface) = switch.map_or((gateway, "lan0"), |switch| (switch, port.as_str()));
@@ -142,6 +170,9 @@ impl Assembly {
                 self.command(switch, format_args!("link set {port} master br0 up"));
             }
             self.address(at, "eth0", address);
+            if self.bridged.is_some() {
+                continue;
+            }
             let Pair { v4, v6 } = Pair::lan(site, 1);
             let congestion =
                 self.congestion.as_ref().map_or_else(String::new, |name| format!(" congctl {name}"));
@@ -153,11 +184,20 @@ impl Assembly {
         Ok(())
     }
 
+    /// Returns the address of an end host: its own network's, or the next of the only one.
+    fn host_address(&mut self, site: u8, number: u8) -> Result<Pair, Error> {
+        let Some(hosts) = &mut self.bridged else { return Ok(Pair::lan(site, number)) };
+        // Gateways have the numbers up to there.
+        let next = hosts.checked_add(1).filter(|next| *next < u8::MAX - MOST_SITES);
+        *hosts = next.ok_or_else(|| Error::Failed("a bridged network has too many hosts".into()))?;
+        Ok(Pair::lan(1, MOST_SITES + *hosts))
+    }
+
     /// Adds a bridge in a namespace of its own, with the gateway's LAN interface at its first port.
     fn add_switch(&mut self, gateway: usize) -> Result<usize, Error> {
         let switch = self.add_space(None, Settings::Silent)?;
         self.pair((gateway, "lan0"), (switch, "port1"));
-        self.command(switch, format_args!("link add br0 type bridge forward_delay 0\nlink set br0 up"));
+        self.add_bridge(switch);
         self.command(switch, format_args!("link set port1 master br0 up"));
         Ok(switch)
     }
@@ -226,7 +266,12 @@ impl Assembly {
     ) -> Result<usize, Error> {
         // Gateways have a line; so does the core, which is in no LAN.
         let routes = line.is_some() || lan.is_none();
-        let at = self.add_space(None, if routes { Settings::Router } else { Settings::EndHost })?;
+        let settings = match (routes, self.bridged) {
+            (false, _) => Settings::EndHost,
+            (true, None) => Settings::Router,
+            (true, Some(_)) => Settings::Bridge,
+        };
+        let at = self.add_space(None, settings)?;
         if let Some(space) = self.spaces.get_mut(at) {
             let (namespace, cage) = (space.namespace.clone(), self.cage.clone());
             space.host =
@@ -290,6 +335,8 @@ impl Assembly {
 enum Settings {
     EndHost,
     Router,
+    /// What crosses it is no business of its IP stack.
+    Bridge,
     /// Without addresses of its own.
     Silent,
 }
@@ -305,6 +352,12 @@ impl Settings {
         ];
         match self {
             Self::EndHost => {}
+            // Where there is no such setting, it is as it should be.
+            Self::Bridge => settings.extend(
+                BRIDGE
+                    .into_iter()
+                    .filter(|(name, _)| std::path::Path::new("/proc/sys/net").join(name).exists()),
+            ),
             Self::Router => settings.extend([("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")]),
             Self::Silent => settings.extend([("ipv6/conf/default/disable_ipv6", "1")]),
         }
@@ -338,6 +391,16 @@ fn place(name: &str) -> usize {
         .position(|known| *known == kind)
         .unwrap_or(usize::MAX)
 }
+
+/// Frames in a bridge do not meet rules for packets.
+const BRIDGE: [(&str, &str); 3] = [
+    ("bridge/bridge-nf-call-iptables", "0"),
+    ("bridge/bridge-nf-call-ip6tables", "0"),
+    ("bridge/bridge-nf-call-arptables", "0"),
+];
+
+/// As many branches and hubs as there can be, together half of what an address has room for.
+const MOST_SITES: u8 = 100;
 
 /// Packets that wait in the system until the emulator reads them: enough for a moment when it is late.
 const TUN_QUEUE: u32 = 10_000;

@@ -16,6 +16,7 @@ pub struct Builder {
     branches: Fleet,
     hubs: Fleet,
     congestion: Option<String>,
+    bridged: bool,
 }
 
 /// All branches, or all hubs.
@@ -32,6 +33,7 @@ impl Default for Builder {
             branches: Fleet { sites: 1, hosts_each: 1, line: Line::emulated(&LinkParams::default()) },
             hubs: Fleet { sites: 1, hosts_each: 1, line: Line::Plain },
             congestion: None,
+            bridged: false,
         }
     }
 }
@@ -88,6 +90,16 @@ impl Builder {
         self
     }
 
+    /// Puts all hosts into one network, in which gateways and the core are bridges. Those of gateways are named `br0`, join
+    /// `lan0` and `wan0`, and have addresses of their own; nobody routes. Default: gateways and the core route.
+    ///
+    /// The lines must carry frames: not [`Shell::Tun`](crate::Shell::Tun).
+    #[must_use]
+    pub fn bridged(mut self) -> Self {
+        self.bridged = true;
+        self
+    }
+
     /// Builds the network.
     ///
     /// # Errors
@@ -95,7 +107,7 @@ impl Builder {
     /// [`Error::Missing`] where this machine lacks a privilege or a program, [`Error::Failed`] otherwise.
     pub fn build(&self) -> Result<Network, Error> {
         let start = Instant::now();
-        let mut assembly = Assembly::new(self.congestion.clone())?;
+        let mut assembly = Assembly::new(self.congestion.clone(), self.bridged)?;
         self.branches.add_to(&mut assembly, ["branch", "client"])?;
         self.hubs.add_to(&mut assembly, ["hub", "server"])?;
         let network = assembly.build()?;

@@ -294,3 +294,19 @@ fn leave_a_program(network: &Network) -> PipeReader {
 fn assert_ends(mut held: PipeReader) {
     assert_eq!(held.read_to_end(&mut Vec::new()).unwrap(), 0);
 }
+
+#[test]
+fn a_bridged_network_is_one_network_whose_gateways_have_addresses_and_route_nothing() {
+    isolated(|| {
+        let Some(network) = Network::builder().line(Line::Plain).bridged().build_or_skip() else { return };
+        for family in Family::BOTH {
+            let (client, server) = datagrams(&network, family);
+            client.send(b"there").unwrap();
+            assert_eq!(server.recv(&mut [0; 16]).unwrap(), 5);
+        }
+        let hops = network.host("client").sh("ip route get 198.18.1.102");
+        assert!(hops.contains("dev eth0") && !hops.contains("via"), "{hops}");
+        assert_eq!(network.host("branch").sh("cat /proc/sys/net/ipv4/ip_forward").trim(), "0");
+        assert!(network.host("hub").sh("ip -br addr show br0").contains("198.18.1.2/24"));
+    });
+}
