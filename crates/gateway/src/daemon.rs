@@ -82,9 +82,6 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
-    /// A reload would have to mark connections that are open, or stop to.
-    #[error("the first `tproxy`, `redirect` or `allow_sources`, and the last, take a restart")]
-    Marks,
     /// Another process keeps its logs in the state folder.
     #[error("another oncewire uses {path} (`[gateway] state`); give each gateway a folder of its own",
             path = .0.display())]
@@ -116,6 +113,7 @@ impl Gateway {
         let (stop, stopped) = watch::channel(false);
         let ledger: Arc<Ledger> = Arc::default();
         let (own, clock) = (OwnSockets::default(), Clock::start());
+        own.mark(config.is_transparent());
         let site = Site { ledger, tasks: Arc::clone(&tasks), stopped, own, clock };
         let (logs, peer_logs) = open_logs(&config).await?;
         let report =

@@ -1,7 +1,7 @@
 //! Socket options: what application sockets and lanes need of TCP.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_socket_send_buffer_size_force};
@@ -21,8 +21,6 @@ pub(crate) struct LaneOptions {
     pub(crate) send_buffer: Option<usize>,
     /// The receive buffer, likewise.
     pub(crate) receive_buffer: Option<usize>,
-    /// Whether lanes carry [`OWN_MARK`].
-    pub(crate) marked: bool,
 }
 
 impl Default for LaneOptions {
@@ -33,7 +31,6 @@ impl Default for LaneOptions {
             not_sent: NOT_SENT_LOW_WATER,
             send_buffer: None,
             receive_buffer: None,
-            marked: false,
         }
     }
 }
@@ -124,6 +121,20 @@ pub(crate) fn marked_loop(ip: IpAddr) -> io::Result<UdpSocket> {
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.connect(&socket.local_addr()?)?;
+    Ok(socket.into())
+}
+
+/// Makes a UDP socket that sends no further than the network of an interface, to a group there, with [`OWN_MARK`].
+///
+/// # Errors
+/// If there is no such interface, or the mark is not allowed, which takes CAP_NET_ADMIN.
+pub(crate) fn marked_on(interface: &str, group: SocketAddrV4) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind_device(Some(interface.as_bytes()))?;
+    socket.set_mark(OWN_MARK)?;
+    socket.set_nonblocking(true)?;
+    socket.set_multicast_loop_v4(false)?;
+    socket.connect(&SocketAddr::from(group).into())?;
     Ok(socket.into())
 }
 

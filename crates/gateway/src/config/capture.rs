@@ -29,6 +29,16 @@ pub struct Capture {
     pub rules: RulesBy,
 }
 
+impl Capture {
+    /// Says whether connections that come in by an interface are meant.
+    pub(crate) fn names_interface(&self, interface: &str) -> bool {
+        self.interfaces.iter().any(|name| match name.strip_suffix('*') {
+            Some(start) => interface.starts_with(start),
+            None => interface == name,
+        })
+    }
+}
+
 /// Whose connections are taken in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {

@@ -8,7 +8,7 @@ use super::state::State;
 use super::{Gateway, StartError, end_links, settings};
 use crate::config::{self, Config};
 use crate::intercept::Entrance;
-use crate::intercept::rules::RuleSet;
+use crate::intercept::rules::{self, RuleSet};
 use crate::logs::PeerLogs;
 use crate::peering::Peering;
 use crate::sockets::LaneOptions;
@@ -50,17 +50,18 @@ impl Gateway {
         let old = self.report.state();
         let mut done = Reloaded::default();
         let config = Arc::new(settle(&old.config, wanted, &mut done));
-        if old.config.is_transparent() != config.is_transparent() {
-            return Err(StartError::Marks);
-        }
         let places = Places::find(&old, &config, &mut done)?;
-        if let Some(rules) = &mut self.rules
-            && rules.change(RuleSet::of(&config)).await?
-        {
+        if self.change_rules(&config).await? {
             done.changes.push("the rules that lead connections here changed".to_owned());
         }
         let lanes = settings::lane_options(&config);
-        let peers = self.change_peers(&old, &config, &lanes, &mut done).await?;
+        let peers = match self.change_peers(&old, &config, &lanes, &mut done).await {
+            Ok(peers) => peers,
+            Err(error) => {
+                self.change_rules(&old.config).await?;
+                return Err(error);
+            }
+        };
         if old.config.policies != config.policies {
             done.changes.push("the policies changed".to_owned());
         }
@@ -71,6 +72,28 @@ impl Gateway {
         let state = self.open(places, Arc::clone(&config), peers, peering, old.admin);
         self.report.state.send_replace(Arc::new(state));
         Ok(done)
+    }
+
+    /// Loads the rules of another configuration; says whether there are others now.
+    ///
+    /// # Errors
+    /// As for a start; the rules are as they were then.
+    async fn change_rules(&mut self, config: &Config) -> Result<bool, StartError> {
+        let wanted = config.is_transparent();
+        // Before rules take in what has no mark. What is open already is not new, so no rule takes it in.
+        let marked = self.site.own.are_marked();
+        self.site.own.mark(wanted || marked);
+        let rules = RuleSet::of(config);
+        let changed = match &mut self.rules {
+            Some(loaded) => loaded.change(rules).await,
+            None if wanted => rules::load(rules, Arc::clone(&self.site.ledger)).await.map(|loaded| {
+                self.rules = Some(loaded);
+                true
+            }),
+            None => Ok(false),
+        };
+        self.site.own.mark(if changed.is_ok() { wanted } else { marked });
+        Ok(changed?)
     }
 
     /// Ends the peers that went away or changed, and starts those that came or changed.

@@ -39,7 +39,6 @@ pub(super) fn lane_options(config: &Config) -> Vec<LaneOptions> {
     let options = config.peers.iter().map(|peer| {
         let mut options =
             LaneOptions { congestion: Some(peer.link.congestion.clone()), ..LaneOptions::default() };
-        options.marked = config.is_transparent();
         options.user_timeout = peer.link.dead_after.unwrap_or(options.user_timeout);
         if let Some(rate) = peer.link.rate_limit {
             options.fit(rate);

@@ -95,7 +95,6 @@ impl Site {
             access: peer.access.clone(),
             own: self.own.clone(),
             policies: config.policies.clone(),
-            marked: config.is_transparent(),
             sources: peer.allow_sources.clone(),
             keepalive: config.gateway.keepalive,
             ..Onward::default()
@@ -112,6 +111,7 @@ impl Site {
             tls: tls::client_config(identity, Arc::clone(&pinned))?,
             pinned,
             ours: identity.public_key(),
+            own: self.own.clone(),
         }))
     }
 

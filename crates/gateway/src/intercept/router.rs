@@ -63,8 +63,7 @@ impl Router {
         ledger: Arc<Ledger>,
         own: OwnSockets,
     ) -> Arc<Self> {
-        let (marked, keepalive) = (config.is_transparent(), config.gateway.keepalive);
-        let onward = Onward { own, marked, keepalive, ..Onward::default() };
+        let onward = Onward { own, keepalive: config.gateway.keepalive, ..Onward::default() };
         Arc::new(Self { config, peering, ledger, onward })
     }
 

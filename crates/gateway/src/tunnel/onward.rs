@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,8 +29,6 @@ pub(crate) struct Onward {
     pub(crate) own: OwnSockets,
     /// What this side's rules say: how what it sends is coded. Of the flow they can only say that it is not.
     pub(crate) policies: Policies,
-    /// Whether connections carry a mark that tells them from clients'.
-    pub(crate) marked: bool,
     /// The networks of the clients in whose name connections are made for a peer that asks for it.
     pub(crate) sources: Vec<Network>,
     /// After how long a silence applications here are probed, if ever.
@@ -38,18 +37,32 @@ pub(crate) struct Onward {
     pub(crate) log: Arc<Seldom>,
 }
 
-/// The addresses on which this gateway itself listens, which no peer reaches by way of it.
+/// What is known of this gateway's own sockets: where they listen, which no peer reaches by way of it, and whether
+/// those that reach out are to carry a mark that tells them from clients'.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OwnSockets(Arc<RwLock<Vec<SocketAddr>>>);
+pub(crate) struct OwnSockets {
+    listening: Arc<RwLock<Vec<SocketAddr>>>,
+    marked: Arc<AtomicBool>,
+}
 
 impl OwnSockets {
     pub(crate) fn add(&self, address: SocketAddr) {
-        self.0.write().push(address);
+        self.listening.write().push(address);
+    }
+
+    /// Says whether connections that are made now carry the mark.
+    pub(crate) fn are_marked(&self) -> bool {
+        self.marked.load(Relaxed)
+    }
+
+    /// Decides whether connections carry the mark from now on.
+    pub(crate) fn mark(&self, marked: bool) {
+        self.marked.store(marked, Relaxed);
     }
 
     /// Forgets an address that is no longer listened on.
     pub(crate) fn remove(&self, address: SocketAddr) {
-        let mut own = self.0.write();
+        let mut own = self.listening.write();
         if let Some(at) = own.iter().position(|known| *known == address) {
             own.swap_remove(at);
         }
@@ -58,7 +71,7 @@ impl OwnSockets {
     /// Says whether a connection to `address` would arrive at one of our own listening sockets.
     fn contains(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
-        self.0.read().iter().any(|own| {
+        self.listening.read().iter().any(|own| {
             let own_ip = own.ip().to_canonical();
             own.port() == address.port()
                 && (own_ip == ip || own_ip.is_unspecified() && is_of_this_machine(address))
@@ -164,7 +177,7 @@ async fn first_to_answer(
                 failure.get_or_insert(OpenFailure::NotAllowed);
                 continue;
             }
-            under_way.spawn(sockets::connect(address, onward.marked, client));
+            under_way.spawn(sockets::connect(address, onward.own.are_marked(), client));
         }
         let tried = tokio::select! {
             tried = under_way.join_next() => tried,

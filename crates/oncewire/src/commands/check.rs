@@ -12,7 +12,11 @@ use oncewire_gateway::rules::RuleSet;
 
 /// Reads a configuration and prints what would run.
 pub(super) fn run(path: &Path) -> anyhow::Result<()> {
-    super::print(&describe(&Config::load(path)?))
+    let mut config = Config::load(path)?;
+    if let Some(rules) = RuleSet::of(&config).map(RuleSet::on_this_machine) {
+        config.warnings.extend(rules.obstacles());
+    }
+    super::print(&describe(&config))
 }
 
 /// Writes what would run, one thing a line, and then the warnings.

@@ -8,24 +8,46 @@ use crate::cli::Rules;
 /// Prints the rules that a configuration needs and those that are loaded, or removes these.
 pub(super) fn run(args: &Rules) -> anyhow::Result<()> {
     let config = Config::load(&args.config)?;
-    let Some(rules) = RuleSet::of(&config) else {
-        return super::print(
-            "# no rules: this configuration takes in no connections that were made to others\n",
-        );
-    };
-    let programs = Programs(&rules);
-    if args.remove {
-        let removed = programs.remove()?;
-        let table = rules.table();
-        return super::print(&match removed {
-            true => format!("removed table inet {table} and its routes\n"),
-            false => format!("there is no table inet {table}\n"),
-        });
+    let wanted = RuleSet::of(&config).map(RuleSet::on_this_machine);
+    if args.remove || args.installed {
+        // A configuration that needs none may have needed some when they were loaded.
+        let rules = wanted.unwrap_or_else(|| RuleSet::none(&config));
+        return super::print(&if args.remove { remove(&rules)? } else { installed(&rules)? });
     }
-    if args.installed {
-        return super::print(&programs.installed()?.unwrap_or_else(|| "# not installed\n".to_owned()));
-    }
-    super::print(&(excluded(&config, &rules) + &describe(&rules)))
+    let Some(rules) = wanted else { return super::print(NONE) };
+    let warnings: String = rules
+        .obstacles()
+        .iter()
+        .map(|line| {
+            format!(
+                "# warning: {line}
+"
+            )
+        })
+        .collect();
+    super::print(&(warnings + &excluded(&config, &rules) + &describe(&rules)))
+}
+
+fn remove(rules: &RuleSet) -> anyhow::Result<String> {
+    let (removed, table) = (Programs(rules).remove()?, rules.table());
+    Ok(match removed {
+        true => format!(
+            "removed table inet {table} and its routes
+"
+        ),
+        false => format!(
+            "there is no table inet {table}
+"
+        ),
+    })
+}
+
+fn installed(rules: &RuleSet) -> anyhow::Result<String> {
+    Ok(Programs(rules).installed()?.unwrap_or_else(|| {
+        "# not installed
+"
+        .to_owned()
+    }))
 }
 
 /// Says which policies the rules carry out by themselves, as comments for a shell.
@@ -42,3 +64,5 @@ fn describe(rules: &RuleSet) -> String {
     let lines = |commands: Vec<String>| commands.iter().map(|c| format!("ip {c}\n")).collect::<String>();
     format!("nft -f - <<'END'\n{}END\n{}", rules.nft(), lines(rules.routes()))
 }
+
+const NONE: &str = "# no rules: this configuration takes in no connections that were made to others\n";

@@ -70,8 +70,8 @@ impl Exclusions {
         self.0.is_empty()
     }
 
-    /// Writes the chain of this name, which accepts what passes and returns for what does not.
-    pub(super) fn chain(&self, text: &mut String, name: &str) {
+    /// Writes the chain of this name, which ends with this verdict for what passes, and returns for what does not.
+    pub(super) fn chain(&self, text: &mut String, name: &str, passed: &str) {
         let _ = writeln!(text, "\tchain {name} {{");
         for clause in &self.0 {
             let Clause { policy, ports, passes, .. } = clause;
@@ -80,7 +80,7 @@ impl Exclusions {
                 .and_then(|ports| joined(&ports.iter().map(u16::to_string).collect::<Vec<_>>()));
             let ports = ports.map_or_else(String::new, |ports| format!("tcp dport {ports} "));
             let verdict = match passes {
-                true => format!("counter name \"policy-{policy}\" accept"),
+                true => format!("counter name \"policy-{policy}\" {passed}"),
                 false => "return".to_owned(),
             };
             for networks in networks(None, clause.networks.as_deref()) {
@@ -142,20 +142,20 @@ impl Bypassed {
     }
 }
 
-/// Reads how many packets each policy let pass from a table as `nft` lists it.
-pub(super) fn counts(table: &str) -> Vec<(usize, u64)> {
-    let mut counts = Vec::new();
-    let mut lines = table.lines().map(str::trim);
+/// Reads how many packets each policy let pass from tables as `nft` lists them.
+pub(super) fn counts(tables: &str) -> Vec<(usize, u64)> {
+    let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut lines = tables.lines().map(str::trim);
     while let Some(line) = lines.next() {
         let policy =
             line.strip_prefix("counter policy-").and_then(|rest| rest.strip_suffix(" {")?.parse().ok());
         if let Some(policy) = policy {
             let packets =
                 lines.next().and_then(|line| line.strip_prefix("packets ")?.split(' ').next()?.parse().ok());
-            counts.extend(packets.map(|packets| (policy, packets)));
+            *counts.entry(policy).or_default() += packets.unwrap_or(0);
         }
     }
-    counts
+    counts.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -265,7 +265,7 @@ mod tests {
             let certain = peer != PeerChoice::Auto || policies.rules.iter().all(|rule| rule.peers.is_none());
             let exclusions = Exclusions::of(&policies, &peer);
             let mut chain = String::new();
-            exclusions.chain(&mut chain, "policy-0");
+            exclusions.chain(&mut chain, "policy-0", "accept");
             let mut passed = false;
             for (server, port) in SERVERS.into_iter().flat_map(|server| PORTS.map(|port| (server, port))) {
                 let server = SocketAddr::new(server.parse::<IpAddr>().unwrap(), port);

@@ -2,19 +2,24 @@
 //!
 //! A packet to itself that only this process can mark renews, as it passes the table, the element without which no new
 //! connection is taken in. No rule has to be changed for it, so it costs a few microseconds and no privilege, and it
-//! comes from the runtime that also accepts connections: if that hangs, it stops.
+//! comes from the runtime that also accepts connections: if that hangs, it stops. A bridge whose frames are lifted gets
+//! one too, which the table for bridges drops before it leaves.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::RuleSet;
 use crate::sockets;
 
-/// Sends signs of life, one for each family that this machine has.
+/// Sends signs of life, one for each family that this machine has, and one for each bridge.
 pub(super) struct Heartbeat {
-    sockets: Vec<UdpSocket>,
+    loops: Vec<UdpSocket>,
+    bridges: Mutex<BTreeMap<String, UdpSocket>>,
 }
 
 impl Heartbeat {
@@ -23,31 +28,42 @@ impl Heartbeat {
     /// # Errors
     /// If they cannot be marked, for want of CAP_NET_ADMIN, or there is not even IPv4's loopback address.
     pub(super) fn new() -> io::Result<Self> {
-        let mut sockets = vec![sockets::marked_loop(Ipv4Addr::LOCALHOST.into())?];
+        let mut loops = vec![sockets::marked_loop(Ipv4Addr::LOCALHOST.into())?];
         // Where there is no IPv6, none of its connections are to be taken in.
-        sockets.extend(sockets::marked_loop(Ipv6Addr::LOCALHOST.into()));
-        Ok(Self { sockets })
+        loops.extend(sockets::marked_loop(Ipv6Addr::LOCALHOST.into()));
+        Ok(Self { loops, bridges: Mutex::default() })
     }
 
-    /// Gives one sign of life.
-    pub(super) fn beat(&self) {
-        for socket in &self.sockets {
+    /// Gives one sign of life to rules.
+    pub(super) fn beat(&self, rules: Option<&RuleSet>) {
+        let Some(rules) = rules else { return };
+        for socket in &self.loops {
             // A failure is noticed by those whose connections go direct; the next beat may do better.
             let _ = socket.send(&[0]);
             while socket.recv(&mut [0; 8]).is_ok() {}
         }
+        let mut sockets = self.bridges.lock();
+        sockets.retain(|known, _| rules.bridges().any(|bridge| bridge == known));
+        for bridge in rules.bridges() {
+            if !sockets.contains_key(bridge)
+                && let Ok(socket) = sockets::marked_on(bridge, SocketAddrV4::new(BEAT_GROUP, BEAT_PORT))
+            {
+                sockets.insert(bridge.to_owned(), socket);
+            }
+            // One that cannot send may be of a bridge that was made anew.
+            if sockets.get(bridge).is_some_and(|socket| socket.send(&[0]).is_err()) {
+                sockets.remove(bridge);
+            }
+        }
     }
 
-    /// Beats for ever; every so many beats `look_after` is called.
-    pub(super) async fn run<F: Future<Output = ()>>(self, look_after: impl Fn() -> F) {
+    /// Beats for ever.
+    pub(super) async fn run(beat: impl Fn()) {
         let mut ticks = interval(BEAT);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        for number in 1_u64.. {
+        loop {
             ticks.tick().await;
-            self.beat();
-            if number % LOOK_EVERY == 0 {
-                look_after().await;
-            }
+            beat();
         }
     }
 }
@@ -55,8 +71,10 @@ impl Heartbeat {
 /// How long a sign of life counts, in milliseconds: new connections go direct within a second of the last one.
 pub(super) const LIFE_MS: u64 = 900;
 
-/// A third of that, so that one may be late.
-const BEAT: Duration = Duration::from_millis(LIFE_MS / 3);
+/// Where signs of life for a bridge go, as far as that lets them: no further than its own network in any case.
+pub(super) const BEAT_GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
+/// Nobody is there (discard, RFC 863).
+pub(super) const BEAT_PORT: u16 = 9;
 
-/// Every five seconds or so.
-const LOOK_EVERY: u64 = 16;
+/// A third of a life, so that one may be late.
+const BEAT: Duration = Duration::from_millis(LIFE_MS / 3);

@@ -1,14 +1,17 @@
 //! Loads rules, sees that they stay, and removes them, by way of `nft` and `ip`.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::RuleSet;
+use super::bridge::Links;
 use super::bypass::Bypassed;
-use super::heartbeat::Heartbeat;
+use super::heartbeat::{Heartbeat, LIFE_MS};
 use crate::config::RulesBy;
 use crate::ledger::Ledger;
 use crate::tunnel::tasks::Tasks;
@@ -32,6 +35,18 @@ pub enum LoadError {
     Mark(io::Error),
 }
 
+impl RuleSet {
+    /// Fits the rules to this machine: to its bridges, and to where it has its control groups.
+    #[must_use]
+    pub fn on_this_machine(self) -> Self {
+        // Without an answer it is a machine without bridges.
+        let links = Links::read(&ip(Links::COMMAND).unwrap_or_default());
+        let is_tree = |path: &str| Path::new(path).join("cgroup.controllers").exists();
+        let below = !is_tree(CGROUPS) && is_tree(&format!("{CGROUPS}/{CGROUPS_BELOW}"));
+        Self { cgroups_below: if below { CGROUPS_BELOW } else { "" }, ..self.on(&links) }
+    }
+}
+
 /// Runs `nft` and `ip` for a set of rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Programs<'a>(pub &'a RuleSet);
@@ -47,11 +62,18 @@ impl Programs<'_> {
             match ip(&command) {
                 Err(LoadError::Refused { said, .. }) if said.contains("File exists") => {}
                 Err(_) if command.starts_with("-6") && !has_ipv6() => {}
-                done => drop(done.inspect_err(|_| self.remove_routes())?),
+                done => drop(done.inspect_err(|_| self.remove_unused_routes())?),
             }
         }
-        nft(&["-f", "-"], &self.0.nft()).inspect_err(|_| self.remove_routes())?;
+        nft(&["-f", "-"], &self.0.nft()).inspect_err(|_| self.remove_unused_routes())?;
         Ok(())
+    }
+
+    /// Removes routes unless older rules are there, which need them.
+    fn remove_unused_routes(&self) {
+        if !matches!(self.installed(), Ok(Some(_))) {
+            self.remove_routes();
+        }
     }
 
     /// Removes the rules; says whether there were any.
@@ -59,10 +81,12 @@ impl Programs<'_> {
     /// # Errors
     /// If `nft` is missing or refuses.
     pub fn remove(&self) -> Result<bool, LoadError> {
+        let table = self.0.table();
         let there = self.installed()?.is_some();
         if there {
-            nft(&["delete", "table", "inet", &self.0.table()], "")?;
+            nft(&["delete", "table", "inet", &table], "")?;
         }
+        self.remove_bridge_table();
         self.remove_routes();
         Ok(there)
     }
@@ -72,8 +96,9 @@ impl Programs<'_> {
     /// # Errors
     /// If `nft` is missing, or it may not be asked.
     pub fn installed(&self) -> Result<Option<String>, LoadError> {
-        match nft(&["list", "table", "inet", &self.0.table()], "") {
-            Ok(text) => Ok(Some(text)),
+        let table = self.0.table();
+        match nft(&["list", "table", "inet", &table], "") {
+            Ok(text) => Ok(Some(text + &nft(&["list", "table", BRIDGE, &table], "").unwrap_or_default())),
             Err(LoadError::Refused { said, .. }) if said.contains("No such file") => Ok(None),
             Err(error) => Err(error),
         }
@@ -81,7 +106,17 @@ impl Programs<'_> {
 
     /// Lets no new connection in from now on; those that are carried go on.
     fn quiesce(&self) -> Result<(), LoadError> {
-        nft(&["flush", "set", "inet", &self.0.table(), "alive"], "").map(drop)
+        let table = self.0.table();
+        let mut sets = format!("flush set inet {table} alive\n");
+        if self.0.bridged {
+            sets.push_str(&format!("flush set bridge {table} alive\n"));
+        }
+        nft(&["-f", "-"], &sets).map(drop)
+    }
+
+    /// Not every kernel knows of tables for bridges; then there is none.
+    fn remove_bridge_table(&self) {
+        let _ = nft(&["delete", "table", BRIDGE, &self.0.table()], "");
     }
 
     /// What is not there cannot be removed; without the table no packet is marked, and none goes there.
@@ -94,8 +129,9 @@ impl Programs<'_> {
 
 /// Rules that are loaded, or that others loaded, and the signs of life that they depend on.
 pub(crate) struct Loaded {
-    rules: Arc<Mutex<Option<Arc<RuleSet>>>>,
+    current: Arc<Current>,
     bypassed: Arc<Bypassed>,
+    heartbeat: Arc<Heartbeat>,
     beats: Arc<Tasks>,
 }
 
@@ -105,49 +141,74 @@ pub(crate) struct Loaded {
 /// # Errors
 /// If rules cannot be loaded or packets not be marked.
 pub(crate) async fn load(rules: Option<RuleSet>, ledger: Arc<Ledger>) -> Result<Loaded, LoadError> {
-    let heartbeat = Heartbeat::new().map_err(LoadError::Mark)?;
+    let heartbeat = Arc::new(Heartbeat::new().map_err(LoadError::Mark)?);
     let mut loaded = Loaded {
-        rules: Arc::default(),
+        current: Arc::default(),
         bypassed: Arc::new(Bypassed::new(ledger)),
+        heartbeat,
         beats: Arc::new(Tasks::new()),
     };
-    loaded.change(rules.clone()).await?;
-    if let Some(rules) = &rules {
-        match rules.by() {
-            RulesBy::Install => tracing::info!(table = rules.table(), "rules installed"),
-            _ => tracing::info!(
-                table = rules.table(),
-                "rules are for you to load; `oncewire rules` prints them"
-            ),
-        }
+    if let Some(rules) = rules.as_ref().filter(|rules| rules.by() == RulesBy::Install) {
+        // What a killed gateway left of connections that are gone.
+        let rules = rules.clone();
+        apart(move || Programs(&rules).remove_bridge_table()).await;
     }
-    heartbeat.beat();
-    let (watched, bypassed) = (Arc::clone(&loaded.rules), Arc::clone(&loaded.bypassed));
-    let look = move || look_after(watched.lock().clone(), Arc::clone(&bypassed));
-    loaded.beats.spawn(heartbeat.run(look));
+    loaded.change(rules).await?;
+    let (current, heartbeat) = (Arc::clone(&loaded.current), Arc::clone(&loaded.heartbeat));
+    let beat = move || heartbeat.beat(current.rules.lock().as_deref());
+    let (current, heartbeat) = (Arc::clone(&loaded.current), Arc::clone(&loaded.heartbeat));
+    loaded.beats.spawn(Heartbeat::run(beat));
+    // Apart, since programs are slow and signs of life must not be late.
+    loaded.beats.spawn(look_after(current, Arc::clone(&loaded.bypassed), heartbeat));
     Ok(loaded)
 }
 
+/// The rules that hold now, and whose turn it is to load others.
+#[derive(Default)]
+struct Current {
+    rules: Mutex<Option<Arc<RuleSet>>>,
+    turn: tokio::sync::Mutex<()>,
+}
+
 /// Reads what rules have let pass, and loads them anew if somebody removed them, as a firewall does that is loaded as a
-/// whole.
-async fn look_after(rules: Option<Arc<RuleSet>>, bypassed: Arc<Bypassed>) {
-    let Some(rules) = rules else { return };
-    apart(move || match Programs(&rules).installed() {
-        Ok(Some(table)) => bypassed.look(&rules, &table),
-        Ok(None) => {
-            bypassed.begin_anew();
-            match Programs(&rules).install() {
-                Ok(()) => {
-                    tracing::warn!(table = rules.table(), "somebody removed the rules; installed again")
-                }
-                Err(error) => {
-                    tracing::error!(table = rules.table(), "somebody removed the rules, and {error}")
-                }
-            }
+/// whole, or if they no longer fit the machine's bridges.
+async fn look_after(current: Arc<Current>, bypassed: Arc<Bypassed>, heartbeat: Arc<Heartbeat>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let _turn = current.turn.lock().await;
+        let Some(rules) = current.rules.lock().clone() else { continue };
+        let bypassed = Arc::clone(&bypassed);
+        let fitting = apart(move || refresh(&rules, &bypassed)).await;
+        heartbeat.beat(Some(&fitting));
+        *current.rules.lock() = Some(fitting);
+    }
+}
+
+/// Returns the rules as they fit the machine now, which are those that are loaded, if they are to be.
+fn refresh(rules: &Arc<RuleSet>, bypassed: &Bypassed) -> Arc<RuleSet> {
+    let fitting = RuleSet::clone(rules).on_this_machine();
+    let there = match Programs(rules).installed() {
+        Ok(table) => {
+            table.iter().for_each(|table| bypassed.look(rules, table));
+            table.is_some_and(|table| !rules.bridged || table.contains("table bridge"))
         }
-        Err(_) => {}
-    })
-    .await;
+        // It may not be asked, and that it may not was told when the rules were loaded.
+        Err(_) => true,
+    };
+    if rules.by() != RulesBy::Install || there && fitting == **rules {
+        return Arc::new(fitting);
+    }
+    bypassed.begin_anew();
+    let table = rules.table();
+    match Programs(&fitting).install() {
+        Ok(()) if there => tracing::info!(table, "this machine's bridges changed; rules installed again"),
+        Ok(()) => tracing::warn!(table, "somebody removed the rules; installed again"),
+        Err(error) => {
+            tracing::error!(table, "rules are missing, and {error}");
+            return Arc::clone(rules);
+        }
+    }
+    Arc::new(fitting)
 }
 
 impl Loaded {
@@ -156,8 +217,13 @@ impl Loaded {
     /// # Errors
     /// As [`load`]; those that were loaded stay then.
     pub(crate) async fn change(&mut self, rules: Option<RuleSet>) -> Result<bool, LoadError> {
-        let wanted = rules.filter(|rules| rules.by() == RulesBy::Install).map(Arc::new);
-        let old = self.rules.lock().clone();
+        let _turn = self.current.turn.lock().await;
+        let old = self.current.rules.lock().clone();
+        let rules = match &old {
+            Some(old) => RuleSet::after(rules, old),
+            None => rules,
+        };
+        let wanted = apart(|| rules.map(RuleSet::on_this_machine)).await.map(Arc::new);
         if old == wanted {
             return Ok(false);
         }
@@ -168,27 +234,45 @@ impl Loaded {
             {
                 bypassed.look(old, &table);
             }
-            match (&new, &old) {
-                (Some(new), _) => Programs(new).install()?,
-                (None, Some(old)) => drop(Programs(old).remove()?),
-                (None, None) => {}
-            }
+            exchange(old.as_deref(), new.as_deref())?;
             bypassed.begin_anew();
             Ok(())
         })
         .await?;
-        *self.rules.lock() = wanted;
+        self.current.rules.lock().clone_from(&wanted);
+        self.heartbeat.beat(wanted.as_deref());
+        if let Some(rules) = wanted {
+            rules.say_who_loads_them();
+            for obstacle in apart(move || rules.obstacles()).await {
+                tracing::warn!("{obstacle}");
+            }
+        }
         Ok(true)
     }
 
     /// Lets new connections go direct from now on; those that are carried go on.
     pub(crate) async fn quiesce(&self) {
         self.beats.end();
-        let rules = self.rules.lock().clone();
-        if let Some(rules) = rules
-            && let Err(error) = apart(move || Programs(&rules).quiesce()).await
-        {
+        let Some(rules) = self.current.rules.lock().clone() else { return };
+        if rules.by() != RulesBy::Install {
+            // They are not ours to change, and hold until the last sign of life has died away.
+            return tokio::time::sleep(Duration::from_millis(LIFE_MS)).await;
+        }
+        if let Err(error) = apart(move || Programs(&rules).quiesce()).await {
             tracing::warn!("rules still hold for a second: {error}");
+        }
+    }
+}
+
+impl RuleSet {
+    /// Logs who loads them.
+    fn say_who_loads_them(&self) {
+        match self.by() {
+            RulesBy::Install => tracing::info!(table = self.table(), "rules installed"),
+            _ => tracing::info!(
+                table = self.table(),
+                "rules are for you to load; `oncewire rules` prints them"
+            ),
         }
     }
 }
@@ -196,12 +280,27 @@ impl Loaded {
 impl Drop for Loaded {
     fn drop(&mut self) {
         self.beats.end();
-        if let Some(rules) = self.rules.lock().take()
+        if let Some(rules) = self.current.rules.lock().take().filter(|rules| rules.by() == RulesBy::Install)
             && let Err(error) = Programs(&rules).remove()
         {
             tracing::warn!(table = rules.table(), "rules stay, without effect: {error}");
         }
     }
+}
+
+/// Puts rules in the place of others. What is to be loaded by hand takes the place of what is there once it is.
+fn exchange(old: Option<&RuleSet>, new: Option<&RuleSet>) -> Result<(), LoadError> {
+    let Some(new) = new else {
+        let ours = old.filter(|old| old.by() == RulesBy::Install);
+        return ours.map_or(Ok(()), |old| Programs(old).remove().map(drop));
+    };
+    if new.by() == RulesBy::Install {
+        Programs(new).install()?;
+        if old.is_some_and(|old| old.bridged && !new.bridged) {
+            Programs(new).remove_bridge_table();
+        }
+    }
+    Ok(())
 }
 
 /// Runs what waits for a program where nothing else waits.
@@ -210,11 +309,11 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     done.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
 }
 
-fn nft(arguments: &[&str], input: &str) -> Result<String, LoadError> {
+pub(super) fn nft(arguments: &[&str], input: &str) -> Result<String, LoadError> {
     run("nft", "nftables", arguments, input)
 }
 
-fn ip(command: &str) -> Result<String, LoadError> {
+pub(super) fn ip(command: &str) -> Result<String, LoadError> {
     run("ip", "iproute2", &command.split(' ').collect::<Vec<_>>(), "")
 }
 
@@ -255,5 +354,15 @@ fn output(program: &str, arguments: &[&str], input: &str) -> io::Result<Output> 
 }
 
 fn has_ipv6() -> bool {
-    std::path::Path::new("/proc/net/if_inet6").exists()
+    Path::new("/proc/net/if_inet6").exists()
 }
+
+/// How often it is looked whether rules are there and fit.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+const BRIDGE: &str = "bridge";
+
+/// Where nftables looks for control groups.
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// Where they are instead on a system that has those of version 1 beside them.
+const CGROUPS_BELOW: &str = "unified/";

@@ -4,13 +4,18 @@
 //! What takes new connections in holds only while the gateway says that it is alive. Once it is killed or hangs,
 //! traffic flows as if it were not there.
 
+mod bridge;
 mod bypass;
 mod heartbeat;
 mod load;
+mod machine;
 mod text;
 
 pub use load::{LoadError, Programs};
 pub(crate) use load::{Loaded, load};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use self::bypass::Exclusions;
 use crate::config::{Capture, Config, Mode, Network, RulesBy, Scope};
@@ -23,6 +28,14 @@ pub struct RuleSet {
     /// Whether answers to connections that are made in clients' names must be led here.
     in_clients_names: bool,
     by: RulesBy,
+    /// How connections were taken in that may go on though no interception takes in new ones so.
+    kept: BTreeSet<How>,
+    /// For how long a connection that is open may say nothing.
+    silence: Duration,
+    /// Whether there are bridges from which frames are to be lifted.
+    bridged: bool,
+    /// Where the control groups' tree lies below the place where nftables looks for it.
+    cgroups_below: &'static str,
 }
 
 /// One interception.
@@ -36,10 +49,12 @@ struct Taker {
     port: u16,
     /// What it leaves alone.
     excluded: Exclusions,
+    /// The interfaces among those that it names which are ports of bridges, each with its bridge.
+    ports: BTreeMap<String, String>,
 }
 
 /// How packets reach this gateway's socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum How {
     /// As they are.
     Tproxy,
@@ -62,20 +77,51 @@ impl RuleSet {
             }
             by = capture.rules;
             in_clients_names |= capture.as_client;
-            takers.push(Taker {
-                how: match (&intercept.mode, capture.scope) {
-                    (Mode::Redirect(_), Scope::Host) => How::RedirectOwn,
-                    (Mode::Redirect(_), Scope::Gateway) => How::Redirect,
-                    _ => How::Tproxy,
-                },
-                capture: capture.clone(),
-                from: intercept.allow_from.clone(),
-                port: intercept.listen.port(),
-                excluded: Exclusions::of(&config.policies, &intercept.peer),
-            });
+            let how = match (&intercept.mode, capture.scope) {
+                (Mode::Redirect(_), Scope::Host) => How::RedirectOwn,
+                (Mode::Redirect(_), Scope::Gateway) => How::Redirect,
+                _ => How::Tproxy,
+            };
+            let excluded = Exclusions::of(&config.policies, &intercept.peer);
+            let taker = Taker::new(how, capture.clone(), intercept.listen.port());
+            takers.push(Taker { from: intercept.allow_from.clone(), excluded, ..taker });
         }
         let needed = in_clients_names || !takers.is_empty();
-        needed.then(|| Self { gateway: config.gateway.name.clone(), takers, in_clients_names, by })
+        // Whoever is quiet for longer is asked whether he is there, and answers.
+        let silence = config.gateway.keepalive.map_or(LONGEST_SILENCE, |time| 2 * time + SOME_PROBES);
+        needed.then(|| Self { takers, in_clients_names, silence, ..Self::empty(&config.gateway.name, by) })
+    }
+
+    /// Returns a set without rules, for a gateway that may have had others.
+    pub fn none(config: &Config) -> Self {
+        Self::empty(&config.gateway.name, RulesBy::Install)
+    }
+
+    /// Returns these rules with what connections need that older rules took in: they go on as they are.
+    fn after(wanted: Option<Self>, old: &Self) -> Option<Self> {
+        let ways = old.takers.iter().map(|taker| taker.how);
+        let mut kept: BTreeSet<How> = ways.chain(old.kept.iter().copied()).collect();
+        // Answers take the same way as what `tproxy` takes in.
+        kept.extend(old.in_clients_names.then_some(How::Tproxy));
+        if kept.is_empty() {
+            return wanted;
+        }
+        let wanted = wanted.unwrap_or_else(|| Self::empty(&old.gateway, old.by));
+        Some(Self { kept, ..wanted })
+    }
+
+    /// Makes a set without rules.
+    fn empty(gateway: &str, by: RulesBy) -> Self {
+        Self {
+            gateway: gateway.to_owned(),
+            takers: Vec::new(),
+            in_clients_names: false,
+            by,
+            kept: BTreeSet::new(),
+            silence: LONGEST_SILENCE,
+            bridged: false,
+            cgroups_below: "",
+        }
     }
 
     /// Returns who loads them.
@@ -83,14 +129,15 @@ impl RuleSet {
         self.by
     }
 
-    /// Returns the name of the table, in the family `inet`.
+    /// Returns the name of the table, in the family `inet` and, where there are bridges, in `bridge`.
     pub fn table(&self) -> String {
         format!("oncewire-{}", self.gateway)
     }
 
     /// Says whether packets must be routed to sockets here though their destination is elsewhere.
     fn needs_routes(&self) -> bool {
-        self.in_clients_names || self.takers.iter().any(|taker| taker.how == How::Tproxy)
+        let kept = self.in_clients_names || self.kept.contains(&How::Tproxy);
+        kept || self.takers.iter().any(|taker| taker.how == How::Tproxy)
     }
 
     /// Returns the mark of such packets, which is the number of the routing table too; a hash of the gateway's name
@@ -101,3 +148,16 @@ impl RuleSet {
         0x6f77_0000 | (hash >> 16) ^ (hash & 0xffff)
     }
 }
+
+impl Taker {
+    /// Makes one for clients from anywhere.
+    fn new(how: How, capture: Capture, port: u16) -> Self {
+        Self { how, capture, from: None, port, excluded: Exclusions::default(), ports: BTreeMap::new() }
+    }
+}
+
+/// What connections may be silent that nobody asks: as long as the kernel remembers those whose addresses it changes.
+const LONGEST_SILENCE: Duration = Duration::from_secs(5 * 24 * 3600);
+
+/// Until a connection that does not answer is given up.
+const SOME_PROBES: Duration = Duration::from_secs(10 * 60);

@@ -1,5 +1,6 @@
 //! The rules as text for `nft` and `ip`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::heartbeat::LIFE_MS;
@@ -21,7 +22,7 @@ impl RuleSet {
         self.counters(&mut text);
         for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| !taker.excluded.is_empty())
         {
-            taker.excluded.chain(&mut text, &format!("policy-{number}"));
+            taker.excluded.chain(&mut text, &format!("policy-{number}"), "accept");
         }
         self.hook(&mut text, "divert", "filter hook prerouting priority mangle", How::Tproxy);
         self.hook(&mut text, "prerouting", "nat hook prerouting priority dstnat", How::Redirect);
@@ -36,6 +37,7 @@ impl RuleSet {
             );
         }
         text.push_str("}\n");
+        self.bridge_table(&mut text);
         text
     }
 
@@ -45,6 +47,8 @@ impl RuleSet {
             return Vec::new();
         }
         self.with_families(&[
+            // What a machine with `src_valid_mark` looks up to see whether a source is plausible, not packets that come in.
+            "rule add priority BEFORE fwmark MARK iif lo lookup main",
             "rule add priority PRIORITY fwmark MARK lookup TABLE",
             "route replace local default dev lo table TABLE",
         ])
@@ -53,6 +57,7 @@ impl RuleSet {
     /// Returns the arguments of `ip` that undo [`RuleSet::routes`].
     pub fn routes_undone(&self) -> Vec<String> {
         self.with_families(&[
+            "rule del priority BEFORE fwmark MARK iif lo lookup main",
             "rule del priority PRIORITY fwmark MARK lookup TABLE",
             "route flush table TABLE",
         ])
@@ -62,6 +67,7 @@ impl RuleSet {
         let mark = self.mark();
         let fill = |command: &str| {
             let filled = command.replace("PRIORITY", &PRIORITY.to_string());
+            let filled = filled.replace("BEFORE", &(PRIORITY - 1).to_string());
             filled.replace("MARK", &format!("{mark:#x}")).replace("TABLE", &mark.to_string())
         };
         let families = ["-4", "-6"].into_iter();
@@ -78,7 +84,7 @@ impl RuleSet {
         }
         let own = rules.len();
         for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| taker.how == how) {
-            for condition in conditions(taker) {
+            for condition in self.conditions(taker) {
                 if !taker.excluded.is_empty() {
                     rules.push(format!("{condition} fib daddr type != local jump policy-{number}"));
                 }
@@ -96,24 +102,46 @@ impl RuleSet {
             let mark = self.mark();
             rules.push(format!("meta l4proto tcp socket transparent 1 meta mark set {mark:#x} accept"));
         }
+        if how != How::Tproxy && rules.len() == own && self.kept.contains(&how) {
+            // Without a chain of the kind, and a rule that looks at connections, the kernel no longer changes addresses
+            // back of those that it knows.
+            rules.push("ct state new accept".to_owned());
+        }
         if rules.len() > own {
             let _ = write!(text, "\tchain {name} {{\n\t\ttype {hook}; policy accept;\n");
             rules.iter().for_each(|rule| text.push_str(&format!("\t\t{rule}\n")));
             text.push_str("\t}\n");
         }
     }
+
+    /// Returns the conditions of an interception, any of which suffices: one for each family of networks and each
+    /// control group.
+    pub(super) fn conditions(&self, taker: &Taker) -> Vec<String> {
+        let capture = &taker.capture;
+        // What is lifted from a bridge comes in by that.
+        let bridges: BTreeSet<&String> = taker.ports.values().collect();
+        let bridges = bridges.into_iter().filter(|bridge| !capture.names_interface(bridge));
+        let names = capture.interfaces.iter().chain(bridges);
+        let names: Vec<String> = names.map(|name| format!("{name:?}")).collect();
+        let entry = joined(&names).map_or_else(String::new, |names| format!("iifname {names} "));
+        let below = self.cgroups_below;
+        let group = |path: &String| {
+            let level = path.split('/').count();
+            format!("socket cgroupv2 level {level} \"{below}{path}\" ")
+        };
+        let mut groups: Vec<String> = capture.cgroups.iter().map(group).collect();
+        if groups.is_empty() {
+            groups.push(String::new());
+        }
+        let each = groups.iter().map(|group| format!("{entry}meta nfproto @alive {group}"));
+        each.flat_map(|entry| conditions_at(taker, &entry)).collect()
+    }
 }
 
-/// Returns the conditions of an interception, any of which suffices: one for each family of networks and each control
-/// group.
-fn conditions(taker: &Taker) -> Vec<String> {
+/// Returns the conditions of an interception behind `entry`, any of which suffices: one for each family of networks.
+pub(super) fn conditions_at(taker: &Taker, entry: &str) -> Vec<String> {
     let capture = &taker.capture;
-    let mut common = String::new();
-    if !capture.interfaces.is_empty() {
-        let names: Vec<String> = capture.interfaces.iter().map(|name| format!("{name:?}")).collect();
-        let _ = write!(common, "iifname {{ {} }} ", names.join(", "));
-    }
-    common.push_str("tcp flags & (fin | syn | rst | ack) == syn meta nfproto @alive ");
+    let mut common = format!("{entry}tcp flags & (fin | syn | rst | ack) == syn ");
     for (key, names) in [("meta skuid", &capture.users), ("meta skgid", &capture.groups)] {
         if !names.is_empty() {
             let names: Vec<String> = names.iter().map(|name| account(name)).collect();
@@ -123,18 +151,8 @@ fn conditions(taker: &Taker) -> Vec<String> {
     let ports = joined(&capture.ports.iter().map(PortRange::to_string).collect::<Vec<_>>());
     let ports = ports.map_or("meta l4proto tcp".to_owned(), |ports| format!("tcp dport {ports}"));
     let to = (!capture.networks.is_empty()).then_some(&capture.networks[..]);
-    let groups: Vec<String> = match &capture.cgroups[..] {
-        [] => vec![String::new()],
-        paths => {
-            let level = |path: &String| path.split('/').count();
-            paths.iter().map(|path| format!("socket cgroupv2 level {} {path:?} ", level(path))).collect()
-        }
-    };
-    let mut all = Vec::new();
-    for networks in networks(taker.from.as_deref(), to) {
-        all.extend(groups.iter().map(|group| format!("{common}{group}{networks}{ports}")));
-    }
-    all
+    let networks = networks(taker.from.as_deref(), to);
+    networks.iter().map(|networks| format!("{common}{networks}{ports}")).collect()
 }
 
 /// Writes a name so that it is one, and a number so that it is not taken for a name.
@@ -174,9 +192,8 @@ pub(super) mod tests {
     use crate::config::{Capture, RulesBy, Scope};
 
     fn set(how: How, capture: Capture, from: Option<Vec<Network>>) -> RuleSet {
-        let excluded = Exclusions::default();
-        let takers = vec![Taker { how, capture, from, port: 15001, excluded }];
-        RuleSet { gateway: "branch".to_owned(), takers, in_clients_names: false, by: RulesBy::Install }
+        let takers = vec![Taker { from, ..Taker::new(how, capture, 15001) }];
+        RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) }
     }
 
     /// Rules that leave something alone.
@@ -199,11 +216,11 @@ pub(super) mod tests {
             ..Capture::default()
         };
         let set = set(How::Tproxy, capture, None);
-        let expected = "iifname { \"lan0\" } tcp flags & (fin | syn | rst | ack) == syn meta nfproto @alive \
+        let expected = "iifname { \"lan0\" } meta nfproto @alive tcp flags & (fin | syn | rst | ack) == syn \
                         tcp dport { 80, 8000-8100 } goto intercept-0";
         assert_eq!(rules(&set, "goto"), [expected]);
         assert_eq!(rules(&set, "socket transparent").len(), 1);
-        assert_eq!(set.routes().len(), 4);
+        assert_eq!(set.routes().len(), 6);
     }
 
     #[test]

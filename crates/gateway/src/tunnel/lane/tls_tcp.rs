@@ -14,6 +14,7 @@ use super::HelloFailure;
 use crate::identity::PublicKey;
 use crate::sockets::{self, LaneOptions};
 use crate::tunnel::count::{Counting, WireCounter};
+use crate::tunnel::onward::OwnSockets;
 use crate::tunnel::tls::{self, PinnedKeys};
 
 /// The stream of a lane. The buffer lies under TLS, which by itself asks the kernel for 4 KiB at a time.
@@ -57,6 +58,7 @@ pub(crate) struct Dialling {
     pub(crate) tls: Arc<ClientConfig>,
     pub(crate) pinned: Arc<PinnedKeys>,
     pub(crate) ours: PublicKey,
+    pub(crate) own: OwnSockets,
 }
 
 impl Dialling {
@@ -81,7 +83,7 @@ impl Dialling {
 
     async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
         let connect =
-            tokio::time::timeout(CONNECT_LIMIT, sockets::connect(address, self.options.marked, None));
+            tokio::time::timeout(CONNECT_LIMIT, sockets::connect(address, self.own.are_marked(), None));
         let tcp = connect.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         sockets::prepare_lane(&tcp, &self.options);
         Ok(tcp)

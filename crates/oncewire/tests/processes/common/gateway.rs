@@ -133,9 +133,14 @@ impl Gateway {
 
     /// What it has logged, the end of it if that is long.
     pub(crate) fn log(&self) -> String {
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let log = self.whole_log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+
+    /// All that it has logged.
+    pub(crate) fn whole_log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Runs `oncewire cache clear --json` with its configuration; the error is what that says.

@@ -29,7 +29,7 @@ impl Connection {
         self.stream.get_ref().set_read_timeout(Some(super::LIMIT)).unwrap();
         self.stream.get_mut().write_all(text.as_bytes()).unwrap();
         let mut back = vec![0; text.len()];
-        self.stream.read_exact(&mut back).unwrap();
+        self.stream.read_exact(&mut back).unwrap_or_else(|error| panic!("{text:?}: {error}"));
         assert_eq!(back, text.as_bytes());
     }
 

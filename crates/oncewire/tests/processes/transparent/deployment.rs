@@ -20,13 +20,15 @@ pub(super) struct Plan<'a> {
     pub(super) gateway: &'a str,
     /// Its `[[intercept]]`s, and what else may follow.
     pub(super) intercepts: &'a str,
+    /// More keys of the hub's `[gateway]`.
+    pub(super) hub: &'a str,
     /// More keys of the hub's `[[peer]]`.
     pub(super) peer: &'a str,
 }
 
 impl Default for Plan<'_> {
     fn default() -> Self {
-        Self { on: "branch", gateway: "", intercepts: "", peer: "" }
+        Self { on: "branch", gateway: "", intercepts: "", hub: "", peer: "" }
     }
 }
 
@@ -35,6 +37,9 @@ pub(super) struct Deployment {
     // Gateways end before their hosts.
     pub(super) branch: Gateway,
     pub(super) hub: Gateway,
+    pub(super) branch_key: String,
+    /// What the branch's configuration begins with; interceptions follow.
+    head: String,
     on: String,
     pub(super) network: Network,
     _dir: TempDir,
@@ -68,12 +73,12 @@ impl Deployment {
         let peer = plan.peer;
         let hub = format!(
             "{}{CACHE}[[peer]]\nname = \"branch\"\npublic_key = \"{branch_key}\"\n{peer}",
-            table("hub", "")
+            table("hub", plan.hub)
         );
         let branch = format!("{head}{}", plan.intercepts);
         let gateway = |name, config: &str| Gateway::new(binary(), dir.path(), name, ADMIN, config);
         let (branch, hub) = (gateway("branch", &branch), gateway("hub", &hub));
-        let deployment = Self { branch, hub, on: plan.on.to_owned(), network, _dir: dir };
+        let deployment = Self { branch, hub, branch_key, head, on: plan.on.to_owned(), network, _dir: dir };
         for port in PORTS {
             for server in deployment.servers() {
                 connection::serve(deployment.network.host("server"), SocketAddr::new(server, port));
@@ -94,6 +99,19 @@ impl Deployment {
             let started = || gateway.log().contains("gateway started").then_some(());
             eventually("rules are loaded", LIMIT, started);
         }
+    }
+
+    /// Gives the branch other interceptions, and waits until it says what became of that.
+    pub(super) fn reload(&mut self, intercepts: &str) -> String {
+        let before = self.branch.whole_log().len();
+        std::fs::write(self.branch.config(), format!("{}{intercepts}", self.head)).unwrap();
+        self.branch.reload();
+        eventually("the gateway says what it did", LIMIT, || {
+            let log = self.branch.whole_log();
+            let said = log.get(before..)?;
+            let told = ["reload: ", "was not reloaded"].iter().any(|word| said.contains(word));
+            (told && said.ends_with('\n')).then(|| said.to_owned())
+        })
     }
 
     /// The host of the branch's gateway.
@@ -172,7 +190,7 @@ impl Deployment {
 }
 
 /// Each gateway has a loopback interface of its own.
-const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7411);
+pub(super) const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7411);
 const CACHE: &str = "[cache]\nmemory = \"256 MiB\"\nlog_memory = \"16 MiB\"\n";
 /// Where servers listen.
 pub(super) const PORTS: [u16; 2] = [8080, 9090];

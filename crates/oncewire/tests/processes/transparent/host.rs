@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::Command;
 
 use oncewire_testnet::isolated;
@@ -32,6 +33,65 @@ fn a_host_takes_in_its_own_connections_by_port_and_by_user_but_not_its_gateways(
         deployment.branch.kill();
         deployment.wait_until_direct();
     });
+}
+
+#[test]
+fn a_host_takes_in_the_connections_of_a_control_group() {
+    isolated(|| {
+        let Some(group) = Group::new() else { return };
+        let name = &group.name;
+        let intercepts = format!(
+            "[[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15001\"\ncgroups = [\"{name}\"]\n"
+        );
+        let Some(mut deployment) =
+            Deployment::new(&Plan { on: "client", intercepts: &intercepts, ..Plan::default() })
+        else {
+            return;
+        };
+        deployment.start();
+        let (clients, hubs, servers) = (deployment.clients(), deployment.hubs(), deployment.servers());
+        for ((client, hub), server) in clients.into_iter().zip(hubs).zip(servers) {
+            let join = format!("echo 0 > {}/cgroup.procs", group.path.display());
+            let script = format!("{join} && exec 3<>/dev/tcp/{server}/{} && head -n 1 <&3", PORTS[0]);
+            eventually("a connection of the group is taken in", LIMIT, || {
+                let output =
+                    deployment.gateway_host().run(Command::new("bash").args(["-c", &script])).unwrap();
+                let seen_as = String::from_utf8(output.stdout).unwrap();
+                (seen_as.trim().parse::<SocketAddr>().ok()?.ip() == hub).then_some(())
+            });
+            assert_eq!(deployment.connect(server, PORTS[0]).unwrap().seen_as.ip(), client, "another group's");
+        }
+        deployment.branch.kill();
+        deployment.wait_until_direct();
+    });
+}
+
+/// A control group of its own; it ends with it.
+struct Group {
+    name: String,
+    path: PathBuf,
+}
+
+impl Group {
+    /// Makes one; none, with the reason printed, where that is not allowed.
+    fn new() -> Option<Self> {
+        let root = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
+        let root = root.into_iter().find(|root| root.join("cgroup.controllers").exists());
+        let name = format!("oncewire-test-{}", std::process::id());
+        let made = root.map(|root| root.join(&name)).filter(|path| std::fs::create_dir(path).is_ok());
+        if made.is_none() {
+            let lacking = "control groups of version 2 that this user may change";
+            assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "{lacking}");
+            println!("skipped: {lacking}");
+        }
+        made.map(|path| Self { name, path })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.path);
+    }
 }
 
 /// Connects as a user whose connections are taken in, to a port that is not for others.

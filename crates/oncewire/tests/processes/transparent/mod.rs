@@ -2,10 +2,14 @@
 //!
 //! No test says when something must have happened: they wait until it does, on a machine that may be busy with others.
 
+mod bridge;
 mod bypass;
 mod connection;
 mod deployment;
 mod host;
+mod hubs;
+mod machine;
+mod reload;
 mod router;
 
 use deployment::{Deployment, LIMIT, PORTS, Plan};

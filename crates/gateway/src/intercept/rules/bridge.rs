@@ -1,0 +1,263 @@
+//! Bridges in the path: which frames are lifted out of one, so that it takes connections in as a router does.
+//!
+//! A bridge passes frames on that are addressed to others. A table of the family `bridge` gives this machine those of
+//! the connections that a gateway carries, and no others: a connection's first packet, if an interception names the
+//! port of the bridge that it comes in by and the gateway lives, and what follows it; and the answers to connections
+//! that the gateway makes in clients' names.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+
+use super::heartbeat::{BEAT_GROUP, BEAT_PORT, LIFE_MS};
+use super::text::conditions_at;
+use super::{RuleSet, Taker};
+use crate::sockets::OWN_MARK;
+
+/// The interfaces of this machine, and its bridges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Links {
+    names: Vec<String>,
+    /// The ports of bridges, each with its bridge.
+    ports: BTreeMap<String, String>,
+    /// Whether there is any bridge, be it without a port.
+    bridged: bool,
+}
+
+/// An interface as `ip` describes it.
+#[derive(Deserialize)]
+struct Link {
+    ifname: String,
+    master: Option<String>,
+    linkinfo: Option<Kind>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    info_kind: Option<String>,
+    info_slave_kind: Option<String>,
+}
+
+impl Links {
+    /// What `ip` is to be asked.
+    pub(super) const COMMAND: &str = "-j -d link show";
+
+    /// Says whether there is an interface of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
+    }
+
+    /// Reads what `ip` says to [`Links::COMMAND`]; none if that cannot be read.
+    pub(super) fn read(json: &str) -> Self {
+        let links: Vec<Link> = serde_json::from_str(json).unwrap_or_default();
+        let mut found = Self::default();
+        for link in links {
+            found.names.push(link.ifname.clone());
+            let Some(kind) = link.linkinfo else { continue };
+            found.bridged |= kind.info_kind.as_deref() == Some(BRIDGE);
+            if let Some(bridge) = link.master.filter(|_| kind.info_slave_kind.as_deref() == Some(BRIDGE)) {
+                found.ports.insert(link.ifname, bridge);
+            }
+        }
+        found
+    }
+}
+
+impl RuleSet {
+    /// Fits the rules to the bridges that there are.
+    pub(super) fn on(mut self, links: &Links) -> Self {
+        self.bridged = links.bridged && (self.in_clients_names || !self.kept.is_empty());
+        for taker in &mut self.takers {
+            let named = links.ports.iter().filter(|(port, _)| taker.capture.names_interface(port));
+            taker.ports = named.map(|(port, bridge)| (port.clone(), bridge.clone())).collect();
+            self.bridged |= !taker.ports.is_empty();
+        }
+        self
+    }
+
+    /// Returns the bridges of which interceptions name a port.
+    pub(super) fn bridges(&self) -> impl Iterator<Item = &str> {
+        self.takers.iter().flat_map(|taker| taker.ports.values().map(String::as_str))
+    }
+
+    /// Writes the table for bridges, if there is anything to lift from one.
+    ///
+    /// It takes an older one's place without forgetting which connections are carried.
+    pub(super) fn bridge_table(&self, text: &mut String) {
+        if !self.bridged {
+            return;
+        }
+        let table = self.table();
+        let _ = write!(text, "add table bridge {table}\nflush table bridge {table}\n");
+        for (policy, _) in self.bypasses() {
+            // Counting begins anew, as in the other table.
+            let counter = format!("counter bridge {table} policy-{policy}");
+            let _ = write!(text, "add {counter}\ndelete {counter}\n");
+        }
+        let _ = writeln!(text, "table bridge {table} {{");
+        self.counters(text);
+        let ports = format!("size {PORTS}\n\t\tflags dynamic,timeout\n\t\ttimeout");
+        let _ = write!(
+            text,
+            "\tset alive {{\n\t\ttype ifname\n\t\t{ports} {LIFE_MS}ms\n\t}}\n\
+             \tmap addresses {{\n\t\ttype ifname : ether_addr\n\t\t{ports} {CARRIED_FOR}\n\t}}\n"
+        );
+        for (family, ip) in FAMILIES {
+            let _ = write!(
+                text,
+                "\tset carried-{family} {{\n\t\ttype {ip} . inet_service . {ip} . inet_service\n\t\tsize {CARRIED}\n\
+                 \t\tflags dynamic,timeout\n\t\ttimeout {CARRIED_FOR}\n\t}}\n"
+            );
+        }
+        for (number, taker) in self.on_ports().filter(|(_, taker)| !taker.excluded.is_empty()) {
+            taker.excluded.chain(text, &format!("policy-{number}"), "goto forget");
+        }
+        let mut chain = |name: &str, rules: &[String]| {
+            let rules: String = rules.iter().map(|rule| format!("\t\t{rule}\n")).collect();
+            let _ = write!(text, "\tchain {name} {{\n{rules}\t}}\n");
+        };
+        chain("lift", &[format!("ether daddr set iifname map @addresses meta pkttype set host {LEARN_IN}")]);
+        chain("take", &each_family(|family| format!("{} goto lift", self.remember(family, &to(family)))));
+        let mut forget = each_family(|family| format!("delete @carried-{family} {{ {} }}", to(family)));
+        forget.push("accept".to_owned());
+        chain("forget", &forget);
+        chain("new", &self.new_on_bridges());
+        chain("own", &self.own_connections());
+        let mut leaving = vec!["type filter hook output priority filter; policy accept;".to_owned()];
+        leaving.push(format!("meta mark != {OWN_MARK:#x} accept"));
+        let beat = format!("ip daddr {BEAT_GROUP} udp dport {BEAT_PORT}");
+        leaving.push(format!("{beat} {LEARN_OUT} update @alive {{ oifname }} drop"));
+        leaving.push(format!("{SYN} goto own"));
+        chain("output", &leaving);
+        let mut entering = vec!["type filter hook prerouting priority dstnat; policy accept;".to_owned()];
+        entering.push(format!("{SYN} goto new"));
+        entering.extend(each_family(|family| {
+            let flow = to(family);
+            format!("{flow} @carried-{family} {} goto lift", self.remember(family, &flow))
+        }));
+        chain("prerouting", &entering);
+        text.push_str("}\n");
+    }
+
+    /// Returns the rules for a connection's first packet. One that is not taken in is not carried, whatever was
+    /// between the same ports before.
+    fn new_on_bridges(&self) -> Vec<String> {
+        let mut rules = Vec::new();
+        for (number, taker) in self.on_ports() {
+            let ports: Vec<String> = taker.ports.keys().map(|port| format!("{port:?}")).collect();
+            let entry = format!("iifname {{ {} }} iifname @alive ", ports.join(", "));
+            for condition in conditions_at(taker, &entry) {
+                if !taker.excluded.is_empty() {
+                    rules.push(format!("{condition} jump policy-{number}"));
+                }
+                rules.push(format!("{condition} goto take"));
+            }
+        }
+        rules.push("goto forget".to_owned());
+        rules
+    }
+
+    /// Returns the rules for connections that a gateway makes: the answers to them are for it.
+    fn own_connections(&self) -> Vec<String> {
+        let mut rules = vec![LEARN_OUT.to_owned()];
+        rules.extend(each_family(|family| {
+            let key = key(family);
+            self.remember(family, &format!("{key} daddr . tcp dport . {key} saddr . tcp sport"))
+        }));
+        rules
+    }
+
+    /// Has a connection count as one that is carried.
+    fn remember(&self, family: &str, flow: &str) -> String {
+        format!("update @carried-{family} {{ {flow} timeout {}s }}", self.silence.as_secs())
+    }
+
+    /// Returns the interceptions that name ports of bridges, with their numbers.
+    fn on_ports(&self) -> impl Iterator<Item = (usize, &Taker)> {
+        self.takers.iter().enumerate().filter(|(_, taker)| !taker.ports.is_empty())
+    }
+}
+
+fn each_family(rule: impl Fn(&str) -> String) -> Vec<String> {
+    FAMILIES.map(|(family, _)| rule(family)).to_vec()
+}
+
+/// Both ends of the connection of a packet that comes in.
+fn to(family: &str) -> String {
+    let key = key(family);
+    format!("{key} saddr . tcp sport . {key} daddr . tcp dport")
+}
+
+fn key(family: &str) -> &'static str {
+    if family == "v4" { "ip" } else { "ip6" }
+}
+
+const BRIDGE: &str = "bridge";
+
+const FAMILIES: [(&str, &str); 2] = [("v4", "ipv4_addr"), ("v6", "ipv6_addr")];
+
+const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
+
+/// What this machine sends says which address the bridge of a port has.
+const LEARN_OUT: &str = "update @addresses { oifname : ether saddr }";
+const LEARN_IN: &str = "update @addresses { iifname : ether daddr }";
+
+/// What sets have to say; each connection has its own time.
+const CARRIED_FOR: &str = "10m";
+
+/// Two for each connection that is carried; further ones pass the bridge.
+const CARRIED: u32 = 131_072;
+
+/// As many as a bridge can have.
+const PORTS: u32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Capture, PortRange, RulesBy};
+    use crate::intercept::rules::How;
+
+    const LINKS: &str = r#"[
+        {"ifname": "lo"},
+        {"ifname": "br0", "linkinfo": {"info_kind": "bridge"}},
+        {"ifname": "lan0", "master": "br0", "linkinfo": {"info_kind": "veth", "info_slave_kind": "bridge"}},
+        {"ifname": "eth1", "master": "bond0", "linkinfo": {"info_slave_kind": "bond"}}
+    ]"#;
+
+    fn set(interfaces: &[&str], in_clients_names: bool) -> RuleSet {
+        let interfaces = interfaces.iter().map(ToString::to_string).collect();
+        let ports = vec![PortRange { first: 80, last: 80 }];
+        let taker = Taker::new(How::Tproxy, Capture { interfaces, ports, ..Capture::default() }, 15001);
+        let takers = if in_clients_names { Vec::new() } else { vec![taker] };
+        RuleSet { takers, in_clients_names, ..RuleSet::empty("branch", RulesBy::Install) }
+    }
+
+    #[test]
+    fn connections_are_lifted_at_the_ports_that_are_named() {
+        let set = set(&["lan*", "eth1"], false).on(&Links::read(LINKS));
+        assert_eq!(set.bridges().collect::<Vec<_>>(), ["br0"]);
+        let text = set.nft();
+        let lifts = "iifname { \"lan0\" } iifname @alive tcp flags & (fin | syn | rst | ack) == syn tcp dport { 80 } goto \
+                     take";
+        assert!(text.contains(lifts), "{text}");
+        assert!(text.contains("iifname { \"lan*\", \"eth1\", \"br0\" }"), "{text}");
+    }
+
+    #[test]
+    fn a_machine_without_a_bridge_needs_no_table_for_any() {
+        for json in ["", "[]", "[{\"ifname\": \"lan0\"}]"] {
+            for set in [set(&["lan0"], false), set(&[], true)] {
+                let set = set.on(&Links::read(json));
+                assert!(!set.nft().contains("bridge"), "{}", set.nft());
+            }
+        }
+    }
+
+    #[test]
+    fn answers_to_clients_are_lifted_from_any_bridge() {
+        let text = set(&[], true).on(&Links::read(LINKS)).nft();
+        assert!(text.contains("@carried-v6"), "{text}");
+        assert!(!text.contains("goto take"), "{text}");
+    }
+}

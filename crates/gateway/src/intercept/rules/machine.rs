@@ -1,0 +1,108 @@
+//! What of a machine would keep interception from working. It is told and never changed: it is the operator's.
+
+use super::bridge::Links;
+use super::load::{ip, nft};
+use super::{How, LoadError, RuleSet};
+
+impl RuleSet {
+    /// Returns what of this machine is in the way of these rules, as far as it can be seen: a sentence each, with what
+    /// to do about it. What takes a privilege to ask for is left out without it.
+    pub fn obstacles(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        match nft(&["--check", "-f", "-"], &self.nft()) {
+            Err(LoadError::Refused { said, .. }) if said.contains(NOT_PERMITTED) => {}
+            Err(error) => found.push(format!("the rules cannot be loaded: {error}")),
+            Ok(_) => {}
+        }
+        match ip(Links::COMMAND) {
+            Ok(json) => found.extend(self.missing_interfaces(&Links::read(&json))),
+            Err(error) => found.push(format!("bridges and routes need `ip`: {error}")),
+        }
+        found.extend(self.bad_settings(|key| {
+            let value = std::fs::read_to_string(format!("/proc/sys/{}", key.replace('.', "/"))).ok()?;
+            Some(value.trim().to_owned())
+        }));
+        found
+    }
+
+    fn missing_interfaces(&self, links: &Links) -> Vec<String> {
+        let names = self.takers.iter().flat_map(|taker| &taker.capture.interfaces);
+        let missing = names.filter(|name| !name.ends_with('*') && !links.has(name));
+        missing.map(|name| format!("there is no interface {name:?} now; nothing is taken in by it")).collect()
+    }
+
+    /// Looks at the kernel's settings; `read` returns one by its name, or nothing if the kernel has none.
+    fn bad_settings(&self, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+        let is = |key: &str, value: &str| read(key).is_some_and(|found| found == value);
+        let mut found = Vec::new();
+        for key in FORWARDING.into_iter().filter(|key| self.routes_for_others() && is(key, "0")) {
+            found.push(format!(
+                "{key} is 0: what is not taken in ends at this machine, as everything does when the gateway is gone; set \
+                 it to 1"
+            ));
+        }
+        for key in BRIDGED.into_iter().filter(|key| self.bridged && is(key, "1")) {
+            found.push(format!(
+                "{key} is 1: frames meet rules for routed packets while they are in the bridge, and connections through \
+                 it time out; set it to 0"
+            ));
+        }
+        found
+    }
+
+    /// Says whether interfaces are named that are no ports of bridges.
+    fn routes_for_others(&self) -> bool {
+        self.takers.iter().filter(|taker| taker.how != How::RedirectOwn).any(|taker| {
+            let is_port = |name: &String| taker.ports.contains_key(name);
+            !taker.capture.interfaces.iter().all(is_port)
+        })
+    }
+}
+
+const FORWARDING: [&str; 2] = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"];
+
+const BRIDGED: [&str; 3] = [
+    "net.bridge.bridge-nf-call-iptables",
+    "net.bridge.bridge-nf-call-ip6tables",
+    "net.bridge.bridge-nf-call-arptables",
+];
+
+const NOT_PERMITTED: &str = "Operation not permitted";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Capture, RulesBy};
+    use crate::intercept::rules::Taker;
+
+    fn set(interface: &str) -> RuleSet {
+        let capture = Capture { interfaces: vec![interface.to_owned()], ..Capture::default() };
+        let takers = vec![Taker::new(How::Tproxy, capture, 15001)];
+        RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) }
+    }
+
+    #[test]
+    fn a_router_must_forward_and_a_bridge_must_leave_its_frames_alone() {
+        let links = Links::read(
+            r#"[{"ifname": "lan0", "master": "br0", "linkinfo": {"info_slave_kind": "bridge"}}, {"ifname": "eth1"}]"#,
+        );
+        let (router, bridge) = (set("eth1").on(&links), set("lan0").on(&links));
+        let keys = |set: &RuleSet, value: &str| {
+            let told = set.bad_settings(|_| Some(value.to_owned()));
+            told.iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&router, "0"), FORWARDING);
+        assert_eq!(keys(&router, "1"), [""; 0]);
+        assert_eq!(keys(&bridge, "0"), [""; 0]);
+        assert_eq!(keys(&bridge, "1"), BRIDGED);
+        assert!(router.bad_settings(|_| None).is_empty());
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_told() {
+        let links = Links::read(r#"[{"ifname": "eth1"}]"#);
+        assert!(set("eth1").missing_interfaces(&links).is_empty());
+        assert!(set("eth*").missing_interfaces(&links).is_empty());
+        assert_eq!(set("eth2").missing_interfaces(&links).len(), 1);
+    }
+}

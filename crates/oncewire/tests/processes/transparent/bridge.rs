@@ -1,0 +1,178 @@
+//! Gateways on bridges that join the clients' part of a network with the servers'. Nobody routes there.
+
+use std::process::Command;
+
+use oncewire_testnet::{Line, Network, isolated};
+
+use super::connection::has_nft;
+use super::{Deployment, LIMIT, PORTS, Plan, tproxy};
+use crate::common::wait::eventually;
+
+/// Builds a network of bridges with a gateway on each; none, with the reason printed, where that cannot be.
+fn bridged(intercepts: &str, peer: &str) -> Option<Deployment> {
+    if !has_nft() {
+        return None;
+    }
+    let network = Network::builder().line(Line::Plain).bridged().build_or_skip()?;
+    Some(Deployment::over(network, &Plan { intercepts, peer, ..Plan::default() }))
+}
+
+/// Whether a table for bridges is loaded at a host.
+fn is_loaded(deployment: &Deployment, host: &str) -> bool {
+    let tables = deployment.network.host(host).sh("nft list tables");
+    tables.contains(&format!("table bridge oncewire-{host}"))
+}
+
+#[test]
+fn a_bridge_takes_in_what_comes_by_its_port_and_passes_the_rest_on() {
+    isolated(|| {
+        let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
+        let (clients, hubs, servers) = (deployment.clients(), deployment.hubs(), deployment.servers());
+        let mut older = servers.map(|server| deployment.connect(server, PORTS[0]).unwrap());
+        deployment.start();
+        for ((client, hub), server) in clients.into_iter().zip(hubs).zip(servers) {
+            let mut taken = deployment.connect_as(server, PORTS[0], hub);
+            taken.say("by way of the link");
+            let other = deployment.connect(server, PORTS[1]).unwrap();
+            assert_eq!(other.seen_as.ip(), client, "a port that is not named");
+        }
+        for older in &mut older {
+            assert_eq!(older.seen_as, older.local());
+            older.say("as if nothing had happened");
+        }
+        assert!(deployment.rules(&["--installed"]).contains("table bridge oncewire-branch"));
+        deployment.branch.terminate();
+        deployment.wait_until_direct();
+        deployment.branch.wait(LIMIT);
+        assert!(!is_loaded(&deployment, "branch"));
+        for older in &mut older {
+            older.say("still here");
+        }
+    });
+}
+
+#[test]
+fn servers_behind_bridges_see_the_clients_address_and_port() {
+    isolated(|| {
+        let sources = "allow_sources = [\"198.18.1.0/24\", \"fd18:1::/64\"]\n";
+        let Some(mut deployment) = bridged(&tproxy("client"), sources) else { return };
+        deployment.start();
+        assert!(is_loaded(&deployment, "hub"));
+        let servers = deployment.servers();
+        for server in servers {
+            let mut taken = deployment.taken_in(server);
+            assert_eq!(taken.seen_as, taken.local());
+            taken.say(&"in the client's name ".repeat(10_000));
+        }
+        assert!(deployment.gateway_host().launch(|| deployment.branch.counter("flows_total")) >= 2);
+        // Without the peer the branch connects by itself, in the same name; answers meet its own bridge.
+        deployment.hub.kill();
+        for server in servers {
+            eventually("a connection is carried without the peer", LIMIT, || {
+                let before = deployment.taken_count();
+                let mut taken = deployment.connect(server, PORTS[0])?;
+                assert_eq!(taken.seen_as, taken.local());
+                taken.say("directly");
+                (deployment.taken_count() > before).then_some(())
+            });
+        }
+    });
+}
+
+#[test]
+fn a_bridge_passes_everything_on_when_its_gateway_is_killed() {
+    isolated(|| {
+        let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
+        deployment.start();
+        for (hub, server) in deployment.hubs().into_iter().zip(deployment.servers()) {
+            deployment.connect_as(server, PORTS[0], hub);
+        }
+        deployment.branch.kill();
+        deployment.wait_until_direct();
+        assert!(deployment.rules(&["--remove"]).starts_with("removed table"));
+        assert!(!is_loaded(&deployment, "branch"));
+        deployment.wait_until_direct();
+    });
+}
+
+#[test]
+fn a_bridge_passes_everything_on_while_its_gateway_hangs() {
+    isolated(|| {
+        let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
+        deployment.start();
+        let (hubs, servers) = (deployment.hubs(), deployment.servers());
+        deployment.connect_as(servers[0], PORTS[0], hubs[0]);
+        deployment.branch.set_stopped(true);
+        deployment.wait_until_direct();
+        deployment.branch.set_stopped(false);
+        deployment.connect_as(servers[1], PORTS[0], hubs[1]);
+    });
+}
+
+#[test]
+fn a_bridge_redirects_where_tproxy_is_not_wanted() {
+    isolated(|| {
+        let intercepts = "[[intercept]]\nmode = \"redirect\"\nlisten = \"0.0.0.0:15001\"\nscope = \"gateway\"\n\
+                          interfaces = [\"lan0\"]\nports = [8080]\n";
+        let Some(mut deployment) = bridged(intercepts, "") else { return };
+        deployment.start();
+        for (hub, server) in deployment.hubs().into_iter().zip(deployment.servers()) {
+            deployment.connect_as(server, PORTS[0], hub).say("with another destination");
+        }
+    });
+}
+
+#[test]
+fn what_policies_exclude_never_leaves_the_bridge() {
+    isolated(|| {
+        let intercepts = tproxy("gateway").replace("[8080]", "[8080, 9090]");
+        let policy = "[[policy]]\nmatch = { ports = [9090] }\npath = \"direct\"\n";
+        let Some(mut deployment) = bridged(&(intercepts + policy), "") else { return };
+        deployment.start();
+        let (clients, hubs, servers) = (deployment.clients(), deployment.hubs(), deployment.servers());
+        for ((client, hub), server) in clients.into_iter().zip(hubs).zip(servers) {
+            deployment.connect_as(server, PORTS[0], hub).say("by way of the link");
+            let mut passed = deployment.connect(server, PORTS[1]).unwrap();
+            assert_eq!(passed.seen_as.ip(), client);
+            passed.say("past the gateway");
+        }
+        eventually("the bridge's count is told", LIMIT, || {
+            deployment.connect(servers[0], PORTS[1]);
+            let status = deployment.gateway_host().launch(|| deployment.branch.ask("status"))?;
+            let rows = status["flows_not_coded"].as_array()?.clone();
+            rows.iter().any(|row| row["outcome"] == "bypassed").then_some(())
+        });
+    });
+}
+
+#[test]
+fn a_bridge_that_is_made_while_the_gateway_runs_is_found() {
+    isolated(|| {
+        let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
+        let host = deployment.network.host("branch");
+        host.sh("ip link set lan0 nomaster");
+        deployment.start();
+        assert!(!is_loaded(&deployment, "branch"));
+        deployment.network.host("branch").sh("ip link set lan0 master br0");
+        deployment.connect_as(deployment.servers()[0], PORTS[0], deployment.hubs()[0]);
+        assert!(is_loaded(&deployment, "branch"));
+    });
+}
+
+#[test]
+fn a_bridge_whose_frames_meet_rules_for_packets_is_told() {
+    isolated(|| {
+        let Some(deployment) = bridged(&tproxy("gateway"), "") else { return };
+        let key = "bridge-nf-call-iptables";
+        let host = deployment.network.host("branch");
+        let warnings = || deployment.rules(&[]).lines().filter(|line| line.contains(key)).count();
+        assert_eq!(warnings(), 0);
+        let path = format!("/proc/sys/net/bridge/{key}");
+        if !host.run(Command::new("test").args(["-e", &path])).unwrap().status.success() {
+            println!("this kernel has no {key}");
+            return;
+        }
+        host.sh(&format!("echo 1 > {path}"));
+        assert_eq!(warnings(), 1);
+    });
+}

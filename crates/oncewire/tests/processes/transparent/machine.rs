@@ -1,0 +1,100 @@
+//! Machines that are set up differently.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::{PermissionsExt, chown};
+
+use oncewire_testnet::isolated;
+
+use super::{Deployment, LIMIT, PORTS, Plan, tproxy};
+
+/// What a hub needs to connect in clients' names.
+const SOURCES: &str = "allow_sources = [\"198.18.1.0/24\", \"fd18:1::/64\"]\n";
+
+#[test]
+fn a_gateway_that_gave_up_its_privileges_still_loads_changes_and_removes_its_rules() {
+    isolated(|| {
+        let intercepts = tproxy("client");
+        let plan = Plan {
+            gateway: "user = \"nobody\"\n",
+            intercepts: &intercepts,
+            peer: SOURCES,
+            ..Plan::default()
+        };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        if !give_to_nobody(&deployment) {
+            println!("skipped: this user namespace has no other user");
+            return;
+        }
+        deployment.start();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", deployment.branch.pid())).unwrap();
+        assert!(status.contains("Uid:\t65534\t65534\t65534\t65534"), "{status}");
+        // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN.
+        assert!(status.contains("CapEff:\t0000000000001400"), "{status}");
+        for server in deployment.servers() {
+            let mut taken = deployment.taken_in(server);
+            assert_eq!(taken.seen_as, taken.local());
+            taken.say("as nobody");
+        }
+        deployment.reload(&tproxy("gateway"));
+        for (hub, server) in deployment.hubs().into_iter().zip(deployment.servers()) {
+            deployment.connect_as(server, PORTS[0], hub);
+        }
+        deployment.branch.terminate();
+        deployment.branch.wait(LIMIT);
+        assert!(!deployment.gateway_host().sh("nft list tables; ip rule").contains("oncewire"));
+    });
+}
+
+/// Lets the user `nobody` read the branch's files; false where there is no such user.
+fn give_to_nobody(deployment: &Deployment) -> bool {
+    let config = deployment.branch.config();
+    let dir = config.parent().unwrap();
+    std::fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).unwrap();
+    match chown(dir.join("branch.key"), Some(65534), Some(65534)) {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => false,
+        done => {
+            done.unwrap();
+            true
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_checks_where_packets_come_from_takes_connections_in() {
+    isolated(|| {
+        // By itself, and as a VPN of WireGuard sets it.
+        for (filter, by_mark) in [("1", "0"), ("2", "0"), ("0", "1"), ("1", "1")] {
+            let intercepts = tproxy("client");
+            let plan = Plan { intercepts: &intercepts, peer: SOURCES, ..Plan::default() };
+            let Some(mut deployment) = Deployment::new(&plan) else { return };
+            for host in ["branch", "hub"] {
+                for (key, value) in [("rp_filter", filter), ("src_valid_mark", by_mark)] {
+                    let each =
+                        format!("for f in /proc/sys/net/ipv4/conf/*/{key}; do echo {value} > $f; done");
+                    deployment.network.host(host).sh(&each);
+                }
+            }
+            deployment.start();
+            for server in deployment.servers() {
+                let mut taken = deployment.taken_in(server);
+                assert_eq!(taken.seen_as, taken.local(), "rp_filter = {filter}, src_valid_mark = {by_mark}");
+                taken.say("although it was checked");
+            }
+        }
+    });
+}
+
+#[test]
+fn clients_without_ipv4_are_taken_in_across_a_tunnel_that_has_only_that() {
+    isolated(|| {
+        let Some(mut deployment) =
+            Deployment::new(&Plan { intercepts: &tproxy("gateway"), ..Plan::default() })
+        else {
+            return;
+        };
+        deployment.network.host("client").sh("ip -4 addr flush dev eth0; ip -4 addr flush dev lo");
+        deployment.network.host("branch").sh("ip -6 addr flush dev wan0; ip -6 route flush default");
+        deployment.start();
+        deployment.connect_as(deployment.servers()[1], PORTS[0], deployment.hubs()[1]).say("IPv6 alone");
+    });
+}

@@ -1,0 +1,99 @@
+//! Interceptions that come, change and go while the gateway runs, and rules that others load.
+
+use std::process::Command;
+
+use oncewire_testnet::isolated;
+
+use super::{Deployment, LIMIT, PORTS, Plan, tproxy};
+
+/// An interception of the other port, by redirection.
+const REDIRECT: &str = "[[intercept]]\nmode = \"redirect\"\nlisten = \"0.0.0.0:15002\"\nscope = \"gateway\"\n\
+                        interfaces = [\"lan0\"]\nports = [9090]\n";
+
+#[test]
+fn the_first_interception_comes_and_the_last_goes_without_a_restart() {
+    isolated(|| {
+        let Some(mut deployment) = Deployment::new(&Plan::default()) else { return };
+        deployment.start();
+        let (clients, hubs, servers) = (deployment.clients(), deployment.hubs(), deployment.servers());
+        let mut older = servers.map(|server| deployment.connect(server, PORTS[0]).unwrap());
+        assert!(deployment.reload(&tproxy("gateway")).contains("intercept tproxy on 127.0.0.1:15001 added"));
+        let mut first = [0, 1].map(|family| deployment.connect_as(servers[family], PORTS[0], hubs[family]));
+        let both = tproxy("gateway") + REDIRECT;
+        assert!(deployment.reload(&both).contains("intercept redirect on 0.0.0.0:15002 added"));
+        let mut second = [0, 1].map(|family| deployment.connect_as(servers[family], PORTS[1], hubs[family]));
+        for port in PORTS {
+            deployment.connect_as(servers[0], port, hubs[0]);
+        }
+        deployment.reload(REDIRECT);
+        deployment.connect_as(servers[0], PORTS[0], clients[0]);
+        deployment.connect_as(servers[0], PORTS[1], hubs[0]);
+        assert!(deployment.reload("").contains("intercept redirect on 0.0.0.0:15002 removed"));
+        deployment.connect_as(servers[1], PORTS[1], clients[1]);
+        // What was taken in is still led to the gateway, until that ends.
+        let rules = deployment.rules(&["--installed"]);
+        assert!(rules.contains("socket transparent") && !rules.contains("goto intercept"), "{rules}");
+        for (what, connections) in [("older", &mut older), ("first", &mut first), ("second", &mut second)] {
+            connections
+                .iter_mut()
+                .for_each(|connection| connection.say(&format!("{what}, through all of it")));
+        }
+        deployment.branch.terminate();
+        drop((older, first, second));
+        deployment.branch.wait(LIMIT);
+        assert_eq!(deployment.rules(&["--installed"]), "# not installed\n");
+    });
+}
+
+#[test]
+fn rules_that_cannot_be_loaded_leave_those_that_are() {
+    isolated(|| {
+        let Some(mut deployment) =
+            Deployment::new(&Plan { intercepts: &tproxy("gateway"), ..Plan::default() })
+        else {
+            return;
+        };
+        deployment.start();
+        let (hubs, servers) = (deployment.hubs(), deployment.servers());
+        let mut taken = deployment.connect_as(servers[0], PORTS[0], hubs[0]);
+        let before = deployment.rules(&["--installed"]);
+        let nobody =
+            "[[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15002\"\nusers = [\"no-such-user\"]\n";
+        let said = deployment.reload(&(tproxy("gateway") + nobody));
+        assert!(said.contains("was not reloaded") && said.contains("no-such-user"), "{said}");
+        taken.say("on the old rules");
+        for (hub, server) in hubs.into_iter().zip(servers) {
+            deployment.connect_as(server, PORTS[0], hub).say("also new ones");
+        }
+        assert_eq!(
+            before.contains("goto intercept-0"),
+            deployment.rules(&["--installed"]).contains("goto intercept-0")
+        );
+    });
+}
+
+#[test]
+fn rules_that_are_printed_work_once_a_shell_has_loaded_them() {
+    isolated(|| {
+        let intercepts = tproxy("gateway") + "rules = \"print\"\n";
+        let Some(mut deployment) = Deployment::new(&Plan { intercepts: &intercepts, ..Plan::default() })
+        else {
+            return;
+        };
+        deployment.start();
+        assert_eq!(deployment.rules(&["--installed"]), "# not installed\n");
+        let printed = deployment.rules(&[]);
+        deployment.gateway_host().sh(&printed);
+        for (hub, server) in deployment.hubs().into_iter().zip(deployment.servers()) {
+            deployment.connect_as(server, PORTS[0], hub).say("by hand");
+        }
+        deployment.branch.terminate();
+        deployment.wait_until_direct();
+        deployment.branch.wait(LIMIT);
+        assert!(deployment.rules(&["--installed"]).contains("goto intercept-0"), "they are the operator's");
+        deployment.wait_until_direct();
+        assert!(deployment.rules(&["--remove"]).starts_with("removed table"));
+        let routing = deployment.command(Command::new("ip").arg("rule"));
+        assert!(!routing.contains("7400"), "{routing}");
+    });
+}
