@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use oncewire_testnet::{Family, Host, Line, Network};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::connection::{self, Connection};
@@ -159,9 +160,13 @@ impl Deployment {
 
     /// Connections that the branch has taken in, as it says itself.
     pub(super) fn taken_count(&self) -> u64 {
-        let status = self.gateway_host().launch(|| self.branch.ask("status")).unwrap();
-        let rows = status["intercepts"].as_array().unwrap();
+        let rows = self.status()["intercepts"].as_array().unwrap().clone();
         rows.iter().map(|row| row["connections"].as_u64().unwrap()).sum()
+    }
+
+    /// What the branch says about itself.
+    pub(super) fn status(&self) -> Value {
+        eventually("the branch answers", LIMIT, || self.gateway_host().launch(|| self.branch.ask("status")))
     }
 
     /// What `oncewire rules` says with more arguments.

@@ -8,15 +8,16 @@ use std::process::Command;
 
 use oncewire_testnet::isolated;
 
-use super::{Deployment, LIMIT, PORTS, Plan};
+use super::{Deployment, LIMIT, PORTS, Plan, recipe};
 use crate::common::wait::eventually;
 
 #[test]
 fn a_host_takes_in_its_own_connections_by_port_and_by_user_but_not_its_gateways() {
     isolated(|| {
         // The first names no user: it would take in the tunnel too, were that not the gateway's own.
-        let intercepts = "[[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15001\"\nports = [\"1-8999\"]\n\
-                          [[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15002\"\nusers = [\"65534\"]\n";
+        let by_user =
+            "[[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15002\"\nusers = [\"65534\"]\n";
+        let intercepts = &format!("{}{by_user}", recipe("An end host"));
         let Some(mut deployment) = Deployment::new(&Plan { on: "client", intercepts, ..Plan::default() })
         else {
             return;

@@ -14,10 +14,16 @@ mod router;
 
 use deployment::{Deployment, LIMIT, PORTS, Plan};
 
-/// An interception of one port of what comes in from the client.
+/// An interception of a port of what comes in from the client, as the manual has it for routers and bridges.
 fn tproxy(source: &str) -> String {
-    format!(
-        "[[intercept]]\nmode = \"tproxy\"\nlisten = \"127.0.0.1:15001\"\ninterfaces = [\"lan0\"]\nports = [8080]\n\
-         source = \"{source}\"\n"
-    )
+    format!("{}source = \"{source}\"\n", recipe("A router"))
 }
+
+/// The configuration that the manual gives under a heading.
+fn recipe(heading: &str) -> &'static str {
+    let (_, section) = MANUAL.split_once(&format!("\n### {heading}\n")).unwrap();
+    let (_, block) = section.split_once("```toml\n").unwrap();
+    block.split_once("```").unwrap().0
+}
+
+const MANUAL: &str = include_str!("../../../../../docs/install.md");
