@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use oncewire_testnet::{Direction, Family, Line, LinkParams, Network, Queue, Shell, isolated};
 
+/// More than any step takes, also on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
 const SHELLS: [Shell; 2] = [Shell::Tun, Shell::Packet];
 
@@ -20,7 +22,7 @@ fn emulated(shell: Shell, params: &LinkParams) -> Option<Network> {
 
 /// Waits until nothing is on its way in `direction` and returns what it counted.
 fn settled(direction: &Direction, packets: u64) -> oncewire_testnet::LinkCounters {
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + LIMIT;
     loop {
         let counted = direction.counters();
         let arrived = counted.lost + counted.delivered == counted.carried + counted.duplicated;
@@ -37,7 +39,7 @@ fn settled(direction: &Direction, packets: u64) -> oncewire_testnet::LinkCounter
 
 /// Waits until `direction` has been offered so many packets.
 fn seen(direction: &Direction, packets: u64) {
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + LIMIT;
     while direction.counters().packets < packets {
         assert!(Instant::now() < patience, "{packets} were sent, and this is what was seen: {direction:?}");
         std::thread::yield_now();
@@ -48,12 +50,12 @@ fn seen(direction: &Direction, packets: u64) {
 fn datagrams(network: &Network, family: Family) -> (UdpSocket, UdpSocket) {
     let server = network.host("server").enter(|| {
         let socket = UdpSocket::bind(SocketAddr::new(network.host("server").ip(family), 0)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
         socket
     });
     let client = network.host("client").enter(|| {
         let socket = UdpSocket::bind(SocketAddr::new(network.host("client").ip(family), 0)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
         socket.connect(server.local_addr().unwrap()).unwrap();
         socket
     });

@@ -15,8 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// More than any step takes; a test that hangs fails with it.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// More than any test takes, also on a machine that is busy with other things; one that hangs fails with it.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs a test's body with a limit.
 pub(crate) async fn within<R>(body: impl Future<Output = R>) -> R {
@@ -123,6 +123,29 @@ impl Origin {
         F: Future<Output = ()> + Send + 'static,
     {
         Self::start_on("127.0.0.1:0", serve).await
+    }
+
+    /// Sends `data` to whoever connects, and ends.
+    pub(crate) async fn serve(data: impl Into<Arc<[u8]>>) -> Self {
+        let data = data.into();
+        Self::start(move |mut stream| {
+            let data = Arc::clone(&data);
+            async move {
+                // Whether it arrived is for the client to say.
+                let _ = stream.write_all(&data).await;
+            }
+        })
+        .await
+    }
+
+    /// Reads to the end, and only then says what it got.
+    pub(crate) async fn answer() -> Self {
+        Self::start(|mut stream| async move {
+            let mut request = Vec::new();
+            stream.read_to_end(&mut request).await.unwrap();
+            stream.write_all(&[b"got ", request.as_slice()].concat()).await.unwrap();
+        })
+        .await
     }
 
     async fn start_on<F>(address: &str, serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self

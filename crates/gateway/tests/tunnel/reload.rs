@@ -96,13 +96,7 @@ async fn an_interception_comes_and_goes_while_flows_of_another_go_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interception_that_changes_keeps_its_port_and_its_connections() {
     within(async {
-        let (echo, other) = (
-            Origin::echo().await,
-            Origin::start(|mut stream| async move {
-                let _ = stream.write_all(b"other").await;
-            })
-            .await,
-        );
+        let (echo, other) = (Origin::echo().await, Origin::serve(*b"other").await);
         let mut site = Site::start(&forward(echo.address)).await;
         let mut before = site.connect(0).await;
         echoes(&mut before, 1).await;

@@ -1,6 +1,5 @@
 //! Limits and priorities between two gateways.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -10,18 +9,11 @@ use crate::common::{Origin, Pair, exchange, forward, noise, within};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_exceeds_the_limit_and_all_of_it_arrives() {
     within(async {
-        let data = Arc::new(noise(51, 2 << 20));
-        let serve = Arc::clone(&data);
-        let origin = Origin::start(move |mut stream| {
-            let serve = Arc::clone(&serve);
-            async move {
-                let _ = stream.write_all(&serve).await;
-            }
-        })
-        .await;
+        let data = noise(51, 2 << 20);
+        let origin = Origin::serve(data.as_slice()).await;
         let pair = Pair::with(&forward(origin.address), "rate_limit = \"16 Mbit/s\"", async |hub| hub).await;
         let start = Instant::now();
-        assert!(exchange(pair.connect().await, b"").await.unwrap() == *data);
+        assert!(exchange(pair.connect().await, b"").await.unwrap() == data);
         // Two million bytes a second, headers included, and a few milliseconds of credit at the start.
         assert!(start.elapsed() > Duration::from_millis(1000), "{:?}", start.elapsed());
     })

@@ -60,12 +60,7 @@ async fn many_flows_at_once_keep_their_bytes_apart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_ends_its_stream_still_receives() {
     within(async {
-        let origin = Origin::start(|mut stream| async move {
-            let mut request = Vec::new();
-            stream.read_to_end(&mut request).await.unwrap();
-            stream.write_all(&[b"got ", request.as_slice()].concat()).await.unwrap();
-        })
-        .await;
+        let origin = Origin::answer().await;
         let pair = Pair::start(&forward(origin.address)).await;
         let answer = exchange(pair.connect().await, b"all of it").await.unwrap();
         assert_eq!(answer, b"got all of it");
@@ -185,21 +180,14 @@ async fn a_refused_connect_is_a_reset_before_any_byte() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_stops_holds_back_nobody() {
     within(async {
-        let data = Arc::new(noise(9, 8 << 20));
-        let serve = Arc::clone(&data);
-        let origin = Origin::start(move |mut stream| {
-            let serve = Arc::clone(&serve);
-            async move {
-                let _ = stream.write_all(&serve).await;
-            }
-        })
-        .await;
+        let data = noise(9, 8 << 20);
+        let origin = Origin::serve(data.as_slice()).await;
         let pair = Pair::start(&forward(origin.address)).await;
         let mut stopped = pair.connect().await;
         assert_eq!(stopped.read_u8().await.unwrap(), data[0]);
         for _ in 0..3 {
             let received = exchange(pair.connect().await, b"").await.unwrap();
-            assert!(received == *data);
+            assert!(received == data);
         }
         let mut rest = Vec::new();
         stopped.read_to_end(&mut rest).await.unwrap();

@@ -2,12 +2,11 @@
 
 use std::io::Read;
 use std::net::TcpStream;
-use std::time::Duration;
 
 use crate::common::data;
 use crate::common::origin::{Origin, receipt, upload};
 use crate::common::pair::{Options, Pair};
-use crate::common::wait::eventually;
+use crate::common::wait::{LIMIT, eventually};
 use crate::pair;
 
 #[test]
@@ -104,7 +103,7 @@ fn get(pair: &Pair, path: &str) -> String {
 /// What the relay has carried once the last acknowledgements are through.
 fn settled(pair: &Pair) -> u64 {
     let (mut last, mut still) = (0, 0);
-    eventually("the link falls silent", Duration::from_secs(10), || {
+    eventually("the link falls silent", LIMIT, || {
         let now = pair.relay.carried();
         still = if now == last { still + 1 } else { 0 };
         last = now;

@@ -14,7 +14,7 @@ use crate::common::data;
 use crate::common::gateway::{Gateway, keygen};
 use crate::common::origin::{Origin, Request};
 use crate::common::pair::{Options, Pair};
-use crate::common::wait::{eventually, free_address};
+use crate::common::wait::{LIMIT, eventually, free_address};
 use crate::{binary, pair};
 
 #[test]
@@ -168,7 +168,6 @@ fn ten_thousand_silent_strangers_keep_no_peer_out() {
         let fetch = || request.fetch(pair.forward()).ok().filter(|got| got.len() == request.len);
         eventually("a transfer in the middle of the flood", LIMIT, fetch);
         println!("a peer came back in {:?} while strangers knocked", start.elapsed());
-        assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
         let kept = flood.join().unwrap();
         println!("{} strangers of {wanted}", kept.len());
         let held = std::fs::read_dir(format!("/proc/{}/fd", pair.hub.pid())).unwrap().count();
@@ -230,7 +229,6 @@ fn open_files() -> usize {
 
 const GATEWAY: &str = "[gateway]\nname = \"branch\"\nkey_file = \"own.key\"\nlisten = [\"127.0.0.1:7400\"]\n\
                        admin = \"127.0.0.1:7411\"\nstate = \"state\"\n";
-const LIMIT: Duration = Duration::from_secs(15);
 
 /// Open files that this process needs for everything but the flood.
 const FILES_FOR_OTHERS: usize = 6000;

@@ -2,13 +2,12 @@
 
 use std::io::Read as _;
 use std::net::TcpStream;
-use std::time::Duration;
 
 use crate::common::data;
 use crate::common::gateway::Gateway;
 use crate::common::origin::{Origin, Request};
 use crate::common::pair::{Options, Pair};
-use crate::common::wait::eventually;
+use crate::common::wait::{LIMIT, eventually};
 use crate::pair;
 
 const REPEATED: Request = Request { seed: 70, len: 6 << 20 };
@@ -16,8 +15,7 @@ const REPEATED: Request = Request { seed: 70, len: 6 << 20 };
 /// Fetches what repeats and returns the bytes that crossed for it.
 fn fetch(pair: &Pair) -> u64 {
     let before = pair.relay.carried();
-    let limit = Duration::from_secs(10);
-    let got = eventually("a transfer works", limit, || REPEATED.fetch(pair.forward()).ok());
+    let got = eventually("a transfer works", LIMIT, || REPEATED.fetch(pair.forward()).ok());
     data::assert_same(&got, &REPEATED.answer(), "what was fetched");
     pair.relay.carried() - before
 }
@@ -56,7 +54,7 @@ fn a_transfer_goes_on_and_stays_exact_while_logs_are_cleared() {
     fetch(&pair);
     let request = Request { seed: REPEATED.seed, len: 40 << 20 };
     let mut client = TcpStream::connect(pair.forward()).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
     request.send(&mut client).unwrap();
     let mut got = Vec::new();
     for turn in 0..8 {
@@ -79,7 +77,7 @@ fn without_a_gateway_the_files_are_removed() {
     pair.branch.terminate();
     pair.hub.terminate();
     for gateway in [&mut pair.branch, &mut pair.hub] {
-        assert!(gateway.wait(Duration::from_secs(15)).success());
+        assert!(gateway.wait(LIMIT).success());
     }
     let report = pair.hub.clear_cache(&[]).unwrap();
     assert_eq!(

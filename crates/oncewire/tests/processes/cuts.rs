@@ -3,12 +3,11 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use crate::common::data;
 use crate::common::origin::{Origin, Request, receipt};
 use crate::common::pair::{Options, Pair};
-use crate::common::wait::eventually;
+use crate::common::wait::{LIMIT, eventually};
 use crate::pair;
 
 const CUTS: usize = 5;
@@ -71,6 +70,7 @@ fn an_upload_survives_five_cuts() {
 fn many_transfers_survive_a_link_that_goes_away_for_a_moment() {
     let origin = Origin::server();
     let pair = pair(&Options::to(origin.address()));
+    let before = pair.relay.carried();
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..20)
             .map(|seed| {
@@ -79,7 +79,6 @@ fn many_transfers_survive_a_link_that_goes_away_for_a_moment() {
                 scope.spawn(move || (request, request.fetch(address).unwrap()))
             })
             .collect();
-        let before = pair.relay.carried();
         eventually("data is under way", LIMIT, || (pair.relay.carried() > before + (4 << 20)).then_some(()));
         pair.relay.set_down(true);
         eventually("the branch notices", LIMIT, || (pair.branch.peer()["state"] != "up").then_some(()));
@@ -160,5 +159,3 @@ fn read_and_cut(client: &mut TcpStream, pair: &Pair) -> Vec<u8> {
     assert_eq!(cuts, CUTS);
     got
 }
-
-const LIMIT: Duration = Duration::from_secs(15);

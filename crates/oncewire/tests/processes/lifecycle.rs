@@ -15,10 +15,8 @@ use super::common::data::random;
 use super::common::gateway::keygen;
 use super::common::origin::Origin;
 use super::common::pair::Options;
-use super::common::wait::{eventually, free_address};
+use super::common::wait::{LIMIT, eventually, free_address};
 use super::{binary, pair};
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_reload_by_signal_leaves_a_download_alone() {

@@ -4,12 +4,11 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Barrier;
 use std::thread::{Builder, scope};
-use std::time::Duration;
 
 use crate::common::data;
 use crate::common::origin::{Origin, Request};
 use crate::common::pair::Options;
-use crate::common::wait::eventually;
+use crate::common::wait::{LIMIT, eventually};
 use crate::pair;
 
 #[test]
@@ -95,7 +94,6 @@ fn short_flows_in_a_row_need_no_new_connection_each() {
 }
 
 const FLOWS: usize = 1000;
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// What a gateway may use beside `[cache] memory`: code, threads, sockets' buffers, TLS, bookkeeping of flows.
 const BESIDE_CACHE: u64 = 192 << 20;

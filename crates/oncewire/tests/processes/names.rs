@@ -3,12 +3,11 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use crate::common::gateway::Gateway;
 use crate::common::origin::{Origin, Request};
 use crate::common::pair::Options;
-use crate::common::wait::{eventually, free_address};
+use crate::common::wait::{LIMIT, eventually, free_address};
 use crate::pair;
 
 #[test]
@@ -63,6 +62,3 @@ fn with_hosts(dir: &Path, hosts: &Path) -> PathBuf {
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     program
 }
-
-/// Dialling again waits up to six seconds.
-const LIMIT: Duration = Duration::from_secs(20);

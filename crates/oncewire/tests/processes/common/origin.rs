@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use super::data;
+use super::wait::LIMIT;
 
 /// A server on a loopback port of its own, one thread a connection.
 pub(crate) struct Origin {
@@ -104,7 +104,7 @@ impl Request {
     /// Asks `address` for it and reads to the end of the stream.
     pub(crate) fn fetch(self, address: SocketAddr) -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(LIMIT))?;
         self.send(&mut stream)?;
         let mut got = Vec::with_capacity(self.len);
         stream.read_to_end(&mut got)?;
@@ -129,7 +129,7 @@ pub(crate) fn receipt(data: &[u8]) -> Vec<u8> {
 /// Sends `data` to the sink behind `address` and returns its answer.
 pub(crate) fn upload(address: SocketAddr, data: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(LIMIT))?;
     stream.write_all(data)?;
     stream.shutdown(Shutdown::Write)?;
     let mut answer = Vec::new();
@@ -145,6 +145,4 @@ fn listen() -> TcpListener {
     socket.into()
 }
 
-/// A client that hears nothing for so long has failed; whole runs take less.
-const PATIENCE: Duration = Duration::from_secs(30);
 const STACK: usize = 256 * 1024;

@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::gateway::{Gateway, keygen};
 use super::relay::CuttingRelay;
-use super::wait::free_address;
+use super::wait::{LIMIT, free_address};
 
 /// What a pair is to look like; the default intercepts by socks5 and http only.
 #[derive(Clone, Debug, Default)]
@@ -89,14 +88,14 @@ impl Pair {
 
     /// Waits until both ends say that the link is up.
     pub(crate) fn wait_until_up(&self) {
-        self.branch.wait_until_up(START_LIMIT);
-        self.hub.wait_until_up(START_LIMIT);
+        self.branch.wait_until_up(LIMIT);
+        self.hub.wait_until_up(LIMIT);
     }
 
     /// Waits for the link; `false` when another process had taken one of the ports.
     fn ready(&mut self) -> bool {
         let mut taken = false;
-        super::wait::eventually("both gateways are up", START_LIMIT, || {
+        super::wait::eventually("both gateways are up", LIMIT, || {
             for gateway in [&mut self.branch, &mut self.hub] {
                 if let Some(status) = gateway.ended() {
                     taken = gateway.log().contains("in use");
@@ -167,5 +166,4 @@ fn gateway_table(name: &str, admin: SocketAddr) -> String {
 
 /// Small enough for many pairs on one machine, large enough that nothing here is forgotten.
 const CACHE: &str = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\n";
-const START_LIMIT: Duration = Duration::from_secs(20);
 const PORT_TRIES: usize = 5;

@@ -4,6 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+/// More than any step takes, also on a machine that is busy with other things: what hangs fails with it.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
 /// Asks `probe` until it has an answer, and panics with `what` after `limit`.
 pub(crate) fn eventually<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();

@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -13,7 +12,7 @@ use crate::common::clients::reset;
 use crate::common::data;
 use crate::common::origin::Origin;
 use crate::common::pair::Options;
-use crate::common::wait::{eventually, free_address};
+use crate::common::wait::{LIMIT, eventually, free_address};
 use crate::pair;
 
 #[test]
@@ -85,7 +84,7 @@ fn a_download_that_the_origin_breaks_off_fails_at_the_client() {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
         let _ = stream.write_all(&data::text(80, 100_000));
         let some = || std::fs::metadata(&arriving).is_ok_and(|file| file.len() > 0).then_some(());
-        eventually("curl gets a part", Duration::from_secs(10), some);
+        eventually("curl gets a part", LIMIT, some);
         reset(stream);
     });
     let pair = pair(&Options::to(origin.address()));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::wait::{eventually, pause};
+use crate::common::wait::{LIMIT, eventually, pause};
 
 /// Says which of `names` this machine lacks, and whether the test is to be left out for it.
 fn missing(names: &[&str]) -> bool {
@@ -84,7 +84,7 @@ impl Service {
         let out = std::fs::File::create(log).unwrap();
         let child = command.stdout(out.try_clone().unwrap()).stderr(out).spawn().unwrap();
         let mut service = Self { child, ending };
-        eventually("the server program takes connections", Duration::from_secs(15), || {
+        eventually("the server program takes connections", LIMIT, || {
             let ended = service.child.try_wait().unwrap();
             assert!(ended.is_none(), "{command:?}: {}", std::fs::read_to_string(log).unwrap_or_default());
             TcpStream::connect(address).ok()
