@@ -76,6 +76,18 @@ fn a_window_that_stays_closed_for_ten_minutes_is_no_outage() {
 }
 
 #[test]
+fn a_flow_resumes_once_however_many_lanes_break_with_its_own() {
+    for seed in 0..8 {
+        println!("seed {seed}");
+        let (mut pair, flow, bytes) = under_way(seed);
+        assert!(pair.lanes().len() > 2);
+        pair.cut_all();
+        assert_eq!(pair.sides.each_ref().map(|side| side.link.stats().resumes), [1, 1]);
+        ends_right(&mut pair, flow, &bytes);
+    }
+}
+
+#[test]
 fn a_link_that_flaps_for_an_hour_delivers_everything_and_keeps_no_lane_too_many() {
     for seed in 0..4 {
         println!("seed {seed}");

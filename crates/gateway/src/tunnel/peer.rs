@@ -85,6 +85,8 @@ pub(crate) struct Peer {
     short_lived: AtomicU64,
     effort: Arc<EffortMeter>,
     pace_log: Seldom,
+    /// A link that breaks loses its lanes one by one.
+    resume_log: Seldom,
 }
 
 /// What the peer's lock protects.
@@ -159,6 +161,7 @@ impl Peer {
             short_lived: AtomicU64::new(0),
             effort,
             pace_log: Seldom::default(),
+            resume_log: Seldom::default(),
         });
         peer.touch();
         peer
@@ -237,8 +240,9 @@ impl Peer {
                 Event::PeerRestarted => {
                     tracing::warn!(peer = self.name(), "the peer was restarted; its old flows were reset");
                 }
-                Event::Note(note @ Note::Paced(_)) => {
-                    if let Some(held_back) = self.pace_log.due() {
+                Event::Note(note @ (Note::Paced(_) | Note::Resumed { .. })) => {
+                    let log = if let Note::Paced(_) = note { &self.pace_log } else { &self.resume_log };
+                    if let Some(held_back) = log.due() {
                         tracing::info!(peer = self.name(), held_back, "{note}");
                     }
                 }

@@ -1,5 +1,7 @@
 //! Lanes come and go.
 
+use std::collections::BTreeSet;
+
 use oncewire_codec::Now;
 use oncewire_codec::contract::PeerState;
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, ResetReason, VERSION};
@@ -107,6 +109,9 @@ impl Link {
         if self.lanes.remove(id).is_none() {
             return;
         }
+        // Those that wait since they lost another lane were counted then.
+        let waiting: BTreeSet<FlowId> =
+            self.flows.keys().copied().filter(|flow| self.sender.has_lost(*flow)).collect();
         self.sender.handle_lane_lost(id);
         self.leave_limiter(id, now);
         let mut resumed = 0;
@@ -118,7 +123,7 @@ impl Link {
             }
             if flow.lane.is_none() {
                 ids.push(flow.id);
-                resumed += u64::from(self.sender.has_lost(flow.id));
+                resumed += u64::from(self.sender.has_lost(flow.id) && !waiting.contains(&flow.id));
             }
         }
         if self.lanes.is_empty() {
