@@ -1,5 +1,5 @@
 //! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`, `pair stall`,
-//! `pair adapt`, `pair soak`, `pair outage`.
+//! `pair adapt`, `pair connections`; and on the test network, as root, `pair soak` and `pair outage`.
 //!
 //! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
@@ -8,6 +8,7 @@ mod adapt;
 #[allow(dead_code, reason = "the tests use all of the bench, this uses a part")]
 #[path = "../../tests/processes/common/mod.rs"]
 mod common;
+mod connections;
 mod hop;
 mod outage;
 mod roles;
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(about = "Measures a pair of gateways, each a process, on loopback")]
+#[command(about = "Measures a pair of gateways, each a process")]
 struct Arguments {
     #[command(subcommand)]
     what: What,
@@ -37,13 +38,18 @@ enum What {
     Stall(stall::Arguments),
     /// Rate and savings while other programs want the processors, beside those of no coding.
     Adapt(adapt::Arguments),
-    /// Transfers of all kinds while links break and gateways die, every byte compared.
+    /// Many connections, most of them idle.
+    Connections(connections::Arguments),
+    /// Transfers of all kinds while the line and the gateways go wrong in every way, every byte compared.
     Soak(soak::Arguments),
-    /// A minute without a path under a download, an upload and an idle connection.
+    /// A minute without a path under a download, an upload and an idle ssh session.
     Outage(outage::Arguments),
     /// Serves the files, or echoes (started by `throughput`).
     #[command(hide = true)]
     Origin { files: Vec<PathBuf> },
+    /// Sends back what comes (started by `connections`).
+    #[command(hide = true)]
+    Echo,
     /// Copies both ways to a target (started by `throughput`).
     #[command(hide = true)]
     Hop { target: std::net::SocketAddr },
@@ -55,9 +61,11 @@ fn main() {
         What::Savings(arguments) => savings::run(&arguments),
         What::Stall(arguments) => stall::run(&arguments),
         What::Adapt(arguments) => adapt::run(&arguments),
+        What::Connections(arguments) => connections::run(&arguments),
         What::Soak(arguments) => soak::run(&arguments),
         What::Outage(arguments) => outage::run(&arguments),
         What::Origin { files } => roles::origin(&files),
+        What::Echo => roles::echoes(),
         What::Hop { target } => roles::hop(target),
     }
 }

@@ -32,6 +32,23 @@ pub(crate) fn hop(target: SocketAddr) {
     announce(address);
 }
 
+/// Sends back what comes on any number of connections until standard input ends.
+pub(crate) fn echoes() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.set_nodelay(true);
+            tokio::spawn(async move {
+                let (mut from, mut to) = stream.split();
+                tokio::io::copy(&mut from, &mut to).await
+            });
+        }
+    });
+    announce(address);
+}
+
 /// A process in one of these roles, which ends when this one does.
 pub(crate) struct Role {
     child: Child,

@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Barrier;
 use std::thread::{Builder, scope};
+use std::time::Duration;
 
+use crate::common::connections::{self, Crowd};
 use crate::common::data;
 use crate::common::origin::{Origin, Request};
 use crate::common::pair::Options;
@@ -55,6 +57,15 @@ fn a_thousand_flows_at_once_get_their_own_bytes() {
 }
 
 #[test]
+fn a_thousand_connections_of_which_a_hundred_are_active_leave_nothing_behind() {
+    let origin = Origin::echo();
+    let crowd = Crowd { all: FLOWS, active: FLOWS / 10, len: 50_000, idle: Duration::from_millis(500) };
+    let cost = connections::run(crate::binary(), origin.address(), &crowd);
+    println!("{cost}");
+    assert!(cost.memory_each.iter().all(|bytes| *bytes < IDLE_FLOW), "{:?}", cost.memory_each);
+}
+
+#[test]
 fn a_reader_that_stops_holds_back_nobody() {
     let origin = Origin::server();
     let pair = pair(&Options::to(origin.address()));
@@ -97,3 +108,6 @@ const FLOWS: usize = 1000;
 
 /// What a gateway may use beside `[cache] memory`: code, threads, sockets' buffers, TLS, bookkeeping of flows.
 const BESIDE_CACHE: u64 = 192 << 20;
+
+/// What an idle connection may add to a gateway's memory.
+const IDLE_FLOW: u64 = 64 << 10;

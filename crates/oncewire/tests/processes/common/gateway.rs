@@ -1,5 +1,6 @@
 //! One gateway as a process.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -113,7 +114,30 @@ impl Gateway {
 
     /// Files and sockets that it has open, from /proc.
     pub(crate) fn open_files(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+        self.files_by_kind().values().sum()
+    }
+
+    /// The same by kind: `socket`, `pipe`, `anon_inode`, `file`.
+    pub(crate) fn files_by_kind(&self) -> BTreeMap<String, usize> {
+        let mut kinds = BTreeMap::new();
+        for entry in std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().flatten() {
+            // It may have been closed since it was listed.
+            let Ok(target) = std::fs::read_link(entry.path()) else { continue };
+            let target = target.to_string_lossy();
+            let kind = target.split_once(':').map_or("file", |(kind, _)| kind);
+            *kinds.entry(kind.to_owned()).or_insert(0) += 1;
+        }
+        kinds
+    }
+
+    /// Processor time that it has taken, from /proc.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        // Behind the program's name, which may contain anything; the twelfth and thirteenth are user's and system's.
+        let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 1..].split_whitespace().collect();
+        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+        // What /proc counts in is a hundredth of a second on every Linux.
+        Duration::from_millis(ticks * 10)
     }
 
     /// Process number.
@@ -131,16 +155,21 @@ impl Gateway {
         &self.config
     }
 
-    /// What it has logged, the end of it if that is long.
-    pub(crate) fn log(&self) -> String {
-        let log = self.whole_log();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    /// Writes another configuration to its file; nothing reads it yet.
+    pub(crate) fn write_config(&self, config: &str) {
+        std::fs::write(&self.config, config).unwrap();
     }
 
     /// All that it has logged.
     pub(crate) fn whole_log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// What it has logged, the end of it if that is long.
+    pub(crate) fn log(&self) -> String {
+        let log = self.whole_log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 
     /// Runs `oncewire cache clear --json` with its configuration; the error is what that says.

@@ -1,11 +1,19 @@
-//! The bench of these tests: a pair of gateways with a relay between them, origins, seeded data and waiting.
+//! The bench of these tests: a pair of gateways with a relay or an emulated network between them, origins, seeded
+//! data and waiting.
 //!
 //! The example `pair` measures on the same bench.
 
 pub(crate) mod clients;
+pub(crate) mod connections;
 pub(crate) mod data;
 pub(crate) mod gateway;
+pub(crate) mod leaks;
+pub(crate) mod network;
 pub(crate) mod origin;
+pub(crate) mod outage;
 pub(crate) mod pair;
+pub(crate) mod programs;
 pub(crate) mod relay;
+pub(crate) mod soak;
+pub(crate) mod sshd;
 pub(crate) mod wait;

@@ -1,38 +1,44 @@
 //! Servers behind the far gateway.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::data;
 use super::wait::LIMIT;
 
-/// A server on a loopback port of its own, one thread a connection.
+/// A server, one thread a connection.
 pub(crate) struct Origin {
     address: SocketAddr,
-    stopped: Arc<AtomicBool>,
+    listener: TcpListener,
 }
 
 impl Origin {
-    /// Hands each connection to `handler` on a thread of its own.
+    /// Hands each connection to a loopback port of its own to `handler`, on a thread of its own.
     pub(crate) fn start(handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
-        let listener = listen();
+        Self::on(listen(), handler)
+    }
+
+    /// The same with the connections that `listener` gets.
+    pub(crate) fn on(listener: TcpListener, handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let address = listener.local_addr().unwrap();
-        let stopped = Arc::new(AtomicBool::new(false));
-        let (stop, handler) = (Arc::clone(&stopped), Arc::new(handler));
+        let handler = Arc::new(handler);
+        let accepting = listener.try_clone().unwrap();
         std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                let (Ok(stream), handler) = (stream, Arc::clone(&handler)) else { continue };
+            loop {
+                let stream = match accepting.accept() {
+                    Ok((stream, _)) => stream,
+                    // The other handle was shut down.
+                    Err(error) if error.kind() == ErrorKind::InvalidInput => return,
+                    Err(_) => continue,
+                };
+                let handler = Arc::clone(&handler);
                 let _ = stream.set_nodelay(true);
                 let thread = std::thread::Builder::new().stack_size(STACK);
                 thread.spawn(move || handler(stream)).unwrap();
             }
         });
-        Self { address, stopped }
+        Self { address, listener }
     }
 
     /// Sends back what comes, and the end of the stream too.
@@ -49,21 +55,12 @@ impl Origin {
 
     /// Answers a [`Request`] with as many random bytes from its seed, then ends the stream.
     pub(crate) fn server() -> Self {
-        Self::start(|mut stream| {
-            if let Some(request) = Request::read(&mut stream) {
-                let _ = stream.write_all(&request.answer());
-            }
-        })
+        Self::start(answer)
     }
 
     /// Reads to the end of the stream, then answers with length and digest of what came.
     pub(crate) fn sink() -> Self {
-        Self::start(|mut stream| {
-            let mut got = Vec::new();
-            if stream.read_to_end(&mut got).is_ok() {
-                let _ = stream.write_all(&receipt(&got));
-            }
-        })
+        Self::start(take)
     }
 
     /// Where it listens.
@@ -72,10 +69,24 @@ impl Origin {
     }
 }
 
+/// What [`Origin::server`] does with a connection.
+pub(crate) fn answer(mut stream: TcpStream) {
+    if let Some(request) = Request::read(&mut stream) {
+        let _ = stream.write_all(&request.answer());
+    }
+}
+
+/// What [`Origin::sink`] does with a connection.
+pub(crate) fn take(mut stream: TcpStream) {
+    let mut got = Vec::new();
+    if stream.read_to_end(&mut got).is_ok() {
+        let _ = stream.write_all(&receipt(&got));
+    }
+}
+
 impl Drop for Origin {
     fn drop(&mut self) {
-        self.stopped.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(self.address);
+        let _ = socket2::SockRef::from(&self.listener).shutdown(Shutdown::Both);
     }
 }
 

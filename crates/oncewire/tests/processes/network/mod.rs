@@ -1,19 +1,22 @@
 //! Gateways across an emulated line, in a network of namespaces.
 
-mod pair;
+mod outage;
+mod soak;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
-use std::path::Path;
 use std::time::Duration;
 
 use oncewire_testnet::{Family, LinkParams, isolated};
 
 use crate::common::data::{assert_same, random, text};
-use crate::common::wait::eventually;
-use pair::{LIMIT, PairInNetwork};
+use crate::common::network::{PairInNetwork, Setup};
+use crate::common::wait::{LIMIT, eventually};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_oncewire");
+/// A pair across this line, with this at the end of both configurations.
+fn start(line: LinkParams, both: &str) -> Option<PairInNetwork> {
+    PairInNetwork::start(crate::binary(), &Setup { line, both: both.into(), ..Setup::default() })
+}
 
 /// 20 Mbit/s and a round trip of 40 ms, with this share lost each way.
 fn line(loss: f64) -> LinkParams {
@@ -41,7 +44,7 @@ fn serve(listener: TcpListener, data: Vec<u8>) {
 #[test]
 fn downloads_cross_a_lossy_line_whole_and_the_second_time_as_references() {
     isolated(|| {
-        let Some(pair) = PairInNetwork::start(Path::new(BINARY), &line(0.01), "") else { return };
+        let Some(pair) = start(line(0.01), "") else { return };
         let data = text(1, 2_000_000);
         let mut crossed = Vec::new();
         for family in Family::BOTH {
@@ -62,7 +65,7 @@ fn downloads_cross_a_lossy_line_whole_and_the_second_time_as_references() {
 fn a_download_survives_a_line_that_is_cut_until_the_gateways_notice() {
     isolated(|| {
         let link = "[link]\ndead_after = \"2 s\"\n";
-        let Some(pair) = PairInNetwork::start(Path::new(BINARY), &line(0.0), link) else { return };
+        let Some(pair) = start(line(0.0), link) else { return };
         for (seed, family) in (2..).zip(Family::BOTH) {
             let data = random(seed, 4_000_000);
             serve(pair.listen(family), data.clone());
@@ -83,7 +86,7 @@ fn a_download_survives_a_line_that_is_cut_until_the_gateways_notice() {
 #[test]
 fn an_upload_survives_a_line_on_which_one_direction_is_lost_for_a_while() {
     isolated(|| {
-        let Some(pair) = PairInNetwork::start(Path::new(BINARY), &line(0.0), "") else { return };
+        let Some(pair) = start(line(0.0), "") else { return };
         let wan = pair.network.wan();
         for (seed, family, way) in [(4, Family::V4, &wan.up), (5, Family::V6, &wan.down)] {
             let data = random(seed, 4_000_000);

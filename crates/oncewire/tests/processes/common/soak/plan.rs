@@ -1,12 +1,24 @@
 //! What a transfer is to do, from its number alone: client and origin agree without a word.
 
-use crate::common::data::{self, Rng};
+use oncewire_testnet::Family;
+
+use super::super::data::{self, Rng};
 
 /// One end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
     Origin,
+}
+
+impl Side {
+    /// The end at the other side.
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Origin,
+            Self::Origin => Self::Client,
+        }
+    }
 }
 
 /// Which direction goes when.
@@ -18,8 +30,8 @@ pub(super) enum Order {
     UpFirst,
     /// The client sends after the origin's end of stream.
     DownFirst,
-    /// Small requests and answers in turn.
-    Rounds,
+    /// Requests and answers of so many bytes in turn.
+    Rounds(usize),
 }
 
 /// How the client reaches the origin.
@@ -28,6 +40,11 @@ pub(super) enum Way {
     Forward,
     Socks,
     Http,
+    Tproxy,
+    /// Redirected as it passes the branch.
+    Redirect,
+    /// Redirected as a program on the branch itself makes it.
+    Own,
 }
 
 /// One transfer.
@@ -37,6 +54,7 @@ pub(super) struct Plan {
     pub(super) down: Content,
     pub(super) order: Order,
     pub(super) way: Way,
+    pub(super) family: Family,
     /// Who reads slowly.
     pub(super) slow: Option<Side>,
     pub(super) reset: Option<Reset>,
@@ -67,21 +85,26 @@ impl Plan {
             0..=4 => Order::Together,
             5..=6 => Order::UpFirst,
             7 => Order::DownFirst,
-            _ => Order::Rounds,
+            8 => Order::Rounds(700),
+            _ => Order::Rounds(1),
         };
-        let most = if order == Order::Rounds { ROUNDS_LEN } else { MOST_LEN };
+        let most = match order {
+            Order::Rounds(piece) => piece * MOST_ROUNDS,
+            _ => MOST_LEN,
+        };
         let up = Content::draw(&mut rng, id, most);
         let down = Content::draw(&mut rng, id.wrapping_add(1 << 40), most);
-        let way = [Way::Forward, Way::Socks, Way::Http][rng.below(3)];
+        let ways = [Way::Forward, Way::Socks, Way::Http, Way::Tproxy, Way::Redirect, Way::Own];
+        let (way, family) = (ways[rng.below(ways.len())], Family::BOTH[rng.below(2)]);
         let side = |rng: &mut Rng| [Side::Client, Side::Origin][rng.below(2)];
         let slow = (rng.below(6) == 0).then(|| side(&mut rng));
         let reset = (rng.below(8) == 0).then(|| Reset {
             by: side(&mut rng),
             sends: rng.below(2) == 0,
-            after: rng.below(1 << 21),
+            after: rng.below(1 << 20),
         });
         let order = if reset.is_some() { Order::Together } else { order };
-        Self { up, down, order, way, slow, reset }
+        Self { up, down, order, way, family, slow, reset }
     }
 
     /// Bytes both ways.
@@ -127,6 +150,6 @@ impl Content {
     }
 }
 
-const MOST_LEN: usize = 8 << 20;
-const ROUNDS_LEN: usize = 1 << 15;
+const MOST_LEN: usize = 2 << 20;
+const MOST_ROUNDS: usize = 32;
 const REPEATS_WITHIN: usize = 60;

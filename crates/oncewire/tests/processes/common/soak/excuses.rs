@@ -1,0 +1,69 @@
+//! What the current faults excuse.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// What a fault may do to flows beside holding them up and refusing new ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Harm {
+    /// Nothing.
+    None,
+    /// It may end those that go by no link.
+    EndsDirect,
+    /// It may end all.
+    EndsAll,
+}
+
+/// Times of faults.
+#[derive(Default)]
+pub(super) struct Excuses {
+    windows: Mutex<Vec<Window>>,
+}
+
+struct Window {
+    harm: Harm,
+    from: Instant,
+    to: Option<Instant>,
+}
+
+impl Excuses {
+    /// A fault begins.
+    pub(super) fn begin(&self, harm: Harm) {
+        self.windows.lock().unwrap().push(Window { harm, from: Instant::now(), to: None });
+    }
+
+    /// It has ended, and flows cross the link again.
+    pub(super) fn end(&self) {
+        if let Some(window) = self.windows.lock().unwrap().last_mut() {
+            window.to = Some(Instant::now() + SETTLING);
+        }
+    }
+
+    /// Whether a fault since `from` may have ended a flow.
+    pub(super) fn ended(&self, from: Instant, direct: bool) -> bool {
+        let least = if direct { Harm::EndsDirect } else { Harm::EndsAll };
+        self.any(from, |window| window.harm >= least)
+    }
+
+    /// Whether the link was away since `from`, so that flows could be refused.
+    pub(super) fn away(&self, from: Instant) -> bool {
+        self.any(from, |_| true)
+    }
+
+    /// How long the link was away since `from`.
+    pub(super) fn hampered(&self, from: Instant) -> Duration {
+        let now = Instant::now();
+        let within = |window: &Window| {
+            window.to.map_or(now, |to| to.min(now)).saturating_duration_since(window.from.max(from))
+        };
+        self.windows.lock().unwrap().iter().map(within).sum()
+    }
+
+    fn any(&self, from: Instant, test: impl Fn(&Window) -> bool) -> bool {
+        let since = |window: &Window| window.to.is_none_or(|to| to >= from);
+        self.windows.lock().unwrap().iter().any(|window| since(window) && test(window))
+    }
+}
+
+/// What was under way when the link came back may still be told of it.
+const SETTLING: Duration = Duration::from_secs(2);

@@ -1,0 +1,67 @@
+//! An OpenSSH server of our own.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::programs::{Service, command, find, missing, run};
+
+/// An OpenSSH server for the user who runs the test.
+pub(crate) struct Sshd {
+    pub(crate) address: SocketAddr,
+    /// Keys, and room for files.
+    pub(crate) dir: TempDir,
+    user: String,
+    _sshd: Service,
+}
+
+impl Sshd {
+    /// Starts one; `None`, with the reason printed, where there is no OpenSSH.
+    pub(crate) fn start(address: SocketAddr) -> Option<Self> {
+        if missing(&["sshd", "ssh", "sftp", "ssh-keygen"]) {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for key in ["host", "user"] {
+            run(command("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key)));
+        }
+        let config = format!(
+            "ListenAddress {address}\nHostKey {0}/host\nAuthorizedKeysFile {0}/user.pub\nPidFile none\n\
+             StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n\
+             Subsystem sftp internal-sftp\n",
+            dir.path().display()
+        );
+        std::fs::write(at("sshd_config"), config).unwrap();
+        if rustix::process::geteuid().is_root() {
+            // Where the server locks itself in before a login; its package makes it when the service starts.
+            let _ = std::fs::create_dir_all("/run/sshd");
+            let _ = std::fs::set_permissions("/run/sshd", std::fs::Permissions::from_mode(0o755));
+        }
+        let mut sshd = Command::new(find("sshd").unwrap());
+        sshd.args(["-D", "-e", "-f"]).arg(at("sshd_config"));
+        let service = Service::start(&mut sshd, address, &at("sshd.log"), Signal::TERM);
+        let user = run(command("id").arg("-un")).trim().to_owned();
+        Some(Self { address, dir, user, _sshd: service })
+    }
+
+    /// Who logs in, and where.
+    pub(crate) fn login(&self) -> String {
+        format!("{}@{}", self.user, self.address.ip())
+    }
+
+    /// A client that knows the key and asks nothing.
+    pub(crate) fn client(&self, program: &str) -> Command {
+        let mut client = command(program);
+        client.args(["-F", "/dev/null", "-i"]).arg(self.dir.path().join("user"));
+        for option in
+            ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "BatchMode=yes", "LogLevel=ERROR"]
+        {
+            client.args(["-o", option]);
+        }
+        client
+    }
+}

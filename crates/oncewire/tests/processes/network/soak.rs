@@ -1,0 +1,15 @@
+//! One round of everything that goes wrong.
+
+use std::time::Duration;
+
+use oncewire_testnet::isolated;
+
+use crate::common::soak::{Soak, run};
+
+#[test]
+fn a_round_of_every_fault_costs_no_byte_and_leaves_nothing_behind() {
+    isolated(|| {
+        let soak = Soak { seed: 1, lasts: Duration::ZERO, longest: Duration::from_secs(6), workers: 12 };
+        run(crate::binary(), &soak);
+    });
+}
