@@ -92,6 +92,7 @@ fn every_key_has_its_effect() {
     assert_eq!(gateway.state.as_deref(), Some(&*dir.path().join("state")));
     assert_eq!(gateway.encrypt_key, Some(StorageKey::load(&dir.path().join("storage.key")).unwrap()));
     assert_eq!(gateway.drain.as_secs(), 5);
+    assert_eq!(gateway.log_level.unwrap().to_string(), "debug");
     let admin = gateway.admin.as_ref().unwrap();
     assert_eq!(admin.token.as_deref(), Some("0123456789abcdef0123456789abcdef"));
     let hub = config.peer("hub").unwrap();

@@ -16,7 +16,8 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// How much to log on standard error: off, error, warn, info, debug or trace [default: info; warn for demo]
+    /// How much to log on standard error: off, error, warn, info, debug or trace [default: `log_level` for run, else info;
+    /// warn for demo]
     #[arg(long, global = true, value_name = "LEVEL", hide_possible_values = true)]
     pub(crate) log_level: Option<logs::Level>,
 

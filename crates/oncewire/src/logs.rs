@@ -4,6 +4,9 @@ use std::io::{self, IsTerminal as _};
 
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, fmt, registry, reload};
 
 /// How much is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -31,19 +34,57 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Starts logging for the rest of the process.
-pub(crate) fn start(level: Level, format: Format) {
-    let filter = match level {
-        Level::Off => LevelFilter::OFF,
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-        Level::Trace => LevelFilter::TRACE,
-    };
-    let builder = tracing_subscriber::fmt().with_max_level(filter).with_writer(io::stderr);
-    match format {
-        Format::Text => builder.with_ansi(io::stderr().is_terminal()).with_target(false).init(),
-        Format::Json => builder.json().init(),
+/// The log of this process, of which a configuration may say how much is in it.
+pub(crate) struct Log {
+    level: reload::Handle<LevelFilter, Registry>,
+    /// What the command line says, which holds.
+    asked_for: Option<Level>,
+    /// What holds if nobody says anything.
+    usual: Level,
+}
+
+impl Log {
+    /// Takes on what a configuration says, if the command line says nothing else.
+    pub(crate) fn configure(&self, configured: Option<LevelFilter>) {
+        let filter = match (self.asked_for, configured) {
+            (None, Some(configured)) => configured,
+            (None, None) => self.usual.filter(),
+            (Some(_), None) => return,
+            (Some(level), Some(configured)) => {
+                if level.filter() != configured {
+                    tracing::warn!(
+                        "log_level = \"{configured}\" does not hold, since --log-level says otherwise"
+                    );
+                }
+                return;
+            }
+        };
+        // It lives as long as the process.
+        let _ = self.level.reload(filter);
     }
+}
+
+impl Level {
+    fn filter(self) -> LevelFilter {
+        match self {
+            Self::Off => LevelFilter::OFF,
+            Self::Error => LevelFilter::ERROR,
+            Self::Warn => LevelFilter::WARN,
+            Self::Info => LevelFilter::INFO,
+            Self::Debug => LevelFilter::DEBUG,
+            Self::Trace => LevelFilter::TRACE,
+        }
+    }
+}
+
+/// Starts logging for the rest of the process: as much as is asked for, or else as usual.
+pub(crate) fn start(asked_for: Option<Level>, usual: Level, format: Format) -> Log {
+    let (filter, level) = reload::Layer::new(asked_for.unwrap_or(usual).filter());
+    let log = registry().with(filter);
+    let lines = fmt::layer().with_writer(io::stderr);
+    match format {
+        Format::Text => log.with(lines.with_ansi(io::stderr().is_terminal()).with_target(false)).init(),
+        Format::Json => log.with(lines.json()).init(),
+    }
+    Log { level, asked_for, usual }
 }

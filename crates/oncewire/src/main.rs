@@ -20,8 +20,8 @@ fn main() -> ExitCode {
     // The demo's table is not to be broken up by what its two gateways have to say.
     let quiet = matches!(cli.command, cli::Command::Demo(_));
     let usual = if quiet { logs::Level::Warn } else { logs::Level::Info };
-    logs::start(cli.log_level.unwrap_or(usual), cli.log_format);
-    match commands::run(cli.command) {
+    let log = logs::start(cli.log_level, usual, cli.log_format);
+    match commands::run(cli.command, &log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
     }

@@ -128,6 +128,7 @@ const SECTIONS: [(&str, &[&str]); 7] = [
             "user",
             "watchdog",
             "keepalive",
+            "log_level",
             "announce",
         ],
     ),

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oncewire_codec::wire::Destination;
+use tracing::level_filters::LevelFilter;
 
 use crate::identity::{Identity, PublicKey};
 use crate::storage_key::StorageKey;
@@ -86,6 +87,8 @@ pub struct Gateway {
     pub watchdog: Option<Duration>,
     /// After how long a silence an application's host is probed; default 60 s, none never.
     pub keepalive: Option<Duration>,
+    /// How much is logged; none leaves it to the command line.
+    pub log_level: Option<LevelFilter>,
     /// The networks behind this gateway, which peers are told; at most [`MAX_NETWORKS`].
     ///
     /// [`MAX_NETWORKS`]: oncewire_codec::wire::MAX_NETWORKS

@@ -50,6 +50,7 @@ pub(super) struct RawGateway {
     pub(super) user: Option<Text>,
     pub(super) watchdog: Option<Spanned<Time>>,
     pub(super) keepalive: Option<Spanned<Time>>,
+    pub(super) log_level: Option<Text>,
     pub(super) announce: Option<Spanned<Vec<Text>>>,
 }
 

@@ -62,6 +62,9 @@ impl Gateway {
                 return Err(error);
             }
         };
+        if old.config.gateway.log_level != config.gateway.log_level {
+            done.changes.push("the log level changed".to_owned());
+        }
         if old.config.policies != config.policies {
             done.changes.push("the policies changed".to_owned());
         }
@@ -306,6 +309,7 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         listen: is.listen.clone(),
         drain: is.drain,
         keepalive: is.keepalive,
+        log_level: is.log_level,
         announce: is.announce.clone(),
         ..was.clone()
     };

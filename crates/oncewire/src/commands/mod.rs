@@ -13,15 +13,16 @@ mod status;
 use std::io::Write as _;
 
 use crate::cli::{Cache, Cli, Command};
+use crate::logs::Log;
 use crate::{demo, measure, train};
 
 /// Runs a command.
-pub(crate) fn run(command: Command) -> anyhow::Result<()> {
+pub(crate) fn run(command: Command, log: &Log) -> anyhow::Result<()> {
     match command {
         Command::Demo(args) => demo::run(&args),
         Command::Keygen(args) => keygen::run(&args),
         Command::Check(args) => check::run(&args.config),
-        Command::Run(args) => run::run(&args.config),
+        Command::Run(args) => run::run(&args.config, log),
         Command::Status(args) => status::run(&args),
         Command::Flows(args) => flows::run(&args),
         Command::Rules(args) => rules::run(&args),

@@ -13,9 +13,12 @@ use oncewire_gateway::lifecycle::{limits, privileges};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
+use crate::logs::Log;
+
 /// Runs the gateway that a configuration describes.
-pub(super) fn run(path: &Path) -> anyhow::Result<()> {
+pub(super) fn run(path: &Path, log: &Log) -> anyhow::Result<()> {
     let mut config = Config::load(path)?;
+    log.configure(config.gateway.log_level);
     limits::raise_and_report().iter().for_each(|line| info!("{line}"));
     let user = config.gateway.user.clone();
     if privileges::give_up(user.as_deref(), privileges::needed(&config))? {
@@ -30,10 +33,10 @@ pub(super) fn run(path: &Path) -> anyhow::Result<()> {
     warn_of(&config);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    runtime.block_on(serve(path, config))
+    runtime.block_on(serve(path, config, log))
 }
 
-async fn serve(path: &Path, config: Config) -> anyhow::Result<()> {
+async fn serve(path: &Path, config: Config, log: &Log) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen for signals")?;
     let notifier = Arc::new(Notifier::from_environment());
     let (name, watchdog) = (config.gateway.name.clone(), config.gateway.watchdog);
@@ -47,10 +50,17 @@ async fn serve(path: &Path, config: Config) -> anyhow::Result<()> {
         match Config::load(path) {
             Ok(config) => {
                 warn_of(&config);
-                drain = config.gateway.drain;
-                reload(&mut gateway, config).await;
+                let (wanted_drain, level) = (config.gateway.drain, config.gateway.log_level);
+                match gateway.reload(config).await {
+                    Ok(done) => {
+                        drain = wanted_drain;
+                        log.configure(level);
+                        tell(&done);
+                    }
+                    Err(error) => stays(&error),
+                }
             }
-            Err(error) => error!("the configuration was not reloaded and stays as it was: {error}"),
+            Err(error) => stays(&error),
         }
         notifier.ready();
     }
@@ -61,19 +71,20 @@ async fn serve(path: &Path, config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn reload(gateway: &mut Gateway, config: Config) {
-    match gateway.reload(config).await {
-        Ok(done) => {
-            done.changes.iter().for_each(|change| info!("reload: {change}"));
-            for key in &done.at_next_start {
-                warn!("reload: `{key}` in [gateway] changes with the next start only");
-            }
-            if done == Reloaded::default() {
-                info!("reload: nothing changed");
-            }
-        }
-        Err(error) => error!("the configuration was not reloaded and stays as it was: {error}"),
+/// Says what a reload did.
+fn tell(done: &Reloaded) {
+    done.changes.iter().for_each(|change| info!("reload: {change}"));
+    for key in &done.at_next_start {
+        warn!("reload: `{key}` in [gateway] changes with the next start only");
     }
+    if *done == Reloaded::default() {
+        info!("reload: nothing changed");
+    }
+}
+
+/// Says why there was no reload.
+fn stays(error: &dyn std::fmt::Display) {
+    error!("the configuration was not reloaded and stays as it was: {error}");
 }
 
 fn warn_of(config: &Config) {

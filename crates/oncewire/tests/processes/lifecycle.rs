@@ -57,7 +57,7 @@ fn a_reload_by_signal_leaves_a_download_alone() {
 struct Service {
     child: Child,
     manager: UnixDatagram,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Service {
@@ -79,10 +79,10 @@ impl Service {
             .arg(path("a.toml"))
             .env("NOTIFY_SOCKET", path("notify"))
             .stdin(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(fs::File::create(path("log")).unwrap())
             .spawn()
             .unwrap();
-        Self { child, manager, _dir: dir }
+        Self { child, manager, dir }
     }
 
     /// Waits for a message that begins so; pings of the watchdog in between are passed over.
@@ -100,6 +100,21 @@ impl Service {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Changes its configuration and waits until it has been read again.
+    fn reload(&self, old: &str, new: &str) {
+        let path = self.dir.path().join("a.toml");
+        let config = fs::read_to_string(&path).unwrap();
+        assert!(config.contains(old), "{config}");
+        fs::write(path, config.replace(old, new)).unwrap();
+        self.signal(Signal::HUP);
+        self.hears("RELOADING=1\nMONOTONIC_USEC=");
+        self.hears("READY=1");
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
     /// A line of its /proc/PID/status.
@@ -128,6 +143,17 @@ fn the_service_manager_hears_of_start_life_reload_and_stop() {
     service.signal(Signal::TERM);
     service.hears("STOPPING=1");
     assert!(service.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_reload_changes_how_much_is_logged() {
+    let service = Service::start("log_level = \"error\"", None);
+    service.hears("READY=1");
+    assert!(!service.log().contains("gateway started"), "{}", service.log());
+    service.reload("\"error\"", "\"info\"");
+    assert!(service.log().contains("reload: the log level changed"), "{}", service.log());
+    service.reload("\"info\"", "\"loud\"");
+    assert!(service.log().contains("log_level: unknown value \"loud\""), "{}", service.log());
 }
 
 #[test]

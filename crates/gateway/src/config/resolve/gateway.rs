@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use oncewire_codec::wire::{MAX_NETWORKS, Network};
 use toml::Spanned;
+use tracing::level_filters::LevelFilter;
 
 use super::Resolver;
-use crate::config::raw::{RawConfig, RawGateway};
-use crate::config::{Admin, Gateway, secrets};
+use crate::config::raw::{RawConfig, RawGateway, Text};
+use crate::config::{Admin, Gateway, explain, secrets};
 use crate::identity::Identity;
 use crate::storage_key::StorageKey;
 
@@ -35,6 +36,7 @@ impl Resolver {
             user: raw.user.as_ref().map(|user| user.get_ref().clone()),
             watchdog: self.watchdog(raw),
             keepalive: self.keepalive(raw),
+            log_level: self.log_level(raw.log_level.as_ref()),
             announce,
         })
     }
@@ -58,6 +60,18 @@ impl Resolver {
             return None;
         }
         self.time("keepalive", time, LEAST_KEEPALIVE, MOST_KEEPALIVE)
+    }
+
+    /// Reads how much is logged.
+    fn log_level(&mut self, text: Option<&Text>) -> Option<LevelFilter> {
+        let text = text?;
+        let word = text.get_ref().as_str();
+        let known = ["off", "error", "warn", "info", "debug", "trace"];
+        if !known.contains(&word) {
+            let message = explain::unknown_value(word, &known, &[]);
+            self.problems.at(text.span(), format_args!("log_level: {message}"));
+        }
+        word.parse().ok()
     }
 
     /// Reads the networks that peers are told.
