@@ -82,6 +82,12 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// SYNs cannot be held.
+    #[error(
+        "cannot hold SYNs (`[[intercept]] hold_syn`), which takes CAP_NET_ADMIN, a kernel with NFQUEUE and no other \
+         gateway of this name: {0}"
+    )]
+    Hold(io::Error),
     /// Another process keeps its logs in the state folder.
     #[error("another oncewire uses {path} (`[gateway] state`); give each gateway a folder of its own",
             path = .0.display())]
@@ -114,12 +120,15 @@ impl Gateway {
         let ledger: Arc<Ledger> = Arc::default();
         let (own, clock) = (OwnSockets::default(), Clock::start());
         own.mark(config.is_transparent());
-        let site = Site { ledger, tasks: Arc::clone(&tasks), stopped, own, clock };
+        let held = Arc::default();
+        let site = Site { ledger, tasks: Arc::clone(&tasks), stopped, own, held, clock };
         let (logs, peer_logs) = open_logs(&config).await?;
         let report =
             Self::start_all(&site, Arc::new(config), listeners, peer_logs).inspect_err(|_| tasks.end())?;
         let state = report.state();
-        let rules = start_rules(&state.config, &site.ledger).await.inspect_err(|_| tasks.end())?;
+        site.held.set_entrances(&state.entrances);
+        site.hold(&state.config).inspect_err(|_| tasks.end())?;
+        let rules = start_rules(&state.config, &site).await.inspect_err(|_| tasks.end())?;
         let gateway = &state.config.gateway;
         tracing::info!(name = gateway.name, public_key = %gateway.identity.public_key(), "gateway started");
         Ok(Self { report, site, stop, logs, rules })
@@ -208,6 +217,7 @@ impl Gateway {
             // Before nobody accepts: what comes now goes direct.
             rules.quiesce().await;
         }
+        self.site.held.stop();
         let peers = &self.report.state().peers;
         self.stop.send_replace(true);
         peers.iter().for_each(|peer| peer.drain_flows());
@@ -231,14 +241,12 @@ impl Drop for Gateway {
 }
 
 /// Loads the rules of a configuration that needs any.
-async fn start_rules(
-    config: &Config,
-    ledger: &Arc<Ledger>,
-) -> Result<Option<rules::Loaded>, rules::LoadError> {
+async fn start_rules(config: &Config, site: &Site) -> Result<Option<rules::Loaded>, rules::LoadError> {
     if !config.is_transparent() {
         return Ok(None);
     }
-    rules::load(rules::RuleSet::of(config), Arc::clone(ledger)).await.map(Some)
+    let (ledger, held) = (Arc::clone(&site.ledger), Arc::clone(&site.held));
+    rules::load(rules::RuleSet::of(config), ledger, held).await.map(Some)
 }
 
 /// Resets what is still open over links, and ends their lanes.

@@ -128,6 +128,7 @@ fn every_key_has_its_effect() {
     assert_eq!(http.allow_from.as_ref().unwrap().len(), 1);
     let capture = tproxy.mode.capture().unwrap();
     assert_eq!((capture.scope, capture.interfaces.len(), capture.as_client), (Scope::Gateway, 2, true));
+    assert!(capture.hold_syn && !redirect.mode.capture().unwrap().hold_syn);
     assert_eq!((tproxy.on_peer_loss.name(), socks.on_peer_loss.name()), ("direct", "refuse"));
     let capture = redirect.mode.capture().unwrap();
     assert_eq!((capture.scope, capture.users.len(), capture.groups.len()), (Scope::Host, 2, 1));

@@ -25,6 +25,8 @@ pub struct Capture {
     pub cgroups: Vec<String>,
     /// Whether servers are to see the client's address and port instead of the far gateway's; default no.
     pub as_client: bool,
+    /// Whether a client's connect waits for the server's; only with `tproxy`, default no.
+    pub hold_syn: bool,
     /// Who loads the rules; default this gateway.
     pub rules: RulesBy,
 }

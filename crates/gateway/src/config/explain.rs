@@ -151,6 +151,7 @@ const SECTIONS: [(&str, &[&str]); 7] = [
             "ports",
             "networks",
             "source",
+            "hold_syn",
             "scope",
             "groups",
             "cgroups",
@@ -181,11 +182,10 @@ const SECTIONS: [(&str, &[&str]); 7] = [
 /// Keys that later versions will have: the sections, the keys, and what they are about.
 ///
 /// Accepted in silence they would promise what nobody does.
-const LATER: [(&[&str], &[&str], &str); 4] = [
+const LATER: [(&[&str], &[&str], &str); 3] = [
     (&["cache", "peer", "policy"], &["store_disk"], "the chunk store on disk"),
     (&["cache", "peer", "policy"], &["share"], "narrowing what a flow may copy from"),
     (&["peer"], &["group"], "trust groups"),
-    (&["intercept"], &["hold_syn"], "holding SYNs until the server has answered"),
 ];
 
 #[cfg(test)]

@@ -94,6 +94,7 @@ pub(super) struct RawIntercept {
     pub(super) ports: Option<Vec<Spanned<RawPort>>>,
     pub(super) networks: Option<Vec<Text>>,
     pub(super) source: Option<Text>,
+    pub(super) hold_syn: Option<Spanned<bool>>,
     pub(super) scope: Option<Text>,
     pub(super) groups: Option<Vec<Text>>,
     pub(super) cgroups: Option<Vec<Text>>,

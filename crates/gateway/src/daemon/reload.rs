@@ -73,6 +73,8 @@ impl Gateway {
         }
         let peering = self.site.peering(&config, &peers);
         let state = self.open(places, Arc::clone(&config), peers, peering, old.admin);
+        self.site.held.set_entrances(&state.entrances);
+        self.site.hold_no_more(&config);
         self.report.state.send_replace(Arc::new(state));
         Ok(done)
     }
@@ -83,16 +85,20 @@ impl Gateway {
     /// As for a start; the rules are as they were then.
     async fn change_rules(&mut self, config: &Config) -> Result<bool, StartError> {
         let wanted = config.is_transparent();
+        self.site.hold(config)?;
         // Before rules take in what has no mark. What is open already is not new, so no rule takes it in.
         let marked = self.site.own.are_marked();
         self.site.own.mark(wanted || marked);
         let rules = RuleSet::of(config);
         let changed = match &mut self.rules {
             Some(loaded) => loaded.change(rules).await,
-            None if wanted => rules::load(rules, Arc::clone(&self.site.ledger)).await.map(|loaded| {
-                self.rules = Some(loaded);
-                true
-            }),
+            None if wanted => {
+                let (ledger, held) = (Arc::clone(&self.site.ledger), Arc::clone(&self.site.held));
+                rules::load(rules, ledger, held).await.map(|loaded| {
+                    self.rules = Some(loaded);
+                    true
+                })
+            }
             None => Ok(false),
         };
         self.site.own.mark(if changed.is_ok() { wanted } else { marked });

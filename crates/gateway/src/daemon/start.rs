@@ -9,7 +9,8 @@ use super::listeners::Bound;
 use super::{StartError, log_sizes, settings};
 use crate::config::{self, Config};
 use crate::identity::PublicKey;
-use crate::intercept::{Door, Entrance, Router};
+use crate::intercept::rules::RuleSet;
+use crate::intercept::{Door, Entrance, Held, Router};
 use crate::ledger::Ledger;
 use crate::logs::{LogOwner, Logs, PeerLogs, Place};
 use crate::peering::Peering;
@@ -29,6 +30,7 @@ pub(super) struct Site {
     pub(super) tasks: Arc<Tasks>,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) own: OwnSockets,
+    pub(super) held: Arc<Held>,
     pub(super) clock: Clock,
 }
 
@@ -150,6 +152,22 @@ impl Site {
         Router::new(Arc::clone(config), Arc::clone(peering), Arc::clone(&self.ledger), self.own.clone())
     }
 
+    /// Begins to hold SYNs, if the configuration wants it and it is not done already; before rules lead any here.
+    pub(super) fn hold(&self, config: &Config) -> Result<(), StartError> {
+        let numbers = RuleSet::of(config).and_then(|rules| rules.hold_numbers());
+        if let Some(numbers) = numbers.filter(|_| !self.held.is_reading()) {
+            self.tasks.spawn(self.held.start(numbers).map_err(StartError::Hold)?);
+        }
+        Ok(())
+    }
+
+    /// Ends to hold SYNs, if the configuration does not want it; after rules lead none here.
+    pub(super) fn hold_no_more(&self, config: &Config) {
+        if RuleSet::of(config).is_none_or(|rules| rules.hold_numbers().is_none()) {
+            self.held.stop();
+        }
+    }
+
     /// Starts to take connections in.
     pub(super) fn open_entrance(
         &self,
@@ -158,7 +176,8 @@ impl Site {
         bound: Bound,
     ) -> Arc<Entrance> {
         let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
-        let door = Door::new(intercept.clone(), Arc::clone(router), ledger, tasks);
+        let held = Arc::clone(&self.held);
+        let door = Door::new(intercept.clone(), Arc::clone(router), ledger, held, tasks);
         let entrance = Entrance::new(bound.address, door);
         for listener in std::iter::once(bound.listener).chain(bound.twin) {
             self.tasks.spawn(Arc::clone(&entrance).run(listener, self.stopped.clone()));

@@ -30,12 +30,15 @@ pub(super) async fn serve(
         _ = pump::socket_error(&stream) => return,
     };
     match opened {
-        Ok(Way::Link(flow)) => {
-            pump::carry(stream, flow, early).await;
-        }
-        Ok(Way::Direct(server, counted)) => {
-            direct::carry(stream, server, early, &counted).await;
-        }
+        Ok(way) => carry(stream, way, early).await,
         Err(why) => door.no_way(source, &target, why),
     }
+}
+
+/// Carries a connection by the way that it took, with `early` before what the client sends.
+pub(super) async fn carry(stream: TcpStream, way: Way, early: Bytes) {
+    match way {
+        Way::Link(flow) => pump::carry(stream, flow, early).await,
+        Way::Direct(server, counted) => direct::carry(stream, server, early, &counted).await,
+    };
 }

@@ -3,6 +3,7 @@
 mod direct;
 mod entrance;
 mod forward;
+mod hold;
 mod http;
 mod pipes;
 mod proxy_protocol;
@@ -30,6 +31,7 @@ use crate::tunnel::seldom::Seldom;
 use crate::tunnel::tasks::Tasks;
 
 pub(crate) use entrance::Entrance;
+pub(crate) use hold::Held;
 use router::NoWay;
 pub(crate) use router::Router;
 
@@ -41,6 +43,7 @@ pub(crate) struct Door {
     tasks: Arc<Tasks>,
     places: Arc<Semaphore>,
     ledger: Arc<Ledger>,
+    held: Arc<Held>,
     connections: Arc<AtomicU64>,
     seldom: Seldom,
 }
@@ -50,6 +53,7 @@ impl Door {
         intercept: Intercept,
         router: Arc<Router>,
         ledger: Arc<Ledger>,
+        held: Arc<Held>,
         tasks: Arc<Tasks>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -58,6 +62,7 @@ impl Door {
             tasks,
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             ledger,
+            held,
             connections: Arc::default(),
             seldom: Seldom::default(),
         })
@@ -71,6 +76,7 @@ impl Door {
             tasks: Arc::clone(&self.tasks),
             places: Arc::clone(&self.places),
             ledger: Arc::clone(&self.ledger),
+            held: Arc::clone(&self.held),
             connections: Arc::clone(&self.connections),
             seldom: Seldom::default(),
         })

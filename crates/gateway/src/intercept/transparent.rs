@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use tokio::net::TcpStream;
 
 use super::{Door, forward};
@@ -13,7 +14,10 @@ use crate::telemetry::Refusal;
 /// Carries one connection to where it was made to.
 pub(super) async fn serve(door: &Door, stream: TcpStream, source: SocketAddr) {
     match destination(door, &stream) {
-        Ok(destination) => forward::serve(door, stream, source, destination.into(), false).await,
+        Ok(destination) => match door.held.claim(source, destination) {
+            Some(way) => forward::carry(stream, way, Bytes::new()).await,
+            None => forward::serve(door, stream, source, destination.into(), false).await,
+        },
         Err(error) => {
             let line = format!("refused, since it was made to this port itself: {error}");
             door.turn_away(source, Refusal::BadRequest, &line);

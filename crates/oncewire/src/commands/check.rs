@@ -220,7 +220,15 @@ fn describe_capture(capture: &Capture) -> String {
         taken.extend((!names.is_empty()).then(|| format!("of {whose} {}", joined(names))));
     }
     let source = if capture.as_client { "the client's address" } else { "the connecting gateway's address" };
-    format!("  takes in {}\n  servers see {source}, rules = {}\n", taken.join(", "), capture.rules.name())
+    let connect = match capture.hold_syn {
+        true => "  a connect waits for the server's, and fails as it does\n",
+        false => "  a connect succeeds before the server is asked\n",
+    };
+    format!(
+        "  takes in {}\n  servers see {source}, rules = {}\n{connect}",
+        taken.join(", "),
+        capture.rules.name()
+    )
 }
 
 fn describe_policy(policy: &Policy) -> String {

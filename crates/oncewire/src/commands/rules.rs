@@ -1,7 +1,7 @@
 //! `oncewire rules`: what leads connections to a gateway.
 
 use oncewire_gateway::config::Config;
-use oncewire_gateway::rules::{Programs, RuleSet};
+use oncewire_gateway::rules::{FILTERS, Programs, RuleSet};
 
 use crate::cli::Rules;
 
@@ -62,7 +62,9 @@ fn excluded(config: &Config, rules: &RuleSet) -> String {
 /// Writes the rules so that a shell can load them.
 fn describe(rules: &RuleSet) -> String {
     let lines = |commands: Vec<String>| commands.iter().map(|c| format!("ip {c}\n")).collect::<String>();
-    format!("nft -f - <<'END'\n{}END\n{}", rules.nft(), lines(rules.routes()))
+    let queue = |rule| FILTERS.map(|program| format!("{program} -t raw -A {rule}\n")).concat();
+    let queue = rules.queue_rule().map_or_else(String::new, queue);
+    format!("nft -f - <<'END'\n{}END\n{}{queue}", rules.nft(), lines(rules.routes()))
 }
 
 const NONE: &str = "# no rules: this configuration takes in no connections that were made to others\n";

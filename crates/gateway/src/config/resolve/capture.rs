@@ -32,6 +32,7 @@ impl Resolver {
             groups: self.each("groups", raw.groups.as_deref().unwrap_or_default(), capture::account),
             cgroups: self.each("cgroups", raw.cgroups.as_deref().unwrap_or_default(), capture::cgroup),
             as_client: as_client?.unwrap_or(false),
+            hold_syn: raw.hold_syn.as_ref().is_some_and(|hold| *hold.get_ref()),
             rules: rules?.unwrap_or_default(),
         };
         self.check_capture(raw, tproxy, &capture);
@@ -42,6 +43,15 @@ impl Resolver {
     fn check_capture(&mut self, raw: &RawIntercept, tproxy: bool, capture: &Capture) {
         if tproxy && let Some(scope) = &raw.scope {
             self.problems.at(scope.span(), "scope: has no effect with mode tproxy; use mode redirect");
+        }
+        if !tproxy && let Some(hold) = &raw.hold_syn {
+            self.problems.at(hold.span(), "hold_syn: has no effect with mode redirect; use mode tproxy");
+        }
+        if let Some(hold) =
+            raw.hold_syn.as_ref().filter(|_| capture.hold_syn && capture.rules == RulesBy::None)
+        {
+            let message = "hold_syn: needs the rules that this gateway writes; install or print them";
+            self.problems.at(hold.span(), message);
         }
         let host = capture.scope == Scope::Host;
         if !host && raw.interfaces.as_ref().is_none_or(Vec::is_empty) {
@@ -84,6 +94,7 @@ impl Resolver {
             ("ports", raw.ports.as_ref().map(|ports| ports.first().map_or(0..0, Spanned::span))),
             ("networks", of(&raw.networks)),
             ("source", raw.source.as_ref().map(Spanned::span)),
+            ("hold_syn", raw.hold_syn.as_ref().map(Spanned::span)),
             ("scope", raw.scope.as_ref().map(Spanned::span)),
             ("groups", of(&raw.groups)),
             ("cgroups", of(&raw.cgroups)),
@@ -94,6 +105,14 @@ impl Resolver {
                 let span = if span.is_empty() { raw.mode.span() } else { span };
                 self.problems.at(span, format_args!("{key}: has no effect with mode {mode}; remove it"));
             }
+        }
+    }
+
+    /// Reports interceptions that hold SYNs behind the last that marks of packets have room for.
+    pub(super) fn check_holding(&mut self, raw: &RawConfig) {
+        for hold in raw.intercept.iter().skip(1 << u8::BITS).filter_map(|raw| raw.get_ref().hold_syn.as_ref())
+        {
+            self.problems.at(hold.span(), "hold_syn: only the first 256 [[intercept]] can hold");
         }
     }
 

@@ -76,6 +76,7 @@ impl Resolver {
             raw.intercept.iter().map(|intercept| self.intercept(intercept, raw)).collect();
         self.check_listens(raw);
         self.check_rules(raw);
+        self.check_holding(raw);
         let rules = raw.policy.iter().map(|policy| self.policy(policy, raw)).collect::<Vec<_>>();
         let mut peers = peers.into_iter().collect::<Option<Vec<_>>>();
         if let (Some(gateway), Some(peers)) = (&gateway, &mut peers) {

@@ -111,7 +111,7 @@ impl RuleSet {
             );
         }
         for (number, taker) in self.on_ports().filter(|(_, taker)| !taker.excluded.is_empty()) {
-            taker.excluded.chain(text, &format!("policy-{number}"), "goto forget");
+            taker.excluded.chain(text, &format!("policy-{number}"), "goto forget", true);
         }
         let mut chain = |name: &str, rules: &[String]| {
             let rules: String = rules.iter().map(|rule| format!("\t\t{rule}\n")).collect();

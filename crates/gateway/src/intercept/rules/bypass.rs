@@ -70,8 +70,9 @@ impl Exclusions {
         self.0.is_empty()
     }
 
-    /// Writes the chain of this name, which ends with this verdict for what passes, and returns for what does not.
-    pub(super) fn chain(&self, text: &mut String, name: &str, passed: &str) {
+    /// Writes the chain of this name, which ends with this verdict for what passes, and returns for what does not. Only
+    /// one chain that a packet meets `counts` it.
+    pub(super) fn chain(&self, text: &mut String, name: &str, passed: &str, counts: bool) {
         let _ = writeln!(text, "\tchain {name} {{");
         for clause in &self.0 {
             let Clause { policy, ports, passes, .. } = clause;
@@ -80,7 +81,8 @@ impl Exclusions {
                 .and_then(|ports| joined(&ports.iter().map(u16::to_string).collect::<Vec<_>>()));
             let ports = ports.map_or_else(String::new, |ports| format!("tcp dport {ports} "));
             let verdict = match passes {
-                true => format!("counter name \"policy-{policy}\" {passed}"),
+                true if counts => format!("counter name \"policy-{policy}\" {passed}"),
+                true => passed.to_owned(),
                 false => "return".to_owned(),
             };
             for networks in networks(None, clause.networks.as_deref()) {
@@ -265,7 +267,7 @@ mod tests {
             let certain = peer != PeerChoice::Auto || policies.rules.iter().all(|rule| rule.peers.is_none());
             let exclusions = Exclusions::of(&policies, &peer);
             let mut chain = String::new();
-            exclusions.chain(&mut chain, "policy-0", "accept");
+            exclusions.chain(&mut chain, "policy-0", "accept", true);
             let mut passed = false;
             for (server, port) in SERVERS.into_iter().flat_map(|server| PORTS.map(|port| (server, port))) {
                 let server = SocketAddr::new(server.parse::<IpAddr>().unwrap(), port);

@@ -8,18 +8,21 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::RuleSet;
+use crate::intercept::Held;
 use crate::sockets;
 
 /// Sends signs of life, one for each family that this machine has, and one for each bridge.
 pub(super) struct Heartbeat {
     loops: Vec<UdpSocket>,
     bridges: Mutex<BTreeMap<String, UdpSocket>>,
+    held: Arc<Held>,
 }
 
 impl Heartbeat {
@@ -27,16 +30,17 @@ impl Heartbeat {
     ///
     /// # Errors
     /// If they cannot be marked, for want of CAP_NET_ADMIN, or there is not even IPv4's loopback address.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new(held: Arc<Held>) -> io::Result<Self> {
         let mut loops = vec![sockets::marked_loop(Ipv4Addr::LOCALHOST.into())?];
         // Where there is no IPv6, none of its connections are to be taken in.
         loops.extend(sockets::marked_loop(Ipv6Addr::LOCALHOST.into()));
-        Ok(Self { loops, bridges: Mutex::default() })
+        Ok(Self { loops, bridges: Mutex::default(), held })
     }
 
     /// Gives one sign of life to rules.
     pub(super) fn beat(&self, rules: Option<&RuleSet>) {
         let Some(rules) = rules else { return };
+        self.held.before_sign_of_life(Instant::now());
         for socket in &self.loops {
             // A failure is noticed by those whose connections go direct; the next beat may do better.
             let _ = socket.send(&[0]);
@@ -69,7 +73,7 @@ impl Heartbeat {
 }
 
 /// How long a sign of life counts, in milliseconds: new connections go direct within a second of the last one.
-pub(super) const LIFE_MS: u64 = 900;
+pub(crate) const LIFE_MS: u64 = 900;
 
 /// Where signs of life for a bridge go, as far as that lets them: no further than its own network in any case.
 pub(super) const BEAT_GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);

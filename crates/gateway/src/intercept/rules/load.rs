@@ -13,6 +13,7 @@ use super::bridge::Links;
 use super::bypass::Bypassed;
 use super::heartbeat::{Heartbeat, LIFE_MS};
 use crate::config::RulesBy;
+use crate::intercept::Held;
 use crate::ledger::Ledger;
 use crate::tunnel::tasks::Tasks;
 
@@ -36,14 +37,14 @@ pub enum LoadError {
 }
 
 impl RuleSet {
-    /// Fits the rules to this machine: to its bridges, and to where it has its control groups.
+    /// Fits the rules to this machine: to its bridges, to where it has its control groups, and to what can queue packets.
     #[must_use]
     pub fn on_this_machine(self) -> Self {
         // Without an answer it is a machine without bridges.
         let links = Links::read(&ip(Links::COMMAND).unwrap_or_default());
         let is_tree = |path: &str| Path::new(path).join("cgroup.controllers").exists();
         let below = !is_tree(CGROUPS) && is_tree(&format!("{CGROUPS}/{CGROUPS_BELOW}"));
-        Self { cgroups_below: if below { CGROUPS_BELOW } else { "" }, ..self.on(&links) }
+        Self { cgroups_below: if below { CGROUPS_BELOW } else { "" }, ..self.on(&links) }.with_queue()
     }
 }
 
@@ -65,7 +66,8 @@ impl Programs<'_> {
                 done => drop(done.inspect_err(|_| self.remove_unused_routes())?),
             }
         }
-        nft(&["-f", "-"], &self.0.nft()).inspect_err(|_| self.remove_unused_routes())?;
+        let done = self.install_queue().and_then(|()| nft(&["-f", "-"], &self.0.nft()));
+        done.inspect_err(|_| self.remove_unused_routes())?;
         Ok(())
     }
 
@@ -73,6 +75,7 @@ impl Programs<'_> {
     fn remove_unused_routes(&self) {
         if !matches!(self.installed(), Ok(Some(_))) {
             self.remove_routes();
+            self.remove_queue();
         }
     }
 
@@ -88,6 +91,7 @@ impl Programs<'_> {
         }
         self.remove_bridge_table();
         self.remove_routes();
+        self.remove_queue();
         Ok(there)
     }
 
@@ -98,7 +102,10 @@ impl Programs<'_> {
     pub fn installed(&self) -> Result<Option<String>, LoadError> {
         let table = self.0.table();
         match nft(&["list", "table", "inet", &table], "") {
-            Ok(text) => Ok(Some(text + &nft(&["list", "table", BRIDGE, &table], "").unwrap_or_default())),
+            Ok(text) => {
+                let bridges = nft(&["list", "table", BRIDGE, &table], "").unwrap_or_default();
+                Ok(Some(text + &bridges + &self.installed_queue()))
+            }
             Err(LoadError::Refused { said, .. }) if said.contains("No such file") => Ok(None),
             Err(error) => Err(error),
         }
@@ -140,8 +147,12 @@ pub(crate) struct Loaded {
 ///
 /// # Errors
 /// If rules cannot be loaded or packets not be marked.
-pub(crate) async fn load(rules: Option<RuleSet>, ledger: Arc<Ledger>) -> Result<Loaded, LoadError> {
-    let heartbeat = Arc::new(Heartbeat::new().map_err(LoadError::Mark)?);
+pub(crate) async fn load(
+    rules: Option<RuleSet>,
+    ledger: Arc<Ledger>,
+    held: Arc<Held>,
+) -> Result<Loaded, LoadError> {
+    let heartbeat = Arc::new(Heartbeat::new(held).map_err(LoadError::Mark)?);
     let mut loaded = Loaded {
         current: Arc::default(),
         bypassed: Arc::new(Bypassed::new(ledger)),
@@ -190,7 +201,8 @@ fn refresh(rules: &Arc<RuleSet>, bypassed: &Bypassed) -> Arc<RuleSet> {
     let there = match Programs(rules).installed() {
         Ok(table) => {
             table.iter().for_each(|table| bypassed.look(rules, table));
-            table.is_some_and(|table| !rules.bridged || table.contains("table bridge"))
+            let queued = |table: &str| rules.queue_rule().is_none_or(|rule| table.contains(&rule));
+            table.is_some_and(|table| queued(&table) && (!rules.bridged || table.contains("table bridge")))
         }
         // It may not be asked, and that it may not was told when the rules were loaded.
         Err(_) => true,
@@ -299,6 +311,9 @@ fn exchange(old: Option<&RuleSet>, new: Option<&RuleSet>) -> Result<(), LoadErro
         if old.is_some_and(|old| old.bridged && !new.bridged) {
             Programs(new).remove_bridge_table();
         }
+        if let Some(old) = old.filter(|old| old.queue_rule() != new.queue_rule()) {
+            Programs(old).remove_queue();
+        }
     }
     Ok(())
 }
@@ -315,6 +330,10 @@ pub(super) fn nft(arguments: &[&str], input: &str) -> Result<String, LoadError> 
 
 pub(super) fn ip(command: &str) -> Result<String, LoadError> {
     run("ip", "iproute2", &command.split(' ').collect::<Vec<_>>(), "")
+}
+
+pub(super) fn filter(program: &'static str, command: &str) -> Result<String, LoadError> {
+    run(program, "iptables", &command.split(' ').collect::<Vec<_>>(), "")
 }
 
 fn run(

@@ -7,10 +7,14 @@
 mod bridge;
 mod bypass;
 mod heartbeat;
+mod hold;
 mod load;
 mod machine;
 mod text;
 
+pub(crate) use heartbeat::LIFE_MS;
+pub(crate) use hold::HoldNumbers;
+pub use hold::{FILTERS, QueueBy};
 pub use load::{LoadError, Programs};
 pub(crate) use load::{Loaded, load};
 
@@ -36,6 +40,8 @@ pub struct RuleSet {
     bridged: bool,
     /// Where the control groups' tree lies below the place where nftables looks for it.
     cgroups_below: &'static str,
+    /// How packets that are held get into their queue.
+    queue_by: QueueBy,
 }
 
 /// One interception.
@@ -51,6 +57,8 @@ struct Taker {
     excluded: Exclusions,
     /// The interfaces among those that it names which are ports of bridges, each with its bridge.
     ports: BTreeMap<String, String>,
+    /// Its place in the configuration, if it holds SYNs.
+    hold: Option<u8>,
 }
 
 /// How packets reach this gateway's socket.
@@ -70,7 +78,7 @@ impl RuleSet {
         let mut takers = Vec::new();
         let mut by = RulesBy::Install;
         let mut in_clients_names = config.peers.iter().any(|peer| !peer.allow_sources.is_empty());
-        for intercept in &config.intercepts {
+        for (at, intercept) in config.intercepts.iter().enumerate() {
             let Some(capture) = intercept.mode.capture() else { continue };
             if capture.rules == RulesBy::None {
                 continue;
@@ -83,8 +91,9 @@ impl RuleSet {
                 _ => How::Tproxy,
             };
             let excluded = Exclusions::of(&config.policies, &intercept.peer);
+            let hold = u8::try_from(at).ok().filter(|_| capture.hold_syn);
             let taker = Taker::new(how, capture.clone(), intercept.listen.port());
-            takers.push(Taker { from: intercept.allow_from.clone(), excluded, ..taker });
+            takers.push(Taker { from: intercept.allow_from.clone(), excluded, hold, ..taker });
         }
         let needed = in_clients_names || !takers.is_empty();
         // Whoever is quiet for longer is asked whether he is there, and answers.
@@ -121,6 +130,7 @@ impl RuleSet {
             silence: LONGEST_SILENCE,
             bridged: false,
             cgroups_below: "",
+            queue_by: QueueBy::default(),
         }
     }
 
@@ -152,7 +162,15 @@ impl RuleSet {
 impl Taker {
     /// Makes one for clients from anywhere.
     fn new(how: How, capture: Capture, port: u16) -> Self {
-        Self { how, capture, from: None, port, excluded: Exclusions::default(), ports: BTreeMap::new() }
+        Self {
+            how,
+            capture,
+            from: None,
+            port,
+            excluded: Exclusions::default(),
+            ports: BTreeMap::new(),
+            hold: None,
+        }
     }
 }
 

@@ -22,8 +22,9 @@ impl RuleSet {
         self.counters(&mut text);
         for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| !taker.excluded.is_empty())
         {
-            taker.excluded.chain(&mut text, &format!("policy-{number}"), "accept");
+            taker.excluded.chain(&mut text, &format!("policy-{number}"), "accept", true);
         }
+        self.hold_chain(&mut text);
         self.hook(&mut text, "divert", "filter hook prerouting priority mangle", How::Tproxy);
         self.hook(&mut text, "prerouting", "nat hook prerouting priority dstnat", How::Redirect);
         self.hook(&mut text, "output", "nat hook output priority -100", How::RedirectOwn);
@@ -81,6 +82,9 @@ impl RuleSet {
             // What a gateway sends itself is not for it, and nobody needs it for what stays on the machine.
             rules.push(format!("meta mark {OWN_MARK:#x} accept"));
             rules.push("fib daddr type local accept".to_owned());
+        }
+        if how == How::Tproxy {
+            rules.extend(self.answers());
         }
         let own = rules.len();
         for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| taker.how == how) {

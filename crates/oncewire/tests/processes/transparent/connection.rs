@@ -1,11 +1,12 @@
 //! Connections whose server says as whom it sees the client.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
 use oncewire_testnet::Host;
+use socket2::{Domain, Socket, Type};
 
 /// A connection to the server, and the address under which that sees it.
 pub(super) struct Connection {
@@ -16,7 +17,15 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects from a host; none if that fails, or the server says nothing within `limit`.
     pub(super) fn open(host: &Host, server: SocketAddr, limit: Duration) -> Option<Self> {
-        let stream = host.enter(|| TcpStream::connect_timeout(&server, limit)).ok()?;
+        Self::greeted(host.enter(|| TcpStream::connect_timeout(&server, limit)).ok()?, limit)
+    }
+
+    /// Listens to what the server says to a client that is connected.
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self::greeted(stream, super::LIMIT).unwrap()
+    }
+
+    fn greeted(stream: TcpStream, limit: Duration) -> Option<Self> {
         stream.set_read_timeout(Some(limit)).unwrap();
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
@@ -41,12 +50,21 @@ impl Connection {
 
 /// Serves whoever comes to a host: their address as a line, and then what they say.
 pub(super) fn serve(host: &Host, address: SocketAddr) {
-    let listener = host.enter(|| TcpListener::bind(address).unwrap());
+    let listener = host.enter(|| listen(address).unwrap());
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             std::thread::spawn(move || echo(stream));
         }
     });
+}
+
+/// Listens with room for bursts: what does not fit may stay connected for the client alone.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4096)?;
+    Ok(socket.into())
 }
 
 /// Whether rules can be loaded at all; says so if not.

@@ -1,0 +1,253 @@
+//! Holds the first packet of a connection until the server has answered, so that a client's connect tells the truth.
+//!
+//! Rules mark and queue the SYN ([`super::rules`]), this reads it, connects onward, and lets it go with another mark,
+//! by which rules take it in or answer it. `docs/design/interception.md` has the reasons.
+
+mod queue;
+mod syn;
+mod table;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use oncewire_codec::wire::OpenFailure;
+
+use super::router::{NoWay, Way};
+use super::rules::{HoldNumbers, LIFE_MS};
+use super::{Door, Entrance};
+use queue::{Queue, Queued, Verdict};
+use syn::{Ends, Syn};
+use table::{Answer, MAX_HELD, Packet, Table, Todo};
+
+/// The connections of one gateway that wait for their servers, and those that were connected and wait for their clients.
+#[derive(Default)]
+pub(crate) struct Held {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    table: Table<Way>,
+    reading: Option<Reading>,
+    /// One for each `[[intercept]]`, in order.
+    entrances: Vec<Weak<Entrance>>,
+}
+
+/// What there is while packets are held.
+struct Reading {
+    queue: Arc<Queue>,
+    numbers: HoldNumbers,
+    /// When the last sign of life was given, or a little earlier.
+    alive: Instant,
+    /// Dropped to end the reading.
+    _until: watch::Sender<()>,
+}
+
+impl Held {
+    /// Says by whose rules connections go that are held from now on.
+    pub(crate) fn set_entrances(&self, entrances: &[Arc<Entrance>]) {
+        self.state.lock().entrances = entrances.iter().map(Arc::downgrade).collect();
+    }
+
+    /// Takes the queue that rules of these numbers lead to; what is returned reads it until [`Held::stop`].
+    ///
+    /// # Errors
+    /// If the kernel has no queues, this process lacks CAP_NET_ADMIN, or another reads the queue.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        numbers: HoldNumbers,
+    ) -> io::Result<impl Future<Output = ()> + Send + use<>> {
+        // Twice, since packets come again while the first is held.
+        let queue = Arc::new(Queue::open(numbers.queue(), 2 * MAX_HELD as u32)?);
+        let (until, ended) = watch::channel(());
+        let reading = Reading { queue: Arc::clone(&queue), numbers, alive: Instant::now(), _until: until };
+        self.state.lock().reading = Some(reading);
+        Ok(Arc::clone(self).read(queue, ended))
+    }
+
+    /// Says whether packets are held.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.state.lock().reading.is_some()
+    }
+
+    /// Holds nothing more. Packets that are held are lost and come again.
+    pub(crate) fn stop(&self) {
+        let mut state = self.state.lock();
+        let ended = (state.reading.take(), state.table.clear());
+        drop(state);
+        drop(ended);
+    }
+
+    /// Hands over the way of a connection that was accepted, if its SYN was held.
+    pub(crate) fn claim(&self, client: SocketAddr, server: SocketAddr) -> Option<Way> {
+        self.state.lock().table.claim(&Ends::new(client, server), Instant::now())
+    }
+
+    async fn read(self: Arc<Self>, queue: Arc<Queue>, mut ended: watch::Receiver<()>) {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let woken = tokio::select! {
+                biased;
+                _ = ended.changed() => return,
+                woken = queue.readable() => woken.map(|()| true),
+                _ = ticks.tick() => Ok(false),
+            };
+            if let Err(error) = woken.and_then(|woken| self.turn(woken, Instant::now())) {
+                tracing::error!(%error, "SYNs are no longer held");
+                return self.stop();
+            }
+        }
+    }
+
+    /// Takes in packets that wait to be read.
+    fn turn(self: &Arc<Self>, woken: bool, now: Instant) -> io::Result<()> {
+        // Ways end by telling their peers, which is not to be done under the lock.
+        let removed;
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let Some(reading) = &state.reading else { return Ok(()) };
+        let mut asked = Vec::new();
+        let mut take = |Queued { packet, mark, bytes }: Queued<'_>| {
+            let index = reading.numbers.asked_by(mark);
+            let entrance = index.and_then(|index| state.entrances.get(index)?.upgrade());
+            let todo = match (Syn::read(bytes), entrance) {
+                _ if reading.may_be_stale(now) => Todo::Answer(Answer::Drop),
+                (Some(syn), Some(entrance)) => {
+                    let todo = state.table.take(syn, packet, now);
+                    if let Todo::Connect(number) = todo
+                        && let Some(waiting) = state.table.waiting(&syn.ends)
+                    {
+                        asked.push((entrance.door(), syn.ends, number, waiting));
+                    }
+                    todo
+                }
+                _ => Todo::Answer(Answer::AsItIs),
+            };
+            match todo {
+                Todo::Connect(_) => {}
+                Todo::Release(older) => reading.answer(older, Answer::Drop),
+                Todo::Answer(answer) => reading.answer(packet, answer),
+            }
+        };
+        let mut reads = 0;
+        while reads < READS && reading.queue.read(woken, &mut take)? {
+            reads += 1;
+        }
+        removed = state.table.expire(now);
+        reading.drop_all(&removed.packets);
+        for (door, ends, number, mut waiting) in asked {
+            let connect = connect(Arc::clone(self), Arc::clone(&door), ends, number);
+            door.tasks.spawn(async move {
+                tokio::select! {
+                    () = connect => {}
+                    // Dropping it gives up over there, too.
+                    _ = waiting.changed() => {}
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes note that rules will lead connections here for a while. If they may have let some pass, whose repeated SYN
+    /// went to the server, what is held of these is stale: taken in now, it would break the connection that was made.
+    pub(crate) fn before_sign_of_life(&self, now: Instant) {
+        let removed;
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let Some(reading) = &mut state.reading else { return };
+        if reading.may_be_stale(now) {
+            removed = state.table.forget_asked();
+            reading.drop_all(&removed.packets);
+            // An error is one for whoever reads next, too.
+            while let Ok(true) =
+                reading.queue.read(false, |queued| reading.answer(queued.packet, Answer::Drop))
+            {}
+        }
+        reading.alive = now;
+    }
+
+    /// Lets the packet of a connection go whose connect has ended.
+    fn decide(&self, ends: &Ends, number: u64, outcome: Result<Way, Answer>) {
+        let now = Instant::now();
+        let _unwanted;
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let Some(reading) = &state.reading else { return };
+        if reading.may_be_stale(now) {
+            return;
+        }
+        match state.table.decide(ends, number, outcome, now) {
+            Ok((packet, answer)) => reading.answer(packet, answer),
+            Err(way) => _unwanted = way,
+        }
+    }
+}
+
+impl Reading {
+    /// Says whether rules may have let packets pass, or do so now, since the last sign of life is too old.
+    fn may_be_stale(&self, now: Instant) -> bool {
+        now.duration_since(self.alive) > ALIVE
+    }
+
+    fn drop_all(&self, packets: &[Packet]) {
+        packets.iter().for_each(|packet| self.answer(*packet, Answer::Drop));
+    }
+
+    fn answer(&self, packet: Packet, answer: Answer) {
+        let verdict = match answer {
+            Answer::Drop => Verdict::Drop,
+            Answer::AsItIs => Verdict::Accept(None),
+            Answer::TakeIn => Verdict::Accept(Some(self.numbers.taken_in())),
+            Answer::Refuse => Verdict::Accept(Some(self.numbers.refused())),
+            Answer::Unreachable => Verdict::Accept(Some(self.numbers.unreachable())),
+            Answer::Prohibited => Verdict::Accept(Some(self.numbers.prohibited())),
+        };
+        if let Err(error) = self.queue.answer(packet, verdict) {
+            tracing::debug!(%error, "a held packet was not answered");
+        }
+    }
+}
+
+/// Connects for a client whose SYN is held.
+async fn connect(held: Arc<Held>, door: Arc<Door>, ends: Ends, number: u64) {
+    let destination = ends.server.into();
+    let outcome = match door.router.connect(&door.intercept, &destination, ends.client).await {
+        Ok((way, _)) => Ok(way),
+        Err(why) => {
+            door.no_way(ends.client, &destination, why);
+            Err(Answer::from(why))
+        }
+    };
+    held.decide(&ends, number, outcome);
+}
+
+impl From<NoWay> for Answer {
+    fn from(why: NoWay) -> Self {
+        match why {
+            NoWay::Failed(OpenFailure::Unreachable | OpenFailure::NameNotFound) => Self::Unreachable,
+            NoWay::Failed(OpenFailure::NotAllowed) => Self::Prohibited,
+            // What comes again finds the link repaired, or no gateway in its way.
+            NoWay::Failed(OpenFailure::TimedOut) | NoWay::Stopping => Self::Drop,
+            NoWay::Failed(OpenFailure::Refused | OpenFailure::Other)
+            | NoWay::NoPeer
+            | NoWay::PeerGone
+            | NoWay::Full => Self::Refuse,
+        }
+    }
+}
+
+/// Packets that are read before others have a turn.
+const READS: u32 = 512;
+
+/// How often it is looked what is no longer waited for.
+const TICK: Duration = Duration::from_millis(500);
+
+/// How long a sign of life counts, less what clocks may differ by.
+const ALIVE: Duration = Duration::from_millis(LIFE_MS - 50);
