@@ -14,42 +14,56 @@ use crate::common::wait::eventually;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Direct,
+    /// Two hops of a plain relay.
     Relay,
+    /// One gateway, whose peer does not front the server.
+    Spliced,
     Uncoded,
     Coded,
+    /// Coded, with a rate limit of [`LIMITED`] each way.
+    Limited,
 }
 
-impl Way {
-    pub(crate) const ALL: [Self; 4] = [Self::Direct, Self::Relay, Self::Uncoded, Self::Coded];
+/// A little less than 20 Mbit/s.
+pub(crate) const LIMITED: &str = "19 Mbit/s";
 
-    /// What the two programs of this way add to the ports of their own.
+impl Way {
+    /// What the programs of this way add to the ports of their own.
     fn number(self) -> u16 {
-        match self {
-            Self::Direct => 0,
-            Self::Relay => 1,
-            Self::Uncoded => 2,
-            Self::Coded => 3,
-        }
+        self as u16
     }
 
     fn port(self) -> u16 {
         SERVER + self.number()
+    }
+
+    /// What both configurations of a pair say besides who they are; empty: the defaults.
+    fn settings(self) -> String {
+        match self {
+            Self::Uncoded => "[[policy]]\ncodec = \"none\"\n".into(),
+            Self::Limited => format!("[link]\nrate_limit = \"{LIMITED}\"\n"),
+            Self::Direct | Self::Relay | Self::Spliced | Self::Coded => String::new(),
+        }
     }
 }
 
 /// A network, and what runs in it.
 pub(crate) struct Deployment {
     /// Programs end before their hosts.
-    hops: [Process; 2],
-    pairs: Vec<(Way, [Gateway; 2])>,
+    programs: Vec<(Way, Programs)>,
     network: Network,
     _dir: TempDir,
 }
 
+/// At the branch first, then at the hub.
+enum Programs {
+    Hops([Process; 2]),
+    Gateways(Vec<Gateway>),
+}
+
 impl Deployment {
-    /// Builds the network and starts everything; `None`, with the reason printed, where that cannot be.
-    pub(crate) fn start() -> Option<Self> {
-        let line = Line::TokenBucket { rate_bits_per_s: 1_000_000_000 };
+    /// Builds the network and starts what these ways need; `None`, with the reason printed, where that cannot be.
+    pub(crate) fn start(line: Line, ways: &[Way]) -> Option<Self> {
         let network = Network::builder().line(line).build_or_skip()?;
         for host in network.hosts() {
             // Lanes ask for it by default; what is compared with them is to have the same.
@@ -57,12 +71,16 @@ impl Deployment {
         }
         let dir = tempfile::tempdir().unwrap();
         let server = SocketAddr::new(network.host("server").ip(Family::V4), SERVER);
-        let between = SocketAddr::new(network.host("hub").ip(Family::V4), Way::Relay.port());
-        let near = SocketAddr::new(network.host("branch").lan_ip(Family::V4), Way::Relay.port());
-        let hops = [("branch", near, between), ("hub", between, server)]
-            .map(|(host, listen, target)| hop(&network, host, listen, target));
-        let pairs = [Way::Uncoded, Way::Coded].map(|way| (way, pair(&network, &dir, way, server)));
-        Some(Self { hops, pairs: pairs.into(), network, _dir: dir })
+        let start = |&way: &Way| {
+            let programs = match way {
+                Way::Direct => Programs::Gateways(Vec::new()),
+                Way::Relay => Programs::Hops(relay(&network, server)),
+                _ => Programs::Gateways(gateways(&network, &dir, way, server)),
+            };
+            (way, programs)
+        };
+        let programs = ways.iter().map(start).collect();
+        Some(Self { programs, network, _dir: dir })
     }
 
     /// Listens at the server.
@@ -83,14 +101,23 @@ impl Deployment {
         stream
     }
 
-    /// The CPU time that the program at the branch and the one at the hub have taken so far.
-    pub(crate) fn cpu(&self, way: Way) -> [Duration; 2] {
-        match self.pairs.iter().find(|(paired, _)| *paired == way) {
-            Some((_, gateways)) => gateways.each_ref().map(|gateway| cpu(gateway.pid())),
-            None if way == Way::Relay => self.hops.each_ref().map(|hop| cpu(hop.id())),
-            None => [Duration::ZERO; 2],
+    /// The CPU time that the programs at the branch and at the hub have taken so far, as far as there are any.
+    pub(crate) fn cpu(&self, way: Way) -> Vec<Duration> {
+        match self.programs.iter().find(|(started, _)| *started == way) {
+            Some((_, Programs::Hops(hops))) => hops.iter().map(|hop| cpu(hop.id())).collect(),
+            Some((_, Programs::Gateways(gateways))) => {
+                gateways.iter().map(|gateway| cpu(gateway.pid())).collect()
+            }
+            None => Vec::new(),
         }
     }
+}
+
+fn relay(network: &Network, server: SocketAddr) -> [Process; 2] {
+    let between = SocketAddr::new(network.host("hub").ip(Family::V4), Way::Relay.port());
+    let near = SocketAddr::new(network.host("branch").lan_ip(Family::V4), Way::Relay.port());
+    [("branch", near, between), ("hub", between, server)]
+        .map(|(host, listen, target)| hop(network, host, listen, target))
 }
 
 fn hop(network: &Network, host: &str, listen: SocketAddr, target: SocketAddr) -> Process {
@@ -103,11 +130,10 @@ fn hop(network: &Network, host: &str, listen: SocketAddr, target: SocketAddr) ->
     process
 }
 
-/// Starts a pair with the defaults, all but the rule for `codec`, and waits until it has met.
-fn pair(network: &Network, dir: &TempDir, way: Way, server: SocketAddr) -> [Gateway; 2] {
+/// Starts a pair and waits until it has met; its branch alone, if connections are to go direct.
+fn gateways(network: &Network, dir: &TempDir, way: Way, server: SocketAddr) -> Vec<Gateway> {
     let binary = env!("CARGO_BIN_EXE_oncewire").as_ref();
-    let codec = if way == Way::Coded { "auto" } else { "none" };
-    let names = ["branch", "hub"].map(|host| format!("{host}-{codec}"));
+    let names = ["branch", "hub"].map(|host| format!("{host}-{}", way.number()));
     let [branch, hub] = &names;
     let [branch_key, hub_key] =
         names.each_ref().map(|name| keygen(binary, &dir.path().join(format!("{name}.key"))));
@@ -115,15 +141,19 @@ fn pair(network: &Network, dir: &TempDir, way: Way, server: SocketAddr) -> [Gate
     let listen = SocketAddr::new(network.host("branch").lan_ip(Family::V4), way.port());
     let admin = SocketAddr::from(([127, 0, 0, 1], ADMIN + way.number()));
     let own = |name: &str| {
-        format!(
-            "[[policy]]\ncodec = \"{codec}\"\n\
-             [gateway]\nname = \"{name}\"\nkey_file = \"{name}.key\"\nadmin = \"{admin}\"\n"
-        )
+        let settings = way.settings();
+        format!("{settings}[gateway]\nname = \"{name}\"\nkey_file = \"{name}.key\"\nadmin = \"{admin}\"\n")
+    };
+    // A connection that waits for a peer first would be measured with its wait; what no peer fronts does not.
+    let (networks, peer, loss) = match way {
+        Way::Spliced => ("networks = [\"192.0.2.0/24\"]\n", "auto", "direct"),
+        _ => ("", hub.as_str(), "refuse"),
     };
     let configs = [
         format!(
-            "{}[[peer]]\nname = \"{hub}\"\npublic_key = \"{hub_key}\"\naddress = \"{tunnel}\"\n\
-             [[intercept]]\nmode = \"forward\"\nlisten = \"{listen}\"\ntarget = \"{server}\"\npeer = \"{hub}\"\n",
+            "{}[[peer]]\nname = \"{hub}\"\npublic_key = \"{hub_key}\"\naddress = \"{tunnel}\"\n{networks}\
+             [[intercept]]\nmode = \"forward\"\nlisten = \"{listen}\"\ntarget = \"{server}\"\npeer = \"{peer}\"\n\
+             on_peer_loss = \"{loss}\"\n",
             own(branch)
         ),
         format!(
@@ -131,14 +161,17 @@ fn pair(network: &Network, dir: &TempDir, way: Way, server: SocketAddr) -> [Gate
             own(hub)
         ),
     ];
-    let gateways = [0, 1].map(|end| {
-        let mut gateway = Gateway::new(binary, dir.path(), &names[end], admin, &configs[end]);
-        network.host(["branch", "hub"][end]).launch(|| gateway.start());
-        gateway
-    });
-    eventually("the gateways meet", LIMIT, || {
+    let ends = if way == Way::Spliced { 0..1 } else { 0..2 };
+    let gateways: Vec<Gateway> = ends
+        .map(|end| {
+            let mut gateway = Gateway::new(binary, dir.path(), &names[end], admin, &configs[end]);
+            network.host(["branch", "hub"][end]).launch(|| gateway.start());
+            gateway
+        })
+        .collect();
+    eventually("the branch is ready", LIMIT, || {
         let status = network.host("branch").launch(|| gateways[0].ask("status"))?;
-        (status["peers"][0]["state"] == "up").then_some(())
+        (way == Way::Spliced || status["peers"][0]["state"] == "up").then_some(())
     });
     gateways
 }

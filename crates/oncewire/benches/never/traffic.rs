@@ -3,8 +3,9 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::deployment::{Deployment, Way};
@@ -117,29 +118,81 @@ fn compare(stream: &mut TcpStream, content: &Content, part: Range<usize>) {
     assert_eq!(at, part.end, "the stream ended early");
 }
 
-/// The times of messages of one byte there and back, one after the other on one connection.
-pub(crate) fn echoes(deployment: &Deployment, way: Way, count: usize) -> Vec<Duration> {
-    let mut stream = deployment.connect(way);
-    stream.write_all(&request(ECHO, &(0..0))).unwrap();
-    let mut there_and_back = |byte: u8| {
-        let (mut back, start) = ([0; 1], Instant::now());
-        stream.write_all(&[byte]).unwrap();
-        stream.read_exact(&mut back).unwrap();
-        assert_eq!(back, [byte]);
-        start.elapsed()
-    };
-    // The first waits for the connection to the server.
-    there_and_back(0);
-    (0..count).map(|number| there_and_back(number as u8)).collect()
+/// A connection on which messages are sent and come back.
+pub(crate) struct Echo {
+    stream: TcpStream,
+    message: Vec<u8>,
+}
+
+impl Echo {
+    /// Connects, for messages of this length, and waits until the server has answered once.
+    pub(crate) fn start(deployment: &Deployment, way: Way, len: usize) -> Self {
+        let mut stream = deployment.connect(way);
+        stream.write_all(&request(ECHO, &(0..0))).unwrap();
+        let mut echo = Self { stream, message: vec![0; len] };
+        echo.there_and_back();
+        echo
+    }
+
+    /// Sends a message and waits for it.
+    pub(crate) fn there_and_back(&mut self) -> Duration {
+        self.message.iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+        let (mut back, start) = (vec![0; self.message.len()], Instant::now());
+        self.stream.write_all(&self.message).unwrap();
+        self.stream.read_exact(&mut back).unwrap();
+        let taken = start.elapsed();
+        assert_eq!(back, self.message);
+        taken
+    }
 }
 
 fn echo(mut stream: TcpStream) -> std::io::Result<()> {
-    let mut byte = [0; 1];
+    let mut buffer = [0; 256];
     loop {
-        match stream.read(&mut byte)? {
+        match stream.read(&mut buffer)? {
             0 => return Ok(()),
-            _ => stream.write_all(&byte)?,
+            count => stream.write_all(&buffer[..count])?,
         }
+    }
+}
+
+/// Downloads that go on until they are told to stop.
+pub(crate) struct Downloads {
+    received: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Downloads {
+    /// Starts so many, each of its own part of the content.
+    pub(crate) fn start(deployment: &Deployment, way: Way, streams: usize, content: &Content) -> Self {
+        let (received, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let part = content.len() / streams;
+        let running = (0..streams)
+            .map(|number| {
+                let (mut stream, received, stop) = (deployment.connect(way), received.clone(), stop.clone());
+                stream.write_all(&request(DOWNLOAD, &(number * part..(number + 1) * part))).unwrap();
+                thread::spawn(move || {
+                    let mut buffer = vec![0; BUFFER];
+                    while !stop.load(Relaxed) {
+                        let count = stream.read(&mut buffer).unwrap();
+                        assert_ne!(count, 0, "the content is too short");
+                        received.fetch_add(count as u64, Relaxed);
+                    }
+                })
+            })
+            .collect();
+        Self { received, stop, running }
+    }
+
+    /// Bytes of all of them so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Relaxed)
+    }
+
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Relaxed);
+        self.running.into_iter().for_each(|download| download.join().unwrap());
     }
 }
 
