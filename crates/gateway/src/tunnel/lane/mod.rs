@@ -210,7 +210,7 @@ async fn read_lane<S: LaneStream>(
 ///
 /// TLS gives one record at a time, a quarter of a block; to take each to the link by itself would be four times the
 /// locking.
-async fn read_more<S: LaneStream>(stream: &mut ReadHalf<S>, input: &mut BytesMut) -> io::Result<bool> {
+async fn read_more(stream: &mut (impl AsyncRead + Unpin), input: &mut BytesMut) -> io::Result<bool> {
     let before = input.len();
     input.reserve(READ_BUFFER);
     poll_fn(|context| {
@@ -277,7 +277,20 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::Context;
+
+    use tokio::io::ReadBuf;
+
     use super::*;
+
+    struct Broken;
+
+    impl AsyncRead for Broken {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+        }
+    }
 
     async fn read(sent: &[u8]) -> Result<(Hello, BytesMut), String> {
         let (mut theirs, mut ours) = tokio::io::duplex(8192);
@@ -293,6 +306,34 @@ mod tests {
             refused,
             "peer speaks protocol versions 3 to 5, this build speaks 1 to 2; update the older one"
         );
+    }
+
+    #[tokio::test]
+    async fn what_has_arrived_is_taken_at_once_and_the_end_comes_behind_it() {
+        let mut stream = (&b"a rec"[..]).chain(&b"ord"[..]).chain(&b" and more"[..]);
+        let mut input = BytesMut::from("before: ");
+        assert!(read_more(&mut stream, &mut input).await.unwrap());
+        assert_eq!(input, "before: a record and more");
+        assert!(!read_more(&mut stream, &mut input).await.unwrap());
+        assert_eq!(input, "before: a record and more");
+    }
+
+    #[tokio::test]
+    async fn no_more_than_a_buffer_is_taken_before_it_is_used() {
+        let pieces = [7u8; READ_BUFFER / 2 + 1];
+        let mut stream = (&pieces[..]).chain(&pieces[..]).chain(&pieces[..]);
+        let mut input = BytesMut::new();
+        assert!(read_more(&mut stream, &mut input).await.unwrap());
+        assert!((READ_BUFFER..3 * pieces.len()).contains(&input.len()), "{}", input.len());
+    }
+
+    #[tokio::test]
+    async fn what_came_before_an_error_is_handed_on_first() {
+        let mut stream = (&b"whole frames"[..]).chain(Broken);
+        let mut input = BytesMut::new();
+        assert!(read_more(&mut stream, &mut input).await.unwrap());
+        assert_eq!(input, "whole frames");
+        assert!(read_more(&mut stream, &mut input).await.is_err());
     }
 
     #[tokio::test]
