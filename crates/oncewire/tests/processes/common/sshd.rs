@@ -1,13 +1,14 @@
 //! An OpenSSH server of our own.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::programs::{Service, command, find, missing, run};
+use super::programs::{Service, command, find, leave_out, missing, run};
 
 /// An OpenSSH server for the user who runs the test.
 pub(crate) struct Sshd {
@@ -38,8 +39,13 @@ impl Sshd {
         std::fs::write(at("sshd_config"), config).unwrap();
         if rustix::process::geteuid().is_root() {
             // Where the server locks itself in before a login; its package makes it when the service starts.
-            let _ = std::fs::create_dir_all("/run/sshd");
-            let _ = std::fs::set_permissions("/run/sshd", std::fs::Permissions::from_mode(0o755));
+            let cell = Path::new("/run/sshd");
+            let _ = std::fs::create_dir_all(cell);
+            let _ = std::fs::set_permissions(cell, std::fs::Permissions::from_mode(0o755));
+            if !std::fs::metadata(cell).is_ok_and(|cell| cell.uid() == 0) {
+                leave_out("/run/sshd is not root's, as in a user namespace: sshd refuses to start");
+                return None;
+            }
         }
         let mut sshd = Command::new(find("sshd").unwrap());
         sshd.args(["-D", "-e", "-f"]).arg(at("sshd_config"));
