@@ -246,7 +246,7 @@ async fn start_rules(config: &Config, site: &Site) -> Result<Option<rules::Loade
         return Ok(None);
     }
     let (ledger, held) = (Arc::clone(&site.ledger), Arc::clone(&site.held));
-    rules::load(rules::RuleSet::of(config), ledger, held).await.map(Some)
+    rules::load(&config.gateway.name, rules::RuleSet::of(config), ledger, held).await.map(Some)
 }
 
 /// Resets what is still open over links, and ends their lanes.

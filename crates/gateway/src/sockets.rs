@@ -110,28 +110,28 @@ pub(crate) fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr>
     })
 }
 
-/// Makes a UDP socket of this machine alone, connected to itself, that carries [`OWN_MARK`].
+/// Makes a UDP socket of this machine alone, connected to itself, whose packets carry a mark.
 ///
 /// # Errors
 /// If there is no such address, or the mark is not allowed, which takes CAP_NET_ADMIN.
-pub(crate) fn marked_loop(ip: IpAddr) -> io::Result<UdpSocket> {
+pub(crate) fn marked_loop(ip: IpAddr, mark: u32) -> io::Result<UdpSocket> {
     let address = SocketAddr::new(ip, 0);
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_mark(OWN_MARK)?;
+    socket.set_mark(mark)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.connect(&socket.local_addr()?)?;
     Ok(socket.into())
 }
 
-/// Makes a UDP socket that sends no further than the network of an interface, to a group there, with [`OWN_MARK`].
+/// Makes a UDP socket that sends no further than the network of an interface, to a group there, with a mark.
 ///
 /// # Errors
 /// If there is no such interface, or the mark is not allowed, which takes CAP_NET_ADMIN.
-pub(crate) fn marked_on(interface: &str, group: SocketAddrV4) -> io::Result<UdpSocket> {
+pub(crate) fn marked_on(interface: &str, group: SocketAddrV4, mark: u32) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.bind_device(Some(interface.as_bytes()))?;
-    socket.set_mark(OWN_MARK)?;
+    socket.set_mark(mark)?;
     socket.set_nonblocking(true)?;
     socket.set_multicast_loop_v4(false)?;
     socket.connect(&SocketAddr::from(group).into())?;

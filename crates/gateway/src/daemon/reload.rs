@@ -94,7 +94,7 @@ impl Gateway {
             Some(loaded) => loaded.change(rules).await,
             None if wanted => {
                 let (ledger, held) = (Arc::clone(&self.site.ledger), Arc::clone(&self.site.held));
-                rules::load(rules, ledger, held).await.map(|loaded| {
+                rules::load(&config.gateway.name, rules, ledger, held).await.map(|loaded| {
                     self.rules = Some(loaded);
                     true
                 })

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::heartbeat::{BEAT_GROUP, BEAT_PORT, LIFE_MS};
 use super::text::conditions_at;
-use super::{RuleSet, Taker};
+use super::{RuleSet, Taker, beat_mark};
 use crate::sockets::OWN_MARK;
 
 /// The interfaces of this machine, and its bridges.
@@ -125,10 +125,10 @@ impl RuleSet {
         chain("new", &self.new_on_bridges());
         chain("own", &self.own_connections());
         let mut leaving = vec!["type filter hook output priority filter; policy accept;".to_owned()];
-        leaving.push(format!("meta mark != {OWN_MARK:#x} accept"));
         let beat = format!("ip daddr {BEAT_GROUP} udp dport {BEAT_PORT}");
-        leaving.push(format!("{beat} {LEARN_OUT} update @alive {{ oifname }} drop"));
-        leaving.push(format!("{SYN} goto own"));
+        let mark = beat_mark(&self.gateway);
+        leaving.push(format!("meta mark {mark:#x} {beat} {LEARN_OUT} update @alive {{ oifname }} drop"));
+        leaving.push(format!("meta mark {OWN_MARK:#x} {SYN} goto own"));
         chain("output", &leaving);
         let mut entering = vec!["type filter hook prerouting priority dstnat; policy accept;".to_owned()];
         entering.push(format!("{SYN} goto new"));

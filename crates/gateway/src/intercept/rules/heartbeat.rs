@@ -20,21 +20,23 @@ use crate::sockets;
 
 /// Sends signs of life, one for each family that this machine has, and one for each bridge.
 pub(super) struct Heartbeat {
+    /// That of this gateway, since another on this machine must not speak for it.
+    mark: u32,
     loops: Vec<UdpSocket>,
     bridges: Mutex<BTreeMap<String, UdpSocket>>,
     held: Arc<Held>,
 }
 
 impl Heartbeat {
-    /// Prepares the packets.
+    /// Prepares the packets, which carry a gateway's [`beat_mark`](super::beat_mark).
     ///
     /// # Errors
     /// If they cannot be marked, for want of CAP_NET_ADMIN, or there is not even IPv4's loopback address.
-    pub(super) fn new(held: Arc<Held>) -> io::Result<Self> {
-        let mut loops = vec![sockets::marked_loop(Ipv4Addr::LOCALHOST.into())?];
+    pub(super) fn new(mark: u32, held: Arc<Held>) -> io::Result<Self> {
+        let mut loops = vec![sockets::marked_loop(Ipv4Addr::LOCALHOST.into(), mark)?];
         // Where there is no IPv6, none of its connections are to be taken in.
-        loops.extend(sockets::marked_loop(Ipv6Addr::LOCALHOST.into()));
-        Ok(Self { loops, bridges: Mutex::default(), held })
+        loops.extend(sockets::marked_loop(Ipv6Addr::LOCALHOST.into(), mark));
+        Ok(Self { mark, loops, bridges: Mutex::default(), held })
     }
 
     /// Gives one sign of life to rules.
@@ -50,7 +52,8 @@ impl Heartbeat {
         sockets.retain(|known, _| rules.bridges().any(|bridge| bridge == known));
         for bridge in rules.bridges() {
             if !sockets.contains_key(bridge)
-                && let Ok(socket) = sockets::marked_on(bridge, SocketAddrV4::new(BEAT_GROUP, BEAT_PORT))
+                && let Ok(socket) =
+                    sockets::marked_on(bridge, SocketAddrV4::new(BEAT_GROUP, BEAT_PORT), self.mark)
             {
                 sockets.insert(bridge.to_owned(), socket);
             }

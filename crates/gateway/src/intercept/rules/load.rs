@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::RuleSet;
 use super::bridge::Links;
 use super::bypass::Bypassed;
 use super::heartbeat::{Heartbeat, LIFE_MS};
+use super::{RuleSet, beat_mark};
 use crate::config::RulesBy;
 use crate::intercept::Held;
 use crate::ledger::Ledger;
@@ -148,11 +148,12 @@ pub(crate) struct Loaded {
 /// # Errors
 /// If rules cannot be loaded or packets not be marked.
 pub(crate) async fn load(
+    gateway: &str,
     rules: Option<RuleSet>,
     ledger: Arc<Ledger>,
     held: Arc<Held>,
 ) -> Result<Loaded, LoadError> {
-    let heartbeat = Arc::new(Heartbeat::new(held).map_err(LoadError::Mark)?);
+    let heartbeat = Arc::new(Heartbeat::new(beat_mark(gateway), held).map_err(LoadError::Mark)?);
     let mut loaded = Loaded {
         current: Arc::default(),
         bypassed: Arc::new(Bypassed::new(ledger)),

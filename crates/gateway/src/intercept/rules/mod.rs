@@ -153,10 +153,20 @@ impl RuleSet {
     /// Returns the mark of such packets, which is the number of the routing table too; a hash of the gateway's name
     /// (FNV-1a), so that gateways on one machine stay apart.
     fn mark(&self) -> u32 {
-        let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-        let hash = self.gateway.bytes().fold(0x811c_9dc5, step);
-        0x6f77_0000 | (hash >> 16) ^ (hash & 0xffff)
+        0x6f77_0000 | hash(&self.gateway)
     }
+}
+
+/// Returns the mark of a gateway's signs of life.
+fn beat_mark(gateway: &str) -> u32 {
+    0x6f75_0000 | hash(gateway)
+}
+
+/// Returns sixteen bits that gateways on one machine do not share, by their names (FNV-1a).
+fn hash(gateway: &str) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = gateway.bytes().fold(0x811c_9dc5, step);
+    (hash >> 16) ^ (hash & 0xffff)
 }
 
 impl Taker {

@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::heartbeat::LIFE_MS;
-use super::{How, RuleSet, Taker};
+use super::{How, RuleSet, Taker, beat_mark};
 use crate::config::{Network, PortRange};
 use crate::sockets::OWN_MARK;
 
 impl RuleSet {
     /// Writes the table for `nft -f`, which replaces an older one of the same name in one step.
     pub fn nft(&self) -> String {
-        let table = self.table();
+        let (table, beat) = (self.table(), beat_mark(&self.gateway));
         let mut text = format!("add table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n");
         let _ = write!(
             text,
             "\tset alive {{\n\t\ttype nf_proto\n\t\tsize 2\n\t\tflags dynamic,timeout\n\t\ttimeout {LIFE_MS}ms\n\t}}\n\
              \tchain heartbeat {{\n\t\ttype filter hook output priority filter; policy accept;\n\
-             \t\tmeta mark {OWN_MARK:#x} meta l4proto udp oifname \"lo\" update @alive {{ meta nfproto }}\n\t}}\n"
+             \t\tmeta mark {beat:#x} meta l4proto udp oifname \"lo\" update @alive {{ meta nfproto }}\n\t}}\n"
         );
         self.counters(&mut text);
         for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| !taker.excluded.is_empty())

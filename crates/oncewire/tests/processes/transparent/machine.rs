@@ -1,11 +1,14 @@
 //! Machines that are set up differently.
 
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt, chown};
 
-use oncewire_testnet::isolated;
+use oncewire_testnet::{Family, isolated};
 
 use super::{Deployment, LIMIT, PORTS, Plan, tproxy};
+use crate::binary;
+use crate::common::gateway::{Gateway, keygen};
 
 /// What a hub needs to connect in clients' names.
 const SOURCES: &str = "allow_sources = [\"198.18.1.0/24\", \"fd18:1::/64\"]\n";
@@ -96,5 +99,48 @@ fn clients_without_ipv4_are_taken_in_across_a_tunnel_that_has_only_that() {
         deployment.network.host("branch").sh("ip -6 addr flush dev wan0; ip -6 route flush default");
         deployment.start();
         deployment.connect_as(deployment.servers()[1], PORTS[0], deployment.hubs()[1]).say("IPv6 alone");
+    });
+}
+
+#[test]
+fn two_gateways_on_one_machine_come_and_go_without_each_other() {
+    isolated(|| {
+        let Some(mut deployment) =
+            Deployment::new(&Plan { intercepts: &tproxy("gateway"), ..Plan::default() })
+        else {
+            return;
+        };
+        deployment.start();
+        // None of its peers fronts the server, so it connects by itself.
+        let dir = tempfile::tempdir().unwrap();
+        let keys =
+            ["other", "elsewhere"].map(|name| keygen(binary(), &dir.path().join(format!("{name}.key"))));
+        let admin = SocketAddr::from(([127, 0, 0, 1], 7412));
+        let config = format!(
+            "[gateway]\nname = \"other\"\nkey_file = \"other.key\"\nadmin = \"{admin}\"\n\
+             [cache]\nmemory = \"256 MiB\"\nlog_memory = \"16 MiB\"\n\
+             [[peer]]\nname = \"elsewhere\"\npublic_key = \"{}\"\naddress = \"192.0.2.1:7400\"\n\
+             networks = [\"192.0.2.0/24\"]\n\
+             [[intercept]]\nmode = \"redirect\"\nlisten = \"0.0.0.0:15002\"\nscope = \"gateway\"\n\
+             interfaces = [\"lan0\"]\nports = [9090]\n",
+            keys[1]
+        );
+        let mut other = Gateway::new(binary(), dir.path(), "other", admin, &config);
+        let branch = deployment.network.host("branch").ip(Family::V4);
+        let (client, hub, server) = (deployment.clients()[0], deployment.hubs()[0], deployment.servers()[0]);
+        deployment.gateway_host().launch(|| other.start());
+        deployment.connect_as(server, PORTS[1], branch).say("by the one");
+        deployment.connect_as(server, PORTS[0], hub).say("by the other");
+        // The living one does not speak for the dead.
+        other.kill();
+        deployment.connect_as(server, PORTS[1], client);
+        deployment.connect_as(server, PORTS[0], hub);
+        deployment.gateway_host().launch(|| other.start());
+        let mut carried = deployment.connect_as(server, PORTS[1], branch);
+        deployment.branch.terminate();
+        deployment.branch.wait(LIMIT);
+        deployment.connect_as(server, PORTS[0], client);
+        deployment.connect_as(server, PORTS[1], branch).say("alone");
+        carried.say("all the time");
     });
 }
