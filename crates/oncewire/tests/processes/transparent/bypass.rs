@@ -2,7 +2,7 @@
 
 use oncewire_testnet::isolated;
 
-use super::{Deployment, LIMIT, PORTS, Plan};
+use super::{Deployment, LIMIT, PORTS, Plan, hold};
 use crate::common::wait::eventually;
 
 /// An interception of both ports of what comes in from the client.
@@ -40,6 +40,31 @@ fn what_policies_exclude_passes_the_gateway_by_and_the_first_rule_that_matches_d
             legend.starts_with("# policy 2 (") && legend.ends_with("): ports 9090 passes by"),
             "{legend}"
         );
+    });
+}
+
+#[test]
+fn what_policies_exclude_is_not_held() {
+    isolated(|| {
+        if !hold::can_hold() {
+            return;
+        }
+        let policy = "hold_syn = true\n[[policy]]\nmatch = { ports = [9090] }\npath = \"direct\"\n";
+        let plan = Plan { intercepts: &format!("{BOTH_PORTS}{policy}"), ..Plan::default() };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        deployment.start();
+        let (client, server) = (deployment.clients()[0], deployment.servers()[0]);
+        deployment.taken_in(server).say("by way of the link");
+        eventually("what passes is counted", LIMIT, || {
+            let mut passed = deployment.connect(server, PORTS[1]).unwrap();
+            assert_eq!(passed.seen_as.ip(), client);
+            passed.say("past the gateway");
+            (!bypassed(&deployment).is_empty()).then_some(())
+        });
+        // A gateway that had held one would have connected for it by itself.
+        let status = deployment.gateway_host().launch(|| deployment.branch.ask("status")).unwrap();
+        let rows = status["flows_not_coded"].as_array().unwrap();
+        assert!(!rows.iter().any(|row| row["outcome"] == "direct" && row["reason"] == "policy"), "{rows:?}");
     });
 }
 

@@ -35,7 +35,7 @@ fn deployment(more: &str, peer: &str) -> Option<Deployment> {
 }
 
 /// Whether packets can be queued; says so if not.
-fn can_hold() -> bool {
+pub(super) fn can_hold() -> bool {
     let there = |program| Command::new(program).arg("-V").output().is_ok();
     if ["iptables", "ip6tables"].into_iter().all(there) {
         return true;
