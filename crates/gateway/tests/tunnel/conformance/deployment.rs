@@ -119,10 +119,11 @@ impl Deployment {
         ["client", "branch", "hub", "server"].into_iter().all(silent)
     }
 
-    /// Says whether a gateway waits for the answer of a server on this port.
-    pub(super) fn is_connecting(&self, server_port: u16) -> bool {
+    /// Says whether a gateway on a way waits for the answer of a server on this port.
+    pub(super) fn is_connecting(&self, way: Way, server_port: u16) -> bool {
         let ss = format!("ss -Htn state syn-sent 'dport = :{server_port}'");
-        ["client", "branch", "hub"].iter().any(|host| !self.network.host(host).sh(&ss).is_empty())
+        let near = if matches!(way, Way::Redirect(_)) { "client" } else { "branch" };
+        [near, "hub"].iter().any(|host| !self.network.host(host).sh(&ss).is_empty())
     }
 
     /// Says whether links that are up have no flow, and gateways on routers no socket but their lanes'. Where the other
@@ -184,6 +185,7 @@ pub(super) fn address(way: Way, reachable: bool, port: u16) -> SocketAddr {
     let (block, family) = match way {
         Way::Direct | Way::Forward | Way::Socks5 => (DIRECT, Family::V4),
         Way::Tproxy(family) => (TPROXY, family),
+        Way::Held(family) => (HELD, family),
         Way::Redirect(family) => (REDIRECT, family),
     };
     let host = block + u16::from(!reachable);
@@ -204,6 +206,8 @@ pub(super) fn first_port(way: Way) -> u16 {
         Way::Tproxy(Family::V6) => 4,
         Way::Redirect(Family::V4) => 5,
         Way::Redirect(Family::V6) => 6,
+        Way::Held(Family::V4) => 7,
+        Way::Held(Family::V6) => 8,
     };
     8000 + 10 * number
 }
@@ -211,7 +215,7 @@ pub(super) fn first_port(way: Way) -> u16 {
 /// Gives the server its addresses, and has connections that no gateway took in, as it happens when one is late with its
 /// sign of life, wait for the next try instead of passing by.
 fn prepare(network: &Network) {
-    for block in [DIRECT, TPROXY, REDIRECT] {
+    for block in [DIRECT, TPROXY, REDIRECT, HELD] {
         network.host("server").sh(&format!(
             "ip addr add 198.18.2.{block}/24 dev eth0; ip addr add fd18:2::{block:x}/64 dev eth0 nodad"
         ));
@@ -221,6 +225,7 @@ fn prepare(network: &Network) {
         ));
     }
     network.host("branch").sh(&guard("forward", TPROXY, ""));
+    network.host("branch").sh(&guard("forward", HELD, ""));
     // What the gateway on this host sends carries its mark.
     network.host("client").sh(&guard("output", REDIRECT, "meta mark != 0x6f780000"));
 }
@@ -228,7 +233,7 @@ fn prepare(network: &Network) {
 fn guard(hook: &str, block: u16, but: &str) -> String {
     let [v4, v6] = networks(block);
     format!(
-        "nft 'table inet guard {{ chain guard {{ type filter hook {hook} priority 0;
+        "nft 'table inet guard-{block} {{ chain guard {{ type filter hook {hook} priority 0;
          tcp flags & (syn | ack) == syn ip daddr {v4} {but} drop
          tcp flags & (syn | ack) == syn ip6 daddr {v6} {but} drop
          }}; }}'"
@@ -261,12 +266,14 @@ fn branch_intercepts(network: &Network, more: &str) -> String {
             "[[intercept]]\nmode = \"forward\"\nlisten = \"{lan}:{port}\"\ntarget = \"{target}\"\n{more}"
         );
     }
-    let [v4, v6] = networks(TPROXY);
+    for (block, port, hold) in [(TPROXY, 15001, false), (HELD, 15002, true)] {
+        let [v4, v6] = networks(block);
+        config += &format!(
+            "[[intercept]]\nmode = \"tproxy\"\nlisten = \"127.0.0.1:{port}\"\ninterfaces = [\"lan0\"]\n\
+             networks = [\"{v4}\", \"{v6}\"]\nhold_syn = {hold}\n"
+        );
+    }
     config
-        + &format!(
-            "[[intercept]]\nmode = \"tproxy\"\nlisten = \"127.0.0.1:15001\"\ninterfaces = [\"lan0\"]\n\
-             networks = [\"{v4}\", \"{v6}\"]\n"
-        )
 }
 
 fn redirects() -> String {
@@ -287,10 +294,11 @@ pub(super) fn forward(network: &Network, port: u16) -> SocketAddr {
     SocketAddr::new(lan, port)
 }
 
-/// The last number of the server's address for the ways that no rule takes in, for `tproxy` and for `redirect`; at the
-/// next one there is nobody.
+/// The last number of the server's address for the ways that no rule takes in, for `tproxy` without and with `hold_syn`,
+/// and for `redirect`; at the next one there is nobody.
 const DIRECT: u16 = 16;
 const TPROXY: u16 = 32;
+const HELD: u16 = 64;
 const REDIRECT: u16 = 48;
 
 /// What takes connections in, and what looks at sockets.

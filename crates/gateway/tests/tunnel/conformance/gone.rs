@@ -69,8 +69,10 @@ fn a_connect_that_the_client_gives_up_is_given_up_by_the_gateway_that_makes_it()
         let keys = Keys { forward: "on_peer_loss = \"direct\"\n", ..Keys::default() };
         let Some(mut deployment) = Deployment::start(&keys) else { return };
         give_up(&deployment, &WAYS[1..]);
+        give_up(&deployment, &[Way::Held(Family::V4)]);
         deployment.lose_hub();
-        give_up(&deployment, &[Way::Forward, Way::Tproxy(Family::V4), Way::Redirect(Family::V6)]);
+        let ways = [Way::Forward, Way::Tproxy(Family::V4), Way::Held(Family::V6), Way::Redirect(Family::V6)];
+        give_up(&deployment, &ways);
     });
 }
 
@@ -88,7 +90,7 @@ async fn begin_and_give_up(bench: &Bench<'_>) {
     let _filler = bench.fill().await;
     let mut connecting = Box::pin(bench.connect(Target::Filtered));
     let mut connected = None;
-    while !bench.deployment.is_connecting(port) {
+    while !bench.deployment.is_connecting(bench.way, port) {
         let look_again = tokio::time::sleep(Duration::from_millis(20));
         tokio::select! {
             client = &mut connecting, if connected.is_none() => connected = Some(client.unwrap()),
@@ -97,5 +99,5 @@ async fn begin_and_give_up(bench: &Bench<'_>) {
     }
     drop(connecting);
     connected.into_iter().for_each(reset);
-    until(|| !bench.deployment.is_connecting(port)).await;
+    until(|| !bench.deployment.is_connecting(bench.way, port)).await;
 }

@@ -6,11 +6,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Bench, Scenario, Target, WAIT, end, rest, waits};
+use super::{Bench, RESET, Scenario, Target, WAIT, end, rest, waits};
 use crate::common::{noise, reset};
-
-/// What is seen where connects succeed before the server is asked, if that comes to nothing.
-const RESET: &str = "client: connected; nothing, reset";
 
 /// All of them.
 pub(super) const SCENARIOS: [Scenario; 20] = [
@@ -211,7 +208,7 @@ async fn large_writes(bench: &Bench<'_>) -> String {
 
 async fn slow_reader(bench: &Bench<'_>) -> String {
     let (mut client, mut server) = bench.both().await;
-    let sent = noise(22, 8 << 20);
+    let sent = noise(22, 1 << 20);
     let send = async {
         server.write_all(&sent).await.unwrap();
         server.shutdown().await.unwrap();
