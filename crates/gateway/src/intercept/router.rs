@@ -89,9 +89,10 @@ impl Router {
         if let Some(Chosen { peer, ready: false }) = &chosen
             && !peer.is_draining()
         {
-            // A link that is being repaired gets a moment, or each outage of a second would show.
+            // A link that is being repaired gets a moment, or each outage of a second would show. One that has been
+            // away for longer holds nobody up.
             match intercept.peer {
-                PeerChoice::Named(_) => _ = peer.wait_up(GRACE).await,
+                PeerChoice::Named(_) => peer.wait_repaired(GRACE).await,
                 PeerChoice::Auto => peer.wait_heard(GRACE).await,
             }
             chosen = self.peering.choose(&intercept.peer, destination);
@@ -209,5 +210,5 @@ fn as_client(intercept: &Intercept) -> bool {
     intercept.mode.capture().is_some_and(|capture| capture.as_client)
 }
 
-/// How long a new flow waits for a link that is down.
+/// How long new flows wait for a link, from when it went down.
 const GRACE: Duration = Duration::from_secs(1);

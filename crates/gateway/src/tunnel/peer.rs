@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use oncewire_codec::Now;
 use oncewire_codec::wire::{FlowId, LaneId, Network};
@@ -73,8 +74,8 @@ pub(crate) struct Peer {
     /// Whether the logs are on disk only.
     released: watch::Sender<bool>,
     timer: Notify,
-    up: watch::Sender<bool>,
-    /// Held while `up` is brought in line with the link, so that it ends as the link is, whoever comes last.
+    reach: watch::Sender<Reach>,
+    /// Held while `reach` is brought in line with the link, so that it ends as the link is, whoever comes last.
     up_order: Mutex<()>,
     /// The networks behind it, as it announces them; none before it has spoken.
     announced: watch::Sender<Option<Vec<Network>>>,
@@ -87,6 +88,13 @@ pub(crate) struct Peer {
     pace_log: Seldom,
     /// A link that breaks loses its lanes one by one.
     resume_log: Seldom,
+}
+
+/// Whether the link is up, and since when it has been so.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    up: bool,
+    since: Now,
 }
 
 /// What the peer's lock protects.
@@ -152,7 +160,7 @@ impl Peer {
             kept: logs.writer.zip(logs.reader),
             released: watch::Sender::new(false),
             timer: Notify::new(),
-            up: watch::Sender::new(false),
+            reach: watch::Sender::new(Reach { up: false, since: clock.now() }),
             up_order: Mutex::new(()),
             announced: watch::Sender::new(None),
             trouble: Mutex::new(None),
@@ -275,7 +283,14 @@ impl Peer {
         if due.up {
             let _order = self.up_order.lock();
             let up = self.core.lock().link.is_up();
-            if self.up.send_replace(up) != up {
+            let changed = self.reach.send_if_modified(|reach| {
+                let changed = reach.up != up;
+                if changed {
+                    *reach = Reach { up, since: self.clock.now() };
+                }
+                changed
+            });
+            if changed {
                 tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
             }
         }
@@ -290,19 +305,36 @@ impl Peer {
 
     /// Waits until the link is up, for at most `limit`; says whether it is.
     pub(crate) async fn wait_up(&self, limit: Duration) -> bool {
-        let mut up = self.up.subscribe();
-        tokio::time::timeout(limit, up.wait_for(|up| *up)).await.is_ok_and(|seen| seen.is_ok())
+        tokio::time::timeout(limit, self.up()).await.is_ok()
     }
 
-    /// As [`Self::wait_up`], and until the peer has said what it fronts.
-    pub(crate) async fn wait_heard(&self, limit: Duration) {
-        let (mut up, mut announced) = (self.up.subscribe(), self.announced.subscribe());
-        let heard = async {
-            // Errors mean that the gateway ends.
-            let _ = up.wait_for(|up| *up).await;
-            let _ = announced.wait_for(Option::is_some).await;
-        };
-        let _ = tokio::time::timeout(limit, heard).await;
+    /// Waits for a link that is being repaired, until it has been down for `grace`: who comes later does not wait.
+    pub(crate) async fn wait_repaired(&self, grace: Duration) {
+        let _ = tokio::time::timeout_at(self.end_of(grace), self.up()).await;
+    }
+
+    /// As [`Self::wait_repaired`], and until the peer has said what it fronts, for which it has `grace` once it is up.
+    pub(crate) async fn wait_heard(&self, grace: Duration) {
+        self.wait_repaired(grace).await;
+        if self.is_up() {
+            let mut announced = self.announced.subscribe();
+            // An error means that the gateway ends.
+            let heard = announced.wait_for(Option::is_some);
+            let _ = tokio::time::timeout_at(self.end_of(grace), heard).await;
+        }
+    }
+
+    /// Waits until the link is up.
+    async fn up(&self) {
+        let mut reach = self.reach.subscribe();
+        // An error means that the gateway ends.
+        let _ = reach.wait_for(|reach| reach.up).await;
+    }
+
+    /// Says when the link will have been as it is for `grace`.
+    fn end_of(&self, grace: Duration) -> Instant {
+        let since = self.reach.borrow().since;
+        self.clock.instant(since + grace)
     }
 
     /// Returns where the networks appear that the peer announces.
@@ -311,7 +343,7 @@ impl Peer {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        *self.up.borrow()
+        self.reach.borrow().up
     }
 
     /// Says whether no flow is open here and the link has delivered what it was given.

@@ -40,6 +40,22 @@ async fn direct_transfers_both_ways_at_once_arrive_whole_and_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_has_been_away_for_long_holds_nobody_up() {
+    within(async {
+        let origin = Origin::echo().await;
+        let (_branch, address) = without_link(origin.address, "").await;
+        // A second each, as a link gets that has just gone, would be more than the whole test may take.
+        for _ in 0..100 {
+            assert_eq!(
+                exchange(TcpStream::connect(address).await.unwrap(), b"hello").await.unwrap(),
+                b"hello"
+            );
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_direct_reader_that_stops_and_goes_on_misses_nothing() {
     within(async {
         let data = Arc::new(noise(42, 16 << 20));
