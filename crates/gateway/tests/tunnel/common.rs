@@ -9,6 +9,7 @@ use std::time::Duration;
 use oncewire_gateway::config::Config;
 use oncewire_gateway::daemon::{Gateway, StartError};
 use oncewire_gateway::identity::{Identity, PublicKey};
+use oncewire_gateway::telemetry::LinkState;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -28,6 +29,16 @@ pub(crate) async fn until(holds: impl Fn() -> bool) {
     while !holds() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Waits until a gateway whose peer has ended has dialled in vain. Before that, a dial under way may still meet what is
+/// left of the peer, and a flow that is opened in that moment waits for the link to come back.
+pub(crate) async fn alone(gateway: &Gateway) {
+    until(|| {
+        let peer = gateway.status().peers.remove(0);
+        peer.state != LinkState::Up && peer.state_reason.is_some_and(|reason| reason.contains("refused"))
+    })
+    .await;
 }
 
 /// Two gateways with a link between them.

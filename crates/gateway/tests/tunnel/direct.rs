@@ -3,22 +3,21 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use oncewire_gateway::telemetry::{LinkState, Reason};
+use oncewire_gateway::telemetry::Reason;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc};
 
 use crate::common::{
-    Origin, Pair, exchange, expect_reset, forward, is_reset, noise, proxy, reset, until, within,
+    Origin, Pair, alone, exchange, expect_reset, forward, is_reset, noise, proxy, reset, within,
 };
 
 /// A pair whose link is down and whose branch connects by itself.
 async fn without_link(origin: SocketAddr, more: &str) -> (oncewire_gateway::daemon::Gateway, SocketAddr) {
     let pair = Pair::start(&format!("{}on_peer_loss = \"direct\"\n{more}", forward(origin))).await;
     let address = pair.branch.local_addrs().intercepts[0];
-    // To its end, so that no dial under way still meets it.
     pair.hub.shutdown(std::time::Duration::ZERO).await;
-    until(|| pair.branch.status().peers[0].state != LinkState::Up).await;
+    alone(&pair.branch).await;
     (pair.branch, address)
 }
 

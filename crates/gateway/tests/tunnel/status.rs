@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::common::{
-    Origin, Pair, branch_config, exchange, forward, hub_config, noise, proxy, start, until, within,
+    Origin, Pair, alone, branch_config, exchange, forward, hub_config, noise, proxy, start, until, within,
 };
 
 fn refused(gateway: &Gateway, reason: &str) -> u64 {
@@ -107,9 +107,8 @@ async fn without_a_peer_flows_go_direct_or_are_refused_as_configured() {
         let direct = format!("{}on_peer_loss = \"direct\"\n", forward(origin.address));
         let pair = Pair::start(&format!("{direct}{}", forward(origin.address))).await;
         let [direct, refuse] = pair.branch.local_addrs().intercepts[..] else { panic!("two intercepts") };
-        // To its end, so that no dial under way still meets it.
         pair.hub.shutdown(std::time::Duration::ZERO).await;
-        until(|| pair.branch.status().peers[0].state != LinkState::Up).await;
+        alone(&pair.branch).await;
         let stream = TcpStream::connect(direct).await.unwrap();
         assert_eq!(exchange(stream, b"in the clear").await.unwrap(), b"in the clear");
         let mut stream = TcpStream::connect(refuse).await.unwrap();
@@ -134,9 +133,8 @@ async fn plain_requests_that_go_direct_are_counted_and_never_reach_the_gateway_i
         .await;
         let pair = Pair::start(&proxy("http", "on_peer_loss = \"direct\"")).await;
         let own = pair.branch.local_addrs().intercepts[0];
-        // To its end, so that no dial under way still meets it.
         pair.hub.shutdown(std::time::Duration::ZERO).await;
-        until(|| pair.branch.status().peers[0].state != LinkState::Up).await;
+        alone(&pair.branch).await;
         for (destination, expected) in [
             (own.to_string(), "403"),
             (format!("0.0.0.0:{}", own.port()), "403"),

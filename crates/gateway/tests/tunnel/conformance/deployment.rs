@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use super::Way;
-use crate::common::{LIMIT, start, until, within};
+use crate::common::{LIMIT, alone, start, within};
 
 /// The network, and the gateways in it.
 pub(super) struct Deployment {
@@ -84,8 +84,7 @@ impl Deployment {
         self.hub = None;
         for located in [&self.branch, &self.laptop] {
             let gateway = located.gateway.as_ref().unwrap();
-            let lost = until(|| gateway.status().peers[0].state != LinkState::Up);
-            located.runtime.block_on(within(lost));
+            located.runtime.block_on(within(alone(gateway)));
         }
     }
 
