@@ -4,6 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use oncewire_gateway::config::Config;
@@ -31,12 +32,12 @@ pub(crate) async fn until(holds: impl Fn() -> bool) {
     }
 }
 
-/// Waits until a gateway whose peer has ended has dialled in vain. Before that, a dial under way may still meet what is
-/// left of the peer, and a flow that is opened in that moment waits for the link to come back.
+/// Waits until a gateway has dialled a lost peer in vain. Before that, a dial under way may still meet what is left of
+/// the peer, and a flow that is opened in that moment waits for the link to come back.
 pub(crate) async fn alone(gateway: &Gateway) {
     until(|| {
         let peer = gateway.status().peers.remove(0);
-        peer.state != LinkState::Up && peer.state_reason.is_some_and(|reason| reason.contains("refused"))
+        peer.state != LinkState::Up && peer.state_reason.is_some()
     })
     .await;
 }
@@ -79,6 +80,16 @@ impl Pair {
         })
         .await;
         (pair, relay.unwrap())
+    }
+
+    /// Starts both, and takes the way between them for good. The relay keeps the hub's port, which somebody else would
+    /// be given otherwise.
+    pub(crate) async fn parted(intercepts: &str) -> (Self, CuttingRelay) {
+        let (pair, relay) = Self::behind_relay(intercepts).await;
+        relay.close();
+        // While dials fail they follow one another: those that were under way have failed before the third.
+        until(|| relay.turned_away() >= 3 && pair.branch.status().peers[0].state != LinkState::Up).await;
+        (pair, relay)
     }
 
     /// Connects to the branch's first interception.
@@ -256,6 +267,8 @@ pub(crate) async fn expect_reset(stream: &mut TcpStream) {
 pub(crate) struct CuttingRelay {
     pub(crate) address: SocketAddr,
     cut: Arc<Notify>,
+    closed: Arc<AtomicBool>,
+    turned_away: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
 }
 
@@ -264,26 +277,42 @@ impl CuttingRelay {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let cut = Arc::new(Notify::new());
-        let cuts = Arc::clone(&cut);
+        let (closed, turned_away) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (cuts, closing, turning) = (Arc::clone(&cut), Arc::clone(&closed), Arc::clone(&turned_away));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut relaying = JoinSet::new();
             loop {
                 let (near, _) = listener.accept().await.unwrap();
-                let cuts = Arc::clone(&cuts);
+                let (cuts, closed, turned) = (Arc::clone(&cuts), Arc::clone(&closing), Arc::clone(&turning));
                 relaying.spawn(async move {
                     let cut = cuts.notified();
+                    if closed.load(Ordering::SeqCst) {
+                        turned.fetch_add(1, Ordering::SeqCst);
+                        return;
+                    }
                     let Ok(far) = TcpStream::connect(target).await else { return };
                     relay(near, far, cut).await;
                 });
             }
         });
-        Self { address, cut, _tasks: tasks }
+        Self { address, cut, closed, turned_away, _tasks: tasks }
     }
 
     /// Resets every connection that is open now.
     pub(crate) fn cut(&self) {
         self.cut.notify_waiters();
+    }
+
+    /// Returns how many connections came since it was closed.
+    pub(crate) fn turned_away(&self) -> usize {
+        self.turned_away.load(Ordering::SeqCst)
+    }
+
+    /// Resets every connection, and ends those that come.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.cut();
     }
 }
 

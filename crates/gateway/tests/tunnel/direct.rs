@@ -9,23 +9,20 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc};
 
 use crate::common::{
-    Origin, Pair, alone, exchange, expect_reset, forward, is_reset, noise, proxy, reset, within,
+    CuttingRelay, Origin, Pair, exchange, expect_reset, forward, is_reset, noise, proxy, reset, within,
 };
 
 /// A pair whose link is down and whose branch connects by itself.
-async fn without_link(origin: SocketAddr, more: &str) -> (oncewire_gateway::daemon::Gateway, SocketAddr) {
-    let pair = Pair::start(&format!("{}on_peer_loss = \"direct\"\n{more}", forward(origin))).await;
-    let address = pair.branch.local_addrs().intercepts[0];
-    pair.hub.shutdown(std::time::Duration::ZERO).await;
-    alone(&pair.branch).await;
-    (pair.branch, address)
+async fn without_link(origin: SocketAddr, more: &str) -> (Pair, CuttingRelay) {
+    Pair::parted(&format!("{}on_peer_loss = \"direct\"\n{more}", forward(origin))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn direct_transfers_both_ways_at_once_arrive_whole_and_are_counted() {
     within(async {
         let origin = Origin::echo().await;
-        let (branch, address) = without_link(origin.address, "").await;
+        let (lone, _relay) = without_link(origin.address, "").await;
+        let (branch, address) = (&lone.branch, lone.branch.local_addrs().intercepts[0]);
         let sent = noise(41, 8 << 20);
         for _ in 0..2 {
             let received = exchange(TcpStream::connect(address).await.unwrap(), &sent).await.unwrap();
@@ -42,7 +39,8 @@ async fn direct_transfers_both_ways_at_once_arrive_whole_and_are_counted() {
 async fn a_link_that_has_been_away_for_long_holds_nobody_up() {
     within(async {
         let origin = Origin::echo().await;
-        let (_branch, address) = without_link(origin.address, "").await;
+        let (lone, _relay) = without_link(origin.address, "").await;
+        let address = lone.branch.local_addrs().intercepts[0];
         // A second each, as a link gets that has just gone, would be more than the whole test may take.
         for _ in 0..100 {
             assert_eq!(
@@ -78,7 +76,8 @@ async fn a_direct_reader_that_stops_and_goes_on_misses_nothing() {
             }
         })
         .await;
-        let (_branch, address) = without_link(origin.address, "").await;
+        let (lone, _relay) = without_link(origin.address, "").await;
+        let address = lone.branch.local_addrs().intercepts[0];
         let socket = TcpSocket::new_v4().unwrap();
         // Little room, so that it is the gateway that cannot get rid of it.
         socket.set_recv_buffer_size(4096).unwrap();
@@ -96,7 +95,8 @@ async fn a_direct_reader_that_stops_and_goes_on_misses_nothing() {
 async fn the_end_of_a_direct_stream_leaves_the_other_direction_open() {
     within(async {
         let origin = Origin::answer().await;
-        let (_branch, address) = without_link(origin.address, "").await;
+        let (lone, _relay) = without_link(origin.address, "").await;
+        let address = lone.branch.local_addrs().intercepts[0];
         let client = TcpStream::connect(address).await.unwrap();
         assert_eq!(exchange(client, b"all of it").await.unwrap(), b"got all of it");
     })
@@ -119,7 +119,8 @@ async fn resets_of_direct_connections_reach_the_other_side() {
             }
         })
         .await;
-        let (_branch, address) = without_link(origin.address, "").await;
+        let (lone, _relay) = without_link(origin.address, "").await;
+        let address = lone.branch.local_addrs().intercepts[0];
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(b"r").await.unwrap();
         expect_reset(&mut client).await;
@@ -136,7 +137,8 @@ async fn resets_of_direct_connections_reach_the_other_side() {
 async fn urgent_bytes_of_a_direct_connection_stay_in_line() {
     within(async {
         let origin = Origin::echo().await;
-        let (_branch, address) = without_link(origin.address, "").await;
+        let (lone, _relay) = without_link(origin.address, "").await;
+        let address = lone.branch.local_addrs().intercepts[0];
         for _ in 0..3 {
             let mut client = TcpStream::connect(address).await.unwrap();
             client.write_all(b"before").await.unwrap();
@@ -173,7 +175,8 @@ async fn servers_are_told_the_client_before_it_says_anything() {
         let origin = told_first(28).await;
         let intercept = forward(origin.address) + "proxy_protocol = \"v2\"\n";
         let pair = Pair::start(&intercept).await;
-        let (_branch, direct) = without_link(origin.address, "proxy_protocol = \"v2\"\n").await;
+        let (lone, _relay) = without_link(origin.address, "proxy_protocol = \"v2\"\n").await;
+        let direct = lone.branch.local_addrs().intercepts[0];
         for address in [pair.branch.local_addrs().intercepts[0], direct] {
             let mut client = TcpStream::connect(address).await.unwrap();
             let mut said = vec![0; 28];

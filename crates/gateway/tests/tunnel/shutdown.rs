@@ -10,8 +10,8 @@ use oncewire_gateway::identity::Identity;
 use oncewire_gateway::telemetry::LinkState;
 
 use crate::common::{
-    LIMIT, Origin, Pair, alone, branch_config, exchange, expect_reset, forward, hub_config, noise, start,
-    until, within,
+    LIMIT, Origin, Pair, branch_config, exchange, expect_reset, forward, hub_config, noise, start, until,
+    within,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -148,10 +148,8 @@ async fn a_direct_connection_may_finish_too() {
     within(async {
         let origin = Origin::echo().await;
         let intercept = format!("{}on_peer_loss = \"direct\"\n", forward(origin.address));
-        let pair = Pair::start(&intercept).await;
+        let (pair, _relay) = Pair::parted(&intercept).await;
         let address = pair.branch.local_addrs().intercepts[0];
-        pair.hub.shutdown(Duration::ZERO).await;
-        alone(&pair.branch).await;
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(b"a").await.unwrap();
         assert_eq!(client.read_u8().await.unwrap(), b'a');

@@ -9,7 +9,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::common::{
-    Origin, Pair, alone, branch_config, exchange, forward, hub_config, noise, proxy, start, until, within,
+    Origin, Pair, branch_config, exchange, expect_refused, forward, hub_config, noise, proxy, start, until,
+    within,
 };
 
 fn refused(gateway: &Gateway, reason: &str) -> u64 {
@@ -105,14 +106,11 @@ async fn without_a_peer_flows_go_direct_or_are_refused_as_configured() {
     within(async {
         let origin = Origin::echo().await;
         let direct = format!("{}on_peer_loss = \"direct\"\n", forward(origin.address));
-        let pair = Pair::start(&format!("{direct}{}", forward(origin.address))).await;
+        let (pair, _relay) = Pair::parted(&format!("{direct}{}", forward(origin.address))).await;
         let [direct, refuse] = pair.branch.local_addrs().intercepts[..] else { panic!("two intercepts") };
-        pair.hub.shutdown(std::time::Duration::ZERO).await;
-        alone(&pair.branch).await;
         let stream = TcpStream::connect(direct).await.unwrap();
         assert_eq!(exchange(stream, b"in the clear").await.unwrap(), b"in the clear");
-        let mut stream = TcpStream::connect(refuse).await.unwrap();
-        crate::common::expect_reset(&mut stream).await;
+        expect_refused(refuse).await;
         let rows = not_coded(&pair.branch);
         let of = |outcome| rows.iter().find(|row| row.outcome == outcome).map(|row| (row.reason, row.bytes));
         assert_eq!(of(Outcome::Direct), Some((Reason::PeerLost, 24)));
@@ -131,10 +129,8 @@ async fn plain_requests_that_go_direct_are_counted_and_never_reach_the_gateway_i
             let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhello").await;
         })
         .await;
-        let pair = Pair::start(&proxy("http", "on_peer_loss = \"direct\"")).await;
+        let (pair, _relay) = Pair::parted(&proxy("http", "on_peer_loss = \"direct\"")).await;
         let own = pair.branch.local_addrs().intercepts[0];
-        pair.hub.shutdown(std::time::Duration::ZERO).await;
-        alone(&pair.branch).await;
         for (destination, expected) in [
             (own.to_string(), "403"),
             (format!("0.0.0.0:{}", own.port()), "403"),
