@@ -2,8 +2,14 @@
 //!
 //! `cargo bench -p oncewire --bench direct` builds a network of namespaces, which takes root, `ip` and `nft`; what is
 //! missing is said. It prints seconds of processor time for each 10⁹ bytes, medians of rounds in which the ways take turns.
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
 
+#[allow(dead_code, reason = "the tests use all of the bench, this uses a part")]
+#[path = "../../tests/processes/common/mod.rs"]
+mod common;
 mod deployment;
+#[path = "../shared/transparent.rs"]
+mod transparent;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -64,7 +70,8 @@ fn download(deployment: &Deployment, stream: &mut TcpStream) -> Cost {
         left -= read;
     }
     let (after, seconds) = (deployment.processor_time(), start.elapsed().as_secs_f64());
-    [after[0] - before[0], after[1] - before[1], after[2] - before[2], seconds]
+    let taken = [0, 1, 2].map(|process: usize| (after[process] - before[process]).as_secs_f64());
+    [taken[0], taken[1], taken[2], seconds]
 }
 
 /// The least, the median and the most of one of the costs.

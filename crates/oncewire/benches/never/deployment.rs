@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncewire_testnet::{Family, Line, Network, Process};
 use tempfile::TempDir;
 
-use crate::common::gateway::{Gateway, keygen};
+use crate::common::gateway::{Gateway, cpu_time, keygen};
 use crate::common::wait::eventually;
 
 /// How connections cross the line.
@@ -104,10 +104,8 @@ impl Deployment {
     /// The CPU time that the programs at the branch and at the hub have taken so far, as far as there are any.
     pub(crate) fn cpu(&self, way: Way) -> Vec<Duration> {
         match self.programs.iter().find(|(started, _)| *started == way) {
-            Some((_, Programs::Hops(hops))) => hops.iter().map(|hop| cpu(hop.id())).collect(),
-            Some((_, Programs::Gateways(gateways))) => {
-                gateways.iter().map(|gateway| cpu(gateway.pid())).collect()
-            }
+            Some((_, Programs::Hops(hops))) => hops.iter().map(|hop| cpu_time(hop.id())).collect(),
+            Some((_, Programs::Gateways(gateways))) => gateways.iter().map(Gateway::cpu_time).collect(),
             None => Vec::new(),
         }
     }
@@ -176,19 +174,8 @@ fn gateways(network: &Network, dir: &TempDir, way: Way, server: SocketAddr) -> V
     gateways
 }
 
-/// The CPU time of a process, of all its threads in user space and in the kernel.
-fn cpu(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name before these numbers may contain anything but this.
-    let numbers: Vec<&str> = stat.rsplit(") ").next().unwrap().split_whitespace().collect();
-    let ticks: u64 = [11, 12].iter().map(|&field: &usize| numbers[field].parse::<u64>().unwrap()).sum();
-    Duration::from_millis(1000 * ticks / TICKS_PER_SECOND)
-}
-
 const SERVER: u16 = 8080;
 const TUNNEL: u16 = 7400;
 /// Each host has a loopback interface of its own.
 const ADMIN: u16 = 7411;
-/// Of these times under `/proc`, on every architecture that we build for.
-const TICKS_PER_SECOND: u64 = 100;
 const LIMIT: Duration = Duration::from_secs(60);

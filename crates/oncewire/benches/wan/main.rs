@@ -2,9 +2,15 @@
 //!
 //! `cargo bench -p oncewire --bench wan` builds networks of namespaces, which takes root, `ip`, `nft` and the programs
 //! themselves; what is missing is said. With numbers behind `--`, losses in per cent are set: `-- 0 1` is the default.
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
 
+#[allow(dead_code, reason = "the tests use all of the bench, this uses a part")]
+#[path = "../../tests/processes/common/mod.rs"]
+mod common;
 mod deployment;
 mod services;
+#[path = "../shared/transparent.rs"]
+mod transparent;
 mod workloads;
 
 use std::time::Duration;

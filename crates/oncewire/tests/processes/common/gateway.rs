@@ -130,14 +130,9 @@ impl Gateway {
         kinds
     }
 
-    /// Processor time that it has taken, from /proc.
+    /// Processor time that it has taken.
     pub(crate) fn cpu_time(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-        // Behind the program's name, which may contain anything; the twelfth and thirteenth are user's and system's.
-        let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 1..].split_whitespace().collect();
-        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
-        // What /proc counts in is a hundredth of a second on every Linux.
-        Duration::from_millis(ticks * 10)
+        cpu_time(self.pid())
     }
 
     /// Process number.
@@ -197,6 +192,16 @@ impl Drop for Gateway {
             eprintln!("--- {}\n{}", self.log.display(), self.log());
         }
     }
+}
+
+/// Processor time that a process has taken, from /proc.
+pub(crate) fn cpu_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // Behind the program's name, which may contain anything; the twelfth and thirteenth are user's and system's.
+    let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 1..].split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    // What /proc counts in is a hundredth of a second on every Linux.
+    Duration::from_millis(ticks * 10)
 }
 
 /// Makes a key pair in `file` and returns its public half.

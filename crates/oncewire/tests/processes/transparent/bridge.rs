@@ -27,23 +27,7 @@ fn is_loaded(deployment: &Deployment, host: &str) -> bool {
 fn a_bridge_takes_in_what_comes_by_its_port_and_passes_the_rest_on() {
     isolated(|| {
         let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
-        let (clients, hubs, servers) = (deployment.clients(), deployment.hubs(), deployment.servers());
-        let mut older = servers.map(|server| deployment.connect(server, PORTS[0]).unwrap());
-        deployment.start();
-        for ((client, hub), server) in clients.into_iter().zip(hubs).zip(servers) {
-            let mut taken = deployment.connect_as(server, PORTS[0], hub);
-            taken.say("by way of the link");
-            let other = deployment.connect(server, PORTS[1]).unwrap();
-            assert_eq!(other.seen_as.ip(), client, "a port that is not named");
-        }
-        for older in &mut older {
-            assert_eq!(older.seen_as, older.local());
-            older.say("as if nothing had happened");
-        }
-        assert!(deployment.rules(&["--installed"]).contains("table bridge oncewire-branch"));
-        deployment.branch.terminate();
-        deployment.wait_until_direct();
-        deployment.branch.wait(LIMIT);
+        let mut older = deployment.take_in_beside_older("table bridge oncewire-branch");
         assert!(!is_loaded(&deployment, "branch"));
         for older in &mut older {
             older.say("still here");

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::connection::{self, Connection};
+use super::tproxy;
 use crate::binary;
 use crate::common::gateway::{Gateway, keygen};
 use crate::common::wait::eventually;
@@ -53,6 +54,11 @@ impl Deployment {
             return None;
         }
         Some(Self::over(Network::builder().line(Line::Plain).build_or_skip()?, plan))
+    }
+
+    /// The usual network, with a branch that takes in as a router and whose servers see the hub.
+    pub(super) fn of_routers() -> Option<Self> {
+        Self::new(&Plan { intercepts: &tproxy("gateway"), ..Plan::default() })
     }
 
     /// Configures both gateways on a network, and starts the servers.
@@ -100,6 +106,29 @@ impl Deployment {
             let started = || gateway.log().contains("gateway started").then_some(());
             eventually("rules are loaded", LIMIT, started);
         }
+    }
+
+    /// Starts, takes in what is new and named, and stops, while connections from before the start stay as they are;
+    /// those are returned. `loaded` stands in the rules meanwhile.
+    pub(super) fn take_in_beside_older(&mut self, loaded: &str) -> [Connection; 2] {
+        let (clients, hubs, servers) = (self.clients(), self.hubs(), self.servers());
+        let mut older = servers.map(|server| self.connect(server, PORTS[0]).unwrap());
+        self.start();
+        for ((client, hub), server) in clients.into_iter().zip(hubs).zip(servers) {
+            let mut taken = self.connect_as(server, PORTS[0], hub);
+            taken.say("by way of the link");
+            let other = self.connect(server, PORTS[1]).unwrap();
+            assert_eq!(other.seen_as.ip(), client, "a port that is not named");
+        }
+        for older in &mut older {
+            assert_eq!(older.seen_as, older.local());
+            older.say("as if nothing had happened");
+        }
+        assert!(self.rules(&["--installed"]).contains(loaded));
+        self.branch.terminate();
+        self.wait_until_direct();
+        self.branch.wait(LIMIT);
+        older
     }
 
     /// Gives the branch other interceptions, and waits until it says what became of that.

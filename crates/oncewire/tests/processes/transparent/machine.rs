@@ -90,11 +90,7 @@ fn a_machine_that_checks_where_packets_come_from_takes_connections_in() {
 #[test]
 fn clients_without_ipv4_are_taken_in_across_a_tunnel_that_has_only_that() {
     isolated(|| {
-        let Some(mut deployment) =
-            Deployment::new(&Plan { intercepts: &tproxy("gateway"), ..Plan::default() })
-        else {
-            return;
-        };
+        let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.network.host("client").sh("ip -4 addr flush dev eth0; ip -4 addr flush dev lo");
         deployment.network.host("branch").sh("ip -6 addr flush dev wan0; ip -6 route flush default");
         deployment.start();
@@ -105,11 +101,7 @@ fn clients_without_ipv4_are_taken_in_across_a_tunnel_that_has_only_that() {
 #[test]
 fn two_gateways_on_one_machine_come_and_go_without_each_other() {
     isolated(|| {
-        let Some(mut deployment) =
-            Deployment::new(&Plan { intercepts: &tproxy("gateway"), ..Plan::default() })
-        else {
-            return;
-        };
+        let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.start();
         // None of its peers fronts the server, so it connects by itself.
         let dir = tempfile::tempdir().unwrap();

@@ -10,25 +10,8 @@ use crate::common::wait::eventually;
 #[test]
 fn new_connections_are_taken_in_and_older_ones_are_left_alone() {
     isolated(|| {
-        let plan = Plan { intercepts: &tproxy("gateway"), ..Plan::default() };
-        let Some(mut deployment) = Deployment::new(&plan) else { return };
-        let (clients, hubs, servers) = (deployment.clients(), deployment.hubs(), deployment.servers());
-        let mut older = servers.map(|server| deployment.connect(server, PORTS[0]).unwrap());
-        deployment.start();
-        for ((client, hub), server) in clients.into_iter().zip(hubs).zip(servers) {
-            let mut taken = deployment.connect_as(server, PORTS[0], hub);
-            taken.say("by way of the link");
-            let other = deployment.connect(server, PORTS[1]).unwrap();
-            assert_eq!(other.seen_as.ip(), client, "a port that is not named");
-        }
-        for older in &mut older {
-            assert_eq!(older.seen_as, older.local());
-            older.say("as if nothing had happened");
-        }
-        assert!(deployment.rules(&["--installed"]).contains("goto intercept-0"));
-        deployment.branch.terminate();
-        deployment.wait_until_direct();
-        deployment.branch.wait(LIMIT);
+        let Some(mut deployment) = Deployment::of_routers() else { return };
+        let mut older = deployment.take_in_beside_older("goto intercept-0");
         assert_eq!(deployment.rules(&["--installed"]), "# not installed\n");
         let routing = deployment.command(Command::new("ip").arg("rule"));
         assert!(!routing.contains("7400"), "{routing}");
@@ -84,8 +67,7 @@ fn a_hub_connects_in_the_name_of_no_client_that_it_was_not_told_of() {
 #[test]
 fn a_gateway_that_is_killed_is_out_of_the_way() {
     isolated(|| {
-        let plan = Plan { intercepts: &tproxy("gateway"), ..Plan::default() };
-        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.start();
         deployment.connect_as(deployment.servers()[0], PORTS[0], deployment.hubs()[0]);
         deployment.branch.kill();
@@ -99,8 +81,7 @@ fn a_gateway_that_is_killed_is_out_of_the_way() {
 #[test]
 fn a_gateway_that_hangs_is_out_of_the_way_until_it_goes_on() {
     isolated(|| {
-        let plan = Plan { intercepts: &tproxy("gateway"), ..Plan::default() };
-        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.start();
         let (hubs, servers) = (deployment.hubs(), deployment.servers());
         deployment.connect_as(servers[0], PORTS[0], hubs[0]);
@@ -114,8 +95,7 @@ fn a_gateway_that_hangs_is_out_of_the_way_until_it_goes_on() {
 #[test]
 fn rules_that_somebody_removed_come_back() {
     isolated(|| {
-        let plan = Plan { intercepts: &tproxy("gateway"), ..Plan::default() };
-        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.start();
         deployment.command(Command::new("nft").args(["flush", "ruleset"]));
         deployment.connect_as(deployment.servers()[0], PORTS[0], deployment.hubs()[0]);
