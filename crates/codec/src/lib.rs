@@ -12,6 +12,7 @@ pub mod entropy;
 pub mod pace;
 mod plan;
 mod strong;
+pub mod wanax;
 pub mod wire;
 
 pub use oncewire_fingerprint::{MarkerKind, SampleTable};

@@ -1,0 +1,228 @@
+//! What the path from the peer carries, from when its bytes arrive.
+//!
+//! The planner of [`shed`](super::shed) needs the rate at which chunks would come that are asked for. Only the peer
+//! knows when its sockets are full; this end sees when bytes arrive. A window is some round trips in which bytes came,
+//! and what it carried is the rate. More than is known is always believed, since the path did carry it; less only of
+//! windows without pauses that the path at its known rate would not explain, or when there was none of those for long:
+//! then the path may have become slower. A flow that trickles says nothing.
+//!
+//! The estimate errs towards too low (an idle link is not tried out), and so towards the disk; what is shed brings
+//! traffic, and with it the truth.
+
+use crate::Now;
+
+/// The rate at which a path carries, learnt from arrivals.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PathEstimate {
+    bytes_per_s: Option<f64>,
+    window: Option<Window>,
+    /// When a window without pauses last ended.
+    confirmed: Now,
+}
+
+/// Bytes that came one soon after the other.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// When bytes last came before, or the first came, which are then not counted: they travelled earlier.
+    since: Now,
+    last: Now,
+    bytes: u64,
+    /// Whether the peer may have had nothing to send in between.
+    paused: bool,
+}
+
+impl PathEstimate {
+    /// Takes note of bytes that arrived, of all lanes together. `now` never decreases.
+    pub fn handle_arrived(&mut self, bytes: u64, round_trip: Now, now: Now) {
+        let Some(window) = self.window.filter(|window| !self.is_over(window, bytes, round_trip, now)) else {
+            self.window = Some(Window { since: now, last: now, bytes: 0, paused: false });
+            return;
+        };
+        let paused = window.paused || !self.explains(&window, bytes, SHORT_GAP, now);
+        let window = Window { last: now, bytes: window.bytes + bytes, paused, ..window };
+        self.window = Some(window);
+        let span = now.saturating_sub(window.since);
+        if window.bytes >= WINDOW_BYTES && span >= WINDOW.max(WINDOW_ROUND_TRIPS * round_trip) {
+            self.learn(window.bytes as f64 / span.as_secs_f64(), paused, now);
+            self.window = Some(Window { since: now, bytes: 0, paused: false, ..window });
+        }
+    }
+
+    /// Returns what the path carries in a second, if anything is known of it; at least 1.
+    pub fn bytes_per_s(&self) -> Option<u64> {
+        self.bytes_per_s.map(|rate| (rate as u64).max(1))
+    }
+
+    /// Whether the bytes came so late that a lost packet does not explain it either.
+    fn is_over(&self, window: &Window, bytes: u64, round_trip: Now, now: Now) -> bool {
+        let short = IDLE + 2 * round_trip;
+        !self.explains(window, bytes, short, now) || now.saturating_sub(window.last) > LONGEST_GAP
+    }
+
+    /// Whether so many bytes came no later than a busy path would have brought them, or after a short gap.
+    fn explains(&self, window: &Window, bytes: u64, short: Now, now: Now) -> bool {
+        let gap = now.saturating_sub(window.last);
+        let known = self.bytes_per_s.filter(|_| self.is_fresh(now));
+        gap <= short || known.is_none_or(|known| bytes as f64 >= known * PAUSED * gap.as_secs_f64())
+    }
+
+    fn is_fresh(&self, now: Now) -> bool {
+        now.saturating_sub(self.confirmed) < REMEMBERED
+    }
+
+    fn learn(&mut self, seen: f64, paused: bool, now: Now) {
+        let known = self.bytes_per_s.filter(|_| self.is_fresh(now)).unwrap_or(seen);
+        if seen < known && paused {
+            return;
+        }
+        let weight = if seen > known { RISING } else { FALLING };
+        self.bytes_per_s = Some(known + weight * (seen - known));
+        self.confirmed = now;
+    }
+}
+
+/// A window holds at least so much, so that what one write of the peer brings does not make a rate.
+const WINDOW_BYTES: u64 = 64 * 1024;
+/// And lasts at least so long: what waited in a socket is averaged with what follows.
+const WINDOW: Now = Now::from_millis(100);
+/// And so many round trips: what waited for a lost packet comes at once, when that is there.
+const WINDOW_ROUND_TRIPS: u32 = 4;
+/// A pause that the scheduling of two machines explains.
+const SHORT_GAP: Now = Now::from_millis(50);
+/// With two round trips, a pause that losing a packet explains.
+const IDLE: Now = Now::from_millis(200);
+/// A pause after which nothing is of one piece. Frames of 64 KiB take 8 s at 64 kbit/s.
+const LONGEST_GAP: Now = Now::from_secs(10);
+/// Bytes that came at less than this share of the known rate came after a pause.
+const PAUSED: f64 = 0.5;
+/// After so long without a window that says what the path carries, any will do.
+const REMEMBERED: Now = Now::from_secs(10);
+const RISING: f64 = 0.25;
+const FALLING: f64 = 0.25;
+
+#[cfg(test)]
+mod tests {
+    use oncewire_netem::tcp::congestion::Policy;
+    use oncewire_netem::tcp::{Account, ConnectionId, Event, Network, Side};
+    use oncewire_netem::{LinkParams, Queue};
+
+    use super::*;
+
+    const ROUND_TRIP: Now = Now::from_millis(200);
+
+    /// A server that writes through a modelled TCP connection, and an estimate of who reads.
+    struct Bench {
+        network: Network,
+        connection: ConnectionId,
+        estimate: PathEstimate,
+        /// Arrived, and not yet a whole record.
+        held: u64,
+        record: u64,
+        now: Now,
+    }
+
+    impl Bench {
+        fn new(megabits_per_s: f64, record: u64) -> Self {
+            let params = LinkParams {
+                rate_bits_per_s: Some((megabits_per_s * 1e6) as u64),
+                delay: ROUND_TRIP / 2,
+                queue: Queue::Time(ROUND_TRIP),
+                ..LinkParams::default()
+            };
+            let mut network = Network::new(params.clone(), params).unwrap();
+            let connection = network.connect(Side::Near, Policy::Cubic, Account(0), Now::ZERO).unwrap();
+            let estimate = PathEstimate::default();
+            let mut bench = Self { network, connection, estimate, held: 0, record, now: Now::ZERO };
+            bench.pass(Now::from_secs(1), 0, Now::from_secs(1));
+            bench
+        }
+
+        /// Lets time pass in which the server writes `bytes` each `every`.
+        fn pass(&mut self, time: Now, bytes: u64, every: Now) {
+            let end = self.now + time;
+            let mut write_at = self.now;
+            while self.now < end {
+                if self.now >= write_at {
+                    let most = self.network.room(self.connection, Side::Far);
+                    self.network.handle_written(self.connection, Side::Far, bytes.min(most), self.now);
+                    write_at += every;
+                }
+                let due = self.network.poll_timeout().unwrap_or(end);
+                self.now = due.min(write_at).min(end).max(self.now + Now::from_nanos(1));
+                self.network.handle_timeout(self.now);
+                self.drain();
+            }
+        }
+
+        fn drain(&mut self) {
+            while let Some(event) = self.network.poll_event() {
+                match event {
+                    Event::Incoming(id) => self.network.accept(id, self.now),
+                    Event::Readable { side: Side::Near, bytes, .. } => {
+                        self.network.handle_consumed(self.connection, Side::Near, bytes, self.now);
+                        self.held += bytes;
+                        let whole = self.held / self.record * self.record;
+                        self.held -= whole;
+                        if whole > 0 {
+                            self.estimate.handle_arrived(whole, ROUND_TRIP, self.now);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+
+        /// The estimate as a share of what the path carries of payload.
+        fn share(&self, megabits_per_s: f64) -> f64 {
+            let payload = megabits_per_s * 1e6 / 8.0 * 1448.0 / 1500.0;
+            self.estimate.bytes_per_s().unwrap() as f64 / payload
+        }
+    }
+
+    const SECOND: Now = Now::from_secs(1);
+    const MILLISECOND: Now = Now::from_millis(1);
+
+    #[test]
+    fn a_busy_path_is_measured_whatever_the_size_of_records() {
+        for (rate, record) in [(0.512, 1), (0.512, 16_384), (0.512, 65_536), (10.0, 16_384), (100.0, 65_536)]
+        {
+            let mut bench = Bench::new(rate, record);
+            bench.pass(20 * SECOND, 1 << 20, MILLISECOND);
+            let share = bench.share(rate);
+            assert!((0.75..=1.1).contains(&share), "{share} at {rate} Mbit/s in records of {record}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_before_enough_has_arrived() {
+        let mut bench = Bench::new(10.0, 1000);
+        bench.pass(SECOND, 30_000, 2 * SECOND);
+        assert_eq!(bench.estimate.bytes_per_s(), None);
+    }
+
+    #[test]
+    fn a_trickle_does_not_pass_for_a_slow_path() {
+        let mut bench = Bench::new(20.0, 1000);
+        bench.pass(10 * SECOND, 1 << 20, MILLISECOND);
+        // What was written has arrived.
+        bench.pass(2 * SECOND, 0, SECOND);
+        let before = bench.share(20.0);
+        // A megabit a second, for less than it takes to forget.
+        bench.pass(6 * SECOND, 12_500, 100 * MILLISECOND);
+        assert_eq!(bench.share(20.0), before);
+    }
+
+    #[test]
+    fn a_path_that_has_become_slower_is_believed_after_a_while() {
+        let mut estimate = PathEstimate::default();
+        let arrive = |estimate: &mut PathEstimate, from: u64, seconds: u64, every_ms: u64| {
+            for at in (0..seconds * 1000).step_by(every_ms as usize) {
+                estimate.handle_arrived(16_384, ROUND_TRIP, Now::from_millis(from * 1000 + at));
+            }
+            estimate.bytes_per_s().unwrap()
+        };
+        assert!(arrive(&mut estimate, 0, 10, 10) > 1_500_000);
+        let slower = arrive(&mut estimate, 10, 60, 128);
+        assert!((115_000..180_000).contains(&slower), "{slower}");
+    }
+}
