@@ -9,7 +9,8 @@ const SECRET: [u64; 4] =
 
 /// Returns the fingerprint of `window`, fastest for 32 and 24 bytes.
 ///
-/// All 64 bits are well mixed. The value is part of no wire format; it is the same on every platform.
+/// All 64 bits are well mixed. The value is the same on every platform; of 32 bytes it decides where chunks are cut
+/// ([`crate::Levels`]), on which the two ends of a link agree.
 #[inline]
 pub fn fingerprint(window: &[u8]) -> u64 {
     match window.as_chunks::<8>() {

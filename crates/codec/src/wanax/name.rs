@@ -1,0 +1,179 @@
+//! Names of chunks: a fast half to look for, and a strong half to rely on.
+//!
+//! Every chunk of every level needs a number to be looked up by, most of which are never looked up again; digests of
+//! all of them would cost several times the chunking. So the first 8 bytes of a name, the *tag*, are a fast hash, and
+//! only what is referred to, or read, gets the other 12, which are a cryptographic one. Both are keyed: who lacks the
+//! key can neither tell the name of content that he knows, nor make content with a given tag.
+
+use std::fmt;
+use std::sync::Arc;
+
+use twox_hash::XxHash3_64;
+
+/// The name of a chunk: 8 bytes of tag, 12 bytes of keyed BLAKE3.
+///
+/// Chunks of different bytes share a name with a probability of 2⁻⁹⁶ unless someone who has the key looks for such,
+/// which takes him 2⁴⁸ digests. The length is not part of it: whoever refers to a chunk states it too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(pub [u8; NAME_LEN]);
+
+/// The bytes of a name: as many as the paper's SHA-1 has.
+pub const NAME_LEN: usize = 20;
+
+/// The bytes of a name that are its tag.
+pub const TAG_LEN: usize = 8;
+
+impl Name {
+    /// Returns the fast half, by which tables and indexes go.
+    pub fn tag(&self) -> u64 {
+        self.0.first_chunk().map_or(0, |tag| u64::from_le_bytes(*tag))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The key under which names are made: one gateway's for one peer, or that of a trust group.
+///
+/// Names of equal content under different keys have nothing in common. Clones share their memory, 260 bytes.
+#[derive(Clone)]
+pub struct NameKey(Arc<Keys>);
+
+struct Keys {
+    group: [u8; KEY_LEN],
+    /// What XXH3 mixes in, in place of constants that everybody knows.
+    fast: [u8; FAST_SECRET],
+    strong: [u8; blake3::KEY_LEN],
+}
+
+impl NameKey {
+    /// Derives the keys of both halves from a secret that all share who are to understand the names.
+    pub fn new(group: [u8; KEY_LEN]) -> Self {
+        let mut fast = [0; FAST_SECRET];
+        blake3::Hasher::new_derive_key(FAST_CONTEXT).update(&group).finalize_xof().fill(&mut fast);
+        let strong = blake3::derive_key(STRONG_CONTEXT, &group);
+        Self(Arc::new(Keys { group, fast, strong }))
+    }
+
+    /// Returns what it was made from, to be told to a peer.
+    pub fn bytes(&self) -> &[u8; KEY_LEN] {
+        &self.0.group
+    }
+
+    /// Returns the tag of a chunk: the fast half of its name, as a little-endian number.
+    #[inline]
+    pub fn tag(&self, chunk: &[u8]) -> u64 {
+        // A secret of this length is never refused.
+        XxHash3_64::oneshot_with_secret(&self.0.fast, chunk).unwrap_or_default()
+    }
+
+    /// Returns the name of a chunk.
+    pub fn name(&self, chunk: &[u8]) -> Name {
+        self.name_tagged(self.tag(chunk), chunk)
+    }
+
+    /// Returns the name of a chunk whose tag is known already.
+    pub fn name_tagged(&self, tag: u64, chunk: &[u8]) -> Name {
+        let mut name = [0; NAME_LEN];
+        let digest = blake3::keyed_hash(&self.0.strong, chunk);
+        let halves = tag.to_le_bytes().into_iter().chain(digest.as_bytes().iter().copied());
+        name.iter_mut().zip(halves).for_each(|(to, from)| *to = from);
+        Name(name)
+    }
+
+    /// Returns whether `chunk` is what `name` names, both halves compared.
+    pub fn matches(&self, name: &Name, chunk: &[u8]) -> bool {
+        let tag = self.tag(chunk);
+        tag == name.tag() && self.name_tagged(tag, chunk) == *name
+    }
+}
+
+impl PartialEq for NameKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.group == other.0.group
+    }
+}
+
+impl Eq for NameKey {}
+
+impl fmt::Debug for NameKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NameKey(..)")
+    }
+}
+
+/// The bytes that a key is made from.
+const KEY_LEN: usize = 32;
+
+/// As long as XXH3's own secret.
+const FAST_SECRET: usize = 192;
+
+/// What the fast half's secret is for; both are part of the names' format.
+const FAST_CONTEXT: &str = "oncewire 2026-11-22 tag of a chunk";
+const STRONG_CONTEXT: &str = "oncewire 2026-11-22 name of a chunk";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> NameKey {
+        NameKey::new([byte; KEY_LEN])
+    }
+
+    #[test]
+    fn names_are_pinned() {
+        let long: Vec<u8> = (0..1000u32).map(|i| ((i * i) >> 3) as u8).collect();
+        let names = [&b""[..], b"once", &long[..200], &long].map(|chunk| format!("{:?}", key(7).name(chunk)));
+        assert_eq!(names, PINNED, "{names:#?}");
+    }
+
+    const PINNED: [&str; 4] = [
+        "5b9d363013a46bb4241071f69a46e4bf3397050c",
+        "c6f1f7d579567163d03c6fe8c02d28d519a1aabc",
+        "2b726d7b014e434b269fd25806add6f163c85a2d",
+        "f2a622fbadee48abba21219000376281b64a45e5",
+    ];
+
+    #[test]
+    fn a_name_begins_with_the_tag() {
+        let key = key(1);
+        let name = key.name(b"chunk");
+        assert_eq!(name.tag(), key.tag(b"chunk"));
+        assert_eq!(name, key.name_tagged(key.tag(b"chunk"), b"chunk"));
+    }
+
+    #[test]
+    fn both_halves_are_compared() {
+        let key = key(1);
+        let name = key.name(b"chunk");
+        assert!(key.matches(&name, b"chunk"));
+        assert!(!key.matches(&name, b"chunl"));
+        for byte in 0..NAME_LEN {
+            let mut other = name;
+            other.0[byte] ^= 1;
+            assert!(!key.matches(&other, b"chunk"), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn names_under_another_key_have_nothing_in_common() {
+        let (one, other) = (key(1), key(2));
+        for len in [0, 3, 16, 100, 200, 1000] {
+            let chunk = vec![9; len];
+            let (a, b) = (one.name(&chunk), other.name(&chunk));
+            assert_ne!(a.tag(), b.tag(), "{len} bytes");
+            assert_ne!(a.0[TAG_LEN..], b.0[TAG_LEN..], "{len} bytes");
+            assert!(!other.matches(&a, &chunk), "{len} bytes");
+        }
+        assert_ne!(one, other);
+        assert_eq!(one, NameKey::new(*one.bytes()));
+    }
+
+    #[test]
+    fn a_key_does_not_print_its_secret() {
+        assert_eq!(format!("{:?}", key(0xab)), "NameKey(..)");
+    }
+}
