@@ -162,6 +162,7 @@ impl World {
             keeps_bytes: kind < 4,
             digest_seed: 1,
             persist: false,
+            names: None,
         };
         Self {
             entropy,
@@ -332,6 +333,7 @@ fn receiver_config() -> ReceiverConfig {
         contexts: 2,
         digest_seed: 1,
         persist: false,
+        store: false,
     }
 }
 

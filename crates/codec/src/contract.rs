@@ -12,8 +12,10 @@ use bytes::Bytes;
 
 use crate::cache::{Curve, Log, RangeSet};
 pub use crate::endre::PreparedLog;
+use crate::wanax::{Name, NameKey, Shape};
 use crate::wire::{
-    Ack, Block, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, Range64, Refetch, WireError,
+    Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, NamesHello,
+    Range64, Refetch, StoreHeld, WireError,
 };
 use crate::{Now, Plan};
 
@@ -66,6 +68,75 @@ pub struct LogWrite {
     pub plain: Bytes,
 }
 
+/// What the receiving half asks of the chunk store, which its owner keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreRequest {
+    /// Read a chunk; the answer has the same ticket. A chunk that is not what its name says is none.
+    Read {
+        /// Names the request within this half.
+        ticket: u64,
+        /// The chunk.
+        name: Name,
+        /// Its length in bytes.
+        len: u32,
+        /// What its name was made with.
+        key: NameKey,
+    },
+    /// Put a block and all its chunks. There is no answer; later reads are to find what an earlier put brought.
+    Put {
+        /// The block.
+        plain: Bytes,
+        /// What names are made with.
+        key: NameKey,
+        /// How it is cut.
+        shape: Shape,
+    },
+}
+
+/// What became of [`StoreRequest::Read`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreReply {
+    /// The chunk was there.
+    Found {
+        /// The request's ticket.
+        ticket: u64,
+        /// The chunk, of the length that was asked for and under the name.
+        bytes: Bytes,
+    },
+    /// There is no such chunk.
+    Absent {
+        /// The request's ticket.
+        ticket: u64,
+    },
+    /// The chunk is damaged, or could not be read.
+    Failed {
+        /// The request's ticket.
+        ticket: u64,
+    },
+}
+
+impl StoreReply {
+    /// Returns the ticket of the request that is answered.
+    pub const fn ticket(&self) -> u64 {
+        match self {
+            Self::Found { ticket, .. } | Self::Absent { ticket } | Self::Failed { ticket } => *ticket,
+        }
+    }
+}
+
+/// How a chunk store stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreState {
+    /// Reads that wait or are being served, of all links.
+    pub queued: u32,
+    /// How long a read takes once it is its turn.
+    pub service_time: Now,
+    /// How long ago the oldest chunk that is held was put, in seconds; 0 while nothing is held.
+    pub age_secs: u64,
+    /// Whether chunks are being taken.
+    pub taking: bool,
+}
+
 /// A log that was found on disk. What it holds is verified; the two halves still compare notes before using it.
 #[derive(Debug)]
 pub struct SavedLog {
@@ -107,6 +178,21 @@ pub struct PeerState {
     pub contexts: usize,
     /// What the peer's receiving half still has.
     pub claim: Option<LogClaim>,
+    /// The id of the store into which the peer puts what it receives; `None`: it has none.
+    pub store: Option<u64>,
+}
+
+/// What a receiving half needs to know of its peer when the link comes up with a new instance of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerSender {
+    /// Log capacity to be used: the smaller of both offers.
+    pub capacity: u64,
+    /// The peer's bound on log bytes that are not acknowledged.
+    pub max_in_flight: u64,
+    /// Seed of the peer's block digests.
+    pub digest_seed: u64,
+    /// How the peer names chunks, if it does.
+    pub names: Option<NamesHello>,
 }
 
 /// A frame of feedback for the sending half.
@@ -120,6 +206,10 @@ pub enum Feedback {
     Refetch(Refetch),
     /// See [`crate::wire::Frame::LogHeld`].
     Held(LogHeld),
+    /// See [`crate::wire::Frame::ChunkRequest`].
+    Chunks(ChunkRequest),
+    /// See [`crate::wire::Frame::StoreHeld`].
+    Store(StoreHeld),
 }
 
 /// The peer did what the protocol forbids; the lane is to be closed.
@@ -182,8 +272,11 @@ pub trait SendingHalf {
     /// Sets how many of the last bytes this end has memory for, at most the capacity, and tells the receiving half
     /// with the next [`Self::poll_worth`].
     fn set_limit(&mut self, limit: u64, now: Now);
-    /// Forgets everything that was remembered: the log starts over.
+    /// Forgets everything that was remembered: the log starts over, and no chunk is named until it was sent again.
     fn clear_log(&mut self);
+    /// Returns what is known of the peer's store, to be given to the next process as
+    /// [`NamesConfig::saved`](crate::wanax::NamesConfig::saved); `None` if nothing is.
+    fn save_hints(&self) -> Option<Vec<u8>>;
     /// Gives the memory of the log back while nobody uses it: what is on disk can come back with
     /// [`Self::restore_log`]. Until then nothing older is referred to. Returns false, and does nothing, while anything
     /// is unacknowledged.
@@ -207,7 +300,7 @@ pub trait SendingHalf {
     /// Appends the next repair; returns whether there was one.
     fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool;
     /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.
-    fn poll_store(&mut self) -> Option<LogWrite>;
+    fn poll_log_write(&mut self) -> Option<LogWrite>;
     /// Takes the next event.
     fn poll_event(&mut self) -> Option<SendEvent>;
     /// Counters and sizes.
@@ -242,9 +335,19 @@ pub trait ReceivingHalf {
     fn restore_log(&mut self, log: Option<SavedLog>, now: Now);
     /// Sets how long to wait for missing ranges and repairs.
     fn handle_patience(&mut self, patience: Now);
-    /// Starts over with a new instance of the peer, which keeps at most `max_in_flight` log bytes in flight
-    /// and names block digests by `digest_seed`; what is remembered stays.
-    fn handle_peer_restart(&mut self, capacity: u64, max_in_flight: u64, digest_seed: u64);
+    /// Starts over with a new instance of the peer; what is remembered stays.
+    fn handle_peer_restart(&mut self, peer: PeerSender);
+    /// Takes chunks that were asked for.
+    ///
+    /// # Errors
+    /// Chunks of a block that never came.
+    fn handle_chunks(&mut self, chunks: Chunks<'_>, now: Now) -> Result<(), PeerFault>;
+    /// Takes what became of a read; an answer that nobody waits for any more is dropped.
+    fn handle_store(&mut self, reply: StoreReply, now: Now);
+    /// Takes how the store stands; the sending half is told what concerns it.
+    fn handle_store_state(&mut self, state: StoreState, now: Now);
+    /// Takes what is known of the path from the sending half: round trip, and the bytes a second that it carries.
+    fn handle_path(&mut self, round_trip: Now, bytes_per_s: u64);
     /// Says again everything that was said before: the control lane is a new one.
     fn restate(&mut self);
     /// Does what is due.
@@ -258,8 +361,11 @@ pub trait ReceivingHalf {
     fn has_urgent_frame(&self) -> bool;
     /// Takes the next verified delivery.
     fn poll_payload(&mut self) -> Option<Delivery>;
+    /// Takes the next request for the chunk store; to be drained before [`Self::poll_frame`], so that what is
+    /// acknowledged was put.
+    fn poll_chunk_store(&mut self) -> Option<StoreRequest>;
     /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.
-    fn poll_store(&mut self) -> Option<LogWrite>;
+    fn poll_log_write(&mut self) -> Option<LogWrite>;
     /// What this half still has of the log, for the hello.
     fn claim(&self) -> Option<LogClaim>;
     /// Counters and sizes.

@@ -16,7 +16,7 @@ pub mod wanax;
 pub mod wire;
 
 pub use oncewire_fingerprint::{MarkerKind, SampleTable};
-pub use plan::{Matching, Plan, Quota, UnknownMatching};
+pub use plan::{Layers, Matching, Plan, Quota, UnknownMatching};
 
 /// Time since an origin that the caller chose; every core of the project takes it as a parameter.
 pub type Now = std::time::Duration;

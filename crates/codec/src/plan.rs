@@ -13,7 +13,9 @@ use crate::entropy::Entropy;
 /// differ between flows and change within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What is looked up.
+    /// Where repeats are looked for: in the log, among named chunks, or both.
+    pub layers: Layers,
+    /// What is looked up in the log.
     pub matching: Matching,
     /// Where it is looked for.
     pub markers: MarkerKind,
@@ -41,6 +43,7 @@ pub struct Quota {
 impl Default for Plan {
     fn default() -> Self {
         Self {
+            layers: Layers::Log,
             matching: Matching::Max,
             markers: MarkerKind::default(),
             period: 64,
@@ -60,6 +63,30 @@ impl Plan {
             (Matching::Chunk, MarkerKind::Maxp) => MarkerKind::Modp,
             (_, markers) => markers,
         }
+    }
+}
+
+/// The layers of a coder: what a block may refer to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layers {
+    /// The log (EndRE).
+    #[default]
+    Log,
+    /// Named chunks (Wanax), if the peer has a store; else nothing.
+    Names,
+    /// The log first, and named chunks for what it does not have, if the peer has a store.
+    Both,
+}
+
+impl Layers {
+    /// Returns whether blocks refer to the log, and are remembered there.
+    pub const fn use_log(self) -> bool {
+        matches!(self, Self::Log | Self::Both)
+    }
+
+    /// Returns whether blocks refer to named chunks.
+    pub const fn use_names(self) -> bool {
+        matches!(self, Self::Names | Self::Both)
     }
 }
 

@@ -148,6 +148,7 @@ fn every_key_has_its_effect() {
         period: 128,
         entropy: Entropy::Zstd(1),
         quota: Some(Quota { class: 1, bytes: 4 << 20 }),
+        ..Plan::default()
     };
     assert_eq!(plan, expected);
 }

@@ -38,6 +38,7 @@ impl Encoder {
             keeps_bytes,
             digest_seed: DIGEST_SEED,
             persist: false,
+            names: None,
         });
         Self { sender, flow: FlowId(1), offset: 0, blocks: 0 }
     }

@@ -115,6 +115,7 @@ impl Pair {
             keeps_bytes: config.plan.is_none_or(|plan| plan.matching == Matching::Max),
             digest_seed: DIGEST_SEED,
             persist: false,
+            names: None,
         });
         let receiver = Receiver::new(ReceiverConfig {
             capacity: config.log_memory,
@@ -122,6 +123,7 @@ impl Pair {
             contexts: CONTEXTS,
             digest_seed: DIGEST_SEED,
             persist: false,
+            store: false,
         });
         Self {
             config,

@@ -1,6 +1,7 @@
 //! How a link is set up.
 
 use oncewire_codec::endre::matcher::MatchParams;
+use oncewire_codec::wanax::NamesConfig;
 use oncewire_codec::{Now, Plan};
 
 /// Settings of one link; sizes in bytes.
@@ -50,8 +51,14 @@ pub struct LinkConfig {
     pub flow_memory: u64,
     /// How long flows wait for a lost peer. Default 2 minutes.
     pub resume_window: Now,
-    /// Whether [`crate::Link::poll_store`] is drained into a file, so that logs outlive the process. Default no.
+    /// Whether [`crate::Link::poll_log_write`] is drained into a file, so that logs outlive the process. Default no.
     pub persist: bool,
+    /// How chunks are named in what this side sends, for plans that say so; what is named depends on the store that the
+    /// peer has. Default none.
+    pub names: Option<NamesConfig>,
+    /// The id of the store into which this side puts what it receives, a number that another store would not have, and
+    /// whose requests are drained with [`crate::Link::poll_chunk_store`]. Default none: there is no store.
+    pub store: Option<u64>,
     /// Silence after which a lane or peer is dead. Default: the larger of 10 s and 8 smoothed round trips.
     pub dead_after: Option<Now>,
 }
@@ -80,6 +87,8 @@ impl Default for LinkConfig {
             flow_memory: 256 << 20,
             resume_window: Now::from_secs(120),
             persist: false,
+            names: None,
+            store: None,
             dead_after: None,
         }
     }

@@ -23,8 +23,11 @@ pub use event::{CloseReason, Event, FlowGone, LaneRefused, Note, OpenRefused, Op
 pub use link::{Effort, Link, LoadedLogs, LogLimits, LogSide, SavedLogs};
 pub use oncewire_codec::Now;
 pub use oncewire_codec::cache::{Log, LogOffset, RangeSet};
-pub use oncewire_codec::contract::{LogWrite, PeerFault as ProtocolError, SavedLog};
+pub use oncewire_codec::contract::{
+    LogWrite, PeerFault as ProtocolError, SavedLog, StoreReply, StoreRequest, StoreState,
+};
 pub use oncewire_codec::pace::{PaceStats, Reason as PaceReason};
+pub use oncewire_codec::wanax::NamesConfig;
 pub use oncewire_codec::wire::{
     Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, MAX_NETWORKS, Network, OpenFailure,
     ResetReason,

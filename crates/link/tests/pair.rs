@@ -448,7 +448,7 @@ fn either_end_can_have_everything_forgotten() {
 
 /// Puts what both sides had written of their logs together, as files would.
 fn kept(pair: &mut Pair, side: usize, logs: &mut [Option<SavedLog>; 2]) {
-    while let Some((which, write)) = pair.sides[side].link.poll_store() {
+    while let Some((which, write)) = pair.sides[side].link.poll_log_write() {
         let log = &mut logs[usize::from(which == LogSide::Inbound)];
         let log = log.get_or_insert_with(|| SavedLog {
             epoch: write.epoch,

@@ -13,7 +13,8 @@ use super::matcher::MatchParams;
 use super::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::cache::{Log, LogOffset, RangeSet};
 use crate::contract::{
-    Delivery, Feedback, LogWrite, Payload, PeerState, ReceivingHalf, SavedLog, SendEvent, SendingHalf,
+    Delivery, Feedback, LogWrite, Payload, PeerSender, PeerState, ReceivingHalf, SavedLog, SendEvent,
+    SendingHalf,
 };
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, LogWorth, take_frame};
@@ -77,6 +78,7 @@ fn sender_config(entropy: Entropy, keeps_bytes: bool) -> SenderConfig {
         keeps_bytes,
         digest_seed: SEED,
         persist: true,
+        names: None,
     }
 }
 
@@ -87,6 +89,7 @@ fn receiver(saved: Option<SavedLog>) -> Receiver {
         contexts: 3,
         digest_seed: SEED,
         persist: true,
+        store: false,
     };
     match saved {
         None => Receiver::new(config),
@@ -140,7 +143,12 @@ impl Model {
             warm_bytes: 0,
             changes_logs: seed % 2 == 1,
         };
-        model.sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 3, claim: None });
+        model.sender.handle_peer_state(PeerState {
+            capacity: CAPACITY,
+            contexts: 3,
+            claim: None,
+            store: None,
+        });
         for _ in 0..4 {
             model.add_lane();
         }
@@ -343,8 +351,8 @@ impl Model {
     }
 
     fn write_to_disk(&mut self) {
-        self.disk[0].extend(std::iter::from_fn(|| self.sender.poll_store()));
-        self.disk[1].extend(std::iter::from_fn(|| self.receiver.poll_store()));
+        self.disk[0].extend(std::iter::from_fn(|| self.sender.poll_log_write()));
+        self.disk[1].extend(std::iter::from_fn(|| self.receiver.poll_log_write()));
     }
 
     /// One side is a new process; with `keep_log` it found what it had written of its log.
@@ -367,8 +375,13 @@ impl Model {
             self.receiver = receiver(saved);
         }
         let claim = self.receiver.claim();
-        self.receiver.handle_peer_restart(CAPACITY, CAPACITY / 3, SEED);
-        self.sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 3, claim });
+        self.receiver.handle_peer_restart(PeerSender {
+            capacity: CAPACITY,
+            max_in_flight: CAPACITY / 3,
+            digest_seed: SEED,
+            names: None,
+        });
+        self.sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 3, claim, store: None });
         self.sender.restate();
         self.receiver.restate();
     }

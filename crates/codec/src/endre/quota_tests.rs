@@ -22,6 +22,7 @@ fn sender() -> Sender {
         keeps_bytes: true,
         digest_seed: 5,
         persist: false,
+        names: None,
     })
 }
 
@@ -89,7 +90,7 @@ fn a_new_log_has_nothing_of_a_class() {
     let quota = Some(Quota { class: 1, bytes: 256 << 10 });
     let mut sender = sender();
     send(&mut sender, 1, &noise(1, 512 << 10), quota);
-    sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 1, claim: None });
+    sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 1, claim: None, store: None });
     let plan = Some(Plan { entropy: Entropy::None, quota, ..Plan::default() });
     let plain = Bytes::from(noise(2, MAX_BLOCK));
     let payload = Payload { flow: FlowId(1), offset: 0, plain, fin: false, plan };

@@ -13,12 +13,15 @@ use crate::Now;
 use crate::buffers::BlockBuffers;
 use crate::cache::samples::SampleGrid;
 use crate::cache::{Arrived, Curve, Log, LogOffset, MAX_UNACKED, RangeSet};
-use crate::contract::{Delivery, LogWrite, PeerFault, ReceiveStats, ReceivingHalf, SavedLog};
+use crate::contract::{
+    Delivery, LogWrite, PeerFault, PeerSender, ReceiveStats, ReceivingHalf, SavedLog, StoreReply,
+    StoreRequest, StoreState,
+};
 use crate::entropy::Decompressor;
 use crate::strong::StrongDigests;
 use crate::wire::{
-    Ack, Block, BlockBody, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES, Message,
-    Range64, Refetch, RefetchReason,
+    Ack, Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
+    Message, Range64, Refetch, RefetchReason,
 };
 
 /// How a receiving half is set up.
@@ -32,8 +35,10 @@ pub struct ReceiverConfig {
     pub contexts: usize,
     /// Seed of the peer's block digests.
     pub digest_seed: u64,
-    /// Whether [`ReceivingHalf::poll_store`] is drained.
+    /// Whether [`ReceivingHalf::poll_log_write`] is drained.
     pub persist: bool,
+    /// Whether what comes is put into a chunk store, and [`ReceivingHalf::poll_chunk_store`] is drained.
+    pub store: bool,
 }
 
 /// The receiving half of EndRE, whichever way the sending half found its copies.
@@ -295,6 +300,10 @@ impl ReceivingHalf for Receiver {
                 if body.epoch > self.epoch || (open && body.epoch != self.epoch) {
                     self.start_epoch(body.epoch, now);
                 }
+                if !body.names.is_empty() {
+                    self.ask_again(seq, RefetchReason::Missing, now);
+                    return Ok(());
+                }
                 head.epoch = body.epoch;
                 head.start = body.start;
                 head.remembered = body.remembered;
@@ -400,7 +409,8 @@ impl ReceivingHalf for Receiver {
         self.patience = patience;
     }
 
-    fn handle_peer_restart(&mut self, capacity: u64, max_in_flight: u64, digest_seed: u64) {
+    fn handle_peer_restart(&mut self, peer: PeerSender) {
+        let PeerSender { capacity, max_in_flight, digest_seed, .. } = peer;
         self.max_in_flight = max_in_flight;
         self.digest_seed = digest_seed;
         self.strong = StrongDigests::new(digest_seed);
@@ -503,7 +513,21 @@ impl ReceivingHalf for Receiver {
         self.deliveries.pop_front()
     }
 
-    fn poll_store(&mut self) -> Option<LogWrite> {
+    fn poll_chunk_store(&mut self) -> Option<StoreRequest> {
+        None
+    }
+
+    fn handle_chunks(&mut self, _chunks: Chunks<'_>, _now: Now) -> Result<(), PeerFault> {
+        Ok(())
+    }
+
+    fn handle_store(&mut self, _reply: StoreReply, _now: Now) {}
+
+    fn handle_store_state(&mut self, _state: StoreState, _now: Now) {}
+
+    fn handle_path(&mut self, _round_trip: Now, _bytes_per_s: u64) {}
+
+    fn poll_log_write(&mut self) -> Option<LogWrite> {
         self.writes.pop_front()
     }
 

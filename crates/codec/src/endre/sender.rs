@@ -18,6 +18,7 @@ use crate::contract::{
 use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
 use crate::strong::StrongDigests;
+use crate::wanax::NamesConfig;
 use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, Message};
 use crate::{Matching, Now, Plan};
 
@@ -39,8 +40,10 @@ pub struct SenderConfig {
     pub keeps_bytes: bool,
     /// Seed of block digests and chunk hashes, drawn at random.
     pub digest_seed: u64,
-    /// Whether [`SendingHalf::poll_store`] is drained.
+    /// Whether [`SendingHalf::poll_log_write`] is drained.
     pub persist: bool,
+    /// How chunks are named; `None`: they are not.
+    pub names: Option<NamesConfig>,
 }
 
 /// The sending half of EndRE.
@@ -208,6 +211,8 @@ impl SendingHalf for Sender {
                 epoch: self.log.epoch(),
                 start: self.log.head(),
                 remembered: encoded.remembered,
+                keep: false,
+                names: Vec::new(),
                 digest: self.digest(&plain, plan, encoded.tokens.is_some()),
                 tokens: encoded.tokens,
                 literals: encoded.literals,
@@ -260,6 +265,7 @@ impl SendingHalf for Sender {
             Feedback::Need(ranges) => ranges.iter().for_each(|range| self.ledger.request_range(range)),
             Feedback::Refetch(refetch) => self.handle_refetch(&refetch, now),
             Feedback::Held(held) => self.log.handle_held(held),
+            Feedback::Chunks(_) | Feedback::Store(_) => {}
         }
         Ok(())
     }
@@ -327,6 +333,10 @@ impl SendingHalf for Sender {
         self.start_epoch(self.log.epoch() + 1, "cleared");
     }
 
+    fn save_hints(&self) -> Option<Vec<u8>> {
+        None
+    }
+
     fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool {
         let due = std::mem::take(&mut self.worth.due);
         if due {
@@ -377,7 +387,7 @@ impl SendingHalf for Sender {
         true
     }
 
-    fn poll_store(&mut self) -> Option<LogWrite> {
+    fn poll_log_write(&mut self) -> Option<LogWrite> {
         self.writes.pop_front()
     }
 

@@ -7,7 +7,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use super::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::cache::{Log, LogOffset, RangeSet};
 use crate::contract::{
-    Delivery, Feedback, Payload, PeerState, ReceivingHalf, SavedLog, SendEvent, SendingHalf,
+    Delivery, Feedback, Payload, PeerSender, PeerState, ReceivingHalf, SavedLog, SendEvent, SendingHalf,
 };
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, LogClaim, take_frame};
@@ -28,6 +28,7 @@ fn sender_config(plan: Plan, capacity: u64) -> SenderConfig {
         keeps_bytes: plan.matching == Matching::Max,
         digest_seed: SEED,
         persist: false,
+        names: None,
     }
 }
 
@@ -53,6 +54,7 @@ impl Halves {
                 contexts: 2,
                 digest_seed: SEED,
                 persist: false,
+                store: false,
             }),
             plan,
             offset: 0,
@@ -85,8 +87,13 @@ impl Halves {
 
     /// Brings the link up with a new instance of the peer that claims this; returns how many bytes are warm.
     fn reconnect(&mut self, claim: Option<LogClaim>) -> Option<u64> {
-        self.receiver.handle_peer_restart(CAPACITY, CAPACITY / 4, SEED);
-        self.sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 2, claim });
+        self.receiver.handle_peer_restart(PeerSender {
+            capacity: CAPACITY,
+            max_in_flight: CAPACITY / 4,
+            digest_seed: SEED,
+            names: None,
+        });
+        self.sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 2, claim, store: None });
         std::iter::from_fn(|| self.sender.poll_event()).find_map(|event| match event {
             SendEvent::Warm { bytes } => Some(bytes),
             _ => None,

@@ -293,7 +293,7 @@ fn rungs_only_ever_take_away_and_each_makes_a_difference() {
             for (markers, period) in
                 MarkerKind::ALL.into_iter().flat_map(|kind| [16, 64, 512, 4096].map(|p| (kind, p)))
             {
-                let plan = Plan { matching, markers, period, entropy, quota: None };
+                let plan = Plan { matching, markers, period, entropy, ..Plan::default() };
                 let left: Vec<_> = ladder::rungs(&[plan]).iter().map(|cut| cut.apply(&plan)).collect();
                 assert_eq!(left[0], Some(plan));
                 assert_eq!(left.iter().filter(|plan| plan.is_none()).count(), 1, "{left:?}");

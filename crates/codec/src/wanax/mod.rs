@@ -13,3 +13,19 @@ mod tree;
 pub use name::{NAME_LEN, Name, NameKey, TAG_LEN};
 pub use shape::{Shape, ShapeError};
 pub use tree::{Node, Tree};
+
+/// How a sending half names chunks.
+#[derive(Clone, Debug)]
+pub struct NamesConfig {
+    /// What names are made with.
+    pub key: NameKey,
+    /// How blocks are cut.
+    pub shape: Shape,
+    /// Bytes of memory for what is known of the peer's store; 8 bytes a chunk.
+    pub hint_memory: u64,
+    /// What [`save_hints`](crate::contract::SendingHalf::save_hints) returned in an earlier process.
+    pub saved: Option<Vec<u8>>,
+    /// The time of day at the origin of [`Now`](crate::Now), in seconds since any moment that stays the same from
+    /// process to process.
+    pub clock_secs: u64,
+}

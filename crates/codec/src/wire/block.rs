@@ -1,6 +1,7 @@
 //! The frame that carries a block of a flow.
 
 use super::MAX_BLOCK;
+use super::chunks::{NameEntry, decode_entries, encode_entries};
 use super::names::FlowId;
 use super::reader::{Reader, WireError};
 use super::varint::put_varint;
@@ -56,9 +57,14 @@ pub struct Body<'a> {
     pub start: u64,
     /// Whether the plain bytes take the range `start..start + plain_len` of the log.
     pub remembered: bool,
+    /// Whether the plain bytes are to be put into the chunk store.
+    pub keep: bool,
+    /// Parts of the block that are named, in order; what they leave of it is the *residue*, which tokens and literals
+    /// make up.
+    pub names: Vec<NameEntry>,
     /// Digest of the plain bytes.
     pub digest: Digest,
-    /// Length of the tokens that precede the literals; `None`: no copies, the literals are the block.
+    /// Length of the tokens that precede the literals; `None`: no copies, the literals are the residue.
     pub tokens: Option<usize>,
     /// Length of the literals.
     pub literals: usize,
@@ -83,6 +89,8 @@ const CODED: u8 = 4;
 const REMEMBERED: u8 = 8;
 const TOKENS: u8 = 16;
 const STRONG: u8 = 32;
+const NAMES: u8 = 64;
+const KEEP: u8 = 128;
 
 impl<'a> Block<'a> {
     /// Appends the frame's body up to its last field; the bytes of `body` follow it.
@@ -92,6 +100,7 @@ impl<'a> Block<'a> {
             flags |= CODED | if body.remembered { REMEMBERED } else { 0 };
             flags |= if body.tokens.is_some() { TOKENS } else { 0 };
             flags |= if let Digest::Strong(_) = body.digest { STRONG } else { 0 };
+            flags |= if body.names.is_empty() { 0 } else { NAMES } | if body.keep { KEEP } else { 0 };
         }
         out.push(flags);
         put_varint(out, self.seq);
@@ -109,9 +118,6 @@ impl<'a> Block<'a> {
     /// Any field outside its bounds; lengths that do not add up.
     pub fn decode(mut reader: Reader<'a>) -> Result<Self, WireError> {
         let flags = reader.byte("block flags")?;
-        if flags >= 64 {
-            return Err(WireError::Invalid("block flags"));
-        }
         let seq = reader.varint("sequence number")?;
         let flow = FlowId(reader.varint_u32("flow")?);
         let offset = reader.varint("flow offset")?;
@@ -120,7 +126,7 @@ impl<'a> Block<'a> {
             return Err(WireError::Invalid("flow offset"));
         }
         let body = if flags & CODED == 0 {
-            if flags & (REMEMBERED | TOKENS | STRONG) != 0 {
+            if flags & (REMEMBERED | TOKENS | STRONG | NAMES | KEEP) != 0 {
                 return Err(WireError::Invalid("block flags"));
             }
             let bytes = reader.rest();
@@ -142,6 +148,9 @@ impl<'a> Body<'a> {
         match self.digest {
             Digest::Fast(digest) => out.extend_from_slice(&digest.to_le_bytes()),
             Digest::Strong(digest) => out.extend_from_slice(&digest),
+        }
+        if !self.names.is_empty() {
+            encode_entries(&self.names, out);
         }
         if let Some(len) = self.tokens {
             put_varint(out, len as u64);
@@ -169,11 +178,13 @@ impl<'a> Body<'a> {
             0 => Digest::Fast(reader.u64("digest")?),
             _ => Digest::Strong(reader.array("digest")?),
         };
+        let names = if flags & NAMES != 0 { decode_entries(reader, plain_len)? } else { Vec::new() };
+        let residue = plain_len - named_len(&names);
         let (tokens, literals) = if flags & TOKENS != 0 {
             let tokens = reader.varint_up_to(MAX_BLOCK as u64, "length of tokens")? as usize;
-            (Some(tokens), reader.varint_up_to(plain_len as u64, "length of literals")? as usize)
+            (Some(tokens), reader.varint_up_to(residue as u64, "length of literals")? as usize)
         } else {
-            (None, plain_len)
+            (None, residue)
         };
         let entropy = match reader.byte("entropy stage")? {
             0 => None,
@@ -187,12 +198,17 @@ impl<'a> Body<'a> {
         if entropy.is_none() && bytes.len() != tokens.unwrap_or(0) + literals {
             return Err(WireError::Invalid("length of a block's body"));
         }
-        let remembered = flags & REMEMBERED != 0;
-        Ok(Self { epoch, start, remembered, digest, tokens, literals, entropy, bytes })
+        let (remembered, keep) = (flags & REMEMBERED != 0, flags & KEEP != 0);
+        Ok(Self { epoch, start, remembered, keep, names, digest, tokens, literals, entropy, bytes })
     }
 
     /// Length of tokens and literals before the entropy stage.
     pub fn uncompressed_len(&self) -> usize {
         self.tokens.unwrap_or(0) + self.literals
     }
+}
+
+/// Returns how many bytes of a block are named.
+pub(super) fn named_len(names: &[NameEntry]) -> usize {
+    names.iter().map(|entry| entry.len as usize).sum()
 }

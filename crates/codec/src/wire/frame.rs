@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::block::{Block, Range64};
+use super::chunks::{ChunkRequest, Chunks, StoreHeld};
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_address, take_address};
 use super::network::Network;
 use super::reader::{Reader, WireError};
@@ -33,6 +34,12 @@ pub enum Frame<'a> {
     LogHeld(LogHeld),
     /// What the log is worth to the sending half; the highest serial number counts.
     LogWorth(LogWorth),
+    /// Chunks that a block refers to and that are to be sent.
+    ChunkRequest(ChunkRequest),
+    /// Chunks that were asked for.
+    Chunks(Chunks<'a>),
+    /// What the receiving half says of its chunk store; the highest serial number counts.
+    StoreHeld(StoreHeld),
     /// The flow offset up to which the flow may send.
     Credit {
         /// The flow.
@@ -159,6 +166,9 @@ const REFETCH_MISMATCH: u8 = 0x23;
 const CREDIT: u8 = 0x24;
 const LOG_HELD: u8 = 0x25;
 const LOG_WORTH: u8 = 0x26;
+const CHUNK_REQUEST: u8 = 0x27;
+const CHUNKS: u8 = 0x28;
+const STORE_HELD: u8 = 0x29;
 const PING: u8 = 0x30;
 const PONG: u8 = 0x31;
 const LANES_WANTED: u8 = 0x32;
@@ -216,6 +226,9 @@ impl<'a> Frame<'a> {
                 limit: reader.varint("log limit")?,
             }),
             LOG_WORTH => Self::LogWorth(decode_worth(&mut reader)?),
+            CHUNK_REQUEST => Self::ChunkRequest(ChunkRequest::decode(&mut reader)?),
+            CHUNKS => return Ok(Self::Chunks(Chunks::decode(reader)?)),
+            STORE_HELD => Self::StoreHeld(StoreHeld::decode(&mut reader)?),
             PING => Self::Ping(reader.u64("ping")?),
             PONG => Self::Pong(reader.u64("pong")?),
             LANES_WANTED => Self::LanesWanted(reader.varint_u32("count of lanes")?),
@@ -272,6 +285,18 @@ impl<'a> Frame<'a> {
                     .chain(&worth.curve)
                     .for_each(|&value| put_varint(&mut body, value));
                 LOG_WORTH
+            }
+            Self::ChunkRequest(request) => {
+                request.encode(&mut body);
+                CHUNK_REQUEST
+            }
+            Self::Chunks(chunks) => {
+                chunks.encode_header(&mut body);
+                return put_frame(out, CHUNKS, &body, chunks.bytes);
+            }
+            Self::StoreHeld(held) => {
+                held.encode(&mut body);
+                STORE_HELD
             }
             Self::Ping(token) => put_u64(&mut body, *token, PING),
             Self::Pong(token) => put_u64(&mut body, *token, PONG),

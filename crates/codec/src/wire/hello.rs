@@ -3,7 +3,8 @@
 use super::names::{LaneId, LaneRole};
 use super::reader::{Reader, WireError};
 use super::varint::{put_varint, take_varint};
-use super::{OLDEST, VERSION};
+use super::{NAMES_SINCE, OLDEST, VERSION};
+use crate::wanax::{NameKey, Shape};
 
 /// What a gateway says of itself at the start of every lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,19 @@ pub struct Hello {
     pub contexts: u32,
     /// What the sender of this hello remembers of what it received earlier.
     pub claim: Option<LogClaim>,
+    /// How the sender of this hello names chunks, if it does.
+    pub names: Option<NamesHello>,
+    /// The id of the store into which the sender of this hello puts what it receives.
+    pub store: Option<u64>,
+}
+
+/// How a sending half names chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamesHello {
+    /// What names are made with.
+    pub key: NameKey,
+    /// How blocks are cut.
+    pub shape: Shape,
 }
 
 /// What a receiving half still has of a log, so that the sending half can carry on with it.
@@ -101,11 +115,32 @@ impl Hello {
                 claim.encode(&mut body);
             }
         }
+        if self.version >= NAMES_SINCE {
+            self.encode_names(&mut body);
+        }
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&self.version.to_le_bytes());
         out.extend_from_slice(&self.oldest.to_le_bytes());
         put_varint(out, body.len() as u64);
         out.extend_from_slice(&body);
+    }
+
+    fn encode_names(&self, body: &mut Vec<u8>) {
+        match &self.names {
+            None => body.push(0),
+            Some(NamesHello { key, shape }) => {
+                body.push(1);
+                body.extend_from_slice(key.bytes());
+                body.extend_from_slice(&[shape.degree(), shape.root_log2(), shape.leaf_log2()]);
+            }
+        }
+        match self.store {
+            None => body.push(0),
+            Some(id) => {
+                body.push(1);
+                body.extend_from_slice(&id.to_le_bytes());
+            }
+        }
     }
 
     /// Reads a hello from the front of `input`, and how many bytes it took; `None` if it is not whole yet.
@@ -140,7 +175,7 @@ impl Hello {
 
     fn decode_body(version: u16, oldest: u16, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
-        let hello = Self {
+        let mut hello = Self {
             version,
             oldest,
             instance: reader.u64("instance")?,
@@ -156,12 +191,39 @@ impl Hello {
                 1 => Some(LogClaim::decode(&mut reader)?),
                 _ => return Err(WireError::Invalid("claim")),
             },
+            names: None,
+            store: None,
         };
+        if version >= NAMES_SINCE {
+            hello.names = decode_names(&mut reader)?;
+            hello.store = decode_store(&mut reader)?;
+        }
         // Since version 2 a hello may say more than its reader knows.
         if version == 1 {
             reader.finish()?;
         }
         Ok(hello)
+    }
+}
+
+fn decode_names(reader: &mut Reader<'_>) -> Result<Option<NamesHello>, WireError> {
+    match reader.byte("names")? {
+        0 => Ok(None),
+        1 => {
+            let key = NameKey::new(reader.array("key of names")?);
+            let [degree, root_log2, leaf_log2] = reader.array("chunk sizes")?;
+            let shape = Shape::new(degree, root_log2, leaf_log2);
+            Ok(Some(NamesHello { key, shape: shape.map_err(|_| WireError::Invalid("chunk sizes"))? }))
+        }
+        _ => Err(WireError::Invalid("names")),
+    }
+}
+
+fn decode_store(reader: &mut Reader<'_>) -> Result<Option<u64>, WireError> {
+    match reader.byte("store")? {
+        0 => Ok(None),
+        1 => reader.u64("store").map(Some),
+        _ => Err(WireError::Invalid("store")),
     }
 }
 

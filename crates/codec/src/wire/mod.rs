@@ -4,6 +4,7 @@
 //! named bound and with the bytes that are there before anything is reserved. Trailing bytes are an error.
 
 mod block;
+mod chunks;
 mod frame;
 mod hello;
 mod names;
@@ -14,12 +15,13 @@ mod tests;
 pub mod varint;
 
 pub use block::{Block, BlockBody, Body, Digest, Range64};
+pub use chunks::{ChunkReason, ChunkRequest, Chunks, NameEntry, StoreHeld};
 pub(crate) use frame::encode_block_in_pieces;
 pub use frame::{
     Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, RawFrame, Refetch, RefetchReason,
     take_frame,
 };
-pub use hello::{Hello, HelloError, LogClaim, Sample};
+pub use hello::{Hello, HelloError, LogClaim, NamesHello, Sample};
 pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};
 pub use network::{Network, NetworkError};
 pub use reader::{Reader, WireError};
@@ -29,12 +31,16 @@ pub const MAX_BLOCK: usize = 64 * 1024;
 /// The largest frame that is read, its type and length included.
 pub const MAX_FRAME: usize = 80 * 1024;
 /// The newest protocol version that this build speaks.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// The oldest protocol version that this build still speaks.
 pub const OLDEST: u16 = 1;
 /// The first frame type whose frames may be passed over by a receiver that does not know the type; only a peer of
 /// version 2 or later does so.
 pub const FIRST_OPTIONAL: u8 = 0x80;
+/// The first version that knows of named chunks.
+pub const NAMES_SINCE: u16 = 3;
+/// The most names that a block refers to.
+pub const MAX_NAMES: usize = 1024;
 /// The most ranges that one acknowledgement, or one request, lists.
 pub const MAX_RANGES: usize = 256;
 /// The most sizes for which a log's worth is told.

@@ -83,6 +83,11 @@ impl<'a> Reader<'a> {
         self.array(what).map(u16::from_le_bytes)
     }
 
+    /// Returns how many of `count` items of at least `least` bytes the rest can hold: what may be reserved for them.
+    pub(super) fn room_for(&self, count: usize, least: usize) -> usize {
+        count.min(self.rest.len() / least.max(1))
+    }
+
     /// Takes everything that is left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)

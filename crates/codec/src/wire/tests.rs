@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::entropy::{Kind, Mode};
+use crate::wanax::{Name, NameKey, Shape};
 
 fn hello() -> Hello {
     Hello {
@@ -26,7 +27,15 @@ fn hello() -> Hello {
             highest: 6000,
             samples: vec![Sample { start: 100, len: 4096, digest: 77 }],
         }),
+        names: None,
+        store: None,
     }
+}
+
+/// The same hello as a gateway says it that knows of named chunks.
+fn naming_hello() -> Hello {
+    let (key, shape) = (NameKey::new([7; 32]), Shape::default());
+    Hello { version: 3, names: Some(NamesHello { key, shape }), store: Some(0x99), ..hello() }
 }
 
 fn bytes(hello: &Hello) -> Vec<u8> {
@@ -58,16 +67,43 @@ fn a_hello_is_these_bytes() {
 }
 
 #[test]
+fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
+    let out = bytes(&naming_hello());
+    let tail = format!("01{}081007 019900000000000000", "07".repeat(32)).replace(' ', "");
+    assert!(hex(&out).ends_with(&tail), "{}", hex(&out));
+    assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), out.len()))));
+    let neither = Hello { names: None, store: None, ..naming_hello() };
+    assert!(hex(&bytes(&neither)).ends_with("4d000000000000000000"));
+    assert_eq!(Hello::decode(&bytes(&neither)).unwrap().unwrap().0, neither);
+    // A peer of version 2 passes over what it does not know.
+    let mut older = out.clone();
+    older[8] = 2;
+    let known = Hello { version: 2, names: None, store: None, ..naming_hello() };
+    assert_eq!(Hello::decode(&older), Ok(Some((known, out.len()))));
+    for (back, byte, error) in [
+        (45, 2, WireError::Invalid("names")),
+        (12, 3, WireError::Invalid("chunk sizes")),
+        (11, 17, WireError::Invalid("chunk sizes")),
+        (9, 2, WireError::Invalid("store")),
+    ] {
+        let mut wrong = out.clone();
+        let at = out.len() - back;
+        wrong[at] = byte;
+        assert_eq!(Hello::decode(&wrong), Err(error.into()), "{back} from the end");
+    }
+}
+
+#[test]
 fn another_version_is_named_and_its_fields_are_not_read() {
     let mut out = bytes(&hello());
     out[8..12].copy_from_slice(&[9, 0, 7, 0]);
     assert_eq!(Hello::decode(&out[..12]), Err(HelloError::Version { oldest: 7, newest: 9 }));
     let told = HelloError::Version { oldest: 7, newest: 9 }.to_string();
-    assert_eq!(told, "peer speaks protocol versions 7 to 9, this build speaks 1 to 2; update the older one");
+    assert_eq!(told, "peer speaks protocol versions 7 to 9, this build speaks 1 to 3; update the older one");
     // A later version that still speaks ours may say more than we know.
     out[12] += 3;
-    out.extend_from_slice(&[1, 2, 3]);
-    for version in [2, 3] {
+    out.extend_from_slice(&[0, 0, 3]);
+    for version in [2, 3, 4] {
         out[8..12].copy_from_slice(&[version, 0, 1, 0]);
         assert_eq!(Hello::decode(&out), Ok(Some((Hello { version: version.into(), ..hello() }, out.len()))));
     }
@@ -108,6 +144,8 @@ fn frames_are_these_bytes() {
         epoch: 1,
         start: 300,
         remembered: true,
+        keep: false,
+        names: Vec::new(),
         digest: Digest::Fast(2),
         tokens: Some(3),
         literals: 1,
@@ -124,6 +162,16 @@ fn frames_are_these_bytes() {
         body: BlockBody::Coded(body.clone()),
     };
     let message = Message::Open(open);
+    let entry = |at, len, level| NameEntry { at, len, level, name: Name([level + 0xa0; 20]) };
+    let named = Body {
+        keep: true,
+        names: vec![entry(1, 300, 0), entry(301, 128, 2), entry(500, 100, 1)],
+        tokens: None,
+        literals: 72,
+        entropy: Some((Kind::Lz4, Mode::Alone)),
+        bytes: b"...",
+        ..body.clone()
+    };
     let strong = Body { digest: Digest::Strong(*b"0123456789abcdef"), ..body.clone() };
     let compressed = Body { entropy: Some((Kind::Zstd, Mode::Next(3))), ..body };
     let golden = [
@@ -135,6 +183,13 @@ fn frames_are_these_bytes() {
         (
             Frame::Block(Block { body: BlockBody::Coded(strong), ..block.clone() }),
             "10203d0702e80705 01ac0230313233343536373839616263646566030100 0004c878",
+        ),
+        (
+            Frame::Block(Block { plain_len: 600, body: BlockBody::Coded(named), ..block.clone() }),
+            "105ecd0702e807d804 01ac020200000000000000 \
+             0301ac0200a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0 \
+             00800102a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2 \
+             476401a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1 012e2e2e",
         ),
         (
             Frame::Block(Block { plain_len: 2, body: BlockBody::Uncoded(b"hi"), ..block }),
@@ -156,6 +211,15 @@ fn frames_are_these_bytes() {
             Frame::LogWorth(LogWorth { serial: 1, limit: 1 << 20, curve: vec![5, 0, 300] }),
             "26090180804003 0500ac02",
         ),
+        (
+            Frame::ChunkRequest(ChunkRequest { seq: 300, reason: ChunkReason::Shed, indexes: vec![0, 1, 9] }),
+            "2707ac0201 03000007",
+        ),
+        (
+            Frame::Chunks(Chunks { seq: 300, indexes: vec![4], entropy: Some(Kind::Zstd), bytes: b"hi" }),
+            "2807ac020104 026869",
+        ),
+        (Frame::StoreHeld(StoreHeld { serial: 2, taking: true, age_secs: 3600 }), "29040201901c"),
         (Frame::Ping(1), "30080100000000000000"),
         (
             Frame::Networks(Networks {
@@ -175,7 +239,7 @@ fn frames_are_these_bytes() {
 
 #[test]
 fn wrong_frames_say_what_is_wrong() {
-    let cases: [(&[u8], WireError); 21] = [
+    let cases: [(&[u8], WireError); 31] = [
         (&[0x99, 0], WireError::UnknownType(0x99)),
         (&[0x30, 0xff, 0xff, 0x7f], WireError::TooLong(0x1f_ffff)),
         (&[0x30, 0xff, 0xff, 0xff, 0xff], WireError::Invalid("frame length")),
@@ -184,6 +248,22 @@ fn wrong_frames_say_what_is_wrong() {
         (&[0x10, 6, 0, 1, 1, 0, 0x81, 0x80], WireError::Short("plain length")),
         (&[0x10, 7, 0, 1, 1, 0, 0x81, 0x80, 0x04], WireError::Invalid("plain length")),
         (&[0x10, 5, 64, 1, 1, 0, 0], WireError::Invalid("block flags")),
+        (&[0x10, 5, 128, 1, 1, 0, 0], WireError::Invalid("block flags")),
+        (&[0x10, 16, 68, 1, 1, 0, 9, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], WireError::Invalid("count of names")),
+        (
+            &[0x10, 18, 68, 1, 1, 0, 9, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0],
+            WireError::Invalid("length of a chunk"),
+        ),
+        (
+            &[0x10, 18, 68, 1, 1, 0, 9, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 9],
+            WireError::Invalid("length of a chunk"),
+        ),
+        (&[0x10, 19, 68, 1, 1, 0, 9, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 8, 1], WireError::Short("name")),
+        (&[0x27, 2, 1, 2], WireError::Invalid("reason of a chunk request")),
+        (&[0x27, 3, 1, 0, 0], WireError::Invalid("count of chunks")),
+        (&[0x27, 6, 1, 0, 2, 0xff, 7, 0], WireError::Invalid("index of a chunk")),
+        (&[0x28, 4, 1, 1, 0, 3], WireError::Invalid("entropy stage")),
+        (&[0x29, 3, 1, 2, 0], WireError::Invalid("state of a store")),
         (&[0x10, 5, 32, 1, 1, 0, 0], WireError::Invalid("block flags")),
         (&[0x10, 17, 36, 1, 1, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0], WireError::Short("digest")),
         (&[0x10, 6, 0, 1, 1, 0, 2, 9], WireError::Invalid("length of an uncoded block")),

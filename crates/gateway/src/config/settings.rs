@@ -206,7 +206,7 @@ impl CodecSettings {
     /// Returns how a flow is coded with these settings.
     pub fn plan(&self) -> Plan {
         let Self { matching, markers, period, entropy, .. } = *self;
-        Plan { matching, markers, period, entropy, quota: None }
+        Plan { matching, markers, period, entropy, ..Plan::default() }
     }
 
     /// Returns what the fingerprint table of a log with these settings is made for.

@@ -262,7 +262,7 @@ impl Peer {
         }
         if let Some(writer) = &core.log_writer {
             // Under the lock, so that pieces are queued in the order in which they were remembered.
-            while let Some((side, write)) = core.link.poll_store() {
+            while let Some((side, write)) = core.link.poll_log_write() {
                 writer.write(side, write);
             }
         }

@@ -9,7 +9,7 @@ use oncewire_codec::endre::matcher::{Copy, MatchParams};
 use oncewire_codec::endre::{Receiver, ReceiverConfig};
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::{Frame, LaneId, MAX_BLOCK, take_frame};
-use oncewire_codec::{MarkerKind, Matching, Now, Plan};
+use oncewire_codec::{Layers, MarkerKind, Matching, Now, Plan};
 use oncewire_lab::corpus::Corpus;
 use oncewire_lab::cpu::Stopwatch;
 use oncewire_lab::encoder::{DIGEST_SEED, Encoder};
@@ -80,6 +80,7 @@ impl Decoder {
             contexts: 1,
             digest_seed: DIGEST_SEED,
             persist: false,
+            store: false,
         });
         Self { receiver }
     }
@@ -138,6 +139,7 @@ fn in_flight(log_memory: u64) -> u64 {
 
 /// Max-Match with MAXP, and no entropy stage.
 pub(crate) const PLAN: Plan = Plan {
+    layers: Layers::Log,
     matching: Matching::Max,
     markers: MarkerKind::Maxp,
     period: 64,

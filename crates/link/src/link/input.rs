@@ -82,6 +82,12 @@ impl Link {
             Frame::Refetch(refetch) => self.repair(Feedback::Refetch(refetch), now)?,
             Frame::LogHeld(held) => self.sender.handle_frame(Feedback::Held(held), now)?,
             Frame::LogWorth(worth) => self.receiver.handle_worth(&worth),
+            Frame::ChunkRequest(request) => self.repair(Feedback::Chunks(request), now)?,
+            Frame::Chunks(chunks) => {
+                self.receiver.handle_chunks(chunks, now)?;
+                self.drain_deliveries(now)?;
+            }
+            Frame::StoreHeld(held) => self.sender.handle_frame(Feedback::Store(held), now)?,
             Frame::Credit { flow, limit } => {
                 if let Some(flow) = self.flows.get_mut(&flow) {
                     flow.out.credit = flow.out.credit.max(limit);

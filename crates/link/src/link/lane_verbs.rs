@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use oncewire_codec::Now;
-use oncewire_codec::contract::PeerState;
+use oncewire_codec::contract::{PeerSender, PeerState};
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, ResetReason, VERSION};
 
 use super::{Link, Peer};
@@ -73,8 +73,14 @@ impl Link {
             capacity,
             contexts: hello.contexts as usize,
             claim: hello.claim.clone(),
+            store: hello.store,
         });
-        self.receiver.handle_peer_restart(capacity, hello.max_in_flight, hello.digest_seed);
+        self.receiver.handle_peer_restart(PeerSender {
+            capacity,
+            max_in_flight: hello.max_in_flight,
+            digest_seed: hello.digest_seed,
+            names: hello.names.clone(),
+        });
         self.reset_all(ResetReason::PeerRestarted);
         self.control.clear();
         (self.peer_needs_lanes, self.told_lanes_needed) = (0, 0);

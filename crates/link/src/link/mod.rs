@@ -2,7 +2,7 @@
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
 //! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered), [`networks`] (who fronts what),
-//! [`pacing`] (savings for CPU).
+//! [`pacing`] (savings for CPU), [`store_verbs`] (the chunk store).
 
 mod flow_verbs;
 mod input;
@@ -12,13 +12,14 @@ mod log_verbs;
 mod networks;
 mod output;
 mod pacing;
+mod store_verbs;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use oncewire_codec::Now;
 use oncewire_codec::contract::{LogWrite, ReceivingHalf, SavedLog, SendEvent, SendingHalf};
 use oncewire_codec::endre::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
-use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, OLDEST, VERSION};
+use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, OLDEST, VERSION};
 
 use crate::config::LinkConfig;
 use crate::event::{Event, Note};
@@ -140,6 +141,7 @@ impl Link {
             contexts: config.contexts as usize,
             digest_seed: 0,
             persist: config.persist,
+            store: config.store.is_some(),
         };
         let sender = match saved.out {
             None => Sender::new(sender_config),
@@ -195,6 +197,12 @@ impl Link {
             initial_credit: self.config.initial_credit,
             contexts: self.config.contexts,
             claim: self.receiver.claim(),
+            names: self
+                .config
+                .names
+                .as_ref()
+                .map(|names| NamesHello { key: names.key.clone(), shape: names.shape }),
+            store: self.config.store,
         }
     }
 
@@ -226,9 +234,9 @@ impl Link {
 
     /// Takes the next piece of log to be written to disk, and whose log it is; there is none unless
     /// [`LinkConfig::persist`] is set.
-    pub fn poll_store(&mut self) -> Option<(LogSide, LogWrite)> {
-        let out = self.sender.poll_store().map(|write| (LogSide::Out, write));
-        out.or_else(|| self.receiver.poll_store().map(|write| (LogSide::Inbound, write)))
+    pub fn poll_log_write(&mut self) -> Option<(LogSide, LogWrite)> {
+        let out = self.sender.poll_log_write().map(|write| (LogSide::Out, write));
+        out.or_else(|| self.receiver.poll_log_write().map(|write| (LogSide::Inbound, write)))
     }
 
     /// Counters since the start.
@@ -391,5 +399,6 @@ fn sender_config(config: &LinkConfig) -> SenderConfig {
         keeps_bytes: config.keeps_bytes,
         digest_seed: config.secret,
         persist: config.persist,
+        names: config.names.clone(),
     }
 }

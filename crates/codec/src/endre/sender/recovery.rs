@@ -83,6 +83,8 @@ impl Sender {
                 epoch,
                 start: range.as_ref().map_or(self.log.head(), |range| range.start),
                 remembered: range.is_some() && epoch == self.log.epoch(),
+                keep: false,
+                names: Vec::new(),
                 digest: Digest::Fast(block_digest(self.config.digest_seed, epoch, &plain)),
                 tokens: None,
                 literals: plain.len(),

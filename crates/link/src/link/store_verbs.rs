@@ -1,0 +1,39 @@
+//! The chunk store, which the shell keeps: what it is asked for, and what it answers.
+
+use oncewire_codec::Now;
+use oncewire_codec::contract::{StoreReply, StoreRequest, StoreState};
+
+use super::Link;
+
+impl Link {
+    /// Takes the next request for the chunk store; there is none unless [`LinkConfig::store`](crate::LinkConfig::store)
+    /// is set. To be drained after every other call and before [`Self::poll_transmit`]: what is acknowledged there
+    /// counts as put.
+    pub fn poll_chunk_store(&mut self) -> Option<StoreRequest> {
+        self.receiver.poll_chunk_store()
+    }
+
+    /// Takes what became of a read.
+    pub fn handle_store(&mut self, reply: StoreReply, now: Now) {
+        self.receiver.handle_store(reply, now);
+        self.take_deliveries(now);
+        if self.receiver.has_urgent_frame() {
+            self.wake_control();
+        }
+    }
+
+    /// Takes how the store stands, with every change: by queue and service time it is decided what is asked for over
+    /// the network instead, and the peer is told what is held.
+    pub fn handle_store_state(&mut self, state: StoreState, now: Now) {
+        self.receiver.handle_store_state(state, now);
+        if self.receiver.has_urgent_frame() {
+            self.wake_control();
+        }
+    }
+
+    /// Returns what is known of the peer's store, to be given to the next process in
+    /// [`NamesConfig::saved`](oncewire_codec::wanax::NamesConfig::saved).
+    pub fn save_hints(&self) -> Option<Vec<u8>> {
+        self.sender.save_hints()
+    }
+}
