@@ -1,0 +1,133 @@
+//! Applications: clients at the near side that ask for files, and servers at the far side that send them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use oncewire_codec::Now;
+
+/// A file that is fetched.
+#[derive(Debug)]
+pub struct Fetch {
+    pub(super) file: Bytes,
+    /// Bytes that the server has handed over.
+    pub(super) served: usize,
+    /// Whether the server has ended its stream.
+    pub(super) is_finished_serving: bool,
+    /// Bytes of the request that the server has.
+    pub(super) asked: usize,
+    /// When the client asked.
+    pub at: Now,
+    /// When bytes came, and how many there were then.
+    pub arrivals: Vec<(Now, usize)>,
+    /// When the client had everything, and the end of the stream.
+    pub finished: Option<Now>,
+}
+
+/// The bytes came changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Changed {
+    pub(super) offset: usize,
+}
+
+impl Fetch {
+    pub(super) fn new(file: Bytes, at: Now) -> Self {
+        Self {
+            file,
+            served: 0,
+            is_finished_serving: false,
+            asked: 0,
+            at,
+            arrivals: Vec::new(),
+            finished: None,
+        }
+    }
+
+    /// Returns the bytes that came.
+    pub fn received(&self) -> usize {
+        self.arrivals.last().map_or(0, |(_, received)| *received)
+    }
+
+    /// Returns the time from the request to the last byte; `None` before that.
+    pub fn took(&self) -> Option<Duration> {
+        Some(self.finished?.saturating_sub(self.at))
+    }
+
+    /// Returns the bits a second from the request to the last byte; 0 before that.
+    pub fn bits_per_s(&self) -> f64 {
+        self.took().map_or(0.0, |took| 8.0 * self.file.len() as f64 / took.as_secs_f64())
+    }
+
+    /// Returns whether a film of so many bits a second that is shown from `after` the request on never has to wait.
+    pub fn plays(&self, bits_per_s: u64, after: Duration) -> bool {
+        let begin = self.at + after;
+        let mut before = 0;
+        self.finished.is_some()
+            && self.arrivals.iter().all(|(at, received)| {
+                let had = std::mem::replace(&mut before, *received);
+                let shown = at.saturating_sub(begin).as_secs_f64() * bits_per_s as f64 / 8.0;
+                had as f64 >= shown
+            })
+    }
+
+    /// Takes bytes at the client.
+    pub(super) fn receive(&mut self, bytes: &[u8], now: Now) -> Result<(), Changed> {
+        let offset = self.received();
+        self.receive_count(bytes.len(), now);
+        if self.file.get(offset..offset + bytes.len()) != Some(bytes) {
+            return Err(Changed { offset });
+        }
+        Ok(())
+    }
+
+    /// Takes bytes at the client of which only the number is known.
+    pub(super) fn receive_count(&mut self, bytes: usize, now: Now) {
+        let received = self.received() + bytes;
+        match self.arrivals.last_mut() {
+            Some((at, last)) if *at == now => *last = received,
+            _ => self.arrivals.push((now, received)),
+        }
+    }
+
+    /// Takes the next bytes that the server sends, at most `most`.
+    pub(super) fn serve(&mut self, most: usize) -> Bytes {
+        let end = self.file.len().min(self.served.saturating_add(most));
+        let bytes = self.file.slice(self.served..end);
+        self.served = end;
+        bytes
+    }
+
+    /// Whether the server has handed over everything.
+    pub(super) fn is_served(&self) -> bool {
+        self.served == self.file.len()
+    }
+}
+
+/// What a client sends to ask for a file, as long as a short request of HTTP.
+pub(super) const REQUEST_BYTES: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_film_plays_if_its_bytes_are_always_there_in_time() {
+        let mut fetch = Fetch::new(vec![7; 1000].into(), Now::from_secs(1));
+        for (at, bytes) in [(2, 500), (4, 500)] {
+            fetch.receive(&vec![7; bytes], Now::from_secs(at)).unwrap();
+        }
+        assert!(!fetch.plays(1, Duration::from_secs(9)), "it has not come entirely");
+        fetch.finished = Some(Now::from_secs(4));
+        let begin = Duration::from_secs(1);
+        assert!(fetch.plays(2000, begin), "250 bytes a second from the second second on");
+        assert!(!fetch.plays(2001, begin));
+        assert!(!fetch.plays(2000, Duration::ZERO));
+        assert_eq!(fetch.bits_per_s(), 8000.0 / 3.0);
+    }
+
+    #[test]
+    fn changed_bytes_are_seen() {
+        let mut fetch = Fetch::new(vec![7; 10].into(), Now::ZERO);
+        fetch.receive(&[7; 4], Now::ZERO).unwrap();
+        assert_eq!(fetch.receive(&[7, 8], Now::ZERO), Err(Changed { offset: 4 }));
+    }
+}

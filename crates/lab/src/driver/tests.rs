@@ -1,0 +1,82 @@
+//! The driver itself: times and bytes that follow from the path alone.
+
+use oncewire_codec::entropy::Entropy;
+
+use super::*;
+use crate::corpus::Corpus;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn path() -> PathConfig {
+    PathConfig {
+        rate_bits_per_s: 512_000,
+        round_trip: Duration::from_millis(200),
+        queue: Duration::from_millis(400),
+        loss: 0.0,
+        policy: Policy::Cubic,
+        seed: 1,
+    }
+}
+
+fn gateways() -> GatewayConfig {
+    GatewayConfig {
+        plan: Plan { entropy: Entropy::None, ..Plan::default() },
+        shape: Shape::default(),
+        log_memory: 16 << 20,
+        store: None,
+    }
+}
+
+fn driver(gateways: Option<GatewayConfig>) -> Driver {
+    Driver::new(DriverConfig { path: path(), gateways }).unwrap()
+}
+
+#[test]
+fn a_direct_fetch_takes_the_time_of_its_bytes_and_of_slow_start() {
+    let mut driver = driver(None);
+    driver.fetch(Corpus::new(1).random(1 << 20).into(), Duration::ZERO);
+    driver.run(60 * SECOND).unwrap();
+    let took = driver.fetches()[0].took().unwrap().as_secs_f64();
+    // 1 MiB in packets of 1,500 bytes, and at least two round trips before the first.
+    let least = 8.0 * (1 << 20) as f64 / 512e3 * 1500.0 / 1448.0 + 0.4;
+    assert!((least..least * 1.1).contains(&took), "{took} s, at least {least}");
+}
+
+#[test]
+fn the_same_simulation_gives_the_same_times() {
+    let run = || {
+        let mut driver = Driver::new(DriverConfig {
+            path: PathConfig { loss: 0.01, ..path() },
+            gateways: Some(gateways()),
+        })
+        .unwrap();
+        let file: Bytes = Corpus::new(2).text(300_000).into();
+        for client in 0..3 {
+            driver.fetch(file.clone(), client * SECOND);
+        }
+        driver.run(60 * SECOND).unwrap();
+        let finished: Vec<_> = driver.fetches().iter().map(|fetch| fetch.finished).collect();
+        (finished, driver.wire_bytes(FAR), driver.wire_bytes(NEAR))
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_file_that_the_log_has_crosses_once() {
+    let mut driver = driver(Some(gateways()));
+    let file: Bytes = Corpus::new(3).random(1 << 20).into();
+    driver.fetch(file.clone(), Duration::ZERO);
+    driver.run(60 * SECOND).unwrap();
+    let first = driver.wire_bytes(FAR);
+    assert!(first > 1 << 20);
+    driver.fetch(file, SECOND);
+    driver.run(60 * SECOND).unwrap();
+    assert!(driver.wire_bytes(FAR) - first < 1 << 14);
+}
+
+#[test]
+fn what_does_not_end_in_time_is_said() {
+    let mut driver = driver(Some(gateways()));
+    driver.fetch(Corpus::new(4).random(1 << 20).into(), Duration::ZERO);
+    assert_eq!(driver.run(SECOND), Err(DriverError::Stuck { fetch: 0 }));
+}

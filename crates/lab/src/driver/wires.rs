@@ -1,0 +1,157 @@
+//! Lanes over modelled TCP connections: the model counts bytes, here they are kept until they arrive.
+
+use std::collections::BTreeMap;
+
+use bytes::BytesMut;
+use oncewire_codec::Now;
+use oncewire_codec::wire::{LaneId, LaneRole};
+use oncewire_netem::ParamsError;
+use oncewire_netem::tcp::{Account, ConnectionId, Network, Side, TooManyConnections};
+
+use super::{NEAR, PathConfig};
+
+/// The path, and what is on its way on each lane.
+pub(super) struct Wires {
+    pub(super) network: Network,
+    path: PathConfig,
+    lanes: BTreeMap<ConnectionId, Wire>,
+    names: BTreeMap<LaneId, ConnectionId>,
+    next_lane: u64,
+}
+
+/// A lane's connection.
+struct Wire {
+    lane: LaneId,
+    role: LaneRole,
+    up: bool,
+    ends: [End; 2],
+}
+
+/// What one side of a lane sent and received.
+#[derive(Default)]
+struct End {
+    /// Made by the link, and not yet taken by the connection.
+    unsent: BytesMut,
+    /// Written, and not yet arrived.
+    under_way: BytesMut,
+    /// Arrived, and no whole frame yet.
+    input: BytesMut,
+}
+
+impl Wires {
+    pub(super) fn new(path: PathConfig) -> Result<Self, ParamsError> {
+        let network = Network::new(path.params(0), path.params(1))?;
+        Ok(Self { network, path, lanes: BTreeMap::new(), names: BTreeMap::new(), next_lane: 1 })
+    }
+
+    /// Opens a connection from the near side; `account` tells whose it is.
+    pub(super) fn connect(&mut self, account: Account, now: Now) -> Result<ConnectionId, TooManyConnections> {
+        self.network.connect(Side::Near, self.path.policy, account, now)
+    }
+
+    /// Dials a lane.
+    pub(super) fn dial(&mut self, role: LaneRole, now: Now) -> Result<(), TooManyConnections> {
+        let connection = self.connect(LANES, now)?;
+        let lane = LaneId(self.next_lane);
+        self.next_lane += 1;
+        self.lanes.insert(connection, Wire { lane, role, up: false, ends: Default::default() });
+        self.names.insert(lane, connection);
+        Ok(())
+    }
+
+    /// Returns how many lanes of a role are being dialled.
+    pub(super) fn dialling(&self, role: LaneRole) -> u32 {
+        self.lanes.values().filter(|wire| wire.role == role && !wire.up).count() as u32
+    }
+
+    /// Returns the lane that a connection is.
+    pub(super) fn lane(&self, connection: ConnectionId) -> Option<(LaneId, LaneRole)> {
+        self.lanes.get(&connection).map(|wire| (wire.lane, wire.role))
+    }
+
+    /// Notes that hellos were exchanged.
+    pub(super) fn set_up(&mut self, connection: ConnectionId) {
+        if let Some(wire) = self.lanes.get_mut(&connection) {
+            wire.up = true;
+        }
+    }
+
+    /// Takes bytes that have arrived at a side; returns all that it has to work on.
+    pub(super) fn arrive(
+        &mut self,
+        connection: ConnectionId,
+        side: usize,
+        bytes: u64,
+        now: Now,
+    ) -> Option<&mut BytesMut> {
+        self.network.handle_consumed(connection, network_side(side), bytes, now);
+        let wire = self.lanes.get_mut(&connection)?;
+        let [near, far] = &mut wire.ends;
+        let (from, to) = if side == NEAR { (far, near) } else { (near, far) };
+        let len = (bytes as usize).min(from.under_way.len());
+        to.input.extend_from_slice(&from.under_way.split_to(len));
+        Some(&mut to.input)
+    }
+
+    /// Writes what a side of a lane has made, filling up with `make` while there is room; returns whether all that
+    /// there was could be written.
+    pub(super) fn write(
+        &mut self,
+        lane: LaneId,
+        side: usize,
+        now: Now,
+        mut make: impl FnMut(&mut Vec<u8>) -> bool,
+    ) -> bool {
+        let Some(connection) = self.names.get(&lane).copied() else { return true };
+        let Some(wire) = self.lanes.get_mut(&connection) else { return true };
+        let Some(end) = wire.ends.get_mut(side) else { return true };
+        loop {
+            if end.unsent.is_empty() {
+                let room = self.network.room(connection, network_side(side));
+                let mut frames = Vec::new();
+                if room > 0 && !make(&mut frames) {
+                    return true;
+                }
+                end.unsent.extend_from_slice(&frames);
+            }
+            let room = self.network.room(connection, network_side(side));
+            let len = (room as usize).min(end.unsent.len());
+            end.under_way.extend_from_slice(&end.unsent.split_to(len));
+            // Without room this asks to be told of it.
+            self.network.handle_written(connection, network_side(side), len as u64, now);
+            if len == 0 {
+                return false;
+            }
+        }
+    }
+
+    /// Forgets a lane that a side gave up; the other side hears of it.
+    pub(super) fn cut(&mut self, lane: LaneId, side: usize, now: Now) {
+        if let Some(connection) = self.names.get(&lane) {
+            self.network.reset(*connection, network_side(side), now);
+        }
+    }
+
+    /// Forgets a connection that is over for both sides.
+    pub(super) fn forget(&mut self, connection: ConnectionId) {
+        if let Some(wire) = self.lanes.remove(&connection) {
+            self.names.remove(&wire.lane);
+        }
+    }
+}
+
+/// Whose traffic lanes are.
+pub(super) const LANES: Account = Account(0);
+
+/// Returns the model's name of a side.
+pub(super) fn network_side(side: usize) -> Side {
+    if side == NEAR { Side::Near } else { Side::Far }
+}
+
+/// Returns the index of one of the model's sides.
+pub(super) fn side_index(side: Side) -> usize {
+    match side {
+        Side::Near => 0,
+        Side::Far => 1,
+    }
+}
