@@ -8,7 +8,7 @@ use crate::wire::MAX_BLOCK;
 /// The sizes of a block's chunks: several that nest, or one.
 ///
 /// Written `mrc:DEGREE:LEAF` or `src:SIZE`, sizes in bytes; `mrc:8:128`, the default, is the paper's prototype
-/// [Wanax §6]: 64 KiB, 8 KiB, 1 KiB and 128 bytes. They are means: a chunk has a quarter to four times the size of its level.
+/// [Wanax §6]: 64 KiB, 8 KiB, 1 KiB and 128 bytes. They are means: a chunk has half to twice the size of its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// How many chunks of a level make one of the level above; 1 if there is only one size.

@@ -166,7 +166,7 @@ const MIN_SIZE: usize = 32;
 const MAX_PERIOD: usize = 64;
 
 /// The part of a level's size that its shortest chunk has.
-const MIN_SHARE: u32 = 4;
+const MIN_SHARE: u32 = 2;
 
 /// The sizes of a level that its longest chunk has.
-const MAX_TIMES: u32 = 4;
+const MAX_TIMES: u32 = 2;

@@ -14,7 +14,7 @@ pub(super) fn cut(sizes: &[usize], block: &[u8]) -> Vec<Boundary> {
 
     let mut boundaries = Vec::new();
     for (level, &size) in sizes.iter().enumerate() {
-        let (min, max) = (size / 4, size * 4);
+        let (min, max) = (size / 2, size * 2);
         let mut edges: Vec<usize> = boundaries.iter().map(|&(at, _)| at).collect();
         edges.extend([0, block.len()]);
         edges.sort_unstable();

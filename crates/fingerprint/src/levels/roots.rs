@@ -59,8 +59,8 @@ impl Default for Roots {
     }
 }
 
-/// How many zeros a rank begins with that ends a block: one in 512 candidates, 32 KiB apart on average.
-const ZEROS: u32 = 9;
+/// How many zeros a rank begins with that ends a block: one in 1024 candidates, 64 KiB apart on average.
+const ZEROS: u32 = 10;
 
 /// Positions that are looked at together, so that an early end costs little.
 const BATCH: usize = 4096;

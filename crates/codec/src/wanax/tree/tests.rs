@@ -51,7 +51,7 @@ proptest! {
         let nodes = tree.grow(&block);
         check(nodes, 0, nodes.len(), 0, block.len() as u32, None);
         prop_assert!(nodes.iter().all(|node| node.level < shape.levels()));
-        prop_assert!(nodes.iter().all(|node| node.len as usize <= 4 * shape.size(node.level)));
+        prop_assert!(nodes.iter().all(|node| node.len as usize <= 2 * shape.size(node.level)));
         if !shape.is_single() {
             prop_assert_eq!(nodes.first().map(|root| root.range()), (!block.is_empty()).then_some(0..block.len()));
         }
