@@ -1,0 +1,207 @@
+//! A folder of the system.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::Backend;
+
+/// A folder of the system, for its owner alone (0700, files 0600) and for one process at a time.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Files that were used last, so that a read need not open one; a terabyte has thousands.
+    open: Mutex<VecDeque<(String, Arc<File>)>>,
+    /// Held as long as the folder is in use.
+    _lock: File,
+}
+
+/// Why a folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// Another process has it open.
+    #[error("{path}: another process uses this chunk store; stop it, or give each its own folder",
+            path = .0.display())]
+    InUse(PathBuf),
+    /// The file system refused.
+    #[error("{path}: {source}", path = .path.display())]
+    Io {
+        /// The folder or its lock.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+impl Folder {
+    /// Takes a folder, makes it if there is none, and locks it.
+    ///
+    /// # Errors
+    /// [`FolderError::InUse`] if another process, or another value in this one, has it.
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
+        let error = |source| FolderError::Io { path: path.to_owned(), source };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(error)?;
+        let lock = private().create(true).open(path.join(LOCK)).map_err(error)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), open: Mutex::default(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
+            Err(TryLockError::Error(source)) => Err(error(source)),
+        }
+    }
+
+    fn file(&self, name: &str) -> io::Result<Arc<File>> {
+        let mut open = self.open.lock();
+        if let Some(at) = open.iter().position(|(known, _)| known == name) {
+            let found = open.remove(at).ok_or(io::ErrorKind::NotFound)?;
+            let file = Arc::clone(&found.1);
+            open.push_front(found);
+            return Ok(file);
+        }
+        let file = Arc::new(private().open(self.path.join(name))?);
+        open.push_front((name.to_owned(), Arc::clone(&file)));
+        open.truncate(MAX_OPEN);
+        Ok(file)
+    }
+
+    fn forget(&self, name: &str) {
+        self.open.lock().retain(|(known, _)| known != name);
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl Backend for Folder {
+    fn create(&self, name: &str, len: u64) -> io::Result<()> {
+        self.forget(name);
+        let file = private().create(true).truncate(true).open(self.path.join(name))?;
+        let mut permissions = file.metadata()?.permissions();
+        if permissions.mode() & 0o077 != 0 {
+            permissions.set_mode(0o600);
+            file.set_permissions(permissions)?;
+        }
+        let taken = match len {
+            0 => Ok(()),
+            _ => rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len),
+        };
+        let made = match taken.map_err(io::Error::from) {
+            // Some file systems cannot take room in advance; a full disk then shows at a write.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => file.set_len(len),
+            made => made,
+        };
+        if made.is_err() {
+            fs::remove_file(self.path.join(name))?;
+        }
+        made?;
+        self.sync_folder()
+    }
+
+    fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file(name)?.read_exact_at(into, at)
+    }
+
+    fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file(name)?.write_all_at(bytes, at)
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        self.file(name)?.set_len(len)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        self.file(name)?.sync_data()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.forget(from);
+        self.forget(to);
+        fs::rename(self.path.join(from), self.path.join(to))?;
+        self.sync_folder()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.forget(name);
+        match fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => self.sync_folder(),
+        }
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().into_string()
+                && name != LOCK
+            {
+                files.push((name, entry.metadata()?.len()));
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
+/// The file whose lock says that a process uses the folder.
+const LOCK: &str = "lock";
+
+/// How many files stay open.
+const MAX_OPEN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_serves_one_user_at_a_time_and_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let first = Folder::open(&path).unwrap();
+        let error = Folder::open(&path).unwrap_err();
+        assert!(matches!(error, FolderError::InUse(_)));
+        assert!(error.to_string().contains("another process uses this chunk store"), "{error}");
+        drop(first);
+        Folder::open(&path).unwrap();
+    }
+
+    #[test]
+    fn files_are_for_their_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(&dir.path().join("store")).unwrap();
+        folder.create("a", 10).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&dir.path().join("store")), 0o700);
+        assert_eq!(mode(&dir.path().join("store/a")), 0o600);
+        assert_eq!(mode(&dir.path().join("store/lock")), 0o600);
+    }
+
+    #[test]
+    fn more_files_than_stay_open_can_be_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let names: Vec<String> = (0..2 * MAX_OPEN).map(|i| format!("{i:04}")).collect();
+        for (i, name) in names.iter().enumerate() {
+            folder.create(name, 8).unwrap();
+            folder.write(name, 0, &(i as u64).to_le_bytes()).unwrap();
+        }
+        for (i, name) in names.iter().enumerate() {
+            let mut bytes = [0; 8];
+            folder.read(name, 0, &mut bytes).unwrap();
+            assert_eq!(u64::from_le_bytes(bytes), i as u64);
+        }
+        assert!(folder.open.lock().len() <= MAX_OPEN);
+        assert_eq!(folder.list().unwrap().len(), names.len());
+    }
+}

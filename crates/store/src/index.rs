@@ -1,0 +1,176 @@
+//! The index in memory: what may be in the store, and where, by size of the chunk.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::table::{Put, Table, Window};
+
+/// Bytes of memory for the index of each size of chunks.
+///
+/// An entry of a large chunk takes 8 bytes and is found as long as nine tenths of the table are not exceeded; one of a
+/// smaller chunk takes 4. A table that is full forgets its oldest entries first: small chunks are remembered while they
+/// are recent, large ones for as long as the store has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexMemory {
+    /// Chunks of 4 KiB and more.
+    pub coarse: u64,
+    /// Chunks from 512 bytes to 4 KiB.
+    pub medium: u64,
+    /// Chunks of less than 512 bytes.
+    pub fine: u64,
+}
+
+impl IndexMemory {
+    /// Divides an amount of memory among the sizes for a store of `capacity` bytes: large chunks get at most half, and
+    /// no more than the store can hold of roots and chunks of 8 KiB; smaller ones share the rest.
+    pub fn divide(memory: u64, capacity: u64) -> Self {
+        // Nine chunks in 64 KiB, and an eighth for what does not fill.
+        let needed = (capacity / 65_536 + 1) * 9 * 9;
+        let coarse = needed.min(memory / 2);
+        let medium = (memory - coarse) / 2;
+        Self { coarse, medium, fine: memory - coarse - medium }
+    }
+
+    /// Returns the sum.
+    pub fn total(self) -> u64 {
+        self.coarse + self.medium + self.fine
+    }
+}
+
+/// Sizes of chunks that are indexed apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// 4 KiB and more: the place is the exact address.
+    Coarse,
+    /// Less: the place is the container.
+    Medium,
+    /// Less than 512 bytes.
+    Fine,
+}
+
+impl Class {
+    pub(crate) fn of(len: u32) -> Self {
+        match len {
+            4096.. => Self::Coarse,
+            512.. => Self::Medium,
+            _ => Self::Fine,
+        }
+    }
+}
+
+/// The tables, and what of their places counts.
+pub(crate) struct Index {
+    pub(crate) coarse: Table<AtomicU64>,
+    pub(crate) medium: Table<AtomicU32>,
+    pub(crate) fine: Table<AtomicU32>,
+    /// Addresses in the ring.
+    pub(crate) addresses: Bounds,
+    /// Numbers of containers.
+    pub(crate) containers: Bounds,
+}
+
+/// A window that one thread moves forward while others look.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    oldest: AtomicU64,
+    head: AtomicU64,
+}
+
+impl Bounds {
+    fn at(place: u64) -> Self {
+        Self { oldest: AtomicU64::new(place), head: AtomicU64::new(place) }
+    }
+
+    pub(crate) fn window(&self) -> Window {
+        // In this order: both only grow, so the head is never behind the oldest.
+        let oldest = self.oldest.load(Ordering::Acquire);
+        Window { oldest, head: self.head.load(Ordering::Acquire) }
+    }
+
+    pub(crate) fn set_head(&self, head: u64) {
+        self.head.store(head, Ordering::Release);
+    }
+
+    pub(crate) fn set_oldest(&self, oldest: u64) {
+        self.head.fetch_max(oldest, Ordering::Release);
+        self.oldest.store(oldest, Ordering::Release);
+    }
+}
+
+impl Index {
+    /// Makes an empty index for a ring of these addresses. Addresses are told apart over four turns of the ring;
+    /// containers as far as a table can reach back if each has 64 small or 16 medium chunks, a quarter of what a tree of
+    /// 64 KiB has. What a slot does not need for the place sharpens its print.
+    pub(crate) fn new(memory: IndexMemory, addresses: u64) -> Self {
+        let containers = |bytes: u64, each: u64| (bytes / 4 / each).min(addresses / CONTAINER_BYTES) * 2;
+        Self {
+            coarse: Table::new(memory.coarse, addresses.saturating_mul(4)),
+            medium: Table::new(memory.medium, containers(memory.medium, 16)),
+            fine: Table::new(memory.fine, containers(memory.fine, 64)),
+            addresses: Bounds::at(0),
+            containers: Bounds::at(0),
+        }
+    }
+
+    pub(crate) fn memory(&self) -> IndexMemory {
+        IndexMemory { coarse: self.coarse.memory(), medium: self.medium.memory(), fine: self.fine.memory() }
+    }
+
+    /// Describes how the tables are laid out: what is saved fits no other.
+    pub(crate) fn layout(&self) -> [u64; 4] {
+        let memory = self.memory();
+        let bits = [self.coarse.place_bits(), self.medium.place_bits(), self.fine.place_bits()];
+        let bits = bits.into_iter().fold(0, |all, bits| (all << 8) | u64::from(bits));
+        [memory.coarse, memory.medium, memory.fine, bits]
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.coarse.clear();
+        self.medium.clear();
+        self.fine.clear();
+    }
+
+    pub(crate) fn has(&self, tag: u64, class: Class) -> bool {
+        match class {
+            Class::Coarse => self.coarse.has(tag, self.addresses.window()),
+            Class::Medium => self.medium.has(tag, self.containers.window()),
+            Class::Fine => self.fine.has(tag, self.containers.window()),
+        }
+    }
+
+    /// Returns the places that a chunk may be at.
+    pub(crate) fn places(&self, tag: u64, class: Class) -> Vec<u64> {
+        let mut places = Vec::new();
+        let collect = |place| {
+            places.push(place);
+            ControlFlow::<()>::Continue(())
+        };
+        let _ = match class {
+            Class::Coarse => self.coarse.probe(tag, self.addresses.window(), collect),
+            Class::Medium => self.medium.probe(tag, self.containers.window(), collect),
+            Class::Fine => self.fine.probe(tag, self.containers.window(), collect),
+        };
+        places
+    }
+
+    /// Points a chunk to the address and container where it lies.
+    pub(crate) fn put(&self, tag: u64, class: Class, address: u64, container: u64) -> Put {
+        match class {
+            Class::Coarse => self.coarse.put(tag, address, self.addresses.window()),
+            Class::Medium => self.medium.put(tag, container, self.containers.window()),
+            Class::Fine => self.fine.put(tag, container, self.containers.window()),
+        }
+    }
+
+    pub(crate) fn forget(&self, tag: u64, class: Class, place: u64) {
+        match class {
+            Class::Coarse => self.coarse.forget(tag, place),
+            Class::Medium => self.medium.forget(tag, place),
+            Class::Fine => self.fine.forget(tag, place),
+        }
+    }
+}
+
+/// What two containers have together at least, unless they are closed early.
+const CONTAINER_BYTES: u64 = 32_768;

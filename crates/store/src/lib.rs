@@ -1,0 +1,118 @@
+//! The content-addressed chunk store: what has crossed the link, on disk, in chunks of several sizes.
+//!
+//! A store takes blocks of at most 64 KiB and the list of their chunks of all levels, and gives back chunks by the *tag*
+//! of their name: 64 bits of a keyed hash, so they need no further hashing. It computes no names itself: who reads says
+//! how content is checked, and what does not pass is not handed out.
+//!
+//! # Where things are
+//! Blocks are gathered into containers, containers into groups of about 1 MiB that are written at once,
+//! groups into segments, files of fixed size. Segments form a ring: when the capacity is reached, the oldest
+//! goes. A place in the ring is never used again, so the index in memory needs no deletions: an entry counts as
+//! long as its place lies in the ring. Files are made of pages, which may be encrypted.
+//!
+//! # What may go wrong
+//! A store may forget, and may not lie. Whatever a crash, a full or failing disk or damage of any kind leaves, opening
+//! succeeds if the folder can be read at all, and what is read is right or absent or an error. The reasons for all this,
+//! and what was rejected, stand in `docs/design/store.md`.
+
+mod backend;
+mod bytes;
+mod container;
+mod counters;
+mod folder;
+mod index;
+mod memory;
+mod paged;
+pub mod pool;
+mod read;
+mod recover;
+mod seal;
+mod segment;
+mod slow;
+mod snapshot;
+mod store;
+mod table;
+mod tools;
+mod writer;
+
+use std::io;
+use std::ops::Range;
+
+pub use self::backend::Backend;
+pub use self::counters::Counts;
+pub use self::folder::{Folder, FolderError};
+pub use self::index::IndexMemory;
+pub use self::memory::Memory;
+pub use self::recover::{OpenError, Opened};
+pub use self::seal::Sealer;
+pub use self::segment::Level;
+pub use self::slow::Slow;
+pub use self::store::{Horizon, MIN_SEGMENT_BYTES, Options, Store};
+pub use self::tools::{Compacted, Stat, Verified};
+
+/// A chunk of a block: what a [tree](Store::insert) consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The first 8 bytes of its name: a keyed hash of its content.
+    pub tag: u64,
+    /// Which size of chunk it is, as the owner counts them; told apart up to 15, for statistics alone.
+    pub level: u8,
+    /// Where it begins in the block.
+    pub start: u32,
+    /// Its length, at least 1.
+    pub len: u32,
+}
+
+impl Part {
+    /// Returns where it lies in the block.
+    fn range(self) -> Range<usize> {
+        let start = self.start as usize;
+        start..start.saturating_add(self.len as usize)
+    }
+
+    fn end(self) -> Option<u32> {
+        self.start.checked_add(self.len)
+    }
+}
+
+/// What became of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// It is stored.
+    Stored {
+        /// Chunks that the index did not have.
+        new: u32,
+        /// Chunks that it had at an older place.
+        moved: u32,
+    },
+    /// It was there as a whole, and is not stored again.
+    Known,
+    /// It is longer than 65,536 bytes, empty, has more than 4096 chunks or some outside of it; or the store takes
+    /// nothing more since the disk failed.
+    Refused,
+}
+
+/// Why something cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The disk refused.
+    #[error("{file}: offset {at}: {source}")]
+    Io {
+        /// The file's name in the folder.
+        file: String,
+        /// The byte of the file.
+        at: u64,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// What was read is not what was written.
+    #[error("{file}: offset {at}: {what}")]
+    Damaged {
+        /// The file's name in the folder.
+        file: String,
+        /// The byte of the file.
+        at: u64,
+        /// What was found.
+        what: &'static str,
+    },
+}

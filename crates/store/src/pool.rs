@@ -1,0 +1,286 @@
+//! Threads that read and write, one bounded queue for each device.
+//!
+//! Reads and writes have queues of their own: reads are what somebody waits for, new blocks are hashed and put into the
+//! store behind everybody's back. The length of the queue of reads and the time that one takes are what a planner asks
+//! for before it decides to read at all [Wanax §3.4]; they are read without a lock.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{Fault, Store};
+
+/// What a read ends with.
+pub type ReadOutcome = Result<Option<Vec<u8>>, Fault>;
+
+/// A queue is full; nothing was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the queue of the chunk store is full")]
+pub struct Full;
+
+/// How large a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Threads that read, at least 1: one for a disk with an arm, several for a flash disk.
+    pub readers: usize,
+    /// Reads that may wait, those included that are being served.
+    pub reads: usize,
+    /// Jobs that may wait.
+    pub jobs: usize,
+    /// Bytes of jobs that may wait.
+    pub job_bytes: u64,
+}
+
+/// How busy the device is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Reads that wait or are being served.
+    pub queued: usize,
+    /// How long one takes once it is served, smoothed over some twenty; zero before the first.
+    pub service_time: Duration,
+    /// Bytes of jobs that wait or are being done.
+    pub ingest_bytes: u64,
+}
+
+/// A store and the threads that work on it.
+pub struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    store: Store,
+    limits: Limits,
+    queues: Mutex<Queues>,
+    work: Condvar,
+    queued: AtomicUsize,
+    service_ns: AtomicU64,
+    ingest_bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queues {
+    reads: VecDeque<Read>,
+    /// Reads that found nothing, behind jobs that may bring it.
+    patient: VecDeque<Read>,
+    jobs: VecDeque<(u64, Job)>,
+    /// Jobs that were ever taken, and done.
+    taken: u64,
+    done: u64,
+    closing: bool,
+}
+
+type Job = Box<dyn FnOnce(&Store) + Send>;
+
+type Check = Box<dyn Fn(&[u8]) -> bool + Send>;
+
+type Reply = Box<dyn FnOnce(ReadOutcome) + Send>;
+
+struct Read {
+    tag: u64,
+    len: u32,
+    check: Check,
+    reply: Reply,
+    /// Jobs that were taken before it: what they bring must be found.
+    behind: u64,
+}
+
+impl Pool {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// If the system gives no threads.
+    pub fn start(store: Store, limits: Limits) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            store,
+            limits,
+            queues: Mutex::default(),
+            work: Condvar::new(),
+            queued: AtomicUsize::new(0),
+            service_ns: AtomicU64::new(0),
+            ingest_bytes: AtomicU64::new(0),
+        });
+        let mut pool = Self { shared, threads: Vec::new() };
+        pool.spawn("store-put", Shared::do_jobs)?;
+        for _ in 0..limits.readers.max(1) {
+            pool.spawn("store-read", Shared::serve_reads)?;
+        }
+        Ok(pool)
+    }
+
+    fn spawn(&mut self, name: &str, work: fn(&Shared)) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared))?);
+        Ok(())
+    }
+
+    /// Reads a chunk as [`Store::read`] does, on a thread of the pool, and hands the outcome to `reply` there.
+    ///
+    /// It finds what the jobs bring that were taken before it: if it finds nothing, it waits for them.
+    ///
+    /// # Errors
+    /// [`Full`] if too many wait.
+    pub fn read(
+        &self,
+        tag: u64,
+        len: u32,
+        check: impl Fn(&[u8]) -> bool + Send + 'static,
+        reply: impl FnOnce(ReadOutcome) + Send + 'static,
+    ) -> Result<(), Full> {
+        let mut queues = self.shared.queues.lock();
+        if self.shared.queued.load(Ordering::Relaxed) >= self.shared.limits.reads {
+            return Err(Full);
+        }
+        self.shared.queued.fetch_add(1, Ordering::Relaxed);
+        let behind = queues.taken;
+        queues.reads.push_back(Read { tag, len, check: Box::new(check), reply: Box::new(reply), behind });
+        drop(queues);
+        self.shared.work.notify_all();
+        Ok(())
+    }
+
+    /// Does a job on the thread that writes, one after the other: chunk a block and [insert](Store::insert) it, or
+    /// [sync](Store::sync). `bytes` is what it keeps in memory.
+    ///
+    /// # Errors
+    /// [`Full`] if too many wait, or too many bytes; one job is always taken.
+    pub fn ingest(&self, bytes: u64, job: impl FnOnce(&Store) + Send + 'static) -> Result<(), Full> {
+        let mut queues = self.shared.queues.lock();
+        let limits = self.shared.limits;
+        let waiting = self.shared.ingest_bytes.load(Ordering::Relaxed);
+        if !queues.jobs.is_empty() && (queues.jobs.len() >= limits.jobs || waiting + bytes > limits.job_bytes)
+        {
+            return Err(Full);
+        }
+        self.shared.ingest_bytes.fetch_add(bytes, Ordering::Relaxed);
+        queues.taken += 1;
+        queues.jobs.push_back((bytes, Box::new(job)));
+        drop(queues);
+        self.shared.work.notify_all();
+        Ok(())
+    }
+
+    /// Returns how busy the device is, without a lock.
+    pub fn load(&self) -> Load {
+        Load {
+            queued: self.shared.queued.load(Ordering::Relaxed),
+            service_time: Duration::from_nanos(self.shared.service_ns.load(Ordering::Relaxed)),
+            ingest_bytes: self.shared.ingest_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the store, to peek into it and to see what it counts.
+    pub fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// Finishes everything that waits, and closes the store.
+    ///
+    /// # Errors
+    /// If the store cannot be [closed](Store::close).
+    pub fn close(mut self) -> io::Result<()> {
+        self.stop();
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        match Arc::into_inner(shared) {
+            Some(shared) => shared.store.close(),
+            None => Err(io::Error::other("a thread of the chunk store is still there")),
+        }
+    }
+
+    fn stop(&mut self) {
+        self.shared.queues.lock().closing = true;
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            // Its loop catches what panics.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn do_jobs(&self) {
+        loop {
+            let mut queues = self.queues.lock();
+            let (bytes, job) = loop {
+                match queues.jobs.pop_front() {
+                    Some(job) => break job,
+                    None if queues.closing => return,
+                    None => self.work.wait(&mut queues),
+                }
+            };
+            drop(queues);
+            // One that panics is done, too, or everybody who waits for it would wait for ever.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| job(&self.store)));
+            self.ingest_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            let mut queues = self.queues.lock();
+            queues.done += 1;
+            let done = queues.done;
+            while queues.patient.front().is_some_and(|read| read.behind <= done) {
+                let ready = queues.patient.pop_front();
+                queues.reads.extend(ready);
+            }
+            drop(queues);
+            self.work.notify_all();
+        }
+    }
+
+    fn serve_reads(&self) {
+        loop {
+            let mut queues = self.queues.lock();
+            let read = loop {
+                match queues.reads.pop_front() {
+                    Some(read) => break read,
+                    None if queues.closing && queues.done == queues.taken => return,
+                    None => self.work.wait(&mut queues),
+                }
+            };
+            let done = queues.done;
+            drop(queues);
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| self.serve(read, done)));
+        }
+    }
+
+    /// Serves a read; `done` is how many jobs were done before.
+    fn serve(&self, read: Read, done: u64) {
+        let (begun, mut requests) = (Instant::now(), 0);
+        let outcome = self.store.read_telling(read.tag, read.len, &*read.check, &mut requests);
+        if requests > 0 {
+            self.took(begun.elapsed());
+        }
+        if !matches!(outcome, Ok(Some(_))) && read.behind > done {
+            let mut queues = self.queues.lock();
+            // In the order of what they wait for; nearly always the last.
+            if read.behind > queues.done {
+                let at = queues.patient.partition_point(|other| other.behind <= read.behind);
+                queues.patient.insert(at, read);
+            } else {
+                queues.reads.push_back(read);
+                drop(queues);
+                self.work.notify_all();
+            }
+            return;
+        }
+        self.queued.fetch_sub(1, Ordering::Relaxed);
+        (read.reply)(outcome);
+    }
+
+    /// Smooths the time of a read that went to the disk.
+    fn took(&self, time: Duration) {
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let smoothed = |old: u64| if old == 0 { time } else { old - old / 16 + time / 16 };
+        let _ = self.service_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(smoothed(old)));
+    }
+}

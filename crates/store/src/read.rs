@@ -1,0 +1,186 @@
+//! The reading end.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::container::{Container, Lengths, Place};
+use crate::index::Class;
+use crate::segment::Segment;
+use crate::{Fault, Store};
+
+impl Store {
+    /// Reads the chunk with this tag and length, for which `check` holds.
+    ///
+    /// `check` compares content with the whole name; it may be called with other content than that of the chunk. None
+    /// if the chunk is not there: it never was, it is gone, or only another one with a similar tag is there. Large
+    /// chunks take one request to the disk for exactly their bytes; those of less than 4 KiB one for their container,
+    /// unless it is one of the last that were read. What has not been written yet takes none.
+    ///
+    /// # Errors
+    /// If what lies there is damaged or cannot be read. It is forgotten, so that the chunk can be stored again.
+    pub fn read(&self, tag: u64, len: u32, check: &dyn Fn(&[u8]) -> bool) -> Result<Option<Vec<u8>>, Fault> {
+        self.read_telling(tag, len, check, &mut 0)
+    }
+
+    /// Reads a chunk, and counts the requests to the disk that it took.
+    pub(crate) fn read_telling(
+        &self,
+        tag: u64,
+        len: u32,
+        check: &dyn Fn(&[u8]) -> bool,
+        requests: &mut u32,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let class = Class::of(len);
+        let mut fault = None;
+        for place in self.index.places(tag, class) {
+            let found = match class {
+                Class::Coarse => self.read_coarse(place, len, check, requests),
+                Class::Medium | Class::Fine => self.read_small(place, tag, len, check, requests),
+            };
+            match found {
+                Ok(Some(bytes)) => {
+                    self.counters.hits.add(1);
+                    self.counters.hit_bytes.add(bytes.len() as u64);
+                    return Ok(Some(bytes));
+                }
+                Ok(None) => {}
+                Err(error) => fault = Some(error),
+            }
+            // Or a store that believes to have the chunk would not take it when it comes again.
+            self.index.forget(tag, class, place);
+        }
+        match fault {
+            Some(fault) => {
+                self.counters.faults.add(1);
+                Err(fault)
+            }
+            None => {
+                self.counters.absent.add(1);
+                Ok(None)
+            }
+        }
+    }
+
+    fn read_coarse(
+        &self,
+        address: u64,
+        len: u32,
+        check: &dyn Fn(&[u8]) -> bool,
+        requests: &mut u32,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let (number, at) = (address >> self.span_bits, (address & ((1 << self.span_bits) - 1)) as u32);
+        let Some(segment) = self.segment(number) else { return Ok(None) };
+        let bytes = match self.bytes_at(&segment, at, len as usize, requests)? {
+            Some(bytes) if check(&bytes) => return Ok(Some(bytes)),
+            Some(bytes) => bytes,
+            None => return Ok(None),
+        };
+        // Either another chunk lies here, or this one is damaged. Its container knows.
+        drop(bytes);
+        let Some(index) = segment.container_at(at) else { return Ok(None) };
+        self.load_telling(&segment, index, requests).map(|_| None)
+    }
+
+    fn read_small(
+        &self,
+        number: u64,
+        tag: u64,
+        len: u32,
+        check: &dyn Fn(&[u8]) -> bool,
+        requests: &mut u32,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        if let Some(found) = self.tail.read().in_open(number, tag, len) {
+            return Ok(found.filter(|bytes| check(bytes)));
+        }
+        let Some(container) = self.container(number, requests)? else { return Ok(None) };
+        Ok(container.find(tag, len).filter(|bytes| check(bytes)).map(<[u8]>::to_vec))
+    }
+
+    /// Returns a container by its number, from memory if it was one of the last.
+    fn container(&self, number: u64, requests: &mut u32) -> Result<Option<Arc<Container>>, Fault> {
+        let mut recent = self.recent.lock();
+        if let Some(at) = recent.iter().position(|(known, _)| *known == number) {
+            let found = recent.remove(at);
+            let container = found.as_ref().map(|(_, container)| Arc::clone(container));
+            recent.extend(found);
+            return Ok(container);
+        }
+        drop(recent);
+        let Some((segment, index)) = self.holder(number) else { return Ok(None) };
+        let Some(container) = self.load_telling(&segment, index, requests)?.map(Arc::new) else {
+            return Ok(None);
+        };
+        let mut recent = self.recent.lock();
+        recent.push_back((number, Arc::clone(&container)));
+        if recent.len() > RECENT {
+            recent.pop_front();
+        }
+        Ok(Some(container))
+    }
+
+    /// Reads a container and compares it with its check.
+    pub(crate) fn load(&self, segment: &Segment, index: usize) -> Result<Option<Container>, Fault> {
+        self.load_telling(segment, index, &mut 0)
+    }
+
+    fn load_telling(
+        &self,
+        segment: &Segment,
+        index: usize,
+        requests: &mut u32,
+    ) -> Result<Option<Container>, Fault> {
+        let Some((at, len)) = segment.container(index) else { return Ok(None) };
+        let Some(mut bytes) = self.bytes_at(segment, at, len, requests)? else { return Ok(None) };
+        let damaged = |what| segment.file.damaged(u64::from(at), what);
+        let lengths = Lengths::decode(&bytes).ok_or_else(|| damaged("no container where one was written"))?;
+        bytes.truncate(lengths.total());
+        let place = Place { store: self.id, segment: segment.number, at: u64::from(at) };
+        Container::decode(bytes, place).map(Some).ok_or_else(|| damaged("container fails its check"))
+    }
+
+    /// Returns bytes of a segment from memory or disk; none if there is nothing, or no longer.
+    fn bytes_at(
+        &self,
+        segment: &Segment,
+        at: u32,
+        len: usize,
+        requests: &mut u32,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        if let Some(bytes) = self.tail.read().read(segment.number, at, len) {
+            return Ok(Some(bytes));
+        }
+        if u64::from(at) + len as u64 > u64::from(segment.extent.read().end) {
+            return Ok(None);
+        }
+        self.counters.disk_reads.add(1);
+        *requests += 1;
+        match segment.file.read(u64::from(at), len) {
+            Ok(bytes) => Ok(Some(bytes)),
+            // It went while it was being read.
+            Err(Fault::Io { source, .. })
+                if source.kind() == io::ErrorKind::NotFound && self.segment(segment.number).is_none() =>
+            {
+                Ok(None)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Returns a segment by its number.
+    fn segment(&self, number: u64) -> Option<Arc<Segment>> {
+        let ring = self.ring.read();
+        let at = ring.binary_search_by_key(&number, |segment| segment.number).ok()?;
+        ring.get(at).cloned()
+    }
+
+    /// Returns the segment that has a container, and which of its containers that is.
+    fn holder(&self, container: u64) -> Option<(Arc<Segment>, usize)> {
+        let ring = self.ring.read();
+        let at = ring.partition_point(|segment| segment.first_container <= container).checked_sub(1)?;
+        let segment = ring.get(at)?;
+        Some((Arc::clone(segment), (container - segment.first_container) as usize))
+    }
+}
+
+/// Containers that stay in memory after they were read: at most 2 MiB.
+const RECENT: usize = 16;

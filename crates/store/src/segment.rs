@@ -1,0 +1,222 @@
+//! Segments: files of containers, and what is kept in memory of each.
+//!
+//! A segment is filled from its front with groups of containers, each group padded with zeros to whole pages. When it is
+//! sealed, a footer is put behind the last group and the file cut behind the footer, so that the file ends with its
+//! trailer of 24 bytes:
+//!
+//! | bytes | what |
+//! |---:|---|
+//! | 8 | `owfooter` |
+//! | 4 | bytes of the footer, which ends here |
+//! | 4 | zeros |
+//! | 8 | XXH3-64 of the footer, seeded with the id of the store plus the segment's number |
+//!
+//! The footer: number of containers, number of large chunks, end of the last container (4 bytes each), times of the
+//! oldest and the newest container (8 each), 16 levels of number of chunks (4) and their bytes (8), the offset of each
+//! container (4), and of each chunk of at least 4 KiB its tag (8) and offset (4). It is what the index of large chunks is
+//! rebuilt from; smaller ones are read from the containers of the youngest segments, as many as fit the index.
+
+use parking_lot::RwLock;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::Fault;
+use crate::bytes::{u32_at, u64_at};
+use crate::container::{Container, HEADER, Lengths, MAX_CONTAINER, Place};
+use crate::index::Class;
+use crate::paged::Paged;
+
+/// A segment that has a file.
+pub(crate) struct Segment {
+    /// Counts segments; never used again within a store.
+    pub(crate) number: u64,
+    /// The number of its first container.
+    pub(crate) first_container: u64,
+    pub(crate) file: Paged,
+    pub(crate) extent: RwLock<Extent>,
+}
+
+/// What is in a segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Offsets of its containers.
+    pub(crate) starts: Vec<u32>,
+    /// Where the last container ends.
+    pub(crate) end: u32,
+    /// When its first block came; meaningless without containers.
+    pub(crate) oldest_s: u64,
+    /// When its last container was begun.
+    pub(crate) newest_s: u64,
+    /// Chunks and their bytes by level, as far as they were new.
+    pub(crate) levels: [Level; LEVELS],
+    /// Bytes of the file.
+    pub(crate) file_len: u64,
+}
+
+/// What a store has of one level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Level {
+    /// Number of chunks.
+    pub chunks: u32,
+    /// Their bytes; those of other levels are the same ones.
+    pub bytes: u64,
+}
+
+/// A large chunk in a segment: its tag and offset.
+pub(crate) type Coarse = (u64, u32);
+
+impl Segment {
+    pub(crate) fn new(number: u64, first_container: u64, file: Paged, extent: Extent) -> Self {
+        Self { number, first_container, file, extent: RwLock::new(extent) }
+    }
+
+    pub(crate) fn file_name(number: u64) -> String {
+        format!("{number:016x}.seg")
+    }
+
+    pub(crate) fn number_of(file_name: &str) -> Option<u64> {
+        let digits = file_name.strip_suffix(".seg").filter(|digits| digits.len() == 16)?;
+        u64::from_str_radix(digits, 16).ok()
+    }
+
+    /// Returns where a container lies and how many bytes hold it at most, if it is there.
+    pub(crate) fn container(&self, index: usize) -> Option<(u32, usize)> {
+        let extent = self.extent.read();
+        let start = *extent.starts.get(index)?;
+        let end = extent.starts.get(index + 1).copied().unwrap_or(extent.end);
+        Some((start, (end.saturating_sub(start) as usize).min(MAX_CONTAINER)))
+    }
+
+    /// Returns which container an offset lies in.
+    pub(crate) fn container_at(&self, at: u32) -> Option<usize> {
+        let extent = self.extent.read();
+        extent.starts.partition_point(|start| *start <= at).checked_sub(1)
+    }
+}
+
+impl Extent {
+    /// Adds a container that lies behind the others.
+    pub(crate) fn add(&mut self, start: u32, end: u32, time_s: u64, parts: &[crate::Part]) {
+        if self.starts.is_empty() {
+            self.oldest_s = time_s;
+        }
+        self.newest_s = time_s;
+        self.starts.push(start);
+        self.end = end;
+        for part in parts {
+            let level = &mut self.levels[usize::from(part.level).min(LEVELS - 1)];
+            level.chunks = level.chunks.saturating_add(1);
+            level.bytes += u64::from(part.len);
+        }
+    }
+
+    /// Forgets what lies at an offset or behind it.
+    pub(crate) fn cut(&mut self, at: u32) {
+        self.starts.retain(|start| *start < at);
+        self.end = self.end.min(at);
+    }
+
+    /// Makes a footer of whole pages.
+    pub(crate) fn footer(&self, coarse: &[Coarse], payload: usize, seed: u64) -> Vec<u8> {
+        let len = footer_len(self.starts.len(), coarse.len());
+        let mut footer = vec![0; (len + TRAILER).next_multiple_of(payload) - len - TRAILER];
+        let begin = footer.len();
+        footer.extend_from_slice(&(self.starts.len() as u32).to_le_bytes());
+        footer.extend_from_slice(&(coarse.len() as u32).to_le_bytes());
+        footer.extend_from_slice(&self.end.to_le_bytes());
+        footer.extend_from_slice(&self.oldest_s.to_le_bytes());
+        footer.extend_from_slice(&self.newest_s.to_le_bytes());
+        for level in &self.levels {
+            footer.extend_from_slice(&level.chunks.to_le_bytes());
+            footer.extend_from_slice(&level.bytes.to_le_bytes());
+        }
+        self.starts.iter().for_each(|start| footer.extend_from_slice(&start.to_le_bytes()));
+        for (tag, at) in coarse {
+            footer.extend_from_slice(&tag.to_le_bytes());
+            footer.extend_from_slice(&at.to_le_bytes());
+        }
+        let check = xxh3_64_with_seed(&footer[begin..], seed);
+        footer.extend_from_slice(MAGIC);
+        footer.extend_from_slice(&(len as u32).to_le_bytes());
+        footer.extend_from_slice(&[0; 4]);
+        footer.extend_from_slice(&check.to_le_bytes());
+        footer
+    }
+
+    /// Reads the footer of a file, if it has one.
+    pub(crate) fn read(file: &Paged, file_len: u64, seed: u64) -> Option<(Self, Vec<Coarse>)> {
+        let room = file.room(file_len);
+        let trailer = file.read(room.checked_sub(TRAILER as u64)?, TRAILER).ok()?;
+        let len = u32_at(&trailer, 8)?;
+        let at =
+            room.checked_sub(TRAILER as u64 + u64::from(len)).filter(|_| trailer.get(..8) == Some(MAGIC))?;
+        let footer = file.read(at, len as usize).ok()?;
+        (u64_at(&trailer, 16)? == xxh3_64_with_seed(&footer, seed)).then_some(())?;
+        let (containers, large) = (u32_at(&footer, 0)? as usize, u32_at(&footer, 4)? as usize);
+        let mut extent = Self { end: u32_at(&footer, 8)?, file_len, ..Self::default() };
+        (extent.oldest_s, extent.newest_s) = (u64_at(&footer, 12)?, u64_at(&footer, 20)?);
+        for (i, level) in extent.levels.iter_mut().enumerate() {
+            *level = Level {
+                chunks: u32_at(&footer, FIXED + 12 * i)?,
+                bytes: u64_at(&footer, FIXED + 12 * i + 4)?,
+            };
+        }
+        let starts = FIXED + 12 * LEVELS;
+        extent.starts = (0..containers).map(|i| u32_at(&footer, starts + 4 * i)).collect::<Option<_>>()?;
+        let large_at = starts + 4 * containers;
+        let coarse = (0..large).map(|i| large_at + 12 * i);
+        let coarse = coarse.map(|at| Some((u64_at(&footer, at)?, u32_at(&footer, at + 8)?)));
+        Some((extent, coarse.collect::<Option<_>>()?))
+    }
+
+    /// Finds the containers of a file without a footer, by their checks. What is torn or damaged is passed over to the
+    /// next page, where a group may begin.
+    pub(crate) fn scan(file: &Paged, file_len: u64, store: u64, segment: u64) -> (Self, Vec<Coarse>) {
+        let (mut extent, mut coarse) = (Self::default(), Vec::new());
+        let (room, payload) = (file.room(file_len).min(u64::from(u32::MAX)), file.payload() as u64);
+        let mut at = 0;
+        while at + (HEADER as u64) < room {
+            let found = read_container(file, Place { store, segment, at }, room - at);
+            let Ok((container, len)) = found else {
+                at = (at + 1).next_multiple_of(payload);
+                continue;
+            };
+            let end = at + len as u64;
+            extent.add(at as u32, end as u32, container.time_s, &container.parts);
+            let large = container.parts.iter().filter(|part| Class::of(part.len) == Class::Coarse);
+            coarse.extend(large.map(|part| (part.tag, at as u32 + HEADER as u32 + part.start)));
+            at = end;
+        }
+        extent.file_len = file_len;
+        (extent, coarse)
+    }
+}
+
+/// Reads a container of which only the beginning is known, and returns its length, too.
+fn read_container(file: &Paged, place: Place, room: u64) -> Result<(Container, usize), Fault> {
+    let damaged = |what| file.damaged(place.at, what);
+    let header = file.read(place.at, HEADER)?;
+    let lengths = Lengths::decode(&header).ok_or_else(|| damaged("no container"))?;
+    if lengths.total() as u64 > room {
+        return Err(damaged("container is cut short"));
+    }
+    let container = file.read(place.at, lengths.total())?;
+    let container =
+        Container::decode(container, place).ok_or_else(|| damaged("container fails its check"))?;
+    Ok((container, lengths.total()))
+}
+
+/// Returns the length of a footer without its trailer.
+pub(crate) fn footer_len(containers: usize, coarse: usize) -> usize {
+    FIXED + 12 * LEVELS + 4 * containers + 12 * coarse
+}
+
+/// Levels that are told apart; higher ones count as the last.
+pub(crate) const LEVELS: usize = 16;
+
+/// Bytes behind the footer.
+pub(crate) const TRAILER: usize = 24;
+
+/// Bytes of a footer before its levels.
+const FIXED: usize = 28;
+
+const MAGIC: &[u8] = b"owfooter";

@@ -1,0 +1,225 @@
+//! The index on disk, so that a start after a clean end reads neither footers nor containers.
+//!
+//! The file `index` is written when a store is closed and removed, durably, when it is opened again, before anything
+//! else is written; so there is one only if nothing was written since. It lists the segments with their lengths, which
+//! the files must match, then the slots of the tables. Numbers are little-endian. Behind the first page:
+//!
+//! | bytes | what |
+//! |---:|---|
+//! | 8 each | next number of a segment, of a container; number of segments; bytes of the three tables; how many bits of a slot are the place in each, a byte each |
+//! | 60 + 12 × 16 + 4 × containers | for each segment: number, first container, bytes of the file, time of the oldest and the newest container (8 each); end of the last container, number of containers (4 each), levels as in a footer, offsets |
+//! | | the slots of the tables, large chunks first |
+//! | 8 | XXH3-64 of the bytes before |
+
+use std::io;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::paged::{Header, Kind, Paged};
+use crate::segment::{Extent, Level, Segment};
+use crate::table::{LINE, Table, Word};
+use crate::writer::Writer;
+use crate::{Backend, Store};
+
+impl Store {
+    /// Writes the index; the segments must all be sealed.
+    pub(crate) fn save_index(&self, writer: &Writer) -> io::Result<()> {
+        let memory = self.index.memory();
+        let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
+        let mut head = Vec::new();
+        let fixed = [writer.next_segment, writer.next_container, ring.len() as u64];
+        fixed.into_iter().chain(self.index.layout()).for_each(|n| head.extend_from_slice(&n.to_le_bytes()));
+        ring.iter().for_each(|segment| describe(segment, &mut head));
+        let total = head.len() as u64 + memory.total() + 8;
+        let header = Header { kind: Kind::Snapshot, store: self.id, number: 0 };
+        // Whole pages, and the first one.
+        let len = (total.div_ceil(4080) + 1) * 4096;
+        let file = Paged::create(&self.backend, self.sealer.as_deref(), NEW.to_owned(), len, header)?;
+        let mut out = Out { file, at: 0, buffer: Vec::new(), hash: Xxh3::new() };
+        out.put(&head)?;
+        out.put_table(&self.index.coarse)?;
+        out.put_table(&self.index.medium)?;
+        out.put_table(&self.index.fine)?;
+        let check = out.hash.digest();
+        out.put(&check.to_le_bytes())?;
+        out.finish()?.rename(NAME)
+    }
+
+    /// Takes up the index if the snapshot matches the segments, which get what it says of them.
+    ///
+    /// Returns the first containers of the segments. With none the tables may hold anything.
+    pub(crate) fn load_index(
+        &self,
+        file_len: u64,
+        files: &mut [(u64, Paged, Extent)],
+        writer: &mut Writer,
+    ) -> Option<Vec<u64>> {
+        let (file, header) = Paged::open(&self.backend, self.sealer.as_deref(), NAME.to_owned()).ok()?;
+        (header.kind == Kind::Snapshot && header.store == self.id).then_some(())?;
+        let mut input = In::new(file, file_len);
+        let (next_segment, next_container) = (input.number()?, input.number()?);
+        (input.number()? == files.len() as u64).then_some(())?;
+        for expected in self.index.layout() {
+            (input.number()? == expected).then_some(())?;
+        }
+        let mut described = Vec::new();
+        for (number, _, extent) in files.iter() {
+            described.push(input.segment(*number, extent.file_len)?);
+        }
+        input.table(&self.index.coarse)?;
+        input.table(&self.index.medium)?;
+        input.table(&self.index.fine)?;
+        let check = input.hash.digest();
+        (input.number()? == check).then_some(())?;
+        (writer.next_segment, writer.next_container) = (next_segment, next_container);
+        let mut firsts = Vec::new();
+        for ((_, _, extent), (first, saved)) in files.iter_mut().zip(described) {
+            *extent = saved;
+            firsts.push(first);
+        }
+        Some(firsts)
+    }
+}
+
+/// Removes the snapshot, which holds no longer.
+pub(crate) fn remove(backend: &Arc<dyn Backend>) -> io::Result<()> {
+    backend.remove(NAME)
+}
+
+fn describe(segment: &Segment, into: &mut Vec<u8>) {
+    let extent = segment.extent.read();
+    let numbers =
+        [segment.number, segment.first_container, extent.file_len, extent.oldest_s, extent.newest_s];
+    numbers.into_iter().for_each(|n| into.extend_from_slice(&n.to_le_bytes()));
+    into.extend_from_slice(&extent.end.to_le_bytes());
+    into.extend_from_slice(&(extent.starts.len() as u32).to_le_bytes());
+    for level in &extent.levels {
+        into.extend_from_slice(&level.chunks.to_le_bytes());
+        into.extend_from_slice(&level.bytes.to_le_bytes());
+    }
+    extent.starts.iter().for_each(|start| into.extend_from_slice(&start.to_le_bytes()));
+}
+
+/// Writes a stream in pieces of whole pages.
+struct Out {
+    file: Paged,
+    at: u64,
+    buffer: Vec<u8>,
+    hash: Xxh3,
+}
+
+impl Out {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hash.update(bytes);
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() < PIECE {
+            return Ok(());
+        }
+        let whole = self.buffer.len() / self.file.payload() * self.file.payload();
+        self.file.write(self.at, self.buffer.get(..whole).unwrap_or_default())?;
+        self.buffer.drain(..whole);
+        self.at += whole as u64;
+        Ok(())
+    }
+
+    fn put_table<W: Word>(&mut self, table: &Table<W>) -> io::Result<()> {
+        let (mut line, mut slots) = (0, Vec::new());
+        loop {
+            slots.clear();
+            let lines = table.save(line, PIECE / LINE, &mut slots);
+            if lines == 0 {
+                return Ok(());
+            }
+            self.put(&slots)?;
+            line += lines;
+        }
+    }
+
+    fn finish(mut self) -> io::Result<Paged> {
+        self.buffer.resize(self.buffer.len().next_multiple_of(self.file.payload()), 0);
+        self.file.write(self.at, &self.buffer)?;
+        self.file.sync()?;
+        Ok(self.file)
+    }
+}
+
+/// Reads a stream.
+struct In {
+    file: Paged,
+    /// Bytes that the file addresses.
+    room: u64,
+    /// Where the buffer ends.
+    at: u64,
+    buffer: Vec<u8>,
+    taken: usize,
+    hash: Xxh3,
+}
+
+impl In {
+    fn new(file: Paged, file_len: u64) -> Self {
+        let room = file.room(file_len);
+        Self { file, room, at: 0, buffer: Vec::new(), taken: 0, hash: Xxh3::new() }
+    }
+
+    fn take(&mut self, len: usize) -> Option<Vec<u8>> {
+        while self.buffer.len() - self.taken < len {
+            let some = (self.room - self.at).min(PIECE as u64);
+            (some > 0).then_some(())?;
+            self.buffer.drain(..self.taken);
+            self.taken = 0;
+            self.buffer.extend(self.file.read(self.at, some as usize).ok()?);
+            self.at += some;
+        }
+        let bytes = self.buffer.get(self.taken..self.taken + len)?.to_vec();
+        self.taken += len;
+        self.hash.update(&bytes);
+        Some(bytes)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn small(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    /// Reads what is said of a segment, if it is this one; returns its first container, too.
+    fn segment(&mut self, number: u64, file_len: u64) -> Option<(u64, Extent)> {
+        (self.number()? == number).then_some(())?;
+        let first = self.number()?;
+        (self.number()? == file_len).then_some(())?;
+        let (oldest_s, newest_s) = (self.number()?, self.number()?);
+        let (end, containers) = (self.small()?, self.small()?);
+        let mut extent = Extent { end, oldest_s, newest_s, file_len, ..Extent::default() };
+        for level in &mut extent.levels {
+            *level = Level { chunks: self.small()?, bytes: self.number()? };
+        }
+        // A container has at least 33 bytes, so a number that was changed cannot ask for much memory.
+        (u64::from(containers) <= file_len / 33).then_some(())?;
+        let starts = self.take(4 * containers as usize)?;
+        extent.starts = starts.chunks_exact(4).filter_map(|at| crate::bytes::u32_at(at, 0)).collect();
+        Some((first, extent))
+    }
+
+    fn table<W: Word>(&mut self, table: &Table<W>) -> Option<()> {
+        let lines = (table.memory() as usize) / LINE;
+        let mut line = 0;
+        while line < lines {
+            let some = (lines - line).min(PIECE / LINE);
+            let slots = self.take(some * LINE)?;
+            table.restore(line, &slots);
+            line += some;
+        }
+        Some(())
+    }
+}
+
+pub(crate) const NAME: &str = "index";
+
+/// What the snapshot is called while it is written.
+const NEW: &str = "index.new";
+
+/// Bytes that are written or read at once.
+const PIECE: usize = 1 << 20;

@@ -1,0 +1,126 @@
+//! The store: what it consists of, and what it tells of itself.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::container::{Container, MAX_CONTAINER, MAX_PARTS};
+use crate::counters::Counters;
+use crate::index::{Class, Index};
+use crate::segment::Segment;
+use crate::writer::{Tail, Writer};
+use crate::{Backend, Counts, IndexMemory, Sealer};
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of disk that its segments may take; at least two segments. Less than last time lets the oldest go.
+    pub capacity: u64,
+    /// Bytes of a segment, from [`MIN_SEGMENT_BYTES`] to 4 GiB, a multiple of 4096. A store that is there keeps the size
+    /// that it was made with.
+    pub segment_bytes: u64,
+    /// Memory for the index.
+    pub index: IndexMemory,
+    /// The id that a new store gets: random, since ends tell stores apart by it.
+    pub id: u64,
+    /// Encrypts what is written; files of another key, or of none, are not taken up.
+    pub sealer: Option<Arc<Sealer>>,
+}
+
+/// How far a store reaches back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Horizon {
+    /// When the oldest block that is still there came, on the owner's clock; none if there is none. What came earlier
+    /// is gone.
+    pub oldest_s: Option<u64>,
+    /// Segments that went since the store was opened; while it stays the same, nothing has gone.
+    pub evicted_segments: u64,
+}
+
+/// A store that is open; shared by any number of threads.
+///
+/// Dropping it is what a killed process does. [`Store::close`] writes what is in memory and the index, so that the
+/// next start is quick.
+pub struct Store {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) sealer: Option<Arc<Sealer>>,
+    pub(crate) id: u64,
+    pub(crate) capacity: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) group_bytes: usize,
+    /// Bits of an address that are the offset in its segment.
+    pub(crate) span_bits: u32,
+    pub(crate) index: Index,
+    pub(crate) ring: RwLock<VecDeque<Arc<Segment>>>,
+    pub(crate) tail: RwLock<Tail>,
+    pub(crate) writer: Mutex<Writer>,
+    /// Containers that were read last, since who asks for a chunk asks for its neighbours, too.
+    pub(crate) recent: Mutex<VecDeque<(u64, Arc<Container>)>>,
+    pub(crate) counters: Counters,
+}
+
+impl Store {
+    pub(crate) fn empty(backend: Arc<dyn Backend>, options: &Options, id: u64, segment_bytes: u64) -> Self {
+        let span_bits = segment_bytes.next_power_of_two().trailing_zeros();
+        let segments = options.capacity.div_ceil(segment_bytes);
+        Self {
+            backend,
+            sealer: options.sealer.clone(),
+            id,
+            capacity: options.capacity,
+            segment_bytes,
+            group_bytes: (segment_bytes / 4).min(GROUP_BYTES) as usize,
+            span_bits,
+            index: Index::new(options.index, segments << span_bits),
+            ring: RwLock::default(),
+            tail: RwLock::default(),
+            writer: Mutex::new(Writer { next_segment: 1, next_container: 1, ..Writer::default() }),
+            recent: Mutex::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Returns what tells this store from any other.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns the address of an offset in a segment.
+    pub(crate) fn address(&self, segment: u64, at: u32) -> u64 {
+        (segment << self.span_bits) | u64::from(at)
+    }
+
+    /// Says whether a chunk may be there, without I/O, locks or allocation.
+    ///
+    /// It says yes to nearly everything that a read would find, and to less than 1 in 200 chunks that are not there.
+    pub fn peek(&self, tag: u64, len: u32) -> bool {
+        self.index.has(tag, Class::of(len))
+    }
+
+    /// Returns how far back it reaches.
+    pub fn horizon(&self) -> Horizon {
+        let ring = self.ring.read();
+        let mut filled = ring.iter().map(|segment| segment.extent.read());
+        Horizon {
+            oldest_s: filled.find(|extent| !extent.starts.is_empty()).map(|extent| extent.oldest_s),
+            evicted_segments: self.counters.now().evicted_segments,
+        }
+    }
+
+    /// Returns what it has done since it was opened.
+    pub fn counts(&self) -> Counts {
+        self.counters.now()
+    }
+
+    /// Returns why it takes nothing more, if the disk failed.
+    pub fn trouble(&self) -> Option<String> {
+        self.writing().stopped.clone()
+    }
+}
+
+/// The smallest segments: room for one container of the greatest length, and its footer.
+pub const MIN_SEGMENT_BYTES: u64 = (2 * MAX_CONTAINER + 12 * MAX_PARTS).next_multiple_of(65_536) as u64;
+
+/// Bytes that are written at once.
+const GROUP_BYTES: u64 = 1 << 20;

@@ -1,0 +1,372 @@
+//! A table from tags to places: buckets of one cache line, nothing is ever deleted, the oldest gives way.
+//!
+//! A slot holds a print, the low bits of the tag, and the low bits of a place. Which places count is a window that the
+//! owner moves: a slot whose place has left it is free, so eviction costs the table nothing. Readers take no lock: each
+//! slot is one atomic word, and what they find is a claim that the content has to confirm.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The width of a slot, and what follows from it.
+pub(crate) trait Word: Sized + Send + Sync {
+    /// A cache line of slots.
+    type Line: Default + AsRef<[Self]> + Send + Sync;
+
+    /// Bits of print and place together.
+    const BITS: u32;
+
+    /// How many buckets a tag may be in.
+    const CHOICES: usize;
+
+    fn load(&self) -> u64;
+
+    fn store(&self, word: u64);
+}
+
+/// Slots of 8 bytes, 8 to a line.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct Wide([AtomicU64; 8]);
+
+/// Slots of 4 bytes, 16 to a line.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct Narrow([AtomicU32; 16]);
+
+impl AsRef<[AtomicU64]> for Wide {
+    fn as_ref(&self) -> &[AtomicU64] {
+        &self.0
+    }
+}
+
+impl AsRef<[AtomicU32]> for Narrow {
+    fn as_ref(&self) -> &[AtomicU32] {
+        &self.0
+    }
+}
+
+impl Word for AtomicU64 {
+    type Line = Wide;
+    const BITS: u32 = 64;
+    const CHOICES: usize = 2;
+
+    fn load(&self) -> u64 {
+        AtomicU64::load(self, Ordering::Relaxed)
+    }
+
+    fn store(&self, word: u64) {
+        AtomicU64::store(self, word, Ordering::Relaxed);
+    }
+}
+
+impl Word for AtomicU32 {
+    type Line = Narrow;
+    const BITS: u32 = 32;
+    const CHOICES: usize = 1;
+
+    fn load(&self) -> u64 {
+        u64::from(AtomicU32::load(self, Ordering::Relaxed))
+    }
+
+    fn store(&self, word: u64) {
+        AtomicU32::store(self, word as u32, Ordering::Relaxed);
+    }
+}
+
+/// Places that count: from the oldest up to, and without, the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) oldest: u64,
+    pub(crate) head: u64,
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// A free slot took it.
+    New,
+    /// The slot of the same print now points here.
+    Moved,
+    /// An older entry gave way.
+    Displaced,
+}
+
+/// A table of a fixed number of lines; one thread at a time may change it, any number may look.
+pub(crate) struct Table<W: Word> {
+    lines: Box<[W::Line]>,
+    /// Bits of a place; the others are the print.
+    place_bits: u32,
+}
+
+impl<W: Word> Table<W> {
+    /// Makes an empty table of at most these bytes, at least one line. Of places, so many of the last ones are told
+    /// apart, as long as they leave [`MIN_PRINT_BITS`] for the print.
+    pub(crate) fn new(bytes: u64, places: u64) -> Self {
+        let lines = (bytes / LINE as u64).clamp(1, u64::from(u32::MAX));
+        let place_bits = (64 - places.leading_zeros()).clamp(8, W::BITS - MIN_PRINT_BITS);
+        Self { lines: (0..lines).map(|_| W::Line::default()).collect(), place_bits }
+    }
+
+    /// Says how slots are divided, which what is saved depends on.
+    pub(crate) fn place_bits(&self) -> u32 {
+        self.place_bits
+    }
+
+    /// Returns how many entries fit.
+    pub(crate) fn slots(&self) -> u64 {
+        (self.lines.len() * Self::slots_a_line()) as u64
+    }
+
+    /// Returns the bytes of memory that it takes.
+    pub(crate) fn memory(&self) -> u64 {
+        (self.lines.len() * LINE) as u64
+    }
+
+    /// Visits the places that may be this tag's, until it is told to stop.
+    pub(crate) fn probe<B>(
+        &self,
+        tag: u64,
+        window: Window,
+        mut visit: impl FnMut(u64) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        for line in self.choices(tag) {
+            for slot in line.as_ref() {
+                let word = slot.load();
+                if self.print(word) == self.print_of(tag)
+                    && let Some(place) = self.place(word, window)
+                {
+                    visit(place)?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Says whether a tag may be there: wrongly with a chance of slots looked at / 2^(bits of the print).
+    pub(crate) fn has(&self, tag: u64, window: Window) -> bool {
+        self.probe(tag, window, |_| ControlFlow::Break(())).is_break()
+    }
+
+    /// Points a tag to a place inside the window.
+    pub(crate) fn put(&self, tag: u64, place: u64, window: Window) -> Put {
+        let new = self.word(tag, place);
+        // The line with the most free slots takes it, which fills lines evenly; if none is free, the oldest gives way.
+        let mut best: Option<(&W, u64, u32)> = None;
+        for line in self.choices(tag) {
+            let (mut victim, mut free): (Option<(&W, u64)>, u32) = (None, 0);
+            for slot in line.as_ref() {
+                let word = slot.load();
+                let age = match self.place(word, window) {
+                    Some(_) if self.print(word) == self.print_of(tag) => {
+                        slot.store(new);
+                        return Put::Moved;
+                    }
+                    Some(place) => window.head - place,
+                    None => {
+                        free += 1;
+                        u64::MAX
+                    }
+                };
+                if victim.is_none_or(|(_, oldest)| age > oldest) {
+                    victim = Some((slot, age));
+                }
+            }
+            if let Some((slot, age)) = victim
+                && best.is_none_or(|(_, oldest, most)| (free, age) > (most, oldest))
+            {
+                best = Some((slot, age, free));
+            }
+        }
+        let Some((slot, _, free)) = best else { return Put::Displaced };
+        slot.store(new);
+        if free > 0 { Put::New } else { Put::Displaced }
+    }
+
+    /// Frees the slots that point a tag to a place.
+    pub(crate) fn forget(&self, tag: u64, place: u64) {
+        for line in self.choices(tag) {
+            for slot in line.as_ref() {
+                if slot.load() == self.word(tag, place) {
+                    slot.store(0);
+                }
+            }
+        }
+    }
+
+    /// Frees all slots.
+    pub(crate) fn clear(&self) {
+        self.lines.iter().flat_map(|line| line.as_ref()).for_each(|slot| slot.store(0));
+    }
+
+    /// Counts the entries whose places count; looks at every slot.
+    pub(crate) fn live(&self, window: Window) -> u64 {
+        let words = self.lines.iter().flat_map(|line| line.as_ref().iter().map(W::load));
+        words.filter(|word| self.place(*word, window).is_some()).count() as u64
+    }
+
+    /// Appends the slots of some lines; fewer than asked for at the end.
+    pub(crate) fn save(&self, from: usize, lines: usize, into: &mut Vec<u8>) -> usize {
+        let lines = self.lines.get(from..).map_or(&[][..], |rest| &rest[..lines.min(rest.len())]);
+        for slot in lines.iter().flat_map(|line| line.as_ref()) {
+            into.extend_from_slice(&slot.load().to_le_bytes()[..W::BITS as usize / 8]);
+        }
+        lines.len()
+    }
+
+    /// Takes back what was saved, from a line on.
+    pub(crate) fn restore(&self, from: usize, saved: &[u8]) {
+        let slots = self.lines.iter().skip(from).flat_map(|line| line.as_ref());
+        for (slot, bytes) in slots.zip(saved.chunks_exact(W::BITS as usize / 8)) {
+            slot.store(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+        }
+    }
+
+    /// Returns the lines that a tag may be in.
+    fn choices(&self, tag: u64) -> impl Iterator<Item = &W::Line> {
+        let lines = self.lines.len() as u64;
+        let first = ((tag >> 32) * lines) >> 32;
+        // Other bits than those of the print, and mostly others than those of the first choice.
+        let second = ((tag >> 16 & u64::from(u32::MAX)) * lines) >> 32;
+        let second = (W::CHOICES > 1 && second != first).then_some(second);
+        [Some(first), second].into_iter().flatten().filter_map(|line| self.lines.get(line as usize))
+    }
+
+    const fn slots_a_line() -> usize {
+        LINE * 8 / W::BITS as usize
+    }
+
+    fn print_of(&self, tag: u64) -> u64 {
+        tag & ((1 << (W::BITS - self.place_bits)) - 1)
+    }
+
+    fn print(&self, word: u64) -> u64 {
+        word >> self.place_bits
+    }
+
+    fn word(&self, tag: u64, place: u64) -> u64 {
+        self.print_of(tag) << self.place_bits | place & self.place_mask()
+    }
+
+    fn place_mask(&self) -> u64 {
+        (1 << self.place_bits) - 1
+    }
+
+    /// Returns the place that a word means, if it lies in the window. A word of zeros means none.
+    fn place(&self, word: u64, window: Window) -> Option<u64> {
+        let back = window.head.wrapping_sub(word) & self.place_mask();
+        let is_one = word != 0 && back > 0 && back <= window.head - window.oldest;
+        is_one.then(|| window.head - back)
+    }
+}
+
+/// What a print has at least: of 4096 chunks that are not there, one is taken for the chunk in a given slot.
+const MIN_PRINT_BITS: u32 = 12;
+
+/// Bytes of a cache line.
+pub(crate) const LINE: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mixed(i: u64) -> u64 {
+        let mut x = i.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    fn places<W: Word>(table: &Table<W>, tag: u64, window: Window) -> Vec<u64> {
+        let mut places = Vec::new();
+        let _: ControlFlow<()> = table.probe(tag, window, |place| {
+            places.push(place);
+            ControlFlow::Continue(())
+        });
+        places
+    }
+
+    fn what_was_put_is_found<W: Word>(load: f64, least: f64) {
+        let table = Table::<W>::new(1 << 20, 1 << 18);
+        let count = (table.slots() as f64 * load) as u64;
+        let window = Window { oldest: 1, head: count + 1 };
+        for i in 1..=count {
+            table.put(mixed(i), i, Window { oldest: 1, head: i + 1 });
+        }
+        let found = (1..=count).filter(|i| places(&table, mixed(*i), window).contains(i)).count();
+        assert!(found as f64 >= least * count as f64, "{found} of {count}");
+    }
+
+    #[test]
+    fn a_table_that_is_nearly_full_has_nearly_everything() {
+        what_was_put_is_found::<AtomicU64>(0.85, 0.998);
+        what_was_put_is_found::<AtomicU32>(0.70, 0.98);
+    }
+
+    #[test]
+    fn what_left_the_window_is_gone_and_its_slots_are_free() {
+        let table = Table::<AtomicU64>::new(LINE as u64, 1 << 40);
+        for i in 1..=8 {
+            assert_eq!(table.put(mixed(i), i, Window { oldest: 1, head: i + 1 }), Put::New);
+        }
+        let window = Window { oldest: 5, head: 9 };
+        assert_eq!(table.live(window), 4);
+        for i in 1..=8 {
+            assert_eq!(table.has(mixed(i), window), i >= 5, "{i}");
+        }
+        let window = Window { oldest: 5, head: 14 };
+        for i in 9..=12 {
+            assert_eq!(table.put(mixed(i), i, window), Put::New);
+        }
+        assert_eq!(table.put(mixed(13), 13, window), Put::Displaced);
+        // The oldest that counted gave way.
+        assert_eq!(
+            (5..=13).filter(|i| table.has(mixed(*i), window)).collect::<Vec<_>>(),
+            [6, 7, 8, 9, 10, 11, 12, 13]
+        );
+    }
+
+    #[test]
+    fn a_place_beyond_the_bits_of_a_slot_is_found_again() {
+        let table = Table::<AtomicU32>::new(1 << 12, 1 << 19);
+        let head = (5 << 20) + 3;
+        let window = Window { oldest: head - 1000, head };
+        for i in head - 1000..head {
+            table.put(mixed(i), i, Window { oldest: head - 1000, head: i + 1 });
+        }
+        let newest = head - 1;
+        assert_eq!(places(&table, mixed(newest), window), [newest]);
+    }
+
+    #[test]
+    fn what_is_forgotten_can_be_put_again() {
+        let table = Table::<AtomicU64>::new(1 << 12, 1 << 19);
+        let window = Window { oldest: 1, head: 100 };
+        assert_eq!(table.put(mixed(1), 50, window), Put::New);
+        assert_eq!(table.put(mixed(1), 51, window), Put::Moved);
+        table.forget(mixed(1), 50);
+        assert!(table.has(mixed(1), window), "another place was forgotten");
+        table.forget(mixed(1), 51);
+        assert!(!table.has(mixed(1), window));
+    }
+
+    #[test]
+    fn what_was_saved_is_restored() {
+        let (table, other) =
+            (Table::<AtomicU32>::new(1 << 12, 1 << 19), Table::<AtomicU32>::new(1 << 12, 1 << 19));
+        let window = Window { oldest: 1, head: 500 };
+        for i in 1..500 {
+            table.put(mixed(i), i, window);
+        }
+        let mut saved = Vec::new();
+        let mut line = 0;
+        while line < 64 {
+            saved.clear();
+            let lines = table.save(line, 7, &mut saved);
+            other.restore(line, &saved);
+            line += lines;
+        }
+        for i in 1..500 {
+            assert_eq!(places(&other, mixed(i), window), places(&table, mixed(i), window));
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The writing end: the open container, the open group, and the segment that they go to.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+
+use crate::container::{self, HEADER, MAX_BLOCKS, MAX_CONTAINER, MAX_PARTS, Place};
+use crate::index::Class;
+use crate::paged::{Header, Kind, PAGE, Paged};
+use crate::segment::{Coarse, Extent, Segment, TRAILER, footer_len};
+use crate::table::Put;
+use crate::{Inserted, Part, Store};
+
+/// What only the writing thread knows.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    pub(crate) next_segment: u64,
+    pub(crate) next_container: u64,
+    /// Large chunks of the segment that is being filled.
+    pub(crate) coarse: Vec<Coarse>,
+    /// Why nothing is written any more.
+    pub(crate) stopped: Option<String>,
+    /// Segments more than the capacity allows, while they are rewritten.
+    pub(crate) slack: u64,
+}
+
+/// What is in memory of the segment that is being filled; read by whoever asks for what is not written yet.
+#[derive(Default)]
+pub(crate) struct Tail {
+    pub(crate) segment: Option<Arc<Segment>>,
+    /// The offset of the group.
+    at: u32,
+    /// The group.
+    bytes: Vec<u8>,
+    open: Option<Open>,
+    /// The last group, while it is being written: its segment, offset and bytes.
+    flushing: Option<(u64, u32, Arc<Vec<u8>>)>,
+}
+
+/// A container that takes blocks.
+struct Open {
+    number: u64,
+    begin: usize,
+    parts: Vec<Part>,
+    time_s: u64,
+}
+
+impl Tail {
+    /// Returns bytes that are not on the disk yet; none if they are there, or nowhere.
+    pub(crate) fn read(&self, segment: u64, at: u32, len: usize) -> Option<Vec<u8>> {
+        let slice = |begin: u32, bytes: &[u8]| {
+            let at = at.checked_sub(begin)? as usize;
+            bytes.get(at..at.checked_add(len)?).map(<[u8]>::to_vec)
+        };
+        let current = self.segment.as_ref().filter(|current| current.number == segment);
+        let flushing = self.flushing.as_ref().filter(|(of, ..)| *of == segment);
+        current
+            .and_then(|_| slice(self.at, &self.bytes))
+            .or_else(|| flushing.and_then(|(_, begin, bytes)| slice(*begin, bytes)))
+    }
+
+    /// Says whether the open container can take a block.
+    fn fits(&self, bytes: usize, parts: usize) -> bool {
+        self.open.as_ref().is_some_and(|open| {
+            let used = self.bytes.len() - open.begin - HEADER;
+            used + bytes <= MAX_BLOCKS && open.parts.len() + parts <= MAX_PARTS
+        })
+    }
+
+    /// Returns a chunk of the container that still takes blocks, if this is its number; None within if it lacks it.
+    pub(crate) fn in_open(&self, number: u64, tag: u64, len: u32) -> Option<Option<Vec<u8>>> {
+        let open = self.open.as_ref().filter(|open| open.number == number)?;
+        let blocks = self.bytes.get(open.begin + HEADER..).unwrap_or_default();
+        let part = open.parts.iter().find(|part| part.tag == tag && part.len == len);
+        Some(part.and_then(|part| blocks.get(part.range())).map(<[u8]>::to_vec))
+    }
+}
+
+impl Store {
+    /// Puts a block and its chunks into the store.
+    ///
+    /// `parts` are the chunks of all levels, the block itself among them; they may overlap, and its bytes are stored
+    /// once. A block that is already there as a whole is not stored again. A chunk that lies in an older block, too, is
+    /// from now on found in this one. `now_s` is the owner's clock, in seconds; the store only hands it back.
+    ///
+    /// Work for a thread of its own: every so often it writes a group of about 1 MiB, or waits for the disk.
+    pub fn insert(&self, block: &[u8], parts: &[Part], now_s: u64) -> Inserted {
+        let mut writer = self.writer.lock();
+        let is_sound = (1..=MAX_BLOCKS).contains(&block.len())
+            && parts.len() <= MAX_PARTS
+            && parts
+                .iter()
+                .all(|part| part.len > 0 && part.end().is_some_and(|end| end as usize <= block.len()));
+        if !is_sound || writer.stopped.is_some() {
+            self.counters.refused.add(1);
+            return Inserted::Refused;
+        }
+        let root = parts.iter().find(|part| part.len as usize == block.len());
+        if root.is_some_and(|root| self.index.has(root.tag, Class::of(root.len))) {
+            self.counters.known.add(1);
+            return Inserted::Known;
+        }
+        match self.append(&mut writer, block, parts, now_s) {
+            Ok((new, moved)) => {
+                self.counters.stored.add(1);
+                self.counters.stored_bytes.add(block.len() as u64);
+                Inserted::Stored { new, moved }
+            }
+            Err(error) => {
+                self.stop(&mut writer, &error);
+                Inserted::Refused
+            }
+        }
+    }
+
+    /// Writes what is in memory and waits until it would survive a power cut.
+    ///
+    /// # Errors
+    /// If the disk refuses; the store then takes nothing more until it is opened again.
+    pub fn sync(&self) -> io::Result<()> {
+        let mut writer = self.writer.lock();
+        let synced = self.sync_locked(&mut writer);
+        if let Err(error) = &synced {
+            self.stop(&mut writer, error);
+        }
+        synced
+    }
+
+    pub(crate) fn sync_locked(&self, writer: &mut Writer) -> io::Result<()> {
+        self.close_container(writer);
+        self.flush(writer)?;
+        let segment = self.tail.read().segment.clone();
+        segment.map_or(Ok(()), |segment| segment.file.sync())
+    }
+
+    /// Appends blocks and indexes their chunks; returns how many were not indexed yet, and how many were.
+    pub(crate) fn append(
+        &self,
+        writer: &mut Writer,
+        blocks: &[u8],
+        parts: &[Part],
+        now_s: u64,
+    ) -> io::Result<(u32, u32)> {
+        let fits = self.tail.read().fits(blocks.len(), parts.len());
+        if !fits {
+            self.begin_container(writer, now_s)?;
+        }
+        let mut tail = self.tail.write();
+        let tail = &mut *tail;
+        let (Some(segment), Some(open)) = (&tail.segment, &mut tail.open) else {
+            return Err(io::Error::other("no container to write to"));
+        };
+        let behind = (tail.bytes.len() - open.begin - HEADER) as u32;
+        let (number, first) = (open.number, tail.at + tail.bytes.len() as u32);
+        let address = self.address(segment.number, first);
+        tail.bytes.extend_from_slice(blocks);
+        open.parts.extend(parts.iter().map(|part| Part { start: part.start + behind, ..*part }));
+        let (mut new, mut moved) = (0, 0);
+        for part in parts {
+            let class = Class::of(part.len);
+            match self.index.put(part.tag, class, address + u64::from(part.start), number) {
+                Put::Moved => moved += 1,
+                Put::New => new += 1,
+                Put::Displaced => {
+                    new += 1;
+                    self.counters.displaced.add(1);
+                }
+            }
+            if class == Class::Coarse {
+                writer.coarse.push((part.tag, first + part.start));
+            }
+        }
+        Ok((new, moved))
+    }
+
+    /// Closes the open container, and writes the group if it is large enough.
+    fn begin_container(&self, writer: &mut Writer, now_s: u64) -> io::Result<()> {
+        self.close_container(writer);
+        if self.tail.read().bytes.len() >= self.group_bytes {
+            self.flush(writer)?;
+        }
+        if !self.has_room(writer) {
+            self.seal(writer)?;
+            self.begin_segment(writer)?;
+        }
+        let number = writer.next_container;
+        writer.next_container += 1;
+        self.index.containers.set_head(writer.next_container);
+        let mut tail = self.tail.write();
+        let begin = tail.bytes.len();
+        tail.bytes.resize(begin + HEADER, 0);
+        tail.open = Some(Open { number, begin, parts: Vec::new(), time_s: now_s });
+        Ok(())
+    }
+
+    /// Says whether the segment can take the longest container and its footer.
+    fn has_room(&self, writer: &Writer) -> bool {
+        let tail = self.tail.read();
+        let Some(segment) = &tail.segment else { return false };
+        let payload = segment.file.payload();
+        let used = tail.at as usize + tail.bytes.len() + MAX_CONTAINER + payload;
+        let containers = segment.extent.read().starts.len() + 1;
+        let footer = footer_len(containers, writer.coarse.len() + MAX_PARTS) + TRAILER + payload;
+        (used + footer) as u64 <= segment.file.room(self.segment_bytes)
+    }
+
+    /// Finishes the open container, if there is one.
+    pub(crate) fn close_container(&self, _: &mut Writer) {
+        let mut tail = self.tail.write();
+        let tail = &mut *tail;
+        let (Some(segment), Some(mut open)) = (&tail.segment, tail.open.take()) else { return };
+        let start = tail.at + open.begin as u32;
+        let place = Place { store: self.id, segment: segment.number, at: u64::from(start) };
+        container::close(&mut tail.bytes, open.begin, &mut open.parts, open.time_s, place);
+        let end = tail.at + tail.bytes.len() as u32;
+        segment.extent.write().add(start, end, open.time_s, &open.parts);
+    }
+
+    /// Writes the group. With a full disk the oldest segments give way.
+    pub(crate) fn flush(&self, writer: &mut Writer) -> io::Result<()> {
+        let (segment, at, bytes) = {
+            let mut tail = self.tail.write();
+            let Some(segment) = tail.segment.clone().filter(|_| !tail.bytes.is_empty()) else {
+                return Ok(());
+            };
+            let mut bytes = std::mem::take(&mut tail.bytes);
+            bytes.resize(bytes.len().next_multiple_of(segment.file.payload()), 0);
+            let (at, bytes) = (tail.at, Arc::new(bytes));
+            tail.at += bytes.len() as u32;
+            tail.flushing = Some((segment.number, at, Arc::clone(&bytes)));
+            (segment, at, bytes)
+        };
+        let mut written = segment.file.write(u64::from(at), &bytes);
+        while is_full(&written) && self.evict_before(writer, segment.number) {
+            written = segment.file.write(u64::from(at), &bytes);
+        }
+        if written.is_err() {
+            segment.extent.write().cut(at);
+        }
+        self.tail.write().flushing = None;
+        self.counters.written_bytes.add(if written.is_ok() { bytes.len() as u64 } else { 0 });
+        written
+    }
+
+    /// Finishes the segment that is being filled, if there is one: nothing is written to it any more.
+    pub(crate) fn seal(&self, writer: &mut Writer) -> io::Result<()> {
+        self.close_container(writer);
+        self.flush(writer)?;
+        let (segment, at) = {
+            let tail = self.tail.read();
+            let Some(segment) = tail.segment.clone() else { return Ok(()) };
+            (segment, tail.at)
+        };
+        let seed = self.id.wrapping_add(segment.number);
+        let footer = segment.extent.read().footer(&writer.coarse, segment.file.payload(), seed);
+        let room = u64::from(at) + footer.len() as u64;
+        // What a footer speaks of is on the disk before it.
+        segment.file.sync()?;
+        segment.file.cut(room)?;
+        segment.file.write(u64::from(at), &footer)?;
+        segment.file.sync()?;
+        self.counters.written_bytes.add(footer.len() as u64);
+        segment.extent.write().file_len = segment.file.file_len(room);
+        writer.coarse.clear();
+        *self.tail.write() = Tail::default();
+        Ok(())
+    }
+
+    /// Begins a segment, and lets the oldest ones go that are in its way.
+    fn begin_segment(&self, writer: &mut Writer) -> io::Result<()> {
+        let allowed = self.capacity + writer.slack * self.segment_bytes;
+        while self.file_bytes() + self.segment_bytes > allowed && self.evict_before(writer, u64::MAX) {}
+        let number = writer.next_segment;
+        let header = Header { kind: Kind::Segment, store: self.id, number };
+        let create = || {
+            let name = Segment::file_name(number);
+            Paged::create(&self.backend, self.sealer.as_deref(), name, self.segment_bytes, header)
+        };
+        let mut created = create();
+        while is_full(&created) && self.evict_before(writer, u64::MAX) {
+            created = create();
+        }
+        let file = created?;
+        writer.next_segment += 1;
+        self.counters.written_bytes.add(PAGE as u64);
+        let extent = Extent { file_len: self.segment_bytes, ..Extent::default() };
+        let segment = Arc::new(Segment::new(number, writer.next_container, file, extent));
+        self.ring.write().push_back(Arc::clone(&segment));
+        self.index.addresses.set_head((number + 1) << self.span_bits);
+        *self.tail.write() = Tail { segment: Some(segment), ..Tail::default() };
+        Ok(())
+    }
+
+    /// Lets the oldest segment go if it is older than this one; false if there is none.
+    pub(crate) fn evict_before(&self, writer: &Writer, number: u64) -> bool {
+        let gone = {
+            let mut ring = self.ring.write();
+            if ring.front().is_none_or(|front| front.number >= number) {
+                return false;
+            }
+            let Some(gone) = ring.pop_front() else { return false };
+            let (segment, container) =
+                ring.front().map_or((writer.next_segment, writer.next_container), |front| {
+                    (front.number, front.first_container)
+                });
+            self.index.addresses.set_oldest(segment << self.span_bits);
+            self.index.containers.set_oldest(container);
+            gone
+        };
+        self.counters.evicted_segments.add(1);
+        // A file that stays is found and removed, or taken up, by the next start.
+        let _ = gone.file.remove();
+        true
+    }
+
+    /// Takes nothing more: the disk cannot be relied on.
+    pub(crate) fn stop(&self, writer: &mut Writer, error: &io::Error) {
+        self.counters.write_errors.add(1);
+        writer.stopped.get_or_insert_with(|| error.to_string());
+        let mut tail = self.tail.write();
+        if let Some(segment) = &tail.segment {
+            segment.extent.write().cut(tail.at);
+        }
+        *tail = Tail::default();
+    }
+
+    /// Returns bytes of all segments' files.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.ring.read().iter().map(|segment| segment.extent.read().file_len).sum()
+    }
+
+    /// Waits for whoever writes, and keeps others from it.
+    pub(crate) fn writing(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock()
+    }
+}
+
+fn is_full<T>(result: &io::Result<T>) -> bool {
+    matches!(result, Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+}

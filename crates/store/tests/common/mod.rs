@@ -1,0 +1,78 @@
+//! Blocks that a number makes, and what reads of them must give.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::sync::Arc;
+
+use oncewire_store::{Backend, Fault, IndexMemory, MIN_SEGMENT_BYTES, Options, Part, Store};
+
+/// Mixes a number well enough for a tag or content.
+pub(crate) fn mixed(i: u64) -> u64 {
+    let mut x = i.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// The bytes of a block.
+pub(crate) fn block(number: u64, len: usize) -> Vec<u8> {
+    let words = (0..).map(|i| mixed(number << 20 | i));
+    words.flat_map(u64::to_le_bytes).take(len).collect()
+}
+
+/// A block's tree: degree 8 from the whole of it to 128 bytes; tags are digests of the content.
+pub(crate) fn parts(block: &[u8]) -> Vec<Part> {
+    let mut parts = vec![part(block, 0, 0, block.len())];
+    for (level, size) in [(1, 8192), (2, 1024), (3, 128)] {
+        for start in (0..block.len()).step_by(size) {
+            let len = size.min(block.len() - start);
+            if len < block.len() {
+                parts.push(part(block, level, start, len));
+            }
+        }
+    }
+    parts
+}
+
+fn part(block: &[u8], level: u8, start: usize, len: usize) -> Part {
+    Part { tag: tag(&block[start..start + len]), level, start: start as u32, len: len as u32 }
+}
+
+/// A digest that is good enough for tests.
+pub(crate) fn tag(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(bytes.len() as u64, |hash, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        mixed(hash ^ u64::from_le_bytes(word))
+    })
+}
+
+/// Reads the chunk that has this content; the store must have nothing else for its tag.
+pub(crate) fn read(store: &Store, content: &[u8]) -> Result<bool, Fault> {
+    let own = tag(content);
+    let found = store.read(own, content.len() as u32, &|bytes| tag(bytes) == own)?;
+    if let Some(bytes) = &found {
+        assert!(bytes == content, "wrong bytes came out of the store");
+    }
+    Ok(found.is_some())
+}
+
+/// A small store: segments of the smallest size.
+pub(crate) fn options(segments: u64) -> Options {
+    Options {
+        capacity: segments * MIN_SEGMENT_BYTES,
+        segment_bytes: MIN_SEGMENT_BYTES,
+        index: IndexMemory { coarse: 1 << 14, medium: 1 << 15, fine: 1 << 17 },
+        id: 0x1234,
+        sealer: None,
+    }
+}
+
+pub(crate) fn open(backend: &(impl Backend + Clone), options: &Options) -> Store {
+    Store::open(Arc::new(backend.clone()), options).expect("the folder can be read").0
+}
+
+/// Says which blocks of `lens` are there as a whole, and checks that those are right.
+pub(crate) fn whole(store: &Store, lens: &[usize]) -> Vec<u64> {
+    let numbers = lens.iter().enumerate().map(|(i, len)| (i as u64, *len));
+    numbers.filter(|(i, len)| read(store, &block(*i, *len)).unwrap_or(false)).map(|(i, _)| i).collect()
+}

@@ -1,0 +1,175 @@
+//! The threads of a store.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use common::{block, options, parts, tag};
+use oncewire_store::pool::{Full, Limits, Pool, ReadOutcome};
+use oncewire_store::{Memory, Slow, Store};
+
+const LIMITS: Limits = Limits { readers: 2, reads: 8, jobs: 4, job_bytes: 1 << 20 };
+
+/// Longer than anything here takes on the busiest machine.
+const LONG: Duration = Duration::from_secs(60);
+
+fn pool(memory: &Memory) -> Pool {
+    let (store, _) = Store::open(Arc::new(memory.clone()), &options(20)).unwrap();
+    Pool::start(store, LIMITS).unwrap()
+}
+
+fn read(pool: &Pool, content: &[u8], to: &Sender<ReadOutcome>) -> Result<(), Full> {
+    let (own, to) = (tag(content), to.clone());
+    pool.read(
+        own,
+        content.len() as u32,
+        move |bytes| tag(bytes) == own,
+        move |outcome| to.send(outcome).unwrap(),
+    )
+}
+
+fn put(pool: &Pool, number: u64) -> Result<(), Full> {
+    pool.ingest(50_000, move |store| {
+        let block = block(number, 50_000);
+        store.insert(&block, &parts(&block), 0);
+    })
+}
+
+/// Keeps the writing thread busy until the sender is dropped or used.
+fn hold(pool: &Pool) -> Sender<()> {
+    let (release, wait) = channel();
+    let (begun, has_begun) = channel();
+    pool.ingest(1, move |_| {
+        begun.send(()).unwrap();
+        let _ = wait.recv();
+    })
+    .unwrap();
+    has_begun.recv_timeout(LONG).unwrap();
+    release
+}
+
+fn next(from: &Receiver<ReadOutcome>) -> Option<Vec<u8>> {
+    from.recv_timeout(LONG).unwrap().unwrap()
+}
+
+#[test]
+fn a_read_finds_what_a_job_brings_that_was_taken_before_it() {
+    let pool = pool(&Memory::default());
+    let release = hold(&pool);
+    put(&pool, 1).unwrap();
+    let (to, from) = channel();
+    read(&pool, &block(1, 50_000), &to).unwrap();
+    // This one need not wait, as it is not behind any job that could bring it, but for the one that is held.
+    assert_eq!(pool.load().queued, 1);
+    release.send(()).unwrap();
+    assert_eq!(next(&from).unwrap(), block(1, 50_000));
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_read_that_finds_its_chunk_waits_for_no_job() {
+    let pool = pool(&Memory::default());
+    put(&pool, 1).unwrap();
+    let (to, from) = channel();
+    read(&pool, &block(1, 50_000), &to).unwrap();
+    assert!(next(&from).is_some());
+    let release = hold(&pool);
+    read(&pool, &block(1, 50_000), &to).unwrap();
+    assert!(next(&from).is_some(), "the job is still held");
+    drop(release);
+    pool.close().unwrap();
+}
+
+#[test]
+fn what_no_job_brings_is_absent() {
+    let pool = pool(&Memory::default());
+    put(&pool, 1).unwrap();
+    let (to, from) = channel();
+    read(&pool, &block(2, 50_000), &to).unwrap();
+    assert!(next(&from).is_none());
+    pool.close().unwrap();
+}
+
+#[test]
+fn queues_are_bounded_and_their_lengths_are_told() {
+    let pool = pool(&Memory::default());
+    let release = hold(&pool);
+    for number in 0..4 {
+        put(&pool, number).unwrap();
+    }
+    assert_eq!(put(&pool, 5), Err(Full));
+    assert_eq!(pool.load().ingest_bytes, 4 * 50_000 + 1);
+    let (to, from) = channel();
+    // None of them is there, so all wait for the jobs.
+    for number in 100..108 {
+        read(&pool, &block(number, 1000), &to).unwrap();
+    }
+    assert_eq!(read(&pool, &block(108, 1000), &to), Err(Full));
+    assert_eq!(pool.load().queued, 8);
+    drop(release);
+    for _ in 0..8 {
+        assert!(next(&from).is_none());
+    }
+    pool.close().unwrap();
+}
+
+#[test]
+fn bytes_of_jobs_are_bounded_too() {
+    let pool = pool(&Memory::default());
+    let release = hold(&pool);
+    pool.ingest(1 << 30, |_| {}).unwrap();
+    assert_eq!(pool.ingest(1, |_| {}), Err(Full));
+    drop(release);
+    pool.close().unwrap();
+}
+
+#[test]
+fn closing_finishes_what_waits() {
+    let memory = Memory::default();
+    let pool = pool(&memory);
+    let release = hold(&pool);
+    put(&pool, 1).unwrap();
+    let (to, from) = channel();
+    read(&pool, &block(1, 50_000), &to).unwrap();
+    drop(release);
+    pool.close().unwrap();
+    assert_eq!(next(&from).unwrap(), block(1, 50_000));
+    let (store, opened) = Store::open(Arc::new(memory), &options(20)).unwrap();
+    assert!(opened.index_kept);
+    assert!(common::read(&store, &block(1, 50_000)).unwrap());
+}
+
+#[test]
+fn a_job_that_panics_takes_nobody_with_it() {
+    let pool = pool(&Memory::default());
+    pool.ingest(1, |_| panic!("as the test has it")).unwrap();
+    put(&pool, 1).unwrap();
+    let (to, from) = channel();
+    read(&pool, &block(1, 50_000), &to).unwrap();
+    assert!(next(&from).is_some());
+    pool.close().unwrap();
+}
+
+#[test]
+fn the_time_of_a_read_is_that_of_the_modelled_disk() {
+    let memory = Memory::default();
+    {
+        let pool = pool(&memory);
+        put(&pool, 1).unwrap();
+        pool.close().unwrap();
+    }
+    let seek = Duration::from_millis(3);
+    let slow = Slow::new(Arc::new(memory), seek, 1 << 40);
+    let (store, _) = Store::open(Arc::new(slow), &options(20)).unwrap();
+    let pool = Pool::start(store, LIMITS).unwrap();
+    assert_eq!(pool.load().service_time, Duration::ZERO);
+    let (to, from) = channel();
+    read(&pool, &block(1, 50_000)[..8192], &to).unwrap();
+    assert!(next(&from).is_some());
+    // A lower limit alone: how much longer it takes is the machine's affair.
+    assert!(pool.load().service_time >= seek);
+    pool.close().unwrap();
+}

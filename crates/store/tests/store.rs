@@ -1,0 +1,388 @@
+//! What a store promises, on a disk in memory.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+
+use std::io;
+use std::sync::Arc;
+
+use common::{block, mixed, open, options, parts, read, tag, whole};
+use oncewire_store::{IndexMemory, Inserted, Memory, OpenError, Options, Part, Sealer, Store};
+
+fn insert(store: &Store, number: u64, len: usize) -> Inserted {
+    let block = block(number, len);
+    store.insert(&block, &parts(&block), number)
+}
+
+fn lens(count: usize) -> Vec<usize> {
+    (0..count as u64).map(|i| 1 + mixed(i) as usize % 65_536).collect()
+}
+
+fn insert_all(store: &Store, lens: &[usize]) {
+    for (i, len) in lens.iter().enumerate() {
+        assert!(matches!(insert(store, i as u64, *len), Inserted::Stored { .. }), "block {i}");
+    }
+}
+
+#[test]
+fn every_chunk_of_every_level_is_found_before_and_after_it_is_written() {
+    let store = open(&Memory::default(), &options(8));
+    let block = block(1, 60_000);
+    let parts = parts(&block);
+    assert_eq!(store.insert(&block, &parts, 5), Inserted::Stored { new: parts.len() as u32, moved: 0 });
+    for synced in [false, true] {
+        for part in &parts {
+            assert!(store.peek(part.tag, part.len));
+            let content = &block[part.start as usize..(part.start + part.len) as usize];
+            assert!(read(&store, content).unwrap(), "synced: {synced}, {part:?}");
+        }
+        store.sync().unwrap();
+    }
+    assert!(!read(&store, b"what was never there").unwrap());
+}
+
+#[test]
+fn a_block_that_is_there_is_not_stored_again_and_shared_chunks_move_to_the_newer_one() {
+    let store = open(&Memory::default(), &options(8));
+    let first = block(1, 50_000);
+    store.insert(&first, &parts(&first), 0);
+    assert_eq!(store.insert(&first, &parts(&first), 0), Inserted::Known);
+    let mut second = first.clone();
+    second[0] ^= 1;
+    let Inserted::Stored { new, moved } = store.insert(&second, &parts(&second), 0) else { panic!() };
+    // The root, and a chunk of each level, hold the changed byte.
+    assert_eq!((new, moved), (4, parts(&second).len() as u32 - 4));
+    assert_eq!((store.counts().known, store.counts().stored), (1, 2));
+}
+
+#[test]
+fn a_large_chunk_takes_one_read_and_small_neighbours_take_one_together() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(8));
+    let lens = [65_536; 20];
+    insert_all(&store, &lens);
+    store.sync().unwrap();
+    let before = memory.reads();
+    for i in 0..20 {
+        assert!(read(&store, &block(i, 65_536)).unwrap());
+        assert!(read(&store, &block(i, 65_536)[8192..16_384]).unwrap());
+    }
+    assert_eq!(memory.reads() - before, 40);
+    let before = memory.reads();
+    for i in 0..20 {
+        for part in parts(&block(i, 65_536)).iter().filter(|part| part.level >= 2) {
+            assert!(
+                read(&store, &block(i, 65_536)[part.start as usize..(part.start + part.len) as usize])
+                    .unwrap()
+            );
+        }
+    }
+    assert_eq!(memory.reads() - before, 20);
+    assert_eq!(store.counts().disk_reads, 60);
+}
+
+#[test]
+fn the_oldest_segment_goes_when_the_capacity_is_reached() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(4));
+    let lens = lens(100);
+    insert_all(&store, &lens);
+    let there = whole(&store, &lens);
+    let first = there[0];
+    assert!(first > 0 && there.len() < 100);
+    assert_eq!(there, (first..100).collect::<Vec<_>>(), "what is left are the youngest");
+    let horizon = store.horizon();
+    // Blocks came at the time that is their number.
+    assert!(horizon.oldest_s.unwrap() <= first && horizon.oldest_s.unwrap() > 0);
+    assert!(horizon.evicted_segments > 0);
+    assert!(store.stat().file_bytes <= options(4).capacity);
+}
+
+#[test]
+fn a_store_that_was_closed_has_everything_and_its_index() {
+    let memory = Memory::default();
+    let lens = lens(40);
+    let store = open(&memory, &options(20));
+    insert_all(&store, &lens);
+    let before = store.stat();
+    store.close().unwrap();
+    let (store, opened) = Store::open(Arc::new(memory.clone()), &options(20)).unwrap();
+    assert!(opened.index_kept && !opened.new && opened.scanned == 0 && opened.notes.is_empty());
+    assert_eq!(whole(&store, &lens), (0..40).collect::<Vec<_>>());
+    assert_eq!(store.stat().indexed, before.indexed);
+    assert_eq!((store.id(), store.horizon().oldest_s), (0x1234, Some(0)));
+}
+
+#[test]
+fn without_its_index_a_store_is_rebuilt_from_footers_and_has_the_same() {
+    let memory = Memory::default();
+    let lens = lens(40);
+    let store = open(&memory, &options(20));
+    insert_all(&store, &lens);
+    store.sync().unwrap();
+    let before = store.stat();
+    store.close().unwrap();
+    memory.damage("index", |bytes| *bytes.last_mut().unwrap() ^= 1);
+    memory.damage("index", |bytes| bytes[5000] ^= 1);
+    let (store, opened) = Store::open(Arc::new(memory.clone()), &options(20)).unwrap();
+    assert!(!opened.index_kept && opened.scanned == 0);
+    assert_eq!(whole(&store, &lens), (0..40).collect::<Vec<_>>());
+    for (i, len) in lens.iter().enumerate() {
+        let block = block(i as u64, *len);
+        for part in parts(&block) {
+            assert!(read(&store, &block[part.start as usize..(part.start + part.len) as usize]).unwrap());
+        }
+    }
+    let after = store.stat();
+    assert_eq!(
+        (after.indexed, after.levels, after.containers),
+        (before.indexed, before.levels, before.containers)
+    );
+}
+
+#[test]
+fn an_index_that_an_older_start_left_is_not_taken_up() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(20));
+    insert_all(&store, &lens(10));
+    store.close().unwrap();
+    // It is opened, and killed at once.
+    drop(open(&memory, &options(20)));
+    let (store, opened) = Store::open(Arc::new(memory), &options(20)).unwrap();
+    assert!(!opened.index_kept);
+    assert_eq!(whole(&store, &lens(10)).len(), 10);
+}
+
+#[test]
+fn less_capacity_than_last_time_lets_the_oldest_go() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(20));
+    let lens = lens(60);
+    insert_all(&store, &lens);
+    store.close().unwrap();
+    let store = open(&memory, &options(3));
+    let there = whole(&store, &lens);
+    assert!(!there.is_empty() && there.len() < 40);
+    assert_eq!(there, (there[0]..60).collect::<Vec<_>>());
+    assert!(store.stat().file_bytes <= options(3).capacity);
+}
+
+#[test]
+fn a_full_disk_shrinks_the_store_and_traffic_goes_on() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(20));
+    memory.set_room(Some(4 * oncewire_store::MIN_SEGMENT_BYTES));
+    let lens = lens(100);
+    insert_all(&store, &lens);
+    assert_eq!(store.trouble(), None);
+    let there = whole(&store, &lens);
+    assert!(there.contains(&99) && !there.contains(&0));
+}
+
+#[test]
+fn a_disk_that_fails_writes_stops_the_store_and_what_was_written_is_still_read() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(20));
+    let lens = lens(20);
+    insert_all(&store, &lens);
+    store.sync().unwrap();
+    memory.fail_writes(Some(io::ErrorKind::Other));
+    insert(&store, 20, 60_000);
+    assert!(store.sync().is_err());
+    assert!(store.trouble().is_some());
+    assert_eq!(insert(&store, 21, 100), Inserted::Refused);
+    assert_eq!(whole(&store, &lens), (0..20).collect::<Vec<_>>());
+    assert!(!read(&store, &block(20, 60_000)).unwrap(), "what was lost is not there");
+    assert_eq!(store.counts().write_errors, 1);
+    assert!(store.close().is_err());
+}
+
+#[test]
+fn a_disk_that_fails_reads_says_where_and_the_chunk_can_be_stored_again() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(20));
+    insert(&store, 1, 60_000);
+    store.sync().unwrap();
+    memory.fail_reads(Some(io::ErrorKind::Other));
+    let fault = read(&store, &block(1, 60_000)).unwrap_err();
+    assert!(fault.to_string().starts_with("0000000000000001.seg: offset 4128: "), "{fault}");
+    memory.fail_reads(None);
+    assert!(matches!(insert(&store, 1, 60_000), Inserted::Stored { .. }));
+    assert!(read(&store, &block(1, 60_000)).unwrap());
+    assert_eq!(store.counts().faults, 1);
+}
+
+#[test]
+fn a_flipped_bit_is_an_error_that_names_file_and_offset() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(20));
+    insert(&store, 1, 60_000);
+    store.sync().unwrap();
+    memory.damage("0000000000000001.seg", |bytes| bytes[30_000] ^= 4);
+    let fault = read(&store, &block(1, 60_000)).unwrap_err();
+    assert_eq!(fault.to_string(), "0000000000000001.seg: offset 4096: container fails its check");
+    let verified = store.verify().unwrap();
+    assert_eq!((verified.containers, verified.bytes, verified.damaged.len()), (1, 0, 1));
+    assert_eq!(verified.damaged[0].to_string(), fault.to_string());
+}
+
+#[test]
+fn what_is_stored_again_replaces_what_was_damaged() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(20));
+    insert(&store, 1, 60_000);
+    store.sync().unwrap();
+    memory.damage("0000000000000001.seg", |bytes| bytes[30_000] ^= 4);
+    assert!(read(&store, &block(1, 60_000)).is_err());
+    assert!(matches!(insert(&store, 1, 60_000), Inserted::Stored { .. }));
+    assert!(read(&store, &block(1, 60_000)).unwrap());
+}
+
+#[test]
+fn another_chunk_with_a_similar_tag_is_not_handed_out() {
+    let store = open(&Memory::default(), &options(8));
+    let content = block(1, 8192);
+    let own = Part { tag: mixed(7), level: 0, start: 0, len: 8192 };
+    store.insert(&content, &[own], 0);
+    for sync in [false, true] {
+        // The same tag, other content: the check says no.
+        assert!(store.read(own.tag, 8192, &|_| false).unwrap().is_none());
+        assert!(matches!(store.insert(&content, &[own], 0), Inserted::Stored { .. }), "it is forgotten");
+        if sync {
+            store.sync().unwrap();
+        }
+    }
+    assert_eq!(store.read(own.tag, 8192, &|bytes| bytes == content).unwrap().unwrap(), content);
+}
+
+#[test]
+fn blocks_that_make_no_sense_are_refused() {
+    let store = open(&Memory::default(), &options(8));
+    let part = |start, len| Part { tag: 1, level: 0, start, len };
+    assert_eq!(store.insert(&[], &[], 0), Inserted::Refused);
+    assert_eq!(store.insert(&[0; 65_537], &[], 0), Inserted::Refused);
+    assert_eq!(store.insert(&[0; 100], &[part(0, 0)], 0), Inserted::Refused);
+    assert_eq!(store.insert(&[0; 100], &[part(1, 100)], 0), Inserted::Refused);
+    assert_eq!(store.insert(&[0; 100], &[part(u32::MAX, 2)], 0), Inserted::Refused);
+    assert_eq!(store.insert(&[0; 65_536], &[part(0, 1); 4097], 0), Inserted::Refused);
+    assert!(matches!(store.insert(&[0; 65_536], &[part(7, 1); 4096], 0), Inserted::Stored { .. }));
+    store.sync().unwrap();
+    assert_eq!(store.counts().refused, 6);
+}
+
+#[test]
+fn impossible_sizes_are_said_before_anything_is_written() {
+    let memory = Memory::default();
+    let open = |options: Options| Store::open(Arc::new(memory.clone()), &options).err();
+    assert!(matches!(open(Options { segment_bytes: 4096, ..options(8) }), Some(OpenError::Segments(4096))));
+    assert!(matches!(open(Options { capacity: 0, ..options(8) }), Some(OpenError::Capacity { .. })));
+}
+
+#[test]
+fn compacting_drops_what_is_damaged_or_superseded_and_keeps_the_rest() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(40));
+    // Each block comes twice with one byte changed in between, so that hardly anything of the first is needed.
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    for i in 0..30 {
+        let first = block(i, 65_536);
+        let mut second = first.clone();
+        second[7] ^= 1;
+        store.insert(&first, &[parts(&first)[0]], i);
+        old.push(first);
+        new.push(second);
+    }
+    // The same chunks at a newer place.
+    for (i, (first, second)) in old.iter().zip(&new).enumerate() {
+        let root = parts(first)[0];
+        store.insert(second, &[root, parts(second)[0]], i as u64);
+    }
+    insert(&store, 100, 65_536);
+    store.sync().unwrap();
+    memory.damage("0000000000000001.seg", |bytes| bytes[30_000] ^= 4);
+    let before = store.stat().file_bytes;
+    let compacted = store.compact(None).unwrap();
+    assert!(compacted.after < before, "{compacted:?}");
+    assert!(read(&store, &block(100, 65_536)).unwrap());
+    assert_eq!(store.verify().unwrap().damaged.len(), 0);
+    store.close().unwrap();
+    assert!(read(&open(&memory, &options(40)), &block(100, 65_536)).unwrap());
+}
+
+#[test]
+fn compacting_to_a_size_lets_the_oldest_go() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(40));
+    let lens = lens(100);
+    insert_all(&store, &lens);
+    let size = 6 * oncewire_store::MIN_SEGMENT_BYTES;
+    let compacted = store.compact(Some(size)).unwrap();
+    assert!(compacted.after <= size + oncewire_store::MIN_SEGMENT_BYTES, "{compacted:?}");
+    let there = whole(&store, &lens);
+    assert_eq!(there, (there[0]..100).collect::<Vec<_>>());
+    assert!(there.len() > 10);
+    // Times are those of the blocks, not of the rewriting.
+    assert!(store.horizon().oldest_s.unwrap() <= there[0] && there[0] > 0);
+}
+
+fn sealed(secret: u8, segments: u64) -> Options {
+    let salts = std::sync::atomic::AtomicU64::new(0);
+    let salt = move || {
+        let n = salts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(((u128::from(secret) << 64) | u128::from(n)).to_le_bytes())
+    };
+    Options { sealer: Some(Arc::new(Sealer::new(&[secret; 32], salt))), ..options(segments) }
+}
+
+#[test]
+fn a_sealed_store_serves_as_a_clear_one_and_shows_nothing_on_disk() {
+    let memory = Memory::default();
+    let lens = lens(60);
+    let store = open(&memory, &sealed(1, 20));
+    insert_all(&store, &lens);
+    store.sync().unwrap();
+    let before = memory.reads();
+    assert!(read(&store, &block(3, lens[3])).unwrap());
+    assert_eq!(memory.reads() - before, 1);
+    store.close().unwrap();
+    assert!(!memory.holds(&block(3, 16)) && !memory.holds(b"OWCT") && !memory.holds(b"owfooter"));
+    let (store, opened) = Store::open(Arc::new(memory.clone()), &sealed(1, 20)).unwrap();
+    assert!(opened.index_kept);
+    assert_eq!(whole(&store, &lens), (0..60).collect::<Vec<_>>());
+    assert!(store.stat().encrypted);
+    drop(store);
+    // And once more without the index, which is removed when a store is opened.
+    let (store, opened) = Store::open(Arc::new(memory.clone()), &sealed(1, 20)).unwrap();
+    assert!(!opened.index_kept);
+    assert_eq!(whole(&store, &lens), (0..60).collect::<Vec<_>>());
+    memory.damage("0000000000000001.seg", |bytes| bytes[30_000] ^= 4);
+    assert!(lens.iter().enumerate().any(|(i, len)| read(&store, &block(i as u64, *len)).is_err()));
+}
+
+#[test]
+fn another_key_or_none_begins_a_new_store_and_says_so() {
+    for (first, second) in
+        [(sealed(1, 20), sealed(2, 20)), (sealed(1, 20), options(20)), (options(20), sealed(1, 20))]
+    {
+        let memory = Memory::default();
+        let store = open(&memory, &first);
+        insert_all(&store, &lens(5));
+        store.close().unwrap();
+        let (store, opened) = Store::open(Arc::new(memory.clone()), &Options { id: 9, ..second }).unwrap();
+        assert!(opened.new && opened.notes[0].contains("encrypted under another key"), "{opened:?}");
+        assert_eq!((store.id(), store.stat().segments), (9, 0));
+        assert!(whole(&store, &lens(5)).is_empty());
+    }
+}
+
+#[test]
+fn a_small_index_forgets_small_chunks_first_and_keeps_the_roots() {
+    let index = IndexMemory { coarse: 1 << 16, medium: 1 << 10, fine: 1 << 10 };
+    let store = open(&Memory::default(), &Options { index, ..options(100) });
+    let lens = [65_536; 100];
+    insert_all(&store, &lens);
+    assert_eq!(whole(&store, &lens).len(), 100);
+    let has_fine = |i| store.peek(tag(&block(i, 65_536)[..128]), 128);
+    assert!((0..90).filter(|i| has_fine(*i)).count() < 3);
+    assert!(store.counts().displaced > 0);
+}
