@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use oncewire_codec::Plan;
 use oncewire_codec::pace::PaceStats;
-use oncewire_codec::wire::{Destination, FlowId, LaneId, LaneRole, Network, OpenFailure, ResetReason};
+use oncewire_codec::wire::{
+    Destination, FlowId, GroupFrame, LaneId, LaneRole, Network, OpenFailure, ResetReason,
+};
 
 /// A flow to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +72,8 @@ pub enum Event {
     PeerRestarted,
     /// The networks that the peer fronts, all of them; replaces what was said before.
     Announced(Vec<Network>),
+    /// A peer of the group speaks, which [`crate::Link::is_of_group`].
+    Group(GroupFrame),
     /// The logs were released, and there is traffic again: [`crate::Link::restore_logs`].
     LogsWanted,
     /// Something for the log.

@@ -17,7 +17,7 @@ pub struct LinkStats {
     pub up: bool,
     /// The protocol version that both ends speak, once the peer was met.
     pub version: Option<u16>,
-    /// Frames of optional types that this build does not know.
+    /// Frames of optional types that this build does not know, or that are for peers of a group which this one is not of.
     pub passed_over: u64,
     /// Flow lanes that carry a flow.
     pub lanes_busy: u32,

@@ -5,6 +5,7 @@
 //! `docs/design/wanax.md`.
 
 mod name;
+pub mod neighbours;
 pub mod path;
 mod shape;
 pub mod shed;

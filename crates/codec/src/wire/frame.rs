@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::block::{Block, Range64};
 use super::chunks::{ChunkRequest, Chunks, StoreHeld};
+use super::group::{self, GroupFrame};
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_address, take_address};
 use super::network::Network;
 use super::reader::{Reader, WireError};
@@ -57,6 +58,8 @@ pub enum Frame<'a> {
     LaneDead(LaneId),
     /// The networks that the sender of this frame fronts; the highest serial number counts.
     Networks(Networks),
+    /// Between members of a trust group.
+    Group(GroupFrame),
 }
 
 /// A sequenced message about a flow.
@@ -239,6 +242,7 @@ impl<'a> Frame<'a> {
                 let networks = (0..count).map(|_| Network::decode(&mut reader)).collect::<Result<_, _>>()?;
                 Self::Networks(Networks { serial, networks })
             }
+            group::PEEK..=group::STORED => Self::Group(GroupFrame::decode(kind, &mut reader)?),
             other => return Err(WireError::UnknownType(other)),
         };
         reader.finish()?;
@@ -311,6 +315,7 @@ impl<'a> Frame<'a> {
                 networks.iter().for_each(|network| network.encode(&mut body));
                 NETWORKS
             }
+            Self::Group(frame) => frame.encode(&mut body),
         };
         put_frame(out, kind, &body, &[]);
     }

@@ -6,6 +6,7 @@
 mod block;
 mod chunks;
 mod frame;
+mod group;
 mod hello;
 mod names;
 mod network;
@@ -21,6 +22,7 @@ pub use frame::{
     Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, RawFrame, Refetch, RefetchReason,
     take_frame,
 };
+pub use group::{GroupFrame, Load, MAX_PEEK, MAX_TAGS};
 pub use hello::{Hello, HelloError, LogClaim, NamesHello, Sample};
 pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};
 pub use network::{Network, NetworkError};

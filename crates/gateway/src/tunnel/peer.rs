@@ -257,6 +257,8 @@ impl Peer {
                 Event::LogsWanted => due.logs = true,
                 // Under the lock, so that the last word is the last.
                 Event::Announced(networks) => _ = self.announced.send_replace(Some(networks)),
+                // No link is set up for a group.
+                Event::Group(_) => {}
                 Event::Note(note) => tracing::info!(peer = self.name(), "{note}"),
             }
         }

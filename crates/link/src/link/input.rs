@@ -106,6 +106,7 @@ impl Link {
             Frame::LaneDead(dead) if dead != lane => self.close_lane(dead, CloseReason::DeadAtPeer, now),
             Frame::LaneDead(_) => {}
             Frame::Networks(said) => self.handle_networks(said),
+            Frame::Group(frame) => self.handle_group(frame),
         }
         Ok(())
     }

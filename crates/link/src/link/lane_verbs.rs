@@ -90,6 +90,7 @@ impl Link {
             initial_credit: hello.initial_credit,
         });
         self.meet_announcer();
+        self.meet_group(hello);
         self.drain_sender(now);
     }
 
@@ -134,6 +135,7 @@ impl Link {
         }
         if self.lanes.is_empty() {
             self.down_since = Some(now);
+            self.forget_group_talk();
             self.events.push_back(Event::Down);
         } else {
             self.control.push_back(Frame::LaneDead(id));

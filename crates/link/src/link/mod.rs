@@ -2,9 +2,10 @@
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
 //! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered), [`networks`] (who fronts what),
-//! [`pacing`] (savings for CPU), [`store_verbs`] (the chunk store).
+//! [`pacing`] (savings for CPU), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store).
 
 mod flow_verbs;
+mod group;
 mod input;
 mod lane_verbs;
 mod liveness;
@@ -27,6 +28,7 @@ use crate::flow::Flow;
 use crate::lanes::Lanes;
 use crate::limit::Limiter;
 use crate::stats::{FlowOutcome, FlowStats, LinkStats};
+use group::GroupTalk;
 use liveness::RoundTrip;
 use networks::Announcements;
 pub use pacing::Effort;
@@ -60,6 +62,7 @@ pub struct Link {
     /// At the accepting side: how many flow lanes the peer was last asked for.
     told_lanes_needed: u32,
     announcements: Announcements,
+    group_talk: GroupTalk,
     pacing: Pacing,
     limiter: Option<Limiter>,
     events: VecDeque<Event>,
@@ -172,6 +175,7 @@ impl Link {
             peer_needs_lanes: 0,
             told_lanes_needed: 0,
             announcements: Announcements::default(),
+            group_talk: GroupTalk::default(),
             pacing: Pacing::new(&config),
             limiter: config.rate_limit.map(Limiter::new),
             events: VecDeque::new(),

@@ -25,9 +25,11 @@ impl Link {
         let is_control = self.lanes.for_role(LaneRole::Control) == Some(lane);
         if is_control {
             self.put_control(out);
+            self.put_group(false, TARGET, out);
         }
         if self.lanes.for_role(LaneRole::Repair) == Some(lane) {
             while out.len() - before < TARGET && self.sender.poll_repair(out) {}
+            self.put_group(true, TARGET.saturating_sub(out.len() - before), out);
         }
         self.spend(out.len() - before, now);
         self.put_flows(lane, now, before, out);

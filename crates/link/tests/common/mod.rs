@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
+use oncewire_codec::wire::GroupFrame;
 use oncewire_link::{
     Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
 };
@@ -21,6 +22,8 @@ pub struct Side {
     pub received: BTreeMap<FlowId, Stream>,
     pub notes: Vec<String>,
     pub restarts: u32,
+    /// What the peer said as a member of the group.
+    pub heard: Vec<GroupFrame>,
     /// Flows whose application does not read.
     pub stalled: Vec<FlowId>,
 }
@@ -92,6 +95,7 @@ impl Side {
             received: BTreeMap::new(),
             notes: Vec::new(),
             restarts: 0,
+            heard: Vec::new(),
             stalled: Vec::new(),
         }
     }
@@ -213,6 +217,7 @@ impl Pair {
                 }
                 Event::FlowReadable(flow) => self.read(side, flow),
                 Event::PeerRestarted => self.sides[side].restarts += 1,
+                Event::Group(frame) => self.sides[side].heard.push(frame),
                 Event::Note(note) => self.sides[side].notes.push(note.to_string()),
                 _ => {}
             }

@@ -1,0 +1,107 @@
+//! One neighbour: how busy it is, how soon it answers, and whether it is to be asked.
+
+use super::Load;
+use crate::Now;
+
+/// What is known of a neighbour whose link is up.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) load: Load,
+    /// What was asked of it and is not answered.
+    pub(super) asked: usize,
+    /// What it asked for and has not been answered.
+    pub(super) serving: usize,
+    /// How long answers have taken lately.
+    answer_time: Now,
+    /// Failures since the last good answer.
+    failures: u32,
+    failed_at: Option<Now>,
+}
+
+/// What an answer is taken to take before there was one.
+const FIRST_ANSWER_TIME: Now = Now::from_millis(50);
+const LEAST_PATIENCE: Now = Now::from_millis(20);
+const MOST_PATIENCE: Now = Now::from_secs(1);
+const LEAST_REST: Now = Now::from_secs(1);
+const MOST_REST: Now = Now::from_secs(60);
+
+impl Member {
+    pub(super) fn new() -> Self {
+        Self {
+            load: Load::default(),
+            asked: 0,
+            serving: 0,
+            answer_time: FIRST_ANSWER_TIME,
+            failures: 0,
+            failed_at: None,
+        }
+    }
+
+    /// Returns how long a chunk is likely to take.
+    pub(super) fn wait(&self) -> Now {
+        self.load.wait().max(self.answer_time)
+    }
+
+    /// Returns how long an answer is waited for.
+    pub(super) fn patience(&self) -> Now {
+        (self.answer_time * 4 + self.load.wait()).clamp(LEAST_PATIENCE, MOST_PATIENCE)
+    }
+
+    /// Says whether it failed lately and is left alone.
+    pub(super) fn rests(&self, now: Now) -> bool {
+        let rest = LEAST_REST.saturating_mul(1 << self.failures.saturating_sub(1).min(6)).min(MOST_REST);
+        self.failed_at.is_some_and(|failed_at| now < failed_at + rest)
+    }
+
+    /// It answered what was asked at `asked_at`, and well.
+    pub(super) fn answered(&mut self, asked_at: Now, now: Now) {
+        self.answer_time = (self.answer_time * 7 + now.saturating_sub(asked_at)) / 8;
+        self.failures = 0;
+        self.failed_at = None;
+    }
+
+    /// It did not answer what was asked at `asked_at`, or wrongly. What was asked before it last failed belongs to that
+    /// failure.
+    pub(super) fn failed(&mut self, asked_at: Now, now: Now) {
+        if self.failed_at.is_none_or(|failed_at| asked_at >= failed_at) {
+            self.failures = self.failures.saturating_add(1);
+            self.failed_at = Some(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_fails_rests_twice_as_long_each_time_up_to_a_minute() {
+        let mut member = Member::new();
+        let mut now = Now::from_secs(10);
+        for rest in [1, 2, 4, 8, 16, 32, 60, 60] {
+            assert!(!member.rests(now));
+            member.failed(now, now);
+            member.failed(now - Now::from_millis(1), now);
+            now += Now::from_secs(rest) - Now::from_nanos(1);
+            assert!(member.rests(now), "{rest} s");
+            now += Now::from_nanos(1);
+        }
+        assert!(!member.rests(now));
+        member.answered(now, now);
+        member.failed(now, now);
+        assert!(!member.rests(now + LEAST_REST), "a good answer ends the doubling");
+    }
+
+    #[test]
+    fn patience_is_what_answers_take_and_the_queue_explains_within_bounds() {
+        let mut member = Member::new();
+        assert_eq!(member.patience(), Now::from_millis(200));
+        member.load = Load { queued: 9, pending_bytes: 0, service_us: 10_000 };
+        assert_eq!(member.patience(), Now::from_millis(300));
+        member.load.queued = u32::MAX;
+        assert_eq!(member.patience(), MOST_PATIENCE);
+        member.load.queued = 0;
+        (0..100).for_each(|_| member.answered(Now::ZERO, Now::from_micros(100)));
+        assert_eq!(member.patience(), LEAST_PATIENCE);
+    }
+}

@@ -1,0 +1,30 @@
+//! What is counted of a neighbourhood.
+
+/// What a gateway and its neighbours have done for each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NeighbourStats {
+    /// Neighbours that are up.
+    pub members: u64,
+    /// Chunks that were asked for, each neighbour that was asked counted.
+    pub asked: u64,
+    /// Chunks that a neighbour had.
+    pub found: u64,
+    /// Their bytes.
+    pub found_bytes: u64,
+    /// Answers that a chunk is not there.
+    pub absent: u64,
+    /// What was not answered in time.
+    pub late: u64,
+    /// Answers whose content was not what its name says.
+    pub wrong: u64,
+    /// Chunks that neighbours were given when they asked.
+    pub served: u64,
+    /// Chunks that neighbours were given to keep.
+    pub given: u64,
+    /// Their bytes.
+    pub given_bytes: u64,
+    /// Chunks that were not offered, because too much was already or the neighbour had failed.
+    pub not_offered: u64,
+    /// Chunks that neighbours gave to be kept.
+    pub taken: u64,
+}

@@ -1,0 +1,469 @@
+//! Several gateways of one site on a virtual clock, some of which do not behave.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// How a member treats the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Good,
+    /// Hears everything and says nothing.
+    Dead,
+    /// Takes as long as this for everything.
+    Slow(u64),
+    /// Serves other content than was asked for, and says that it has everything.
+    Liar,
+    /// Answers what it was not asked, too.
+    Babbler,
+}
+
+struct Site {
+    now: Now,
+    key: NameKey,
+    ids: Vec<MemberId>,
+    machines: Vec<Neighbourhood>,
+    manners: Vec<Manner>,
+    stores: Vec<BTreeMap<Name, Bytes>>,
+    /// Frames under way: when, a number that keeps order, from, to.
+    under_way: BTreeMap<(Now, u64), (usize, usize, GroupFrame)>,
+    sent: u64,
+    /// Answers by member and ticket.
+    answers: BTreeMap<(usize, u64), (Answer, Now)>,
+}
+
+const LATENCY: Now = Now::from_micros(200);
+
+impl Site {
+    fn new(manners: &[Manner]) -> Self {
+        let key = NameKey::new([7; 32]);
+        let ids: Vec<MemberId> = (0..manners.len() as u8).map(|at| MemberId::of_key(&[at; 32])).collect();
+        let mut site = Self {
+            now: Now::from_secs(100),
+            machines: ids.iter().map(|id| Neighbourhood::new(*id, key.clone())).collect(),
+            stores: vec![BTreeMap::new(); ids.len()],
+            manners: manners.to_vec(),
+            key,
+            ids,
+            under_way: BTreeMap::new(),
+            sent: 0,
+            answers: BTreeMap::new(),
+        };
+        for a in 0..site.ids.len() {
+            for b in 0..site.ids.len() {
+                let id = site.ids[b];
+                site.machines[a].handle_up(id);
+            }
+        }
+        site.settle();
+        site
+    }
+
+    fn name(&self, chunk: &Bytes) -> Name {
+        self.key.name(chunk)
+    }
+
+    /// Member `at` has fetched a chunk: it keeps it and offers it.
+    fn fetched(&mut self, at: usize, chunk: &Bytes) {
+        let name = self.name(chunk);
+        self.stores[at].insert(name, chunk.clone());
+        let now = self.now;
+        self.machines[at].offer(Shape::default(), vec![Piece { name, bytes: chunk.clone() }], now);
+        self.carry_out(at);
+    }
+
+    fn read(&mut self, at: usize, ticket: u64, chunk: &Bytes) {
+        let name = self.name(chunk);
+        let held = self.stores[at].contains_key(&name);
+        let now = self.now;
+        self.machines[at].read(Read { ticket, name, len: chunk.len() as u32, held }, now);
+        self.carry_out(at);
+    }
+
+    fn carry_out(&mut self, at: usize) {
+        while let Some(output) = self.machines[at].poll_output() {
+            let manner = self.manners[at];
+            match output {
+                Output::Send(to, frame) => {
+                    let to = self.ids.iter().position(|id| *id == to).unwrap();
+                    self.send(at, to, frame);
+                }
+                Output::Answer { ticket, answer } => {
+                    let before = self.answers.insert((at, ticket), (answer, self.now));
+                    assert_eq!(before, None, "member {at} answered ticket {ticket} twice");
+                }
+                Output::Peek { from, request, names } => {
+                    let held = |name| manner == Manner::Liar || self.stores[at].contains_key(name);
+                    let held = names.iter().map(held).collect();
+                    self.machines[at].handle_held(from, request, held);
+                }
+                Output::Serve { from, request, name, len } => {
+                    let chunk = match manner {
+                        Manner::Liar => Some(Bytes::from(vec![0xee; len as usize])),
+                        _ => self.stores[at].get(&name).cloned(),
+                    };
+                    self.machines[at].handle_served(from, request, chunk);
+                }
+                Output::Put { bytes, .. } => {
+                    self.stores[at].insert(self.key.name(&bytes), bytes);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, frame: GroupFrame) {
+        let delay = match self.manners[from] {
+            Manner::Dead => return,
+            Manner::Slow(ms) => Now::from_millis(ms),
+            _ => LATENCY,
+        };
+        if self.manners[from] == Manner::Babbler {
+            for request in 0..4 {
+                let frame = GroupFrame::Chunk { request, bytes: Some(Bytes::from_static(b"babble")) };
+                self.deliver_at(self.now + delay, from, to, frame);
+                self.deliver_at(
+                    self.now + delay,
+                    from,
+                    to,
+                    GroupFrame::Have { request, held: vec![true; 9] },
+                );
+            }
+        }
+        self.deliver_at(self.now + delay, from, to, frame);
+    }
+
+    fn deliver_at(&mut self, at: Now, from: usize, to: usize, frame: GroupFrame) {
+        self.sent += 1;
+        self.under_way.insert((at, self.sent), (from, to, frame));
+    }
+
+    /// Lets time pass until nothing is under way and nobody waits.
+    fn settle(&mut self) {
+        (0..self.ids.len()).for_each(|at| self.carry_out(at));
+        loop {
+            let frame = self.under_way.first_key_value().map(|((at, _), _)| *at);
+            let timer = self.machines.iter().filter_map(Neighbourhood::poll_timeout).min();
+            let Some(next) = frame.into_iter().chain(timer).min() else { return };
+            self.now = self.now.max(next);
+            if frame == Some(next)
+                && let Some((_, (from, to, frame))) = self.under_way.pop_first()
+            {
+                let (from, now) = (self.ids[from], self.now);
+                self.machines[to].handle_frame(from, frame, now);
+                self.carry_out(to);
+            } else {
+                for at in 0..self.ids.len() {
+                    let now = self.now;
+                    self.machines[at].handle_timeout(now);
+                    self.carry_out(at);
+                }
+            }
+        }
+    }
+
+    fn part(&mut self, a: usize, b: usize) {
+        let now = self.now;
+        for (at, gone) in [(a, b), (b, a)] {
+            let gone = self.ids[gone];
+            self.machines[at].handle_down(gone, now);
+            self.carry_out(at);
+        }
+        self.under_way.retain(|_, (from, to, _)| ![(a, b), (b, a)].contains(&(*from, *to)));
+    }
+
+    fn answer(&self, at: usize, ticket: u64) -> &Answer {
+        &self.answers[&(at, ticket)].0
+    }
+}
+
+fn chunk(number: u32) -> Bytes {
+    Bytes::from([number.to_le_bytes().as_slice(), &[number as u8; 996]].concat())
+}
+
+use Manner::*;
+
+#[test]
+fn what_one_member_fetched_is_a_hit_at_every_other() {
+    let mut site = Site::new(&[Good, Good, Good]);
+    let chunks: Vec<Bytes> = (0..100).map(chunk).collect();
+    chunks.iter().for_each(|chunk| site.fetched(0, chunk));
+    site.settle();
+    for (ticket, chunk) in chunks.iter().enumerate() {
+        site.read(1, ticket as u64, chunk);
+        site.read(2, ticket as u64, chunk);
+    }
+    site.settle();
+    for (ticket, chunk) in chunks.iter().enumerate() {
+        for at in [1, 2] {
+            let answer = site.answer(at, ticket as u64).clone();
+            match site.stores[at].contains_key(&site.name(chunk)) {
+                true => assert_eq!(answer, Answer::Own),
+                false => assert_eq!(answer, Answer::Found(chunk.clone())),
+            }
+        }
+    }
+    // Each chunk is where it was fetched, and at the responsible member.
+    let given: usize = site.stores[1].len() + site.stores[2].len();
+    let own = chunks
+        .iter()
+        .filter(|chunk| responsible(site.ids.iter().copied(), site.key.tag(chunk)) == Some(site.ids[0]));
+    assert_eq!(given, 100 - own.count());
+}
+
+#[test]
+fn what_is_there_already_is_not_put_again() {
+    let mut site = Site::new(&[Good, Good]);
+    let chunk = (0..)
+        .map(chunk)
+        .find(|chunk| responsible(site.ids.iter().copied(), site.key.tag(chunk)) == Some(site.ids[1]));
+    let chunk = chunk.unwrap();
+    site.fetched(0, &chunk);
+    site.settle();
+    site.fetched(0, &chunk);
+    site.settle();
+    let stats = site.machines[0].stats();
+    assert_eq!((stats.given, stats.given_bytes), (1, 1000));
+    assert_eq!(site.machines[1].stats().taken, 1);
+}
+
+#[test]
+fn a_dead_neighbour_costs_its_patience_once_and_is_left_alone() {
+    let mut site = Site::new(&[Good, Dead]);
+    site.read(0, 1, &chunk(1));
+    let before = site.now;
+    site.settle();
+    let (answer, at) = &site.answers[&(0, 1)];
+    assert_eq!(*answer, Answer::Absent);
+    assert!(*at - before <= Now::from_secs(1));
+    // The next is answered at once.
+    let now = site.now;
+    site.read(0, 2, &chunk(2));
+    assert_eq!(site.answers[&(0, 2)], (Answer::Absent, now));
+    // Later it gets another chance.
+    site.now += Now::from_secs(2);
+    site.manners[1] = Good;
+    let name = site.name(&chunk(3));
+    site.stores[1].insert(name, chunk(3));
+    site.read(0, 3, &chunk(3));
+    site.settle();
+    assert_eq!(site.answer(0, 3), &Answer::Found(chunk(3)));
+}
+
+#[test]
+fn a_liar_is_found_out_and_the_next_is_asked() {
+    let mut site = Site::new(&[Good, Liar, Good]);
+    let chunk = (0..).map(chunk).find(|chunk| {
+        responsible(site.ids.iter().copied().skip(1), site.key.tag(chunk)) == Some(site.ids[1])
+    });
+    let chunk = chunk.unwrap();
+    let name = site.name(&chunk);
+    site.stores[2].insert(name, chunk.clone());
+    site.read(0, 1, &chunk);
+    site.settle();
+    assert_eq!(site.answer(0, 1), &Answer::Found(chunk.clone()));
+    assert_eq!(site.machines[0].stats().wrong, 1);
+    site.read(0, 2, &chunk);
+    site.settle();
+    assert_eq!(site.machines[0].stats().wrong, 1, "it rests");
+    assert_eq!(site.answer(0, 2), &Answer::Found(chunk));
+}
+
+#[test]
+fn a_chunk_is_found_after_a_member_came_that_is_responsible_for_it_now() {
+    let mut site = Site::new(&[Good, Good, Good]);
+    site.part(0, 2);
+    site.part(1, 2);
+    let chunks: Vec<Bytes> = (0..50).map(chunk).collect();
+    chunks.iter().for_each(|chunk| site.fetched(0, chunk));
+    site.settle();
+    let ids = site.ids.clone();
+    for at in [0, 1] {
+        site.machines[at].handle_up(ids[2]);
+        site.machines[2].handle_up(ids[at]);
+    }
+    for (ticket, chunk) in chunks.iter().enumerate() {
+        site.read(1, ticket as u64, chunk);
+    }
+    site.settle();
+    assert!((0..50).all(|ticket| *site.answer(1, ticket) != Answer::Absent));
+}
+
+#[test]
+fn what_was_asked_of_a_neighbour_that_goes_is_asked_of_the_next_at_once() {
+    let mut site = Site::new(&[Good, Dead, Good]);
+    let chunk = (0..).map(chunk).find(|chunk| {
+        responsible(site.ids.iter().copied().skip(1), site.key.tag(chunk)) == Some(site.ids[1])
+    });
+    let chunk = chunk.unwrap();
+    let name = site.name(&chunk);
+    site.stores[2].insert(name, chunk.clone());
+    let before = site.now;
+    site.read(0, 1, &chunk);
+    site.part(0, 1);
+    site.settle();
+    assert_eq!(site.answers[&(0, 1)].0, Answer::Found(chunk));
+    assert_eq!(site.answers[&(0, 1)].1 - before, 2 * LATENCY);
+}
+
+#[test]
+fn a_busy_disk_leaves_chunks_to_the_responsible_neighbour_and_helps_itself_if_that_fails() {
+    let mut site = Site::new(&[Good, Good]);
+    let chunks = (0..200)
+        .map(chunk)
+        .filter(|chunk| responsible(site.ids.iter().copied(), site.key.tag(chunk)) == Some(site.ids[1]));
+    let chunks: Vec<Bytes> = chunks.take(4).collect();
+    chunks.iter().for_each(|chunk| site.fetched(0, chunk));
+    site.settle();
+    site.read(0, 1, &chunks[0]);
+    assert_eq!(site.answer(0, 1), &Answer::Own, "an idle disk reads for itself");
+    let now = site.now;
+    site.machines[0].handle_load(Load { queued: 50, pending_bytes: 0, service_us: 10_000 }, now);
+    site.read(0, 2, &chunks[1]);
+    site.settle();
+    assert_eq!(site.answer(0, 2), &Answer::Found(chunks[1].clone()));
+    // The neighbour is as busy.
+    let now = site.now;
+    site.machines[1].handle_load(Load { queued: 50, pending_bytes: 0, service_us: 10_000 }, now);
+    site.settle();
+    site.read(0, 3, &chunks[2]);
+    assert_eq!(site.answer(0, 3), &Answer::Own);
+    // Or says that it is not, and does not answer.
+    let now = site.now;
+    site.machines[1].handle_load(Load::default(), now);
+    site.settle();
+    site.manners[1] = Dead;
+    site.read(0, 4, &chunks[3]);
+    site.settle();
+    assert_eq!(site.answer(0, 4), &Answer::Own);
+}
+
+#[test]
+fn the_load_is_told_at_once_and_then_not_too_often() {
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    machine.handle_up(MemberId(2));
+    assert!(matches!(machine.poll_output(), Some(Output::Send(MemberId(2), GroupFrame::Load(_)))));
+    let load = |queued| Load { queued, ..Load::default() };
+    let start = Now::from_secs(1);
+    for queued in 1..=100 {
+        machine.handle_load(load(queued), start + Now::from_micros(queued.into()));
+    }
+    let told = |queued| Some(Output::Send(MemberId(2), GroupFrame::Load(load(queued))));
+    assert_eq!((machine.poll_output(), machine.poll_output()), (told(1), None));
+    let due = machine.poll_timeout().unwrap();
+    assert_eq!(due, start + Now::from_micros(1) + TELL_EVERY);
+    machine.handle_timeout(due);
+    assert_eq!((machine.poll_output(), machine.poll_output()), (told(100), None));
+    machine.handle_timeout(due + TELL_EVERY);
+    assert_eq!((machine.poll_output(), machine.poll_timeout()), (None, None));
+}
+
+#[test]
+fn asking_serving_offering_and_members_are_bounded() {
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    (2..200).for_each(|id| machine.handle_up(MemberId(id)));
+    assert_eq!(machine.stats().members, MAX_MEMBERS as u64);
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    let (other, now) = (MemberId(2), Now::from_secs(1));
+    machine.handle_up(other);
+    let name = Name([1; 20]);
+    for ticket in 0..MAX_ASKED as u64 + 5 {
+        machine.read(Read { ticket, name, len: 5, held: false }, now);
+        machine.handle_frame(other, GroupFrame::Get { request: ticket, name, len: 5 }, now);
+    }
+    let outputs: Vec<Output> = std::iter::from_fn(|| machine.poll_output()).collect();
+    let count = |wanted: fn(&Output) -> bool| outputs.iter().filter(|output| wanted(output)).count();
+    assert_eq!(count(|output| matches!(output, Output::Send(_, GroupFrame::Get { .. }))), MAX_ASKED);
+    assert_eq!(count(|output| matches!(output, Output::Answer { answer: Answer::Absent, .. })), 5);
+    assert_eq!(count(|output| matches!(output, Output::Serve { .. })), MAX_ASKED);
+    assert_eq!(count(|output| matches!(output, Output::Send(_, GroupFrame::Chunk { bytes: None, .. }))), 5);
+    // Offers.
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    machine.handle_up(other);
+    let bytes = Bytes::from(vec![0; 65536]);
+    let pieces: Vec<Piece> =
+        (0..=255).map(|first| Piece { name: Name([first; 20]), bytes: bytes.clone() }).collect();
+    let shares = pieces.iter().filter(|piece| machine.responsible(piece.name.tag()).is_some()).count();
+    machine.offer(Shape::default(), pieces.clone(), now);
+    machine.offer(Shape::default(), pieces, now);
+    assert_eq!(machine.offered, MAX_OFFERED);
+    assert_eq!(machine.stats().not_offered as usize, 2 * shares - MAX_OFFERED / 65536);
+    machine.handle_timeout(now + Now::from_secs(9));
+    assert_eq!(machine.offered, 0);
+}
+
+/// What happens to a site.
+#[derive(Clone, Debug)]
+enum Step {
+    Fetch(usize, u32),
+    Read(usize, u32),
+    Part(usize, usize),
+    Meet(usize, usize),
+    Manner(usize, Manner),
+    Load(usize, u32),
+    Pass(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let manner = prop_oneof![Just(Good), Just(Dead), Just(Liar), Just(Babbler), (1u64..1500).prop_map(Slow)];
+    let step = prop_oneof![
+        4 => (0usize..4, 0u32..30).prop_map(|(at, chunk)| Step::Fetch(at, chunk)),
+        8 => (0usize..4, 0u32..30).prop_map(|(at, chunk)| Step::Read(at, chunk)),
+        1 => (0usize..4, 0usize..4).prop_map(|(a, b)| Step::Part(a, b)),
+        1 => (0usize..4, 0usize..4).prop_map(|(a, b)| Step::Meet(a, b)),
+        2 => (0usize..4, manner).prop_map(|(at, manner)| Step::Manner(at, manner)),
+        1 => (0usize..4, 0u32..100).prop_map(|(at, queued)| Step::Load(at, queued)),
+        2 => (0u64..3000).prop_map(Step::Pass),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+proptest! {
+    #[test]
+    fn whatever_neighbours_do_every_read_is_answered_once_in_time_and_with_the_right_bytes(steps in steps()) {
+        let mut site = Site::new(&[Good; 4]);
+        let mut asked: BTreeMap<(usize, u64), (u32, Now)> = BTreeMap::new();
+        for (ticket, step) in steps.into_iter().enumerate() {
+            let now = site.now;
+            match step {
+                Step::Fetch(at, number) => site.fetched(at, &chunk(number)),
+                Step::Read(at, number) => {
+                    asked.insert((at, ticket as u64), (number, now));
+                    site.read(at, ticket as u64, &chunk(number));
+                }
+                Step::Part(a, b) if a != b => site.part(a, b),
+                Step::Meet(a, b) if a != b => {
+                    let (ids, machines) = (&site.ids, &mut site.machines);
+                    machines[a].handle_up(ids[b]);
+                    machines[b].handle_up(ids[a]);
+                }
+                Step::Part(..) | Step::Meet(..) => {}
+                Step::Manner(at, manner) => site.manners[at] = manner,
+                Step::Load(at, queued) => {
+                    site.machines[at].handle_load(Load { queued, pending_bytes: 0, service_us: 900 }, now);
+                    site.carry_out(at);
+                }
+                Step::Pass(ms) if ms < 1000 => site.now += Now::from_millis(ms / 100),
+                Step::Pass(_) => site.settle(),
+            }
+        }
+        site.settle();
+        prop_assert_eq!(
+            site.answers.keys().copied().collect::<BTreeSet<_>>(),
+            asked.keys().copied().collect::<BTreeSet<_>>()
+        );
+        for (at, (answer, answered)) in &site.answers {
+            let (number, asked) = asked[at];
+            if let Answer::Found(bytes) = answer {
+                prop_assert_eq!(bytes, &chunk(number));
+            }
+            // Two neighbours at most, a second each, and what a step of this test skips.
+            prop_assert!(*answered - asked <= Now::from_millis(2_000 + 120 * 10), "{:?}", answered);
+        }
+        for machine in &site.machines {
+            prop_assert!(machine.waiting.is_empty() && machine.deadlines.is_empty() && machine.offered == 0);
+            prop_assert!(machine.members.values().all(|member| member.asked == 0 && member.serving == 0));
+        }
+    }
+}

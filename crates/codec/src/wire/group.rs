@@ -1,0 +1,304 @@
+//! Frames between members of a trust group: what gateways ask of each other's chunk stores, and tell of their own.
+//!
+//! All of them are optional, and travel only on links whose two hellos carry the same name key.
+
+use bytes::Bytes;
+
+use super::reader::{Reader, WireError};
+use super::varint::put_varint;
+use crate::wanax::{NAME_LEN, Name, Shape};
+
+/// A frame between members of a trust group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupFrame {
+    /// Asks which chunks are there.
+    Peek {
+        /// Comes back in the answer.
+        request: u64,
+        /// At most [`MAX_PEEK`].
+        names: Vec<Name>,
+    },
+    /// Answers a PEEK, in its order.
+    Have {
+        /// The request's number.
+        request: u64,
+        /// Whether each chunk is there.
+        held: Vec<bool>,
+    },
+    /// Asks for a chunk.
+    Get {
+        /// Comes back in the answer.
+        request: u64,
+        /// The chunk.
+        name: Name,
+        /// Its length, at most [`super::MAX_BLOCK`].
+        len: u32,
+    },
+    /// Answers a GET.
+    Chunk {
+        /// The request's number.
+        request: u64,
+        /// The chunk's bytes, or none if it is not there or there is no time for it.
+        bytes: Option<Bytes>,
+    },
+    /// Brings a chunk to be stored, which the receiver names itself.
+    Put {
+        /// By which the far side cut it.
+        shape: Shape,
+        /// The chunk's bytes, 1 to [`super::MAX_BLOCK`].
+        bytes: Bytes,
+    },
+    /// How busy the sender's disk is; replaces what was said before.
+    Load(Load),
+    /// Chunks that are new in the sender's store.
+    Stored {
+        /// Their level; 0 is the largest.
+        level: u8,
+        /// Their tags, at most [`MAX_TAGS`].
+        tags: Vec<u64>,
+    },
+}
+
+/// How busy a gateway's chunk store is [Wanax §3.4].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Reads that wait for the disk.
+    pub queued: u32,
+    /// Bytes that it waits for from the far side.
+    pub pending_bytes: u64,
+    /// What one read takes, in microseconds.
+    pub service_us: u32,
+}
+
+/// The most names in one PEEK.
+pub const MAX_PEEK: usize = 1024;
+/// The most tags in one STORED.
+pub const MAX_TAGS: usize = 1024;
+
+pub(super) const PEEK: u8 = 0x90;
+const HAVE: u8 = 0x91;
+const GET: u8 = 0x92;
+const CHUNK: u8 = 0x93;
+const PUT: u8 = 0x94;
+const LOAD: u8 = 0x95;
+pub(super) const STORED: u8 = 0x96;
+
+impl GroupFrame {
+    /// Reads a frame whose type lies between [`PEEK`] and [`STORED`].
+    pub(super) fn decode(kind: u8, reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(match kind {
+            PEEK => {
+                let request = reader.varint("request")?;
+                let count = reader.varint_up_to(MAX_PEEK as u64, "count of names")?;
+                let names = (0..count).map(|_| take_name(reader)).collect::<Result<_, _>>()?;
+                Self::Peek { request, names }
+            }
+            HAVE => decode_have(reader)?,
+            GET => Self::Get {
+                request: reader.varint("request")?,
+                name: take_name(reader)?,
+                len: reader.varint_up_to(super::MAX_BLOCK as u64, "length of a chunk")? as u32,
+            },
+            CHUNK => {
+                let request = reader.varint("request")?;
+                let bytes = match reader.byte("answer")? {
+                    0 => None,
+                    1 => Some(take_chunk(reader)?),
+                    _ => return Err(WireError::Invalid("answer")),
+                };
+                Self::Chunk { request, bytes }
+            }
+            PUT => {
+                let [degree, root, leaf] = reader.array("shape")?;
+                let shape = Shape::new(degree, root, leaf).map_err(|_| WireError::Invalid("shape"))?;
+                Self::Put { shape, bytes: take_chunk(reader)? }
+            }
+            LOAD => Self::Load(Load {
+                queued: reader.varint_u32("queue")?,
+                pending_bytes: reader.varint("pending bytes")?,
+                service_us: reader.varint_u32("service time")?,
+            }),
+            STORED => {
+                let level = reader.byte("level")?;
+                let count = reader.varint_up_to(MAX_TAGS as u64, "count of tags")?;
+                let tags = (0..count).map(|_| reader.u64("tag")).collect::<Result<_, _>>()?;
+                Self::Stored { level, tags }
+            }
+            other => return Err(WireError::UnknownType(other)),
+        })
+    }
+
+    /// Appends the frame's body and returns its type.
+    pub(super) fn encode(&self, body: &mut Vec<u8>) -> u8 {
+        match self {
+            Self::Peek { request, names } => {
+                put_varint(body, *request);
+                put_varint(body, names.len() as u64);
+                names.iter().for_each(|name| body.extend_from_slice(&name.0));
+                PEEK
+            }
+            Self::Have { request, held } => {
+                put_varint(body, *request);
+                put_varint(body, held.len() as u64);
+                body.extend(held.chunks(8).map(|bits| {
+                    bits.iter().enumerate().fold(0, |byte, (bit, &held)| byte | u8::from(held) << bit)
+                }));
+                HAVE
+            }
+            Self::Get { request, name, len } => {
+                put_varint(body, *request);
+                body.extend_from_slice(&name.0);
+                put_varint(body, u64::from(*len));
+                GET
+            }
+            Self::Chunk { request, bytes } => {
+                put_varint(body, *request);
+                body.push(u8::from(bytes.is_some()));
+                body.extend_from_slice(bytes.as_deref().unwrap_or_default());
+                CHUNK
+            }
+            Self::Put { shape, bytes } => {
+                body.extend_from_slice(&[shape.degree(), shape.root_log2(), shape.leaf_log2()]);
+                body.extend_from_slice(bytes);
+                PUT
+            }
+            Self::Load(load) => {
+                put_varint(body, u64::from(load.queued));
+                put_varint(body, load.pending_bytes);
+                put_varint(body, u64::from(load.service_us));
+                LOAD
+            }
+            Self::Stored { level, tags } => {
+                body.push(*level);
+                put_varint(body, tags.len() as u64);
+                tags.iter().for_each(|tag| body.extend_from_slice(&tag.to_le_bytes()));
+                STORED
+            }
+        }
+    }
+
+    /// Returns about how many bytes the frame takes.
+    pub fn size(&self) -> usize {
+        // A type, a length, and what no frame has more of.
+        16 + match self {
+            Self::Peek { names, .. } => names.len() * NAME_LEN,
+            Self::Have { held, .. } => held.len() / 8,
+            Self::Get { .. } => NAME_LEN,
+            Self::Chunk { bytes, .. } => bytes.as_ref().map_or(0, Bytes::len),
+            Self::Put { bytes, .. } => bytes.len(),
+            Self::Load(_) => 0,
+            Self::Stored { tags, .. } => tags.len() * 8,
+        }
+    }
+
+    /// Says whether the frame brings content, which travels on the repair lane so that control frames need not wait.
+    pub fn is_content(&self) -> bool {
+        matches!(self, Self::Chunk { bytes: Some(_), .. } | Self::Put { .. })
+    }
+}
+
+fn take_name(reader: &mut Reader<'_>) -> Result<Name, WireError> {
+    Ok(Name(reader.array("name")?))
+}
+
+fn take_chunk(reader: &mut Reader<'_>) -> Result<Bytes, WireError> {
+    match reader.rest() {
+        bytes if (1..=super::MAX_BLOCK).contains(&bytes.len()) => Ok(Bytes::copy_from_slice(bytes)),
+        _ => Err(WireError::Invalid("length of a chunk")),
+    }
+}
+
+fn decode_have(reader: &mut Reader<'_>) -> Result<GroupFrame, WireError> {
+    let request = reader.varint("request")?;
+    let count = reader.varint_up_to(MAX_PEEK as u64, "count of names")? as usize;
+    let bits = reader.bytes(count.div_ceil(8), "bitmap")?;
+    // One bitmap has one form.
+    if !count.is_multiple_of(8) && bits.last().is_some_and(|last| last >> (count % 8) != 0) {
+        return Err(WireError::Invalid("bitmap"));
+    }
+    let held = bits.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).take(count).collect();
+    Ok(GroupFrame::Have { request, held })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Frame, take_frame};
+    use super::*;
+
+    fn name(first: u8) -> Name {
+        let mut name = [0; NAME_LEN];
+        name[0] = first;
+        name[NAME_LEN - 1] = 0xff;
+        Name(name)
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Frame<'_>, WireError> {
+        let (kind, body, _) = take_frame(bytes)?.ok_or(WireError::Short("frame"))?;
+        Frame::decode(kind, body)
+    }
+
+    #[test]
+    fn frames_of_a_group_are_these_bytes() {
+        let zeros = "00".repeat(NAME_LEN - 2);
+        let golden = [
+            (
+                GroupFrame::Peek { request: 300, names: vec![name(1), name(2)] },
+                format!("902b ac0202 01{zeros}ff 02{zeros}ff"),
+            ),
+            (
+                GroupFrame::Have {
+                    request: 3,
+                    held: vec![true, false, true, true, false, false, false, false, true],
+                },
+                "9104 0309 0d01".into(),
+            ),
+            (
+                GroupFrame::Get { request: 4, name: name(1), len: 65536 },
+                format!("9218 04 01{zeros}ff 808004"),
+            ),
+            (GroupFrame::Chunk { request: 4, bytes: None }, "9302 0400".into()),
+            (
+                GroupFrame::Chunk { request: 4, bytes: Some(Bytes::from_static(b"hi")) },
+                "9304 0401 6869".into(),
+            ),
+            (
+                GroupFrame::Put { shape: Shape::default(), bytes: Bytes::from_static(b"hi") },
+                "9405 081007 6869".into(),
+            ),
+            (GroupFrame::Load(Load { queued: 5, pending_bytes: 300, service_us: 7 }), "9504 05ac0207".into()),
+            (GroupFrame::Stored { level: 1, tags: vec![2] }, "960a 0101 0200000000000000".into()),
+        ];
+        for (frame, expected) in golden {
+            let mut out = Vec::new();
+            Frame::Group(frame.clone()).encode(&mut out);
+            assert_eq!(hex(&out), expected.replace(' ', ""), "{frame:?}");
+            assert_eq!(decode(&out), Ok(Frame::Group(frame)));
+        }
+    }
+
+    #[test]
+    fn wrong_frames_of_a_group_say_what_is_wrong() {
+        let too_long = [&[0x92, 24, 4][..], &[0; NAME_LEN], &[0x81, 0x80, 4]].concat();
+        let cases: [(&[u8], WireError); 12] = [
+            (&[0x90, 3, 1, 1, 0], WireError::Short("name")),
+            (&[0x90, 3, 1, 0x81, 8], WireError::Invalid("count of names")),
+            (&[0x91, 3, 1, 0x81, 8], WireError::Invalid("count of names")),
+            (&[0x91, 3, 1, 3, 8], WireError::Invalid("bitmap")),
+            (&[0x91, 2, 1, 3], WireError::Short("bitmap")),
+            (&too_long, WireError::Invalid("length of a chunk")),
+            (&[0x93, 2, 1, 2], WireError::Invalid("answer")),
+            (&[0x93, 2, 1, 1], WireError::Invalid("length of a chunk")),
+            (&[0x93, 3, 1, 0, 0], WireError::Trailing(1)),
+            (&[0x94, 4, 3, 16, 7, 1], WireError::Invalid("shape")),
+            (&[0x96, 3, 1, 0x81, 8], WireError::Invalid("count of tags")),
+            (&[0x97, 0], WireError::UnknownType(0x97)),
+        ];
+        for (frame, error) in cases {
+            assert_eq!(decode(frame), Err(error), "{frame:?}");
+        }
+    }
+}

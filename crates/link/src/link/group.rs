@@ -1,0 +1,86 @@
+//! What the members of a trust group say to each other beside the flows.
+//!
+//! Nothing of it is repeated: who asks waits for so long and no longer, and what is told is a hint.
+
+use std::collections::VecDeque;
+
+use oncewire_codec::wire::{Frame, GroupFrame, Hello, LaneRole};
+
+use super::Link;
+use crate::event::Event;
+
+/// Frames that wait for their lanes.
+#[derive(Debug, Default)]
+pub(super) struct GroupTalk {
+    /// Whether both hellos carry the name key of the group.
+    agreed: bool,
+    control: VecDeque<GroupFrame>,
+    /// What brings content, on the repair lane.
+    content: VecDeque<GroupFrame>,
+    /// About the bytes of both.
+    queued: usize,
+}
+
+/// The most bytes that wait for their lanes.
+const MAX_QUEUED: usize = 8 << 20;
+
+impl Link {
+    /// Says whether the link is up and the peer is of the group that [`LinkConfig::group`] speaks of, as both hellos
+    /// show.
+    ///
+    /// [`LinkConfig::group`]: crate::LinkConfig::group
+    pub fn is_of_group(&self) -> bool {
+        self.is_up() && self.group_talk.agreed
+    }
+
+    /// Sends a frame to a peer of the group; returns false if it is none, is away, or too much waits for it already.
+    pub fn tell_group(&mut self, frame: GroupFrame) -> bool {
+        let talk = &mut self.group_talk;
+        if self.lanes.is_empty() || !talk.agreed || talk.queued + frame.size() > MAX_QUEUED {
+            return false;
+        }
+        talk.queued += frame.size();
+        let (queue, role) = match frame.is_content() {
+            true => (&mut talk.content, LaneRole::Repair),
+            false => (&mut talk.control, LaneRole::Control),
+        };
+        queue.push_back(frame);
+        if let Some(lane) = self.lanes.for_role(role) {
+            self.wake(lane);
+        }
+        true
+    }
+
+    /// Starts over with a new process of the peer.
+    pub(super) fn meet_group(&mut self, hello: &Hello) {
+        let ours = self.config.names.as_ref().filter(|_| self.config.group).map(|names| &names.key);
+        let agreed = ours.is_some() && ours == hello.names.as_ref().map(|names| &names.key);
+        self.group_talk = GroupTalk { agreed, ..GroupTalk::default() };
+    }
+
+    /// Takes what the peer says; from a peer that is not of the group it is passed over.
+    pub(super) fn handle_group(&mut self, frame: GroupFrame) {
+        match self.group_talk.agreed {
+            true => self.events.push_back(Event::Group(frame)),
+            false => self.stats.passed_over += 1,
+        }
+    }
+
+    /// Forgets what waits: the last lane is gone, and so is the time of those who asked.
+    pub(super) fn forget_group_talk(&mut self) {
+        self.group_talk = GroupTalk { agreed: self.group_talk.agreed, ..GroupTalk::default() };
+    }
+
+    /// Appends what waits for a lane, up to `most` bytes and a frame more.
+    pub(super) fn put_group(&mut self, content: bool, most: usize, out: &mut Vec<u8>) {
+        let end = out.len() + most;
+        let talk = &mut self.group_talk;
+        let queue = if content { &mut talk.content } else { &mut talk.control };
+        while out.len() < end
+            && let Some(frame) = queue.pop_front()
+        {
+            talk.queued -= frame.size();
+            Frame::Group(frame).encode(out);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What members of a trust group say to each other beside the flows.
+
+mod common;
+
+use bytes::Bytes;
+use common::{Pair, config};
+use oncewire_codec::wanax::{NameKey, NamesConfig, Shape};
+use oncewire_codec::wire::{GroupFrame, Load, MAX_BLOCK};
+use oncewire_link::{LinkConfig, Now};
+
+/// The settings of an end that names chunks with a key.
+fn naming(first: bool, key: u8, group: bool) -> LinkConfig {
+    let names = NamesConfig {
+        key: NameKey::new([key; 32]),
+        shape: Shape::default(),
+        hint_memory: 1 << 20,
+        saved: None,
+        clock_secs: 0,
+    };
+    LinkConfig { names: Some(names), group, ..config(first, 2 - u64::from(first)) }
+}
+
+fn load(queued: u32) -> GroupFrame {
+    GroupFrame::Load(Load { queued, ..Load::default() })
+}
+
+fn put(first: u8) -> GroupFrame {
+    GroupFrame::Put { shape: Shape::default(), bytes: Bytes::from(vec![first; MAX_BLOCK]) }
+}
+
+#[test]
+fn members_of_a_group_hear_each_other_in_order_whatever_flows_do() {
+    let mut pair = Pair::with(1, naming(true, 7, true), naming(false, 7, true));
+    let flow = pair.connect(0);
+    let bytes = pair.random_bytes(300_000);
+    pair.send(0, flow, &bytes);
+    assert!(pair.sides.iter().all(|side| side.link.is_of_group()));
+    for n in 0..20 {
+        assert!(pair.sides[0].link.tell_group(load(n.into())));
+        assert!(pair.sides[0].link.tell_group(put(n)));
+    }
+    assert!(pair.sides[1].link.tell_group(load(99)));
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(flow).bytes, bytes);
+    let (puts, loads): (Vec<_>, Vec<_>) =
+        pair.sides[1].heard.iter().cloned().partition(GroupFrame::is_content);
+    assert_eq!(loads, (0..20).map(load).collect::<Vec<_>>());
+    assert_eq!(puts, (0..20).map(put).collect::<Vec<_>>());
+    assert_eq!(pair.sides[0].heard, [load(99)]);
+}
+
+#[test]
+fn only_who_shows_the_key_of_the_group_is_of_it() {
+    for (case, other) in [(0, naming(false, 8, true)), (1, naming(false, 7, false)), (2, config(false, 2))] {
+        let mut pair = Pair::with(1, naming(true, 7, true), other);
+        pair.connect(0);
+        // An end that is in no group may still be shown its key, and then finds itself alone in it.
+        assert_eq!(pair.sides[0].link.is_of_group(), case == 1, "case {case}");
+        assert!(!pair.sides[1].link.is_of_group(), "case {case}");
+        assert!(!pair.sides[1].link.tell_group(load(1)));
+        let told = pair.sides[0].link.tell_group(load(1));
+        pair.pass(Now::from_secs(1));
+        assert_eq!(pair.sides[1].heard, []);
+        assert_eq!(pair.sides[1].link.stats().passed_over, u64::from(told));
+    }
+}
+
+#[test]
+fn what_waits_is_bounded_and_forgotten_with_the_last_lane() {
+    let mut pair = Pair::with(1, naming(true, 7, true), naming(false, 7, true));
+    pair.connect(0);
+    let taken = (0..1000).filter(|_| pair.sides[0].link.tell_group(put(1))).count();
+    assert_eq!(taken, (8 << 20) / put(1).size());
+    pair.reachable = false;
+    pair.cut_all();
+    assert!(!pair.sides[0].link.is_of_group() && !pair.sides[0].link.tell_group(load(1)));
+    pair.reachable = true;
+    pair.pass(Now::from_secs(5));
+    assert!(pair.sides[0].link.is_of_group());
+    assert!(pair.sides[0].link.tell_group(load(2)));
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].heard, [load(2)]);
+}
