@@ -301,10 +301,10 @@ mod tests {
 
     #[tokio::test]
     async fn another_version_is_refused_with_both_versions_named() {
-        let refused = read(b"oncewire\x05\x00\x03\x00").await.unwrap_err();
+        let refused = read(b"oncewire\x09\x00\x07\x00").await.unwrap_err();
         assert_eq!(
             refused,
-            "peer speaks protocol versions 3 to 5, this build speaks 1 to 2; update the older one"
+            "peer speaks protocol versions 7 to 9, this build speaks 1 to 3; update the older one"
         );
     }
 
