@@ -4,6 +4,7 @@
 //! thread and without a link between them, and [`measure::Measurement`] sends files through it. [`driver::Driver`] adds
 //! what a path and disks do to how long that takes, in virtual time.
 
+pub mod chunks;
 pub mod corpus;
 pub mod cpu;
 pub mod driver;

@@ -1,0 +1,150 @@
+//! What chunks of one size and of several find, to the byte.
+//!
+//! `chunks.tsv` is the answer that was reviewed; a change of the cut that changes it shows there.
+//! `ONCEWIRE_UPDATE=1 cargo test -p oncewire-lab` writes it anew.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use oncewire_codec::wanax::Shape;
+use oncewire_lab::chunks::{Analysis, Tally};
+use oncewire_lab::corpus::Corpus;
+
+/// Streams in the order in which they are sent; the first counts only if there are no others.
+struct Series {
+    name: &'static str,
+    streams: Vec<Vec<u8>>,
+}
+
+#[test]
+fn chunks_found_are_those_that_were_reviewed() {
+    let mut table = String::from(
+        "series\tshape\tdelivered\tblocks\tideal\tsaved\tmissed\treads\tsmallest\tentries\tsmall\tlarge\tstored\n",
+    );
+    for series in series() {
+        for shape in SHAPES {
+            let tally = analyse(&series, shape);
+            let counts = [
+                tally.delivered,
+                tally.blocks,
+                tally.ideal(),
+                tally.saved,
+                tally.missed,
+                tally.reads(),
+                tally.smallest_found,
+                tally.entries,
+                tally.entries_small,
+                tally.entries_large,
+                tally.stored,
+            ];
+            let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
+            writeln!(table, "{}\t{shape}\t{}", series.name, counts.join("\t")).unwrap();
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chunks.tsv");
+    if std::env::var_os("ONCEWIRE_UPDATE").is_some() {
+        return std::fs::write(path, table).unwrap();
+    }
+    let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
+    let changed: Vec<_> = table.lines().filter(|line| !reviewed.lines().any(|old| old == *line)).collect();
+    assert!(
+        table == reviewed,
+        "what chunks find differs from {}; if that is meant, run with ONCEWIRE_UPDATE=1 and let the difference be \
+         reviewed:\n{}",
+        path.display(),
+        changed.join("\n")
+    );
+}
+
+/// [Wanax Fig. 6]: with names counted, one size loses what small chunks find, several sizes keep it.
+#[test]
+fn several_sizes_save_nearly_what_there_is_to_find_where_one_size_does_not() {
+    for series in series().into_iter().filter(|series| series.streams.len() > 1) {
+        for (tree, single) in [("mrc:2:32", "src:32"), ("mrc:4:64", "src:64"), ("mrc:8:128", "src:128")] {
+            let (tree, single) = (analyse(&series, tree), analyse(&series, single));
+            let share = |tally: &Tally| tally.actual_share() / tally.ideal_share();
+            assert!(share(&tree) >= 0.97, "{}: {:.4} of what there is", series.name, share(&tree));
+            assert!(share(&single) < 0.87, "{}: {:.4} of what there is", series.name, share(&single));
+            assert!(tree.reads() * 5 < single.reads(), "{}: {tree:?} {single:?}", series.name);
+        }
+    }
+}
+
+/// [Wanax Table 1]: chunks made of the smallest ones cost their reads, chunks found in their roots the roots' entries.
+#[test]
+fn storing_every_chunk_by_itself_reads_least_and_needs_fewest_entries() {
+    for series in series().into_iter().filter(|series| series.streams.len() > 1) {
+        let tally = analyse(&series, "mrc:8:128");
+        assert!(tally.reads() * 5 < tally.smallest_found, "{}: {tally:?}", series.name);
+        assert!(tally.entries < tally.entries_large, "{}: {tally:?}", series.name);
+        assert!(tally.entries < tally.entries_small, "{}: {tally:?}", series.name);
+    }
+}
+
+#[test]
+fn what_was_sent_before_is_found_whole_and_costs_one_read_a_block() {
+    let stream = Corpus::new(SEED).random(300_000);
+    let mut analysis = Analysis::new(Shape::default());
+    analysis.stream(&stream);
+    analysis.recount();
+    analysis.stream(&stream);
+    let tally = analysis.finish();
+    assert_eq!((tally.ideal(), tally.delivered, tally.missed), (300_000, 300_000, 0));
+    assert_eq!((tally.reads(), tally.found[0]), (tally.blocks, (tally.blocks, 300_000)));
+    assert_eq!(tally.saved, 300_000 - 24 * tally.blocks);
+}
+
+#[test]
+fn new_content_is_one_miss_a_block() {
+    let mut analysis = Analysis::new(Shape::default());
+    analysis.stream(&Corpus::new(SEED).random(300_000));
+    let tally = analysis.finish();
+    assert_eq!((tally.ideal(), tally.missed), (0, tally.blocks));
+}
+
+fn analyse(series: &Series, shape: &str) -> Tally {
+    let mut analysis = Analysis::new(shape.parse().unwrap());
+    for (number, stream) in series.streams.iter().enumerate() {
+        if number == 1 {
+            analysis.recount();
+        }
+        analysis.stream(stream);
+    }
+    analysis.finish()
+}
+
+fn series() -> Vec<Series> {
+    let mut corpus = Corpus::new(SEED);
+    let text = corpus.text(LEN);
+    let records = corpus.records(LEN);
+    let pages: Vec<Vec<u8>> = (0..12)
+        .scan(text[..LEN / 6].to_vec(), |page, _| {
+            *page = corpus.edited(page, 6);
+            Some(page.clone())
+        })
+        .collect();
+    let release = corpus.edited(&text, 60);
+    let moved = [&records[LEN / 3..], &records[..LEN / 3]].concat();
+    vec![
+        Series { name: "pages", streams: pages },
+        Series { name: "releases", streams: vec![text, release] },
+        Series { name: "moved", streams: vec![records, moved] },
+        Series { name: "zeros", streams: vec![vec![0; LEN / 4]] },
+    ]
+}
+
+const SHAPES: [&str; 9] = [
+    "mrc:8:128",
+    "mrc:8:1024",
+    "mrc:4:64",
+    "mrc:2:32",
+    "src:32",
+    "src:128",
+    "src:1024",
+    "src:8192",
+    "src:65536",
+];
+
+const SEED: u64 = 1;
+const LEN: usize = 600_000;
