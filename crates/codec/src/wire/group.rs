@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::reader::{Reader, WireError};
 use super::varint::put_varint;
-use crate::wanax::{NAME_LEN, Name, Shape};
+use crate::wanax::{NAME_LEN, Name, Shape, TAG_LEN};
 
 /// A frame between members of a trust group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum GroupFrame {
         /// Comes back in the answer.
         request: u64,
         /// At most [`MAX_PEEK`].
-        names: Vec<Name>,
+        chunks: Vec<Sought>,
     },
     /// Answers a PEEK, in its order.
     Have {
@@ -52,8 +52,8 @@ pub enum GroupFrame {
     Load(Load),
     /// Chunks that are new in the sender's store.
     Stored {
-        /// Their level; 0 is the largest.
-        level: u8,
+        /// The binary logarithm of a length that none of them is below; at most 16.
+        least_log2: u8,
         /// Their tags, at most [`MAX_TAGS`].
         tags: Vec<u64>,
     },
@@ -64,13 +64,20 @@ pub enum GroupFrame {
 pub struct Load {
     /// Reads that wait for the disk.
     pub queued: u32,
-    /// Bytes that it waits for from the far side.
-    pub pending_bytes: u64,
     /// What one read takes, in microseconds.
     pub service_us: u32,
 }
 
-/// The most names in one PEEK.
+/// A chunk that is looked for by its tag, as tables go by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sought {
+    /// The first part of its name.
+    pub tag: u64,
+    /// Its length, at most [`super::MAX_BLOCK`].
+    pub len: u32,
+}
+
+/// The most chunks in one PEEK.
 pub const MAX_PEEK: usize = 1024;
 /// The most tags in one STORED.
 pub const MAX_TAGS: usize = 1024;
@@ -89,15 +96,15 @@ impl GroupFrame {
         Ok(match kind {
             PEEK => {
                 let request = reader.varint("request")?;
-                let count = reader.varint_up_to(MAX_PEEK as u64, "count of names")?;
-                let names = (0..count).map(|_| take_name(reader)).collect::<Result<_, _>>()?;
-                Self::Peek { request, names }
+                let count = reader.varint_up_to(MAX_PEEK as u64, "count of chunks")?;
+                let chunks = (0..count).map(|_| take_sought(reader)).collect::<Result<_, _>>()?;
+                Self::Peek { request, chunks }
             }
             HAVE => decode_have(reader)?,
             GET => Self::Get {
                 request: reader.varint("request")?,
                 name: take_name(reader)?,
-                len: reader.varint_up_to(super::MAX_BLOCK as u64, "length of a chunk")? as u32,
+                len: take_len(reader)?,
             },
             CHUNK => {
                 let request = reader.varint("request")?;
@@ -115,14 +122,16 @@ impl GroupFrame {
             }
             LOAD => Self::Load(Load {
                 queued: reader.varint_u32("queue")?,
-                pending_bytes: reader.varint("pending bytes")?,
                 service_us: reader.varint_u32("service time")?,
             }),
             STORED => {
-                let level = reader.byte("level")?;
+                let least_log2 = reader.byte("length of chunks")?;
+                if least_log2 > super::MAX_BLOCK.ilog2() as u8 {
+                    return Err(WireError::Invalid("length of chunks"));
+                }
                 let count = reader.varint_up_to(MAX_TAGS as u64, "count of tags")?;
                 let tags = (0..count).map(|_| reader.u64("tag")).collect::<Result<_, _>>()?;
-                Self::Stored { level, tags }
+                Self::Stored { least_log2, tags }
             }
             other => return Err(WireError::UnknownType(other)),
         })
@@ -131,10 +140,13 @@ impl GroupFrame {
     /// Appends the frame's body and returns its type.
     pub(super) fn encode(&self, body: &mut Vec<u8>) -> u8 {
         match self {
-            Self::Peek { request, names } => {
+            Self::Peek { request, chunks } => {
                 put_varint(body, *request);
-                put_varint(body, names.len() as u64);
-                names.iter().for_each(|name| body.extend_from_slice(&name.0));
+                put_varint(body, chunks.len() as u64);
+                for chunk in chunks {
+                    body.extend_from_slice(&chunk.tag.to_le_bytes());
+                    put_varint(body, u64::from(chunk.len));
+                }
                 PEEK
             }
             Self::Have { request, held } => {
@@ -164,12 +176,11 @@ impl GroupFrame {
             }
             Self::Load(load) => {
                 put_varint(body, u64::from(load.queued));
-                put_varint(body, load.pending_bytes);
                 put_varint(body, u64::from(load.service_us));
                 LOAD
             }
-            Self::Stored { level, tags } => {
-                body.push(*level);
+            Self::Stored { least_log2, tags } => {
+                body.push(*least_log2);
                 put_varint(body, tags.len() as u64);
                 tags.iter().for_each(|tag| body.extend_from_slice(&tag.to_le_bytes()));
                 STORED
@@ -181,13 +192,13 @@ impl GroupFrame {
     pub fn size(&self) -> usize {
         // A type, a length, and what no frame has more of.
         16 + match self {
-            Self::Peek { names, .. } => names.len() * NAME_LEN,
+            Self::Peek { chunks, .. } => chunks.len() * (TAG_LEN + 3),
             Self::Have { held, .. } => held.len() / 8,
             Self::Get { .. } => NAME_LEN,
             Self::Chunk { bytes, .. } => bytes.as_ref().map_or(0, Bytes::len),
             Self::Put { bytes, .. } => bytes.len(),
             Self::Load(_) => 0,
-            Self::Stored { tags, .. } => tags.len() * 8,
+            Self::Stored { tags, .. } => tags.len() * TAG_LEN,
         }
     }
 
@@ -201,6 +212,14 @@ fn take_name(reader: &mut Reader<'_>) -> Result<Name, WireError> {
     Ok(Name(reader.array("name")?))
 }
 
+fn take_len(reader: &mut Reader<'_>) -> Result<u32, WireError> {
+    Ok(reader.varint_up_to(super::MAX_BLOCK as u64, "length of a chunk")? as u32)
+}
+
+fn take_sought(reader: &mut Reader<'_>) -> Result<Sought, WireError> {
+    Ok(Sought { tag: reader.u64("tag")?, len: take_len(reader)? })
+}
+
 fn take_chunk(reader: &mut Reader<'_>) -> Result<Bytes, WireError> {
     match reader.rest() {
         bytes if (1..=super::MAX_BLOCK).contains(&bytes.len()) => Ok(Bytes::copy_from_slice(bytes)),
@@ -210,7 +229,7 @@ fn take_chunk(reader: &mut Reader<'_>) -> Result<Bytes, WireError> {
 
 fn decode_have(reader: &mut Reader<'_>) -> Result<GroupFrame, WireError> {
     let request = reader.varint("request")?;
-    let count = reader.varint_up_to(MAX_PEEK as u64, "count of names")? as usize;
+    let count = reader.varint_up_to(MAX_PEEK as u64, "count of chunks")? as usize;
     let bits = reader.bytes(count.div_ceil(8), "bitmap")?;
     // One bitmap has one form.
     if !count.is_multiple_of(8) && bits.last().is_some_and(|last| last >> (count % 8) != 0) {
@@ -246,8 +265,11 @@ mod tests {
         let zeros = "00".repeat(NAME_LEN - 2);
         let golden = [
             (
-                GroupFrame::Peek { request: 300, names: vec![name(1), name(2)] },
-                format!("902b ac0202 01{zeros}ff 02{zeros}ff"),
+                GroupFrame::Peek {
+                    request: 300,
+                    chunks: vec![Sought { tag: 1, len: 300 }, Sought { tag: 2, len: 5 }],
+                },
+                "9016 ac0202 0100000000000000ac02 020000000000000005".into(),
             ),
             (
                 GroupFrame::Have {
@@ -269,8 +291,8 @@ mod tests {
                 GroupFrame::Put { shape: Shape::default(), bytes: Bytes::from_static(b"hi") },
                 "9405 081007 6869".into(),
             ),
-            (GroupFrame::Load(Load { queued: 5, pending_bytes: 300, service_us: 7 }), "9504 05ac0207".into()),
-            (GroupFrame::Stored { level: 1, tags: vec![2] }, "960a 0101 0200000000000000".into()),
+            (GroupFrame::Load(Load { queued: 5, service_us: 300 }), "9503 05ac02".into()),
+            (GroupFrame::Stored { least_log2: 14, tags: vec![2] }, "960a 0e01 0200000000000000".into()),
         ];
         for (frame, expected) in golden {
             let mut out = Vec::new();
@@ -283,10 +305,10 @@ mod tests {
     #[test]
     fn wrong_frames_of_a_group_say_what_is_wrong() {
         let too_long = [&[0x92, 24, 4][..], &[0; NAME_LEN], &[0x81, 0x80, 4]].concat();
-        let cases: [(&[u8], WireError); 12] = [
-            (&[0x90, 3, 1, 1, 0], WireError::Short("name")),
-            (&[0x90, 3, 1, 0x81, 8], WireError::Invalid("count of names")),
-            (&[0x91, 3, 1, 0x81, 8], WireError::Invalid("count of names")),
+        let cases: [(&[u8], WireError); 13] = [
+            (&[0x90, 3, 1, 1, 0], WireError::Short("tag")),
+            (&[0x90, 4, 1, 0x81, 8, 0], WireError::Invalid("count of chunks")),
+            (&[0x91, 3, 1, 0x81, 8], WireError::Invalid("count of chunks")),
             (&[0x91, 3, 1, 3, 8], WireError::Invalid("bitmap")),
             (&[0x91, 2, 1, 3], WireError::Short("bitmap")),
             (&too_long, WireError::Invalid("length of a chunk")),
@@ -294,7 +316,8 @@ mod tests {
             (&[0x93, 2, 1, 1], WireError::Invalid("length of a chunk")),
             (&[0x93, 3, 1, 0, 0], WireError::Trailing(1)),
             (&[0x94, 4, 3, 16, 7, 1], WireError::Invalid("shape")),
-            (&[0x96, 3, 1, 0x81, 8], WireError::Invalid("count of tags")),
+            (&[0x96, 3, 14, 0x81, 8], WireError::Invalid("count of tags")),
+            (&[0x96, 2, 17, 0], WireError::Invalid("length of chunks")),
             (&[0x97, 0], WireError::UnknownType(0x97)),
         ];
         for (frame, error) in cases {

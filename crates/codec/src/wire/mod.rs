@@ -22,7 +22,7 @@ pub use frame::{
     Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, RawFrame, Refetch, RefetchReason,
     take_frame,
 };
-pub use group::{GroupFrame, Load, MAX_PEEK, MAX_TAGS};
+pub use group::{GroupFrame, Load, MAX_PEEK, MAX_TAGS, Sought};
 pub use hello::{Hello, HelloError, LogClaim, NamesHello, Sample};
 pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};
 pub use network::{Network, NetworkError};

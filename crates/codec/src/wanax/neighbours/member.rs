@@ -96,7 +96,7 @@ mod tests {
     fn patience_is_what_answers_take_and_the_queue_explains_within_bounds() {
         let mut member = Member::new();
         assert_eq!(member.patience(), Now::from_millis(200));
-        member.load = Load { queued: 9, pending_bytes: 0, service_us: 10_000 };
+        member.load = Load { queued: 9, service_us: 10_000 };
         assert_eq!(member.patience(), Now::from_millis(300));
         member.load.queued = u32::MAX;
         assert_eq!(member.patience(), MOST_PATIENCE);

@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use super::{Name, NameKey, Shape};
 use crate::Now;
-use crate::wire::{GroupFrame, Load, MAX_PEEK};
+use crate::wire::{GroupFrame, Load, MAX_PEEK, Sought};
 
 pub use announce::Announcer;
 use member::Member;
@@ -62,7 +62,7 @@ pub enum Output {
         /// Its request.
         request: u64,
         /// The chunks.
-        names: Vec<Name>,
+        chunks: Vec<Sought>,
     },
     /// A neighbour asks for a chunk out of the own store, which is to match its name under the key of the group:
     /// [`Neighbourhood::handle_served`], in any case.
@@ -112,9 +112,9 @@ pub struct Read {
 /// A chunk that is new in the own store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its name.
-    pub name: Name,
-    /// Its bytes.
+    /// The first part of its name.
+    pub tag: u64,
+    /// Its bytes, as they are until it was offered and put.
     pub bytes: Bytes,
 }
 
@@ -140,6 +140,8 @@ enum Asked {
     },
 }
 
+/// Chunks below this length are neither asked for nor offered nor announced.
+pub const LEAST_SHARED: u32 = 2048;
 /// The most neighbours.
 pub const MAX_MEMBERS: usize = 64;
 /// The most that is asked of one neighbour at a time, and served to one.
@@ -219,6 +221,9 @@ impl Neighbourhood {
     /// Reads a chunk: from the own store, from a neighbour, or not at all.
     pub fn read(&mut self, read: Read, now: Now) {
         let tag = read.name.tag();
+        if read.len < LEAST_SHARED {
+            return self.give_up(&read);
+        }
         if read.held {
             let responsible = self.responsible(tag).filter(|id| self.is_less_busy(*id, now));
             return match responsible {
@@ -239,7 +244,7 @@ impl Neighbourhood {
     pub fn offer(&mut self, shape: Shape, pieces: Vec<Piece>, now: Now) {
         let mut shares: BTreeMap<MemberId, Vec<Piece>> = BTreeMap::new();
         for piece in pieces {
-            let Some(member) = self.responsible(piece.name.tag()) else { continue };
+            let Some(member) = self.responsible(piece.tag) else { continue };
             let fits = self.can_ask(member, now) && self.offered + piece.bytes.len() <= MAX_OFFERED;
             if !fits {
                 self.stats.not_offered += 1;
@@ -251,9 +256,10 @@ impl Neighbourhood {
         for (member, mut pieces) in shares {
             while !pieces.is_empty() {
                 let rest = pieces.split_off(pieces.len().min(MAX_PEEK));
-                let names = pieces.iter().map(|piece| piece.name).collect();
+                let sought = |piece: &Piece| Sought { tag: piece.tag, len: piece.bytes.len() as u32 };
+                let chunks = pieces.iter().map(sought).collect();
                 let request = self.wait_for(member, Asked::Offer { pieces, shape }, now);
-                self.send(member, GroupFrame::Peek { request, names });
+                self.send(member, GroupFrame::Peek { request, chunks });
                 pieces = rest;
             }
         }
@@ -263,8 +269,8 @@ impl Neighbourhood {
     pub fn handle_frame(&mut self, from: MemberId, frame: GroupFrame, now: Now) {
         let Some(member) = self.members.get_mut(&from) else { return };
         match frame {
-            GroupFrame::Peek { request, names } => {
-                self.outputs.push_back(Output::Peek { from, request, names });
+            GroupFrame::Peek { request, chunks } => {
+                self.outputs.push_back(Output::Peek { from, request, chunks });
             }
             GroupFrame::Get { request, .. } if member.serving >= MAX_ASKED => {
                 self.send(from, GroupFrame::Chunk { request, bytes: None });

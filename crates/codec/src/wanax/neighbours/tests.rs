@@ -70,7 +70,7 @@ impl Site {
         let name = self.name(chunk);
         self.stores[at].insert(name, chunk.clone());
         let now = self.now;
-        self.machines[at].offer(Shape::default(), vec![Piece { name, bytes: chunk.clone() }], now);
+        self.machines[at].offer(Shape::default(), vec![Piece { tag: name.tag(), bytes: chunk.clone() }], now);
         self.carry_out(at);
     }
 
@@ -94,9 +94,11 @@ impl Site {
                     let before = self.answers.insert((at, ticket), (answer, self.now));
                     assert_eq!(before, None, "member {at} answered ticket {ticket} twice");
                 }
-                Output::Peek { from, request, names } => {
-                    let held = |name| manner == Manner::Liar || self.stores[at].contains_key(name);
-                    let held = names.iter().map(held).collect();
+                Output::Peek { from, request, chunks } => {
+                    let store = &self.stores[at];
+                    let is_there = |sought: &Sought| store.keys().any(|name| name.tag() == sought.tag);
+                    let held =
+                        chunks.iter().map(|sought| manner == Manner::Liar || is_there(sought)).collect();
                     self.machines[at].handle_held(from, request, held);
                 }
                 Output::Serve { from, request, name, len } => {
@@ -179,7 +181,7 @@ impl Site {
 }
 
 fn chunk(number: u32) -> Bytes {
-    Bytes::from([number.to_le_bytes().as_slice(), &[number as u8; 996]].concat())
+    Bytes::from([number.to_le_bytes().as_slice(), &[number as u8; 2044]].concat())
 }
 
 use Manner::*;
@@ -224,7 +226,7 @@ fn what_is_there_already_is_not_put_again() {
     site.fetched(0, &chunk);
     site.settle();
     let stats = site.machines[0].stats();
-    assert_eq!((stats.given, stats.given_bytes), (1, 1000));
+    assert_eq!((stats.given, stats.given_bytes), (1, 2048));
     assert_eq!(site.machines[1].stats().taken, 1);
 }
 
@@ -319,13 +321,13 @@ fn a_busy_disk_leaves_chunks_to_the_responsible_neighbour_and_helps_itself_if_th
     site.read(0, 1, &chunks[0]);
     assert_eq!(site.answer(0, 1), &Answer::Own, "an idle disk reads for itself");
     let now = site.now;
-    site.machines[0].handle_load(Load { queued: 50, pending_bytes: 0, service_us: 10_000 }, now);
+    site.machines[0].handle_load(Load { queued: 50, service_us: 10_000 }, now);
     site.read(0, 2, &chunks[1]);
     site.settle();
     assert_eq!(site.answer(0, 2), &Answer::Found(chunks[1].clone()));
     // The neighbour is as busy.
     let now = site.now;
-    site.machines[1].handle_load(Load { queued: 50, pending_bytes: 0, service_us: 10_000 }, now);
+    site.machines[1].handle_load(Load { queued: 50, service_us: 10_000 }, now);
     site.settle();
     site.read(0, 3, &chunks[2]);
     assert_eq!(site.answer(0, 3), &Answer::Own);
@@ -369,8 +371,8 @@ fn asking_serving_offering_and_members_are_bounded() {
     machine.handle_up(other);
     let name = Name([1; 20]);
     for ticket in 0..MAX_ASKED as u64 + 5 {
-        machine.read(Read { ticket, name, len: 5, held: false }, now);
-        machine.handle_frame(other, GroupFrame::Get { request: ticket, name, len: 5 }, now);
+        machine.read(Read { ticket, name, len: 2048, held: false }, now);
+        machine.handle_frame(other, GroupFrame::Get { request: ticket, name, len: 2048 }, now);
     }
     let outputs: Vec<Output> = std::iter::from_fn(|| machine.poll_output()).collect();
     let count = |wanted: fn(&Output) -> bool| outputs.iter().filter(|output| wanted(output)).count();
@@ -382,9 +384,8 @@ fn asking_serving_offering_and_members_are_bounded() {
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
     machine.handle_up(other);
     let bytes = Bytes::from(vec![0; 65536]);
-    let pieces: Vec<Piece> =
-        (0..=255).map(|first| Piece { name: Name([first; 20]), bytes: bytes.clone() }).collect();
-    let shares = pieces.iter().filter(|piece| machine.responsible(piece.name.tag()).is_some()).count();
+    let pieces: Vec<Piece> = (0..=255).map(|first| Piece { tag: first, bytes: bytes.clone() }).collect();
+    let shares = pieces.iter().filter(|piece| machine.responsible(piece.tag).is_some()).count();
     machine.offer(Shape::default(), pieces.clone(), now);
     machine.offer(Shape::default(), pieces, now);
     assert_eq!(machine.offered, MAX_OFFERED);
@@ -441,7 +442,7 @@ proptest! {
                 Step::Part(..) | Step::Meet(..) => {}
                 Step::Manner(at, manner) => site.manners[at] = manner,
                 Step::Load(at, queued) => {
-                    site.machines[at].handle_load(Load { queued, pending_bytes: 0, service_us: 900 }, now);
+                    site.machines[at].handle_load(Load { queued, service_us: 900 }, now);
                     site.carry_out(at);
                 }
                 Step::Pass(ms) if ms < 1000 => site.now += Now::from_millis(ms / 100),
