@@ -22,10 +22,10 @@ pub struct IndexMemory {
 
 impl IndexMemory {
     /// Divides an amount of memory among the sizes for a store of `capacity` bytes: large chunks get at most half, and
-    /// no more than the store can hold of roots and chunks of 8 KiB; smaller ones share the rest.
+    /// no more than a dozen of them in 64 KiB need; smaller ones share the rest.
     pub fn divide(memory: u64, capacity: u64) -> Self {
-        // Nine chunks in 64 KiB, and an eighth for what does not fill.
-        let needed = (capacity / 65_536 + 1) * 9 * 9;
+        // Of 8 bytes an entry and a fifth of empty slots.
+        let needed = (capacity / 65_536 + 1) * 12 * 10;
         let coarse = needed.min(memory / 2);
         let medium = (memory - coarse) / 2;
         Self { coarse, medium, fine: memory - coarse - medium }

@@ -62,8 +62,7 @@ fn a_read_finds_what_a_job_brings_that_was_taken_before_it() {
     put(&pool, 1).unwrap();
     let (to, from) = channel();
     read(&pool, &block(1, 50_000), &to).unwrap();
-    // This one need not wait, as it is not behind any job that could bring it, but for the one that is held.
-    assert_eq!(pool.load().queued, 1);
+    assert_eq!(pool.load().queued, 1, "it waits for the jobs");
     release.send(()).unwrap();
     assert_eq!(next(&from).unwrap(), block(1, 50_000));
     pool.close().unwrap();

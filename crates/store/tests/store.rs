@@ -5,6 +5,8 @@ mod common;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use common::{block, mixed, open, options, parts, read, tag, whole};
 use oncewire_store::{IndexMemory, Inserted, Memory, OpenError, Options, Part, Sealer, Store};
@@ -326,9 +328,9 @@ fn compacting_to_a_size_lets_the_oldest_go() {
 }
 
 fn sealed(secret: u8, segments: u64) -> Options {
-    let salts = std::sync::atomic::AtomicU64::new(0);
+    let salts = AtomicU64::new(0);
     let salt = move || {
-        let n = salts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let n = salts.fetch_add(1, Ordering::Relaxed);
         Ok(((u128::from(secret) << 64) | u128::from(n)).to_le_bytes())
     };
     Options { sealer: Some(Arc::new(Sealer::new(&[secret; 32], salt))), ..options(segments) }
@@ -385,4 +387,40 @@ fn a_small_index_forgets_small_chunks_first_and_keeps_the_roots() {
     let has_fine = |i| store.peek(tag(&block(i, 65_536)[..128]), 128);
     assert!((0..90).filter(|i| has_fine(*i)).count() < 3);
     assert!(store.counts().displaced > 0);
+}
+
+#[test]
+fn readers_beside_the_writer_find_everything_that_has_not_gone() {
+    let store = open(&Memory::default(), &options(3));
+    let (published, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for reader in 0..3u64 {
+            let (store, published, done) = (&store, &published, &done);
+            scope.spawn(move || {
+                for round in 0.. {
+                    let is_last = done.load(Ordering::Acquire);
+                    let count = published.load(Ordering::Acquire);
+                    let Some(number) = mixed((reader << 32) | round).checked_rem(count) else { continue };
+                    // The youngest more often than all others.
+                    let number = if round % 2 == 0 { count - 1 - number % 8.min(count) } else { number };
+                    let block = block(number, 20_000);
+                    let content = if round % 3 == 0 { &block[..] } else { &block[1024..2048] };
+                    let is_there = read(store, content).unwrap();
+                    assert!(is_there || store.horizon().oldest_s.unwrap() > number, "{number} of {count}");
+                    if is_last {
+                        return;
+                    }
+                }
+            });
+        }
+        for number in 0..300 {
+            insert(&store, number, 20_000);
+            published.store(number + 1, Ordering::Release);
+            if number % 10 == 0 {
+                store.sync().unwrap();
+            }
+        }
+        done.store(true, Ordering::Release);
+    });
+    assert!(store.counts().evicted_segments > 0);
 }

@@ -1,0 +1,95 @@
+//! More content than the machine has room for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use oncewire_store::{Backend, IndexMemory, Inserted, Options, Store};
+
+use crate::content::{BLOCK, fill, mixed, tag, tree};
+use crate::regenerating::Regenerating;
+use crate::{cpu_time, resident};
+
+/// Chunks below the root.
+const SIZES: [usize; 1] = [8192];
+
+/// Puts a tenth more than so many gigabytes through a store that holds as many, and reads from it.
+pub(crate) fn run(gigabytes: u64) {
+    let capacity = gigabytes * 1_000_000_000;
+    let blocks = capacity * 11 / 10 / BLOCK as u64;
+    let backend = Arc::new(Regenerating::default());
+    let index =
+        IndexMemory { medium: 1 << 10, fine: 1 << 10, ..IndexMemory::divide(capacity / 64, capacity) };
+    let options = Options { capacity, segment_bytes: 64 << 20, index, id: 1, sealer: None };
+    let before = resident();
+    let (store, _) = Store::open(Arc::clone(&backend) as Arc<dyn Backend>, &options).unwrap();
+    println!("\n{gigabytes} GB of 64 KiB blocks with chunks of 8 KiB through a store of that capacity\n");
+    let seconds = write(&store, blocks);
+    let counts = store.counts();
+    println!(
+        "inserted: {:.1} GB, {:.0} MB/s of CPU time, the making of content not included",
+        counts.stored_bytes as f64 / 1e9,
+        counts.stored_bytes as f64 / seconds / 1e6
+    );
+    println!("written: {:.4} of that", counts.written_bytes as f64 / counts.stored_bytes as f64);
+    let stat = store.stat();
+    let oldest = stat.horizon.oldest_s.unwrap();
+    println!(
+        "there: blocks {oldest} to {blocks}, {} segments, {} containers",
+        stat.segments, stat.containers
+    );
+    let store_memory = resident() - before - backend.memory();
+    println!(
+        "memory: {:.0} MB, of it index {:.0} MB; {:.2} bytes a chunk; the disk that makes content again has {:.0} MB more",
+        store_memory as f64 / 1e6,
+        stat.index.total() as f64 / 1e6,
+        store_memory as f64 / stat.indexed[0] as f64,
+        backend.memory() as f64 / 1e6,
+    );
+    read(&store, &backend, oldest, blocks);
+    drop(store);
+    let begun = Instant::now();
+    let (store, opened) = Store::open(Arc::clone(&backend) as Arc<dyn Backend>, &options).unwrap();
+    println!(
+        "opened without a clean end: {:.1} s, {} of {} segments scanned",
+        begun.elapsed().as_secs_f64(),
+        opened.scanned,
+        opened.segments
+    );
+    read(&store, &backend, oldest, blocks - 20);
+}
+
+/// Returns the seconds of CPU that inserting took.
+fn write(store: &Store, blocks: u64) -> f64 {
+    let (mut block, mut parts, mut seconds) = (vec![0; BLOCK], Vec::new(), 0.0);
+    for number in 0..blocks {
+        fill(number, &mut block);
+        tree(number, &SIZES, &mut parts);
+        let begun = cpu_time();
+        let inserted = store.insert(&block, &parts, number);
+        seconds += (cpu_time() - begun).as_secs_f64();
+        assert!(matches!(inserted, Inserted::Stored { .. }), "{inserted:?}");
+    }
+    store.sync().unwrap();
+    seconds
+}
+
+/// Reads blocks and chunks from anywhere, and compares every byte.
+fn read(store: &Store, backend: &Regenerating, oldest: u64, blocks: u64) {
+    let gets = 40_000;
+    let (mut expected, mut found) = (vec![0; BLOCK], 0u64);
+    let before = backend.reads.load(Ordering::Relaxed);
+    for get in 0..gets {
+        let number = oldest + mixed(get) % (blocks - oldest);
+        fill(number, &mut expected);
+        let (tag, content) = match get % 2 {
+            0 => (tag(number, 0, 0), &expected[..]),
+            _ => (tag(number, 1, 3), &expected[3 * 8192..4 * 8192]),
+        };
+        // The check of content against name is a comparison here.
+        let bytes = store.read(tag, content.len() as u32, &|bytes| bytes == content).unwrap();
+        found += u64::from(bytes.is_some_and(|bytes| bytes == content));
+    }
+    let reads = backend.reads.load(Ordering::Relaxed) - before;
+    println!("read: {found} of {gets} found, none wrong, {:.4} reads a get", reads as f64 / gets as f64);
+}

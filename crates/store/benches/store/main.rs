@@ -1,0 +1,45 @@
+//! What the store costs, and what it holds.
+//!
+//! `cargo bench -p oncewire-store` runs everything on little data. Behind `--`, the parts to run: `insert` (how fast
+//! blocks are taken, and how much is written for them, each level inside its block and each level apart), `peek` (time
+//! and memory of the index), `large` (as much as `gb=N` says through a backend that keeps no content but makes it again);
+//! `mb=N` is for `insert`, `entries=N` (millions) for `peek`.
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
+
+mod content;
+mod insert;
+mod large;
+mod nothing;
+mod peek;
+mod regenerating;
+
+use std::time::Duration;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |key: &str| arguments.iter().find_map(|argument| argument.strip_prefix(key)?.parse().ok());
+    let parts = ["insert", "peek", "large"];
+    let asked = |part: &str| arguments.iter().any(|argument| argument == part);
+    let all = !parts.iter().any(|part| asked(part));
+    if all || asked("insert") {
+        insert::run(number("mb=").unwrap_or(256));
+    }
+    if all || asked("peek") {
+        peek::run(number("entries=").unwrap_or(10) * 1_000_000);
+    }
+    if all || asked("large") {
+        large::run(number("gb=").unwrap_or(4));
+    }
+}
+
+/// CPU time of this thread so far.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
+}
+
+/// Bytes of memory of this process.
+fn resident() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}

@@ -1,0 +1,128 @@
+//! A process that fills a store is killed at random moments: nothing wrong comes out afterwards, and no more is lost
+//! than was not synced.
+//!
+//! `cargo test -p oncewire-store --test kill -- 200` kills 200 times instead of 20.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use common::{block, mixed, options, parts, read};
+use oncewire_store::{Folder, Opened, Store};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [role, folder, from] = &arguments[..]
+        && role == "fill"
+    {
+        return fill(Path::new(folder), from.parse().unwrap());
+    }
+    let name = "a_process_killed_at_any_moment_loses_only_what_was_not_synced";
+    let kills = match arguments.iter().find(|argument| !argument.starts_with('-')) {
+        None => 20,
+        Some(number) if number.parse::<u64>().is_ok() => number.parse().unwrap(),
+        Some(filter) if name.contains(filter.as_str()) => 20,
+        Some(_) => {
+            return println!("test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out");
+        }
+    };
+    if arguments.iter().any(|argument| argument == "--list") {
+        return println!("{name}: test");
+    }
+    let lost = kill_again_and_again(kills);
+    println!("test {name} ... ok ({kills} kills, at most {lost} blocks lost that were not promised)");
+    println!("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+}
+
+/// Kills a process so many times, and returns the most blocks that it had taken and that were gone.
+fn kill_again_and_again(kills: u64) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut next, mut most_lost, mut durable) = (0, 0, BTreeSet::new());
+    for kill in 0..kills {
+        let (promised, taken) = run_and_kill(dir.path(), next, mixed(kill));
+        let context = format!("kill {kill}, blocks from {next}, {promised} promised, {taken} taken");
+        let (store, opened) = open(dir.path());
+        // A block's time is its number.
+        let oldest = store.horizon().oldest_s.unwrap_or(0);
+        durable.extend(next..promised);
+        for number in durable.range(oldest..) {
+            assert!(read(&store, &content(*number)).unwrap(), "{context}: {number} is gone, {opened:?}");
+        }
+        // What was not promised is there or not, and never wrong: `read` looks at that.
+        let there =
+            (promised..taken).filter(|number| read(&store, &content(*number)).unwrap()).count() as u64;
+        most_lost = most_lost.max(taken - promised - there);
+        assert!(store.verify().unwrap().damaged.is_empty(), "{context}");
+        next = taken;
+        if kill % 3 == 0 {
+            store.close().unwrap();
+        }
+    }
+    most_lost
+}
+
+/// Lets a process fill the store and kills it; returns the first block that was not promised to be durable, and a block
+/// behind the last that it may have taken.
+fn run_and_kill(folder: &Path, from: u64, seed: u64) -> (u64, u64) {
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["fill", folder.to_str().unwrap(), &from.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let (mut promised, mut taken) = (from, from);
+    let mut note = |line: String| {
+        let (what, number) = line.strip_suffix(';').and_then(|line| line.split_once(' ')).unwrap();
+        match what {
+            "taken" => taken = number.parse().unwrap(),
+            "synced" => promised = number.parse().unwrap(),
+            _ => panic!("the process says {line}"),
+        }
+    };
+    for _ in 0..seed % 60 {
+        note(lines.next().expect("the process goes on until it is killed").unwrap());
+    }
+    // Into the middle of whatever it does.
+    (0..mixed(seed) % 200_000).for_each(|i| _ = std::hint::black_box(i));
+    process.kill().unwrap();
+    process.wait().unwrap();
+    // What it said before it died counts; the last line may be cut.
+    let mut rest: Vec<String> = lines.map_while(Result::ok).collect();
+    if rest.last().is_some_and(|last| !last.ends_with(';')) {
+        rest.pop();
+    }
+    rest.into_iter().for_each(&mut note);
+    (promised, taken + 1)
+}
+
+/// Fills a store until somebody kills it.
+fn fill(folder: &Path, from: u64) {
+    let mut out = std::io::stdout().lock();
+    let (mut store, _) = open(folder);
+    for number in from.. {
+        let block = content(number);
+        store.insert(&block, &parts(&block), number);
+        writeln!(out, "taken {number};").unwrap();
+        if number % 5 == 0 {
+            store.sync().unwrap();
+            writeln!(out, "synced {};", number + 1).unwrap();
+        }
+        if number % 23 == 0 {
+            store.close().unwrap();
+            (store, _) = open(folder);
+        }
+    }
+}
+
+fn open(folder: &Path) -> (Store, Opened) {
+    Store::open(Arc::new(Folder::open(folder).unwrap()), &options(8)).unwrap()
+}
+
+fn content(number: u64) -> Vec<u8> {
+    block(number, 1 + mixed(number) as usize % 65_536)
+}
