@@ -12,10 +12,10 @@ use bytes::Bytes;
 
 use crate::cache::{Curve, Log, RangeSet};
 pub use crate::endre::PreparedLog;
-use crate::wanax::{Name, NameKey, Shape};
+use crate::wanax::{HintsError, Name, NameKey, Shape};
 use crate::wire::{
-    Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, NamesHello,
-    Range64, Refetch, StoreHeld, WireError,
+    Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, NameEntry,
+    NamesHello, Range64, Refetch, StoreHeld, WireError,
 };
 use crate::{Now, Plan};
 
@@ -162,6 +162,8 @@ pub enum SendEvent {
         /// Why.
         reason: &'static str,
     },
+    /// What was saved of the hints cannot be used; chunks are named once they were sent again.
+    HintsLost(HintsError),
     /// The peer still had the log of an earlier connection.
     Warm {
         /// Bytes that can be referred to again.
@@ -283,6 +285,13 @@ pub trait SendingHalf {
     fn release_log(&mut self) -> bool;
     /// Takes back what was released, as far as it was found again.
     fn restore_log(&mut self, log: Option<PreparedLog>);
+    /// Whether blocks with this plan are looked through for chunks that the peer's store has, and are to be cut by
+    /// [`Self::block_end`].
+    fn is_naming(&self, plan: &Plan) -> bool;
+    /// Returns how long the next block should be that is taken off the front of `bytes`, at most
+    /// [`crate::wire::MAX_BLOCK`], so that what is repeated is cut alike. `at_end` says that the stream ends behind
+    /// them.
+    fn block_end(&mut self, bytes: &[u8], at_end: bool) -> usize;
     /// Appends what the log is worth if there is news of it; returns whether there was.
     fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool;
     /// Says again everything that was said before: the control lane is a new one.
@@ -372,6 +381,31 @@ pub trait ReceivingHalf {
     fn stats(&self) -> ReceiveStats;
 }
 
+/// How many chunks were named, and what they stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NameCounts {
+    /// Chunks.
+    pub count: u64,
+    /// Their plain bytes.
+    pub bytes: u64,
+    /// Their plain bytes by level, the largest chunks first; what is beyond the last level is counted there.
+    pub by_level: [u64; MAX_LEVELS],
+}
+
+/// The levels that are counted apart: as many as any [`Shape`] has.
+pub const MAX_LEVELS: usize = 12;
+
+impl NameCounts {
+    /// Counts a named chunk.
+    pub(crate) fn count(&mut self, entry: &NameEntry) {
+        self.count += 1;
+        self.bytes += u64::from(entry.len);
+        if let Some(level) = self.by_level.get_mut(usize::from(entry.level).min(MAX_LEVELS - 1)) {
+            *level += u64::from(entry.len);
+        }
+    }
+}
+
 /// Counters of a sending half since its start; sizes as they are now. Bytes unless named otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendStats {
@@ -383,6 +417,18 @@ pub struct SendStats {
     pub copied: u64,
     /// Plain bytes of flows that are not coded.
     pub uncoded: u64,
+    /// Named chunks.
+    pub names: NameCounts,
+    /// Named chunks that the peer's store did not have.
+    pub absent: u64,
+    /// Named chunks that the peer asked for.
+    pub chunks_sent: u64,
+    /// Their plain bytes.
+    pub chunk_bytes_sent: u64,
+    /// Whether chunks can be named: the peer has a store, and this end was told how.
+    pub store: bool,
+    /// Chunks of which the peer's store is thought to have a copy; those that are too old are counted too.
+    pub hints: u64,
     /// Plain bytes that took a range of the log.
     pub remembered: u64,
     /// Plain bytes not remembered because too much was in flight, or their class had its quota of the log.
@@ -444,6 +490,31 @@ pub struct ReceiveStats {
     pub released: bool,
     /// What the log saves or would save, by its size, as the peer told.
     pub curve: Curve,
+    /// What became of named chunks.
+    pub chunks: ChunkStats,
     /// Memory of log, contexts and waiting blocks.
     pub memory: u64,
+}
+
+/// What became of the chunks that blocks named, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkStats {
+    /// Chunks that were named.
+    pub names: NameCounts,
+    /// Those that the store had, in time.
+    pub hits: NameCounts,
+    /// Chunks that the store did not have.
+    pub absent: u64,
+    /// Chunks that could not be read, or were damaged.
+    pub failed: u64,
+    /// Chunks that were asked for over the network at once, since the disk had too much to do.
+    pub shed: u64,
+    /// Chunks that took too long to read, and were asked for as well.
+    pub late: u64,
+    /// Bytes of all chunks that were asked for over the network.
+    pub requested_bytes: u64,
+    /// Blocks that were put into the store.
+    pub put: u64,
+    /// Blocks that were to be put and were not: the store takes nothing, or not as fast.
+    pub not_put: u64,
 }

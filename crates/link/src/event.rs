@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use oncewire_codec::Plan;
 use oncewire_codec::pace::PaceStats;
+use oncewire_codec::wanax::HintsError;
 use oncewire_codec::wire::{
     Destination, FlowId, GroupFrame, LaneId, LaneRole, Network, OpenFailure, ResetReason,
 };
@@ -121,6 +122,8 @@ pub enum Note {
         /// Bytes that can be referred to.
         bytes: u64,
     },
+    /// What was saved of the peer's store cannot be used.
+    HintsLost(HintsError),
     /// Flows went on after losing their lane.
     Resumed {
         /// How many.
@@ -144,6 +147,9 @@ impl fmt::Display for Note {
             Self::NewEpoch { epoch, reason } => write!(f, "log starts over as epoch {epoch}: {reason}"),
             Self::Warm { bytes } => {
                 write!(f, "log is warm: {bytes} bytes of earlier connections can be used")
+            }
+            Self::HintsLost(error) => {
+                write!(f, "{error}: what the peer's store has is learnt again")
             }
             Self::Resumed { flows } => write!(f, "{flows} flows lost their lane and go on with another"),
             Self::GaveUp { flows } => write!(f, "{flows} flows reset: the peer did not come back in time"),

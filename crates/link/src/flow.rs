@@ -161,9 +161,36 @@ impl Outbound {
     /// Takes the next block, of at most `most` bytes and [`MAX_BLOCK`]: its flow offset, its bytes, and whether it ends
     /// the stream.
     pub(crate) fn pop_block(&mut self, most: usize) -> Option<(u64, Bytes, bool)> {
-        let limit = (self.credit.saturating_sub(self.sent)).min(most.min(MAX_BLOCK) as u64) as usize;
+        let limit = self.block_limit(most);
+        let plain = if limit == 0 { Bytes::new() } else { self.gather(limit, OWN_BLOCK) };
+        self.finish_block(plain)
+    }
+
+    /// Takes the next block as [`Self::pop_block`] does, but where `end` says it should end, given what could be in it
+    /// and whether the stream ends behind that.
+    pub(crate) fn pop_cut_block(
+        &mut self,
+        most: usize,
+        end: impl FnOnce(&[u8], bool) -> usize,
+    ) -> Option<(u64, Bytes, bool)> {
+        let limit = self.block_limit(most);
+        let mut plain = if limit == 0 { Bytes::new() } else { self.gather(limit, limit) };
+        if !plain.is_empty() {
+            let cut = end(&plain, self.queue.is_empty() && self.finished).max(1);
+            if cut < plain.len() {
+                self.queue.push_front(plain.split_off(cut));
+            }
+        }
+        self.finish_block(plain)
+    }
+
+    fn block_limit(&self, most: usize) -> usize {
+        (self.credit.saturating_sub(self.sent)).min(most.min(MAX_BLOCK) as u64) as usize
+    }
+
+    /// Counts a block that was taken off the queue.
+    fn finish_block(&mut self, plain: Bytes) -> Option<(u64, Bytes, bool)> {
         let offset = self.sent;
-        let plain = if limit == 0 { Bytes::new() } else { self.gather(limit) };
         self.queued -= plain.len();
         self.sent += plain.len() as u64;
         let fin = self.queue.is_empty() && self.finished && !self.fin_sent;
@@ -171,14 +198,14 @@ impl Outbound {
         (fin || !plain.is_empty()).then_some((offset, plain, fin))
     }
 
-    /// Takes up to `limit` bytes off the queue; small pieces are put together.
-    fn gather(&mut self, limit: usize) -> Bytes {
+    /// Takes up to `limit` bytes off the queue; pieces below `own` are put together.
+    fn gather(&mut self, limit: usize, own: usize) -> Bytes {
         let Some(mut first) = self.queue.pop_front() else { return Bytes::new() };
         if first.len() > limit {
             self.queue.push_front(first.split_off(limit));
             return first;
         }
-        if self.queue.is_empty() || first.len() >= OWN_BLOCK.min(limit) {
+        if self.queue.is_empty() || first.len() >= own.min(limit) {
             return first;
         }
         let mut block = BytesMut::with_capacity(limit.min(self.queued));
@@ -276,6 +303,31 @@ mod tests {
             out.pop_block(MAX_BLOCK).map(|(offset, plain, _)| (offset, plain.len())),
             Some((MAX_BLOCK as u64, 5))
         );
+    }
+
+    #[test]
+    fn a_block_that_is_cut_leaves_the_rest_for_the_next() {
+        let mut out = outbound(&[30_000, 30_000, 30_000], 1 << 20);
+        out.finish();
+        let mut seen = Vec::new();
+        while let Some((_, plain, fin)) = out.pop_cut_block(MAX_BLOCK, |bytes, at_end| {
+            seen.push((bytes.len(), at_end));
+            bytes.len().min(40_000)
+        }) {
+            seen.push((plain.len(), fin));
+        }
+        assert_eq!(
+            seen,
+            [
+                (65_536, false),
+                (40_000, false),
+                (50_000, true),
+                (40_000, false),
+                (10_000, true),
+                (10_000, true)
+            ]
+        );
+        assert!(out.is_done());
     }
 
     #[test]

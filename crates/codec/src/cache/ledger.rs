@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use crate::wire::{Ack, FlowId, LaneId, Message, Range64};
+use crate::wanax::hints::PackedTag;
+use crate::wire::{Ack, FlowId, LaneId, Message, NameEntry, Range64};
 
 /// The most items that may be unacknowledged; the receiving half refuses numbers further ahead than this.
 pub const MAX_UNACKED: u64 = 16 * 1024;
@@ -49,6 +50,12 @@ pub struct Item {
     pub sources: Vec<Range64>,
     /// The entropy context that the block went through.
     pub slot: Option<usize>,
+    /// The block's parts that were named.
+    pub names: Vec<NameEntry>,
+    /// Whether the receiving half puts the block into its chunk store.
+    pub keep: bool,
+    /// The chunks that are then there.
+    pub news: Vec<PackedTag>,
 }
 
 impl Item {
@@ -60,6 +67,11 @@ impl Item {
             }
             _ => None,
         }
+    }
+
+    /// Memory beside the plain bytes.
+    fn attached(&self) -> u64 {
+        (size_of_val(&self.names[..]) + size_of_val(&self.news[..])) as u64
     }
 
     fn kept(&self) -> u64 {
@@ -89,6 +101,7 @@ pub struct Ledger {
     by_flow: BTreeMap<FlowId, FlowItems>,
     repairs: BTreeSet<u64>,
     kept_bytes: u64,
+    attached_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -104,6 +117,7 @@ impl Ledger {
         self.next_seq += 1;
         self.by_flow.entry(item.flow).or_default().unacked += 1;
         self.kept_bytes += item.kept();
+        self.attached_bytes += item.attached();
         self.items.insert(seq, item);
         seq
     }
@@ -127,22 +141,25 @@ impl Ledger {
         self.items.first_key_value().map(|(&seq, _)| seq)
     }
 
-    /// Removes what an acknowledgement names; flows that have nothing unacknowledged any more go to `settled`.
-    pub fn acknowledge(&mut self, ack: &Ack, settled: &mut Vec<FlowId>) {
+    /// Removes what an acknowledgement names, and shows each item to `each`; flows that have nothing unacknowledged
+    /// any more go to `settled`.
+    pub fn acknowledge(&mut self, ack: &Ack, settled: &mut Vec<FlowId>, mut each: impl FnMut(&Item)) {
         while let Some(oldest) = self.oldest_seq().filter(|&seq| seq < ack.next) {
-            self.remove(oldest, settled);
+            self.remove(oldest, settled, &mut each);
         }
         for range in &ack.ranges {
             let seqs: Vec<u64> = self.items.range(range.clone()).map(|(&seq, _)| seq).collect();
             for seq in seqs {
-                self.remove(seq, settled);
+                self.remove(seq, settled, &mut each);
             }
         }
     }
 
-    fn remove(&mut self, seq: u64, settled: &mut Vec<FlowId>) {
+    fn remove(&mut self, seq: u64, settled: &mut Vec<FlowId>, each: &mut impl FnMut(&Item)) {
         let Some(item) = self.items.remove(&seq) else { return };
+        each(&item);
         self.kept_bytes -= item.kept();
+        self.attached_bytes -= item.attached();
         self.repairs.remove(&seq);
         if let Some(flow) = self.by_flow.get_mut(&item.flow) {
             flow.lost.remove(&seq);
@@ -222,6 +239,11 @@ impl Ledger {
         self.by_flow.get(&flow).map_or(0, |flow| flow.unacked)
     }
 
+    /// An item, if it is unacknowledged.
+    pub fn item(&self, seq: u64) -> Option<&Item> {
+        self.items.get(&seq)
+    }
+
     /// Whether the item is unacknowledged.
     pub fn is_unacked(&self, seq: u64) -> bool {
         self.items.contains_key(&seq)
@@ -230,6 +252,11 @@ impl Ledger {
     /// Plain bytes kept.
     pub fn kept_bytes(&self) -> u64 {
         self.kept_bytes
+    }
+
+    /// Memory of what is kept beside plain bytes: names and tags of chunks.
+    pub fn attached_bytes(&self) -> u64 {
+        self.attached_bytes
     }
 
     /// Unacknowledged items.

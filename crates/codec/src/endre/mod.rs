@@ -3,6 +3,8 @@
 pub mod chunks;
 pub mod matcher;
 #[cfg(test)]
+mod model_store;
+#[cfg(test)]
 mod model_tests;
 #[cfg(test)]
 mod quota_tests;

@@ -1,13 +1,17 @@
 //! The receiving half: rebuilds blocks from the log, verifies them, and keeps the log in step.
 
+mod fetching;
 mod parked;
 mod rebuild;
+mod store;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use self::fetching::Fetching;
 use self::parked::Parking;
+use self::store::StoreSide;
 use super::matcher::Copy;
 use crate::Now;
 use crate::buffers::BlockBuffers;
@@ -19,6 +23,7 @@ use crate::contract::{
 };
 use crate::entropy::Decompressor;
 use crate::strong::StrongDigests;
+use crate::wanax::shed::Path;
 use crate::wire::{
     Ack, Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
     Message, Range64, Refetch, RefetchReason,
@@ -62,6 +67,10 @@ pub struct Receiver {
     /// The lane that each context was started on; only blocks of that lane are in step with it.
     context_lanes: BTreeMap<usize, LaneId>,
     parked: Parking,
+    fetching: Fetching,
+    store: StoreSide,
+    /// The time as it was last told.
+    now: Now,
     /// Blocks that were asked for again, and when to repeat that.
     missing: BTreeMap<u64, (RefetchReason, Now)>,
     acks: PendingAcks,
@@ -73,6 +82,8 @@ pub struct Receiver {
     stats: ReceiveStats,
     copies: Vec<Copy>,
     plain: Vec<u8>,
+    /// A block without what is named.
+    residue: Vec<u8>,
     buffers: BlockBuffers,
 }
 
@@ -87,7 +98,16 @@ struct Head {
     epoch: u64,
     start: u64,
     remembered: bool,
+    /// Whether the block is to be put into the store.
+    keep: bool,
     digest: Digest,
+}
+
+impl Head {
+    /// The range of the log that the block takes, if it takes one.
+    fn range(&self) -> Option<Range64> {
+        self.remembered.then(|| self.start..self.start.saturating_add(self.plain_len as u64))
+    }
 }
 
 #[derive(Default)]
@@ -165,6 +185,9 @@ impl Receiver {
             decompressor: Decompressor::new(config.contexts),
             context_lanes: BTreeMap::new(),
             parked: Parking::default(),
+            fetching: Fetching::default(),
+            store: StoreSide::new(config.store),
+            now: Now::ZERO,
             missing: BTreeMap::new(),
             acks: PendingAcks::default(),
             frames: VecDeque::new(),
@@ -175,6 +198,7 @@ impl Receiver {
             stats: ReceiveStats::default(),
             copies: Vec::new(),
             plain: Vec::new(),
+            residue: Vec::new(),
             buffers: BlockBuffers::default(),
         }
     }
@@ -275,13 +299,15 @@ impl ReceivingHalf for Receiver {
     fn handle_block(&mut self, block: Block<'_>, lane: LaneId, now: Now) -> Result<(), PeerFault> {
         let Block { seq, flow, offset, plain_len, fin, resent, body } = block;
         self.check_seq(seq)?;
-        if self.arrived.contains(seq)
-            || (!resent && (self.parked.contains(seq) || self.missing.contains_key(&seq)))
-        {
+        self.now = now;
+        let is_known =
+            self.parked.contains(seq) || self.fetching.contains(seq) || self.missing.contains_key(&seq);
+        if self.arrived.contains(seq) || (!resent && is_known) {
             self.handle_overtaken(&body, lane);
             return Ok(());
         }
         self.parked.take(seq);
+        self.fetching.take(seq);
         let mut head = Head {
             seq,
             flow,
@@ -291,6 +317,7 @@ impl ReceivingHalf for Receiver {
             epoch: 0,
             start: 0,
             remembered: false,
+            keep: false,
             digest: Digest::Fast(0),
         };
         match body {
@@ -300,13 +327,10 @@ impl ReceivingHalf for Receiver {
                 if body.epoch > self.epoch || (open && body.epoch != self.epoch) {
                     self.start_epoch(body.epoch, now);
                 }
-                if !body.names.is_empty() {
-                    self.ask_again(seq, RefetchReason::Missing, now);
-                    return Ok(());
-                }
                 head.epoch = body.epoch;
                 head.start = body.start;
                 head.remembered = body.remembered;
+                head.keep = body.keep;
                 head.digest = body.digest;
                 self.handle_coded(head, &body, lane, now);
             }
@@ -357,7 +381,7 @@ impl ReceivingHalf for Receiver {
     }
 
     fn release_log(&mut self) -> bool {
-        let quiet = self.parked.is_empty() && self.missing.is_empty();
+        let quiet = self.parked.is_empty() && self.missing.is_empty() && self.fetching.is_empty();
         if quiet && self.released.is_none() {
             let claim = self.claim();
             self.released = Some(Released { ranges: std::mem::take(&mut self.written), claim });
@@ -410,13 +434,15 @@ impl ReceivingHalf for Receiver {
     }
 
     fn handle_peer_restart(&mut self, peer: PeerSender) {
-        let PeerSender { capacity, max_in_flight, digest_seed, .. } = peer;
+        let PeerSender { capacity, max_in_flight, digest_seed, names } = peer;
         self.max_in_flight = max_in_flight;
         self.digest_seed = digest_seed;
         self.strong = StrongDigests::new(digest_seed);
         self.epoch_open = true;
         self.arrived = Arrived::default();
         self.parked.clear();
+        self.fetching.clear();
+        self.store.meet(names);
         self.missing.clear();
         self.acks = PendingAcks::default();
         self.frames.clear();
@@ -442,6 +468,8 @@ impl ReceivingHalf for Receiver {
         if self.held.serial > 0 {
             self.held.tell();
         }
+        self.store.restate();
+        self.fetching.restate();
         self.frames.clear();
         for missing in self.missing.values_mut() {
             missing.1 = Now::ZERO;
@@ -453,10 +481,18 @@ impl ReceivingHalf for Receiver {
         if !self.frames.is_empty() {
             return;
         }
+        self.now = now;
+        self.fetching.handle_timeout(now);
         // Blocks that wait for what is read from disk are not asked for again meanwhile.
         let (ranges, hopeless) = match self.released {
             Some(_) => Default::default(),
-            None => self.parked.overdue(now, self.patience, &self.written),
+            None if self.fetching.is_empty() => self.parked.overdue(now, self.patience, &self.written),
+            None => {
+                // What is being fetched will come, and what waits for it too; asking for it would bring it twice.
+                let mut coming = self.written.clone();
+                self.fetching.ranges().chain(self.parked.ranges()).for_each(|range| coming.insert(range));
+                self.parked.overdue(now, self.patience, &coming)
+            }
         };
         let ranges: Vec<Range64> = ranges.iter().take(MAX_RANGES).collect();
         if !ranges.is_empty() {
@@ -487,7 +523,8 @@ impl ReceivingHalf for Receiver {
         }
         let missing = self.missing.values().map(|missing| missing.1).min();
         let parked = self.parked.deadline().filter(|_| self.released.is_none());
-        [parked, missing, acks].into_iter().flatten().min()
+        let fetching = self.fetching.deadline().filter(|_| !self.fetching.has_requests());
+        [parked, missing, acks, fetching].into_iter().flatten().min()
     }
 
     fn poll_frame(&mut self, flush: bool, out: &mut Vec<u8>) -> bool {
@@ -496,8 +533,14 @@ impl ReceivingHalf for Receiver {
             let (serial, limit) = (self.held.serial, self.limit());
             Frame::LogHeld(LogHeld { serial, epoch: self.epoch, oldest: self.held.base, limit }).encode(out);
         }
+        if let Some(held) = self.store.poll_held(self.now) {
+            Frame::StoreHeld(held).encode(out);
+        }
         while let Some(frame) = self.frames.pop_front() {
             frame.encode(out);
+        }
+        while let Some(request) = self.fetching.poll_chunk_request(self.now) {
+            Frame::ChunkRequest(request).encode(out);
         }
         if self.acks.are_due() || (flush && self.acks.count > 0) {
             self.put_acks(out);
@@ -506,7 +549,11 @@ impl ReceivingHalf for Receiver {
     }
 
     fn has_urgent_frame(&self) -> bool {
-        self.held.due || !self.frames.is_empty() || self.acks.are_due()
+        self.held.due
+            || self.store.is_due()
+            || !self.frames.is_empty()
+            || self.fetching.has_requests()
+            || self.acks.are_due()
     }
 
     fn poll_payload(&mut self) -> Option<Delivery> {
@@ -514,18 +561,31 @@ impl ReceivingHalf for Receiver {
     }
 
     fn poll_chunk_store(&mut self) -> Option<StoreRequest> {
-        None
+        self.store.poll_put().or_else(|| self.fetching.poll_request())
     }
 
-    fn handle_chunks(&mut self, _chunks: Chunks<'_>, _now: Now) -> Result<(), PeerFault> {
+    fn handle_chunks(&mut self, chunks: Chunks<'_>, now: Now) -> Result<(), PeerFault> {
+        self.check_seq(chunks.seq)?;
+        self.take_chunks(&chunks, now);
         Ok(())
     }
 
-    fn handle_store(&mut self, _reply: StoreReply, _now: Now) {}
+    fn handle_store(&mut self, reply: StoreReply, now: Now) {
+        self.now = now;
+        if let Some(fetch) = self.fetching.handle_store(reply) {
+            self.place_fetched(fetch, now);
+        }
+    }
 
-    fn handle_store_state(&mut self, _state: StoreState, _now: Now) {}
+    fn handle_store_state(&mut self, state: StoreState, now: Now) {
+        self.now = now;
+        self.fetching.state = state;
+        self.store.handle_state(state, now);
+    }
 
-    fn handle_path(&mut self, _round_trip: Now, _bytes_per_s: u64) {}
+    fn handle_path(&mut self, round_trip: Now, bytes_per_s: u64) {
+        self.fetching.path = Path { round_trip, bytes_per_s, pending: 0 };
+    }
 
     fn poll_log_write(&mut self) -> Option<LogWrite> {
         self.writes.pop_front()
@@ -550,7 +610,9 @@ impl ReceivingHalf for Receiver {
             released: self.released.is_some(),
             log_used,
             curve: self.held.curve,
-            memory: self.log.memory() + (self.decompressor.memory() + self.parked.bytes()) as u64,
+            chunks: self.chunk_stats(),
+            memory: self.log.memory()
+                + (self.decompressor.memory() + self.parked.bytes() + self.fetching.bytes()) as u64,
             ..self.stats
         }
     }

@@ -3,12 +3,14 @@
 mod emulation;
 mod encode;
 mod ghosts;
+mod naming;
 mod recovery;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use self::emulation::{Emulation, Settings};
-use self::encode::Scratch;
+use self::encode::{Scratch, Source};
+use self::naming::Naming;
 use super::matcher::MatchParams;
 use super::slots::Slots;
 use crate::cache::{Content, Item, Ledger, LogOffset, Quotas, Repair};
@@ -19,7 +21,7 @@ use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
 use crate::strong::StrongDigests;
 use crate::wanax::NamesConfig;
-use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, Message};
+use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, MAX_BLOCK, Message};
 use crate::{Matching, Now, Plan};
 
 /// How a sending half is set up.
@@ -55,6 +57,9 @@ pub struct Sender {
     slots: Slots,
     compressor: Compressor,
     strong: StrongDigests,
+    naming: Option<Naming>,
+    /// Chunks that were asked for, by their blocks.
+    requested: BTreeMap<u64, BTreeSet<u32>>,
     /// Where the flow's next bytes would stand if it goes on repeating what it repeated.
     diagonals: BTreeMap<FlowId, LogOffset>,
     recent_mismatches: VecDeque<Now>,
@@ -101,7 +106,10 @@ const CURVE_HALF_LIFE: Now = Now::from_secs(300);
 impl Sender {
     /// Starts with an empty log.
     pub fn new(config: SenderConfig) -> Self {
+        let (naming, unread) = config.names.as_ref().map(Naming::new).unzip();
         Self {
+            naming,
+            requested: BTreeMap::new(),
             log: Emulation::new(config.capacity, Settings::of(&config)),
             ledger: Ledger::default(),
             quotas: Quotas::new(config.capacity),
@@ -110,7 +118,7 @@ impl Sender {
             strong: StrongDigests::new(config.digest_seed),
             diagonals: BTreeMap::new(),
             recent_mismatches: VecDeque::new(),
-            events: VecDeque::new(),
+            events: unread.flatten().map(SendEvent::HintsLost).into_iter().collect(),
             writes: VecDeque::new(),
             limit: config.capacity,
             worth: Worth::default(),
@@ -169,13 +177,18 @@ impl Sender {
         }
     }
 
-    fn handle_ack(&mut self, ack: &Ack) -> Result<(), PeerFault> {
+    fn handle_ack(&mut self, ack: &Ack, now: Now) -> Result<(), PeerFault> {
         let last = ack.ranges.last().map_or(ack.next, |range| range.end);
         if last > self.ledger.next_seq() {
             return Err(PeerFault::AckOfUnsent(last));
         }
         let mut settled = std::mem::take(&mut self.scratch.settled);
-        self.ledger.acknowledge(ack, &mut settled);
+        let naming = &mut self.naming;
+        self.ledger.acknowledge(ack, &mut settled, |item| {
+            if let Some(naming) = naming.as_mut().filter(|_| !item.news.is_empty()) {
+                naming.put(&item.news, now);
+            }
+        });
         self.events.extend(settled.drain(..).map(SendEvent::Settled));
         self.scratch.settled = settled;
         Ok(())
@@ -183,7 +196,7 @@ impl Sender {
 }
 
 impl SendingHalf for Sender {
-    fn handle_payload(&mut self, payload: Payload, lane: LaneId, _now: Now, out: &mut Vec<u8>) {
+    fn handle_payload(&mut self, payload: Payload, lane: LaneId, now: Now, out: &mut Vec<u8>) {
         let Payload { flow, offset, plain, fin, plan } = payload;
         let (seq, plain_len) = (self.ledger.next_seq(), plain.len());
         self.stats.blocks += 1;
@@ -197,12 +210,18 @@ impl SendingHalf for Sender {
             remembered: false,
             sources: Vec::new(),
             slot: None,
+            names: Vec::new(),
+            keep: false,
+            news: Vec::new(),
         };
         let block = |body| Block { seq, flow, offset, plain_len, fin, resent: false, body };
         if let Some(plan) = &plan {
-            let mut encoded = self.encode(flow, lane, &plain, plan);
+            let mut encoded = self.encode(Source { flow, lane, plain: &plain }, plan, now);
             item.remembered = encoded.remembered;
             item.sources = std::mem::take(&mut encoded.sources);
+            item.keep = encoded.named.keep;
+            item.news = std::mem::take(&mut encoded.named.news);
+            item.names = self.naming.as_ref().map_or_else(Vec::new, |naming| naming.names.clone());
             if let Some((_, Mode::First(slot) | Mode::Next(slot))) = encoded.entropy {
                 item.slot = Some(slot);
                 self.slots.used(slot, lane, seq);
@@ -211,8 +230,8 @@ impl SendingHalf for Sender {
                 epoch: self.log.epoch(),
                 start: self.log.head(),
                 remembered: encoded.remembered,
-                keep: false,
-                names: Vec::new(),
+                keep: item.keep,
+                names: item.names.clone(),
                 digest: self.digest(&plain, plan, encoded.tokens.is_some()),
                 tokens: encoded.tokens,
                 literals: encoded.literals,
@@ -250,6 +269,9 @@ impl SendingHalf for Sender {
             remembered: false,
             sources: Vec::new(),
             slot: None,
+            names: Vec::new(),
+            keep: false,
+            news: Vec::new(),
         });
         Frame::Message { seq, flow, message }.encode(out);
     }
@@ -261,11 +283,16 @@ impl SendingHalf for Sender {
 
     fn handle_frame(&mut self, frame: Feedback, now: Now) -> Result<(), PeerFault> {
         match frame {
-            Feedback::Ack(ack) => self.handle_ack(&ack)?,
+            Feedback::Ack(ack) => self.handle_ack(&ack, now)?,
             Feedback::Need(ranges) => ranges.iter().for_each(|range| self.ledger.request_range(range)),
             Feedback::Refetch(refetch) => self.handle_refetch(&refetch, now),
             Feedback::Held(held) => self.log.handle_held(held),
-            Feedback::Chunks(_) | Feedback::Store(_) => {}
+            Feedback::Chunks(request) => self.handle_request(&request)?,
+            Feedback::Store(held) => {
+                if let Some(naming) = &mut self.naming {
+                    naming.handle_held(&held, now);
+                }
+            }
         }
         Ok(())
     }
@@ -277,6 +304,10 @@ impl SendingHalf for Sender {
 
     fn handle_peer_state(&mut self, peer: PeerState) {
         self.ledger.clear();
+        self.requested.clear();
+        if let Some(naming) = &mut self.naming {
+            naming.meet(peer.store);
+        }
         self.diagonals.clear();
         self.log.forget_held();
         let contexts = peer.contexts.min(self.config.contexts);
@@ -330,11 +361,23 @@ impl SendingHalf for Sender {
 
     fn clear_log(&mut self) {
         self.log.clear();
+        if let Some(naming) = &mut self.naming {
+            naming.clear();
+        }
         self.start_epoch(self.log.epoch() + 1, "cleared");
     }
 
     fn save_hints(&self) -> Option<Vec<u8>> {
-        None
+        self.naming.as_ref().map(|naming| naming.hints().save())
+    }
+
+    fn is_naming(&self, plan: &Plan) -> bool {
+        plan.layers.use_names() && self.naming.as_ref().is_some_and(Naming::is_met)
+    }
+
+    fn block_end(&mut self, bytes: &[u8], at_end: bool) -> usize {
+        let whole = bytes.len().min(MAX_BLOCK);
+        self.naming.as_mut().map_or(whole, |naming| naming.block_end(bytes, at_end))
     }
 
     fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool {
@@ -358,7 +401,7 @@ impl SendingHalf for Sender {
     }
 
     fn has_repairs(&self) -> bool {
-        self.ledger.has_repairs()
+        self.ledger.has_repairs() || !self.requested.is_empty()
     }
 
     fn has_room(&self) -> bool {
@@ -371,19 +414,21 @@ impl SendingHalf for Sender {
 
     fn poll_lost(&mut self, flow: FlowId, lane: LaneId, out: &mut Vec<u8>) -> bool {
         let Some((seq, item)) = self.ledger.take_lost(flow, lane) else { return false };
-        let (content, epoch, range) = (item.content.clone(), item.epoch, item.range());
-        self.resend(seq, flow, content, epoch, range, out);
+        let item = item.clone();
+        self.resend(seq, &item, out);
         true
     }
 
     fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool {
-        let Some(Repair { open, seq, item }) = self.ledger.take_repair() else { return false };
-        let (flow, content, epoch, range) = (item.flow, item.content.clone(), item.epoch, item.range());
-        let open = open.map(|(seq, item)| (seq, item.content.clone()));
-        if let Some((open_seq, open)) = open {
-            self.resend(open_seq, flow, open, epoch, None, out);
+        if self.put_chunks(out) {
+            return true;
         }
-        self.resend(seq, flow, content, epoch, range, out);
+        let Some(Repair { open, seq, item }) = self.ledger.take_repair() else { return false };
+        let (open, item) = (open.map(|(seq, item)| (seq, item.clone())), item.clone());
+        if let Some((seq, open)) = open {
+            self.resend(seq, &open, out);
+        }
+        self.resend(seq, &item, out);
         true
     }
 
@@ -396,8 +441,14 @@ impl SendingHalf for Sender {
     }
 
     fn stats(&self) -> SendStats {
-        let memory = self.log.memory() + self.compressor.memory() as u64 + self.ledger.kept_bytes();
+        let memory = self.log.memory()
+            + self.compressor.memory() as u64
+            + self.ledger.kept_bytes()
+            + self.ledger.attached_bytes()
+            + self.naming.as_ref().map_or(0, |naming| naming.hints().memory());
         SendStats {
+            hints: self.naming.as_ref().map_or(0, |naming| naming.hints().len()),
+            store: self.naming.as_ref().is_some_and(Naming::is_met),
             epoch: self.log.epoch(),
             log_capacity: self.log.capacity(),
             log_limit: self.log.limit(),

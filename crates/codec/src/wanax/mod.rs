@@ -4,6 +4,7 @@
 //! Here it is a layer of the stream codec: a block may refer to the log and to named chunks. Design:
 //! `docs/design/wanax.md`.
 
+pub mod hints;
 mod name;
 pub mod neighbours;
 pub mod path;
@@ -11,6 +12,7 @@ mod shape;
 pub mod shed;
 mod tree;
 
+pub use hints::{Hints, HintsError};
 pub use name::{NAME_LEN, Name, NameKey, TAG_LEN};
 pub use shape::{Shape, ShapeError};
 pub use tree::{Node, Tree};

@@ -202,6 +202,11 @@ impl<'a> Body<'a> {
         Ok(Self { epoch, start, remembered, keep, names, digest, tokens, literals, entropy, bytes })
     }
 
+    /// Length of what the names leave of a block.
+    pub fn residue_len(&self, plain_len: usize) -> usize {
+        plain_len.saturating_sub(named_len(&self.names))
+    }
+
     /// Length of tokens and literals before the entropy stage.
     pub fn uncompressed_len(&self) -> usize {
         self.tokens.unwrap_or(0) + self.literals
@@ -209,6 +214,6 @@ impl<'a> Body<'a> {
 }
 
 /// Returns how many bytes of a block are named.
-pub(super) fn named_len(names: &[NameEntry]) -> usize {
+fn named_len(names: &[NameEntry]) -> usize {
     names.iter().map(|entry| entry.len as usize).sum()
 }

@@ -50,6 +50,7 @@ impl Link {
             }
         };
         input.advance(taken);
+        self.note_arrived(taken as u64, now);
         self.drain_sender(now);
         if self.out_of_room && self.sender.has_room() {
             self.out_of_room = false;

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use oncewire_codec::Now;
 use oncewire_codec::contract::{LogWrite, ReceivingHalf, SavedLog, SendEvent, SendingHalf};
 use oncewire_codec::endre::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
+use oncewire_codec::wanax::path::PathEstimate;
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, OLDEST, VERSION};
 
 use crate::config::LinkConfig;
@@ -52,6 +53,7 @@ pub struct Link {
     /// Whether sending stopped because too much is unacknowledged.
     out_of_room: bool,
     round_trip: RoundTrip,
+    path: PathEstimate,
     down_since: Option<Now>,
     /// Whether the logs' memory is given back, and whether they have been asked for since.
     released: Option<Wanted>,
@@ -168,6 +170,7 @@ impl Link {
             window_growth: 0,
             out_of_room: false,
             round_trip: RoundTrip::default(),
+            path: PathEstimate::default(),
             down_since: Some(now),
             released: None,
             draining: false,
@@ -308,6 +311,7 @@ impl Link {
                 SendEvent::Settled(flow) => self.settle(flow, now),
                 SendEvent::Mismatch(flow) => self.note(Note::Mismatch(flow)),
                 SendEvent::NewEpoch { epoch, reason } => self.note(Note::NewEpoch { epoch, reason }),
+                SendEvent::HintsLost(error) => self.note(Note::HintsLost(error)),
                 SendEvent::Warm { bytes } => self.note(Note::Warm { bytes }),
             }
         }

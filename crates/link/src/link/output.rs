@@ -165,7 +165,12 @@ impl Link {
         }
         let most = self.limiter.as_ref().map_or(MAX_BLOCK, Limiter::block_limit);
         let plan = flow.plan().and_then(|plan| self.pacing.apply(&plan));
-        let Some((offset, plain, fin)) = flow.out.pop_block(most) else { return true };
+        let block = if plan.is_some_and(|plan| self.sender.is_naming(&plan)) {
+            flow.out.pop_cut_block(most, |bytes, at_end| self.sender.block_end(bytes, at_end))
+        } else {
+            flow.out.pop_block(most)
+        };
+        let Some((offset, plain, fin)) = block else { return true };
         self.stats.delivered_out += plain.len() as u64;
         if flow.out.waits_for_room && flow.out.room() > 0 {
             flow.out.waits_for_room = false;

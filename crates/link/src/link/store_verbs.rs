@@ -31,6 +31,16 @@ impl Link {
         }
     }
 
+    /// Takes note of bytes that arrived: what the path carries is what chunks cost that are asked for.
+    pub(super) fn note_arrived(&mut self, bytes: u64, now: Now) {
+        if self.config.store.is_none() || bytes == 0 {
+            return;
+        }
+        let round_trip = self.round_trip.smoothed().unwrap_or_default();
+        self.path.handle_arrived(bytes, round_trip, now);
+        self.receiver.handle_path(round_trip, self.path.bytes_per_s().unwrap_or(0));
+    }
+
     /// Returns what is known of the peer's store, to be given to the next process in
     /// [`NamesConfig::saved`](oncewire_codec::wanax::NamesConfig::saved).
     pub fn save_hints(&self) -> Option<Vec<u8>> {

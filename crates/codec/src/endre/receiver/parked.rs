@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+
 use super::Head;
 use crate::Now;
 use crate::cache::RangeSet;
@@ -13,6 +15,8 @@ pub(super) struct Parked {
     pub(super) head: Head,
     pub(super) copies: Vec<Copy>,
     pub(super) literals: Vec<u8>,
+    /// Chunks that the block names, and where they stand.
+    pub(super) named: Vec<(u32, Bytes)>,
     /// The first range that it lacks; nothing else is looked at until that is there.
     pub(super) lacks: Range64,
     pub(super) deadline: Now,
@@ -72,6 +76,11 @@ impl Parking {
         self.take(seq)
     }
 
+    /// The log ranges that blocks will fill which wait.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range64> {
+        self.blocks.values().filter_map(|parked| parked.head.range())
+    }
+
     /// Gives up all blocks and returns their sequence numbers.
     pub(super) fn clear(&mut self) -> Vec<u64> {
         self.bytes = 0;
@@ -83,7 +92,8 @@ impl Parking {
         self.blocks.values().map(|parked| parked.deadline).min()
     }
 
-    /// Returns the ranges to ask for now, and the blocks for which that was done before and did not help.
+    /// Returns the ranges to ask for now, and the blocks for which that was done before and did not help. `written`
+    /// is what is there or will be: a block that lacks nothing else waits on.
     pub(super) fn overdue(&mut self, now: Now, patience: Now, written: &RangeSet) -> (RangeSet, Vec<u64>) {
         let (mut ranges, mut hopeless) = (RangeSet::default(), Vec::new());
         let mut missing = Vec::new();
@@ -92,11 +102,11 @@ impl Parking {
                 hopeless.push(seq);
                 continue;
             }
-            parked.asked = true;
             parked.deadline = now + patience;
             for copy in &parked.copies {
                 written.missing(&copy.range(), &mut missing);
             }
+            parked.asked = !missing.is_empty();
             missing.drain(..).for_each(|range| ranges.insert(range));
         }
         (ranges, hopeless)
@@ -104,5 +114,10 @@ impl Parking {
 }
 
 fn size(parked: &Parked) -> usize {
-    parked.literals.len() + size_of_val(&parked.copies[..]) + size_of::<Parked>()
+    let named: usize = parked.named.iter().map(|(_, chunk)| chunk.len()).sum();
+    named
+        + size_of_val(&parked.named[..])
+        + parked.literals.len()
+        + size_of_val(&parked.copies[..])
+        + size_of::<Parked>()
 }

@@ -1,9 +1,10 @@
 //! From a block's body to verified bytes: decompressing, finding or waiting for sources, the verify gate, the log.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::super::matcher::Copy;
 use super::super::tokens;
+use super::fetching::Wanted;
 use super::parked::Parked;
 use super::{Head, Receiver};
 use crate::Now;
@@ -52,27 +53,38 @@ impl Receiver {
         copies.clear();
         let (token_bytes, literals) = bytes.split_at(body.tokens.unwrap_or(0));
         let base = LogOffset(head.start);
+        let residue = body.residue_len(head.plain_len);
         let sound = body.tokens.is_none()
-            || tokens::decode(token_bytes, head.plain_len, base, literals.len(), &mut copies).is_ok();
-        if sound {
-            self.place(head, &copies, literals, now);
-        } else {
+            || tokens::decode(token_bytes, residue, base, literals.len(), &mut copies).is_ok();
+        if !sound {
             self.ask_again(head.seq, RefetchReason::Missing, now);
+        } else if body.names.is_empty() {
+            self.place(head, &Pieces { copies: &copies, literals, named: Vec::new() }, now);
+        } else {
+            self.fetch(&Wanted { head, copies: &copies, literals, entries: &body.names, key: None }, now);
         }
         self.copies = copies;
         self.plain = raw;
     }
 
+    /// Asks for the chunks that a block names; the whole block is asked for if too many wait.
+    fn fetch(&mut self, wanted: &Wanted<'_>, now: Now) {
+        let wanted = Wanted { key: self.store.key(), ..*wanted };
+        if !self.fetching.start(&wanted, self.patience, now) {
+            self.ask_again(wanted.head.seq, RefetchReason::Missing, now);
+        }
+    }
+
     /// Rebuilds the block if what it copies from is there; parks it or asks for it again if not.
-    fn place(&mut self, head: Head, copies: &[Copy], literals: &[u8], now: Now) {
-        match self.sources(head.epoch, copies) {
+    pub(super) fn place(&mut self, head: Head, pieces: &Pieces<'_>, now: Now) {
+        match self.sources(head.epoch, pieces.copies) {
             Sources::Present => {
-                self.rebuild(head, copies, literals, now);
+                self.rebuild(head, pieces, now);
                 self.wake_parked(now);
             }
             Sources::Waiting(lacks) => {
                 self.stats.waited += 1;
-                self.park(head, copies, literals, lacks, now);
+                self.park(head, pieces, lacks, now);
             }
             Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
             Sources::GivenUp => self.note_given_up(head.seq, now),
@@ -113,20 +125,22 @@ impl Receiver {
         self.ask_again(seq, RefetchReason::Missing, now);
     }
 
-    fn park(&mut self, head: Head, copies: &[Copy], literals: &[u8], lacks: Range64, now: Now) {
-        let (copies, literals) = (copies.to_vec(), literals.to_vec());
-        let deadline = now + self.patience;
-        if !self.parked.park(Parked { head, copies, literals, lacks, deadline, asked: false }) {
+    fn park(&mut self, head: Head, pieces: &Pieces<'_>, lacks: Range64, now: Now) {
+        let (copies, literals) = (pieces.copies.to_vec(), pieces.literals.to_vec());
+        let (named, deadline) = (pieces.named.clone(), now + self.patience);
+        if !self.parked.park(Parked { head, copies, literals, named, lacks, deadline, asked: false }) {
             self.ask_again(head.seq, RefetchReason::Missing, now);
         }
     }
 
     /// Goes on with parked blocks whose ranges have come, until none is left that can.
     pub(super) fn wake_parked(&mut self, now: Now) {
-        while let Some(Parked { head, copies, literals, .. }) = self.parked.take_ready(&self.written) {
+        while let Some(parked) = self.parked.take_ready(&self.written) {
+            let Parked { head, copies, literals, named, .. } = parked;
+            let pieces = Pieces { copies: &copies, literals: &literals, named };
             match self.sources(head.epoch, &copies) {
-                Sources::Present => self.rebuild(head, &copies, &literals, now),
-                Sources::Waiting(lacks) => self.park(head, &copies, &literals, lacks, now),
+                Sources::Present => self.rebuild(head, &pieces, now),
+                Sources::Waiting(lacks) => self.park(head, &pieces, lacks, now),
                 Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
                 Sources::GivenUp => self.note_given_up(head.seq, now),
                 Sources::Overwritten => self.note_overwritten(head.seq, now),
@@ -142,15 +156,25 @@ impl Receiver {
     }
 
     /// The verify gate: no coded block is written, acknowledged or delivered but through here.
-    fn rebuild(&mut self, head: Head, copies: &[Copy], literals: &[u8], now: Now) {
+    fn rebuild(&mut self, head: Head, pieces: &Pieces<'_>, now: Now) {
+        let Pieces { copies, literals, named } = pieces;
         let mut plain = self.buffers.take(head.plain_len);
         let copied: u64 = copies.iter().map(|copy| u64::from(copy.len)).sum();
-        tokens::rebuild(copies, literals, head.plain_len, &self.log, &mut plain);
+        if named.is_empty() {
+            tokens::rebuild(copies, literals, head.plain_len, &self.log, &mut plain);
+        } else {
+            let chunks: usize = named.iter().map(|(_, chunk)| chunk.len()).sum();
+            self.residue.clear();
+            let residue = head.plain_len.saturating_sub(chunks);
+            tokens::rebuild(copies, literals, residue, &self.log, &mut self.residue);
+            interleave(named, &self.residue, &mut plain);
+        }
         if plain.len() != head.plain_len || !self.matches(&head, &plain) {
             return self.ask_again(head.seq, RefetchReason::Mismatch, now);
         }
         self.stats.copied += copied;
         let plain = self.buffers.freeze(plain);
+        self.keep(&head, &plain);
         if head.remembered && head.epoch == self.epoch {
             self.remember(head.start, &plain);
         }
@@ -186,6 +210,27 @@ impl Receiver {
             fin: head.fin,
         });
     }
+}
+
+/// What a block is rebuilt from.
+pub(super) struct Pieces<'a> {
+    pub(super) copies: &'a [Copy],
+    pub(super) literals: &'a [u8],
+    /// Chunks that the block names, and where they stand, in order; copies and literals make up what they leave.
+    pub(super) named: Vec<(u32, Bytes)>,
+}
+
+/// Appends the block that chunks and what they leave of it make up.
+fn interleave(named: &[(u32, Bytes)], residue: &[u8], plain: &mut BytesMut) {
+    let mut rest = residue;
+    for (at, chunk) in named {
+        let gap = (*at as usize).saturating_sub(plain.len());
+        let (before, behind) = rest.split_at_checked(gap).unwrap_or((rest, &[]));
+        plain.extend_from_slice(before);
+        plain.extend_from_slice(chunk);
+        rest = behind;
+    }
+    plain.extend_from_slice(rest);
 }
 
 /// The outcome of an attempt to rebuild a block.

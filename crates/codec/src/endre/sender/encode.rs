@@ -3,14 +3,18 @@
 use super::super::matcher::{Copy, next_hint};
 use super::super::tokens;
 use super::Sender;
-use crate::Plan;
+use super::naming::{Named, trim};
 use crate::cache::LogOffset;
 use crate::entropy::{Kind, Mode};
 use crate::wire::{Block, BlockBody, FlowId, LaneId, Range64, encode_block_in_pieces};
+use crate::{Now, Plan};
 
 #[derive(Default)]
 pub(super) struct Scratch {
+    /// What the log has of the block.
     pub(super) copies: Vec<Copy>,
+    /// What the names leave of it, placed as in the residue.
+    trimmed: Vec<Copy>,
     /// Tokens; behind them literals, if they had to be put together.
     raw: Vec<u8>,
     pub(super) compressed: Vec<u8>,
@@ -20,6 +24,7 @@ pub(super) struct Scratch {
 /// What [`Sender::encode`] made of a block.
 pub(super) struct Encoded {
     pub(super) remembered: bool,
+    pub(super) named: Named,
     /// Length of the tokens, if there are copies.
     pub(super) tokens: Option<usize>,
     pub(super) literals: usize,
@@ -28,9 +33,17 @@ pub(super) struct Encoded {
     bytes: Bytes,
 }
 
+/// A block to be encoded.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'p> {
+    pub(super) flow: FlowId,
+    pub(super) lane: LaneId,
+    pub(super) plain: &'p [u8],
+}
+
 /// Where the bytes of a body lie.
 enum Bytes {
-    /// The block is not changed.
+    /// The block, or its residue, is not changed.
     Plain,
     Compressed,
     /// Tokens and literals stand together.
@@ -44,33 +57,47 @@ enum Bytes {
 const NEW_SHARE: usize = 500;
 
 impl Sender {
-    pub(super) fn encode(&mut self, flow: FlowId, lane: LaneId, plain: &[u8], plan: &Plan) -> Encoded {
-        let remembered = self.eliminate(flow, plain, plan);
-        let Scratch { copies, raw, compressed, .. } = &mut self.scratch;
+    pub(super) fn encode(&mut self, block: Source<'_>, plan: &Plan, now: Now) -> Encoded {
+        let Source { flow, lane, plain } = block;
+        let remembered = match plan.layers.use_log() {
+            true => self.eliminate(flow, plain, plan),
+            false => self.pass_log(flow),
+        };
+        let named = self.name(plain, plan, now);
+        let Scratch { copies, trimmed, raw, compressed, .. } = &mut self.scratch;
+        let (copies, residue) = match self.naming.as_ref().filter(|naming| !naming.names.is_empty()) {
+            None => (&*copies, plain),
+            Some(naming) => {
+                trim(copies, &naming.names, trimmed);
+                (&*trimmed, &naming.residue[..])
+            }
+        };
         raw.clear();
         tokens::encode(copies, LogOffset(self.log.head()), raw);
         let tokens = (!copies.is_empty()).then_some(raw.len());
         let copied: usize = copies.iter().map(|copy| copy.len as usize).sum();
+        self.stats.copied += copied as u64;
         let mut encoded = Encoded {
             remembered,
+            named,
             tokens,
-            literals: plain.len() - copied,
+            literals: residue.len() - copied,
             entropy: None,
             sources: merge_sources(copies),
             bytes: if tokens.is_some() { Bytes::Tokens } else { Bytes::Plain },
         };
-        let Some(kind) = plan.entropy.kind().filter(|_| !plain.is_empty()) else { return encoded };
+        let Some(kind) = plan.entropy.kind().filter(|_| !residue.is_empty()) else { return encoded };
         let mode = match kind {
             Kind::Zstd => self.slots.mode(flow, lane, plan.entropy, &self.ledger),
             Kind::Lz4 => Mode::Alone,
         };
         if tokens.is_some() {
-            tokens::literals(copies, plain).for_each(|piece| raw.extend_from_slice(piece));
+            tokens::literals(copies, residue).for_each(|piece| raw.extend_from_slice(piece));
             encoded.bytes = Bytes::Raw;
         }
         compressed.clear();
         self.compressor.set_entropy(plan.entropy);
-        if self.compressor.compress(mode, if tokens.is_some() { raw } else { plain }, compressed) {
+        if self.compressor.compress(mode, if tokens.is_some() { raw } else { residue }, compressed) {
             encoded.entropy = Some((kind, mode));
             encoded.bytes = Bytes::Compressed;
         }
@@ -85,11 +112,15 @@ impl Sender {
         plain: &'a [u8],
         out: &mut Vec<u8>,
     ) {
-        let Scratch { copies, raw, compressed, .. } = &self.scratch;
+        let Scratch { copies, trimmed, raw, compressed, .. } = &self.scratch;
         let BlockBody::Coded(body) = &mut block.body else { return };
+        let (copies, residue) = match self.naming.as_ref().filter(|_| !body.names.is_empty()) {
+            None => (copies, plain),
+            Some(naming) => (trimmed, &naming.residue[..]),
+        };
         let mut apart = 0;
         body.bytes = match encoded.bytes {
-            Bytes::Plain => plain,
+            Bytes::Plain => residue,
             Bytes::Compressed => compressed,
             Bytes::Raw => raw,
             Bytes::Tokens => {
@@ -97,8 +128,29 @@ impl Sender {
                 raw
             }
         };
-        let pieces = tokens::literals(copies, plain).filter(|_| apart > 0);
+        let pieces = tokens::literals(copies, residue).filter(|_| apart > 0);
         encode_block_in_pieces(&block, apart, pieces, out);
+    }
+
+    /// Names what the log does not have, if the plan says so.
+    fn name(&mut self, plain: &[u8], plan: &Plan, now: Now) -> Named {
+        let Some(naming) = &mut self.naming else { return Named::default() };
+        if !plan.layers.use_names() {
+            naming.pass();
+            return Named::default();
+        }
+        let named = naming.name(plain, &self.scratch.copies, now);
+        for entry in &naming.names {
+            self.stats.names.count(entry);
+        }
+        named
+    }
+
+    /// Leaves the log out; returns that the block is not remembered.
+    fn pass_log(&mut self, flow: FlowId) -> bool {
+        self.scratch.copies.clear();
+        self.diagonals.remove(&flow);
+        false
     }
 
     /// Finds copies; returns whether the block is worth remembering, and may be.
@@ -111,7 +163,6 @@ impl Sender {
             None => drop(self.diagonals.remove(&flow)),
         }
         let copied: usize = copies.iter().map(|copy| copy.len as usize).sum();
-        self.stats.copied += copied as u64;
         let held = plain.len() - copied <= plain.len() / NEW_SHARE
             && copies.iter().all(|copy| !self.log.fades(copy));
         !held && self.may_remember(plain.len(), plan)

@@ -2,11 +2,14 @@
 
 use super::Sender;
 use crate::Now;
-use crate::cache::Content;
-use crate::contract::SendEvent;
+use crate::cache::{Content, Item};
+use crate::contract::{PeerFault, SendEvent};
 use crate::digest::block_digest;
 use crate::entropy::Mode;
-use crate::wire::{Block, BlockBody, Body, Digest, FlowId, Frame, Range64, Refetch, RefetchReason};
+use crate::wire::{
+    Block, BlockBody, Body, ChunkReason, ChunkRequest, Chunks, Digest, Frame, Refetch, RefetchReason,
+    WireError,
+};
 
 /// Mismatches within [`MISMATCH_WINDOW`] that start a new epoch.
 const MISMATCHES_TO_NEW_EPOCH: usize = 4;
@@ -36,6 +39,9 @@ impl Sender {
             self.stats.mismatches += 1;
             self.events.push_back(SendEvent::Mismatch(item.flow));
             self.diagonals.remove(&item.flow);
+            if let Some(naming) = &mut self.naming {
+                naming.forget(item.names.iter());
+            }
             // Each range costs a walk through the whole table: beyond a few, a new epoch is cheaper.
             start_over |= item.sources.len() > SOURCES_TO_FORGET;
             if !start_over {
@@ -52,20 +58,59 @@ impl Sender {
         }
     }
 
+    /// Notes the chunks that the receiving half asks for; a block that it has acknowledged meanwhile is passed over.
+    pub(super) fn handle_request(&mut self, request: &ChunkRequest) -> Result<(), PeerFault> {
+        if request.seq >= self.ledger.next_seq() {
+            return Err(PeerFault::AckOfUnsent(request.seq));
+        }
+        let Some(item) = self.ledger.item(request.seq) else { return Ok(()) };
+        let entry = |&index: &u32| item.names.get(index as usize);
+        if !request.indexes.iter().all(|index| entry(index).is_some()) {
+            return Err(WireError::Invalid("index of a chunk").into());
+        }
+        if request.reason == ChunkReason::Absent {
+            self.stats.absent += request.indexes.len() as u64;
+            if let Some(naming) = &mut self.naming {
+                naming.forget(request.indexes.iter().filter_map(entry));
+            }
+        }
+        self.requested.entry(request.seq).or_default().extend(&request.indexes);
+        Ok(())
+    }
+
+    /// Appends the chunks of one block that were asked for; returns whether there were any.
+    pub(super) fn put_chunks(&mut self, out: &mut Vec<u8>) -> bool {
+        while let Some((seq, indexes)) = self.requested.pop_first() {
+            let Some(Item { names, content: Content::Block { plain, .. }, .. }) = self.ledger.item(seq)
+            else {
+                continue;
+            };
+            let mut bytes = Vec::new();
+            let chunks = indexes.iter().filter_map(|&index| plain.get(names.get(index as usize)?.range()));
+            chunks.for_each(|chunk| bytes.extend_from_slice(chunk));
+            self.stats.chunks_sent += indexes.len() as u64;
+            self.stats.chunk_bytes_sent += bytes.len() as u64;
+            let compressed = &mut self.scratch.compressed;
+            compressed.clear();
+            self.compressor.set_entropy(self.config.entropy);
+            let smaller = self.compressor.compress(Mode::Alone, &bytes, compressed);
+            let entropy = self.config.entropy.kind().filter(|_| smaller);
+            let bytes = if smaller { compressed } else { &bytes };
+            Frame::Chunks(Chunks { seq, indexes: indexes.into_iter().collect(), entropy, bytes }).encode(out);
+            return true;
+        }
+        false
+    }
+
     /// Appends an item in its self-contained form.
-    pub(super) fn resend(
-        &mut self,
-        seq: u64,
-        flow: FlowId,
-        content: Content,
-        epoch: u64,
-        range: Option<Range64>,
-        out: &mut Vec<u8>,
-    ) {
+    pub(super) fn resend(&mut self, seq: u64, item: &Item, out: &mut Vec<u8>) {
+        let (flow, epoch, range) = (item.flow, item.epoch, item.range());
         self.stats.resent += 1;
-        let (offset, plain, fin, coded) = match content {
-            Content::Message(message) => return Frame::Message { seq, flow, message }.encode(out),
-            Content::Block { offset, plain, fin, coded } => (offset, plain, fin, coded),
+        let (offset, plain, fin, coded) = match &item.content {
+            Content::Message(message) => {
+                return Frame::Message { seq, flow, message: message.clone() }.encode(out);
+            }
+            Content::Block { offset, plain, fin, coded } => (*offset, plain, *fin, *coded),
         };
         let compressed = &mut self.scratch.compressed;
         compressed.clear();
@@ -74,7 +119,7 @@ impl Sender {
         if coded
             && !plain.is_empty()
             && let Some(kind) = self.config.entropy.kind()
-            && self.compressor.compress(Mode::Alone, &plain, compressed)
+            && self.compressor.compress(Mode::Alone, plain, compressed)
         {
             entropy = Some((kind, Mode::Alone));
         }
@@ -83,16 +128,16 @@ impl Sender {
                 epoch,
                 start: range.as_ref().map_or(self.log.head(), |range| range.start),
                 remembered: range.is_some() && epoch == self.log.epoch(),
-                keep: false,
+                keep: item.keep,
                 names: Vec::new(),
-                digest: Digest::Fast(block_digest(self.config.digest_seed, epoch, &plain)),
+                digest: Digest::Fast(block_digest(self.config.digest_seed, epoch, plain)),
                 tokens: None,
                 literals: plain.len(),
                 entropy,
-                bytes: if entropy.is_some() { compressed } else { &plain },
+                bytes: if entropy.is_some() { compressed } else { plain },
             })
         } else {
-            BlockBody::Uncoded(&plain)
+            BlockBody::Uncoded(plain)
         };
         Frame::Block(Block { seq, flow, offset, plain_len: plain.len(), fin, resent: true, body })
             .encode(out);

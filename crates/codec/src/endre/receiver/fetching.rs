@@ -1,0 +1,377 @@
+//! Blocks that wait for named chunks, from the store or over the network, whichever is there first.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+
+use super::super::matcher::Copy;
+use super::Head;
+use crate::Now;
+use crate::contract::{NameCounts, StoreReply, StoreRequest, StoreState};
+use crate::wanax::NameKey;
+use crate::wanax::shed::{Disk, Entry, Path, Planner, Source};
+use crate::wire::{ChunkReason, ChunkRequest, NameEntry, Range64};
+
+/// A block whose chunks are being fetched.
+pub(super) struct Fetch {
+    pub(super) head: Head,
+    pub(super) copies: Vec<Copy>,
+    pub(super) literals: Vec<u8>,
+    pub(super) entries: Vec<NameEntry>,
+    /// The chunks of the entries, as far as they are there.
+    pub(super) chunks: Vec<Option<Bytes>>,
+    /// Tickets of reads that were not answered, by entry.
+    reads: BTreeMap<u64, u32>,
+    /// Entries that were asked for over the network and are not there.
+    asked: BTreeSet<u32>,
+    /// Those of them for which the request is to be sent yet.
+    due: BTreeMap<u32, ChunkReason>,
+    /// When reads take longer than they should.
+    read_deadline: Option<Now>,
+    /// When to repeat the request, and how much later the time after.
+    ask_deadline: Now,
+    ask_interval: Now,
+}
+
+/// All blocks that wait for chunks, and the requests that they make.
+pub(super) struct Fetching {
+    blocks: BTreeMap<u64, Fetch>,
+    tickets: BTreeMap<u64, u64>,
+    next_ticket: u64,
+    requests: VecDeque<StoreRequest>,
+    bytes: usize,
+    /// Plain bytes that were asked for over the network and are not there.
+    asked_bytes: u64,
+    /// Blocks with requests to be sent.
+    due: BTreeSet<u64>,
+    planner: Planner,
+    sources: Vec<Entry>,
+    pub(super) state: StoreState,
+    pub(super) path: Path,
+    pub(super) counts: FetchCounts,
+}
+
+/// What became of named chunks, in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FetchCounts {
+    pub(super) names: NameCounts,
+    pub(super) hits: NameCounts,
+    pub(super) absent: u64,
+    pub(super) failed: u64,
+    pub(super) shed: u64,
+    pub(super) late: u64,
+    pub(super) requested_bytes: u64,
+}
+
+const MAX_FETCHING: usize = 1024;
+const MAX_FETCHING_BYTES: usize = 32 << 20;
+/// A request is repeated for the first time after so many times the patience, and then after twice as long each
+/// time: lanes lose nothing, so that only a lane that is lost unnoticed can have lost it.
+const ASK_PATIENCE: u32 = 8;
+const LONGEST_ASK: Now = Now::from_secs(30);
+
+impl Default for Fetching {
+    fn default() -> Self {
+        Self {
+            blocks: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            next_ticket: 0,
+            requests: VecDeque::new(),
+            bytes: 0,
+            asked_bytes: 0,
+            due: BTreeSet::new(),
+            planner: Planner::default(),
+            sources: Vec::new(),
+            state: StoreState { taking: true, ..StoreState::default() },
+            path: Path { round_trip: Now::ZERO, bytes_per_s: 0, pending: 0 },
+            counts: FetchCounts::default(),
+        }
+    }
+}
+
+/// What a block needs before it can be rebuilt.
+pub(super) struct Wanted<'a> {
+    pub(super) head: Head,
+    pub(super) copies: &'a [Copy],
+    pub(super) literals: &'a [u8],
+    pub(super) entries: &'a [NameEntry],
+    /// The key of names, if there is a store to ask.
+    pub(super) key: Option<&'a NameKey>,
+}
+
+impl Fetching {
+    /// Asks for a block's chunks; returns false if there is no room.
+    pub(super) fn start(&mut self, wanted: &Wanted<'_>, patience: Now, now: Now) -> bool {
+        let Wanted { head, copies, literals, entries, key } = wanted;
+        let mut fetch = Fetch {
+            head: *head,
+            copies: copies.to_vec(),
+            literals: literals.to_vec(),
+            entries: entries.to_vec(),
+            chunks: vec![None; entries.len()],
+            reads: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            due: BTreeMap::new(),
+            read_deadline: None,
+            ask_deadline: Now::MAX,
+            ask_interval: patience * ASK_PATIENCE,
+        };
+        let bytes = fetch.size();
+        if self.blocks.len() >= MAX_FETCHING || self.bytes + bytes > MAX_FETCHING_BYTES {
+            return false;
+        }
+        self.bytes += bytes;
+        entries.iter().for_each(|entry| self.counts.names.count(entry));
+        match key {
+            Some(key) => self.plan(&mut fetch, key, patience, now),
+            None => {
+                (0..entries.len() as u32).for_each(|index| self.ask(&mut fetch, index, ChunkReason::Absent))
+            }
+        }
+        self.blocks.insert(head.seq, fetch);
+        true
+    }
+
+    /// Decides which chunks are read and which are asked for [Wanax §3.4].
+    fn plan(&mut self, fetch: &mut Fetch, key: &NameKey, patience: Now, now: Now) {
+        self.sources.clear();
+        self.sources
+            .extend(fetch.entries.iter().map(|entry| Entry { len: entry.len, source: Source::Disk(0) }));
+        // What was asked for since the store last told its queue may not be in it.
+        let queued = self.state.queued.max(self.tickets.len() as u32);
+        let disk = Disk { queued, service_time: self.state.service_time };
+        let path = Path { pending: self.asked_bytes, ..self.path };
+        let sources = self.planner.plan(&self.sources, &[disk], &path).to_vec();
+        for (index, (entry, source)) in (0..).zip(fetch.entries.clone().iter().zip(sources)) {
+            if source == Source::Far {
+                self.counts.shed += 1;
+                self.ask(fetch, index, ChunkReason::Shed);
+                continue;
+            }
+            let ticket = self.next_ticket;
+            self.next_ticket += 1;
+            self.tickets.insert(ticket, fetch.head.seq);
+            fetch.reads.insert(ticket, index);
+            let (name, len, key) = (entry.name, entry.len, key.clone());
+            self.requests.push_back(StoreRequest::Read { ticket, name, len, key });
+        }
+        let reads = queued + fetch.reads.len() as u32;
+        let deadline = now + patience + 2 * self.state.service_time * reads;
+        fetch.read_deadline = Some(deadline).filter(|_| !fetch.reads.is_empty());
+    }
+
+    /// Asks for an entry over the network, unless that was done.
+    fn ask(&mut self, fetch: &mut Fetch, index: u32, reason: ChunkReason) {
+        let Some(entry) = fetch.entries.get(index as usize) else { return };
+        if fetch.asked.insert(index) {
+            self.asked_bytes += u64::from(entry.len);
+            self.counts.requested_bytes += u64::from(entry.len);
+            fetch.due.insert(index, reason);
+            self.due.insert(fetch.head.seq);
+        }
+    }
+
+    /// Takes what became of a read; returns the block if that was the last chunk that it waited for.
+    pub(super) fn handle_store(&mut self, reply: StoreReply) -> Option<Fetch> {
+        let ticket = reply.ticket();
+        let seq = self.tickets.remove(&ticket)?;
+        let mut fetch = self.blocks.remove(&seq)?;
+        if let Some(index) = fetch.reads.remove(&ticket)
+            && let Some(entry) = fetch.entries.get(index as usize).copied()
+        {
+            match reply {
+                StoreReply::Found { bytes, .. } if bytes.len() == entry.len as usize => {
+                    if self.fill(&mut fetch, index, bytes) {
+                        self.counts.hits.count(&entry);
+                    }
+                }
+                StoreReply::Absent { .. } => {
+                    self.counts.absent += 1;
+                    self.ask_if_lacking(&mut fetch, index, ChunkReason::Absent);
+                }
+                StoreReply::Found { .. } | StoreReply::Failed { .. } => {
+                    self.counts.failed += 1;
+                    self.ask_if_lacking(&mut fetch, index, ChunkReason::Absent);
+                }
+            }
+        }
+        self.put_back(seq, fetch)
+    }
+
+    fn ask_if_lacking(&mut self, fetch: &mut Fetch, index: u32, reason: ChunkReason) {
+        if matches!(fetch.chunks.get(index as usize), Some(None)) {
+            self.ask(fetch, index, reason);
+        }
+    }
+
+    /// Takes chunks that were asked for, one behind the other; returns the block if nothing else is wanting.
+    pub(super) fn handle_chunks(&mut self, seq: u64, indexes: &[u32], mut bytes: Bytes) -> Option<Fetch> {
+        let mut fetch = self.blocks.remove(&seq)?;
+        for &index in indexes {
+            let Some(entry) = fetch.entries.get(index as usize) else { break };
+            let len = entry.len as usize;
+            if len > bytes.len() {
+                break;
+            }
+            self.fill(&mut fetch, index, bytes.split_to(len));
+        }
+        self.put_back(seq, fetch)
+    }
+
+    /// Returns how many bytes the chunks have that are named, if all belong to the block.
+    pub(super) fn len_of(&self, seq: u64, indexes: &[u32]) -> Option<usize> {
+        let fetch = self.blocks.get(&seq)?;
+        indexes.iter().map(|&index| fetch.entries.get(index as usize).map(|entry| entry.len as usize)).sum()
+    }
+
+    /// Puts a chunk in its place; returns whether it was wanting.
+    fn fill(&mut self, fetch: &mut Fetch, index: u32, bytes: Bytes) -> bool {
+        let Some(place) = fetch.chunks.get_mut(index as usize) else { return false };
+        let wanting = place.is_none();
+        if fetch.asked.remove(&index) {
+            self.asked_bytes -= fetch.entries.get(index as usize).map_or(0, |entry| u64::from(entry.len));
+            fetch.due.remove(&index);
+        }
+        place.get_or_insert(bytes);
+        wanting
+    }
+
+    /// Lets a block wait on, or returns it if it has all that it waited for.
+    fn put_back(&mut self, seq: u64, fetch: Fetch) -> Option<Fetch> {
+        if fetch.chunks.iter().all(Option::is_some) {
+            self.let_go(&fetch);
+            return Some(fetch);
+        }
+        self.blocks.insert(seq, fetch);
+        None
+    }
+
+    /// Forgets what a block that is no longer there had asked for.
+    fn let_go(&mut self, fetch: &Fetch) {
+        self.bytes -= fetch.size();
+        self.due.remove(&fetch.head.seq);
+        for ticket in fetch.reads.keys() {
+            self.tickets.remove(ticket);
+        }
+        let asked = fetch.asked.iter().filter_map(|&index| fetch.entries.get(index as usize));
+        self.asked_bytes -= asked.map(|entry| u64::from(entry.len)).sum::<u64>();
+    }
+
+    pub(super) fn contains(&self, seq: u64) -> bool {
+        self.blocks.contains_key(&seq)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Gives a block up: it came otherwise.
+    pub(super) fn take(&mut self, seq: u64) {
+        if let Some(fetch) = self.blocks.remove(&seq) {
+            self.let_go(&fetch);
+        }
+    }
+
+    /// Gives all blocks up; answers that are still to come belong to nobody.
+    pub(super) fn clear(&mut self) {
+        self.blocks.clear();
+        self.tickets.clear();
+        self.requests.clear();
+        self.due.clear();
+        (self.bytes, self.asked_bytes) = (0, 0);
+    }
+
+    /// The log ranges that blocks will fill which are being fetched.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range64> {
+        self.blocks.values().filter_map(|fetch| fetch.head.range())
+    }
+
+    pub(super) fn poll_request(&mut self) -> Option<StoreRequest> {
+        self.requests.pop_front()
+    }
+
+    /// Says again, with the next requests, what was asked for: it may have been lost with a lane.
+    pub(super) fn restate(&mut self) {
+        for (&seq, fetch) in &mut self.blocks {
+            for &index in &fetch.asked {
+                fetch.due.entry(index).or_insert(ChunkReason::Shed);
+                self.due.insert(seq);
+            }
+        }
+    }
+
+    /// When [`Self::handle_timeout`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        let reads = self.blocks.values().filter_map(|fetch| fetch.read_deadline);
+        let asked =
+            self.blocks.values().filter(|fetch| !fetch.asked.is_empty()).map(|fetch| fetch.ask_deadline);
+        reads.chain(asked).min()
+    }
+
+    /// Asks for what takes too long to be read, and again for what was asked for long ago.
+    pub(super) fn handle_timeout(&mut self, now: Now) {
+        let late = |fetch: &Fetch| {
+            fetch.read_deadline.is_some_and(|deadline| deadline <= now)
+                || !fetch.asked.is_empty() && fetch.ask_deadline <= now
+        };
+        let seqs: Vec<u64> =
+            self.blocks.iter().filter(|(_, fetch)| late(fetch)).map(|(&seq, _)| seq).collect();
+        for seq in seqs {
+            let Some(mut fetch) = self.blocks.remove(&seq) else { continue };
+            if fetch.ask_deadline <= now {
+                for &index in &fetch.asked {
+                    fetch.due.entry(index).or_insert(ChunkReason::Shed);
+                    self.due.insert(seq);
+                }
+            }
+            if fetch.read_deadline.is_some_and(|deadline| deadline <= now) {
+                fetch.read_deadline = None;
+                let waiting: Vec<u32> = fetch.reads.values().copied().collect();
+                for index in waiting {
+                    self.counts.late += u64::from(!fetch.asked.contains(&index));
+                    self.ask_if_lacking(&mut fetch, index, ChunkReason::Shed);
+                }
+            }
+            self.blocks.insert(seq, fetch);
+        }
+    }
+
+    pub(super) fn has_requests(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Takes the next request to be sent.
+    pub(super) fn poll_chunk_request(&mut self, now: Now) -> Option<ChunkRequest> {
+        while let Some(&seq) = self.due.first() {
+            if let Some(fetch) = self.blocks.get_mut(&seq)
+                && let Some((_, &reason)) = fetch.due.first_key_value()
+            {
+                let same = fetch.due.iter().filter(|(_, other)| **other == reason);
+                let indexes: Vec<u32> = same.map(|(&index, _)| index).collect();
+                fetch.due.retain(|_, other| *other != reason);
+                fetch.ask_deadline = now + fetch.ask_interval;
+                fetch.ask_interval = (fetch.ask_interval * 2).min(LONGEST_ASK);
+                return Some(ChunkRequest { seq, reason, indexes });
+            }
+            self.due.remove(&seq);
+        }
+        None
+    }
+}
+
+impl Fetch {
+    /// The memory of the block once all its chunks are there.
+    fn size(&self) -> usize {
+        let chunks: usize = self.entries.iter().map(|entry| entry.len as usize).sum();
+        let each = size_of::<NameEntry>() + size_of::<Option<Bytes>>();
+        size_of::<Self>()
+            + self.literals.len()
+            + size_of_val(&self.copies[..])
+            + self.entries.len() * each
+            + chunks
+    }
+}

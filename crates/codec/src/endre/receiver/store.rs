@@ -1,0 +1,160 @@
+//! What the receiving half has to do with the chunk store beside reading: what is put, and what is said of it.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::fetching::Fetch;
+use super::{Head, Receiver};
+use crate::Now;
+use crate::contract::{ChunkStats, StoreRequest, StoreState};
+use crate::entropy::Mode;
+use crate::wanax::{NameKey, Shape};
+use crate::wire::{Chunks, NamesHello, StoreHeld};
+
+/// The store as this half sees it.
+pub(super) struct StoreSide {
+    /// Whether there is one.
+    exists: bool,
+    /// How the peer names and cuts.
+    names: Option<NamesHello>,
+    puts: VecDeque<StoreRequest>,
+    put: u64,
+    not_put: u64,
+    /// What the store said last, and when.
+    state: Option<(StoreState, Now)>,
+    /// What was told of it: whether chunks are being taken, and when the oldest was put, in seconds.
+    told: Option<(bool, i64)>,
+    serial: u64,
+    due: bool,
+}
+
+/// Blocks that wait to be put at most; what is beyond is not put.
+const MAX_PUTS: usize = 512;
+/// The peer is told once so many seconds of the store are gone.
+const NEWS_SECS: u64 = 30;
+
+impl StoreSide {
+    pub(super) fn new(exists: bool) -> Self {
+        Self {
+            exists,
+            names: None,
+            puts: VecDeque::new(),
+            put: 0,
+            not_put: 0,
+            state: None,
+            told: None,
+            serial: 0,
+            due: false,
+        }
+    }
+
+    /// Meets a new instance of the peer, which was told nothing.
+    pub(super) fn meet(&mut self, names: Option<NamesHello>) {
+        self.names = names;
+        self.restate();
+    }
+
+    /// What chunks are named with, if they can be read at all.
+    pub(super) fn key(&self) -> Option<&NameKey> {
+        self.names.as_ref().filter(|_| self.exists).map(|names| &names.key)
+    }
+
+    /// Has a block put into the store.
+    fn put(&mut self, plain: &Bytes) {
+        let taking = self.state.is_none_or(|(state, _)| state.taking);
+        match self.names.as_ref().filter(|_| self.exists && taking && self.puts.len() < MAX_PUTS) {
+            Some(NamesHello { key, shape }) => {
+                self.put += 1;
+                let (key, shape): (NameKey, Shape) = (key.clone(), *shape);
+                self.puts.push_back(StoreRequest::Put { plain: plain.clone(), key, shape });
+            }
+            None => self.not_put += 1,
+        }
+    }
+
+    pub(super) fn poll_put(&mut self) -> Option<StoreRequest> {
+        self.puts.pop_front()
+    }
+
+    pub(super) fn handle_state(&mut self, state: StoreState, now: Now) {
+        self.state = Some((state, now));
+        let oldest = now.as_secs() as i64 - state.age_secs as i64;
+        let told =
+            self.told.filter(|&(taking, told)| taking == state.taking && oldest.abs_diff(told) < NEWS_SECS);
+        if told.is_none() {
+            self.told = Some((state.taking, oldest));
+            self.due = self.exists;
+        }
+    }
+
+    pub(super) fn restate(&mut self) {
+        self.due = self.exists && self.state.is_some();
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// What is to be said of the store; its oldest chunk has grown older since it said so.
+    pub(super) fn poll_held(&mut self, now: Now) -> Option<StoreHeld> {
+        let (state, at) = self.state.filter(|_| std::mem::take(&mut self.due))?;
+        self.serial += 1;
+        let age_secs = state.age_secs.saturating_add(now.saturating_sub(at).as_secs());
+        Some(StoreHeld { serial: self.serial, taking: state.taking, age_secs })
+    }
+}
+
+impl Receiver {
+    /// Has a verified block put into the store, if its sender says so.
+    pub(super) fn keep(&mut self, head: &Head, plain: &Bytes) {
+        if head.keep {
+            self.store.put(plain);
+        }
+    }
+
+    /// Takes chunks that were asked for. Chunks of a block that is there by now are dropped, and so are those that are
+    /// not what their header says: they are asked for again.
+    pub(super) fn take_chunks(&mut self, chunks: &Chunks<'_>, now: Now) {
+        self.now = now;
+        let Some(len) = self.fetching.len_of(chunks.seq, &chunks.indexes) else { return };
+        let mut plain = Vec::new();
+        match chunks.entropy {
+            None => plain.extend_from_slice(chunks.bytes),
+            Some(kind) => {
+                if self.decompressor.decompress(kind, Mode::Alone, chunks.bytes, len, &mut plain).is_err() {
+                    return;
+                }
+            }
+        }
+        if plain.len() == len
+            && let Some(fetch) = self.fetching.handle_chunks(chunks.seq, &chunks.indexes, plain.into())
+        {
+            self.place_fetched(fetch, now);
+        }
+    }
+
+    /// Goes on with a block that has all its chunks.
+    pub(super) fn place_fetched(&mut self, fetch: Fetch, now: Now) {
+        let Fetch { head, copies, literals, entries, chunks, .. } = fetch;
+        let named =
+            entries.iter().zip(chunks).filter_map(|(entry, chunk)| Some((entry.at, chunk?))).collect();
+        self.place(head, &super::rebuild::Pieces { copies: &copies, literals: &literals, named }, now);
+    }
+
+    /// What became of named chunks.
+    pub(super) fn chunk_stats(&self) -> ChunkStats {
+        let counts = &self.fetching.counts;
+        ChunkStats {
+            names: counts.names,
+            hits: counts.hits,
+            absent: counts.absent,
+            failed: counts.failed,
+            shed: counts.shed,
+            late: counts.late,
+            requested_bytes: counts.requested_bytes,
+            put: self.store.put,
+            not_put: self.store.not_put,
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Named chunks: which parts of a block the peer's store has, and what of the block is left to the log.
+
+use super::super::matcher::Copy;
+use crate::Now;
+use crate::wanax::hints::PackedTag;
+use crate::wanax::{Hints, HintsError, NameKey, NamesConfig, Node, Tree};
+use crate::wire::{MAX_NAMES, NameEntry, StoreHeld};
+
+/// What the sending half knows of chunks and of the peer's store.
+pub(super) struct Naming {
+    key: NameKey,
+    tree: Tree,
+    hints: Hints,
+    clock_secs: u64,
+    /// The peer's store, as far as is known.
+    store: Option<Store>,
+    /// The last block's names, in order.
+    pub(super) names: Vec<NameEntry>,
+    /// The last block's chunks that were looked for and not found.
+    news: Vec<PackedTag>,
+    /// Of the last block: bytes covered by the copies before each, and by all.
+    covered: Vec<usize>,
+    /// The last block without what is named.
+    pub(super) residue: Vec<u8>,
+}
+
+#[derive(Clone, Copy)]
+struct Store {
+    taking: bool,
+    serial: u64,
+}
+
+/// What was made of a block.
+#[derive(Default)]
+pub(super) struct Named {
+    /// Whether the peer is to put the block into its store.
+    pub(super) keep: bool,
+    /// The chunks that the peer then has.
+    pub(super) news: Vec<PackedTag>,
+}
+
+impl Naming {
+    /// Starts with what was saved, or says why not.
+    pub(super) fn new(config: &NamesConfig) -> (Self, Option<HintsError>) {
+        let saved = config.saved.as_deref().map(|saved| Hints::restore(config.hint_memory, saved));
+        let (hints, error) = match saved {
+            Some(Ok(hints)) => (hints, None),
+            Some(Err(error)) => (Hints::new(config.hint_memory), Some(error)),
+            None => (Hints::new(config.hint_memory), None),
+        };
+        let naming = Self {
+            key: config.key.clone(),
+            tree: Tree::new(config.shape),
+            hints,
+            clock_secs: config.clock_secs,
+            store: None,
+            names: Vec::new(),
+            news: Vec::new(),
+            covered: Vec::new(),
+            residue: Vec::new(),
+        };
+        (naming, error)
+    }
+
+    pub(super) fn hints(&self) -> &Hints {
+        &self.hints
+    }
+
+    /// Meets a peer with a store, or with none.
+    pub(super) fn meet(&mut self, store: Option<u64>) {
+        if let Some(id) = store {
+            self.hints.bind(id);
+        }
+        self.store = store.map(|_| Store { taking: true, serial: 0 });
+    }
+
+    /// Whether the peer has a store.
+    pub(super) fn is_met(&self) -> bool {
+        self.store.is_some()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.hints.clear();
+    }
+
+    /// Takes what the peer says of its store; what is older than what it said before is passed over.
+    pub(super) fn handle_held(&mut self, held: &StoreHeld, now: Now) {
+        let clock = self.clock(now);
+        if let Some(store) = self.store.as_mut().filter(|store| held.serial > store.serial) {
+            *store = Store { taking: held.taking, serial: held.serial };
+            self.hints.set_oldest(clock.saturating_sub(held.age_secs));
+        }
+    }
+
+    /// Notes that a block with these chunks was put.
+    pub(super) fn put(&mut self, news: &[PackedTag], now: Now) {
+        let clock = self.clock(now);
+        news.iter().for_each(|&chunk| self.hints.insert(chunk, clock));
+    }
+
+    /// Notes that the peer does not have chunks.
+    pub(super) fn forget<'n>(&mut self, names: impl Iterator<Item = &'n NameEntry>) {
+        names.for_each(|entry| self.hints.forget(entry.name.tag(), entry.len));
+    }
+
+    /// Returns how long the block should be that a stream's `bytes` begin with.
+    pub(super) fn block_end(&mut self, bytes: &[u8], at_end: bool) -> usize {
+        self.tree.root_end(bytes, at_end)
+    }
+
+    /// Starts a block of which nothing is named.
+    pub(super) fn pass(&mut self) {
+        self.names.clear();
+    }
+
+    /// Names the parts of a block that the peer's store has and the log, which has `copies`, has not; what is left of
+    /// the block is the residue.
+    pub(super) fn name(&mut self, plain: &[u8], copies: &[Copy], now: Now) -> Named {
+        self.names.clear();
+        self.news.clear();
+        let Some(store) = self.store.filter(|_| plain.len() >= LEAST_BLOCK) else { return Named::default() };
+        self.cover(copies);
+        let uncovered = plain.len() - self.covered.last().copied().unwrap_or(0);
+        if uncovered <= LEFT_TO_LOG.max(plain.len() / COVERED_SHARE) {
+            return Named::default();
+        }
+        self.walk(plain, copies, self.clock(now));
+        self.residue.clear();
+        literals(&self.names, plain).for_each(|piece| self.residue.extend_from_slice(piece));
+        let named: usize =
+            self.names.iter().map(|entry| uncovered_in(entry.range(), copies, &self.covered)).sum();
+        let keep = store.taking && uncovered - named > plain.len() / COVERED_SHARE;
+        Named { keep, news: if keep { self.news.clone() } else { Vec::new() } }
+    }
+
+    fn cover(&mut self, copies: &[Copy]) {
+        self.covered.clear();
+        self.covered.push(0);
+        let mut sum = 0;
+        self.covered.extend(copies.iter().map(|copy| {
+            sum += copy.len as usize;
+            sum
+        }));
+    }
+
+    /// Looks at the block's chunks from the top, and below those that are neither named nor left to the log.
+    fn walk(&mut self, plain: &[u8], copies: &[Copy], clock: u64) {
+        let Self { key, tree, hints, names, news, covered, .. } = self;
+        tree.grow(plain);
+        tree.walk(|_, node: &Node| {
+            let range = node.range();
+            if uncovered_in(range.clone(), copies, covered) <= LEFT_TO_LOG {
+                return false;
+            }
+            let Some(chunk) = plain.get(range) else { return false };
+            let tag = key.tag(chunk);
+            let likely = hints.lookup(tag, node.len, clock) && names.len() < MAX_NAMES;
+            if likely && node.len as usize >= LEAST_CHUNK {
+                let (at, len, level) = (node.at, node.len, node.level);
+                names.push(NameEntry { at, len, level, name: key.name_tagged(tag, chunk) });
+            } else {
+                news.push(PackedTag::new(tag, node.len));
+            }
+            !likely
+        });
+    }
+
+    fn clock(&self, now: Now) -> u64 {
+        self.clock_secs.saturating_add(now.as_secs())
+    }
+}
+
+/// Returns the parts of a block that are not named, in order; some may be empty.
+fn literals<'a>(names: &'a [NameEntry], plain: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let starts = std::iter::once(0).chain(names.iter().map(NameEntry::end));
+    let ends = names.iter().map(|entry| entry.at as usize).chain([plain.len()]);
+    starts.zip(ends).map(|(start, end)| plain.get(start..end).unwrap_or_default())
+}
+
+/// Returns how many bytes of a range of the block no copy covers; `covered` is as [`Naming::cover`] leaves it.
+fn uncovered_in(range: std::ops::Range<usize>, copies: &[Copy], covered: &[usize]) -> usize {
+    let before = |position: usize| {
+        let whole = copies.partition_point(|copy| copy.end() <= position);
+        let cut = copies.get(whole).map_or(0, |copy| position.saturating_sub(copy.at as usize));
+        covered.get(whole).copied().unwrap_or(0) + cut
+    };
+    range.len() - (before(range.end) - before(range.start))
+}
+
+/// Replaces `out` by what `names` leave of `copies`, placed as in the residue.
+pub(super) fn trim(copies: &[Copy], names: &[NameEntry], out: &mut Vec<Copy>) {
+    out.clear();
+    let (mut passed, mut removed) = (0, 0);
+    for copy in copies {
+        while let Some(entry) = names.get(passed).filter(|entry| entry.end() <= copy.at as usize) {
+            removed += entry.len;
+            passed += 1;
+        }
+        let (mut at, end) = (copy.at, copy.end() as u32);
+        let mut gone = removed;
+        for entry in names.iter().skip(passed).take_while(|entry| entry.at < end) {
+            push_piece(copy, at..entry.at, gone, out);
+            at = at.max(entry.end() as u32);
+            gone += entry.len;
+        }
+        push_piece(copy, at..end, gone, out);
+    }
+}
+
+/// Appends the part `range` of a copy, unless it is not worth a token.
+fn push_piece(copy: &Copy, range: std::ops::Range<u32>, removed: u32, out: &mut Vec<Copy>) {
+    let len = range.end.saturating_sub(range.start);
+    if len == copy.len || len >= LEAST_PIECE {
+        let source = copy.source.plus(u64::from(range.start - copy.at));
+        out.push(Copy { at: range.start - removed, len, source });
+    }
+}
+
+/// Blocks below this are not chunked: a name would save little, and a record in a store would cost more.
+const LEAST_BLOCK: usize = 512;
+/// A chunk of which the log lacks no more than a name's length and a little is left to the log.
+const LEFT_TO_LOG: usize = 32;
+/// A chunk below this is not named: compressed, its bytes take little more than the name.
+const LEAST_CHUNK: usize = 64;
+/// A piece of a copy that names left is a literal below this.
+const LEAST_PIECE: u32 = 16;
+/// With at most one byte in so many new, a block is left to the log, or is not put into the store.
+const COVERED_SHARE: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::LogOffset;
+    use crate::wanax::{NAME_LEN, Name};
+
+    fn copy(at: u32, len: u32, source: u64) -> Copy {
+        Copy { at, len, source: LogOffset(source) }
+    }
+
+    fn entry(at: u32, len: u32) -> NameEntry {
+        NameEntry { at, len, level: 0, name: Name([0; NAME_LEN]) }
+    }
+
+    fn trimmed(copies: &[Copy], names: &[NameEntry]) -> Vec<Copy> {
+        let mut out = Vec::new();
+        trim(copies, names, &mut out);
+        out
+    }
+
+    #[test]
+    fn what_is_named_is_cut_out_of_copies() {
+        let whole = copy(100, 1000, 5000);
+        assert_eq!(trimmed(&[whole], &[]), [whole]);
+        assert_eq!(trimmed(&[whole], &[entry(0, 100)]), [copy(0, 1000, 5000)]);
+        assert_eq!(trimmed(&[whole], &[entry(1100, 50)]), [whole]);
+        assert_eq!(trimmed(&[whole], &[entry(50, 100)]), [copy(50, 950, 5050)]);
+        assert_eq!(trimmed(&[whole], &[entry(1000, 200)]), [copy(100, 900, 5000)]);
+        assert_eq!(trimmed(&[whole], &[entry(90, 1100)]), []);
+        assert_eq!(
+            trimmed(&[whole], &[entry(300, 100), entry(405, 95), entry(600, 200)]),
+            [copy(100, 200, 5000), copy(305, 100, 5400), copy(405, 300, 5700)]
+        );
+        // A chunk over the end of one copy and the start of the next.
+        let next = copy(1100, 100, 9000);
+        assert_eq!(trimmed(&[whole, next], &[entry(1050, 75)]), [copy(100, 950, 5000), copy(1050, 75, 9025)]);
+    }
+
+    #[test]
+    fn uncovered_bytes_are_those_of_no_copy() {
+        let copies = [copy(10, 20, 0), copy(40, 10, 0)];
+        let covered = [0, 20, 30];
+        for (range, expected) in
+            [(0..100, 70), (0..10, 10), (10..30, 0), (15..45, 10), (30..40, 10), (45..60, 10), (60..61, 1)]
+        {
+            assert_eq!(uncovered_in(range.clone(), &copies, &covered), expected, "{range:?}");
+        }
+        assert_eq!(uncovered_in(5..9, &[], &[0]), 4);
+    }
+}

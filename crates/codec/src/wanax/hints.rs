@@ -1,0 +1,273 @@
+//! Hints: which chunks the peer's store is likely to have, as the sending half remembers [Wanax §3.3].
+//!
+//! A hint is no more than a tag and a time. Chunks of a size have a table of their own, in which a hint can stand at
+//! eight places and displaces the oldest there: large chunks are remembered for long, and small ones while they are
+//! recent, whichever there are more of. Tables go by length and not by level, since the same chunk may be of one level
+//! in one block and of another in the next.
+
+#[cfg(test)]
+mod tests;
+
+use std::hash::Hasher as _;
+
+use twox_hash::XxHash3_64;
+
+/// What is known of one store.
+#[derive(Clone, Debug)]
+pub struct Hints {
+    /// The store's id; `None` until one is met.
+    store: Option<u64>,
+    tables: [Table; CLASSES],
+    /// Nothing that was put before this time is there any more; in seconds.
+    oldest_secs: u64,
+}
+
+/// Why saved hints are not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HintsError {
+    /// The bytes are not saved hints, or of another version.
+    #[error("not hints of this version")]
+    Foreign,
+    /// The checksum does not match, or something is missing.
+    #[error("damaged hints")]
+    Damaged,
+    /// They were saved by a table of another size.
+    #[error("hints of another hint_memory")]
+    OtherSize,
+}
+
+/// Of one class of lengths: buckets of [`WAYS`] entries, each 40 bits of tag and 24 bits of time; 0 is none.
+#[derive(Clone, Debug)]
+struct Table {
+    entries: Vec<u64>,
+    used: u64,
+}
+
+impl Hints {
+    /// Starts without hints, in about `memory` bytes, 4 KiB at least: half of them for chunks of 16 KiB and more, a
+    /// quarter for those of 2 KiB and more, an eighth each for those of 256 bytes and more, and for the rest.
+    pub fn new(memory: u64) -> Self {
+        let share = |divisor| Table::new(memory.max(LEAST_MEMORY) / divisor);
+        Self { store: None, tables: [share(2), share(4), share(8), share(8)], oldest_secs: 0 }
+    }
+
+    /// Takes up what [`Self::save`] returned.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes; whoever has them starts without hints.
+    pub fn restore(memory: u64, saved: &[u8]) -> Result<Self, HintsError> {
+        let content = saved.strip_prefix(MAGIC).ok_or(HintsError::Foreign)?;
+        let (content, checksum) = content.split_last_chunk::<8>().ok_or(HintsError::Damaged)?;
+        if u64::from_le_bytes(*checksum) != XxHash3_64::oneshot(content) {
+            return Err(HintsError::Damaged);
+        }
+        let mut hints = Self::new(memory);
+        let mut words = content.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
+        let mut word = || words.next().ok_or(HintsError::Damaged);
+        hints.store = (word()? != 0).then_some(word()?);
+        hints.oldest_secs = word()?;
+        for table in &mut hints.tables {
+            if word()? != table.entries.len() as u64 {
+                return Err(HintsError::OtherSize);
+            }
+            for bucket in table.entries.chunks_exact_mut(WAYS) {
+                let occupied = word()?;
+                let ways = bucket.iter_mut().zip(0..).filter(|(_, way)| occupied >> way & 1 != 0);
+                for (entry, _) in ways {
+                    *entry = word()?;
+                    table.used += 1;
+                }
+            }
+        }
+        Ok(hints)
+    }
+
+    /// Returns all that is known, with a checksum: 8 bytes a hint and 8 for each bucket.
+    pub fn save(&self) -> Vec<u8> {
+        let used: u64 = self.tables.iter().map(|table| table.used).sum();
+        let mut out =
+            Vec::with_capacity(MAGIC.len() + 64 + 8 * used as usize + self.memory() as usize / WAYS);
+        out.extend_from_slice(MAGIC);
+        let mut put = |word: u64| out.extend_from_slice(&word.to_le_bytes());
+        put(u64::from(self.store.is_some()));
+        put(self.store.unwrap_or(0));
+        put(self.oldest_secs);
+        for table in &self.tables {
+            put(table.entries.len() as u64);
+            for bucket in table.entries.chunks_exact(WAYS) {
+                let occupied = bucket.iter().zip(0..).map(|(&entry, way)| u64::from(entry != NONE) << way);
+                put(occupied.sum());
+                bucket.iter().filter(|&&entry| entry != NONE).for_each(|&entry| put(entry));
+            }
+        }
+        let mut checksum = XxHash3_64::new();
+        checksum.write(out.get(MAGIC.len()..).unwrap_or_default());
+        out.extend_from_slice(&checksum.finish().to_le_bytes());
+        out
+    }
+
+    /// Says which store the peer has: hints of another one are forgotten. Without a store they are kept, for one may
+    /// come back.
+    pub fn bind(&mut self, store: u64) {
+        if self.store != Some(store) {
+            self.clear();
+            self.store = Some(store);
+        }
+    }
+
+    /// Forgets everything but the store's id.
+    pub fn clear(&mut self) {
+        self.tables.iter_mut().for_each(Table::clear);
+        self.oldest_secs = 0;
+    }
+
+    /// Says that nothing that was put before a time is there any more.
+    pub fn set_oldest(&mut self, secs: u64) {
+        self.oldest_secs = secs;
+    }
+
+    /// Returns whether the store is likely to have a chunk.
+    pub fn lookup(&self, tag: u64, len: u32, now_secs: u64) -> bool {
+        let found = self.table(class(len)).find(tag);
+        found.is_some_and(|entry| !self.is_stale(entry, now_secs))
+    }
+
+    /// Notes that the store was given a chunk; one that is likely to be there already keeps its time, as it does in a
+    /// store that takes no chunk twice.
+    pub fn insert(&mut self, chunk: PackedTag, now_secs: u64) {
+        let found = self.table(chunk.class()).find(chunk.0);
+        let stale = found.is_none_or(|entry| self.is_stale(entry, now_secs));
+        if stale && let Some(table) = self.tables.get_mut(chunk.class()) {
+            table.insert(chunk.0, now_secs);
+        }
+    }
+
+    /// Notes that the store does not have a chunk.
+    pub fn forget(&mut self, tag: u64, len: u32) {
+        if let Some(table) = self.tables.get_mut(class(len)) {
+            table.forget(tag);
+        }
+    }
+
+    /// Returns the number of hints, stale ones included.
+    pub fn len(&self) -> u64 {
+        self.tables.iter().map(|table| table.used).sum()
+    }
+
+    /// Returns whether there is no hint.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the bytes of memory that the tables take.
+    pub fn memory(&self) -> u64 {
+        self.tables.iter().map(|table| 8 * table.entries.len() as u64).sum()
+    }
+
+    fn table(&self, class: usize) -> &Table {
+        self.tables.get(class).unwrap_or(&self.tables[CLASSES - 1])
+    }
+
+    fn is_stale(&self, entry: u64, now_secs: u64) -> bool {
+        // Rounded up: the two ends note the time of the same chunk a little apart.
+        let reach = now_secs.saturating_sub(self.oldest_secs) / UNIT_SECS + 1;
+        age(entry, now_secs) > reach
+    }
+}
+
+/// A chunk's tag and the class of its length, for [`Hints::insert`]: what is kept of each chunk until it is
+/// acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedTag(u64);
+
+impl PackedTag {
+    /// Packs the tag of a chunk of `len` bytes.
+    pub fn new(tag: u64, len: u32) -> Self {
+        Self(tag & !CLASS_MASK | class(len) as u64)
+    }
+
+    const fn class(self) -> usize {
+        (self.0 & CLASS_MASK) as usize
+    }
+}
+
+impl Table {
+    fn new(memory: u64) -> Self {
+        let buckets = (memory / (8 * WAYS as u64)).clamp(1, u64::from(u32::MAX)) as usize;
+        Self { entries: vec![NONE; buckets * WAYS], used: 0 }
+    }
+
+    fn clear(&mut self) {
+        self.entries.fill(NONE);
+        self.used = 0;
+    }
+
+    /// The places at which a tag can stand.
+    fn bucket(&self, tag: u64) -> std::ops::Range<usize> {
+        let buckets = (self.entries.len() / WAYS) as u64;
+        let start = (((tag >> 32) * buckets) >> 32) as usize * WAYS;
+        start..start + WAYS
+    }
+
+    fn find(&self, tag: u64) -> Option<u64> {
+        let bucket = self.entries.get(self.bucket(tag))?;
+        bucket.iter().copied().find(|&entry| entry != NONE && entry >> TIME_BITS == identity(tag))
+    }
+
+    fn insert(&mut self, tag: u64, now_secs: u64) {
+        let entry = identity(tag) << TIME_BITS | ((now_secs / UNIT_SECS) & TIME_MASK);
+        let range = self.bucket(tag);
+        let Some(bucket) = self.entries.get_mut(range) else { return };
+        // The tag's own place, an empty one, or the oldest.
+        let rank = |&other: &u64| match other {
+            NONE => u64::MAX - 1,
+            _ if other >> TIME_BITS == identity(tag) => u64::MAX,
+            _ => age(other, now_secs),
+        };
+        if let Some(place) = bucket.iter_mut().max_by_key(|other| rank(other)) {
+            self.used += u64::from(*place == NONE && entry != NONE);
+            *place = entry;
+        }
+    }
+
+    fn forget(&mut self, tag: u64) {
+        let range = self.bucket(tag);
+        let bucket = self.entries.get_mut(range).unwrap_or_default();
+        for entry in bucket.iter_mut().filter(|entry| **entry >> TIME_BITS == identity(tag)) {
+            self.used -= u64::from(*entry != NONE);
+            *entry = NONE;
+        }
+    }
+}
+
+/// The class of a length.
+fn class(len: u32) -> usize {
+    match len {
+        0x4000.. => 0,
+        0x800.. => 1,
+        0x100.. => 2,
+        _ => 3,
+    }
+}
+
+/// What an entry keeps of a tag; the lowest bits are those that [`PackedTag`] overwrites.
+fn identity(tag: u64) -> u64 {
+    tag >> CLASS_BITS & (u64::MAX >> TIME_BITS)
+}
+
+/// How many units of time ago an entry was made.
+fn age(entry: u64, now_secs: u64) -> u64 {
+    (now_secs / UNIT_SECS).wrapping_sub(entry) & TIME_MASK
+}
+
+const MAGIC: &[u8; 8] = b"owhints1";
+const CLASSES: usize = 4;
+const CLASS_BITS: u32 = 2;
+const CLASS_MASK: u64 = (1 << CLASS_BITS) - 1;
+const WAYS: usize = 8;
+const LEAST_MEMORY: u64 = 4096;
+const NONE: u64 = 0;
+/// With 16 seconds a unit, times come round after eight years.
+const TIME_BITS: u32 = 24;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+const UNIT_SECS: u64 = 16;

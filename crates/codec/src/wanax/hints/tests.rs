@@ -1,0 +1,155 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const STORE: u64 = 5;
+
+fn hints() -> Hints {
+    let mut hints = Hints::new(1 << 20);
+    hints.bind(STORE);
+    hints
+}
+
+/// Spreads small numbers over all 64 bits, as a hash does.
+fn tag(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[test]
+fn a_chunk_is_known_from_when_it_was_put_until_the_store_reaches_back_less_far() {
+    let mut hints = hints();
+    for len in [64, 300, 5000, 60_000] {
+        assert!(!hints.lookup(tag(1), len, 1000));
+        hints.insert(PackedTag::new(tag(1), len), 1000);
+        assert!(hints.lookup(tag(1), len, 1000) && hints.lookup(tag(1), len, 1_000_000));
+        assert!(!hints.lookup(tag(2), len, 1000));
+    }
+    hints.set_oldest(1000);
+    assert!(hints.lookup(tag(1), 64, 2000));
+    hints.set_oldest(1100);
+    assert!(!hints.lookup(tag(1), 64, 2000));
+    // Put again, it is there again.
+    hints.insert(PackedTag::new(tag(1), 64), 2000);
+    assert!(hints.lookup(tag(1), 64, 2000));
+    assert_eq!(hints.len(), 4);
+}
+
+#[test]
+fn what_is_put_again_keeps_its_time() {
+    let mut hints = hints();
+    hints.insert(PackedTag::new(tag(1), 64), 1000);
+    hints.insert(PackedTag::new(tag(1), 64), 5000);
+    hints.set_oldest(3000);
+    assert!(!hints.lookup(tag(1), 64, 6000));
+}
+
+#[test]
+fn what_the_store_does_not_have_is_forgotten_and_nothing_else() {
+    let mut hints = hints();
+    (0..100).for_each(|number| hints.insert(PackedTag::new(tag(number), 64), 50));
+    hints.forget(tag(7), 64);
+    hints.forget(tag(8), 64 << 10);
+    let known = (0..100).filter(|&number| hints.lookup(tag(number), 64, 50)).count();
+    assert_eq!((known, hints.len()), (99, 99));
+    assert!(!hints.lookup(tag(7), 64, 50));
+}
+
+#[test]
+fn another_store_begins_with_nothing() {
+    let mut hints = hints();
+    hints.insert(PackedTag::new(tag(1), 64), 50);
+    hints.bind(STORE);
+    assert!(hints.lookup(tag(1), 64, 50));
+    hints.bind(STORE + 1);
+    assert!(hints.is_empty());
+}
+
+#[test]
+fn more_chunks_than_there_is_room_for_displace_the_oldest() {
+    let mut hints = Hints::new(64 << 10);
+    let room = 64 << 10 >> 4; // Half of the memory, 8 bytes each.
+    for number in 0..2 * room {
+        hints.insert(PackedTag::new(tag(number), 64 << 10), UNIT_SECS * number);
+    }
+    let now = UNIT_SECS * 2 * room;
+    let known = |range: std::ops::Range<u64>| {
+        range.filter(|&number| hints.lookup(tag(number), 64 << 10, now)).count() as u64
+    };
+    assert!(known(room * 3 / 2..2 * room) > room * 9 / 20, "{}", known(room * 3 / 2..2 * room));
+    assert!(known(0..room / 2) < room / 20, "{}", known(0..room / 2));
+    assert!(hints.memory() <= 64 << 10);
+}
+
+#[test]
+fn what_was_saved_comes_back_and_what_was_damaged_does_not() {
+    let mut hints = hints();
+    (0..2000).for_each(|number| hints.insert(PackedTag::new(tag(number), 60 << (number % 11)), 50));
+    hints.set_oldest(3);
+    let saved = hints.save();
+    let mut again = Hints::restore(1 << 20, &saved).unwrap();
+    assert_eq!(again.save(), saved);
+    assert_eq!(again.len(), hints.len());
+    again.bind(STORE);
+    assert!((0..2000).all(|number| again.lookup(tag(number), 60 << (number % 11), 50)));
+    assert_eq!(Hints::restore(1 << 21, &saved).unwrap_err(), HintsError::OtherSize);
+    assert_eq!(Hints::restore(1 << 20, b"owhints0").unwrap_err(), HintsError::Foreign);
+    assert_eq!(Hints::restore(1 << 20, b"owhints1").unwrap_err(), HintsError::Damaged);
+    assert_eq!(Hints::restore(1 << 20, &saved[..saved.len() - 8]).unwrap_err(), HintsError::Damaged);
+    for at in (8..saved.len()).step_by(977) {
+        let mut wrong = saved.clone();
+        wrong[at] ^= 4;
+        assert_eq!(Hints::restore(1 << 20, &wrong).unwrap_err(), HintsError::Damaged, "byte {at}");
+    }
+}
+
+#[test]
+fn bytes_with_a_right_checksum_and_nonsense_before_it_are_refused() {
+    for len in [0, 8, 24, 32, 40, 1000] {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(vec![0xff; len]);
+        let checksum = XxHash3_64::oneshot(&bytes[MAGIC.len()..]);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        assert!(Hints::restore(1 << 20, &bytes).is_err(), "{len}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn hints_agree_with_a_plain_map_while_there_is_room(
+        steps in prop::collection::vec((0u8..8, 0u64..40, 0u32..5, 0u64..400), 1..200)
+    ) {
+        let mut hints = hints();
+        let mut model: BTreeMap<(u64, u32), u64> = BTreeMap::new();
+        let (mut now, mut oldest) = (10_000, 0);
+        for (what, number, len, elapsed) in steps {
+            let (len, number) = (40u32 << (3 * len), tag(number));
+            let key = (number, class(len) as u32);
+            // Times are rounded to units, and the reach by one more.
+            let there = |put: u64| now / UNIT_SECS - put <= (now - oldest) / UNIT_SECS + 1;
+            match what {
+                0..3 => {
+                    hints.insert(PackedTag::new(number, len), now);
+                    let time = model.get(&key).copied().filter(|&put| there(put));
+                    model.insert(key, time.unwrap_or(now / UNIT_SECS));
+                }
+                3 => {
+                    hints.forget(number, len);
+                    model.remove(&key);
+                }
+                4 => now += elapsed,
+                5 => {
+                    oldest = now - elapsed;
+                    hints.set_oldest(oldest);
+                }
+                6 => hints = Hints::restore(1 << 20, &hints.save()).unwrap(),
+                _ => {
+                    let known = model.get(&key).is_some_and(|&put| there(put));
+                    prop_assert_eq!(hints.lookup(number, len, now), known);
+                }
+            }
+            prop_assert_eq!(hints.len(), model.len() as u64);
+        }
+    }
+}
