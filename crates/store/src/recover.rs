@@ -9,7 +9,7 @@ use crate::paged::{Header, Kind, NotOurs, PAGE, Paged};
 use crate::segment::{Coarse, Extent, Segment};
 use crate::snapshot;
 use crate::store::{MIN_SEGMENT_BYTES, Options, Store};
-use crate::writer::Writer;
+use crate::writer::{Writer, is_full};
 use crate::{Backend, Sealer};
 
 /// Why a store cannot be opened at all; damage is no reason.
@@ -91,7 +91,8 @@ impl Store {
         Ok((store, opened))
     }
 
-    /// Writes what is in memory, and the index, so that the next start finds it at once.
+    /// Writes what is in memory, and the index, so that the next start finds it at once. With a full disk the oldest
+    /// segments give way to the index.
     ///
     /// # Errors
     /// If the disk refuses; the next start then rebuilds the index.
@@ -101,7 +102,11 @@ impl Store {
             return Err(io::Error::other(trouble.clone()));
         }
         self.seal(&mut writer)?;
-        self.save_index(&writer)
+        let mut saved = self.save_index(&writer);
+        while is_full(&saved) && self.evict_before(&writer, u64::MAX) {
+            saved = self.save_index(&writer);
+        }
+        saved
     }
 
     /// Opens the files of segments, in their order, and removes those that are not ours; returns the length of the

@@ -82,9 +82,10 @@ impl Store {
     }
 }
 
-/// Removes the snapshot, which holds no longer.
+/// Removes the snapshot, which holds no longer, and one that was never finished.
 pub(crate) fn remove(backend: &Arc<dyn Backend>) -> io::Result<()> {
-    backend.remove(NAME)
+    backend.remove(NAME)?;
+    backend.remove(NEW)
 }
 
 fn describe(segment: &Segment, into: &mut Vec<u8>) {

@@ -336,6 +336,7 @@ impl Store {
     }
 }
 
-fn is_full<T>(result: &io::Result<T>) -> bool {
+/// Says whether the disk has no room.
+pub(crate) fn is_full<T>(result: &io::Result<T>) -> bool {
     matches!(result, Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }

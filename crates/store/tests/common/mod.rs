@@ -2,8 +2,9 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use oncewire_store::{Backend, Fault, IndexMemory, MIN_SEGMENT_BYTES, Options, Part, Store};
+use oncewire_store::{Backend, Fault, IndexMemory, MIN_SEGMENT_BYTES, Options, Part, Sealer, Store};
 
 /// Mixes a number well enough for a tag or content.
 pub(crate) fn mixed(i: u64) -> u64 {
@@ -65,6 +66,16 @@ pub(crate) fn options(segments: u64) -> Options {
         id: 0x1234,
         sealer: None,
     }
+}
+
+/// The same, encrypted.
+pub(crate) fn sealed(secret: u8, segments: u64) -> Options {
+    let salts = AtomicU64::new(0);
+    let salt = move || {
+        let n = salts.fetch_add(1, Ordering::Relaxed);
+        Ok(((u128::from(secret) << 64) | u128::from(n)).to_le_bytes())
+    };
+    Options { sealer: Some(Arc::new(Sealer::new(&[secret; 32], salt))), ..options(segments) }
 }
 
 pub(crate) fn open(backend: &(impl Backend + Clone), options: &Options) -> Store {
