@@ -116,6 +116,11 @@ impl Index {
         IndexMemory { coarse: self.coarse.memory(), medium: self.medium.memory(), fine: self.fine.memory() }
     }
 
+    /// Returns how many of the last containers entries of small chunks can point to.
+    pub(crate) fn reach(&self) -> u64 {
+        1 << self.medium.place_bits().max(self.fine.place_bits())
+    }
+
     /// Describes how the tables are laid out: what is saved fits no other.
     pub(crate) fn layout(&self) -> [u64; 4] {
         let memory = self.memory();

@@ -77,7 +77,7 @@ impl Store {
         };
         // Either another chunk lies here, or this one is damaged. Its container knows.
         drop(bytes);
-        let Some(index) = segment.container_at(at) else { return Ok(None) };
+        let Some(index) = segment.container_at(at)? else { return Ok(None) };
         self.load_telling(&segment, index, requests).map(|_| None)
     }
 
@@ -129,7 +129,7 @@ impl Store {
         index: usize,
         requests: &mut u32,
     ) -> Result<Option<Container>, Fault> {
-        let Some((at, len)) = segment.container(index) else { return Ok(None) };
+        let Some((at, len)) = segment.container(index)? else { return Ok(None) };
         let Some(mut bytes) = self.bytes_at(segment, at, len, requests)? else { return Ok(None) };
         let damaged = |what| segment.file.damaged(u64::from(at), what);
         let lengths = Lengths::decode(&bytes).ok_or_else(|| damaged("no container where one was written"))?;

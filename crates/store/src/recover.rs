@@ -86,6 +86,7 @@ impl Store {
         }
         let writer = store.writing();
         while store.file_bytes() > store.capacity && store.evict_before(&writer, u64::MAX) {}
+        store.shed_offsets(&writer);
         drop(writer);
         opened.segments = store.ring.read().len();
         Ok((store, opened))
@@ -138,8 +139,8 @@ impl Store {
     /// Makes the ring of segments whose index is there.
     fn take_up(&self, found: Vec<Found>, firsts: Vec<u64>, writer: Writer) {
         let segments = found.into_iter().zip(firsts);
-        let segments =
-            segments.map(|((number, file, extent), first)| Segment::new(number, first, file, extent));
+        let segments = segments
+            .map(|((number, file, extent), first)| Segment::new(self.id, number, first, file, extent));
         let segments: VecDeque<Arc<Segment>> = segments.map(Arc::new).collect();
         self.set_window(&segments, &writer);
         *self.ring.write() = segments;
@@ -158,8 +159,8 @@ impl Store {
                 continue;
             };
             let first = writer.next_container;
-            writer.next_container += extent.starts.len() as u64;
-            segments.push_back(Arc::new(Segment::new(number, first, file, extent)));
+            writer.next_container += u64::from(extent.containers);
+            segments.push_back(Arc::new(Segment::new(self.id, number, first, file, extent)));
             coarse.push(large);
         }
         self.set_window(&segments, &writer);
@@ -182,12 +183,12 @@ impl Store {
         file_len: u64,
         opened: &mut Opened,
     ) -> io::Result<Option<(Extent, Vec<Coarse>)>> {
-        if let Some(read) = Extent::read(file, file_len, self.id.wrapping_add(number)) {
+        if let Some(read) = Extent::read(file, file_len, Segment::footer_seed(self.id, number)) {
             return Ok(Some(read));
         }
         opened.scanned += 1;
         let (mut extent, coarse) = Extent::scan(file, file_len, self.id, number);
-        let containers = extent.starts.len();
+        let containers = extent.containers;
         opened.notes.push(format!("{} has no footer: {containers} containers found in it", file.name()));
         if containers == 0 {
             return Ok(None);
@@ -209,7 +210,7 @@ impl Store {
             room == 0
         });
         for segment in segments.iter().skip(first.unwrap_or(0)) {
-            let containers = segment.extent.read().starts.len();
+            let containers = segment.extent.read().containers as usize;
             for i in 0..containers {
                 match self.load(segment, i) {
                     Ok(Some(container)) => {

@@ -33,13 +33,19 @@ pub(crate) struct Segment {
     pub(crate) first_container: u64,
     pub(crate) file: Paged,
     pub(crate) extent: RwLock<Extent>,
+    /// The id of the store.
+    store: u64,
 }
 
 /// What is in a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Offsets of its containers.
+    /// Number of its containers.
+    pub(crate) containers: u32,
+    /// Offsets of its containers; none once the footer has them and hardly anybody asks any more.
     pub(crate) starts: Vec<u32>,
+    /// Whether the file has a footer.
+    pub(crate) has_footer: bool,
     /// Where the last container ends.
     pub(crate) end: u32,
     /// When its first block came; meaningless without containers.
@@ -65,8 +71,8 @@ pub struct Level {
 pub(crate) type Coarse = (u64, u32);
 
 impl Segment {
-    pub(crate) fn new(number: u64, first_container: u64, file: Paged, extent: Extent) -> Self {
-        Self { number, first_container, file, extent: RwLock::new(extent) }
+    pub(crate) fn new(store: u64, number: u64, first_container: u64, file: Paged, extent: Extent) -> Self {
+        Self { number, first_container, file, extent: RwLock::new(extent), store }
     }
 
     pub(crate) fn file_name(number: u64) -> String {
@@ -78,28 +84,71 @@ impl Segment {
         u64::from_str_radix(digits, 16).ok()
     }
 
-    /// Returns where a container lies and how many bytes hold it at most, if it is there.
-    pub(crate) fn container(&self, index: usize) -> Option<(u32, usize)> {
-        let extent = self.extent.read();
-        let start = *extent.starts.get(index)?;
-        let end = extent.starts.get(index + 1).copied().unwrap_or(extent.end);
-        Some((start, (end.saturating_sub(start) as usize).min(MAX_CONTAINER)))
+    /// What the checks of footers are seeded with.
+    pub(crate) fn footer_seed(store: u64, number: u64) -> u64 {
+        store.wrapping_add(number)
     }
 
-    /// Returns which container an offset lies in.
-    pub(crate) fn container_at(&self, at: u32) -> Option<usize> {
+    /// Returns where a container lies and how many bytes hold it at most, if it is there. Asks the disk if the offsets
+    /// are in the footer alone.
+    pub(crate) fn container(&self, index: usize) -> Result<Option<(u32, usize)>, Fault> {
+        self.with_offsets(|extent| {
+            let start = *extent.starts.get(index)?;
+            let end = extent.starts.get(index + 1).copied().unwrap_or(extent.end);
+            Some((start, (end.saturating_sub(start) as usize).min(MAX_CONTAINER)))
+        })
+    }
+
+    /// Returns which container an offset lies in. Asks the disk if the offsets are in the footer alone.
+    pub(crate) fn container_at(&self, at: u32) -> Result<Option<usize>, Fault> {
+        self.with_offsets(|extent| extent.starts.partition_point(|start| *start <= at).checked_sub(1))
+    }
+
+    fn with_offsets<T>(&self, ask: impl FnOnce(&Extent) -> T) -> Result<T, Fault> {
         let extent = self.extent.read();
-        extent.starts.partition_point(|start| *start <= at).checked_sub(1)
+        if !extent.is_shed() {
+            return Ok(ask(&extent));
+        }
+        let (file_len, end) = (extent.file_len, extent.end);
+        drop(extent);
+        let footer = Extent::read(&self.file, file_len, Self::footer_seed(self.store, self.number));
+        let (extent, _) =
+            footer.ok_or_else(|| self.file.damaged(u64::from(end), "footer fails its check"))?;
+        Ok(ask(&extent))
+    }
+
+    /// Leaves the offsets of the containers to the footer.
+    pub(crate) fn shed(&self) {
+        let mut extent = self.extent.write();
+        if extent.has_footer {
+            extent.starts = Vec::new();
+        }
+    }
+
+    /// Takes the offsets of the containers back into memory, for who goes through all of them; says whether they were
+    /// shed. If the footer is damaged, the containers are looked for.
+    pub(crate) fn recall(&self) -> bool {
+        let mut extent = self.extent.write();
+        if !extent.is_shed() {
+            return false;
+        }
+        let footer = Extent::read(&self.file, extent.file_len, Self::footer_seed(self.store, self.number));
+        let found =
+            footer.unwrap_or_else(|| Extent::scan(&self.file, extent.file_len, self.store, self.number));
+        extent.starts = found.0.starts;
+        extent.containers = extent.starts.len() as u32;
+        true
     }
 }
 
 impl Extent {
     /// Adds a container that lies behind the others.
     pub(crate) fn add(&mut self, start: u32, end: u32, time_s: u64, parts: &[crate::Part]) {
-        if self.starts.is_empty() {
+        if self.containers == 0 {
             self.oldest_s = time_s;
         }
         self.newest_s = time_s;
+        self.containers += 1;
         self.starts.push(start);
         self.end = end;
         for part in parts {
@@ -109,9 +158,15 @@ impl Extent {
         }
     }
 
+    /// Says whether the offsets are in the footer alone.
+    fn is_shed(&self) -> bool {
+        self.starts.is_empty() && self.containers > 0
+    }
+
     /// Forgets what lies at an offset or behind it.
     pub(crate) fn cut(&mut self, at: u32) {
         self.starts.retain(|start| *start < at);
+        self.containers = self.starts.len() as u32;
         self.end = self.end.min(at);
     }
 
@@ -152,7 +207,8 @@ impl Extent {
         let footer = file.read(at, len as usize).ok()?;
         (u64_at(&trailer, 16)? == xxh3_64_with_seed(&footer, seed)).then_some(())?;
         let (containers, large) = (u32_at(&footer, 0)? as usize, u32_at(&footer, 4)? as usize);
-        let mut extent = Self { end: u32_at(&footer, 8)?, file_len, ..Self::default() };
+        let mut extent = Self { end: u32_at(&footer, 8)?, file_len, has_footer: true, ..Self::default() };
+        extent.containers = u32_at(&footer, 0)?;
         (extent.oldest_s, extent.newest_s) = (u64_at(&footer, 12)?, u64_at(&footer, 20)?);
         for (i, level) in extent.levels.iter_mut().enumerate() {
             *level = Level {

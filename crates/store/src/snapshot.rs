@@ -7,7 +7,7 @@
 //! | bytes | what |
 //! |---:|---|
 //! | 8 each | next number of a segment, of a container; number of segments; bytes of the three tables; how many bits of a slot are the place in each, a byte each |
-//! | 60 + 12 × 16 + 4 × containers | for each segment: number, first container, bytes of the file, time of the oldest and the newest container (8 each); end of the last container, number of containers (4 each), levels as in a footer, offsets |
+//! | 56 + 12 × 16 + 4 × offsets | for each segment: number, first container, bytes of the file, time of the oldest and the newest container (8 each); end of the last container, number of containers, 1 if there is a footer, number of the offsets that are in memory (4 each), levels as in a footer, those offsets |
 //! | | the slots of the tables, large chunks first |
 //! | 8 | XXH3-64 of the bytes before |
 
@@ -94,7 +94,9 @@ fn describe(segment: &Segment, into: &mut Vec<u8>) {
         [segment.number, segment.first_container, extent.file_len, extent.oldest_s, extent.newest_s];
     numbers.into_iter().for_each(|n| into.extend_from_slice(&n.to_le_bytes()));
     into.extend_from_slice(&extent.end.to_le_bytes());
-    into.extend_from_slice(&(extent.starts.len() as u32).to_le_bytes());
+    for n in [extent.containers, u32::from(extent.has_footer), extent.starts.len() as u32] {
+        into.extend_from_slice(&n.to_le_bytes());
+    }
     for level in &extent.levels {
         into.extend_from_slice(&level.chunks.to_le_bytes());
         into.extend_from_slice(&level.bytes.to_le_bytes());
@@ -193,13 +195,15 @@ impl In {
         (self.number()? == file_len).then_some(())?;
         let (oldest_s, newest_s) = (self.number()?, self.number()?);
         let (end, containers) = (self.small()?, self.small()?);
-        let mut extent = Extent { end, oldest_s, newest_s, file_len, ..Extent::default() };
+        let (has_footer, kept) = (self.small()? == 1, self.small()?);
+        let mut extent =
+            Extent { end, oldest_s, newest_s, file_len, containers, has_footer, ..Extent::default() };
         for level in &mut extent.levels {
             *level = Level { chunks: self.small()?, bytes: self.number()? };
         }
         // A container has at least 33 bytes, so a number that was changed cannot ask for much memory.
-        (u64::from(containers) <= file_len / 33).then_some(())?;
-        let starts = self.take(4 * containers as usize)?;
+        (u64::from(kept) <= file_len / 33).then_some(())?;
+        let starts = self.take(4 * kept as usize)?;
         extent.starts = starts.chunks_exact(4).filter_map(|at| crate::bytes::u32_at(at, 0)).collect();
         Some((first, extent))
     }

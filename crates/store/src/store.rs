@@ -103,7 +103,7 @@ impl Store {
         let ring = self.ring.read();
         let mut filled = ring.iter().map(|segment| segment.extent.read());
         Horizon {
-            oldest_s: filled.find(|extent| !extent.starts.is_empty()).map(|extent| extent.oldest_s),
+            oldest_s: filled.find(|extent| extent.containers > 0).map(|extent| extent.oldest_s),
             evicted_segments: self.counters.now().evicted_segments,
         }
     }

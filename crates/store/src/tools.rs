@@ -74,8 +74,8 @@ impl Store {
         let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
         for segment in &ring {
             let extent = segment.extent.read();
-            containers += extent.starts.len() as u64;
-            newest_s = if extent.starts.is_empty() { newest_s } else { Some(extent.newest_s) };
+            containers += u64::from(extent.containers);
+            newest_s = if extent.containers == 0 { newest_s } else { Some(extent.newest_s) };
             for (sum, level) in levels.iter_mut().zip(extent.levels) {
                 sum.chunks = sum.chunks.saturating_add(level.chunks);
                 sum.bytes += level.bytes;
@@ -109,7 +109,8 @@ impl Store {
         let mut verified = Verified::default();
         let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
         for segment in ring {
-            let containers = segment.extent.read().starts.len();
+            let was_shed = segment.recall();
+            let containers = segment.extent.read().containers as usize;
             for i in 0..containers {
                 verified.containers += 1;
                 match self.load(&segment, i) {
@@ -118,6 +119,9 @@ impl Store {
                     }
                     Err(fault) => verified.damaged.push(fault),
                 }
+            }
+            if was_shed {
+                segment.shed();
             }
         }
         Ok(verified)
@@ -153,7 +157,8 @@ impl Store {
 
     /// Writes what is worth keeping of a segment to the end of the ring, and lets the segment go.
     fn rewrite(&self, writer: &mut Writer, segment: &Segment, compacted: &mut Compacted) -> io::Result<()> {
-        let containers = segment.extent.read().starts.len();
+        segment.recall();
+        let containers = segment.extent.read().containers as usize;
         for i in 0..containers {
             let container = match self.load(segment, i) {
                 Ok(Some(container)) => container,
@@ -179,7 +184,7 @@ impl Store {
 
     /// Returns the chunks of a container that the index finds in it.
     fn live_parts(&self, segment: &Segment, index: usize, container: &Container) -> Vec<Part> {
-        let Some((start, _)) = segment.container(index) else { return Vec::new() };
+        let Ok(Some((start, _))) = segment.container(index) else { return Vec::new() };
         let blocks = self.address(segment.number, start + HEADER as u32);
         let number = segment.first_container + index as u64;
         let is_live = |part: &Part| {

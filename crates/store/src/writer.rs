@@ -200,7 +200,7 @@ impl Store {
         let Some(segment) = &tail.segment else { return false };
         let payload = segment.file.payload();
         let used = tail.at as usize + tail.bytes.len() + MAX_CONTAINER + payload;
-        let containers = segment.extent.read().starts.len() + 1;
+        let containers = segment.extent.read().containers as usize + 1;
         let footer = footer_len(containers, writer.coarse.len() + MAX_PARTS) + TRAILER + payload;
         (used + footer) as u64 <= segment.file.room(self.segment_bytes)
     }
@@ -252,7 +252,7 @@ impl Store {
             let Some(segment) = tail.segment.clone() else { return Ok(()) };
             (segment, tail.at)
         };
-        let seed = self.id.wrapping_add(segment.number);
+        let seed = Segment::footer_seed(self.id, segment.number);
         let footer = segment.extent.read().footer(&writer.coarse, segment.file.payload(), seed);
         let room = u64::from(at) + footer.len() as u64;
         // What a footer speaks of is on the disk before it.
@@ -261,10 +261,35 @@ impl Store {
         segment.file.write(u64::from(at), &footer)?;
         segment.file.sync()?;
         self.counters.written_bytes.add(footer.len() as u64);
-        segment.extent.write().file_len = segment.file.file_len(room);
+        {
+            let mut extent = segment.extent.write();
+            extent.file_len = segment.file.file_len(room);
+            extent.has_footer = true;
+        }
         writer.coarse.clear();
         *self.tail.write() = Tail::default();
+        self.shed_offsets(writer);
         Ok(())
+    }
+
+    /// Frees the memory of the offsets of containers that no entry of a small chunk can point to any more. They are
+    /// needed again only to say what is damaged.
+    pub(crate) fn shed_offsets(&self, writer: &Writer) {
+        let reach = writer.next_container.saturating_sub(self.index.reach());
+        let ring = self.ring.read();
+        let old = ring.partition_point(|segment| {
+            segment.first_container + u64::from(segment.extent.read().containers) <= reach
+        });
+        // Those before one that has none have none either, or no footer.
+        for segment in ring.iter().take(old).rev() {
+            let extent = segment.extent.read();
+            let is_done = extent.has_footer && extent.starts.is_empty();
+            drop(extent);
+            if is_done {
+                return;
+            }
+            segment.shed();
+        }
     }
 
     /// Begins a segment, and lets the oldest ones go that are in its way.
@@ -285,7 +310,7 @@ impl Store {
         writer.next_segment += 1;
         self.counters.written_bytes.add(PAGE as u64);
         let extent = Extent { file_len: self.segment_bytes, ..Extent::default() };
-        let segment = Arc::new(Segment::new(number, writer.next_container, file, extent));
+        let segment = Arc::new(Segment::new(self.id, number, writer.next_container, file, extent));
         self.ring.write().push_back(Arc::clone(&segment));
         self.index.addresses.set_head((number + 1) << self.span_bits);
         *self.tail.write() = Tail { segment: Some(segment), ..Tail::default() };

@@ -418,3 +418,26 @@ fn readers_beside_the_writer_find_everything_that_has_not_gone() {
     });
     assert!(store.counts().evicted_segments > 0);
 }
+
+#[test]
+fn what_is_beyond_the_reach_of_small_chunks_is_read_verified_and_compacted_all_the_same() {
+    // No room for small chunks, so that the offsets of old containers are left to the footers.
+    let index = IndexMemory { coarse: 1 << 18, medium: 64, fine: 64 };
+    let options = Options { index, ..options(200) };
+    let memory = Memory::default();
+    let store = open(&memory, &options);
+    let lens = [40_000; 400];
+    insert_all(&store, &lens);
+    assert_eq!(whole(&store, &lens).len(), 400);
+    store.close().unwrap();
+    let (store, opened) = Store::open(Arc::new(memory.clone()), &options).unwrap();
+    assert!(opened.index_kept);
+    assert_eq!(store.verify().unwrap().containers, 400);
+    memory.damage("0000000000000001.seg", |bytes| bytes[30_000] ^= 4);
+    let fault = read(&store, &block(0, 40_000)).unwrap_err();
+    assert_eq!(fault.to_string(), "0000000000000001.seg: offset 4096: container fails its check");
+    assert_eq!(store.verify().unwrap().damaged.len(), 1);
+    let compacted = store.compact(None).unwrap();
+    assert_eq!((compacted.kept, compacted.damaged.len()), (399, 1));
+    assert_eq!(whole(&store, &lens), (1..400).collect::<Vec<_>>());
+}
