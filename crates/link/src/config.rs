@@ -59,6 +59,9 @@ pub struct LinkConfig {
     /// The id of the store into which this side puts what it receives, a number that another store would not have, and
     /// whose requests are drained with [`crate::Link::poll_chunk_store`]. Default none: there is no store.
     pub store: Option<u64>,
+    /// Whether chunks that the store has are asked for over the network all the same when they are there sooner
+    /// [Wanax §3.4]; else only those that it does not answer in time. Default yes.
+    pub shed: bool,
     /// Whether the key of [`Self::names`] is that of a trust group of which the peer is to be. Default no.
     pub group: bool,
     /// Silence after which a lane or peer is dead. Default: the larger of 10 s and 8 smoothed round trips.
@@ -91,6 +94,7 @@ impl Default for LinkConfig {
             persist: false,
             names: None,
             store: None,
+            shed: true,
             group: false,
             dead_after: None,
         }

@@ -33,7 +33,7 @@ impl Link {
 
     /// Takes note of bytes that arrived: what the path carries is what chunks cost that are asked for.
     pub(super) fn note_arrived(&mut self, bytes: u64, now: Now) {
-        if self.config.store.is_none() || bytes == 0 {
+        if self.config.store.is_none() || !self.config.shed || bytes == 0 {
             return;
         }
         let round_trip = self.round_trip.smoothed().unwrap_or_default();
