@@ -21,6 +21,8 @@ pub struct Fetch {
     pub arrivals: Vec<(Now, usize)>,
     /// When the client had everything, and the end of the stream.
     pub finished: Option<Now>,
+    /// Whether the client's own connection was not answered or broke.
+    pub is_given_up: bool,
 }
 
 /// The bytes came changed.
@@ -39,6 +41,7 @@ impl Fetch {
             at,
             arrivals: Vec::new(),
             finished: None,
+            is_given_up: false,
         }
     }
 
@@ -94,6 +97,11 @@ impl Fetch {
         let bytes = self.file.slice(self.served..end);
         self.served = end;
         bytes
+    }
+
+    /// Whether nothing more is to be expected.
+    pub(super) fn is_over(&self) -> bool {
+        self.finished.is_some() || self.is_given_up
     }
 
     /// Whether the server has handed over everything.

@@ -44,6 +44,8 @@ pub(super) struct Disk<R> {
     unwritten: u64,
     /// What a read has been taking, weighted to the last ones.
     service_time: Now,
+    /// When it last was done with something, or began to have something to do.
+    progress: Now,
 }
 
 #[derive(Debug)]
@@ -62,11 +64,15 @@ impl<R> Disk<R> {
             busy: None,
             unwritten: 0,
             service_time: params.seek,
+            progress: Now::ZERO,
         }
     }
 
     /// Queues a read of `len` bytes.
-    pub(super) fn read(&mut self, len: u32, read: R) {
+    pub(super) fn read(&mut self, len: u32, read: R, now: Now) {
+        if self.queued() == 0 {
+            self.progress = now;
+        }
         self.reads.push_back((len, read));
     }
 
@@ -95,6 +101,7 @@ impl<R> Disk<R> {
     /// Notes that it is done with what it began, and returns the read, if it was one.
     pub(super) fn finish(&mut self, now: Now) -> Option<R> {
         let job = self.busy.take()?;
+        self.progress = now;
         let read = job.read?;
         self.service_time = (7 * self.service_time + now.saturating_sub(job.since)) / 8;
         Some(read)
@@ -106,9 +113,10 @@ impl<R> Disk<R> {
         self.reads.len() as u32 + u32::from(busy)
     }
 
-    /// Returns how long a read takes, as far as is known.
-    pub(super) fn service_time(&self) -> Now {
-        self.service_time
+    /// Returns how long a read takes, as far as is known: no less than the one that is not done yet.
+    pub(super) fn service_time(&self, now: Now) -> Now {
+        let waited = if self.queued() == 0 { Now::ZERO } else { now.saturating_sub(self.progress) };
+        self.service_time.max(waited)
     }
 }
 
@@ -136,7 +144,7 @@ mod tests {
         let mut disk = disk();
         disk.write(2000);
         for ticket in [1, 2] {
-            disk.read(1000, ticket);
+            disk.read(1000, ticket, Now::ZERO);
         }
         assert_eq!(disk.begin(Now::ZERO), Some(11 * MS));
         assert_eq!((disk.begin(MS), disk.queued()), (None, 2));
@@ -151,7 +159,9 @@ mod tests {
     fn a_disk_that_hangs_answers_nothing() {
         let mut disk = disk();
         disk.health = Health::Hangs;
-        disk.read(1000, 1);
-        assert_eq!((disk.begin(Now::ZERO), disk.queued()), (None, 1));
+        disk.read(1000, 1, MS);
+        assert_eq!((disk.begin(MS), disk.queued()), (None, 1));
+        assert_eq!(disk.service_time(MS), 10 * MS, "as far as is known");
+        assert_eq!(disk.service_time(60 * MS), 59 * MS);
     }
 }

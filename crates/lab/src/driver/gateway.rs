@@ -44,6 +44,7 @@ pub(super) fn pair(config: GatewayConfig, now: Now) -> [Gateway; 2] {
             adapt: false,
             names: Some(names),
             store: store.map(|_| STORE_ID),
+            shed: store.is_some_and(|store| store.shed),
             ..LinkConfig::default()
         };
         Gateway {
@@ -114,7 +115,7 @@ impl Driver {
         let mut any = false;
         while let Some(request) = gateway.link.poll_chunk_store() {
             any = true;
-            if let Some(reply) = store.handle(request) {
+            if let Some(reply) = store.handle(request, now) {
                 gateway.link.handle_store(reply, now);
             }
         }
@@ -123,7 +124,7 @@ impl Driver {
             self.due.push(at, Due::DiskDone(disk));
         }
         if any {
-            gateway.link.handle_store_state(store.state(), now);
+            gateway.link.handle_store_state(store.state(now), now);
         }
     }
 
@@ -134,7 +135,7 @@ impl Driver {
         let Some(store) = &mut near.store else { return };
         if let Some(reply) = store.finish(disk, now) {
             near.link.handle_store(reply, now);
-            near.link.handle_store_state(store.state(), now);
+            near.link.handle_store_state(store.state(now), now);
         }
     }
 

@@ -186,14 +186,14 @@ impl Driver {
         &self.fetches
     }
 
-    /// Goes on until everything is fetched.
+    /// Goes on until everything is fetched, or given up by clients without gateways.
     ///
     /// # Errors
     /// What must not happen, or [`DriverError::Stuck`] if it takes longer than `limit`.
     pub fn run(&mut self, limit: Duration) -> Result<(), DriverError> {
         let end = self.now + limit;
         loop {
-            match self.fetches.iter().position(|fetch| fetch.finished.is_none()) {
+            match self.fetches.iter().position(|fetch| !fetch.is_over()) {
                 None => return Ok(()),
                 Some(fetch) if !self.step(end)? => return Err(DriverError::Stuck { fetch }),
                 Some(_) => {}
@@ -285,13 +285,13 @@ impl Driver {
         match event {
             Event::Incoming(connection) => self.wires.network.accept(connection, self.now),
             Event::Connected(connection) => self.handle_connected(connection),
-            Event::Failed(connection, _) => self.handle_lost(connection, NEAR)?,
+            Event::Failed(connection, _) => self.handle_lost(connection, NEAR),
             Event::Readable { connection, side, bytes } => {
                 self.handle_readable(connection, side_index(side), bytes)?;
             }
             Event::Writable { connection, side } => self.handle_writable(connection, side_index(side)),
             Event::Finished { connection, .. } => self.finish_direct(connection),
-            Event::Reset { connection, side } => self.handle_lost(connection, side_index(side))?,
+            Event::Reset { connection, side } => self.handle_lost(connection, side_index(side)),
             Event::Closed(connection) => self.wires.forget(connection),
         }
         Ok(())
@@ -342,16 +342,14 @@ impl Driver {
         }
     }
 
-    fn handle_lost(&mut self, connection: ConnectionId, side: usize) -> Result<(), DriverError> {
-        if let Some(&fetch) = self.direct.get(&connection) {
-            return Err(DriverError::Broken { fetch });
-        }
-        if let Some((lane, _)) = self.wires.lane(connection)
+    fn handle_lost(&mut self, connection: ConnectionId, side: usize) {
+        if let Some(fetch) = self.direct.get(&connection).and_then(|fetch| self.fetches.get_mut(*fetch)) {
+            fetch.is_given_up = true;
+        } else if let Some((lane, _)) = self.wires.lane(connection)
             && let Some(gateway) = self.gateways.as_mut().and_then(|gateways| gateways.get_mut(side))
         {
             gateway.link.handle_lane_lost(lane, self.now);
         }
-        Ok(())
     }
 
     fn ask(&mut self, fetch: usize) -> Result<(), DriverError> {
@@ -385,6 +383,20 @@ impl Driver {
         if let Some(fetch) = self.direct.get(&connection).and_then(|fetch| self.fetches.get_mut(*fetch)) {
             fetch.finished.get_or_insert(self.now);
             self.wires.network.finish(connection, network_side(NEAR), self.now);
+        }
+    }
+}
+
+impl Default for PathConfig {
+    /// 10 Mbit/s and 50 ms, with as long a queue, no loss, CUBIC.
+    fn default() -> Self {
+        Self {
+            rate_bits_per_s: 10_000_000,
+            round_trip: Duration::from_millis(50),
+            queue: Duration::from_millis(50),
+            loss: 0.0,
+            policy: Policy::Cubic,
+            seed: 0,
         }
     }
 }

@@ -46,14 +46,14 @@ impl ChunkStore {
     }
 
     /// Takes a request; returns the answer, if that needs no disk.
-    pub(super) fn handle(&mut self, request: StoreRequest) -> Option<StoreReply> {
+    pub(super) fn handle(&mut self, request: StoreRequest, now: Now) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, .. } => {
                 if self.chunks.get(&name).is_none_or(|chunk| chunk.len() != len as usize) {
                     self.counts.absent += 1;
                     return Some(StoreReply::Absent { ticket });
                 }
-                self.disk_of(&name).read(len, Read { ticket, name });
+                self.disk_of(&name).read(len, Read { ticket, name }, now);
                 None
             }
             StoreRequest::Put { plain, key, shape } => {
@@ -82,9 +82,9 @@ impl ChunkStore {
     }
 
     /// Returns how the store stands.
-    pub(super) fn state(&self) -> StoreState {
+    pub(super) fn state(&self, now: Now) -> StoreState {
         let disks = self.disks.len() as u32;
-        let service_time: Now = self.disks.iter().map(Disk::service_time).sum();
+        let service_time: Now = self.disks.iter().map(|disk| disk.service_time(now)).sum();
         StoreState {
             queued: self.disks.iter().map(Disk::queued).sum(),
             service_time: service_time / (disks * disks),

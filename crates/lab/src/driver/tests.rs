@@ -12,9 +12,7 @@ fn path() -> PathConfig {
         rate_bits_per_s: 512_000,
         round_trip: Duration::from_millis(200),
         queue: Duration::from_millis(400),
-        loss: 0.0,
-        policy: Policy::Cubic,
-        seed: 1,
+        ..PathConfig::default()
     }
 }
 

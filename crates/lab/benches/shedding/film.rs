@@ -1,0 +1,74 @@
+//! A class that watches the same film, each pupil under another name and a second after the one before [Wanax §6].
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use oncewire_codec::entropy::Entropy;
+use oncewire_codec::wanax::Shape;
+use oncewire_codec::{Layers, Plan};
+use oncewire_lab::corpus::Corpus;
+use oncewire_lab::driver::{
+    DiskParams, Driver, DriverConfig, DriverError, FAR, GatewayConfig, PathConfig, StoreConfig,
+};
+
+use crate::table;
+
+pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
+    let notes = "100 clients, a second apart, fetch the same 18 MB over 1 Mbit/s with 1,000 ms. Who could watch: those \
+                 whose transfer is as fast as the film, and in brackets those who never wait if they begin 10 s after \
+                 asking. One disk of 8.5 ms a read.";
+    let columns = ["chunks", "median kbit/s", "watch 320 kbit/s", "watch 809 kbit/s", "MB sent"];
+    table::start("A film for a class", notes, &columns);
+    let names = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
+    let auto = Plan { layers: Layers::Both, ..names };
+    watch("none", None)?;
+    for (name, plan, shape) in
+        [("src:1024", names, "src:1024"), ("mrc:8:128", names, "mrc:8:128"), ("auto", auto, "mrc:8:128")]
+    {
+        for shed in [false, true] {
+            let shape: Shape = shape.parse().unwrap_or_default();
+            let store = StoreConfig { disk: DiskParams::default(), disks: 1, shed };
+            let config = GatewayConfig { plan, shape, log_memory: 64 << 20, store: Some(store) };
+            let name = format!("{name}, shedding {}", if shed { "on" } else { "off" });
+            watch(&name, Some(config))?;
+        }
+    }
+    Ok(())
+}
+
+fn watch(name: &str, gateways: Option<GatewayConfig>) -> Result<(), DriverError> {
+    let path = PathConfig {
+        rate_bits_per_s: 1_000_000,
+        round_trip: Duration::from_secs(1),
+        queue: Duration::from_secs(1),
+        ..PathConfig::default()
+    };
+    let mut driver = Driver::new(DriverConfig { path, gateways })?;
+    let film: Bytes = Corpus::new(14).random(FILM_BYTES).into();
+    for client in 0..CLIENTS {
+        driver.fetch(film.clone(), client * Duration::from_secs(1));
+    }
+    let before = driver.wire_bytes(FAR);
+    driver.run(LIMIT)?;
+    let rates: Vec<f64> = driver.fetches().iter().map(|fetch| fetch.bits_per_s()).collect();
+    let watchers = |kilobits_per_s: u64| {
+        let as_fast = rates.iter().filter(|rate| **rate >= 1e3 * kilobits_per_s as f64).count();
+        let wait =
+            driver.fetches().iter().filter(|fetch| fetch.plays(1000 * kilobits_per_s, BUFFERED)).count();
+        format!("{as_fast} % ({wait} %)")
+    };
+    table::row(&[
+        name.to_owned(),
+        format!("{:.0}", table::median(rates.clone()) / 1e3),
+        watchers(320),
+        watchers(809),
+        format!("{:.1}", (driver.wire_bytes(FAR) - before) as f64 / 1e6),
+    ]);
+    Ok(())
+}
+
+const CLIENTS: u32 = 100;
+const FILM_BYTES: usize = 18_000_000;
+const BUFFERED: Duration = Duration::from_secs(10);
+/// A day.
+const LIMIT: Duration = Duration::from_secs(86_400);

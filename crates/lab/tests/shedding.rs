@@ -1,0 +1,94 @@
+//! What transfers over a slow path take with chunks on a slow disk, to the byte and the microsecond.
+//!
+//! `shedding.tsv` is the answer that was reviewed; a change of the codec or of load shedding shows there.
+//! `ONCEWIRE_UPDATE=1 cargo test -p oncewire-lab` writes it anew.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use oncewire_codec::entropy::Entropy;
+use oncewire_codec::wanax::Shape;
+use oncewire_codec::{Layers, Plan};
+use oncewire_lab::corpus::Corpus;
+use oncewire_lab::driver::{
+    DiskParams, Driver, DriverConfig, FAR, GatewayConfig, Health, PathConfig, StoreConfig,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn driver(shape: &str, shed: bool) -> Driver {
+    let plan = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
+    let shape: Shape = shape.parse().unwrap();
+    let store = StoreConfig { disk: DiskParams::default(), disks: 1, shed };
+    let gateways = GatewayConfig { plan, shape, log_memory: 16 << 20, store: Some(store) };
+    let path = PathConfig {
+        rate_bits_per_s: 2_000_000,
+        round_trip: Duration::from_millis(100),
+        queue: Duration::from_millis(200),
+        ..PathConfig::default()
+    };
+    Driver::new(DriverConfig { path, gateways: Some(gateways) }).unwrap()
+}
+
+fn files() -> [(&'static str, Vec<u8>); 3] {
+    let mut corpus = Corpus::new(5);
+    let first = corpus.random(300_000);
+    let edited = corpus.edited(&first, 30);
+    [("first", first.clone()), ("again", first), ("edited", edited)]
+}
+
+/// Fetches a file; returns the bytes that crossed and the microseconds it took.
+fn fetch(driver: &mut Driver, file: &[u8]) -> (u64, u128) {
+    let before = driver.wire_bytes(FAR);
+    let fetch = driver.fetch(file.to_vec().into(), Duration::ZERO);
+    driver.run(600 * SECOND).unwrap();
+    let spent = (driver.wire_bytes(FAR) - before, driver.fetches()[fetch].took().unwrap().as_micros());
+    driver.pass(5 * SECOND).unwrap();
+    spent
+}
+
+fn table() -> String {
+    let mut table = String::from("chunks\tshedding\tfile\twire\ttook_us\treads\n");
+    for shape in ["src:1024", "mrc:8:128"] {
+        for (shed, says) in [(false, "off"), (true, "on")] {
+            let mut driver = driver(shape, shed);
+            for (name, file) in files() {
+                let reads = driver.store_counts().reads;
+                let (bytes, took_us) = fetch(&mut driver, &file);
+                let reads = driver.store_counts().reads - reads;
+                writeln!(table, "{shape}\t{says}\t{name}\t{bytes}\t{took_us}\t{reads}").unwrap();
+            }
+        }
+    }
+    table
+}
+
+#[test]
+fn times_and_bytes_are_those_that_were_reviewed() {
+    let table = table();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/shedding.tsv");
+    if std::env::var_os("ONCEWIRE_UPDATE").is_some() {
+        return std::fs::write(path, table).unwrap();
+    }
+    let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        table, reviewed,
+        "if that is meant, run with ONCEWIRE_UPDATE=1 and let the difference be reviewed"
+    );
+}
+
+#[test]
+fn a_store_whose_disk_hangs_or_fails_costs_little_more_than_none() {
+    let file = Corpus::new(6).random(1 << 20);
+    let cold = fetch(&mut driver("mrc:8:128", true), &file);
+    for health in [Health::Hangs, Health::Fails] {
+        let mut driver = driver("mrc:8:128", true);
+        fetch(&mut driver, &file);
+        driver.set_disk_health(health);
+        let (bytes, took_us) = fetch(&mut driver, &file);
+        assert!(bytes < cold.0 * 11 / 10, "{health:?}: {bytes} bytes, {} cold", cold.0);
+        assert!(took_us < cold.1 * 3 / 2, "{health:?}: {took_us} µs, {} cold", cold.1);
+    }
+}
