@@ -18,6 +18,10 @@ pub enum OpenError {
     /// The disk refused.
     #[error("chunk store: {0}")]
     Io(#[from] io::Error),
+    /// The store is encrypted under another key, or is where it should not be, or is not where it should; it is left
+    /// alone, since a wrong setting must not cost what was remembered.
+    #[error("chunk store: encrypted under another key, or not as configured")]
+    OtherKey,
     /// The segments have an impossible size.
     #[error(
         "chunk store: segments of {0} bytes; choose from {MIN_SEGMENT_BYTES} to 4294967296 in steps of 4096"
@@ -249,7 +253,7 @@ fn identity(
         }
         Err(NotOurs::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
         Err(NotOurs::Io(error)) => return Err(error.into()),
-        Err(NotOurs::OtherKey) => Some("the store is encrypted under another key, or not as configured"),
+        Err(NotOurs::OtherKey) => return Err(OpenError::OtherKey),
         Ok(_) | Err(NotOurs::Damaged) => Some("the file `store` is damaged"),
     };
     opened.new = true;

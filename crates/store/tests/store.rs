@@ -356,7 +356,7 @@ fn a_sealed_store_serves_as_a_clear_one_and_shows_nothing_on_disk() {
 }
 
 #[test]
-fn another_key_or_none_begins_a_new_store_and_says_so() {
+fn another_key_or_none_opens_nothing_and_costs_nothing() {
     for (first, second) in
         [(sealed(1, 20), sealed(2, 20)), (sealed(1, 20), options(20)), (options(20), sealed(1, 20))]
     {
@@ -364,10 +364,9 @@ fn another_key_or_none_begins_a_new_store_and_says_so() {
         let store = open(&memory, &first);
         insert_all(&store, &lens(5));
         store.close().unwrap();
-        let (store, opened) = Store::open(Arc::new(memory.clone()), &Options { id: 9, ..second }).unwrap();
-        assert!(opened.new && opened.notes[0].contains("encrypted under another key"), "{opened:?}");
-        assert_eq!((store.id(), store.stat().segments), (9, 0));
-        assert!(whole(&store, &lens(5)).is_empty());
+        let refused = Store::open(Arc::new(memory.clone()), &second).err();
+        assert!(matches!(refused, Some(OpenError::OtherKey)), "{refused:?}");
+        assert_eq!(whole(&open(&memory, &first), &lens(5)).len(), 5, "it is as it was");
     }
 }
 
