@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use self::listeners::{Bound, Listeners};
 pub use self::reload::Reloaded;
 use self::report::Report;
-use self::start::{Site, open_logs};
+use self::start::{Site, open_logs, open_store};
 use self::state::State;
 use crate::admin::{self, Source as _};
+use crate::chunks;
 use crate::config::Config;
 use crate::intercept::rules;
 use crate::ledger::Ledger;
@@ -34,6 +35,7 @@ mod report;
 mod settings;
 mod start;
 mod state;
+mod upkeep;
 
 /// A running gateway. Dropping it stops it at once, as a crash would: applications see resets.
 pub struct Gateway {
@@ -92,6 +94,9 @@ pub enum StartError {
     #[error("another oncewire uses {path} (`[gateway] state`); give each gateway a folder of its own",
             path = .0.display())]
     StateInUse(PathBuf),
+    /// The chunk store cannot be used as it is.
+    #[error(transparent)]
+    Store(#[from] chunks::OpenError),
     /// The key pair cannot be used for TLS.
     #[error("the key pair cannot be used: {0}")]
     Tls(rustls::Error),
@@ -121,8 +126,9 @@ impl Gateway {
         let (own, clock) = (OwnSockets::default(), Clock::start());
         own.mark(config.is_transparent());
         let held = Arc::default();
-        let site = Site { ledger, tasks: Arc::clone(&tasks), stopped, own, held, clock };
         let (logs, peer_logs) = open_logs(&config).await?;
+        let store = open_store(&config).await?;
+        let site = Site { ledger, tasks: Arc::clone(&tasks), stopped, own, held, clock, store };
         let report =
             Self::start_all(&site, Arc::new(config), listeners, peer_logs).inspect_err(|_| tasks.end())?;
         let state = report.state();
@@ -165,8 +171,10 @@ impl Gateway {
             ledger: Arc::clone(&site.ledger),
             stopped: site.stopped.clone(),
             started: Instant::now(),
+            store: site.store.clone(),
         });
         site.tasks.spawn(log_sizes::run(report.state.subscribe()));
+        site.tasks.spawn(upkeep::run(report.state.subscribe(), site.store.clone()));
         if let Some(Bound { listener, .. }) = listeners.admin {
             let source = Arc::clone(&report);
             site.tasks.spawn(async move {
@@ -226,6 +234,12 @@ impl Gateway {
         tracing::info!(open_flows = open, "shutting down; flows may finish within {deadline:?}");
         until(end, || all(peers, Peer::is_idle) && self.report.ledger.connections.open() == 0).await;
         end_links(peers).await;
+        for peer in peers {
+            peer.save_hints().await;
+        }
+        if let Some(store) = &self.site.store {
+            store.close().await;
+        }
         if let Some(logs) = self.logs.take() {
             // A panic there was reported by the thread that had it; there is nothing left to stop.
             let _ = tokio::task::spawn_blocking(move || logs.finish()).await;

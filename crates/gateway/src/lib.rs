@@ -1,5 +1,6 @@
 //! The oncewire daemon as a library.
 pub mod admin;
+pub mod chunks;
 pub mod config;
 pub mod daemon;
 mod flows;

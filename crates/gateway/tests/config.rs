@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use oncewire_codec::entropy::Entropy;
-use oncewire_codec::{MarkerKind, Matching, Plan, Quota};
-use oncewire_gateway::config::{Config, Mode, Network, PathChoice, SampleBytes, Scope};
+use oncewire_codec::{Layers, MarkerKind, Matching, Plan, Quota};
+use oncewire_gateway::config::{Codec, Config, Mode, Network, PathChoice, SampleBytes, Scope};
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::rules::RuleSet;
 use oncewire_gateway::storage_key::StorageKey;
@@ -101,7 +101,8 @@ fn every_key_has_its_effect() {
     let settings = serde_json::to_value(&hub.settings).unwrap();
     let expected = serde_json::json!({
         "codec": "endre", "entropy": "lz4", "markers": "maxp", "matching": "max", "period": 32, "window": 48,
-        "index_slots": 1, "sample_bytes": [32, 101], "log_memory": 16 << 20, "max_in_flight": 2 << 20,
+        "index_slots": 1, "sample_bytes": [32, 101], "chunk_sizes": "mrc:4:1024", "log_memory": 16 << 20,
+        "max_in_flight": 2 << 20,
     });
     assert_eq!(settings, expected);
     assert!(hub.access.permits("192.168.1.1".parse().unwrap()));
@@ -119,6 +120,10 @@ fn every_key_has_its_effect() {
     assert_eq!(ship.link.congestion, "cubic");
     assert_eq!(ship.memory.flows, 100_000_000);
     assert_eq!(config.memory, 1 << 30);
+    assert_eq!((ship.settings.codec, ship.memory.hints), (Codec::Wanax, 2 << 20));
+    let store = config.store.as_ref().unwrap();
+    assert_eq!((store.path.file_name().unwrap().to_str(), store.disk), (Some("chunks"), 10_000_000_000));
+    assert_eq!(store.read_latency.unwrap().as_millis(), 8);
     let [forward, socks, http, tproxy, redirect] = &config.intercepts[..] else {
         panic!("{:?}", config.intercepts)
     };
@@ -140,15 +145,15 @@ fn every_key_has_its_effect() {
     assert_eq!(paths, [PathChoice::Link, PathChoice::Link, PathChoice::Direct, PathChoice::Link]);
     assert_eq!(config.policy_lines.len(), 4);
     let rsync = "10.1.2.3:873".parse::<std::net::SocketAddr>().unwrap().into();
-    let plan = config.policies.plan(&rsync, "hub", hub.settings.plan()).unwrap();
+    let plan = config.policies.plan(&rsync, "hub", hub.settings.usual()).unwrap();
     assert_eq!(config.policies.priority(&rsync, "hub"), Some(Priority::Bulk));
     let expected = Plan {
+        layers: Layers::Log,
         matching: Matching::Max,
         markers: MarkerKind::Maxp,
         period: 128,
         entropy: Entropy::Zstd(1),
         quota: Some(Quota { class: 1, bytes: 4 << 20 }),
-        ..Plan::default()
     };
     assert_eq!(plan, expected);
 }

@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use oncewire_codec::pace::Reason as PaceReason;
-use oncewire_gateway::telemetry::{ClearReport, FlowsReport, Outcome, Reason, Refusal, StatusReport};
+use oncewire_gateway::telemetry::{
+    ClearReport, CompactReport, FlowsReport, Outcome, Reason, Refusal, StatusReport, StoreCondition,
+    VerifyReport,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -40,6 +43,12 @@ fn the_documented_clearing_is_what_is_written() {
 }
 
 #[test]
+fn the_documented_tools_of_stores_print_what_is_written() {
+    assert_round_trip::<VerifyReport>("store verify");
+    assert_round_trip::<CompactReport>("store compact");
+}
+
+#[test]
 fn the_documented_measure_settings_are_the_defaults() {
     let settings = oncewire_gateway::config::CodecSettings::for_measure();
     assert_eq!(serde_json::to_value(settings).unwrap(), example("measure")["config"]);
@@ -68,6 +77,8 @@ fn every_word_of_the_contract_is_documented() {
     let words =
         reasons.iter().map(|reason| reason.name()).chain(outcomes.iter().map(|o| o.name())).chain(refusals);
     let words = words.chain(paces.iter().map(|reason| reason.name()));
+    let stores = [StoreCondition::Open, StoreCondition::ReadOnly, StoreCondition::Failed];
+    let words = words.chain(stores.iter().map(|state| state.name()));
     for word in words {
         assert!(DOCUMENT.contains(&format!("`{word}`")), "{word}");
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use oncewire_gateway::config::units::Size;
 
 use crate::logs;
 use crate::{demo, measure, train};
@@ -48,6 +49,9 @@ pub(crate) enum Command {
     /// Clear what gateways remember
     #[command(subcommand)]
     Cache(Cache),
+    /// Look at the chunk store, check it, or make it smaller
+    #[command(subcommand)]
+    Store(Store),
     /// Measure what files would save, with every byte checked
     Measure(measure::Args),
     /// Train SAMPLEBYTE's bytes on files
@@ -101,7 +105,7 @@ pub(crate) struct Rules {
 /// What can be done with logs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Cache {
-    /// Forget everything that crossed the link to a peer, or to all peers, in memory and on disk
+    /// Forget everything that crossed the link to a peer, or to all peers, in memory and on disk, with the chunk store
     ///
     /// A running gateway clears its logs itself; flows go on. With -c FILE and no running gateway the files are removed,
     /// also those of peers that are no longer configured. The other gateway keeps its own: clear there too.
@@ -111,12 +115,61 @@ pub(crate) enum Cache {
 /// Arguments of `cache clear`.
 #[derive(Args, Debug)]
 pub(crate) struct Clear {
-    /// Only this peer's logs
+    /// Only this peer's logs, and what is known of its chunk store; chunks stay, since they are not sorted by peers
     #[arg(long, value_name = "NAME")]
     pub(crate) peer: Option<String>,
 
     #[command(flatten)]
     pub(crate) ask: Ask,
+}
+
+/// What can be done with a chunk store.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Store {
+    /// Print what is in the store
+    ///
+    /// A running gateway is asked, if its configuration has an admin interface.
+    Stat(StoreAt),
+    /// Read everything in the store and compare it with its checks
+    ///
+    /// Ends with exit code 1 if anything is damaged. What is damaged is never used, whether it is known or not; compact
+    /// drops it. No gateway may be using the store.
+    Verify(StoreAt),
+    /// Write everything again that is sound and can still be found, and drop the rest
+    ///
+    /// Takes the room of two more segments meanwhile. No gateway may be using the store.
+    Compact(Compact),
+}
+
+/// Where a chunk store is.
+#[derive(Args, Debug)]
+pub(crate) struct StoreAt {
+    /// The configuration of the store's gateway
+    #[arg(short, long, value_name = "FILE", required_unless_present = "path", conflicts_with = "path")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The store's folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) path: Option<PathBuf>,
+
+    /// The key that the store is encrypted with
+    #[arg(long, value_name = "FILE", requires = "path")]
+    pub(crate) encrypt_key_file: Option<PathBuf>,
+
+    /// Print one JSON object, as docs/json.md describes it
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `store compact`.
+#[derive(Args, Debug)]
+pub(crate) struct Compact {
+    #[command(flatten)]
+    pub(crate) at: StoreAt,
+
+    /// Drop the oldest first until the store takes no more than so many bytes of disk, such as 10GB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) to: Option<Size>,
 }
 
 /// Arguments of commands that ask a running gateway.

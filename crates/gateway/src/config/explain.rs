@@ -161,9 +161,31 @@ const SECTIONS: [(&str, &[&str]); 7] = [
     ("policy", &["match", "path", "codec", "priority"]),
     (
         "codec",
-        &["entropy", "markers", "matching", "period", "window", "index_slots", "sample_bytes", "adapt"],
+        &[
+            "codec",
+            "entropy",
+            "markers",
+            "matching",
+            "period",
+            "window",
+            "index_slots",
+            "sample_bytes",
+            "chunk_sizes",
+            "adapt",
+        ],
     ),
-    ("cache", &["memory", "log_memory", "log_idle"]),
+    (
+        "cache",
+        &[
+            "memory",
+            "log_memory",
+            "log_idle",
+            "hint_memory",
+            "store_disk",
+            "store_path",
+            "store_read_latency",
+        ],
+    ),
     (
         "link",
         &[
@@ -182,8 +204,7 @@ const SECTIONS: [(&str, &[&str]); 7] = [
 /// Keys that later versions will have: the sections, the keys, and what they are about.
 ///
 /// Accepted in silence they would promise what nobody does.
-const LATER: [(&[&str], &[&str], &str); 3] = [
-    (&["cache", "peer", "policy"], &["store_disk"], "the chunk store on disk"),
+const LATER: [(&[&str], &[&str], &str); 2] = [
     (&["cache", "peer", "policy"], &["share"], "narrowing what a flow may copy from"),
     (&["peer"], &["group"], "trust groups"),
 ];

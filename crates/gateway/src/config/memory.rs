@@ -3,6 +3,7 @@
 use oncewire_codec::cache::{self as sizes, Demand};
 
 use super::settings::{CodecSettings, Matchings};
+use super::{Peer, Policies};
 
 /// The bytes that one peer may take of `[cache] memory`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct MemoryPlan {
     pub table: u64,
     /// Plain bytes of unacknowledged blocks, kept for repair.
     pub kept: u64,
+    /// What is known of the peer's chunk store.
+    pub hints: u64,
     /// Streaming contexts of the entropy stage, both directions.
     pub contexts: u64,
     /// Buffers of the flows: what was granted as credit and is not yet read by the application.
@@ -32,7 +35,7 @@ impl MemoryPlan {
 
     /// Returns the sum.
     pub fn total(&self) -> u64 {
-        self.logs() + self.table + self.kept + self.contexts + self.flows
+        self.logs() + self.table + self.kept + self.hints + self.contexts + self.flows
     }
 }
 
@@ -62,27 +65,62 @@ pub(crate) fn log_demand(settings: &CodecSettings, matchings: Matchings, sent: b
     Demand { minimum: LEAST_LOG.min(maximum), maximum, quarters, ..Demand::default() }
 }
 
+/// What one peer's flows ask for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) settings: &'a CodecSettings,
+    pub(super) matchings: Matchings,
+    /// Whether any of them may name chunks.
+    pub(super) names: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// Returns what the flows of a peer ask for under these rules.
+    pub(super) fn of(peer: &'a Peer, policies: &Policies) -> Self {
+        let settings = &peer.settings;
+        let matchings = policies.matchings(&peer.name, settings.plan());
+        Self { settings, matchings, names: policies.name_chunks(&peer.name, settings.usual()) }
+    }
+}
+
+/// What is set, and holds for each peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fixed {
+    pub(super) flow_memory: Option<u64>,
+    pub(super) hint_memory: Option<u64>,
+}
+
+/// Returns how much memory the index of a store of so many bytes gets: what an index of every chunk of the default sizes
+/// takes, but no more than an eighth of all memory.
+pub(crate) fn index_memory(disk: u64, memory: u64) -> u64 {
+    (disk / 65_536 + 1).saturating_mul(INDEX_OF_A_ROOT).min(memory / 8)
+}
+
 /// Shares `memory` out. Where it suffices, each peer gets what its settings ask for, then all get equal parts of the
-/// rest, a quarter of it for contexts and the remainder for flows, both within bounds beyond which more is of no use.
-/// Where it does not, contexts and flows get the least that they can do with, and logs compete for what is left.
+/// rest: an eighth of it for hints, a quarter of what remains for contexts and the remainder for flows, all within bounds
+/// beyond which more is of no use. Where it does not, these get the least that they can do with, and logs compete for what
+/// is left.
 ///
 /// # Errors
 /// If there is too little even then: the smallest `memory` that would do.
 pub(super) fn share_out(
     memory: u64,
-    peers: &[(&CodecSettings, Matchings)],
-    flow_memory: Option<u64>,
+    peers: &[Wanted<'_>],
+    fixed: Fixed,
 ) -> Result<(Vec<MemoryPlan>, LogBudget), u64> {
     let count = peers.len() as u64;
     let demands: Vec<Demand> = peers
         .iter()
-        .flat_map(|(settings, matchings)| [true, false].map(|sent| log_demand(settings, *matchings, sent)))
+        .flat_map(|peer| [true, false].map(|sent| log_demand(peer.settings, peer.matchings, sent)))
         .collect();
     let cost = |size: fn(&Demand) -> u64| demands.iter().map(|demand| demand.cost(size(demand))).sum::<u64>();
     let (most, least) = (cost(|demand| demand.maximum), cost(|demand| demand.minimum));
+    let Fixed { flow_memory, hint_memory } = fixed;
     let for_flows = flow_memory.unwrap_or(MIN_FLOWS).saturating_add(MIN_CONTEXTS).saturating_mul(count);
-    let tables = peers.iter().map(|(settings, matchings)| settings.table_memory(*matchings)).sum::<u64>();
-    let beside = for_flows.saturating_add(tables);
+    let naming = peers.iter().filter(|peer| peer.names).count() as u64;
+    let for_hints = hint_memory.unwrap_or(MIN_HINTS).saturating_mul(naming);
+    let tables = peers.iter().map(|peer| peer.settings.table_memory(peer.matchings)).sum::<u64>();
+    let beside = for_flows.saturating_add(for_hints).saturating_add(tables);
     if beside.saturating_add(least) > memory {
         return Err(beside.saturating_add(least));
     }
@@ -99,15 +137,26 @@ pub(super) fn share_out(
             .map(|(demand, size)| if demand.quarters >= 4 { *size } else { 0 })
             .sum::<u64>();
         let cost = sizes.iter().zip(demands).map(|(size, demand)| demand.cost(*size)).sum::<u64>();
+        let least = flow_memory.unwrap_or(MIN_FLOWS) + MIN_CONTEXTS + MIN_HINTS;
+        let more = rest.saturating_sub(least) / 8;
+        let for_hints = hint_memory.unwrap_or_else(|| (MIN_HINTS + more).min(MAX_HINTS));
+        let hints = if peer.names { for_hints } else { 0 };
+        let rest = rest.saturating_sub(hints);
         let for_contexts = flow_memory.map_or(rest / 4, |flows| rest.saturating_sub(flows));
         let contexts = for_contexts.clamp(MIN_CONTEXTS, MAX_CONTEXTS);
         let flows = flow_memory.unwrap_or_else(|| rest.saturating_sub(contexts).min(MAX_FLOWS));
-        let (table, kept) = (peer.0.table_memory(peer.1), cost.saturating_sub(held));
-        MemoryPlan { log_sent, log_received, held, table, kept, contexts, flows }
+        let (table, kept) = (peer.settings.table_memory(peer.matchings), cost.saturating_sub(held));
+        MemoryPlan { log_sent, log_received, held, table, kept, hints, contexts, flows }
     });
     Ok((plans.collect(), budget))
 }
 
+/// Hints for a gigabyte of chunks of 16 KiB, beside some small ones.
+const MIN_HINTS: u64 = 1 << 20;
+/// Hints for two terabytes of chunks of 64 KiB would take no more; smaller ones are forgotten sooner.
+const MAX_HINTS: u64 = 64 << 20;
+/// Bytes of index for 64 KiB: nine large chunks at 9 bytes, 64 of 1 KiB and 512 of 128 bytes at 4 bytes and an eighth.
+const INDEX_OF_A_ROOT: u64 = 81 + 288 + 2304;
 /// Contexts for a few flows in either direction, at about a megabyte each.
 const MIN_CONTEXTS: u64 = 8 << 20;
 /// Contexts for more flows than compress at a time on any machine.
@@ -127,9 +176,10 @@ mod tests {
     fn the_plan_never_exceeds_the_memory() {
         let settings = CodecSettings::for_gateway();
         for peers in [1, 2, 7] {
-            let peers = vec![(&settings, MAX); peers];
+            let wanted = Wanted { settings: &settings, matchings: MAX, names: true };
+            let peers = vec![wanted; peers];
             for mib in [1, 100, 200, 300, 1000, 2000, 50_000] {
-                match share_out(mib << 20, &peers, None) {
+                match share_out(mib << 20, &peers, Fixed::default()) {
                     Ok((plans, logs)) => {
                         assert_eq!(plans.len(), peers.len());
                         assert_eq!(
@@ -137,12 +187,15 @@ mod tests {
                             plans.iter().any(|plan| plan.log_sent + plan.log_received < 128 << 20)
                         );
                         assert!(plans.iter().map(MemoryPlan::total).sum::<u64>() <= mib << 20, "{mib} MiB");
-                        assert!(plans.iter().all(|plan| plan.flows >= MIN_FLOWS));
+                        assert!(plans.iter().all(|plan| plan.flows >= MIN_FLOWS && plan.hints >= MIN_HINTS));
                     }
                     Err(needed) => {
                         assert!(needed > mib << 20);
-                        assert!(share_out(needed, &peers, None).is_ok(), "what it asks for must do");
-                        assert!(share_out(needed - 1, &peers, None).is_err(), "and nothing less");
+                        assert!(
+                            share_out(needed, &peers, Fixed::default()).is_ok(),
+                            "what it asks for must do"
+                        );
+                        assert!(share_out(needed - 1, &peers, Fixed::default()).is_err(), "and nothing less");
                     }
                 }
             }
@@ -150,16 +203,30 @@ mod tests {
     }
 
     #[test]
-    fn flow_memory_is_given_as_it_is_set() {
+    fn what_is_set_is_given_as_it_is_set() {
         let settings = CodecSettings::for_gateway();
-        let (plans, _) = share_out(1 << 30, &[(&settings, MAX)], Some(100 << 20)).unwrap();
+        let peers = [Wanted { settings: &settings, matchings: MAX, names: true }];
+        let flows = |bytes| Fixed { flow_memory: Some(bytes), ..Fixed::default() };
+        let (plans, _) = share_out(1 << 30, &peers, flows(100 << 20)).unwrap();
         assert_eq!(plans[0].flows, 100 << 20);
-        assert!(share_out(1 << 30, &[(&settings, MAX)], Some(1 << 30)).is_err());
-        assert!(share_out(1 << 30, &[(&settings, MAX)], Some(u64::MAX)).is_err());
+        assert!(share_out(1 << 30, &peers, flows(1 << 30)).is_err());
+        assert!(share_out(1 << 30, &peers, flows(u64::MAX)).is_err());
+        let hints = |bytes| Fixed { hint_memory: Some(bytes), ..Fixed::default() };
+        let (plans, _) = share_out(1 << 30, &peers, hints(7 << 20)).unwrap();
+        assert_eq!(plans[0].hints, 7 << 20);
+        assert!(share_out(1 << 30, &peers, hints(u64::MAX)).is_err());
+    }
+
+    #[test]
+    fn who_names_no_chunks_needs_no_hints() {
+        let settings = CodecSettings::for_gateway();
+        let peers = [Wanted { settings: &settings, matchings: MAX, names: false }];
+        let (plans, _) = share_out(1 << 30, &peers, Fixed::default()).unwrap();
+        assert_eq!(plans[0].hints, 0);
     }
 
     #[test]
     fn no_peers_need_no_memory() {
-        assert_eq!(share_out(0, &[], None), Ok((vec![], LogBudget::default())));
+        assert_eq!(share_out(0, &[], Fixed::default()), Ok((vec![], LogBudget::default())));
     }
 }

@@ -27,10 +27,10 @@ use crate::identity::{Identity, PublicKey};
 use crate::storage_key::StorageKey;
 
 pub use capture::{Capture, PortRange, RulesBy, Scope};
-pub(crate) use memory::log_demand;
 pub use memory::{LogBudget, MemoryPlan};
+pub(crate) use memory::{index_memory, log_demand};
 pub use network::{Access, Network, NetworkError};
-pub use policy::{PathChoice, Policies, Policy, PolicyOutcome};
+pub use policy::{PathChoice, Policies, Policy, PolicyOutcome, Usual};
 pub use problem::{ConfigError, Problem};
 pub use sample::SampleBytes;
 pub(crate) use secrets::same as same_secret;
@@ -58,6 +58,8 @@ pub struct Config {
     pub log_budget: LogBudget,
     /// How long both logs of a peer go unused before their memory is given back, if they are on disk; default 10 min.
     pub log_idle: Duration,
+    /// The chunk store; default none.
+    pub store: Option<StoreSettings>,
     /// What is allowed but probably not wanted, for `check` and the log.
     pub warnings: Vec<String>,
 }
@@ -104,13 +106,28 @@ pub struct Admin {
     pub token: Option<String>,
 }
 
-/// Where logs are kept, and whose.
+/// The chunk store of a gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// Its folder; default `store` in the state folder.
+    pub path: PathBuf,
+    /// The bytes of disk that it may take.
+    pub disk: u64,
+    /// The bytes of memory that its index takes, of `[cache] memory`.
+    pub index_memory: u64,
+    /// How long the disk is to seem to take for each read, for trials; default none.
+    pub read_latency: Option<Duration>,
+}
+
+/// Where logs and chunks are kept, and whose.
 #[derive(Clone, Debug)]
 pub struct Caches {
     /// Where a running gateway is asked.
     pub admin: Option<Admin>,
     /// The folder of what survives a restart; none if nothing does.
     pub state: Option<PathBuf>,
+    /// The folder of the chunk store, if there is to be one.
+    pub store: Option<PathBuf>,
     /// Every peer's name and keys, in the file's order.
     pub peers: Vec<(String, Vec<PublicKey>)>,
 }

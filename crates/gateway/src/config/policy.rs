@@ -48,26 +48,33 @@ pub struct Policies {
     pub rules: Vec<Policy>,
 }
 
+/// How flows to a peer are coded where no rule says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usual {
+    /// Whether they are coded at all.
+    pub coded: bool,
+    /// How, there or by rules that code what is not coded otherwise.
+    pub plan: Plan,
+}
+
 /// What the rules decide about one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyOutcome {
     /// Whether the flow crosses a link.
     pub path: PathChoice,
-    /// The codec.
-    pub codec: Codec,
     /// The rule that decided, counted from 1; none if no rule matches and the default holds.
     pub rule: Option<usize>,
 }
 
 impl Policies {
-    /// Decides how to code what we send on a flow by way of a peer whose flows are coded by `plan` unless a rule says
+    /// Decides how to code what we send on a flow by way of a peer, whose flows are coded as is `usual` unless a rule says
     /// otherwise; none: not at all. See [`Policies::decide`].
-    pub fn plan(&self, destination: &Destination, peer: &str, plan: Plan) -> Option<Plan> {
+    pub fn plan(&self, destination: &Destination, peer: &str, usual: Usual) -> Option<Plan> {
         let outcome = self.decide(destination, Some(peer));
         let number = outcome.rule.and_then(|rule| rule.checked_sub(1));
         match number.and_then(|number| Some((number, self.rules.get(number)?))) {
-            Some((number, rule)) => rule.plan(number, plan),
-            None => Some(plan),
+            Some((number, rule)) => rule.plan(number, usual.plan),
+            None => usual.coded.then_some(usual.plan),
         }
     }
 
@@ -91,6 +98,12 @@ impl Policies {
         self.plans(peer, plan).map(|(_, plan)| plan).collect()
     }
 
+    /// Says whether flows to a peer may name chunks.
+    pub fn name_chunks(&self, peer: &str, usual: Usual) -> bool {
+        let mut plans = self.plans(peer, usual.plan);
+        plans.any(|(rule, plan)| plan.layers.use_names() && (rule.is_some() || usual.coded))
+    }
+
     /// Decides about a flow to a destination by way of a peer, or of none if nobody fronts the destination.
     ///
     /// The intercepting gateway decides; the connecting one asks its own rules too and may only lower the outcome
@@ -102,8 +115,8 @@ impl Policies {
         };
         let matching = self.rules.iter().position(|rule| rule.matches(ip, destination.port, peer));
         match matching.and_then(|at| Some((at, self.rules.get(at)?))) {
-            Some((at, rule)) => PolicyOutcome { path: rule.path, codec: rule.codec, rule: Some(at + 1) },
-            None => PolicyOutcome { path: PathChoice::Link, codec: Codec::Endre, rule: None },
+            Some((at, rule)) => PolicyOutcome { path: rule.path, rule: Some(at + 1) },
+            None => PolicyOutcome { path: PathChoice::Link, rule: None },
         }
     }
 }
@@ -135,7 +148,8 @@ impl Policy {
         // There are no more rules than the file has lines; numbers beyond the type would share their quotas.
         let class = u16::try_from(number).unwrap_or(u16::MAX);
         let quota = self.log_memory.map(|bytes| Quota { class, bytes });
-        (self.codec != Codec::None).then(|| Plan { quota, ..self.changes.apply(plan) })
+        let layers = self.codec.layers()?;
+        Some(Plan { layers, quota, ..self.changes.apply(plan) })
     }
 
     fn matches(&self, ip: Option<IpAddr>, port: u16, peer: Option<&str>) -> bool {
@@ -153,6 +167,7 @@ fn joined(items: &[impl Display]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use oncewire_codec::Layers;
     use oncewire_codec::entropy::Entropy;
 
     use super::*;
@@ -182,7 +197,7 @@ mod tests {
     #[test]
     fn without_rules_every_flow_is_coded() {
         let outcome = Policies::default().decide(&to("10.0.0.1", 80), Some("hub"));
-        assert_eq!(outcome, PolicyOutcome { path: PathChoice::Link, codec: Codec::Endre, rule: None });
+        assert_eq!(outcome, PolicyOutcome { path: PathChoice::Link, rule: None });
     }
 
     #[test]
@@ -190,14 +205,8 @@ mod tests {
         let ssh = Policy { ports: Some(vec![22]), ..rule(Codec::None) };
         let rules = Policies { rules: vec![ssh, rule(Codec::Endre), rule(Codec::None)] };
         let path = PathChoice::Link;
-        assert_eq!(
-            rules.decide(&to("10.0.0.1", 22), Some("hub")),
-            PolicyOutcome { path, codec: Codec::None, rule: Some(1) }
-        );
-        assert_eq!(
-            rules.decide(&to("10.0.0.1", 80), Some("hub")),
-            PolicyOutcome { path, codec: Codec::Endre, rule: Some(2) }
-        );
+        assert_eq!(rules.decide(&to("10.0.0.1", 22), Some("hub")), PolicyOutcome { path, rule: Some(1) });
+        assert_eq!(rules.decide(&to("10.0.0.1", 80), Some("hub")), PolicyOutcome { path, rule: Some(2) });
     }
 
     #[test]
@@ -212,7 +221,8 @@ mod tests {
     #[test]
     fn at_the_connecting_end_a_direct_rule_keeps_a_flow_from_being_coded() {
         let rules = Policies { rules: vec![direct()] };
-        assert_eq!(rules.plan(&to("10.0.0.1", 80), "branch", Plan::default()), None);
+        let usual = Usual { coded: true, plan: Plan::default() };
+        assert_eq!(rules.plan(&to("10.0.0.1", 80), "branch", usual), None);
         assert_eq!(rules.plans("branch", Plan::default()).count(), 1);
     }
 
@@ -241,11 +251,30 @@ mod tests {
         let rules = Policies { rules: vec![ssh, backups] };
         let quota = Some(Quota { class: 1, bytes: 1 << 20 });
         let backup = Plan { entropy: Entropy::Lz4, quota, ..peers };
-        assert_eq!(rules.plan(&to("10.0.0.1", 873), "hub", peers), Some(backup));
-        assert_eq!(rules.plan(&to("10.0.0.1", 22), "hub", peers), None);
-        assert_eq!(rules.plan(&to("10.0.0.1", 80), "hub", peers), Some(peers));
+        let usual = Usual { coded: true, plan: peers };
+        assert_eq!(rules.plan(&to("10.0.0.1", 873), "hub", usual), Some(backup));
+        assert_eq!(rules.plan(&to("10.0.0.1", 22), "hub", usual), None);
+        assert_eq!(rules.plan(&to("10.0.0.1", 80), "hub", usual), Some(peers));
+        let uncoded = Usual { coded: false, ..usual };
+        assert_eq!(rules.plan(&to("10.0.0.1", 873), "hub", uncoded), Some(backup), "the rule decides");
+        assert_eq!(rules.plan(&to("10.0.0.1", 80), "hub", uncoded), None);
         let all: Vec<_> = rules.plans("hub", peers).collect();
         assert_eq!(all, [(None, peers), (Some(2), backup)]);
+    }
+
+    #[test]
+    fn a_rule_chooses_the_layers_whatever_its_peer_does() {
+        let peers = Usual { coded: true, plan: Plan { layers: Layers::Log, ..Plan::default() } };
+        for (codec, layers) in [
+            (Codec::Auto, Some(Layers::Both)),
+            (Codec::Wanax, Some(Layers::Names)),
+            (Codec::Endre, Some(Layers::Log)),
+            (Codec::None, None),
+        ] {
+            let rules = Policies { rules: vec![rule(codec)] };
+            let plan = rules.plan(&to("10.0.0.1", 80), "hub", peers);
+            assert_eq!(plan.map(|plan| plan.layers), layers, "{codec}");
+        }
     }
 
     #[test]

@@ -66,6 +66,7 @@ pub(super) struct RawPeer {
     pub(super) allow: Option<Vec<Text>>,
     pub(super) deny: Option<Vec<Text>>,
     pub(super) allow_sources: Option<Vec<Text>>,
+    pub(super) codec: Option<Text>,
     pub(super) entropy: Option<Text>,
     pub(super) markers: Option<Text>,
     pub(super) matching: Option<Text>,
@@ -130,6 +131,8 @@ pub(super) struct RawMatch {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawCodec {
+    pub(super) codec: Option<Text>,
+    pub(super) chunk_sizes: Option<Text>,
     pub(super) entropy: Option<Text>,
     pub(super) markers: Option<Text>,
     pub(super) matching: Option<Text>,
@@ -147,6 +150,10 @@ pub(super) struct RawCache {
     pub(super) memory: Option<Spanned<Size>>,
     pub(super) log_idle: Option<Spanned<Time>>,
     pub(super) log_memory: Option<Spanned<Size>>,
+    pub(super) hint_memory: Option<Spanned<Size>>,
+    pub(super) store_disk: Option<Spanned<Size>>,
+    pub(super) store_path: Option<Text>,
+    pub(super) store_read_latency: Option<Spanned<Time>>,
 }
 
 /// `[link]`.

@@ -7,37 +7,56 @@ use serde::ser::{SerializeMap as _, Serializer};
 
 use oncewire_codec::endre::matcher::MatchParams;
 pub use oncewire_codec::entropy::Entropy;
+use oncewire_codec::wanax::Shape;
 use oncewire_codec::wire::MAX_BLOCK;
-use oncewire_codec::{MarkerKind, Matching, Plan, SampleTable};
+use oncewire_codec::{Layers, MarkerKind, Matching, Plan, SampleTable};
 use oncewire_link::Priority;
 
 use super::explain;
+use super::policy::Usual;
 use super::sample::SampleBytes;
 use super::units::Size;
 
 /// The systems that this build can use on a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Codec {
+    /// EndRE, and Wanax for what its log does not have where the peer has a chunk store.
+    Auto,
     /// EndRE over the log-addressed cache, followed by the entropy stage.
     Endre,
+    /// Names of chunks that the peer has in its store, followed by the entropy stage; the entropy stage alone where it
+    /// has none.
+    Wanax,
     /// The flow crosses the link as it is.
     None,
 }
 
 impl Codec {
-    /// Reads the value of `codec`; `auto` is EndRE until there is a second codec to choose from.
+    /// Reads the value of `codec`.
     ///
     /// # Errors
     /// A name that is unknown, or known but not in this build; the message names those that are.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
-            "auto" | "endre" => Ok(Self::Endre),
+            "auto" => Ok(Self::Auto),
+            "endre" => Ok(Self::Endre),
+            "wanax" => Ok(Self::Wanax),
             "none" => Ok(Self::None),
             _ => Err(explain::unknown_value(
                 text,
-                &["auto", "endre", "none"],
-                &["pack", "wanax", "packet", "refactor"],
+                &["auto", "endre", "wanax", "none"],
+                &["pack", "packet", "refactor"],
             )),
+        }
+    }
+
+    /// Returns where repeats are looked for; none if flows are not coded.
+    pub fn layers(self) -> Option<Layers> {
+        match self {
+            Self::Auto => Some(Layers::Both),
+            Self::Endre => Some(Layers::Log),
+            Self::Wanax => Some(Layers::Names),
+            Self::None => None,
         }
     }
 }
@@ -45,7 +64,9 @@ impl Codec {
 impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Auto => "auto",
             Self::Endre => "endre",
+            Self::Wanax => "wanax",
             Self::None => "none",
         })
     }
@@ -54,7 +75,7 @@ impl fmt::Display for Codec {
 /// The settings of one direction of a link: what `[codec]` and `[cache]` say after overrides and defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodecSettings {
-    /// The system; the daemon decides it for each flow by policy, `measure` for all.
+    /// The system, for flows of which no policy says otherwise.
     pub codec: Codec,
     /// The entropy stage behind it.
     pub entropy: Entropy,
@@ -70,6 +91,8 @@ pub struct CodecSettings {
     pub index_slots: u32,
     /// The bytes that the markers `samplebyte` choose; default the paper's.
     pub sample_bytes: SampleBytes,
+    /// The sizes of chunks that are named; default `mrc:8:128`, the paper's prototype.
+    pub chunk_sizes: Shape,
     /// The bytes of plain text that the log holds; 256 KiB to 2 GiB.
     pub log_memory: u64,
     /// The most log bytes between the oldest unacknowledged block and the head; none means a quarter of the log.
@@ -114,7 +137,8 @@ pub struct Matchings {
 
 impl FromIterator<Plan> for Matchings {
     fn from_iter<T: IntoIterator<Item = Plan>>(plans: T) -> Self {
-        plans.into_iter().fold(Self::default(), |found, plan| match plan.matching {
+        let with_log = plans.into_iter().filter(|plan| plan.layers.use_log());
+        with_log.fold(Self::default(), |found, plan| match plan.matching {
             Matching::Max => Self { max: true, ..found },
             Matching::Chunk => Self { chunk: true, ..found },
         })
@@ -142,7 +166,7 @@ impl CodecSettings {
     /// Returns the defaults of a gateway: a log of 64 MiB and `zstd:3`.
     pub fn for_gateway() -> Self {
         Self {
-            codec: Codec::Endre,
+            codec: Codec::Auto,
             entropy: Entropy::Zstd(3),
             markers: MarkerKind::Maxp,
             matching: Matching::Max,
@@ -150,14 +174,15 @@ impl CodecSettings {
             window: 32,
             index_slots: 2,
             sample_bytes: SampleBytes::Table(SampleTable::PAPER),
+            chunk_sizes: Shape::default(),
             log_memory: 64 << 20,
             max_in_flight: None,
         }
     }
 
-    /// Returns the defaults of `oncewire measure`: a log of 256 MiB and `zstd:1`.
+    /// Returns the defaults of `oncewire measure`: EndRE alone, a log of 256 MiB and `zstd:1`.
     pub fn for_measure() -> Self {
-        Self { entropy: Entropy::Zstd(1), log_memory: 256 << 20, ..Self::for_gateway() }
+        Self { codec: Codec::Endre, entropy: Entropy::Zstd(1), log_memory: 256 << 20, ..Self::for_gateway() }
     }
 
     /// Applies one `KEY=VALUE`, with the configuration file's leaf names and forms (no quotes).
@@ -177,6 +202,7 @@ impl CodecSettings {
             "window" => integer(value).and_then(window).map(|window| self.window = window),
             "index_slots" => integer(value).and_then(index_slots).map(|slots| self.index_slots = slots),
             "sample_bytes" => SampleBytes::parse(value).map(|sample| self.sample_bytes = sample),
+            "chunk_sizes" => chunk_sizes(value).map(|sizes| self.chunk_sizes = sizes),
             "log_memory" => size(value).and_then(log_memory).map(|bytes| self.log_memory = bytes),
             "max_in_flight" => size(value).map(|bytes| self.max_in_flight = Some(bytes)),
             _ => return Err(SetError::Key(explain::unknown_setting(key, &Self::KEYS))),
@@ -203,10 +229,16 @@ impl CodecSettings {
         self.max_in_flight.unwrap_or(self.log_memory / 4)
     }
 
-    /// Returns how a flow is coded with these settings.
+    /// Returns how a flow is coded with these settings, if it is coded.
     pub fn plan(&self) -> Plan {
         let Self { matching, markers, period, entropy, .. } = *self;
-        Plan { matching, markers, period, entropy, ..Plan::default() }
+        let layers = self.codec.layers().unwrap_or_default();
+        Plan { layers, matching, markers, period, entropy, quota: None }
+    }
+
+    /// Returns how flows are coded of which no rule says otherwise.
+    pub fn usual(&self) -> Usual {
+        Usual { coded: self.codec != Codec::None, plan: self.plan() }
     }
 
     /// Returns what the fingerprint table of a log with these settings is made for.
@@ -236,7 +268,7 @@ impl CodecSettings {
     }
 
     /// The keys of `--set`.
-    pub const KEYS: [&'static str; 10] = [
+    pub const KEYS: [&'static str; 11] = [
         "codec",
         "entropy",
         "markers",
@@ -245,6 +277,7 @@ impl CodecSettings {
         "window",
         "index_slots",
         "sample_bytes",
+        "chunk_sizes",
         "log_memory",
         "max_in_flight",
     ];
@@ -262,6 +295,7 @@ impl Serialize for CodecSettings {
         map.serialize_entry("window", &self.window)?;
         map.serialize_entry("index_slots", &self.index_slots)?;
         map.serialize_entry("sample_bytes", &self.sample_bytes)?;
+        map.serialize_entry("chunk_sizes", &self.chunk_sizes.to_string())?;
         map.serialize_entry("log_memory", &self.log_memory)?;
         map.serialize_entry("max_in_flight", &self.in_flight())?;
         map.end()
@@ -294,6 +328,13 @@ pub(super) fn markers(text: &str) -> Result<MarkerKind, String> {
 /// Reads the value of `matching`.
 pub(super) fn matching(text: &str) -> Result<Matching, String> {
     text.parse().map_err(|_| explain::unknown_value(text, &["max", "chunk"], &[]))
+}
+
+/// Reads the value of `chunk_sizes`.
+pub(super) fn chunk_sizes(text: &str) -> Result<Shape, String> {
+    text.parse().map_err(|error| {
+        format!("{text:?}: {error}; write \"mrc:DEGREE:LEAF\" such as \"mrc:8:128\", or \"src:SIZE\"")
+    })
 }
 
 /// Checks the value of `period`.
@@ -386,6 +427,7 @@ mod tests {
             "window=48",
             "index_slots=1",
             "sample_bytes=32,101",
+            "chunk_sizes=mrc:4:1024",
             "log_memory=1MiB",
             "max_in_flight=131072",
         ] {
@@ -395,7 +437,8 @@ mod tests {
         let reported = serde_json::to_value(&settings).unwrap();
         let expected = serde_json::json!({
             "codec": "none", "entropy": "lz4", "markers": "maxp", "matching": "max", "period": 32, "window": 48,
-            "index_slots": 1, "sample_bytes": [32, 101], "log_memory": 1 << 20, "max_in_flight": 131_072,
+            "index_slots": 1, "sample_bytes": [32, 101], "chunk_sizes": "mrc:4:1024",
+            "log_memory": 1 << 20, "max_in_flight": 131_072,
         });
         assert_eq!(reported, expected);
         assert_eq!(reported.as_object().unwrap().len(), CodecSettings::KEYS.len());
@@ -412,8 +455,9 @@ mod tests {
         );
         assert!(error("max_lanes=4").contains("no effect here"), "{}", error("max_lanes=4"));
         assert!(error("share=flow").contains("not in this version"), "{}", error("share=flow"));
-        assert!(error("codec=wanax").contains("not in this version"));
-        assert!(error("codec=zip").contains("auto, endre and none"));
+        assert!(error("codec=pack").contains("not in this version"));
+        assert!(error("codec=zip").contains("auto, endre, wanax and none"));
+        assert!(error("chunk_sizes=64KiB").contains("mrc:8:128"));
         assert!(error("markers=maxq").contains("did you mean \"maxp\"?"));
         assert!(error("matching=chunks").contains("did you mean \"chunk\"?"));
         assert!(error("entropy=zstd:99").contains("1 to 19"));

@@ -146,6 +146,7 @@ impl Gateway {
         peers.iter().for_each(|peer| peer.drain_flows());
         end_links(peers).await;
         for peer in peers {
+            peer.save_hints().await;
             peer.end();
             if let Some(closed) = peer.close_logs() {
                 // An error means that the writing has ended by itself.
@@ -311,6 +312,10 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         ("watchdog", was.watchdog != is.watchdog),
     ];
     done.at_next_start.extend(differ.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key));
+    // Its index has a part of `memory`, which may have changed.
+    let chosen =
+        |config: &Config| config.store.clone().map(|store| (store.path, store.disk, store.read_latency));
+    done.at_next_start.extend((chosen(old) != chosen(&wanted)).then_some("store_disk"));
     let gateway = config::Gateway {
         listen: is.listen.clone(),
         drain: is.drain,
@@ -319,5 +324,6 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         announce: is.announce.clone(),
         ..was.clone()
     };
-    Config { gateway, ..wanted }
+    let store = old.store.clone();
+    Config { gateway, store, ..wanted }
 }

@@ -11,6 +11,7 @@ use oncewire_link::{FlowStats, PaceStats};
 
 use super::state::State;
 use crate::admin::{ClearRefused, Clearing, Source};
+use crate::chunks::{ChunkStore, ChunksCleared};
 use crate::config::PeerChoice;
 use crate::intercept::Entrance;
 use crate::ledger::{self, Ledger};
@@ -30,6 +31,7 @@ pub(super) struct Report {
     pub(super) ledger: Arc<Ledger>,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) started: Instant,
+    pub(super) store: Option<Arc<ChunkStore>>,
 }
 
 impl Source for Report {
@@ -42,13 +44,16 @@ impl Source for Report {
             ..peer_report(peer)
         };
         let peers: Vec<_> = peers.map(report).collect();
-        let memory = peers.iter().map(|peer| peer.out.memory + peer.inbound.memory).sum();
+        let store = self.store.as_ref().map(|store| store.report());
+        let memory = peers.iter().map(|peer| peer.out.memory + peer.inbound.memory).sum::<u64>();
+        let memory = memory + store.as_ref().map_or(0, |store| store.index_memory);
         StatusReport {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             gateway: self.gateway(&state, memory),
             peers,
             intercepts: intercepts(&state),
             flows_not_coded: self.ledger.not_coded.rows(),
+            store,
         }
     }
 
@@ -72,19 +77,30 @@ impl Source for Report {
             return Box::pin(std::future::ready(Err(refused)));
         }
         let chosen = state.peers.iter().filter(|known| peer.as_ref().is_none_or(|name| known.name() == name));
-        let cleared: Vec<_> = chosen.map(|peer| (peer.name().to_owned(), peer.clear_logs())).collect();
+        let cleared: Vec<_> = chosen.map(|peer| (Arc::clone(peer), peer.clear_logs())).collect();
+        // Chunks are not sorted by peers.
+        let chunks = self.store.as_ref().filter(|_| peer.is_none()).map(|store| store.clear());
         Box::pin(async move {
             let mut reports = Vec::new();
-            for (name, (memory, on_disk)) in cleared {
+            for (peer, (memory, on_disk)) in cleared {
+                let name = peer.name().to_owned();
                 let disk = files_cleared(on_disk).await.map_err(|error| {
                     ClearRefused::Disk(format!(
                         "the logs of {name} are cleared in memory, and on disk {error}"
                     ))
                 })?;
+                // Nothing is known any more, so this empties the file.
+                peer.save_hints().await;
                 tracing::info!(peer = name, memory, disk, "logs cleared");
                 reports.push(ClearedReport { peer: name, memory, disk });
             }
-            Ok(ClearReport::of(reports))
+            let store = match chunks {
+                Some(chunks) => Some(chunks_cleared(chunks).await.map_err(|error| {
+                    ClearRefused::Disk(format!("the logs are cleared, and the chunk store {error}"))
+                })?),
+                None => None,
+            };
+            Ok(ClearReport { store, ..ClearReport::of(reports) })
         })
     }
 
@@ -142,6 +158,15 @@ async fn files_cleared(on_disk: Option<[Cleared; 2]>) -> Result<u64, String> {
         };
     }
     Ok(bytes)
+}
+
+/// Waits until the chunk store is cleared, and returns how many bytes it had.
+async fn chunks_cleared(chunks: ChunksCleared) -> Result<u64, String> {
+    match tokio::time::timeout(DISK_LIMIT, chunks).await {
+        Ok(Ok(cleared)) => cleared.map_err(|error| format!("could not be: {error}")),
+        Ok(Err(_)) => Err("is not: too much waits for its disk, or the gateway is stopping".to_owned()),
+        Err(_) => Err(format!("is not yet: it took longer than {DISK_LIMIT:?}")),
+    }
 }
 
 fn peer_report(peer: &Peer) -> PeerReport {

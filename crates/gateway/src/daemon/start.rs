@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use oncewire_link::LinkConfig;
 use tokio::sync::watch;
 
 use super::listeners::Bound;
 use super::{StartError, log_sizes, settings};
+use crate::chunks::{self, ChunkStore};
 use crate::config::{self, Config};
 use crate::identity::PublicKey;
 use crate::intercept::rules::RuleSet;
@@ -32,6 +34,8 @@ pub(super) struct Site {
     pub(super) own: OwnSockets,
     pub(super) held: Arc<Held>,
     pub(super) clock: Clock,
+    /// The chunk store, if there is to be one; it changes with the next start only.
+    pub(super) store: Option<Arc<ChunkStore>>,
 }
 
 /// Reads the logs of an earlier process, if the configuration names a folder for them.
@@ -44,6 +48,15 @@ pub(super) async fn open_logs(config: &Config) -> Result<(Option<Logs>, Vec<Peer
         Logs::open(&place, &owners).map_err(|_| StartError::StateInUse(place.state))
     });
     opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
+}
+
+/// Opens the chunk store, if the configuration wants one.
+pub(super) async fn open_store(config: &Config) -> Result<Option<Arc<ChunkStore>>, StartError> {
+    let Some(settings) = config.store.clone() else { return Ok(None) };
+    let key = config.gateway.encrypt_key.clone();
+    let opened = tokio::task::spawn_blocking(move || ChunkStore::open(&settings, key.as_ref()));
+    let opened = opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
+    Ok(Some(Arc::new(opened?)))
 }
 
 /// Says whose logs are kept, and how large.
@@ -71,8 +84,13 @@ impl Site {
             keys: peer.public_keys.clone(),
             address: peer.address.as_ref().map(ToString::to_string),
             lanes,
+            usual: peer.settings.usual(),
             // A peer that a reload changed is another to the other end too, which then resets what it had with it.
-            link: settings::link_config(config, peer, dialer::random()),
+            link: LinkConfig {
+                names: chunks::names::config(config, peer, self.clock),
+                ..settings::link_config(config, peer, dialer::random())
+            },
+            store: self.store.clone(),
             first_limits: log_sizes::first_limits(peer),
         };
         let dialling = self.dialling(config, &settings).map_err(StartError::Tls)?;

@@ -110,7 +110,7 @@ impl Router {
         if !ready {
             return self.by_itself(intercept, Some(peer), destination, source).await;
         }
-        let plan = self.config.policies.plan(destination, peer.name(), peer.settings.link.plan);
+        let plan = self.config.policies.plan(destination, peer.name(), peer.settings.usual);
         let request = OpenRequest {
             destination: destination.clone(),
             source: Some(source),

@@ -4,7 +4,7 @@
 //! `[gateway] state` holds `lock`, locked by the gateway that runs, and a folder `logs` with one folder for each
 //! peer, named by its public key in 64 hexadecimal digits: names in the configuration may change, the key is who
 //! it is. In it lie `out.log` and `out.idx` (what was sent to the peer), `in.log` and `in.idx` (what was received
-//! from it), and for a moment `*.idx.new`. Folders have mode 0700, files 0600: they hold what users sent.
+//! from it), `hints` (what is known of its chunk store, in the form that [`hints`] describes), and for a moment `*.new`. Folders have mode 0700, files 0600: they hold what users sent.
 //!
 //! `*.log` is a ring of `log_memory` bytes: the byte of log offset *o* lies at *o* modulo `log_memory`. It grows as
 //! it is filled, and may be shorter.
@@ -70,6 +70,7 @@
 
 mod at_rest;
 mod disk;
+mod hints;
 mod index;
 mod kept;
 #[cfg(test)]
@@ -92,6 +93,7 @@ use oncewire_link::{LogLimits, LogSide, SavedLog, SavedLogs};
 
 pub use self::at_rest::{ClearError, clear_at_rest};
 use self::disk::OsFolder;
+pub(crate) use self::hints::HintFile;
 use self::kept::{KeptLog, Trouble};
 use self::seal::Seal;
 pub(crate) use self::writer::{Cleared, LogWriter, Settled};
@@ -107,6 +109,10 @@ pub(crate) struct PeerLogs {
     pub(crate) writer: Option<LogWriter>,
     /// Where they can be read again while this process runs.
     pub(crate) reader: Option<LogReader>,
+    /// What was known of the peer's chunk store.
+    pub(crate) saved_hints: Option<Vec<u8>>,
+    /// Where that is saved.
+    pub(crate) hints: Option<HintFile>,
 }
 
 /// Reads one peer's logs while they are written.
@@ -256,10 +262,13 @@ fn open_peer(
     };
     let (out, saved_out) = open(LogSide::Out);
     let (inbound, saved_inbound) = open(LogSide::Inbound);
+    let hints = HintFile::new(folder.clone(), seal.clone());
     PeerLogs {
         saved: SavedLogs { out: saved_out, inbound: saved_inbound },
         writer: Some(LogWriter::new(Arc::clone(queue), [out, inbound])),
         reader: Some(LogReader { folder, capacity: owner.capacity, seal: seal.clone() }),
+        saved_hints: hints.read(),
+        hints: Some(hints),
     }
 }
 

@@ -85,6 +85,36 @@ impl Seal {
             _ => false,
         }
     }
+
+    /// Returns a small file that is written as a whole: which of the two first bytes it has says whether it is encrypted.
+    ///
+    /// # Errors
+    /// If the system gives no random bytes.
+    pub(super) fn close_whole(&self, first: [&[u8; 8]; 2], mut plain: Vec<u8>) -> io::Result<Vec<u8>> {
+        let [clear, keyed] = first;
+        let Self::Keyed { records, .. } = self else { return Ok([&clear[..], &plain].concat()) };
+        let mut salt = [0; 16];
+        getrandom::fill(&mut salt).map_err(io::Error::other)?;
+        let sealed =
+            record_key(records, &salt).seal_in_place_separate_tag(nonce(), Aad::from(keyed), &mut plain);
+        // It refuses lengths beyond 64 GiB only.
+        let tag = sealed.map_err(|_| io::ErrorKind::InvalidInput)?;
+        Ok([&keyed[..], &salt, tag.as_ref(), &plain].concat())
+    }
+
+    /// Returns what [`Seal::close_whole`] was given; none if the file is another's, or not as it was.
+    pub(super) fn open_whole(&self, first: [&[u8; 8]; 2], mut file: Vec<u8>) -> Option<Vec<u8>> {
+        let [clear, keyed] = first;
+        let Self::Keyed { records, .. } = self else {
+            return file.starts_with(clear).then(|| file.split_off(clear.len()));
+        };
+        let rest = file.strip_prefix(&keyed[..])?;
+        let (salt, rest) = rest.split_first_chunk::<16>()?;
+        let (tag, sealed) = rest.split_first_chunk::<16>()?;
+        let (key, mut sealed) = (record_key(records, salt), sealed.to_vec());
+        key.open_in_place_separate_tag(nonce(), Aad::from(keyed), Tag::from(*tag), &mut sealed, 0..).ok()?;
+        Some(sealed)
+    }
 }
 
 /// What a record says of its bytes, so that they cannot stand for others: side, epoch, offset, number.

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct ClearReport {
     /// One entry for each peer, in the configuration's order.
     pub cleared: Vec<ClearedReport>,
+    /// Bytes of the chunk store's files; none if there is no store, or only one peer was to be cleared.
+    #[serde(default)]
+    pub store: Option<u64>,
 }
 
 /// What was cleared of one peer's logs, both directions together; bytes.
@@ -23,7 +26,7 @@ pub struct ClearedReport {
 impl ClearReport {
     /// Makes a report of its entries.
     pub fn of(cleared: impl IntoIterator<Item = ClearedReport>) -> Self {
-        Self { cleared: cleared.into_iter().collect() }
+        Self { cleared: cleared.into_iter().collect(), store: None }
     }
 }
 

@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::status::{LinkState, PeerReport, StatusReport};
+use super::store::StoreCondition;
 
 /// Writes a status as metrics.
 pub fn encode(status: &StatusReport) -> String {
@@ -36,6 +37,7 @@ impl Collector for Snapshot {
         self.traffic(&mut encoder)?;
         self.links(&mut encoder)?;
         self.codecs(&mut encoder)?;
+        self.store(&mut encoder)?;
         self.flows(&mut encoder)
     }
 }
@@ -137,6 +139,35 @@ impl Snapshot {
         })?;
         let kept = "Plain bytes kept until they are acknowledged";
         self.levels(encoder, "kept_bytes", kept, |peer| Some(peer.out.kept as f64))
+    }
+
+    fn store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(store) = &self.0.store else { return Ok(()) };
+        let level = |value: f64| [(vec![], Value::Level(value))];
+        let open = f64::from(u8::from(store.state == StoreCondition::Open));
+        write(encoder, "store_open", "1 while the chunk store is read and written", level(open))?;
+        write(encoder, "store_size_bytes", "Disk that the chunk store may take", level(store.size as f64))?;
+        write(encoder, "store_used_bytes", "Disk that the chunk store takes", level(store.used as f64))?;
+        let index = "Memory of the chunk store's index";
+        write(encoder, "store_index_bytes", index, level(store.index_memory as f64))?;
+        let oldest = store.oldest_secs.map(|age| (vec![], Value::Level(age as f64)));
+        write(encoder, "store_oldest_seconds", "Age of the oldest chunk", oldest)?;
+        let queue = "Reads of chunks that wait or are being served";
+        write(encoder, "store_queue", queue, level(store.queue as f64))?;
+        let service = store.service_time_us as f64 / 1e6;
+        write(encoder, "store_service_seconds", "Time of a read once it is its turn", level(service))?;
+        let count = |result: &'static str, count: u64| (vec![("result", result)], Value::Count(count));
+        let reads = [
+            count("found", store.found),
+            count("damaged", store.damaged),
+            count("turned_away", store.turned_away),
+            count("absent", store.reads.saturating_sub(store.found + store.damaged + store.turned_away)),
+        ];
+        write(encoder, "store_reads", "Chunks that links asked for", reads)?;
+        let puts = [count("taken", store.puts), count("dropped", store.dropped)];
+        write(encoder, "store_puts", "Blocks that links put", puts)?;
+        let written = [(vec![], Value::Count(store.written))];
+        write(encoder, "store_written_bytes", "Bytes written to the store's disk", written)
     }
 
     fn flows(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -243,7 +274,9 @@ fn write<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NotCodedTable, OutReport, Outcome, PlanReport, Reason, Refusal, Refusals};
+    use super::super::{
+        NotCodedTable, OutReport, Outcome, PlanReport, Reason, Refusal, Refusals, StoreReport,
+    };
     use super::*;
 
     fn status() -> StatusReport {
@@ -286,6 +319,21 @@ mod tests {
             "oncewire_flows_not_coded_bytes_total{peer=\"hub\",outcome=\"uncoded\",reason=\"policy\"} 11",
             "# TYPE oncewire_wire_bytes counter",
             "# EOF",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_store_has_metrics_where_there_is_one() {
+        assert!(!encode(&status()).contains("_store_"));
+        let store = StoreReport { reads: 9, found: 5, damaged: 1, used: 7, ..StoreReport::default() };
+        let text = encode(&StatusReport { store: Some(store), ..status() });
+        for line in [
+            "oncewire_store_open{} 0.0",
+            "oncewire_store_used_bytes{} 7.0",
+            "oncewire_store_reads_total{result=\"found\"} 5",
+            "oncewire_store_reads_total{result=\"absent\"} 3",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }

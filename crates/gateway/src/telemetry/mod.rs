@@ -8,6 +8,7 @@ mod metrics;
 mod not_coded;
 mod refusals;
 mod status;
+mod store;
 
 pub use cleared::{ClearReport, ClearedReport};
 pub use flows::{FlowReport, FlowsReport};
@@ -18,3 +19,4 @@ pub use status::{
     GatewayReport, InReport, InterceptReport, LanesReport, LinkState, NetworkReport, OutReport, PeerReport,
     PlanReport, StatusReport,
 };
+pub use store::{CompactReport, LevelReport, StoreCondition, StoreReport, VerifyReport};

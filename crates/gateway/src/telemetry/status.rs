@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::not_coded::NotCoded;
 use super::refusals::RefusalCount;
+use super::store::StoreReport;
 
 /// Everything that `oncewire status --json` prints. Unknown is null, lists are bounded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,6 +20,9 @@ pub struct StatusReport {
     pub intercepts: Vec<InterceptReport>,
     /// Flows that were not coded, counted by where they went and why.
     pub flows_not_coded: Vec<NotCoded>,
+    /// The chunk store; none if there is to be none.
+    #[serde(default)]
+    pub store: Option<StoreReport>,
 }
 
 /// The gateway itself.

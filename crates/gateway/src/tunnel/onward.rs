@@ -103,7 +103,7 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
         Ok(stream) => Ok(stream.local_addr().unwrap_or(UNKNOWN_ADDRESS)),
         Err(failure) => Err(*failure),
     };
-    flow.plan(onward.policies.plan(&open.destination, peer.name(), peer.settings.link.plan));
+    flow.plan(onward.policies.plan(&open.destination, peer.name(), peer.settings.usual));
     flow.prioritize(onward.policies.priority(&open.destination, peer.name()));
     flow.answer(answer);
     match connected {

@@ -2,12 +2,13 @@
 //!
 //! Every mutation goes through [`Peer::with`], which drains the link's events under the same lock and carries out
 //! what cannot wait, so no wake-up is lost between a look and a wait. What is asked of a peer stands in the modules by
-//! subject: [`lanes`], [`flows`], [`logs`] (between memory and disk), [`times`] (deadlines and pacing), [`status`].
+//! subject: [`lanes`], [`flows`], [`logs`] (between memory and disk), [`stores`] (chunks), [`times`] (deadlines and pacing), [`status`].
 
 mod flows;
 mod lanes;
 mod logs;
 mod status;
+mod stores;
 mod times;
 
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 
 use oncewire_codec::Now;
 use oncewire_codec::wire::{FlowId, LaneId, Network};
-use oncewire_link::{Event, Link, LinkConfig, LogLimits, Note, OpenRequest};
+use oncewire_link::{Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
 
 use super::clock::Clock;
 use super::count::WireCounter;
@@ -31,10 +32,12 @@ use super::lane::LaneSignal;
 use super::onward::{self, Onward};
 use super::seldom::Seldom;
 use super::tasks::Tasks;
+use crate::chunks::ChunkStore;
+use crate::config::Usual;
 use crate::flows::Flow;
 use crate::identity::PublicKey;
 use crate::ledger::Ledger;
-use crate::logs::{LogReader, LogWriter, PeerLogs};
+use crate::logs::{HintFile, LogReader, LogWriter, PeerLogs};
 use crate::sockets::LaneOptions;
 use crate::telemetry::LinkState;
 
@@ -50,7 +53,11 @@ pub(crate) struct PeerSettings {
     /// Where to dial it (`host:port`, resolved at each attempt); none if only it dials us.
     pub(crate) address: Option<String>,
     pub(crate) lanes: LaneOptions,
+    /// How flows are coded of which no rule says otherwise.
+    pub(crate) usual: Usual,
     pub(crate) link: LinkConfig,
+    /// The chunk store, if there is one.
+    pub(crate) store: Option<Arc<ChunkStore>>,
     /// How much of its logs there is memory for at first.
     pub(crate) first_limits: LogLimits,
 }
@@ -71,6 +78,8 @@ pub(crate) struct Peer {
     core: Mutex<Core>,
     /// Where the logs are on disk, if anywhere.
     kept: Option<(LogWriter, LogReader)>,
+    /// Where what is known of the peer's store is saved, if anywhere.
+    hints: Option<HintFile>,
     /// Whether the logs are on disk only.
     released: watch::Sender<bool>,
     timer: Notify,
@@ -110,6 +119,8 @@ pub(crate) struct Core {
     first: bool,
     /// Where the link's logs are saved, if anywhere.
     log_writer: Option<LogWriter>,
+    /// What the link was told last of the chunk store.
+    store_state: StoreState,
 }
 
 /// What is carried out after the lock is released.
@@ -134,7 +145,12 @@ impl Peer {
     ) -> Arc<Self> {
         // What nobody takes to disk must not pile up in the link.
         settings.link.persist = logs.writer.is_some();
-        let mut link = Link::with_logs(settings.link.clone(), logs.saved, clock.now());
+        settings.link.store = settings.store.as_ref().and_then(|store| store.id());
+        let mut config = settings.link.clone();
+        if let Some(names) = &mut config.names {
+            names.saved = logs.saved_hints;
+        }
+        let mut link = Link::with_logs(config, logs.saved, clock.now());
         link.set_log_limits(settings.first_limits, clock.now());
         let core = Core {
             link,
@@ -145,6 +161,7 @@ impl Peer {
             armed: None,
             first: settings.link.first,
             log_writer: logs.writer.clone(),
+            store_state: StoreState::default(),
         };
         let effort = Arc::new(EffortMeter::new(settings.link.adapt, clock));
         let peer = Arc::new(Self {
@@ -158,6 +175,7 @@ impl Peer {
             tasks,
             core: Mutex::new(core),
             kept: logs.writer.zip(logs.reader),
+            hints: logs.hints,
             released: watch::Sender::new(false),
             timer: Notify::new(),
             reach: watch::Sender::new(Reach { up: false, since: clock.now() }),
@@ -212,7 +230,9 @@ impl Peer {
         result
     }
 
-    fn drain(&self, core: &mut Core, due: &mut Due) {
+    fn drain(self: &Arc<Self>, core: &mut Core, due: &mut Due) {
+        // First, since an answer may come at once and be followed by events.
+        self.feed_store(core);
         while let Some(event) = core.link.poll_event() {
             match event {
                 Event::LaneReady(lane) => {

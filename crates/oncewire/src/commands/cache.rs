@@ -1,11 +1,12 @@
 //! `oncewire cache`: what gateways remember.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
 use oncewire_gateway::config::{Caches, Config};
-use oncewire_gateway::logs;
 use oncewire_gateway::telemetry::ClearReport;
+use oncewire_gateway::{chunks, logs};
 
 use super::ask::{self, Place, Unreachable, Verb};
 use crate::cli::Clear;
@@ -26,7 +27,7 @@ pub(super) fn clear(args: &Clear) -> anyhow::Result<()> {
 
 /// Asks the gateway of a configuration; if none answers and none uses its state folder, clears that.
 fn of_configuration(path: &Path, peer: Option<&str>) -> anyhow::Result<ClearReport> {
-    let Caches { admin, state, mut peers } = Config::load_caches(path)?;
+    let Caches { admin, state, store, mut peers } = Config::load_caches(path)?;
     if let Some(name) = peer {
         peers.retain(|(known, _)| known == name);
         if peers.is_empty() {
@@ -45,7 +46,12 @@ fn of_configuration(path: &Path, peer: Option<&str>) -> anyhow::Result<ClearRepo
             "{path}: neither `admin` nor `state` in [gateway], so there is nothing to clear from here"
         ))
     })?;
-    logs::clear_at_rest(&state, &peers, peer.is_none()).context("the logs are not cleared")
+    let mut report =
+        logs::clear_at_rest(&state, &peers, peer.is_none()).context("the logs are not cleared")?;
+    if let Some(store) = store.filter(|_| peer.is_none()) {
+        report.store = Some(chunks::clear_at_rest(&store).context("the chunk store is not cleared")?);
+    }
+    Ok(report)
 }
 
 fn by_way_of(place: &Place, peer: Option<&str>) -> anyhow::Result<ClearReport> {
@@ -66,7 +72,11 @@ fn render(report: &ClearReport) -> String {
     for cleared in &report.cleared {
         table.row([printable(&cleared.peer), bytes(cleared.memory), bytes(cleared.disk)]);
     }
-    table.render()
+    let mut text = table.render();
+    if let Some(store) = report.store {
+        let _ = writeln!(text, "\n{} of chunks cleared from the store", bytes(store));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use oncewire_codec::{Plan, Quota};
 use oncewire_gateway::config::units::{Rate, Size, Time};
 use oncewire_gateway::config::{
     Capture, Config, Intercept, LogBudget, Mode, OnPeerLoss, PathChoice, Peer, PeerChoice, Policy, Scope,
+    StoreSettings,
 };
 use oncewire_gateway::rules::RuleSet;
 
@@ -81,12 +82,29 @@ fn gateway(config: &Config) -> String {
         Some(idle) => format!("applications' hosts are probed after {} of silence", Time(idle)),
     };
     let user = gateway.user.as_ref().map_or_else(String::new, |user| format!(", runs as {user}"));
+    let store = config
+        .store
+        .as_ref()
+        .map_or("no chunk store: what peers send is remembered in logs only".to_owned(), describe_store);
     format!(
-        "gateway {}, public key {}\n  {listen}\n  {admin}\n  {state}\n  memory {}{logs}, on stopping flows have {}\n  {watchdog}{user}\n  {keepalive}\n",
+        "gateway {}, public key {}\n  {listen}\n  {admin}\n  {state}\n  {store}\n  memory {}{logs}, on stopping flows have {}\n  {watchdog}{user}\n  {keepalive}\n",
         gateway.name,
         gateway.identity.public_key(),
         Size(config.memory),
         Time(gateway.drain),
+    )
+}
+
+/// Says what there is to be of a chunk store.
+fn describe_store(store: &StoreSettings) -> String {
+    let latency = store.read_latency.map_or_else(String::new, |latency| {
+        format!(", on a model of a disk with one arm that takes {} to move", Time(latency))
+    });
+    format!(
+        "chunk store of {} in {}, its index up to {} of the memory{latency}",
+        Size(store.disk),
+        store.path.display(),
+        Size(store.index_memory),
     )
 }
 
@@ -101,23 +119,31 @@ fn describe_peer(peer: &Peer) -> String {
         text,
         "  codec {}: {}, window {}, {} slot(s) a marker, sample bytes {}, log {} each way, {} in flight",
         settings.codec,
-        describe_plan(&settings.plan()),
+        if settings.usual().coded {
+            describe_plan(&settings.plan())
+        } else {
+            "flows cross as they are".to_owned()
+        },
         settings.window,
         settings.index_slots,
         settings.sample_bytes,
         Size(settings.log_memory),
         Size(settings.in_flight()),
     );
+    if peer.memory.hints > 0 {
+        let _ = writeln!(text, "  where its peer has a store, chunks ({}) are named", settings.chunk_sizes);
+    }
     if !peer.adapt {
         let _ = writeln!(text, "  coded so even while encoding holds traffic up");
     }
     let _ = writeln!(
         text,
-        "  memory up to {}: logs {}, table {}, kept {}, contexts {}, flows {}",
+        "  memory up to {}: logs {}, table {}, kept {}, hints {}, contexts {}, flows {}",
         Size(peer.memory.total()),
         Size(peer.memory.logs()),
         Size(peer.memory.table),
         Size(peer.memory.kept),
+        Size(peer.memory.hints),
         Size(peer.memory.contexts),
         Size(peer.memory.flows),
     );
@@ -245,7 +271,10 @@ fn describe_policy(policy: &Policy) -> String {
 
 /// Says how flows are coded.
 fn describe_plan(plan: &Plan) -> String {
-    let Plan { matching, period, entropy, quota, .. } = plan;
+    let Plan { layers, matching, period, entropy, quota, .. } = plan;
+    if !layers.use_log() {
+        return format!("names of chunks alone, entropy stage {entropy}");
+    }
     let markers = plan.effective_markers();
     let remembered = match quota {
         None => String::new(),
@@ -289,7 +318,9 @@ mod tests {
         for line in [
             "  accepts no peers, only dials",
             "  dialled at hub.example.net:7400",
-            "  codec endre: matching max, markers maxp, period 64, entropy stage zstd:3, window 32, 2 slot(s) a marker, \
+            "  no chunk store: what peers send is remembered in logs only",
+            "  where its peer has a store, chunks (mrc:8:128) are named",
+            "  codec auto: matching max, markers maxp, period 64, entropy stage zstd:3, window 32, 2 slot(s) a marker, \
              sample bytes 0,32,48,101,105,115,116,255, log 64 MiB each way, 16 MiB in flight",
             "  may reach everything but link-local addresses, and not 10.9.0.0/16",
             "intercept forward on 127.0.0.1:8080, to 10.0.0.5:80, by way of hub",
@@ -299,11 +330,11 @@ mod tests {
             "  is told that we front 192.168.0.0/16",
             "  on_peer_loss = direct: without the peer, this gateway connects by itself, in the clear",
             "policy 1: ports 22, 2222 → codec none",
-            "policy 2: ports 873 → codec endre",
+            "policy 2: ports 873 → codec auto",
             "  by way of hub: matching max, markers maxp, period 128, entropy stage none, together up to 4 MiB of the log",
             "policy 3: networks 10.9.0.0/16 → direct, by way of no peer",
             "  where tproxy or redirect would take them in, the kernel lets them pass",
-            "policy 4: everything → codec endre",
+            "policy 4: everything → codec auto",
             "  by way of hub: matching chunk, markers modp, period 64, entropy stage zstd:3, never remembered",
         ] {
             assert!(told.lines().any(|found| found == line), "{line:?} is missing in\n{told}");

@@ -9,6 +9,7 @@ mod man;
 mod rules;
 mod run;
 mod status;
+mod store;
 
 use std::io::Write as _;
 
@@ -27,6 +28,7 @@ pub(crate) fn run(command: Command, log: &Log) -> anyhow::Result<()> {
         Command::Flows(args) => flows::run(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Cache(Cache::Clear(args)) => cache::clear(&args),
+        Command::Store(command) => store::run(&command),
         Command::Measure(args) => measure::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Completions(args) => {

@@ -20,7 +20,8 @@ pub(super) fn run(args: &Ask) -> anyhow::Result<()> {
 
 fn render(status: &StatusReport) -> String {
     let mut text = summary(status);
-    let sections = [peers(status), intercepts(status), not_coded(status), refused(status)];
+    let store = status.store.as_ref().map(super::store::render).unwrap_or_default();
+    let sections = [peers(status), store, intercepts(status), not_coded(status), refused(status)];
     for section in sections.iter().filter(|section| !section.is_empty()) {
         let _ = write!(text, "\n{section}");
     }

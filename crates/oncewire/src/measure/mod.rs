@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use oncewire_gateway::config::{Codec, CodecSettings};
+use oncewire_gateway::config::CodecSettings;
 use oncewire_lab::measure::{self, Measurement};
 use oncewire_lab::pair::PairConfig;
 
@@ -71,7 +71,7 @@ fn settings(assignments: &[String]) -> anyhow::Result<CodecSettings> {
 
 fn pair_config(settings: &CodecSettings) -> PairConfig {
     PairConfig {
-        plan: (settings.codec == Codec::Endre).then(|| settings.plan()),
+        plan: settings.usual().coded.then(|| settings.plan()),
         log_memory: settings.log_memory,
         max_in_flight: settings.in_flight(),
         params: settings.params(),

@@ -8,7 +8,7 @@ use super::Resolver;
 use crate::config::raw::{RawCache, RawCodec, RawLink, RawPeer, RawPolicy, Text};
 use crate::config::sample::RawSample;
 use crate::config::units::{Rate, Size, Time};
-use crate::config::{CodecSettings, LinkSettings, PlanChanges, SampleBytes, settings};
+use crate::config::{Codec, CodecSettings, LinkSettings, PlanChanges, SampleBytes, settings};
 
 /// The keys that may stand in `[codec]`, `[[peer]]` and `[[policy]]`.
 struct PlanKeys<'a> {
@@ -35,6 +35,10 @@ impl Resolver {
         link: &RawLink,
     ) -> CodecSettings {
         let mut settings = CodecSettings::for_gateway();
+        let chosen = self.read("codec", codec.codec.as_ref(), |text| Codec::parse(text));
+        settings.codec = chosen.unwrap_or(settings.codec);
+        let sizes = self.read("chunk_sizes", codec.chunk_sizes.as_ref(), |text| settings::chunk_sizes(text));
+        settings.chunk_sizes = sizes.unwrap_or_default();
         let keys = PlanKeys {
             entropy: codec.entropy.as_ref(),
             markers: codec.markers.as_ref(),
@@ -60,6 +64,8 @@ impl Resolver {
     /// Resolves one peer's settings.
     pub(super) fn codec_of_peer(&mut self, raw: &RawPeer, defaults: &CodecSettings) -> CodecSettings {
         let mut settings = defaults.clone();
+        let chosen = self.read("codec", raw.codec.as_ref(), |text| Codec::parse(text));
+        settings.codec = chosen.unwrap_or(settings.codec);
         let keys = PlanKeys {
             entropy: raw.entropy.as_ref(),
             markers: raw.markers.as_ref(),

@@ -7,6 +7,7 @@ mod intercept;
 mod link;
 mod peer;
 mod policy;
+mod store;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -50,9 +51,10 @@ pub(super) fn caches_alone(raw: &RawConfig, path: &Path, text: &str) -> Result<C
     let gateway = raw.gateway.get_ref();
     let admin = resolver.admin(gateway);
     let state = gateway.state.as_ref().map(|state| resolver.path(state));
+    let store = raw.cache.store_disk.as_ref().and_then(|_| resolver.store_path(raw));
     let peers = raw.peer.iter().map(toml::Spanned::get_ref);
     let peers = peers.map(|peer| (peer.name.get_ref().clone(), resolver.public_keys(peer))).collect();
-    let caches = Caches { admin, state, peers };
+    let caches = Caches { admin, state, store, peers };
     if resolver.problems.is_empty() { Ok(caches) } else { Err(resolver.problems.into_error(path, text)) }
 }
 
@@ -89,7 +91,11 @@ impl Resolver {
             self.check_quotas(raw, &rules, peers);
         }
         let policies = rules.into_iter().collect::<Option<_>>().map(|rules| Policies { rules });
-        let (memory, log_budget) = self.memory(raw, policies.as_ref(), peers.as_deref_mut());
+        let most = raw.cache.memory.as_ref().map_or_else(default_memory, |memory| memory.get_ref().0);
+        let store = self.store(raw, most);
+        self.check_hints(raw, policies.as_ref(), peers.as_deref());
+        let index_memory = store.as_ref().map_or(0, |store| store.index_memory);
+        let (memory, log_budget) = self.memory(raw, policies.as_ref(), peers.as_deref_mut(), index_memory);
         let log_idle = raw.cache.log_idle.as_ref().map_or(LOG_IDLE, |time| time.get_ref().0);
         self.warn_of_idleness(raw);
         Some(Config {
@@ -102,37 +108,44 @@ impl Resolver {
             memory,
             log_budget,
             log_idle,
+            store,
             warnings: std::mem::take(&mut self.warnings),
         })
     }
 
-    /// Shares `[cache] memory` out among the peers; returns it and what of it is for logs.
+    /// Shares `[cache] memory`, but what the index of the store takes of it, out among the peers; returns it and what of
+    /// it is for logs.
     fn memory(
         &mut self,
         raw: &RawConfig,
         policies: Option<&Policies>,
         peers: Option<&mut [super::Peer]>,
+        index_memory: u64,
     ) -> (u64, LogBudget) {
         let set = raw.cache.memory.as_ref();
         let memory = set.map_or_else(default_memory, |memory| memory.get_ref().0);
         let (Some(policies), Some(peers)) = (policies, peers) else {
             return (memory, LogBudget::default());
         };
-        let flow_memory = raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0);
-        let matchings = |peer: &super::Peer| policies.matchings(&peer.name, peer.settings.plan());
-        let settings: Vec<_> = peers.iter().map(|peer| (&peer.settings, matchings(peer))).collect();
-        match memory::share_out(memory, &settings, flow_memory) {
+        let fixed = memory::Fixed {
+            flow_memory: raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0),
+            hint_memory: raw.cache.hint_memory.as_ref().map(|bytes| bytes.get_ref().0),
+        };
+        let wanted: Vec<_> = peers.iter().map(|peer| memory::Wanted::of(peer, policies)).collect();
+        match memory::share_out(memory.saturating_sub(index_memory), &wanted, fixed) {
             Ok((plans, logs)) => {
                 peers.iter_mut().zip(plans).for_each(|(peer, plan)| peer.memory = plan);
                 return (memory, logs);
             }
             Err(needed) => {
+                let needed = needed.saturating_add(index_memory);
+                let store = if index_memory > 0 { " and a store" } else { "" };
                 let span = set.map_or_else(|| raw.gateway.span(), toml::Spanned::span);
                 let which = if set.is_some() { "" } else { ", a quarter of this machine's," };
                 self.problems.at(
                     span,
                     format_args!(
-                        "memory: {}{which} is too small for {} peer(s), even if their logs are as small as can be; \
+                        "memory: {}{which} is too small for {} peer(s){store}, even if their logs are as small as can be; \
                          set memory to at least {needed} (about {}), or lower log_memory, which sets the size of tables",
                         Size(memory),
                         peers.len(),

@@ -40,7 +40,8 @@ impl Resolver {
         match (path?, codec?) {
             (PathChoice::Direct, _) => self.refuse_keys_of_links(raw),
             (PathChoice::Link, Codec::None) => self.refuse_keys_of_coding(raw, "codec \"none\""),
-            (PathChoice::Link, Codec::Endre) => {}
+            (PathChoice::Link, Codec::Wanax) => self.refuse_keys_of_the_log(raw, "codec \"wanax\""),
+            (PathChoice::Link, Codec::Auto | Codec::Endre) => {}
         }
         Some(Policy { ports, networks, peers, path: path?, codec: codec?, priority, changes, log_memory })
     }
@@ -71,8 +72,15 @@ impl Resolver {
 
     /// Reports keys about the coding of flows that are not coded.
     fn refuse_keys_of_coding(&mut self, raw: &RawPolicy, why: &str) {
+        if let Some(entropy) = &raw.entropy {
+            self.problems.at(entropy.span(), format_args!("entropy: has no effect with {why}; remove it"));
+        }
+        self.refuse_keys_of_the_log(raw, why);
+    }
+
+    /// Reports keys about the log of flows that do not refer to it.
+    fn refuse_keys_of_the_log(&mut self, raw: &RawPolicy, why: &str) {
         let keys = [
-            ("entropy", raw.entropy.as_ref().map(Spanned::span)),
             ("markers", raw.markers.as_ref().map(Spanned::span)),
             ("matching", raw.matching.as_ref().map(Spanned::span)),
             ("period", raw.period.as_ref().map(Spanned::span)),

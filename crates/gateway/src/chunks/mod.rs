@@ -1,0 +1,251 @@
+//! The chunk store of a gateway: one for all peers, behind bounded queues that no tunnel waits on.
+//!
+//! The store itself is [`oncewire_store`]; here it is opened, fed by links, watched and closed. The decisions stand in
+//! `docs/design/store-in-the-daemon.md`.
+
+mod look;
+pub(crate) mod names;
+mod open;
+mod put;
+mod tools;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::oneshot;
+
+use oncewire_codec::wanax::{Name, NameKey, Shape};
+use oncewire_link::{StoreReply, StoreRequest, StoreState};
+use oncewire_store::pool::{Pool, ReadOutcome};
+use oncewire_store::{Counts, Stat};
+
+use self::put::Cutter;
+use crate::config::StoreSettings;
+use crate::telemetry::{StoreCondition, StoreReport};
+use crate::tunnel::peer::Peer;
+use crate::tunnel::seldom::Seldom;
+
+pub use self::open::OpenError;
+pub use self::tools::{AtRest, AtRestError, Room, clear_at_rest};
+
+/// The chunk store of this process, or the reason why there is none although it was asked for.
+#[derive(Debug)]
+pub(crate) struct ChunkStore {
+    settings: StoreSettings,
+    /// None if it could not be opened; it keeps its id when it is closed, so that links need not be told.
+    id: Option<u64>,
+    pool: RwLock<Option<PoolOf>>,
+    cutter: Arc<Mutex<Cutter>>,
+    tally: Arc<Tally>,
+    /// What was seen of it last, by the thread that writes.
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What the threads of the store work on.
+struct PoolOf(Pool);
+
+/// What happened to requests since the start.
+#[derive(Debug, Default)]
+struct Tally {
+    reads: AtomicU64,
+    /// Answered as absent since too many waited.
+    turned_away: AtomicU64,
+    puts: AtomicU64,
+    put_bytes: AtomicU64,
+    /// Puts that were dropped since too many bytes waited.
+    dropped: AtomicU64,
+    /// Seconds since 1970 of the oldest chunk, 0 if there is none.
+    oldest_s: AtomicU64,
+    taking: AtomicBool,
+    log: Seldom,
+}
+
+/// How the store stood when it was looked at last.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    stat: Option<Stat>,
+    counts: Counts,
+    trouble: Option<String>,
+    /// A look is under way, so that a disk that hangs is not looked at by more and more.
+    looking: bool,
+}
+
+/// Tells how many bytes were cleared, or why they were not.
+pub(crate) type ChunksCleared = oneshot::Receiver<Result<u64, String>>;
+
+impl ChunkStore {
+    /// Returns the id that peers know it by; none if there is no store after all.
+    pub(crate) fn id(&self) -> Option<u64> {
+        self.id
+    }
+
+    /// Takes a request of a link; never waits. What is not answered here is answered by a thread of the store.
+    pub(crate) fn serve(&self, peer: &Arc<Peer>, request: StoreRequest) -> Option<StoreReply> {
+        match request {
+            StoreRequest::Read { ticket, name, len, key } => self.read(peer, ticket, (name, len, key)),
+            StoreRequest::Put { plain, key, shape } => {
+                self.put(plain, key, shape);
+                None
+            }
+        }
+    }
+
+    fn read(
+        &self,
+        peer: &Arc<Peer>,
+        ticket: u64,
+        (name, len, key): (Name, u32, NameKey),
+    ) -> Option<StoreReply> {
+        self.tally.reads.fetch_add(1, Relaxed);
+        let (peer, tally) = (Arc::downgrade(peer), Arc::clone(&self.tally));
+        let check = move |chunk: &[u8]| key.matches(&name, chunk);
+        let reply = move |outcome: ReadOutcome| {
+            let Some(peer) = peer.upgrade() else { return };
+            peer.handle_chunk(match outcome {
+                Ok(Some(bytes)) => StoreReply::Found { ticket, bytes: bytes.into() },
+                Ok(None) => StoreReply::Absent { ticket },
+                Err(fault) => {
+                    if let Some(held_back) = tally.log.due() {
+                        tracing::warn!(held_back, "chunk store: {fault}; it is asked for at the far side");
+                    }
+                    StoreReply::Failed { ticket }
+                }
+            });
+        };
+        let pool = self.pool.read();
+        let taken =
+            pool.as_ref().is_some_and(|PoolOf(pool)| pool.read(name.tag(), len, check, reply).is_ok());
+        if taken {
+            return None;
+        }
+        self.tally.turned_away.fetch_add(1, Relaxed);
+        Some(StoreReply::Absent { ticket })
+    }
+
+    fn put(&self, plain: Bytes, key: NameKey, shape: Shape) {
+        let (cutter, bytes) = (Arc::clone(&self.cutter), plain.len() as u64);
+        // A small block takes more than its bytes: the job, and the buffer that it is a slice of.
+        let cost = bytes + 1024;
+        let job = move |store: &oncewire_store::Store| cutter.lock().put(store, &plain, &key, shape);
+        let pool = self.pool.read();
+        let tally = &self.tally;
+        if pool.as_ref().is_some_and(|PoolOf(pool)| pool.ingest(cost, job).is_ok()) {
+            tally.puts.fetch_add(1, Relaxed);
+            tally.put_bytes.fetch_add(bytes, Relaxed);
+        } else {
+            tally.dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Returns what links are told of it, without waiting for anything.
+    pub(crate) fn state(&self) -> StoreState {
+        let load = self.pool.read().as_ref().map(|PoolOf(pool)| pool.load()).unwrap_or_default();
+        let age_secs = match self.tally.oldest_s.load(Relaxed) {
+            0 => 0,
+            oldest_s => names::unix_time_s().saturating_sub(oldest_s),
+        };
+        StoreState {
+            queued: u32::try_from(load.queued).unwrap_or(u32::MAX),
+            // Links are told again whenever this changes, so no finer than they care for.
+            service_time: Duration::from_micros(load.service_time.as_micros() as u64 / 100 * 100),
+            age_secs,
+            taking: self.tally.taking.load(Relaxed),
+        }
+    }
+
+    /// Forgets every chunk; the result comes when that is done. Never waits.
+    pub(crate) fn clear(&self) -> ChunksCleared {
+        let (done, cleared) = oneshot::channel();
+        let pool = self.pool.read();
+        let Some(PoolOf(pool)) = &*pool else {
+            // Whoever asked may have gone.
+            let _ = done.send(Ok(0));
+            return cleared;
+        };
+        let job = move |store: &oncewire_store::Store| {
+            let cleared = store.compact(Some(0)).map(|done| done.before.saturating_sub(done.after));
+            let _ = done.send(cleared.map_err(|error| error.to_string()));
+        };
+        // Without room for it, the sender is dropped, which is an answer too.
+        let _ = pool.ingest(0, job);
+        cleared
+    }
+
+    /// Works off what waits and closes the store, within limits.
+    pub(crate) async fn close(&self) {
+        let Some(PoolOf(pool)) = self.pool.write().take() else { return };
+        let (done, closed) = oneshot::channel();
+        // Not on a thread that the end of the process waits for: a disk may hang.
+        let closing = move || {
+            let _ = done.send(pool.close());
+        };
+        if std::thread::Builder::new().name("store-close".to_owned()).spawn(closing).is_err() {
+            return;
+        }
+        match tokio::time::timeout(CLOSE_LIMIT, closed).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) => {
+                tracing::warn!("chunk store: {error}; the next start looks through it anew");
+            }
+            Ok(Err(_)) => tracing::warn!("chunk store: it was not closed in order"),
+            Err(_) => tracing::warn!("chunk store: the disk takes too long to write the last of it"),
+        }
+    }
+
+    /// Returns what `status` tells of it.
+    pub(crate) fn report(&self) -> StoreReport {
+        let seen = self.seen.lock().clone();
+        let load = self.pool.read().as_ref().map(|PoolOf(pool)| (pool.load(), pool.store().counts()));
+        let (load, counts) = load.unwrap_or((Default::default(), seen.counts));
+        let tally = &self.tally;
+        let condition = match (&self.id, &seen.trouble) {
+            (None, _) => StoreCondition::Failed,
+            (Some(_), Some(_)) => StoreCondition::ReadOnly,
+            (Some(_), None) => StoreCondition::Open,
+        };
+        let base =
+            seen.stat.as_ref().map(|stat| tools::report(&self.settings.path, stat)).unwrap_or_default();
+        StoreReport {
+            path: self.settings.path.display().to_string(),
+            state: condition,
+            reason: seen.trouble,
+            size: self.settings.disk,
+            queue: load.queued as u64,
+            service_time_us: u64::try_from(load.service_time.as_micros()).unwrap_or(u64::MAX),
+            waiting_bytes: load.ingest_bytes,
+            reads: tally.reads.load(Relaxed),
+            found: counts.hits,
+            found_bytes: counts.hit_bytes,
+            turned_away: tally.turned_away.load(Relaxed),
+            damaged: counts.faults,
+            puts: tally.puts.load(Relaxed),
+            put_bytes: tally.put_bytes.load(Relaxed),
+            known: counts.known,
+            dropped: tally.dropped.load(Relaxed) + counts.refused,
+            written: counts.written_bytes,
+            write_errors: counts.write_errors,
+            ..base
+        }
+    }
+}
+
+impl Drop for ChunkStore {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.get_mut().take() {
+            // Its threads are waited for, and one of them may be the one that drops this.
+            let _ = std::thread::Builder::new().name("store-drop".to_owned()).spawn(move || drop(pool));
+        }
+    }
+}
+
+impl std::fmt::Debug for PoolOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pool")
+    }
+}
+
+/// How long the end of a gateway waits for the store's disk.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);

@@ -1,0 +1,61 @@
+//! The keys that chunks are named with.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use oncewire_codec::wanax::{NameKey, NamesConfig};
+
+use crate::config::{Config, Peer};
+use crate::identity::Identity;
+use crate::tunnel::clock::Clock;
+
+/// Returns how chunks are named in what is sent to a peer; none if none of its flows name any.
+pub(crate) fn config(config: &Config, peer: &Peer, clock: Clock) -> Option<NamesConfig> {
+    let named = config.policies.name_chunks(&peer.name, peer.settings.usual());
+    named.then(|| NamesConfig {
+        key: key(&config.gateway.identity, peer),
+        shape: peer.settings.chunk_sizes,
+        hint_memory: peer.memory.hints,
+        saved: None,
+        clock_secs: unix_time_s().saturating_sub(clock.now().as_secs()),
+    })
+}
+
+/// Derives the key for one peer: nobody else can, and it is the same in the next process, for the peer's store
+/// outlives this one.
+fn key(identity: &Identity, peer: &Peer) -> NameKey {
+    let theirs = peer.public_keys.first().map(ToString::to_string).unwrap_or_default();
+    NameKey::new(identity.derive_secret(&format!("oncewire names of chunks for {theirs}")))
+}
+
+/// Returns the time of day in seconds since 1970.
+pub(super) fn unix_time_s() -> u64 {
+    // A clock that stands before 1970 is set later; chunks are then older than they are, and hints stale.
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn configured() -> (Config, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::create(&dir.path().join("branch.key")).unwrap();
+        let peer = |byte: u8| {
+            let key = Identity::from_seed([byte; 32]).public_key();
+            format!("[[peer]]\nname = \"p{byte}\"\npublic_key = \"{key}\"\naddress = \"h:1\"\n")
+        };
+        let text = format!("[gateway]\nname = \"a\"\nkey_file = \"branch.key\"\n{}{}", peer(1), peer(2));
+        (Config::parse(&text, &dir.path().join("branch.toml")).unwrap(), dir)
+    }
+
+    #[test]
+    fn each_gateway_has_a_key_of_its_own_for_each_peer() {
+        let (config, _dir) = configured();
+        let (ours, other) = (&config.gateway.identity, Identity::from_seed([9; 32]));
+        let [one, two] = &config.peers[..] else { panic!("{:?}", config.peers) };
+        let bytes = |identity, peer| *key(identity, peer).bytes();
+        assert_eq!(bytes(ours, one), bytes(ours, one), "it outlives the process");
+        assert_ne!(bytes(ours, one), bytes(ours, two));
+        assert_ne!(bytes(ours, one), bytes(&other, one));
+    }
+}

@@ -1,0 +1,211 @@
+//! Opening the chunk store, and what may be in its way.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use oncewire_store::pool::{Limits, Pool};
+use oncewire_store::{Backend, Folder, FolderError, IndexMemory, Opened, Options, Sealer, Slow, Store};
+
+use super::{ChunkStore, PoolOf, Seen};
+use crate::config::StoreSettings;
+use crate::storage_key::StorageKey;
+
+/// Why a store is not opened that somebody else would have to decide about; what is damaged is no reason.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process uses it.
+    #[error("{path}: {who} uses this chunk store; stop it, or give each gateway a store of its own",
+            path = .path.display(), who = whose(*.pid))]
+    InUse {
+        /// Its folder.
+        path: PathBuf,
+        /// The process, if the system tells.
+        pid: Option<u32>,
+    },
+    /// It is encrypted with another key, or is encrypted where it should not be, or is not where it should.
+    #[error("{path}: the chunk store is {}; set `encrypt_key_file` as it was, or remove the folder to begin anew",
+            if *.keyed { "in clear text or encrypted with another key than that of `encrypt_key_file`" }
+            else { "encrypted, and `encrypt_key_file` is not set" },
+            path = .path.display())]
+    OtherKey {
+        /// Its folder.
+        path: PathBuf,
+        /// Whether a key is set.
+        keyed: bool,
+    },
+}
+
+fn whose(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+/// How opening ended without a store.
+pub(super) enum NotOpened {
+    Refused(OpenError),
+    /// The disk does not do what it should.
+    Failed(String),
+}
+
+impl ChunkStore {
+    /// Opens the store, or makes one. Reads a part of it, so not on a thread that others wait for. A store that cannot be
+    /// used is reported, and is none.
+    ///
+    /// # Errors
+    /// What an operator must decide; nothing was changed then.
+    pub(crate) fn open(settings: &StoreSettings, key: Option<&StorageKey>) -> Result<Self, OpenError> {
+        match start(settings, key) {
+            Ok((pool, opened)) => {
+                report(&settings.path, &opened);
+                Ok(Self::of(settings, Some(pool), None))
+            }
+            Err(NotOpened::Refused(refused)) => Err(refused),
+            Err(NotOpened::Failed(why)) => {
+                let path = settings.path.display();
+                tracing::error!(%path, "the chunk store is not used: {why}");
+                Ok(Self::of(settings, None, Some(why)))
+            }
+        }
+    }
+
+    fn of(settings: &StoreSettings, pool: Option<Pool>, trouble: Option<String>) -> Self {
+        let store = Self {
+            settings: settings.clone(),
+            id: pool.as_ref().map(|pool| pool.store().id()),
+            pool: parking_lot::RwLock::new(pool.map(PoolOf)),
+            cutter: Arc::default(),
+            tally: Arc::default(),
+            seen: Arc::new(parking_lot::Mutex::new(Seen { trouble, ..Seen::default() })),
+        };
+        store.look(true);
+        store
+    }
+}
+
+/// Opens the store and starts its threads.
+fn start(settings: &StoreSettings, key: Option<&StorageKey>) -> Result<(Pool, Opened), NotOpened> {
+    let options = options(settings.index_memory, settings.disk, key);
+    let folder = take(&settings.path)?;
+    let backend: Arc<dyn Backend> = match settings.read_latency {
+        None => folder,
+        Some(latency) => Arc::new(Slow::new(folder, latency, MODEL_BYTES_PER_S)),
+    };
+    let (store, opened) = open(backend, &options, &settings.path)?;
+    let readers = if settings.read_latency.is_some() { 1 } else { READERS };
+    let limits = Limits { readers, reads: MOST_READS, jobs: MOST_JOBS, job_bytes: MOST_JOB_BYTES };
+    let pool = Pool::start(store, limits).map_err(|error| NotOpened::Failed(error.to_string()))?;
+    Ok((pool, opened))
+}
+
+/// Takes the folder of a store, which nobody else uses from then on.
+pub(super) fn take(path: &Path) -> Result<Arc<Folder>, NotOpened> {
+    Folder::open(path).map(Arc::new).map_err(|error| match error {
+        FolderError::InUse(path) => NotOpened::Refused(OpenError::InUse { pid: holder(&path), path }),
+        FolderError::Io { .. } => NotOpened::Failed(error.to_string()),
+    })
+}
+
+/// Opens a store in a folder.
+pub(super) fn open(
+    backend: Arc<dyn Backend>,
+    options: &Options,
+    path: &Path,
+) -> Result<(Store, Opened), NotOpened> {
+    Store::open(backend, options).map_err(|error| match error {
+        oncewire_store::OpenError::OtherKey => {
+            let keyed = options.sealer.is_some();
+            NotOpened::Refused(OpenError::OtherKey { path: path.to_owned(), keyed })
+        }
+        error => NotOpened::Failed(error.to_string()),
+    })
+}
+
+/// Returns how a store of so many bytes is opened.
+pub(super) fn options(index_memory: u64, disk: u64, key: Option<&StorageKey>) -> Options {
+    let salts = || {
+        let mut salt = [0; 16];
+        getrandom::fill(&mut salt).map_err(std::io::Error::other)?;
+        Ok(salt)
+    };
+    let sealer = key.map(|key| Arc::new(Sealer::new(&key.derive("oncewire chunk store"), salts)));
+    let segment_bytes = (disk / LEAST_SEGMENTS).clamp(LEAST_SEGMENT, MOST_SEGMENT) / PAGE * PAGE;
+    let index = IndexMemory::divide(index_memory, disk);
+    Options { capacity: disk, segment_bytes, index, id: crate::tunnel::dialer::random(), sealer }
+}
+
+/// Says what was found.
+fn report(path: &Path, opened: &Opened) {
+    let path = path.display();
+    for note in &opened.notes {
+        tracing::warn!(%path, "chunk store: {note}");
+    }
+    match opened.new {
+        true => tracing::info!(%path, "a new chunk store begins"),
+        false => {
+            let (segments, index_kept) = (opened.segments, opened.index_kept);
+            tracing::info!(%path, segments, index_kept, "found the chunk store of an earlier run");
+        }
+    }
+}
+
+/// Returns the process that has a store's folder locked, as /proc tells.
+fn holder(path: &Path) -> Option<u32> {
+    let lock = std::fs::metadata(path.join("lock")).ok()?;
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    holder_of(&locks, lock.dev(), lock.ino())
+}
+
+/// Finds whoever holds a lock of a file in a list of locks: `1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF`.
+fn holder_of(locks: &str, device: u64, inode: u64) -> Option<u32> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let wanted = format!("{major:02x}:{minor:02x}:{inode}");
+    let holder = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let at = fields.iter().position(|field| *field == wanted)?;
+        fields.get(at.checked_sub(1)?)?.parse().ok().filter(|pid| *pid > 0)
+    };
+    locks.lines().find_map(holder)
+}
+
+/// A flash disk serves several reads at a time; more of them wait no shorter on a disk with one arm.
+const READERS: usize = 4;
+/// Reads beyond are answered as absent: at a hundred a second, nobody waits for more.
+const MOST_READS: usize = 1024;
+/// Blocks that wait to be put; those beyond are dropped.
+const MOST_JOBS: usize = 4096;
+const MOST_JOB_BYTES: u64 = 32 << 20;
+
+/// With so many segments, giving the oldest up costs a sixteenth of what is remembered.
+const LEAST_SEGMENTS: u64 = 16;
+const LEAST_SEGMENT: u64 = 1 << 20;
+const MOST_SEGMENT: u64 = 64 << 20;
+const PAGE: u64 = 4096;
+
+/// What the model of a slow disk reads in a second beside moving its arm.
+const MODEL_BYTES_PER_S: u64 = 100 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_a_lock_is_found_by_the_file() {
+        let locks = "1: POSIX  ADVISORY  WRITE 100 fe:00:7 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 4711 fe:00:77 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 0 fe:00:78 0 EOF\n";
+        let device = rustix::fs::makedev(0xfe, 0);
+        assert_eq!(holder_of(locks, device, 77), Some(4711));
+        assert_eq!(holder_of(locks, device, 78), None, "of another namespace");
+        assert_eq!(holder_of(locks, device, 79), None);
+    }
+
+    #[test]
+    fn a_store_is_whole_segments() {
+        for disk in [64 << 20, 100_000_000, 1 << 40] {
+            let options = options(1 << 20, disk, None);
+            assert!(
+                options.segment_bytes.is_multiple_of(PAGE) && options.capacity >= 2 * options.segment_bytes
+            );
+        }
+    }
+}

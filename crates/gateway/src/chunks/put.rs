@@ -1,0 +1,45 @@
+//! Cutting blocks into chunks for the store, on the thread that writes it.
+
+use oncewire_codec::wanax::{NameKey, Node, Shape, Tree};
+use oncewire_store::{Part, Store};
+
+use super::names::unix_time_s;
+
+/// What cuts blocks; links of other shapes are rare, so it keeps that of the last one.
+#[derive(Debug, Default)]
+pub(super) struct Cutter {
+    tree: Option<Tree>,
+    parts: Vec<Part>,
+}
+
+impl Cutter {
+    /// Cuts a block into chunks of all levels, tags them and puts them into the store.
+    pub(super) fn put(&mut self, store: &Store, block: &[u8], key: &NameKey, shape: Shape) {
+        self.parts.clear();
+        let tree = match self.tree.take().filter(|tree| tree.shape() == shape) {
+            Some(tree) => self.tree.insert(tree),
+            None => self.tree.insert(Tree::new(shape)),
+        };
+        let nodes = tree.grow(block);
+        let deepest = deepest(nodes);
+        for node in nodes.iter().filter(|node| node.level <= deepest) {
+            let tag = key.tag(block.get(node.range()).unwrap_or_default());
+            self.parts.push(Part { tag, level: node.level, start: node.at, len: node.len });
+        }
+        // What it does not take, it counts.
+        store.insert(block, &self.parts, unix_time_s());
+    }
+}
+
+/// Returns the last level that is stored: content that is cut far more finely than on average has more chunks than the
+/// store takes, and then loses the smallest.
+fn deepest(nodes: &[Node]) -> u8 {
+    let mut deepest = nodes.iter().map(|node| node.level).max().unwrap_or(0);
+    while deepest > 0 && nodes.iter().filter(|node| node.level <= deepest).count() > MOST_PARTS {
+        deepest -= 1;
+    }
+    deepest
+}
+
+/// As many chunks as the store takes with one block.
+const MOST_PARTS: usize = 4096;

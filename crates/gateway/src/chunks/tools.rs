@@ -1,0 +1,182 @@
+//! A chunk store that no gateway has open: looking at it, reading all of it, making it smaller, clearing it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use oncewire_store::{Options, Stat, Store};
+
+use super::OpenError;
+use super::names::unix_time_s;
+use super::open::{self, NotOpened};
+use crate::config::index_memory;
+use crate::storage_key::StorageKey;
+use crate::telemetry::{CompactReport, LevelReport, StoreCondition, StoreReport, VerifyReport};
+
+/// A chunk store at rest, which is this process's until it is closed.
+pub struct AtRest {
+    path: PathBuf,
+    store: Store,
+    /// What was found when it was opened, a line each.
+    pub notes: Vec<String>,
+}
+
+/// How much a store is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes of disk.
+    pub disk: u64,
+    /// Bytes of memory for its index.
+    pub index_memory: u64,
+}
+
+/// Why a store at rest cannot be worked on.
+#[derive(Debug, thiserror::Error)]
+pub enum AtRestError {
+    /// There is none in the folder.
+    #[error("{path}: there is no chunk store", path = .0.display())]
+    None(PathBuf),
+    /// It is another's, or has another key.
+    #[error(transparent)]
+    Refused(#[from] OpenError),
+    /// The disk refused.
+    #[error("{path}: {why}", path = .path.display())]
+    Failed {
+        /// The folder.
+        path: PathBuf,
+        /// What it said.
+        why: String,
+    },
+}
+
+impl AtRest {
+    /// Opens the store in a folder, with room as its gateway gives it, or as what is there needs.
+    ///
+    /// # Errors
+    /// If there is none, a gateway uses it, its key is another, or the disk fails.
+    pub fn open(path: &Path, key: Option<&StorageKey>, room: Option<Room>) -> Result<Self, AtRestError> {
+        if !path.join("store").is_file() {
+            return Err(AtRestError::None(path.to_owned()));
+        }
+        let not_opened = |error| match error {
+            NotOpened::Refused(refused) => AtRestError::Refused(refused),
+            NotOpened::Failed(why) => AtRestError::Failed { path: path.to_owned(), why },
+        };
+        let folder = open::take(path).map_err(not_opened)?;
+        let taken = fs_bytes(path).map_err(|error| failed(path, &error))?;
+        let room = room.unwrap_or_else(|| {
+            let index_memory = index_memory(taken, MOST_MEMORY);
+            Room { disk: taken, index_memory }
+        });
+        // However small it is to become, nothing of it is to go now.
+        let options = Options { capacity: u64::MAX, ..open::options(room.index_memory, room.disk, key) };
+        let (store, opened) = open::open(folder, &options, path).map_err(not_opened)?;
+        Ok(Self { path: path.to_owned(), store, notes: opened.notes })
+    }
+
+    /// Returns what is in it.
+    pub fn stat(&self) -> StoreReport {
+        let stat = self.store.stat();
+        let base = report(&self.path, &stat);
+        StoreReport { size: base.used, ..base }
+    }
+
+    /// Reads everything and compares it with its checks.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn verify(&self) -> Result<VerifyReport, AtRestError> {
+        let verified = self.store.verify().map_err(|error| failed(&self.path, &error))?;
+        let damaged = verified.damaged.iter().take(MOST_DAMAGED).map(ToString::to_string).collect::<Vec<_>>();
+        Ok(VerifyReport {
+            containers: verified.containers,
+            bytes: verified.bytes,
+            damaged_left_out: (verified.damaged.len() - damaged.len()) as u64,
+            damaged,
+            notes: self.notes.clone(),
+        })
+    }
+
+    /// Writes everything again that is sound and can be found, at most `shrink_to` bytes of it.
+    ///
+    /// # Errors
+    /// If the disk refuses; what was not written again yet stays where it is.
+    pub fn compact(&self, shrink_to: Option<u64>) -> Result<CompactReport, AtRestError> {
+        let done = self.store.compact(shrink_to).map_err(|error| failed(&self.path, &error))?;
+        Ok(CompactReport {
+            kept: done.kept,
+            superseded: done.superseded,
+            damaged: done.damaged.len() as u64,
+            before: done.before,
+            after: done.after,
+        })
+    }
+
+    /// Closes it in order.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn close(self) -> Result<(), AtRestError> {
+        let Self { path, store, .. } = self;
+        store.close().map_err(|error| failed(&path, &error))
+    }
+}
+
+/// Removes a chunk store that no gateway uses, and returns how many bytes its files had; none is no error.
+///
+/// # Errors
+/// If a gateway uses it, or a file cannot be removed.
+pub fn clear_at_rest(path: &Path) -> Result<u64, AtRestError> {
+    if !path.join("store").is_file() {
+        return Ok(0);
+    }
+    let _lock = open::take(path).map_err(|error| match error {
+        NotOpened::Refused(refused) => AtRestError::Refused(refused),
+        NotOpened::Failed(why) => AtRestError::Failed { path: path.to_owned(), why },
+    })?;
+    let bytes = fs_bytes(path).map_err(|error| failed(path, &error))?;
+    fs::remove_dir_all(path).map_err(|error| failed(path, &error))?;
+    Ok(bytes)
+}
+
+/// Describes what is in a store.
+pub(super) fn report(path: &Path, stat: &Stat) -> StoreReport {
+    let age = |time_s: u64| unix_time_s().saturating_sub(time_s);
+    let levels = stat.levels.iter().enumerate().filter(|(_, level)| level.chunks > 0);
+    let level = |(number, level): (usize, &oncewire_store::Level)| LevelReport {
+        level: number as u64,
+        chunks: u64::from(level.chunks),
+        bytes: level.bytes,
+    };
+    StoreReport {
+        path: path.display().to_string(),
+        id: Some(format!("{:016x}", stat.id)),
+        state: StoreCondition::Open,
+        size: stat.capacity,
+        used: stat.file_bytes,
+        encrypted: Some(stat.encrypted),
+        segments: stat.segments,
+        segment_bytes: stat.segment_bytes,
+        levels: levels.map(level).collect(),
+        indexed: stat.indexed.to_vec(),
+        index_memory: stat.index.total(),
+        oldest_secs: stat.horizon.oldest_s.map(age),
+        newest_secs: stat.newest_s.map(age),
+        ..StoreReport::default()
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> AtRestError {
+    AtRestError::Failed { path: path.to_owned(), why: error.to_string() }
+}
+
+/// Memory that a tool may take an eighth of for the index, where no configuration says how much.
+const MOST_MEMORY: u64 = 8 << 30;
+
+/// Damaged containers that are listed one by one.
+const MOST_DAMAGED: usize = 100;
+
+/// Returns the bytes of a folder's files.
+fn fs_bytes(path: &Path) -> io::Result<u64> {
+    fs::read_dir(path)?.try_fold(0, |sum, entry| Ok(sum + entry?.metadata()?.len()))
+}

@@ -1,0 +1,86 @@
+//! The chunk store, in `[cache]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Resolver;
+use crate::config::memory::index_memory;
+use crate::config::raw::RawConfig;
+use crate::config::units::Size;
+use crate::config::{Peer, Policies, StoreSettings};
+
+impl Resolver {
+    /// Resolves what is said about the chunk store, whose index has a part of `memory`; none if there is to be none.
+    pub(super) fn store(&mut self, raw: &RawConfig, memory: u64) -> Option<StoreSettings> {
+        let cache = &raw.cache;
+        let Some(disk) = &cache.store_disk else {
+            self.refuse_keys_of_a_store(raw);
+            return None;
+        };
+        let path = self.store_path(raw);
+        if path.is_none() {
+            let message = "store_disk: a store needs a folder; set state in [gateway], or store_path";
+            self.problems.at(disk.span(), message);
+        }
+        let disk = self.read("store_disk", Some(disk), |&Size(bytes)| match bytes {
+            LEAST_STORE.. => Ok(bytes),
+            _ => {
+                Err(format!("{} is too little for a store; the least is {}", Size(bytes), Size(LEAST_STORE)))
+            }
+        });
+        let read_latency = cache.store_read_latency.as_ref();
+        let read_latency =
+            read_latency.and_then(|time| self.time("store_read_latency", time, Duration::ZERO, MOST_LATENCY));
+        let disk = disk?;
+        Some(StoreSettings { path: path?, disk, index_memory: index_memory(disk, memory), read_latency })
+    }
+
+    /// Returns the folder of the store.
+    pub(super) fn store_path(&self, raw: &RawConfig) -> Option<PathBuf> {
+        let of_state = || raw.gateway.get_ref().state.as_ref().map(|state| self.path(state).join("store"));
+        raw.cache.store_path.as_ref().map(|path| self.path(path)).or_else(of_state)
+    }
+
+    /// Reports keys about a store that there is not.
+    fn refuse_keys_of_a_store(&mut self, raw: &RawConfig) {
+        let keys = [
+            ("store_path", raw.cache.store_path.as_ref().map(toml::Spanned::span)),
+            ("store_read_latency", raw.cache.store_read_latency.as_ref().map(toml::Spanned::span)),
+        ];
+        for (key, span) in keys.into_iter().filter_map(|(key, span)| Some((key, span?))) {
+            let message = format!("{key}: has no effect without store_disk; set store_disk or remove it");
+            self.problems.at(span, message);
+        }
+    }
+
+    /// Reports memory for hints that nobody would use, or that is too little for any.
+    pub(super) fn check_hints(
+        &mut self,
+        raw: &RawConfig,
+        policies: Option<&Policies>,
+        peers: Option<&[Peer]>,
+    ) {
+        let Some(hints) = &raw.cache.hint_memory else { return };
+        self.read("hint_memory", Some(hints), |&Size(bytes)| match bytes {
+            LEAST_HINTS.. => Ok(()),
+            _ => Err(format!(
+                "{} is too little to remember by; the least is {}",
+                Size(bytes),
+                Size(LEAST_HINTS)
+            )),
+        });
+        let (Some(policies), Some(peers)) = (policies, peers) else { return };
+        let name_chunks = |peer: &Peer| policies.name_chunks(&peer.name, peer.settings.usual());
+        if !peers.iter().any(name_chunks) {
+            let message = "hint_memory: has no effect where no codec is \"auto\" or \"wanax\"; remove it";
+            self.problems.at(hints.span(), message);
+        }
+    }
+}
+
+/// Some segments of one group of blocks each; with fewer, nothing would be left whenever one is given up.
+const LEAST_STORE: u64 = 64 << 20;
+/// Some ten thousand chunks.
+const LEAST_HINTS: u64 = 64 << 10;
+/// Beyond it nobody waits for a read.
+const MOST_LATENCY: Duration = Duration::from_secs(10);

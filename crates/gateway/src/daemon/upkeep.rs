@@ -1,0 +1,64 @@
+//! Looking after the chunk store, and what is known of peers' stores, while the gateway runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::state::State;
+use crate::chunks::ChunkStore;
+use crate::tunnel::peer::Peer;
+
+/// Has the store synced and looked at, and what is known of peers' stores saved, for as long as the gateway runs.
+pub(super) async fn run(mut state: watch::Receiver<Arc<State>>, store: Option<Arc<ChunkStore>>) {
+    let mut hints: Vec<Watched> = Vec::new();
+    for turn in 0_u64.. {
+        let now = Arc::clone(&state.borrow_and_update());
+        if let Some(store) = &store {
+            store.look(turn.is_multiple_of(SYNC_EVERY));
+            now.peers.iter().for_each(Peer::tell_store_state);
+        }
+        hints = now.peers.iter().map(|peer| Watched::of(peer, &mut hints)).collect();
+        for watched in &mut hints {
+            watched.save_if_due().await;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What is known of a peer's hints from one look to the next.
+struct Watched {
+    peer: Arc<Peer>,
+    /// Blocks acknowledged when they were saved last.
+    blocks: u64,
+    due: Instant,
+}
+
+impl Watched {
+    fn of(peer: &Arc<Peer>, before: &mut Vec<Self>) -> Self {
+        match before.iter().position(|known| Arc::ptr_eq(&known.peer, peer)) {
+            Some(at) => before.swap_remove(at),
+            None => Self { peer: Arc::clone(peer), blocks: 0, due: Instant::now() + SAVE_EVERY },
+        }
+    }
+
+    async fn save_if_due(&mut self) {
+        let blocks = self.peer.status().link.out.blocks;
+        if blocks == self.blocks || Instant::now() < self.due {
+            return;
+        }
+        let bytes = self.peer.save_hints().await;
+        // No more than a megabyte a second, however much is known.
+        self.due = Instant::now() + SAVE_EVERY.max(Duration::from_secs(bytes >> 20));
+        self.blocks = blocks;
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks from one sync to the next: what a power cut may cost.
+const SYNC_EVERY: u64 = 5;
+
+/// What a killed process may lose of what it knew of peers' stores, in time.
+const SAVE_EVERY: Duration = Duration::from_secs(10);

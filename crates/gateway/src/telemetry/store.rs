@@ -1,0 +1,129 @@
+//! The chunk store in `status`, and as `oncewire store` prints it.
+
+use serde::{Deserialize, Serialize};
+
+/// A chunk store; counters are since the start of the gateway, and 0 for one at rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// Its folder.
+    pub path: String,
+    /// What tells it from any other store, in 16 hexadecimal digits; unknown if it could not be opened.
+    pub id: Option<String>,
+    /// How it stands.
+    pub state: StoreCondition,
+    /// Why it is not `open`, as a sentence.
+    pub reason: Option<String>,
+    /// The bytes of disk that it may take, `store_disk`; of one at rest, those that it takes.
+    pub size: u64,
+    /// The bytes of disk that it takes.
+    pub used: u64,
+    /// Whether it is encrypted; unknown if it could not be opened.
+    pub encrypted: Option<bool>,
+    /// Its files.
+    pub segments: u64,
+    /// The bytes of a file that is full.
+    pub segment_bytes: u64,
+    /// Its chunks by level, the largest first; at most 16.
+    pub levels: Vec<LevelReport>,
+    /// Chunks that the index knows: of 4 KiB and more, of 512 bytes and more, smaller ones.
+    pub indexed: Vec<u64>,
+    /// The bytes of memory that the index takes.
+    pub index_memory: u64,
+    /// The age of its oldest chunk in seconds; unknown if it is empty.
+    pub oldest_secs: Option<u64>,
+    /// The age of its newest chunk in seconds.
+    pub newest_secs: Option<u64>,
+    /// Reads that wait or are being served.
+    pub queue: u64,
+    /// How long a read takes once it is its turn, in microseconds; 0 before the first.
+    pub service_time_us: u64,
+    /// Bytes that wait to be put.
+    pub waiting_bytes: u64,
+    /// Chunks that links asked for.
+    pub reads: u64,
+    /// Of those, the ones that were found.
+    pub found: u64,
+    /// Their bytes.
+    pub found_bytes: u64,
+    /// Of those, the ones that were not looked for, since too many waited.
+    pub turned_away: u64,
+    /// Of those, the ones that were damaged or could not be read.
+    pub damaged: u64,
+    /// Blocks that links put.
+    pub puts: u64,
+    /// Their bytes.
+    pub put_bytes: u64,
+    /// Of those, the ones that were there already.
+    pub known: u64,
+    /// Blocks that were not taken: too many waited, or the disk failed.
+    pub dropped: u64,
+    /// Bytes written to the disk, whatever they are.
+    pub written: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+}
+
+/// How a chunk store stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoreCondition {
+    /// It is read and written.
+    Open,
+    /// It is read, and takes nothing more since the disk failed.
+    ReadOnly,
+    /// It could not be opened; the gateway runs without.
+    #[default]
+    Failed,
+}
+
+impl StoreCondition {
+    /// Returns the name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::ReadOnly => "read_only",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The chunks of one level of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelReport {
+    /// The level; 0 is that of the largest chunks.
+    pub level: u64,
+    /// Chunks on disk.
+    pub chunks: u64,
+    /// Their bytes; those of other levels are the same ones.
+    pub bytes: u64,
+}
+
+/// What `oncewire store verify` prints.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyReport {
+    /// Containers that were read: a few blocks and the list of their chunks, the unit that is checked.
+    pub containers: u64,
+    /// Bytes of blocks that are sound.
+    pub bytes: u64,
+    /// What is damaged, at most 100 of them.
+    pub damaged: Vec<String>,
+    /// How many there are beyond.
+    pub damaged_left_out: u64,
+    /// What was found when the store was opened.
+    pub notes: Vec<String>,
+}
+
+/// What `oncewire store compact` prints.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompactReport {
+    /// Containers that were written again.
+    pub kept: u64,
+    /// Containers of which everything is found elsewhere, or nowhere any more.
+    pub superseded: u64,
+    /// Containers that were damaged, and are gone.
+    pub damaged: u64,
+    /// Bytes of disk before.
+    pub before: u64,
+    /// Bytes of disk now.
+    pub after: u64,
+}

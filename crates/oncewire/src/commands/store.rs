@@ -1,0 +1,224 @@
+//! `oncewire store`: the chunk store of a gateway.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use indicatif::ProgressBar;
+use oncewire_gateway::chunks::{AtRest, Room};
+use oncewire_gateway::config::Config;
+use oncewire_gateway::storage_key::StorageKey;
+use oncewire_gateway::telemetry::{CompactReport, StatusReport, StoreCondition, StoreReport, VerifyReport};
+use serde::Serialize;
+
+use super::ask::{Place, Unreachable, Verb};
+use crate::cli::{Store, StoreAt};
+use crate::failure::Usage;
+use crate::table::{Align, Table, age, bytes, printable};
+
+/// Does what is asked with a store.
+pub(super) fn run(command: &Store) -> anyhow::Result<()> {
+    match command {
+        Store::Stat(at) => print(at.json, &stat(at)?, render),
+        Store::Verify(at) => verify(at),
+        Store::Compact(args) => {
+            let report = compact(&args.at, args.to.map(|size| size.0))?;
+            print(args.at.json, &report, |report| {
+                format!(
+                    "{} now, {} before: {} containers written again, {} no longer found, {} damaged\n",
+                    bytes(report.after),
+                    bytes(report.before),
+                    report.kept,
+                    report.superseded,
+                    report.damaged,
+                )
+            })
+        }
+    }
+}
+
+/// Where a store is, and how it is opened.
+struct Found {
+    path: PathBuf,
+    key: Option<StorageKey>,
+    room: Option<Room>,
+    /// Where the gateway is asked that may be using it.
+    place: Option<Place>,
+}
+
+fn find(at: &StoreAt) -> anyhow::Result<Found> {
+    let Some(path) = &at.config else {
+        let path = at.path.clone().unwrap_or_default();
+        let key = at.encrypt_key_file.as_deref().map(StorageKey::load);
+        let key = key.transpose().map_err(|error| Usage(error.to_string()))?;
+        return Ok(Found { path, key, room: None, place: None });
+    };
+    let config = Config::load(path)?;
+    let Some(store) = config.store else {
+        let why = format!("{}: no `store_disk` in [cache], so there is no chunk store", path.display());
+        return Err(Usage(why).into());
+    };
+    Ok(Found {
+        room: Some(Room { disk: store.disk, index_memory: store.index_memory }),
+        path: store.path,
+        key: config.gateway.encrypt_key,
+        place: config.gateway.admin.map(Place::of),
+    })
+}
+
+impl Found {
+    fn open(&self) -> anyhow::Result<AtRest> {
+        let store = AtRest::open(&self.path, self.key.as_ref(), self.room)?;
+        for note in &store.notes {
+            eprintln!("{}: {}", self.path.display(), printable(note));
+        }
+        Ok(store)
+    }
+}
+
+/// Asks the gateway that runs, or looks into the files.
+fn stat(at: &StoreAt) -> anyhow::Result<StoreReport> {
+    let found = find(at)?;
+    if let Some(place) = &found.place {
+        match place.request::<StatusReport>(Verb::Get, "/status") {
+            Ok(answer) => {
+                return answer.report.store.context("the gateway runs without a chunk store; restart it");
+            }
+            Err(error) if error.is::<Unreachable>() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let store = found.open()?;
+    let report = store.stat();
+    store.close()?;
+    Ok(report)
+}
+
+fn verify(at: &StoreAt) -> anyhow::Result<()> {
+    let found = find(at)?;
+    let store = found.open()?;
+    let spinner = spinner(&found.path, "reads all of");
+    let report = store.verify()?;
+    spinner.finish_and_clear();
+    store.close()?;
+    print(at.json, &report, |report: &VerifyReport| {
+        let mut text = format!("{} containers, {} sound\n", report.containers, bytes(report.bytes));
+        for damaged in &report.damaged {
+            let _ = writeln!(text, "damaged: {}", printable(damaged));
+        }
+        text
+    })?;
+    let damaged = report.damaged.len() as u64 + report.damaged_left_out;
+    if damaged > 0 {
+        bail!(
+            "{damaged} of {} containers are damaged; `oncewire store compact` drops them",
+            report.containers
+        );
+    }
+    Ok(())
+}
+
+fn compact(at: &StoreAt, to: Option<u64>) -> anyhow::Result<CompactReport> {
+    let found = find(at)?;
+    let store = found.open()?;
+    let spinner = spinner(&found.path, "writes again");
+    let report = store.compact(to)?;
+    spinner.finish_and_clear();
+    store.close()?;
+    Ok(report)
+}
+
+/// Shows on standard error that something goes on, if that is a terminal.
+fn spinner(path: &Path, what: &str) -> ProgressBar {
+    let spinner = ProgressBar::new_spinner().with_message(format!("{what} {}", path.display()));
+    spinner.enable_steady_tick(Duration::from_millis(200));
+    spinner
+}
+
+fn print<T: Serialize>(json: bool, report: &T, render: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+    match json {
+        true => super::print(&format!("{}\n", serde_json::to_string(report)?)),
+        false => super::print(&render(report)),
+    }
+}
+
+/// Describes a store for people; also in `status`.
+pub(super) fn render(store: &StoreReport) -> String {
+    let mut text = format!(
+        "chunk store {}, {} of {}, index {}",
+        printable(&store.path),
+        bytes(store.used),
+        bytes(store.size),
+        bytes(store.index_memory),
+    );
+    if let Some(oldest) = store.oldest_secs {
+        let _ = write!(text, ", reaches back {}", age(oldest as f64));
+    }
+    text.push('\n');
+    if store.state != StoreCondition::Open {
+        let why = store.reason.as_deref().unwrap_or("unknown");
+        let what = match store.state {
+            StoreCondition::ReadOnly => "it takes nothing more",
+            _ => "it is not used",
+        };
+        let _ = writeln!(text, "{what}: {}", printable(why));
+    }
+    if store.reads + store.puts > 0 {
+        let _ = writeln!(
+            text,
+            "reads {}, found {} ({}), damaged {}, turned away {}; blocks put {}, known {}, dropped {}",
+            store.reads,
+            store.found,
+            bytes(store.found_bytes),
+            store.damaged,
+            store.turned_away,
+            store.puts,
+            store.known,
+            store.dropped,
+        );
+    }
+    let mut table = Table::new(&[("LEVEL", Align::Left), ("CHUNKS", Align::Right), ("BYTES", Align::Right)]);
+    for level in &store.levels {
+        table.row([level.level.to_string(), level.chunks.to_string(), bytes(level.bytes)]);
+    }
+    if !table.is_empty() {
+        text.push_str(&table.render());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use oncewire_gateway::telemetry::LevelReport;
+
+    use super::*;
+
+    #[test]
+    fn a_store_is_described_with_what_is_wrong() {
+        let store = StoreReport {
+            path: "state/store".to_owned(),
+            state: StoreCondition::ReadOnly,
+            reason: Some("no space left on device".to_owned()),
+            size: 10 << 30,
+            used: 1 << 30,
+            oldest_secs: Some(7200),
+            reads: 7,
+            found: 5,
+            damaged: 2,
+            levels: vec![LevelReport { level: 0, chunks: 16_384, bytes: 1 << 30 }],
+            ..StoreReport::default()
+        };
+        let text = render(&store);
+        for part in [
+            "chunk store state/store, 1 GiB of 10 GiB",
+            "reaches back 2 h 0 min",
+            "it takes nothing more: no space left on device",
+            "reads 7, found 5",
+            "damaged 2",
+            "16384",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+}
