@@ -21,6 +21,9 @@ pub(crate) trait Word: Sized + Send + Sync {
     fn load(&self) -> u64;
 
     fn store(&self, word: u64);
+
+    /// Frees the slot if it holds this word.
+    fn free(&self, word: u64);
 }
 
 /// Slots of 8 bytes, 8 to a line.
@@ -57,6 +60,10 @@ impl Word for AtomicU64 {
     fn store(&self, word: u64) {
         AtomicU64::store(self, word, Ordering::Relaxed);
     }
+
+    fn free(&self, word: u64) {
+        let _ = self.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
 }
 
 impl Word for AtomicU32 {
@@ -70,6 +77,10 @@ impl Word for AtomicU32 {
 
     fn store(&self, word: u64) {
         AtomicU32::store(self, word as u32, Ordering::Relaxed);
+    }
+
+    fn free(&self, word: u64) {
+        let _ = self.compare_exchange(word as u32, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -91,7 +102,7 @@ pub(crate) enum Put {
     Displaced,
 }
 
-/// A table of a fixed number of lines; one thread at a time may change it, any number may look.
+/// A table of a fixed number of lines; one thread at a time may put entries in, any number may look and forget.
 pub(crate) struct Table<W: Word> {
     lines: Box<[W::Line]>,
     /// Bits of a place; the others are the print.
@@ -186,9 +197,7 @@ impl<W: Word> Table<W> {
     pub(crate) fn forget(&self, tag: u64, place: u64) {
         for line in self.choices(tag) {
             for slot in line.as_ref() {
-                if slot.load() == self.word(tag, place) {
-                    slot.store(0);
-                }
+                slot.free(self.word(tag, place));
             }
         }
     }

@@ -1,9 +1,10 @@
 //! How fast blocks are taken, and how much is written for them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use oncewire_store::{Backend, Folder, IndexMemory, Inserted, Options, Part, Store};
+use oncewire_store::{Backend, Folder, IndexMemory, Inserted, Options, Part, Sealer, Store};
 
 use crate::content::{BLOCK, fill, tree};
 use crate::cpu_time;
@@ -14,6 +15,8 @@ use crate::nothing::Nothing;
 enum Layout {
     /// Inside their block, as the store does.
     Inside,
+    /// The same, encrypted.
+    Sealed,
     /// Each chunk for itself, as in the paper.
     Apart,
 }
@@ -29,7 +32,7 @@ pub(crate) fn run(megabytes: u64) {
         ("64 KiB, 8 KiB, 1 KiB", &[8192, 1024]),
         ("64 KiB, 8 KiB, 1 KiB, 128 B", &[8192, 1024, 128]),
     ] {
-        for layout in [Layout::Inside, Layout::Apart] {
+        for layout in [Layout::Inside, Layout::Sealed, Layout::Apart] {
             if sizes.is_empty() && layout == Layout::Apart {
                 continue;
             }
@@ -39,8 +42,7 @@ pub(crate) fn run(megabytes: u64) {
 }
 
 fn row(name: &str, sizes: &[usize], layout: Layout, megabytes: u64) {
-    let dir =
-        tempfile::tempdir_in(std::env::var("ONCEWIRE_BENCH_DIR").unwrap_or_else(|_| ".".to_owned())).unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let blocks = megabytes * 1_000_000 / BLOCK as u64;
     let delivered = (blocks * BLOCK as u64) as f64;
     let (wall, _, _) = insert(Arc::new(Folder::open(dir.path()).unwrap()), blocks, sizes, layout);
@@ -49,12 +51,21 @@ fn row(name: &str, sizes: &[usize], layout: Layout, megabytes: u64) {
     tree(0, sizes, &mut parts);
     println!(
         "| {name} | {} | {} | {:.3} | {:.0} | {:.0} |",
-        if layout == Layout::Inside { "inside the block" } else { "apart" },
+        match layout {
+            Layout::Inside => "inside the block",
+            Layout::Sealed => "the same, encrypted",
+            Layout::Apart => "apart",
+        },
         parts.len(),
         written as f64 / delivered,
         delivered / wall / 1e6,
         delivered / cpu / 1e6,
     );
+}
+
+fn sealer() -> Sealer {
+    let salts = AtomicU64::new(0);
+    Sealer::new(&[1; 32], move || Ok(u128::from(salts.fetch_add(1, Ordering::Relaxed)).to_le_bytes()))
 }
 
 /// Returns seconds that passed, seconds of CPU, and bytes written.
@@ -64,7 +75,7 @@ fn insert(backend: Arc<dyn Backend>, blocks: u64, sizes: &[usize], layout: Layou
         segment_bytes: 64 << 20,
         index: IndexMemory { coarse: 64 << 20, medium: 64 << 20, fine: 64 << 20 },
         id: 1,
-        sealer: None,
+        sealer: (layout == Layout::Sealed).then(|| Arc::new(sealer())),
     };
     let (store, _) = Store::open(backend, &options).unwrap();
     let (mut block, mut parts) = (vec![0; BLOCK], Vec::new());
@@ -74,7 +85,9 @@ fn insert(backend: Arc<dyn Backend>, blocks: u64, sizes: &[usize], layout: Layou
         tree(number, sizes, &mut parts);
         let (begun, begun_cpu) = (Instant::now(), cpu_time());
         match layout {
-            Layout::Inside => assert!(matches!(store.insert(&block, &parts, 0), Inserted::Stored { .. })),
+            Layout::Inside | Layout::Sealed => {
+                assert!(matches!(store.insert(&block, &parts, 0), Inserted::Stored { .. }))
+            }
             Layout::Apart => parts.iter().for_each(|part| {
                 let (start, end) = (part.start as usize, (part.start + part.len) as usize);
                 store.insert(&block[start..end], &[Part { start: 0, ..*part }], 0);

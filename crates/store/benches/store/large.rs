@@ -10,21 +10,19 @@ use crate::content::{BLOCK, fill, mixed, tag, tree};
 use crate::regenerating::Regenerating;
 use crate::{cpu_time, resident};
 
-/// Chunks below the root.
-const SIZES: [usize; 1] = [8192];
-
 /// Puts a tenth more than so many gigabytes through a store that holds as many, and reads from it.
-pub(crate) fn run(gigabytes: u64) {
+pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
     let capacity = gigabytes * 1_000_000_000;
     let blocks = capacity * 11 / 10 / BLOCK as u64;
     let backend = Arc::new(Regenerating::default());
-    let index =
-        IndexMemory { medium: 1 << 10, fine: 1 << 10, ..IndexMemory::divide(capacity / 64, capacity) };
+    let chunks: usize = 1 + sizes.iter().map(|size| BLOCK / size).sum::<usize>();
+    let coarse = capacity / BLOCK as u64 * chunks as u64 * 95 / 10;
+    let index = IndexMemory { coarse, medium: 64, fine: 64 };
     let options = Options { capacity, segment_bytes: 64 << 20, index, id: 1, sealer: None };
     let before = resident();
     let (store, _) = Store::open(Arc::clone(&backend) as Arc<dyn Backend>, &options).unwrap();
-    println!("\n{gigabytes} GB of 64 KiB blocks with chunks of 8 KiB through a store of that capacity\n");
-    let seconds = write(&store, blocks);
+    println!("\n{gigabytes} GB of 64 KiB blocks of {chunks} chunks through a store of that capacity\n");
+    let seconds = write(&store, blocks, sizes);
     let counts = store.counts();
     println!(
         "inserted: {:.1} GB, {:.0} MB/s of CPU time, the making of content not included",
@@ -46,7 +44,7 @@ pub(crate) fn run(gigabytes: u64) {
         store_memory as f64 / stat.indexed[0] as f64,
         backend.memory() as f64 / 1e6,
     );
-    read(&store, &backend, oldest, blocks);
+    read(&store, &backend, (oldest, blocks), sizes);
     drop(store);
     let begun = Instant::now();
     let (store, opened) = Store::open(Arc::clone(&backend) as Arc<dyn Backend>, &options).unwrap();
@@ -56,15 +54,15 @@ pub(crate) fn run(gigabytes: u64) {
         opened.scanned,
         opened.segments
     );
-    read(&store, &backend, oldest, blocks - 20);
+    read(&store, &backend, (oldest, blocks - 20), sizes);
 }
 
 /// Returns the seconds of CPU that inserting took.
-fn write(store: &Store, blocks: u64) -> f64 {
+fn write(store: &Store, blocks: u64, sizes: &[usize]) -> f64 {
     let (mut block, mut parts, mut seconds) = (vec![0; BLOCK], Vec::new(), 0.0);
     for number in 0..blocks {
         fill(number, &mut block);
-        tree(number, &SIZES, &mut parts);
+        tree(number, sizes, &mut parts);
         let begun = cpu_time();
         let inserted = store.insert(&block, &parts, number);
         seconds += (cpu_time() - begun).as_secs_f64();
@@ -75,16 +73,16 @@ fn write(store: &Store, blocks: u64) -> f64 {
 }
 
 /// Reads blocks and chunks from anywhere, and compares every byte.
-fn read(store: &Store, backend: &Regenerating, oldest: u64, blocks: u64) {
+fn read(store: &Store, backend: &Regenerating, (oldest, blocks): (u64, u64), sizes: &[usize]) {
     let gets = 40_000;
     let (mut expected, mut found) = (vec![0; BLOCK], 0u64);
     let before = backend.reads.load(Ordering::Relaxed);
     for get in 0..gets {
         let number = oldest + mixed(get) % (blocks - oldest);
         fill(number, &mut expected);
-        let (tag, content) = match get % 2 {
-            0 => (tag(number, 0, 0), &expected[..]),
-            _ => (tag(number, 1, 3), &expected[3 * 8192..4 * 8192]),
+        let (tag, content) = match sizes.is_empty() || get % 2 == 0 {
+            true => (tag(number, 0, 0), &expected[..]),
+            false => (tag(number, 1, 3), &expected[3 * 8192..4 * 8192]),
         };
         // The check of content against name is a comparison here.
         let bytes = store.read(tag, content.len() as u32, &|bytes| bytes == content).unwrap();

@@ -13,10 +13,16 @@ mod nothing;
 mod peek;
 mod regenerating;
 
+use std::process::Command;
 use std::time::Duration;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match &arguments[..] {
+        [part, gigabytes] if part == "two-levels" => return large::run(gigabytes.parse().unwrap(), &[8192]),
+        [part, gigabytes] if part == "roots" => return large::run(gigabytes.parse().unwrap(), &[]),
+        _ => {}
+    }
     let number = |key: &str| arguments.iter().find_map(|argument| argument.strip_prefix(key)?.parse().ok());
     let parts = ["insert", "peek", "large"];
     let asked = |part: &str| arguments.iter().any(|argument| argument == part);
@@ -28,7 +34,13 @@ fn main() {
         peek::run(number("entries=").unwrap_or(10) * 1_000_000);
     }
     if all || asked("large") {
-        large::run(number("gb=").unwrap_or(4));
+        // Each in a process of its own, since memory is measured.
+        let gigabytes: u64 = number("gb=").unwrap_or(4);
+        for part in ["two-levels", "roots"] {
+            let process =
+                Command::new(std::env::current_exe().unwrap()).args([part, &gigabytes.to_string()]).status();
+            assert!(process.unwrap().success());
+        }
     }
 }
 
