@@ -7,7 +7,7 @@
 //! | 0 | 4 | `OWCT` |
 //! | 4 | 4 | bytes of the blocks, from 1 to 65,536 |
 //! | 8 | 4 | bytes of the directory |
-//! | 12 | 4 | number of its chunks, at most 4096 |
+//! | 12 | 4 | number of its chunks, at most 8192 |
 //! | 16 | 8 | when the first block came, in seconds of the owner's clock |
 //! | 24 | 8 | check |
 //!
@@ -159,8 +159,8 @@ pub(crate) const HEADER: usize = 32;
 /// The most bytes of blocks.
 pub(crate) const MAX_BLOCKS: usize = 65_536;
 
-/// The most chunks.
-pub(crate) const MAX_PARTS: usize = 4096;
+/// The most chunks: a tree of 64 KiB with leaves of 16 bytes and two children each has 8191.
+pub(crate) const MAX_PARTS: usize = 8192;
 
 /// The most bytes of a directory: every chunk a run of its own.
 pub(crate) const MAX_DIRECTORY: usize = MAX_PARTS * (RUN + 10);

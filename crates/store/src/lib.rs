@@ -87,7 +87,7 @@ pub enum Inserted {
     },
     /// It was there as a whole, and is not stored again.
     Known,
-    /// It is longer than 65,536 bytes, empty, has more than 4096 chunks or some outside of it; or the store takes
+    /// It is longer than 65,536 bytes, empty, has more than 8192 chunks or some outside of it; or the store takes
     /// nothing more since the disk failed.
     Refused,
 }

@@ -182,5 +182,5 @@ impl Store {
     }
 }
 
-/// Containers that stay in memory after they were read: at most 2 MiB.
+/// Containers that stay in memory after they were read: at most 3 MiB.
 const RECENT: usize = 16;

@@ -11,7 +11,7 @@ use common::{block, mixed, open, options, parts, read, sealed, tag, whole};
 use oncewire_store::{Backend, Inserted, MIN_SEGMENT_BYTES, Memory, Options, Store};
 use proptest::prelude::*;
 
-const BLOCKS: u64 = 30;
+const BLOCKS: u64 = 24;
 
 /// Lengths of the blocks that a run inserts.
 fn lens() -> Vec<usize> {
@@ -209,7 +209,7 @@ fn inflict(memory: &Memory, damage: &Damage) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn whatever_is_in_the_files_nothing_wrong_comes_out(
@@ -276,7 +276,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     /// The model knows every root that was inserted, and which of them must still be there: those that no eviction and
     /// no kill can have taken.

@@ -162,11 +162,11 @@ fn less_capacity_than_last_time_lets_the_oldest_go() {
     let lens = lens(60);
     insert_all(&store, &lens);
     store.close().unwrap();
-    let store = open(&memory, &options(3));
+    let store = open(&memory, &options(2));
     let there = whole(&store, &lens);
     assert!(!there.is_empty() && there.len() < 40);
     assert_eq!(there, (there[0]..60).collect::<Vec<_>>());
-    assert!(store.stat().file_bytes <= options(3).capacity);
+    assert!(store.stat().file_bytes <= options(2).capacity);
 }
 
 #[test]
@@ -271,8 +271,8 @@ fn blocks_that_make_no_sense_are_refused() {
     assert_eq!(store.insert(&[0; 100], &[part(0, 0)], 0), Inserted::Refused);
     assert_eq!(store.insert(&[0; 100], &[part(1, 100)], 0), Inserted::Refused);
     assert_eq!(store.insert(&[0; 100], &[part(u32::MAX, 2)], 0), Inserted::Refused);
-    assert_eq!(store.insert(&[0; 65_536], &[part(0, 1); 4097], 0), Inserted::Refused);
-    assert!(matches!(store.insert(&[0; 65_536], &[part(7, 1); 4096], 0), Inserted::Stored { .. }));
+    assert_eq!(store.insert(&[0; 65_536], &[part(0, 1); 8193], 0), Inserted::Refused);
+    assert!(matches!(store.insert(&[0; 65_536], &[part(7, 1); 8192], 0), Inserted::Stored { .. }));
     store.sync().unwrap();
     assert_eq!(store.counts().refused, 6);
 }
