@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use oncewire_codec::cache::LogOffset;
-use oncewire_codec::contract::{Delivery, Feedback, Payload, ReceivingHalf, SendingHalf};
+use oncewire_codec::contract::{
+    Delivery, Feedback, Payload, PeerSender, PeerState, ReceivingHalf, SendingHalf, StoreReply, StoreRequest,
+};
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig, tokens as token_format};
 use oncewire_codec::entropy::{Decompressor, Entropy, Kind, Mode};
-use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, MAX_BLOCK, MAX_FRAME, take_frame};
-use oncewire_codec::{Matching, Now, Plan};
+use oncewire_codec::wanax::{Name, NameKey, NamesConfig, Shape, Tree};
+use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, MAX_BLOCK, MAX_FRAME, NamesHello, take_frame};
+use oncewire_codec::{Layers, Matching, Now, Plan};
 
 use script::{Script, noise};
 
@@ -88,6 +91,8 @@ pub(crate) fn entropy(data: &[u8]) {
 /// Frames of a stranger cost the receiving half bounded memory, and only whole blocks come out.
 pub(crate) fn receiver(mut data: &[u8]) {
     let mut receiver = Receiver::new(receiver_config());
+    receiver.handle_peer_restart(peer_sender());
+    let mut store = Store::default();
     let mut now = Now::ZERO;
     let (mut came, mut delivered) = (0, 0);
     while let Ok(Some((kind, body, used))) = take_frame(data) {
@@ -99,6 +104,7 @@ pub(crate) fn receiver(mut data: &[u8]) {
                 receiver.handle_block(block, LaneId(1), now)
             }
             Ok(Frame::Message { seq, flow, message }) => receiver.handle_message(seq, flow, message, now),
+            Ok(Frame::Chunks(chunks)) => receiver.handle_chunks(chunks, now),
             Ok(Frame::LogWorth(worth)) => {
                 receiver.handle_worth(&worth);
                 Ok(())
@@ -108,6 +114,7 @@ pub(crate) fn receiver(mut data: &[u8]) {
         if taken.is_err() {
             return;
         }
+        store.serve(&mut receiver, now);
         receiver.handle_timeout(now);
         receiver.poll_frame(true, &mut Vec::new());
         while let Some(delivery) = receiver.poll_payload() {
@@ -143,6 +150,36 @@ struct World {
     sent: BTreeMap<FlowId, Vec<u8>>,
     got: BTreeMap<FlowId, Vec<Option<u8>>>,
     history: Vec<u8>,
+    store: Store,
+}
+
+/// A chunk store that has some of what was put.
+#[derive(Default)]
+struct Store(BTreeMap<Name, Bytes>);
+
+impl Store {
+    fn serve(&mut self, receiver: &mut Receiver, now: Now) {
+        while let Some(request) = receiver.poll_chunk_store() {
+            match request {
+                StoreRequest::Put { plain, key, shape } => {
+                    for node in Tree::new(shape).grow(&plain) {
+                        let chunk = plain.slice(node.range());
+                        self.0.insert(key.name(&chunk), chunk);
+                    }
+                }
+                StoreRequest::Read { ticket, name, .. } => {
+                    let reply = match (self.0.get(&name), name.tag() % 8) {
+                        // Never answered.
+                        (_, 0) => continue,
+                        (_, 1) => StoreReply::Failed { ticket },
+                        (Some(bytes), _) => StoreReply::Found { ticket, bytes: bytes.clone() },
+                        (None, _) => StoreReply::Absent { ticket },
+                    };
+                    receiver.handle_store(reply, now);
+                }
+            }
+        }
+    }
 }
 
 struct Lane {
@@ -162,12 +199,22 @@ impl World {
             keeps_bytes: kind < 4,
             digest_seed: 1,
             persist: false,
-            names: None,
+            names: Some(NamesConfig {
+                key: key(),
+                shape: Shape::default(),
+                hint_memory: 1 << 14,
+                saved: None,
+                clock_secs: 0,
+            }),
         };
+        let (mut sender, mut receiver) = (Sender::new(config), Receiver::new(receiver_config()));
+        sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 2, claim: None, store: Some(1) });
+        receiver.handle_peer_restart(peer_sender());
         Self {
             entropy,
-            sender: Sender::new(config),
-            receiver: Receiver::new(receiver_config()),
+            sender,
+            receiver,
+            store: Store::default(),
             now: Now::ZERO,
             lanes: [0, 1, 2].map(|id| Lane { id: LaneId(id), bytes: VecDeque::new() }),
             repairs: VecDeque::new(),
@@ -220,7 +267,9 @@ impl World {
         sent.extend_from_slice(&plain);
         let entropy = [self.entropy, Entropy::Zstd(1), Entropy::Lz4, Entropy::None][how / 64];
         let matching = if how & 8 == 0 { Matching::Max } else { Matching::Chunk };
-        let plan = (how != 7).then(|| Plan { entropy, matching, period: 64 << (how % 3), ..Plan::default() });
+        let layers = [Layers::Log, Layers::Both, Layers::Names, Layers::Both][how >> 4 & 3];
+        let period = 64 << (how % 3);
+        let plan = (how != 7).then(|| Plan { layers, entropy, matching, period, ..Plan::default() });
         let payload = Payload { flow, offset, plain: Bytes::from(plain), fin: false, plan };
         let mut out = Vec::new();
         self.sender.handle_payload(payload, self.lanes[lane].id, self.now, &mut out);
@@ -268,6 +317,7 @@ impl World {
                 Frame::Need(ranges) => Feedback::Need(ranges),
                 Frame::Refetch(refetch) => Feedback::Refetch(refetch),
                 Frame::LogHeld(held) => Feedback::Held(held),
+                Frame::ChunkRequest(request) => Feedback::Chunks(request),
                 other => panic!("not feedback: {other:?}"),
             };
             self.sender.handle_frame(feedback, self.now).unwrap();
@@ -278,6 +328,7 @@ impl World {
 
     /// Puts what was delivered in its place, and fails if something is there already.
     fn collect(&mut self) {
+        self.store.serve(&mut self.receiver, self.now);
         while let Some(delivery) = self.receiver.poll_payload() {
             let Delivery::Data { flow, offset, plain, .. } = delivery else { panic!("{delivery:?}") };
             let (got, end) = (self.got.entry(flow).or_default(), offset as usize + plain.len());
@@ -320,7 +371,8 @@ fn deliver_one(receiver: &mut Receiver, bytes: &mut VecDeque<u8>, now: Now) -> b
     let Some((kind, body, used)) = take_frame(bytes.make_contiguous()).unwrap() else { return false };
     match Frame::decode(kind, body).unwrap() {
         Frame::Block(block) => receiver.handle_block(block, LaneId(1), now).unwrap(),
-        other => panic!("not a block: {other:?}"),
+        Frame::Chunks(chunks) => receiver.handle_chunks(chunks, now).unwrap(),
+        other => panic!("neither block nor chunks: {other:?}"),
     }
     bytes.drain(..used);
     true
@@ -333,8 +385,21 @@ fn receiver_config() -> ReceiverConfig {
         contexts: 2,
         digest_seed: 1,
         persist: false,
-        store: false,
+        store: true,
     }
+}
+
+fn peer_sender() -> PeerSender {
+    PeerSender {
+        capacity: CAPACITY,
+        max_in_flight: CAPACITY / 4,
+        digest_seed: 1,
+        names: Some(NamesHello { key: key(), shape: Shape::default() }),
+    }
+}
+
+fn key() -> NameKey {
+    NameKey::new([3; 32])
 }
 
 /// Not a power of two, and small enough that scripts reach its end.

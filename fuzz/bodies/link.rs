@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use bytes::{Bytes, BytesMut};
 use oncewire_link::{
     Destination, Event, FlowId, Host, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
-    ResetReason,
+    ResetReason, StoreReply, StoreRequest,
 };
 
 use script::{Script, noise};
@@ -41,6 +41,11 @@ pub(crate) fn link_input(data: &[u8]) {
                 Event::FlowReadable(flow) => while link.poll_payload(flow, now).is_some() {},
                 Event::CloseLane(..) => return,
                 _ => {}
+            }
+        }
+        while let Some(request) = link.poll_chunk_store() {
+            if let StoreRequest::Read { ticket, .. } = request {
+                link.handle_store(StoreReply::Absent { ticket }, now);
             }
         }
         for (lane, _) in ROLES {
@@ -304,6 +309,7 @@ fn config(dialer: bool) -> LinkConfig {
         first: dialer,
         dialer,
         log_capacity: LinkConfig::MIN_LOG,
+        store: Some(1),
         contexts: 2,
         max_lanes: 4,
         ..LinkConfig::default()

@@ -100,26 +100,32 @@ impl Measurement {
         mut progress: impl FnMut(u64),
     ) -> Result<(), MeasureError> {
         let codec_error = |source| MeasureError::Codec { path: path.to_owned(), source };
-        let mut read = || read_block(&mut source).map_err(|source| read_error(path, source));
         let flow = FlowId(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
         let before = self.pair.totals();
-        let (mut offset, mut block) = (0, read()?);
+        let (mut offset, mut waiting) = (0, Vec::new());
         loop {
             // The end must be known when the last block is sent.
-            let next = if block.len() == MAX_BLOCK { read()? } else { Bytes::new() };
-            let len = block.len() as u64;
-            self.pair.send(flow, offset, block, next.is_empty()).map_err(codec_error)?;
-            progress(len);
-            offset += len;
-            if next.is_empty() {
+            let at_end = !fill(&mut source, &mut waiting).map_err(|source| read_error(path, source))?;
+            let rest = waiting.split_off(self.pair.block_end(&waiting, at_end).min(waiting.len()));
+            let block = Bytes::from(waiting);
+            let (sent, fin) = (block.len() as u64, at_end && rest.is_empty());
+            self.pair.send(flow, offset, block, fin).map_err(codec_error)?;
+            progress(sent);
+            offset += sent;
+            waiting = rest;
+            if fin {
                 break;
             }
-            block = next;
         }
         self.pair.finish_flow(flow).map_err(codec_error)?;
         let wire = self.pair.totals().wire - before.wire;
         self.files.push(FileReport { path: path.to_owned(), delivered: offset, wire });
         Ok(())
+    }
+
+    /// Lets the chunk store lose everything, unnoticed, between two files.
+    pub fn lose_store(&mut self) {
+        self.pair.lose_store();
     }
 
     /// Ends the run.
@@ -179,10 +185,11 @@ fn read_error(path: &Path, source: io::Error) -> MeasureError {
 }
 
 /// Reads a whole block, or what is left.
-fn read_block(source: &mut impl Read) -> io::Result<Bytes> {
-    let mut block = Vec::with_capacity(MAX_BLOCK);
-    source.by_ref().take(MAX_BLOCK as u64).read_to_end(&mut block)?;
-    Ok(block.into())
+/// Reads on until there is more than a block; returns whether there is.
+fn fill(source: &mut impl Read, waiting: &mut Vec<u8>) -> io::Result<bool> {
+    let wanted = (MAX_BLOCK + 1).saturating_sub(waiting.len());
+    let read = source.by_ref().take(wanted as u64).read_to_end(waiting)?;
+    Ok(read == wanted)
 }
 
 fn savings(delivered: u64, wire: u64) -> Option<f64> {

@@ -3,22 +3,28 @@
 //! **What is modelled.** One lane; every frame arrives at once, in order and unharmed; time stands still. The receiving
 //! half is asked for feedback after each block, and acknowledges several blocks at a time as it does on a link; when
 //! so much waits that the next block could not be remembered, it is asked for all it has, so that the bound on bytes in
-//! flight, which is the link's delay at work, costs nothing here. Credit, flow opening and TLS are the link's and the
+//! flight, which is the link's delay at work, costs nothing here. A chunk store answers at once, and its work is in no
+//! figure. Credit, flow opening and TLS are the link's and the
 //! tunnel's, and are not part of the figures.
+
+mod store;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use oncewire_codec::contract::{
-    Delivery, Feedback, Payload, PeerFault, ReceivingHalf, SendStats, SendingHalf,
+    Delivery, Feedback, Payload, PeerFault, PeerSender, PeerState, ReceiveStats, ReceivingHalf, SendStats,
+    SendingHalf,
 };
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::entropy::Entropy;
-use oncewire_codec::wire::{FlowId, Frame, LaneId, take_frame};
+use oncewire_codec::wanax::{NameKey, NamesConfig, Shape};
+use oncewire_codec::wire::{FlowId, Frame, LaneId, MAX_BLOCK, NamesHello, take_frame};
 use oncewire_codec::{Matching, Now, Plan};
 
+use self::store::MemoryStore;
 use crate::cpu::Stopwatch;
 use crate::encoder::DIGEST_SEED;
 
@@ -33,6 +39,8 @@ pub struct PairConfig {
     pub max_in_flight: u64,
     /// The table, and what fingerprints cover.
     pub params: MatchParams,
+    /// How chunks are cut that are kept at the receiving end, beside the log; `None`: it has no store.
+    pub store: Option<Shape>,
 }
 
 impl Default for PairConfig {
@@ -42,6 +50,7 @@ impl Default for PairConfig {
             log_memory: 256 << 20,
             max_in_flight: 64 << 20,
             params: MatchParams::default(),
+            store: None,
         }
     }
 }
@@ -51,6 +60,7 @@ pub struct Pair {
     config: PairConfig,
     sender: Sender,
     receiver: Receiver,
+    store: MemoryStore,
     /// Blocks that have not come out of the receiving half, by flow and flow offset.
     undelivered: BTreeMap<(FlowId, u64), (Bytes, bool)>,
     frames: Vec<u8>,
@@ -105,7 +115,15 @@ pub enum PairError {
 impl Pair {
     /// Starts both halves with empty logs.
     pub fn new(config: PairConfig) -> Self {
-        let sender = Sender::new(SenderConfig {
+        let key = NameKey::new([0; 32]);
+        let names = config.store.map(|shape| NamesConfig {
+            key: key.clone(),
+            shape,
+            hint_memory: HINT_MEMORY,
+            saved: None,
+            clock_secs: 0,
+        });
+        let mut sender = Sender::new(SenderConfig {
             capacity: config.log_memory,
             max_in_flight: Some(config.max_in_flight),
             entropy: config.plan.map_or(Entropy::None, |plan| plan.entropy),
@@ -115,20 +133,31 @@ impl Pair {
             keeps_bytes: config.plan.is_none_or(|plan| plan.matching == Matching::Max),
             digest_seed: DIGEST_SEED,
             persist: false,
-            names: None,
+            names,
         });
-        let receiver = Receiver::new(ReceiverConfig {
+        let mut receiver = Receiver::new(ReceiverConfig {
             capacity: config.log_memory,
             max_in_flight: config.max_in_flight,
             contexts: CONTEXTS,
             digest_seed: DIGEST_SEED,
             persist: false,
-            store: false,
+            store: config.store.is_some(),
         });
+        if let Some(shape) = config.store {
+            let (capacity, max_in_flight) = (config.log_memory, config.max_in_flight);
+            sender.handle_peer_state(PeerState { capacity, contexts: CONTEXTS, claim: None, store: Some(1) });
+            receiver.handle_peer_restart(PeerSender {
+                capacity,
+                max_in_flight,
+                digest_seed: DIGEST_SEED,
+                names: Some(NamesHello { key, shape }),
+            });
+        }
         Self {
             config,
             sender,
             receiver,
+            store: MemoryStore::default(),
             undelivered: BTreeMap::new(),
             frames: Vec::new(),
             feedback: Vec::new(),
@@ -136,6 +165,20 @@ impl Pair {
             decoding: Stopwatch::default(),
             totals: Totals::default(),
         }
+    }
+
+    /// Returns how long the next block should be that `bytes` begin with, as a link cuts its flows; `at_end` says that
+    /// nothing follows them.
+    pub fn block_end(&mut self, bytes: &[u8], at_end: bool) -> usize {
+        match self.config.plan.is_some_and(|plan| self.sender.is_naming(&plan)) {
+            true => self.sender.block_end(bytes, at_end),
+            false => bytes.len().min(MAX_BLOCK),
+        }
+    }
+
+    /// Lets the store lose everything; neither half is told.
+    pub fn lose_store(&mut self) {
+        self.store.clear();
     }
 
     /// Sends a block of at most [`oncewire_codec::wire::MAX_BLOCK`] bytes and compares what comes out.
@@ -186,25 +229,34 @@ impl Pair {
         self.sender.stats()
     }
 
+    /// Returns counters and sizes of the receiving half, as they are now.
+    pub fn receiver_stats(&self) -> ReceiveStats {
+        self.receiver.stats()
+    }
+
     /// Lets all frames arrive.
     fn hand_over(&mut self) -> Result<(), PairError> {
         let frames = std::mem::take(&mut self.frames);
         self.totals.wire += frames.len() as u64;
         let receiver = &mut self.receiver;
-        let delivered = self.decoding.time(|| -> Result<_, PeerFault> {
+        self.decoding.time(|| -> Result<_, PeerFault> {
             let mut rest = &frames[..];
             while let Some((kind, body, used)) = take_frame(rest)? {
-                if let Frame::Block(block) = Frame::decode(kind, body)? {
-                    receiver.handle_block(block, LANE, Now::ZERO)?;
+                match Frame::decode(kind, body)? {
+                    Frame::Block(block) => receiver.handle_block(block, LANE, Now::ZERO)?,
+                    Frame::Chunks(chunks) => receiver.handle_chunks(chunks, Now::ZERO)?,
+                    _ => {}
                 }
                 rest = rest.get(used..).unwrap_or_default();
             }
-            let mut delivered = Vec::new();
-            while let Some(delivery) = receiver.poll_payload() {
-                delivered.push(delivery);
-            }
-            Ok(delivered)
+            Ok(())
         })?;
+        while let Some(request) = receiver.poll_chunk_store() {
+            if let Some(reply) = self.store.handle(request) {
+                self.decoding.time(|| receiver.handle_store(reply, Now::ZERO));
+            }
+        }
+        let delivered: Vec<Delivery> = std::iter::from_fn(|| receiver.poll_payload()).collect();
         self.totals.receiver_memory = self.totals.receiver_memory.max(self.receiver.stats().memory);
         self.frames = frames;
         self.frames.clear();
@@ -243,6 +295,8 @@ fn take_feedback(sender: &mut Sender, mut bytes: &[u8]) -> Result<(), PeerFault>
             Frame::Need(ranges) => Some(Feedback::Need(ranges)),
             Frame::Refetch(refetch) => Some(Feedback::Refetch(refetch)),
             Frame::LogHeld(held) => Some(Feedback::Held(held)),
+            Frame::ChunkRequest(request) => Some(Feedback::Chunks(request)),
+            Frame::StoreHeld(held) => Some(Feedback::Store(held)),
             _ => None,
         };
         feedback.map_or(Ok(()), |feedback| sender.handle_frame(feedback, Now::ZERO))?;
@@ -253,6 +307,8 @@ fn take_feedback(sender: &mut Sender, mut bytes: &[u8]) -> Result<(), PeerFault>
 }
 
 const LANE: LaneId = LaneId(0);
+/// What a store of some gigabytes takes.
+const HINT_MEMORY: u64 = 8 << 20;
 /// Flows come one after the other, so one streaming context is what they use on a link too.
 const CONTEXTS: usize = 1;
 /// A block is sent once, and again after a mismatch; more rounds than this mean that it never arrives.

@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use oncewire_codec::entropy::Entropy;
-use oncewire_codec::{MarkerKind, Matching, Plan};
+use oncewire_codec::wanax::Shape;
+use oncewire_codec::{Layers, MarkerKind, Matching, Plan};
 use oncewire_lab::corpus::Corpus;
 use oncewire_lab::measure::Measurement;
 use oncewire_lab::pair::PairConfig;
@@ -35,6 +36,33 @@ fn bytes_on_the_wire_are_those_that_were_reviewed() {
         path.display(),
         changed.join("\n")
     );
+}
+
+#[test]
+fn a_store_that_is_lost_in_between_costs_no_more_than_none() {
+    let cases = cases();
+    for (name, data) in cases.iter().map(|case| (case.name, &case.files[0].1)) {
+        for layers in [Layers::Names, Layers::Both] {
+            let config = names(
+                layers,
+                PairConfig { log_memory: 1 << 20, max_in_flight: 1 << 18, ..PairConfig::default() },
+            );
+            let wire = |lose: bool| {
+                let mut measurement = Measurement::new(config);
+                for _ in 0..2 {
+                    measurement.send(Path::new(name), &data[..], |_| ()).unwrap();
+                    if lose {
+                        measurement.lose_store();
+                    }
+                }
+                measurement.finish().files.into_iter().map(|file| file.wire).collect::<Vec<_>>()
+            };
+            let (kept, lost) = (wire(false), wire(true));
+            assert!(kept[1] <= kept[0] + kept[0] / 10 && lost[0] == kept[0], "{name}: {kept:?} {lost:?}");
+            // What was named in vain until that was noticed crosses compressed by itself.
+            assert!(lost[1] <= lost[0] + lost[0] / 25 + 200, "{name}, {layers:?}: {lost:?}");
+        }
+    }
 }
 
 fn table() -> String {
@@ -66,6 +94,13 @@ fn configs() -> Vec<(&'static str, PairConfig)> {
         ("zstd:1, 1 MiB log", PairConfig { log_memory: 1 << 20, max_in_flight: 1 << 18, ..default }),
         ("chunk, none", chunk(with(Entropy::None, default))),
         ("chunk, zstd:1", chunk(default)),
+        ("names, zstd:1", names(Layers::Names, default)),
+        ("both, zstd:1", names(Layers::Both, default)),
+        // What the log has no room for is in the store.
+        (
+            "both, zstd:1, 1 MiB log",
+            names(Layers::Both, PairConfig { log_memory: 1 << 20, max_in_flight: 1 << 18, ..default }),
+        ),
         ("uncoded", PairConfig { plan: None, ..default }),
     ];
     // The default choice stands above.
@@ -76,6 +111,11 @@ fn configs() -> Vec<(&'static str, PairConfig)> {
 
 fn marked(markers: MarkerKind, config: PairConfig) -> PairConfig {
     PairConfig { plan: config.plan.map(|plan| Plan { markers, ..plan }), ..config }
+}
+
+fn names(layers: Layers, config: PairConfig) -> PairConfig {
+    let plan = config.plan.map(|plan| Plan { layers, ..plan });
+    PairConfig { plan, store: Some(Shape::default()), ..config }
 }
 
 fn chunk(config: PairConfig) -> PairConfig {

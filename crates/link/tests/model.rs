@@ -10,8 +10,9 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Pair, config};
-use oncewire_link::{FlowId, LinkConfig, LogLimits, Now, ResetReason};
+use common::{Pair, config, naming};
+use oncewire_codec::Layers;
+use oncewire_link::{FlowId, LinkConfig, LogLimits, Now, ResetReason, StoreState};
 
 /// What the model knows of a flow: what each side's application has sent, ended, reset.
 #[derive(Default)]
@@ -40,7 +41,14 @@ impl Model {
             max_lanes: 3,
             ..config
         };
-        let pair = Pair::with(seed, small(config(true, 1)), small(config(false, 2)));
+        let mut configs = [config(true, 1), config(false, 2)].map(small);
+        // In two of three runs the dialling side has a chunk store, in one of them both have.
+        let stores = [!seed.is_multiple_of(3), seed % 3 == 2];
+        for (config, store) in configs.iter_mut().zip(stores) {
+            *config = naming(config.clone(), store.then_some(1));
+        }
+        let [dialer, acceptor] = configs;
+        let pair = Pair::with(seed, dialer, acceptor);
         Self { pair, flows: BTreeMap::new(), history: Vec::new() }
     }
 
@@ -70,6 +78,8 @@ impl Model {
     fn open(&mut self) {
         let side = self.pair.below(2) as usize;
         if self.flows.len() < 12 && self.pair.sides[side].link.is_up() {
+            let pick = self.pair.below(3) as usize;
+            self.pair.plan.layers = [Layers::Log, Layers::Names, Layers::Both][pick];
             let flow = self.pair.open(side);
             self.flows.insert(flow, Reference::default());
         }
@@ -161,6 +171,24 @@ impl Model {
         }
     }
 
+    /// A store is slow for a while, loses chunks, or says how it stands.
+    fn trouble_store(&mut self) {
+        let side = self.pair.below(2) as usize;
+        let (what, pick, now) = (self.pair.below(8), self.pair.below(100), self.pair.now);
+        let side = &mut self.pair.sides[side];
+        match what {
+            0 => side.holds_reads = true,
+            1..4 => side.holds_reads = false,
+            4 => side.chunks.clear(),
+            5 => side.chunks.retain(|name, _| name.tag() % 5 != pick % 5),
+            _ => {
+                let (queued, service_time) = (side.reads.len() as u32, Now::from_millis(pick / 8));
+                let state = StoreState { queued, service_time, age_secs: pick, taking: pick > 10 };
+                side.link.handle_store_state(state, now);
+            }
+        }
+    }
+
     fn step(&mut self) {
         match self.pair.below(100) {
             0..6 => self.open(),
@@ -169,6 +197,7 @@ impl Model {
             50..54 => self.stall(),
             54..57 => self.hurt(),
             57 => self.change_logs(),
+            62..66 => self.trouble_store(),
             58..62 => {
                 let time = Now::from_millis(self.pair.below(400));
                 self.pair.pass(time);
@@ -201,6 +230,8 @@ impl Model {
     fn settle(&mut self) {
         for side in [0, 1] {
             self.pair.sides[side].stalled.clear();
+            // The store of every other run never answers again.
+            self.pair.sides[side].holds_reads &= self.flows.len().is_multiple_of(2);
             let ids: Vec<FlowId> = self.flows.keys().copied().collect();
             ids.iter().for_each(|&id| self.pair.read(side, id));
         }
@@ -233,6 +264,7 @@ impl Model {
 #[test]
 fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
     let (mut whole, mut resumed, mut copied, mut waited) = (0, 0, 0, 0);
+    let (mut hits, mut requested) = (0, 0);
     for seed in 0..SEEDS {
         println!("seed {seed}");
         let mut model = Model::new(seed);
@@ -246,10 +278,14 @@ fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
             resumed += stats.resumes;
             copied += stats.inbound.copied;
             waited += stats.inbound.waited;
+            hits += stats.inbound.chunks.hits.bytes;
+            requested += stats.inbound.chunks.requested_bytes;
         }
     }
     // The runs must have been where it is dangerous.
     println!("{whole} flows whole, {resumed} resumed, {copied} bytes copied, {waited} blocks waited");
+    println!("{hits} bytes from stores, {requested} asked for");
+    assert!(hits > SEEDS << 12 && requested > SEEDS << 10);
     assert!(whole as u64 > SEEDS && resumed > SEEDS && copied > SEEDS << 17 && waited > SEEDS);
 }
 

@@ -56,6 +56,8 @@ pub struct Item {
     pub keep: bool,
     /// The chunks that are then there.
     pub news: Vec<PackedTag>,
+    /// Bytes of named chunks that the receiving half did not have.
+    pub absent_bytes: u64,
 }
 
 impl Item {
@@ -237,6 +239,13 @@ impl Ledger {
     /// Unacknowledged items of a flow.
     pub fn unacked(&self, flow: FlowId) -> u64 {
         self.by_flow.get(&flow).map_or(0, |flow| flow.unacked)
+    }
+
+    /// Notes that the receiving half lacked chunks that an item names.
+    pub fn note_absent(&mut self, seq: u64, bytes: u64) {
+        if let Some(item) = self.items.get_mut(&seq) {
+            item.absent_bytes = item.absent_bytes.saturating_add(bytes);
+        }
     }
 
     /// An item, if it is unacknowledged.

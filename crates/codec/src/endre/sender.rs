@@ -185,8 +185,8 @@ impl Sender {
         let mut settled = std::mem::take(&mut self.scratch.settled);
         let naming = &mut self.naming;
         self.ledger.acknowledge(ack, &mut settled, |item| {
-            if let Some(naming) = naming.as_mut().filter(|_| !item.news.is_empty()) {
-                naming.put(&item.news, now);
+            if let Some(naming) = naming {
+                naming.settle(item, now);
             }
         });
         self.events.extend(settled.drain(..).map(SendEvent::Settled));
@@ -213,6 +213,7 @@ impl SendingHalf for Sender {
             names: Vec::new(),
             keep: false,
             news: Vec::new(),
+            absent_bytes: 0,
         };
         let block = |body| Block { seq, flow, offset, plain_len, fin, resent: false, body };
         if let Some(plan) = &plan {
@@ -272,6 +273,7 @@ impl SendingHalf for Sender {
             names: Vec::new(),
             keep: false,
             news: Vec::new(),
+            absent_bytes: 0,
         });
         Frame::Message { seq, flow, message }.encode(out);
     }

@@ -93,6 +93,11 @@ const NAMES: u8 = 64;
 const KEEP: u8 = 128;
 
 impl<'a> Block<'a> {
+    /// Returns whether the block refers to named chunks.
+    pub fn has_names(&self) -> bool {
+        matches!(&self.body, BlockBody::Coded(body) if !body.names.is_empty())
+    }
+
     /// Appends the frame's body up to its last field; the bytes of `body` follow it.
     pub fn encode_header(&self, out: &mut Vec<u8>) {
         let mut flags = if self.fin { FIN } else { 0 } | if self.resent { RESENT } else { 0 };

@@ -7,9 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
+use oncewire_codec::Plan;
+use oncewire_codec::wanax::{Name, NameKey, NamesConfig, Shape, Tree};
 use oncewire_codec::wire::GroupFrame;
 use oncewire_link::{
-    Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
+    Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received, StoreReply,
+    StoreRequest,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -26,6 +29,12 @@ pub struct Side {
     pub heard: Vec<GroupFrame>,
     /// Flows whose application does not read.
     pub stalled: Vec<FlowId>,
+    /// The side's chunk store.
+    pub chunks: BTreeMap<Name, Bytes>,
+    /// Reads that are not answered yet.
+    pub reads: VecDeque<StoreRequest>,
+    /// Whether reads wait until [`Side::answer_read`].
+    pub holds_reads: bool,
 }
 
 /// What an application was given.
@@ -69,6 +78,8 @@ pub struct Pair {
     pub skew: [Now; 2],
     /// What was said, in the order in which it was.
     pub said: Vec<Said>,
+    /// How flows are coded that are opened.
+    pub plan: Plan,
 }
 
 pub fn config(first: bool, instance: u64) -> LinkConfig {
@@ -86,6 +97,14 @@ pub fn config(first: bool, instance: u64) -> LinkConfig {
     }
 }
 
+/// The same, of a side that names chunks, and has a store if it has an id.
+pub fn naming(config: LinkConfig, store: Option<u64>) -> LinkConfig {
+    let key = NameKey::new([config.instance as u8; 32]);
+    let (shape, hint_memory) = (Shape::default(), 1 << 18);
+    let names = Some(NamesConfig { key, shape, hint_memory, saved: None, clock_secs: 1 << 30 });
+    LinkConfig { names, store, ..config }
+}
+
 impl Side {
     pub fn new(config: LinkConfig, now: Now) -> Self {
         Self {
@@ -97,7 +116,40 @@ impl Side {
             restarts: 0,
             heard: Vec::new(),
             stalled: Vec::new(),
+            chunks: BTreeMap::new(),
+            reads: VecDeque::new(),
+            holds_reads: false,
         }
+    }
+
+    /// Does what the link asks of the chunk store; returns whether there was anything.
+    fn run_store(&mut self, now: Now) -> bool {
+        let mut any = false;
+        while let Some(request) = self.link.poll_chunk_store() {
+            any = true;
+            match request {
+                StoreRequest::Put { plain, key, shape } => {
+                    for node in Tree::new(shape).grow(&plain) {
+                        let chunk = plain.slice(node.range());
+                        self.chunks.insert(key.name(&chunk), chunk);
+                    }
+                }
+                read => self.reads.push_back(read),
+            }
+        }
+        while !self.holds_reads && self.answer_read(now) {}
+        any
+    }
+
+    /// Answers the oldest read; returns whether there was one.
+    pub fn answer_read(&mut self, now: Now) -> bool {
+        let Some(StoreRequest::Read { ticket, name, .. }) = self.reads.pop_front() else { return false };
+        let reply = match self.chunks.get(&name) {
+            Some(bytes) => StoreReply::Found { ticket, bytes: bytes.clone() },
+            None => StoreReply::Absent { ticket },
+        };
+        self.link.handle_store(reply, now);
+        true
     }
 
     pub fn stream(&mut self, flow: FlowId) -> &mut Stream {
@@ -142,6 +194,7 @@ impl Pair {
             reachable: true,
             skew: [Now::ZERO; 2],
             said: Vec::new(),
+            plan: Plan::default(),
         };
         pair.run();
         pair
@@ -162,8 +215,7 @@ impl Pair {
 
     pub fn open(&mut self, side: usize) -> FlowId {
         let destination = Destination::from(SocketAddr::from(([127, 0, 0, 1], 80)));
-        let request =
-            OpenRequest { destination, source: None, as_client: false, plan: Some(Default::default()) };
+        let request = OpenRequest { destination, source: None, as_client: false, plan: Some(self.plan) };
         let now = self.clock(side);
         self.sides[side].link.open_flow(request, now).unwrap()
     }
@@ -205,7 +257,8 @@ impl Pair {
     }
 
     fn events(&mut self, side: usize) -> bool {
-        let mut any = false;
+        let now = self.clock(side);
+        let mut any = self.sides[side].run_store(now);
         while let Some(event) = self.sides[side].link.poll_event() {
             any = true;
             match event {

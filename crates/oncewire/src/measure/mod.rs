@@ -70,11 +70,14 @@ fn settings(assignments: &[String]) -> anyhow::Result<CodecSettings> {
 }
 
 fn pair_config(settings: &CodecSettings) -> PairConfig {
+    let plan = settings.usual().coded.then(|| settings.plan());
     PairConfig {
-        plan: settings.usual().coded.then(|| settings.plan()),
+        plan,
         log_memory: settings.log_memory,
         max_in_flight: settings.in_flight(),
         params: settings.params(),
+        // As at a peer that has one, large enough for all files.
+        store: plan.filter(|plan| plan.layers.use_names()).map(|_| settings.chunk_sizes),
     }
 }
 

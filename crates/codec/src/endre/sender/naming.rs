@@ -2,6 +2,7 @@
 
 use super::super::matcher::Copy;
 use crate::Now;
+use crate::cache::Item;
 use crate::wanax::hints::PackedTag;
 use crate::wanax::{Hints, HintsError, NameKey, NamesConfig, Node, Tree};
 use crate::wire::{MAX_NAMES, NameEntry, StoreHeld};
@@ -14,6 +15,10 @@ pub(super) struct Naming {
     clock_secs: u64,
     /// The peer's store, as far as is known.
     store: Option<Store>,
+    /// Bytes that were named and not there, less those that were there since.
+    doubt: u64,
+    /// Blocks that were not named for that, since the last that was.
+    passed: u32,
     /// The last block's names, in order.
     pub(super) names: Vec<NameEntry>,
     /// The last block's chunks that were looked for and not found.
@@ -54,6 +59,8 @@ impl Naming {
             hints,
             clock_secs: config.clock_secs,
             store: None,
+            doubt: 0,
+            passed: 0,
             names: Vec::new(),
             news: Vec::new(),
             covered: Vec::new(),
@@ -72,6 +79,7 @@ impl Naming {
             self.hints.bind(id);
         }
         self.store = store.map(|_| Store { taking: true, serial: 0 });
+        self.doubt = 0;
     }
 
     /// Whether the peer has a store.
@@ -92,10 +100,25 @@ impl Naming {
         }
     }
 
-    /// Notes that a block with these chunks was put.
-    pub(super) fn put(&mut self, news: &[PackedTag], now: Now) {
+    /// Takes note of a block that was acknowledged: what it brought was put, and what it named and was not asked for
+    /// was there.
+    pub(super) fn settle(&mut self, item: &Item, now: Now) {
         let clock = self.clock(now);
-        news.iter().for_each(|&chunk| self.hints.insert(chunk, clock));
+        item.news.iter().for_each(|&chunk| self.hints.insert(chunk, clock));
+        let named: u64 = item.names.iter().map(|entry| u64::from(entry.len)).sum();
+        self.doubt = self.doubt.saturating_sub(named.saturating_sub(item.absent_bytes));
+    }
+
+    /// Takes note of bytes that were named and not there. Once they are many, the store may have lost everything, and
+    /// only some blocks are named until some were right.
+    pub(super) fn doubt(&mut self, bytes: u64) {
+        self.doubt = self.doubt.saturating_add(bytes).min(2 * DOUBTFUL);
+    }
+
+    /// Whether hints are gone by for the next block.
+    fn trusts(&mut self) -> bool {
+        self.passed = if self.doubt < DOUBTFUL || self.passed >= PROBE_EVERY { 0 } else { self.passed + 1 };
+        self.passed == 0
     }
 
     /// Notes that the peer does not have chunks.
@@ -124,7 +147,8 @@ impl Naming {
         if uncovered <= LEFT_TO_LOG.max(plain.len() / COVERED_SHARE) {
             return Named::default();
         }
-        self.walk(plain, copies, self.clock(now));
+        let trusts = self.trusts();
+        self.walk(plain, copies, self.clock(now), trusts);
         self.residue.clear();
         literals(&self.names, plain).for_each(|piece| self.residue.extend_from_slice(piece));
         let named: usize =
@@ -144,7 +168,7 @@ impl Naming {
     }
 
     /// Looks at the block's chunks from the top, and below those that are neither named nor left to the log.
-    fn walk(&mut self, plain: &[u8], copies: &[Copy], clock: u64) {
+    fn walk(&mut self, plain: &[u8], copies: &[Copy], clock: u64, trusts: bool) {
         let Self { key, tree, hints, names, news, covered, .. } = self;
         tree.grow(plain);
         tree.walk(|_, node: &Node| {
@@ -154,8 +178,8 @@ impl Naming {
             }
             let Some(chunk) = plain.get(range) else { return false };
             let tag = key.tag(chunk);
-            let likely = hints.lookup(tag, node.len, clock) && names.len() < MAX_NAMES;
-            if likely && node.len as usize >= LEAST_CHUNK {
+            let likely = trusts && node.len as usize >= LEAST_CHUNK && hints.lookup(tag, node.len, clock);
+            if likely && names.len() < MAX_NAMES {
                 let (at, len, level) = (node.at, node.len, node.level);
                 names.push(NameEntry { at, len, level, name: key.name_tagged(tag, chunk) });
             } else {
@@ -226,6 +250,10 @@ const LEAST_CHUNK: usize = 64;
 const LEAST_PIECE: u32 = 16;
 /// With at most one byte in so many new, a block is left to the log, or is not put into the store.
 const COVERED_SHARE: usize = 128;
+/// So many bytes named in vain mean that the store may be another than it was.
+const DOUBTFUL: u64 = 128 << 10;
+/// One in so many blocks is then named all the same.
+const PROBE_EVERY: u32 = 16;
 
 #[cfg(test)]
 mod tests {

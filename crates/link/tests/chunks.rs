@@ -1,0 +1,266 @@
+//! Named chunks between two links: what is said for them, and what becomes of them when something goes wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
+
+mod common;
+
+use common::{Pair, Said, config, naming};
+use oncewire_codec::wire::{Frame, take_frame};
+use oncewire_codec::{Layers, Plan};
+use oncewire_link::{FlowId, LaneId, LinkConfig, Now, StoreState};
+
+/// A pair of which side 1 has a store, and one flow from side 0 that names chunks and uses no log.
+fn pair() -> (Pair, FlowId) {
+    of(config(true, 1), config(false, 2))
+}
+
+fn of(dialer: LinkConfig, acceptor: LinkConfig) -> (Pair, FlowId) {
+    let dialer = LinkConfig { initial_credit: 1 << 20, ..naming(dialer, None) };
+    let acceptor = LinkConfig { initial_credit: 1 << 20, ..naming(acceptor, Some(77)) };
+    let mut pair = Pair::with(1, dialer, acceptor);
+    pair.plan = Plan { layers: Layers::Names, ..Plan::default() };
+    let flow = pair.connect(0);
+    (pair, flow)
+}
+
+/// Sends bytes and lets everything arrive; returns how many frames of each kind of interest that took: blocks with
+/// names, blocks without, requests for chunks, chunks, and whatever else asks for something.
+fn send(pair: &mut Pair, flow: FlowId, bytes: &[u8]) -> [usize; 5] {
+    pair.said.clear();
+    pair.send(0, flow, bytes);
+    pair.pass(Now::from_millis(30));
+    census(pair)
+}
+
+fn census(pair: &Pair) -> [usize; 5] {
+    let mut counts = [0; 5];
+    for said in &pair.said {
+        let Said::Frames { bytes, .. } = said else { continue };
+        let mut rest = &bytes[..];
+        while let Some((kind, body, used)) = take_frame(rest).unwrap() {
+            let what = match Frame::decode(kind, body).unwrap() {
+                Frame::Block(block) => Some(usize::from(!block.has_names())),
+                Frame::ChunkRequest(_) => Some(2),
+                Frame::Chunks(_) => Some(3),
+                Frame::Need(_) | Frame::Refetch(_) => Some(4),
+                _ => None,
+            };
+            what.into_iter().for_each(|what| counts[what] += 1);
+            rest = &rest[used..];
+        }
+    }
+    counts
+}
+
+/// Checks that all that was sent, and nothing else, has arrived.
+fn arrived(pair: &mut Pair, flow: FlowId, sent: &[&Vec<u8>]) {
+    let sent: Vec<u8> = sent.iter().flat_map(|bytes| bytes.iter().copied()).collect();
+    assert!(pair.sides[1].stream(flow).bytes == sent, "not what was sent");
+    assert_eq!(pair.sides[0].link.stats().out.unacked, 0);
+}
+
+#[test]
+fn a_right_prediction_takes_no_round_trip_and_a_wrong_one_exactly_one() {
+    let (mut pair, flow) = pair();
+    // One block.
+    let file = pair.random_bytes(14_000);
+    assert_eq!(send(&mut pair, flow, &file), [0, 1, 0, 0, 0]);
+    let before = pair.sides[0].link.stats().out;
+    assert_eq!(send(&mut pair, flow, &file), [1, 0, 0, 0, 0]);
+    let after = pair.sides[0].link.stats().out;
+    assert_eq!((after.names.bytes - before.names.bytes, after.absent), (14_000, 0));
+    pair.sides[1].chunks.clear();
+    assert_eq!(send(&mut pair, flow, &file), [1, 0, 1, 1, 0]);
+    assert_eq!(pair.sides[0].link.stats().out.chunk_bytes_sent, 14_000);
+    arrived(&mut pair, flow, &[&file; 3]);
+}
+
+#[test]
+fn what_is_new_in_a_block_crosses_between_names() {
+    let (mut pair, flow) = pair();
+    let file = pair.random_bytes(14_000);
+    let mut edited = file.clone();
+    edited.splice(5000..5010, *b"and something else");
+    send(&mut pair, flow, &file);
+    assert_eq!(send(&mut pair, flow, &edited), [1, 0, 0, 0, 0]);
+    assert_eq!(send(&mut pair, flow, &edited), [1, 0, 0, 0, 0]);
+    let stats = pair.sides[0].link.stats().out;
+    assert!(stats.names.bytes > 26_000 && stats.names.count > 3, "{:?}", stats.names);
+    arrived(&mut pair, flow, &[&file, &edited, &edited]);
+}
+
+#[test]
+fn the_log_is_asked_first_and_the_store_for_what_the_log_does_not_have() {
+    let (mut pair, _) = pair();
+    pair.plan.layers = Layers::Both;
+    let flow = pair.connect(0);
+    let file = pair.random_bytes(14_000);
+    send(&mut pair, flow, &file);
+    assert_eq!(send(&mut pair, flow, &file), [0, 1, 0, 0, 0]);
+    assert!(pair.sides[0].link.stats().out.copied > 13_000);
+    let filler = pair.random_bytes(1 << 20);
+    send(&mut pair, flow, &filler);
+    pair.pass(Now::from_secs(1));
+    assert_eq!(send(&mut pair, flow, &file), [1, 0, 0, 0, 0]);
+    arrived(&mut pair, flow, &[&file, &file, &filler, &file]);
+}
+
+#[test]
+fn a_disk_that_hangs_holds_up_its_block_for_a_while_and_nothing_else() {
+    let (mut pair, flow) = pair();
+    let other = pair.connect(0);
+    let (file, new) = (pair.random_bytes(14_000), pair.random_bytes(3000));
+    send(&mut pair, flow, &file);
+    pair.sides[1].holds_reads = true;
+    pair.send(0, flow, &file);
+    pair.send(0, flow, &new);
+    pair.send(0, other, &new);
+    pair.run();
+    assert_eq!(pair.sides[1].stream(other).bytes, new);
+    assert_eq!(pair.sides[1].stream(flow).bytes.len(), file.len());
+    pair.pass(Now::from_secs(5));
+    arrived(&mut pair, flow, &[&file, &file, &new]);
+    let stats = pair.sides[1].link.stats().inbound.chunks;
+    assert_eq!((stats.late, stats.hits.count, stats.absent), (stats.names.count, 0, 0));
+    // Answers that come after all belong to nobody.
+    let now = pair.now;
+    while pair.sides[1].answer_read(now) {}
+    pair.run();
+    arrived(&mut pair, flow, &[&file, &file, &new]);
+}
+
+#[test]
+fn a_block_that_copies_from_one_that_is_being_fetched_waits_and_does_not_ask() {
+    let (mut pair, flow) = pair();
+    let file = pair.random_bytes(14_000);
+    send(&mut pair, flow, &file);
+    // Named now, and remembered in the log.
+    pair.plan.layers = Layers::Both;
+    let both = pair.connect(0);
+    let now = pair.now;
+    pair.sides[1].link.handle_store_state(
+        StoreState { queued: 100, service_time: Now::from_secs(1), age_secs: 1000, taking: true },
+        now,
+    );
+    pair.sides[1].holds_reads = true;
+    pair.said.clear();
+    pair.send(0, both, &file);
+    pair.run();
+    pair.send(0, both, &file);
+    pair.pass(Now::from_secs(20));
+    assert_eq!(pair.sides[1].link.stats().inbound.waited, 1);
+    assert_eq!(census(&pair)[2..], [0, 0, 0]);
+    pair.sides[1].holds_reads = false;
+    pair.pass(Now::from_millis(30));
+    arrived(&mut pair, flow, &[&file]);
+    arrived(&mut pair, both, &[&file, &file]);
+}
+
+#[test]
+fn chunks_and_requests_that_are_lost_with_their_lanes_come_again() {
+    for lost in 0..4 {
+        let (mut pair, flow) = pair();
+        let file = pair.random_bytes(14_000);
+        send(&mut pair, flow, &file);
+        pair.sides[1].chunks.clear();
+        let lanes: Vec<LaneId> = pair.lanes();
+        // Requests go one way, chunks the other.
+        let way = usize::from(lost % 2 == 0);
+        pair.send(0, flow, &file);
+        pair.step(usize::MAX);
+        lanes.iter().for_each(|&lane| pair.block(lane, way, true));
+        pair.run();
+        match lost / 2 {
+            0 => pair.cut_all(),
+            _ => lanes.into_iter().for_each(|lane| pair.cut(lane)),
+        }
+        pair.pass(Now::from_secs(120));
+        arrived(&mut pair, flow, &[&file; 2]);
+    }
+}
+
+#[test]
+fn a_new_process_goes_on_with_the_hints_that_were_saved() {
+    let (mut pair, flow) = pair();
+    let file = pair.random_bytes(14_000);
+    send(&mut pair, flow, &file);
+    let saved = pair.sides[0].link.save_hints();
+    assert!(saved.is_some());
+    pair.sides[0].config.names.as_mut().unwrap().saved = saved;
+    pair.restart(0);
+    pair.pass(Now::from_millis(30));
+    let flow = pair.connect(0);
+    assert_eq!(send(&mut pair, flow, &file), [1, 0, 0, 0, 0]);
+    // Damaged, they are left aside, which is said.
+    pair.sides[0].config.names.as_mut().unwrap().saved = Some(b"damaged".to_vec());
+    pair.restart(0);
+    pair.pass(Now::from_millis(30));
+    let flow = pair.connect(0);
+    assert_eq!(send(&mut pair, flow, &file), [0, 1, 0, 0, 0]);
+    assert!(pair.sides[0].notes.iter().any(|note| note.contains("hints")), "{:?}", pair.sides[0].notes);
+}
+
+#[test]
+fn a_peer_with_another_store_is_told_no_names_that_it_cannot_have() {
+    let (mut pair, flow) = pair();
+    let file = pair.random_bytes(14_000);
+    send(&mut pair, flow, &file);
+    for store in [Some(78), None] {
+        pair.sides[1].config.store = store;
+        pair.restart(1);
+        pair.pass(Now::from_millis(30));
+        let flow = pair.connect(0);
+        assert_eq!(send(&mut pair, flow, &file), [0, 1, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn what_the_store_has_evicted_is_not_named() {
+    let (mut pair, flow) = pair();
+    let file = pair.random_bytes(14_000);
+    send(&mut pair, flow, &file);
+    let state = |age_secs, taking| StoreState { age_secs, taking, ..StoreState::default() };
+    pair.pass(Now::from_secs(100));
+    let now = pair.now;
+    pair.sides[1].link.handle_store_state(state(200, true), now);
+    assert_eq!(send(&mut pair, flow, &file), [1, 0, 0, 0, 0]);
+    let now = pair.now;
+    pair.sides[1].link.handle_store_state(state(20, true), now);
+    pair.run();
+    assert_eq!(send(&mut pair, flow, &file), [0, 1, 0, 0, 0]);
+    assert_eq!(send(&mut pair, flow, &file), [1, 0, 0, 0, 0]);
+    // A store that takes nothing is given nothing, and nothing is named that it was not given.
+    let now = pair.now;
+    pair.sides[1].link.handle_store_state(state(0, false), now);
+    pair.run();
+    let (other, before) = (pair.random_bytes(14_000), pair.sides[1].link.stats().inbound.chunks);
+    assert_eq!(send(&mut pair, flow, &other), [0, 1, 0, 0, 0]);
+    assert_eq!(send(&mut pair, flow, &other), [0, 1, 0, 0, 0]);
+    let after = pair.sides[1].link.stats().inbound.chunks;
+    assert_eq!((after.put, after.not_put), (before.put, 0));
+}
+
+#[test]
+fn a_store_that_lost_everything_is_soon_no_longer_believed() {
+    let (mut pair, flow) = pair();
+    let pieces: Vec<Vec<u8>> = (0..40).map(|_| pair.random_bytes(30_000)).collect();
+    let all = |pair: &mut Pair| {
+        pieces.iter().for_each(|piece| {
+            send(pair, flow, piece);
+        });
+    };
+    let asked = |pair: &Pair| pair.sides[1].link.stats().inbound.chunks.requested_bytes;
+    all(&mut pair);
+    pair.sides[1].chunks.clear();
+    all(&mut pair);
+    let before = asked(&pair);
+    assert!((100_000..300_000).contains(&before), "{before} of 1,200,000 bytes");
+    // What came again is there again: once some names were right, all count.
+    (0..4).for_each(|_| all(&mut pair));
+    let named = pair.sides[0].link.stats().out.names.bytes;
+    all(&mut pair);
+    assert!(pair.sides[0].link.stats().out.names.bytes - named > 1_190_000);
+    assert_eq!(asked(&pair), before);
+    let sent: Vec<&Vec<u8>> = (0..7).flat_map(|_| &pieces).collect();
+    arrived(&mut pair, flow, &sent);
+}
