@@ -1,8 +1,10 @@
 //! The index in memory: what may be in the store, and where, by size of the chunk.
 
+use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::Part;
 use crate::table::{Put, Table, Window};
 
 /// Bytes of memory for the index of each size of chunks.
@@ -157,6 +159,19 @@ impl Index {
             Class::Fine => self.fine.probe(tag, self.containers.window(), collect),
         };
         places
+    }
+
+    /// Brings what is needed to put these chunks into the cache. Misses of chunks that are looked at one behind the other
+    /// overlap; each by itself costs more than everything else that is done for a chunk.
+    pub(crate) fn touch(&self, parts: &[Part]) {
+        let touched = parts.iter().fold(0, |all, part| {
+            all ^ match Class::of(part.len) {
+                Class::Coarse => self.coarse.touch(part.tag),
+                Class::Medium => self.medium.touch(part.tag),
+                Class::Fine => self.fine.touch(part.tag),
+            }
+        });
+        black_box(touched);
     }
 
     /// Points a chunk to the address and container where it lies.

@@ -121,6 +121,11 @@ impl Paged {
         PAGE as u64 + at / payload * PAGE as u64 + at % payload
     }
 
+    /// Returns how many bytes of the file whole pages take.
+    pub(crate) fn taken(&self, at: u64, len: usize) -> u64 {
+        self.place(at + len as u64) - self.place(at)
+    }
+
     /// Writes whole pages at the beginning of a page where nothing was written before.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(at.is_multiple_of(self.payload() as u64) && bytes.len().is_multiple_of(self.payload()));

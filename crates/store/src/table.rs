@@ -158,6 +158,12 @@ impl<W: Word> Table<W> {
         self.probe(tag, window, |_| ControlFlow::Break(())).is_break()
     }
 
+    /// Looks at the lines of a tag, so that they are in the cache when it is put.
+    pub(crate) fn touch(&self, tag: u64) -> u64 {
+        let slots = self.choices(tag).filter_map(|line| line.as_ref().first());
+        slots.fold(0, |all, slot| all ^ slot.load())
+    }
+
     /// Points a tag to a place inside the window.
     pub(crate) fn put(&self, tag: u64, place: u64, window: Window) -> Put {
         let new = self.word(tag, place);

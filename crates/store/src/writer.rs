@@ -146,6 +146,7 @@ impl Store {
         if !fits {
             self.begin_container(writer, now_s)?;
         }
+        self.index.touch(parts);
         let mut tail = self.tail.write();
         let tail = &mut *tail;
         let (Some(segment), Some(open)) = (&tail.segment, &mut tail.open) else {
@@ -239,7 +240,9 @@ impl Store {
             segment.extent.write().cut(at);
         }
         self.tail.write().flushing = None;
-        self.counters.written_bytes.add(if written.is_ok() { bytes.len() as u64 } else { 0 });
+        if written.is_ok() {
+            self.counters.written_bytes.add(segment.file.taken(u64::from(at), bytes.len()));
+        }
         written
     }
 
@@ -260,7 +263,7 @@ impl Store {
         segment.file.cut(room)?;
         segment.file.write(u64::from(at), &footer)?;
         segment.file.sync()?;
-        self.counters.written_bytes.add(footer.len() as u64);
+        self.counters.written_bytes.add(segment.file.taken(u64::from(at), footer.len()));
         {
             let mut extent = segment.extent.write();
             extent.file_len = segment.file.file_len(room);

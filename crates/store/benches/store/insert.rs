@@ -1,5 +1,6 @@
 //! How fast blocks are taken, and how much is written for them.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -24,6 +25,7 @@ enum Layout {
 /// Inserts so many megabytes in each layout and shape, to files and to nothing.
 pub(crate) fn run(megabytes: u64) {
     println!("\n{megabytes} MB of new blocks of 64 KiB (ratio of bytes written, MB/s of delivered bytes)\n");
+    println!("a plain file, 1 MiB at once, synced every 64 MiB: {:.0} MB/s\n", plain(megabytes));
     println!("| levels | layout | chunks | written | to files | to nothing, CPU |");
     println!("|---|---|---:|---:|---:|---:|");
     for (name, sizes) in [
@@ -61,6 +63,26 @@ fn row(name: &str, sizes: &[usize], layout: Layout, megabytes: u64) {
         delivered / wall / 1e6,
         delivered / cpu / 1e6,
     );
+}
+
+/// Returns how fast a file is written that is nothing but that.
+fn plain(megabytes: u64) -> f64 {
+    let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut block = vec![0; BLOCK];
+    let mut wall = 0.0;
+    for group in 0..megabytes * 1_000_000 / (1 << 20) {
+        fill(group, &mut block);
+        let bytes = block.repeat(16);
+        let begun = Instant::now();
+        file.write_all(&bytes).unwrap();
+        if group % 64 == 63 {
+            file.sync_data().unwrap();
+        }
+        wall += begun.elapsed().as_secs_f64();
+    }
+    let begun = Instant::now();
+    file.sync_data().unwrap();
+    megabytes as f64 / (wall + begun.elapsed().as_secs_f64())
 }
 
 fn sealer() -> Sealer {

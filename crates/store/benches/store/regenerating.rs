@@ -122,7 +122,13 @@ impl Backend for Regenerating {
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
-        self.files.lock().get_mut(name).ok_or(io::ErrorKind::NotFound)?.len = len;
+        let mut files = self.files.lock();
+        let file = files.get_mut(name).ok_or(io::ErrorKind::NotFound)?;
+        file.len = len;
+        // It is nearly full then, and what it takes of memory is to be known.
+        file.blocks.shrink_to_fit();
+        file.pieces.shrink_to_fit();
+        file.rest.shrink_to_fit();
         Ok(())
     }
 
