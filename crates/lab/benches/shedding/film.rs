@@ -27,7 +27,7 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
     {
         for shed in [false, true] {
             let shape: Shape = shape.parse().unwrap_or_default();
-            let store = StoreConfig { disk: DiskParams::default(), disks: 1, shed };
+            let store = StoreConfig { disk: DiskParams::default(), disks: 1, memory: MEMORY, shed };
             let config = GatewayConfig { plan, shape, log_memory: 64 << 20, store: Some(store) };
             let name = format!("{name}, shedding {}", if shed { "on" } else { "off" });
             watch(&name, Some(config))?;
@@ -69,6 +69,8 @@ fn watch(name: &str, gateways: Option<GatewayConfig>) -> Result<(), DriverError>
 
 const CLIENTS: u32 = 100;
 const FILM_BYTES: usize = 18_000_000;
+/// What was put is still in the machine's memory: the film fits many times.
+const MEMORY: u64 = 1 << 30;
 const BUFFERED: Duration = Duration::from_secs(10);
 /// A day.
 const LIMIT: Duration = Duration::from_secs(86_400);

@@ -3,7 +3,7 @@
 //! The links, codecs and names are those of the daemon. Modelled are the path (`oncewire-netem`: rate, delay, queue,
 //! loss, and TCP with slow start, which all lanes and all direct connections share), the disks of the near gateway's
 //! chunk store ([`DiskParams`]) and the applications: clients at the near side ask for files with a short request,
-//! servers at the far side send them. Not modelled: CPU time, TLS's bytes (its round trip is), and the networks behind the
+//! servers at the far side send them. Flows have windows that no path here exhausts. Not modelled: CPU time, TLS's bytes (its round trip is), and the networks behind the
 //! gateways, which cost no time.
 //!
 //! Time passes from event to event, so the same configuration gives the same times and bytes on every machine.
@@ -80,6 +80,8 @@ pub struct StoreConfig {
     pub disk: DiskParams,
     /// How many there are, the own one and those of neighbours.
     pub disks: usize,
+    /// How many of the bytes that were put last are still in the machine's memory, where reading them takes no time.
+    pub memory: u64,
     /// Whether chunks are asked for from the far side when that is sooner.
     pub shed: bool,
 }

@@ -16,7 +16,9 @@ use super::disk::{Disk, Health};
 /// as fast.
 pub(super) struct ChunkStore {
     disks: Vec<Disk<Read>>,
-    chunks: BTreeMap<Name, Bytes>,
+    /// Each with how much had been put before it.
+    chunks: BTreeMap<Name, (Bytes, u64)>,
+    memory: u64,
     tree: Option<Tree>,
     counts: StoreCounts,
 }
@@ -42,16 +44,26 @@ pub(super) struct Read {
 impl ChunkStore {
     pub(super) fn new(config: &StoreConfig) -> Self {
         let disks = (0..config.disks.max(1)).map(|_| Disk::new(config.disk)).collect();
-        Self { disks, chunks: BTreeMap::new(), tree: None, counts: StoreCounts::default() }
+        Self {
+            disks,
+            chunks: BTreeMap::new(),
+            memory: config.memory,
+            tree: None,
+            counts: StoreCounts::default(),
+        }
     }
 
     /// Takes a request; returns the answer, if that needs no disk.
     pub(super) fn handle(&mut self, request: StoreRequest, now: Now) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, .. } => {
-                if self.chunks.get(&name).is_none_or(|chunk| chunk.len() != len as usize) {
+                let chunk = self.chunks.get(&name).filter(|(chunk, _)| chunk.len() == len as usize);
+                let Some((bytes, put_before)) = chunk else {
                     self.counts.absent += 1;
                     return Some(StoreReply::Absent { ticket });
+                };
+                if put_before + self.memory > self.counts.put_bytes {
+                    return Some(StoreReply::Found { ticket, bytes: bytes.clone() });
                 }
                 self.disk_of(&name).read(len, Read { ticket, name }, now);
                 None
@@ -74,7 +86,7 @@ impl ChunkStore {
         let Read { ticket, name } = disk.finish(now)?;
         self.counts.reads += 1;
         match self.chunks.get(&name) {
-            Some(chunk) if disk.health != Health::Fails => {
+            Some((chunk, _)) if disk.health != Health::Fails => {
                 Some(StoreReply::Found { ticket, bytes: chunk.clone() })
             }
             _ => Some(StoreReply::Failed { ticket }),
@@ -115,7 +127,7 @@ impl ChunkStore {
             if self.chunks.contains_key(&name) {
                 continue;
             }
-            self.chunks.insert(name, plain.slice(node.range()));
+            self.chunks.insert(name, (plain.slice(node.range()), self.counts.put_bytes));
             // What a larger chunk holds already is found in it; nothing is written twice.
             let end = node.range().end;
             if end > covered {
