@@ -97,7 +97,7 @@ const LONGEST_GAP: Now = Now::from_secs(10);
 const PAUSED: f64 = 0.5;
 /// After so long without a window that says what the path carries, any will do.
 const REMEMBERED: Now = Now::from_secs(10);
-const RISING: f64 = 0.25;
+const RISING: f64 = 0.5;
 const FALLING: f64 = 0.25;
 
 #[cfg(test)]
