@@ -16,13 +16,22 @@ use oncewire_lab::driver::{
     DiskParams, Driver, DriverConfig, FAR, GatewayConfig, Health, PathConfig, StoreConfig,
 };
 
+/// More than the path carries in a round trip.
+const WINDOW: u64 = 4 << 20;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn driver(shape: &str, shed: bool) -> Driver {
     let plan = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
     let shape: Shape = shape.parse().unwrap();
     let store = StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, shed };
-    let gateways = GatewayConfig { plan, shape, log_memory: 16 << 20, store: Some(store) };
+    let gateways = GatewayConfig {
+        plan,
+        shape,
+        log_memory: 16 << 20,
+        window: WINDOW,
+        rate_limit: None,
+        store: Some(store),
+    };
     let path = PathConfig {
         rate_bits_per_s: 2_000_000,
         round_trip: Duration::from_millis(100),

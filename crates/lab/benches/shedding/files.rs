@@ -50,7 +50,7 @@ fn schemes() -> Vec<(String, Plan, Shape)> {
 
 fn gateways(plan: Plan, shape: Shape, disks: usize, shed: bool) -> GatewayConfig {
     let store = StoreConfig { disk: DiskParams::default(), disks, memory: 0, shed };
-    GatewayConfig { plan, shape, log_memory: LOG, store: Some(store) }
+    GatewayConfig { plan, shape, log_memory: LOG, window: WINDOW, rate_limit: None, store: Some(store) }
 }
 
 /// What one transfer came to.
@@ -101,5 +101,7 @@ const SHAPES: [&str; 6] = ["src:128", "src:1024", "src:8192", "src:65536", "mrc:
 const RUN: usize = 2432;
 /// A quarter of a file, so that the log cannot do what the store is for.
 const LOG: u64 = 256 << 10;
+/// More than the path carries in a round trip, so that windows do not decide.
+const WINDOW: u64 = 4 << 20;
 const PAUSE: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(3600);

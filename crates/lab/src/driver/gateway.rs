@@ -40,9 +40,10 @@ pub(super) fn pair(config: GatewayConfig, now: Now) -> [Gateway; 2] {
             dialer: side == NEAR,
             log_capacity: config.log_memory,
             plan: config.plan,
+            rate_limit: config.rate_limit,
             // There is no CPU time that it could save.
             adapt: false,
-            initial_credit: WINDOW,
+            initial_credit: config.window,
             names: Some(names),
             store: store.map(|_| STORE_ID),
             shed: store.is_some_and(|store| store.shed),
@@ -234,7 +235,5 @@ impl Driver {
 const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 80);
 /// What a gateway reads from a server at once.
 const READ_BYTES: usize = 64 << 10;
-/// What a flow may send before it is acknowledged: more than any path here carries in a round trip.
-const WINDOW: u64 = 4 << 20;
 const HINT_MEMORY: u64 = 16 << 20;
 const STORE_ID: u64 = 1;

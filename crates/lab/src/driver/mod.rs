@@ -3,7 +3,7 @@
 //! The links, codecs and names are those of the daemon. Modelled are the path (`oncewire-netem`: rate, delay, queue,
 //! loss, and TCP with slow start, which all lanes and all direct connections share), the disks of the near gateway's
 //! chunk store ([`DiskParams`]) and the applications: clients at the near side ask for files with a short request,
-//! servers at the far side send them. Flows have windows that no path here exhausts. Not modelled: CPU time, TLS's bytes (its round trip is), and the networks behind the
+//! servers at the far side send them. Not modelled: CPU time, TLS's bytes (its round trip is), and the networks behind the
 //! gateways, which cost no time.
 //!
 //! Time passes from event to event, so the same configuration gives the same times and bytes on every machine.
@@ -69,6 +69,11 @@ pub struct GatewayConfig {
     pub shape: Shape,
     /// The log of each direction, in bytes.
     pub log_memory: u64,
+    /// Bytes that a flow may send before its first are consumed; the daemon's default is 256 KiB.
+    pub window: u64,
+    /// Bits a second that either sends at most, so that what waits does so in the gateways and not on the path; `None`:
+    /// no limit.
+    pub rate_limit: Option<u64>,
     /// The near gateway's chunk store.
     pub store: Option<StoreConfig>,
 }

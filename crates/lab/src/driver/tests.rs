@@ -21,6 +21,8 @@ fn gateways() -> GatewayConfig {
         plan: Plan { entropy: Entropy::None, ..Plan::default() },
         shape: Shape::default(),
         log_memory: 16 << 20,
+        window: 256 << 10,
+        rate_limit: None,
         store: None,
     }
 }
