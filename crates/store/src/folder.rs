@@ -62,7 +62,10 @@ impl Folder {
             open.push_front(found);
             return Ok(file);
         }
-        let file = Arc::new(private().open(self.path.join(name))?);
+        let file = private().open(self.path.join(name))?;
+        // Chunks are asked for from anywhere, and a read should take what it needs and no more.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
+        let file = Arc::new(file);
         open.push_front((name.to_owned(), Arc::clone(&file)));
         open.truncate(MAX_OPEN);
         Ok(file)

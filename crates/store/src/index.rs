@@ -4,7 +4,6 @@ use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::Part;
 use crate::table::{Put, Table, Window};
 
 /// Bytes of memory for the index of each size of chunks.
@@ -163,12 +162,12 @@ impl Index {
 
     /// Brings what is needed to put these chunks into the cache. Misses of chunks that are looked at one behind the other
     /// overlap; each by itself costs more than everything else that is done for a chunk.
-    pub(crate) fn touch(&self, parts: &[Part]) {
-        let touched = parts.iter().fold(0, |all, part| {
-            all ^ match Class::of(part.len) {
-                Class::Coarse => self.coarse.touch(part.tag),
-                Class::Medium => self.medium.touch(part.tag),
-                Class::Fine => self.fine.touch(part.tag),
+    pub(crate) fn touch(&self, chunks: impl Iterator<Item = (u64, Class)>) {
+        let touched = chunks.fold(0, |all, (tag, class)| {
+            all ^ match class {
+                Class::Coarse => self.coarse.touch(tag),
+                Class::Medium => self.medium.touch(tag),
+                Class::Fine => self.fine.touch(tag),
             }
         });
         black_box(touched);

@@ -169,8 +169,11 @@ impl Store {
         }
         self.set_window(&segments, &writer);
         for (segment, large) in segments.iter().zip(coarse) {
-            for (tag, at) in large {
-                self.index.put(tag, Class::Coarse, self.address(segment.number, at), 0);
+            for some in large.chunks(512) {
+                self.index.touch(some.iter().map(|(tag, _)| (*tag, Class::Coarse)));
+                for (tag, at) in some {
+                    self.index.put(*tag, Class::Coarse, self.address(segment.number, *at), 0);
+                }
             }
         }
         *self.ring.write() = segments;
@@ -218,9 +221,11 @@ impl Store {
             for i in 0..containers {
                 match self.load(segment, i) {
                     Ok(Some(container)) => {
-                        let small = container.parts.iter().map(|part| (part, Class::of(part.len)));
-                        for (part, class) in small.filter(|(_, class)| *class != Class::Coarse) {
-                            self.index.put(part.tag, class, 0, segment.first_container + i as u64);
+                        let chunks = container.parts.iter().map(|part| (part.tag, Class::of(part.len)));
+                        let small = chunks.filter(|(_, class)| *class != Class::Coarse);
+                        self.index.touch(small.clone());
+                        for (tag, class) in small {
+                            self.index.put(tag, class, 0, segment.first_container + i as u64);
                         }
                     }
                     Ok(None) => {}

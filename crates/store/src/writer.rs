@@ -146,7 +146,7 @@ impl Store {
         if !fits {
             self.begin_container(writer, now_s)?;
         }
-        self.index.touch(parts);
+        self.index.touch(parts.iter().map(|part| (part.tag, Class::of(part.len))));
         let mut tail = self.tail.write();
         let tail = &mut *tail;
         let (Some(segment), Some(open)) = (&tail.segment, &mut tail.open) else {

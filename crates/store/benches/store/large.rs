@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use oncewire_store::{Backend, IndexMemory, Inserted, Options, Store};
 
@@ -46,11 +45,11 @@ pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
     );
     read(&store, &backend, (oldest, blocks), sizes);
     drop(store);
-    let begun = Instant::now();
+    let begun = cpu_time();
     let (store, opened) = Store::open(Arc::clone(&backend) as Arc<dyn Backend>, &options).unwrap();
     println!(
-        "opened without a clean end: {:.1} s, {} of {} segments scanned",
-        begun.elapsed().as_secs_f64(),
+        "opened without a clean end: {:.1} s of CPU, {} of {} segments scanned",
+        (cpu_time() - begun).as_secs_f64(),
         opened.scanned,
         opened.segments
     );
@@ -89,5 +88,8 @@ fn read(store: &Store, backend: &Regenerating, (oldest, blocks): (u64, u64), siz
         found += u64::from(bytes.is_some_and(|bytes| bytes == content));
     }
     let reads = backend.reads.load(Ordering::Relaxed) - before;
-    println!("read: {found} of {gets} found, none wrong, {:.4} reads a get", reads as f64 / gets as f64);
+    println!(
+        "read: {found} of {gets} found, none wrong, {:.4} reads for each found",
+        reads as f64 / found as f64
+    );
 }
