@@ -87,8 +87,25 @@ impl Tree {
 
     /// Shows `descend` the chunks of the last block from the top, with their indices; what a chunk consists of is
     /// shown next if it says so, else passed over.
-    pub fn walk(&self, mut descend: impl FnMut(usize, &Node) -> bool) {
-        let mut index = 0;
+    pub fn walk(&self, descend: impl FnMut(usize, &Node) -> bool) {
+        self.walk_from(0, descend);
+    }
+
+    /// Shows `descend` the chunks of `block` as [`Self::walk`] does, and cuts it only if it is to be shown more than
+    /// the block as a whole: to find that again costs a hash.
+    pub fn search(&mut self, block: &[u8], mut descend: impl FnMut(&Node) -> bool) {
+        let has_root = !self.shape.is_single() && !block.is_empty();
+        let root = Node { level: 0, at: 0, len: block.len() as u32, next: 1 };
+        if has_root && !descend(&root) {
+            self.nodes.clear();
+            self.nodes.push(root);
+            return;
+        }
+        self.grow(block);
+        self.walk_from(usize::from(has_root), |_, node| descend(node));
+    }
+
+    fn walk_from(&self, mut index: usize, mut descend: impl FnMut(usize, &Node) -> bool) {
         while let Some(node) = self.nodes.get(index) {
             index = if descend(index, node) { index + 1 } else { node.next as usize };
         }

@@ -170,8 +170,7 @@ impl Naming {
     /// Looks at the block's chunks from the top, and below those that are neither named nor left to the log.
     fn walk(&mut self, plain: &[u8], copies: &[Copy], clock: u64, trusts: bool) {
         let Self { key, tree, hints, names, news, covered, .. } = self;
-        tree.grow(plain);
-        tree.walk(|_, node: &Node| {
+        tree.search(plain, |node: &Node| {
             let range = node.range();
             if uncovered_in(range.clone(), copies, covered) <= LEFT_TO_LOG {
                 return false;

@@ -70,7 +70,10 @@ proptest! {
         let mut tree = Tree::new(shape);
         tree.grow(&block);
         let mut all = Vec::new();
-        tree.walk(|_, node| { all.push(*node); true });
+        tree.walk(|_, node| {
+            all.push(*node);
+            true
+        });
         prop_assert_eq!(&all[..], tree.nodes());
         // What is not descended into covers the block together.
         let mut covered = 0;
@@ -83,6 +86,24 @@ proptest! {
             descend
         });
         prop_assert_eq!(covered as usize, block.len());
+    }
+
+    #[test]
+    fn searching_shows_what_walking_does(shape in shape(), block in block(), wanted in any::<u64>()) {
+        let mut tree = Tree::new(shape);
+        tree.grow(&block);
+        // Any choice that depends on the chunk alone.
+        let descends = |node: &Node| wanted.rotate_left(node.at ^ node.len) & 3 != 0;
+        let (mut walked, mut searched) = (Vec::new(), Vec::new());
+        tree.walk(|_, node| {
+            walked.push((node.level, node.range()));
+            descends(node)
+        });
+        tree.search(&block, |node| {
+            searched.push((node.level, node.range()));
+            descends(node)
+        });
+        prop_assert_eq!(searched, walked);
     }
 }
 
