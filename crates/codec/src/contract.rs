@@ -279,6 +279,8 @@ pub trait SendingHalf {
     /// Returns what is known of the peer's store, to be given to the next process as
     /// [`NamesConfig::saved`](crate::wanax::NamesConfig::saved); `None` if nothing is.
     fn save_hints(&self) -> Option<Vec<u8>>;
+    /// Takes the tags of chunks of at least `len` bytes that the peer can read, though this half did not send them.
+    fn handle_stored(&mut self, len: u32, tags: &[u64], now: Now);
     /// Gives the memory of the log back while nobody uses it: what is on disk can come back with
     /// [`Self::restore_log`]. Until then nothing older is referred to. Returns false, and does nothing, while anything
     /// is unacknowledged.

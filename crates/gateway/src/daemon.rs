@@ -21,6 +21,7 @@ use crate::intercept::rules;
 use crate::ledger::Ledger;
 use crate::lifecycle::limits::raise_open_files;
 use crate::logs::{Logs, PeerLogs};
+use crate::neighbours::Neighbours;
 use crate::telemetry::{FlowsReport, StatusReport};
 use crate::tunnel::clock::Clock;
 use crate::tunnel::listener::TunnelDoor;
@@ -127,10 +128,12 @@ impl Gateway {
         own.mark(config.is_transparent());
         let held = Arc::default();
         let (logs, peer_logs) = open_logs(&config).await?;
-        let store = open_store(&config).await?;
-        let site = Site { ledger, tasks: Arc::clone(&tasks), stopped, own, held, clock, store };
+        let (neighbours, inbox) = Neighbours::new();
+        let store = open_store(&config, &neighbours).await?;
+        let site = Site { ledger, tasks: Arc::clone(&tasks), stopped, own, held, clock, store, neighbours };
         let report =
             Self::start_all(&site, Arc::new(config), listeners, peer_logs).inspect_err(|_| tasks.end())?;
+        site.talk(inbox, &report);
         let state = report.state();
         site.held.set_entrances(&state.entrances);
         site.hold(&state.config).inspect_err(|_| tasks.end())?;
@@ -172,6 +175,7 @@ impl Gateway {
             stopped: site.stopped.clone(),
             started: Instant::now(),
             store: site.store.clone(),
+            neighbours: site.neighbours.clone(),
         });
         site.tasks.spawn(log_sizes::run(report.state.subscribe()));
         site.tasks.spawn(upkeep::run(report.state.subscribe(), site.store.clone()));

@@ -1,116 +1,39 @@
 //! The key that what is kept on disk is encrypted with (`[gateway] encrypt_key_file`).
 
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use ring::hmac;
-
-use crate::key_file::{self, Unreadable};
+use crate::secret::{Secret, SecretError, SecretKind};
 
 /// A secret of 32 bytes for what is kept on disk; it is never used itself, but derived from for each purpose.
 #[derive(Clone, PartialEq, Eq)]
-pub struct StorageKey([u8; 32]);
-
-/// Why a storage key cannot be made or used; every message names the file and what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum StorageKeyError {
-    /// There is no such file.
-    #[error("{path}: no such key file; make one with `oncewire keygen --encrypt-key --out {path}`",
-            path = .0.display())]
-    Missing(PathBuf),
-    /// It was to be written where something is already.
-    #[error("{path}: exists already and is never overwritten; choose another name", path = .0.display())]
-    Exists(PathBuf),
-    /// Others than the owner may read or change the file.
-    #[error("{path}: mode {mode:04o} lets others at the secret key; run `chmod 600 {path}`", path = .path.display())]
-    Exposed {
-        /// The key file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// The file holds something else.
-    #[error("{path}: not a storage key (one line that starts with {PREFIX}, or 64 hexadecimal digits); make one \
-             with `oncewire keygen --encrypt-key --out FILE`", path = .0.display())]
-    NotAKey(PathBuf),
-    /// The file holds a gateway's key pair.
-    #[error("{path}: holds a gateway's key pair, which serves identity alone; make a storage key with \
-             `oncewire keygen --encrypt-key --out FILE`", path = .0.display())]
-    Identity(PathBuf),
-    /// The file system refused.
-    #[error("{path}: {source}", path = .path.display())]
-    Io {
-        /// The key file.
-        path: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
-    /// The operating system gave no random bytes.
-    #[error("no random bytes from the operating system: {0}")]
-    Random(getrandom::Error),
-}
+pub struct StorageKey(Secret);
 
 impl StorageKey {
     /// Takes 32 secret bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+        Self(Secret(bytes))
     }
 
     /// Makes a new key and writes it to `path`, which must not exist, readable by its owner alone.
     ///
     /// # Errors
-    /// [`StorageKeyError::Exists`] if anything is at `path` already; it is left alone.
-    pub fn create(path: &Path) -> Result<Self, StorageKeyError> {
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(StorageKeyError::Random)?;
-        key_file::create(path, &format!("{PREFIX}{}\n", BASE64.encode(bytes))).map_err(
-            |error| match error.kind() {
-                io::ErrorKind::AlreadyExists => StorageKeyError::Exists(path.to_owned()),
-                _ => StorageKeyError::Io { path: path.to_owned(), source: error },
-            },
-        )?;
-        Ok(Self(bytes))
+    /// [`SecretError::Exists`] if anything is at `path` already; it is left alone.
+    pub fn create(path: &Path) -> Result<Self, SecretError> {
+        Secret::create(path, &KIND).map(Self)
     }
 
     /// Reads a key file: the line that [`Self::create`] writes, or 64 hexadecimal digits.
     ///
     /// # Errors
     /// If the file is missing, readable or writable by others than its owner, or no storage key.
-    pub fn load(path: &Path) -> Result<Self, StorageKeyError> {
-        let bytes = key_file::read(path).map_err(|error| {
-            let path = path.to_owned();
-            match error {
-                Unreadable::Missing => StorageKeyError::Missing(path),
-                Unreadable::NotAFile => StorageKeyError::NotAKey(path),
-                Unreadable::Exposed(mode) => StorageKeyError::Exposed { path, mode },
-                Unreadable::Io(source) => StorageKeyError::Io { path, source },
-            }
-        })?;
-        let line = std::str::from_utf8(&bytes).unwrap_or_default().trim();
-        if line.starts_with(crate::identity::SECRET_PREFIX) {
-            return Err(StorageKeyError::Identity(path.to_owned()));
-        }
-        Self::parse(line).ok_or_else(|| StorageKeyError::NotAKey(path.to_owned()))
-    }
-
-    fn parse(line: &str) -> Option<Self> {
-        let bytes = match line.strip_prefix(PREFIX) {
-            Some(text) => BASE64.decode(text).ok()?.try_into().ok()?,
-            None => from_hex(line)?,
-        };
-        // A placeholder, never a key.
-        (bytes != [0; 32]).then_some(Self(bytes))
+    pub fn load(path: &Path) -> Result<Self, SecretError> {
+        Secret::load(path, &KIND).map(Self)
     }
 
     /// Derives a secret for one purpose; two purposes give unrelated secrets, one purpose always the same.
     pub(crate) fn derive(&self, purpose: &str) -> [u8; 32] {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
-        let mut secret = [0; 32];
-        secret.copy_from_slice(hmac::sign(&key, purpose.as_bytes()).as_ref());
-        secret
+        self.0.derive(purpose)
     }
 }
 
@@ -121,21 +44,17 @@ impl fmt::Debug for StorageKey {
     }
 }
 
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let digit = |digit: u8| char::from(digit).to_digit(16);
-    let bytes = pairs.iter().map(|[high, low]| u8::try_from(digit(*high)? * 16 + digit(*low)?).ok());
-    let bytes: Vec<u8> = bytes.collect::<Option<_>>()?;
-    bytes.try_into().ok().filter(|_| rest.is_empty())
-}
-
-/// What a key file's line begins with, so that it is never mistaken for a gateway's key pair.
-const PREFIX: &str = "oncewire-storage-v1:";
+const KIND: SecretKind = SecretKind {
+    prefix: "oncewire-storage-v1:",
+    name: "storage key",
+    command: "oncewire keygen --encrypt-key --out",
+};
 
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
 
     use super::*;
     use crate::identity::Identity;
@@ -154,7 +73,7 @@ mod tests {
         let made = StorageKey::create(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(StorageKey::load(&path).unwrap(), made);
-        assert!(matches!(StorageKey::create(&path), Err(StorageKeyError::Exists(_))));
+        assert!(matches!(StorageKey::create(&path), Err(SecretError::Exists(_))));
         assert_eq!(StorageKey::load(&path).unwrap(), made, "it is left alone");
         assert_eq!(format!("{made:?}"), "StorageKey(…)");
     }
@@ -174,17 +93,17 @@ mod tests {
         let zeros = "0".repeat(64);
         for text in ["", "key", &other, &short, &format!("{short}a"), &zeros, "oncewire-storage-v1:AAAA"] {
             let error = StorageKey::load(&written(dir.path(), text)).unwrap_err();
-            assert!(matches!(error, StorageKeyError::NotAKey(_)), "{text}: {error}");
+            assert!(matches!(error, SecretError::NotAKey(..)), "{text}: {error}");
         }
         let own = dir.path().join("own.key");
         Identity::create(&own).unwrap();
-        assert!(matches!(StorageKey::load(&own), Err(StorageKeyError::Identity(_))));
+        assert!(matches!(StorageKey::load(&own), Err(SecretError::Identity(..))));
         let missing = StorageKey::load(&dir.path().join("nowhere")).unwrap_err();
         assert!(missing.to_string().contains("keygen --encrypt-key --out"), "{missing}");
-        assert!(matches!(StorageKey::load(dir.path()), Err(StorageKeyError::NotAKey(_))));
+        assert!(matches!(StorageKey::load(dir.path()), Err(SecretError::NotAKey(..))));
         let path = written(dir.path(), &"ab".repeat(32));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(StorageKey::load(&path), Err(StorageKeyError::Exposed { mode: 0o640, .. })));
+        assert!(matches!(StorageKey::load(&path), Err(SecretError::Exposed { mode: 0o640, .. })));
     }
 
     #[test]

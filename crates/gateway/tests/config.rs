@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{Layers, MarkerKind, Matching, Plan, Quota};
 use oncewire_gateway::config::{Codec, Config, Mode, Network, PathChoice, SampleBytes, Scope};
+use oncewire_gateway::group_key::GroupKey;
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::rules::RuleSet;
 use oncewire_gateway::storage_key::StorageKey;
@@ -21,6 +22,7 @@ fn folder() -> tempfile::TempDir {
     let own = Identity::create(&dir.path().join("branch.key")).unwrap();
     Identity::create(&dir.path().join("exposed.key")).unwrap();
     StorageKey::create(&dir.path().join("storage.key")).unwrap();
+    GroupKey::create(&dir.path().join("group.key")).unwrap();
     let write = |name: &str, text: &str, mode: u32| {
         let path = dir.path().join(name);
         if !text.is_empty() {
@@ -98,6 +100,10 @@ fn every_key_has_its_effect() {
     let hub = config.peer("hub").unwrap();
     assert_eq!(hub.public_keys.len(), 2);
     assert_eq!(hub.address.as_ref().unwrap().to_string(), "hub.example.net:7400");
+    assert_eq!((&gateway.site, &hub.site), (&Some("harbour".to_owned()), &Some("harbour".to_owned())));
+    let group = hub.group.as_ref().unwrap();
+    let key = GroupKey::load(&dir.path().join("group.key")).unwrap();
+    assert_eq!((&*group.name, group.key.name_key()), ("branches", key.name_key()));
     let settings = serde_json::to_value(&hub.settings).unwrap();
     let expected = serde_json::json!({
         "codec": "endre", "entropy": "lz4", "markers": "maxp", "matching": "max", "period": 32, "window": 48,

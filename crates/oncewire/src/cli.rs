@@ -76,6 +76,10 @@ pub(crate) struct Keygen {
     /// Make a key for `encrypt_key_file` instead, and print nothing
     #[arg(long, conflicts_with = "show")]
     pub(crate) encrypt_key: bool,
+
+    /// Make a key for a `[[group]]` instead, which all its members get a copy of, and print nothing
+    #[arg(long, conflicts_with_all = ["show", "encrypt_key"])]
+    pub(crate) group: bool,
 }
 
 /// Arguments of commands that need a configuration.

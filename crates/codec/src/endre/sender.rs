@@ -369,6 +369,12 @@ impl SendingHalf for Sender {
         self.start_epoch(self.log.epoch() + 1, "cleared");
     }
 
+    fn handle_stored(&mut self, len: u32, tags: &[u64], now: Now) {
+        if let Some(naming) = &mut self.naming {
+            naming.stored(len, tags, now);
+        }
+    }
+
     fn save_hints(&self) -> Option<Vec<u8>> {
         self.naming.as_ref().map(|naming| naming.hints().save())
     }

@@ -24,6 +24,7 @@ use oncewire_store::{Counts, Stat};
 
 use self::put::Cutter;
 use crate::config::StoreSettings;
+use crate::neighbours::{Neighbours, News};
 use crate::telemetry::{StoreCondition, StoreReport};
 use crate::tunnel::peer::Peer;
 use crate::tunnel::seldom::Seldom;
@@ -42,6 +43,8 @@ pub(crate) struct ChunkStore {
     tally: Arc<Tally>,
     /// What was seen of it last, by the thread that writes.
     seen: Arc<Mutex<Seen>>,
+    /// Who is told what is new in it.
+    neighbours: Option<Neighbours>,
 }
 
 /// What the threads of the store work on.
@@ -125,11 +128,48 @@ impl ChunkStore {
         Some(StoreReply::Absent { ticket })
     }
 
+    /// Says whether it may hold a chunk, without I/O.
+    pub(crate) fn holds(&self, tag: u64, len: u32) -> bool {
+        self.pool.read().as_ref().is_some_and(|PoolOf(pool)| pool.store().peek(tag, len))
+    }
+
+    /// Reads a chunk for a neighbour, and hands it to `reply` on a thread of the store; returns false if too many wait.
+    pub(crate) fn lend(
+        &self,
+        name: Name,
+        len: u32,
+        key: NameKey,
+        reply: impl FnOnce(Option<Bytes>) + Send + 'static,
+    ) -> bool {
+        let check = move |chunk: &[u8]| key.matches(&name, chunk);
+        let reply = move |outcome: ReadOutcome| reply(outcome.ok().flatten().map(Bytes::from));
+        let pool = self.pool.read();
+        pool.as_ref().is_some_and(|PoolOf(pool)| pool.read(name.tag(), len, check, reply).is_ok())
+    }
+
+    /// Puts a chunk that a neighbour gave; nobody else is told.
+    pub(crate) fn keep(&self, plain: Bytes, key: NameKey, shape: Shape) {
+        let cutter = Arc::clone(&self.cutter);
+        let cost = plain.len() as u64;
+        self.ingest(cost, move |store| cutter.lock().put(store, &plain, &key, shape));
+    }
+
     fn put(&self, plain: Bytes, key: NameKey, shape: Shape) {
         let (cutter, bytes) = (Arc::clone(&self.cutter), plain.len() as u64);
+        let neighbours = self.neighbours.clone().filter(|neighbours| neighbours.can_tell(&key));
+        self.ingest(bytes, move |store| {
+            let Some(neighbours) = neighbours else { return cutter.lock().put(store, &plain, &key, shape) };
+            let chunks = cutter.lock().put_and_tell(store, &plain, &key, shape);
+            if !chunks.is_empty() {
+                neighbours.handle_news(News { key, shape, plain, chunks });
+            }
+        });
+    }
+
+    /// Has a block of so many bytes put.
+    fn ingest(&self, bytes: u64, job: impl FnOnce(&oncewire_store::Store) + Send + 'static) {
         // A small block takes more than its bytes: the job, and the buffer that it is a slice of.
         let cost = bytes + 1024;
-        let job = move |store: &oncewire_store::Store| cutter.lock().put(store, &plain, &key, shape);
         let pool = self.pool.read();
         let tally = &self.tally;
         if pool.as_ref().is_some_and(|PoolOf(pool)| pool.ingest(cost, job).is_ok()) {

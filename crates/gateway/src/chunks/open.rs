@@ -9,6 +9,7 @@ use oncewire_store::{Backend, Folder, FolderError, IndexMemory, Opened, Options,
 
 use super::{ChunkStore, PoolOf, Seen};
 use crate::config::StoreSettings;
+use crate::neighbours::Neighbours;
 use crate::storage_key::StorageKey;
 
 /// Why a store is not opened that somebody else would have to decide about; what is damaged is no reason.
@@ -68,6 +69,12 @@ impl ChunkStore {
         }
     }
 
+    /// Says who is told what is new in it.
+    pub(crate) fn telling(mut self, neighbours: Neighbours) -> Self {
+        self.neighbours = Some(neighbours);
+        self
+    }
+
     fn of(settings: &StoreSettings, pool: Option<Pool>, trouble: Option<String>) -> Self {
         let store = Self {
             settings: settings.clone(),
@@ -76,6 +83,7 @@ impl ChunkStore {
             cutter: Arc::default(),
             tally: Arc::default(),
             seen: Arc::new(parking_lot::Mutex::new(Seen { trouble, ..Seen::default() })),
+            neighbours: None,
         };
         store.look(true);
         store

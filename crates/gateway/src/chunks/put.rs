@@ -1,7 +1,9 @@
 //! Cutting blocks into chunks for the store, on the thread that writes it.
 
+use oncewire_codec::wanax::neighbours::LEAST_SHARED;
 use oncewire_codec::wanax::{NameKey, Node, Shape, Tree};
-use oncewire_store::{Part, Store};
+use oncewire_codec::wire::Sought;
+use oncewire_store::{Inserted, Part, Store};
 
 use super::names::unix_time_s;
 
@@ -15,6 +17,30 @@ pub(super) struct Cutter {
 impl Cutter {
     /// Cuts a block into chunks of all levels, tags them and puts them into the store.
     pub(super) fn put(&mut self, store: &Store, block: &[u8], key: &NameKey, shape: Shape) {
+        self.cut(block, key, shape);
+        // What it does not take, it counts.
+        store.insert(block, &self.parts, unix_time_s());
+    }
+
+    /// As [`Self::put`]; returns the chunks of the two largest levels that are new, and where they begin.
+    pub(super) fn put_and_tell(
+        &mut self,
+        store: &Store,
+        block: &[u8],
+        key: &NameKey,
+        shape: Shape,
+    ) -> Vec<(Sought, u32)> {
+        self.cut(block, key, shape);
+        let shared = self.parts.iter().filter(|part| part.level <= SHARED_LEVELS && part.len >= LEAST_SHARED);
+        let new = shared.filter(|part| !store.peek(part.tag, part.len));
+        let new = new.map(|part| (Sought { tag: part.tag, len: part.len }, part.start)).collect();
+        match store.insert(block, &self.parts, unix_time_s()) {
+            Inserted::Stored { .. } => new,
+            Inserted::Known | Inserted::Refused => Vec::new(),
+        }
+    }
+
+    fn cut(&mut self, block: &[u8], key: &NameKey, shape: Shape) {
         self.parts.clear();
         let tree = match self.tree.take().filter(|tree| tree.shape() == shape) {
             Some(tree) => self.tree.insert(tree),
@@ -26,8 +52,6 @@ impl Cutter {
             let tag = key.tag(block.get(node.range()).unwrap_or_default());
             self.parts.push(Part { tag, level: node.level, start: node.at, len: node.len });
         }
-        // What it does not take, it counts.
-        store.insert(block, &self.parts, unix_time_s());
     }
 }
 
@@ -40,6 +64,9 @@ fn deepest(nodes: &[Node]) -> u8 {
     }
     deepest
 }
+
+/// The last level of chunks that members of a group tell each other of.
+const SHARED_LEVELS: u8 = 1;
 
 /// As many chunks as the store takes with one block.
 const MOST_PARTS: usize = 4096;

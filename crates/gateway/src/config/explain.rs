@@ -107,13 +107,13 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// Sections that may stand more than once.
-pub(super) const LISTS: [&str; 3] = ["peer", "intercept", "policy"];
+pub(super) const LISTS: [&str; 4] = ["group", "peer", "intercept", "policy"];
 
 /// Keys of `[codec]` that a `[[peer]]` may have and a `[[policy]]` may not.
 const PER_PEER: [&str; 3] = ["window", "index_slots", "sample_bytes"];
 
 /// Every key of this version by section, for "it belongs into …".
-const SECTIONS: [(&str, &[&str]); 7] = [
+const SECTIONS: [(&str, &[&str]); 8] = [
     (
         "gateway",
         &[
@@ -130,11 +130,24 @@ const SECTIONS: [(&str, &[&str]); 7] = [
             "keepalive",
             "log_level",
             "announce",
+            "site",
         ],
     ),
+    ("group", &["name", "key_file"]),
     (
         "peer",
-        &["name", "public_key", "address", "networks", "accept_networks", "allow", "deny", "allow_sources"],
+        &[
+            "name",
+            "public_key",
+            "address",
+            "group",
+            "site",
+            "networks",
+            "accept_networks",
+            "allow",
+            "deny",
+            "allow_sources",
+        ],
     ),
     (
         "intercept",
@@ -204,10 +217,8 @@ const SECTIONS: [(&str, &[&str]); 7] = [
 /// Keys that later versions will have: the sections, the keys, and what they are about.
 ///
 /// Accepted in silence they would promise what nobody does.
-const LATER: [(&[&str], &[&str], &str); 2] = [
-    (&["cache", "peer", "policy"], &["share"], "narrowing what a flow may copy from"),
-    (&["peer"], &["group"], "trust groups"),
-];
+const LATER: [(&[&str], &[&str], &str); 1] =
+    [(&["cache", "peer", "policy"], &["share"], "narrowing what a flow may copy from")];
 
 #[cfg(test)]
 mod tests {

@@ -23,6 +23,7 @@ use std::time::Duration;
 use oncewire_codec::wire::Destination;
 use tracing::level_filters::LevelFilter;
 
+use crate::group_key::GroupKey;
 use crate::identity::{Identity, PublicKey};
 use crate::storage_key::StorageKey;
 
@@ -95,6 +96,17 @@ pub struct Gateway {
     ///
     /// [`MAX_NETWORKS`]: oncewire_codec::wire::MAX_NETWORKS
     pub announce: Vec<Network>,
+    /// The place where it stands, whose gateways are its neighbours; none if it has none.
+    pub site: Option<String>,
+}
+
+/// A trust group, whose members share the chunks in their stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The name by which peers are put into it, unique.
+    pub name: String,
+    /// What its members have in common.
+    pub key: GroupKey,
 }
 
 /// The admin interface.
@@ -141,6 +153,10 @@ pub struct Peer {
     pub public_keys: Vec<PublicKey>,
     /// Where to dial it; none if it dials us.
     pub address: Option<Destination>,
+    /// The group that both are in; none if they share nothing with others.
+    pub group: Option<Group>,
+    /// The place where it stands; its neighbours are the peers of the same group and site.
+    pub site: Option<String>,
     /// The networks behind it, for `peer = "auto"`; what it announces changes nothing about them.
     pub networks: Vec<Network>,
     /// The networks of which it may announce parts; none if it may announce nothing.

@@ -21,6 +21,8 @@ pub(super) type Text = Spanned<String>;
 pub(super) struct RawConfig {
     pub(super) gateway: Spanned<RawGateway>,
     #[serde(default)]
+    pub(super) group: Vec<Spanned<RawGroup>>,
+    #[serde(default)]
     pub(super) peer: Vec<Spanned<RawPeer>>,
     #[serde(default)]
     pub(super) intercept: Vec<Spanned<RawIntercept>>,
@@ -52,6 +54,15 @@ pub(super) struct RawGateway {
     pub(super) keepalive: Option<Spanned<Time>>,
     pub(super) log_level: Option<Text>,
     pub(super) announce: Option<Spanned<Vec<Text>>>,
+    pub(super) site: Option<Text>,
+}
+
+/// `[[group]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGroup {
+    pub(super) name: Text,
+    pub(super) key_file: Text,
 }
 
 /// `[[peer]]`.
@@ -61,6 +72,8 @@ pub(super) struct RawPeer {
     pub(super) name: Text,
     pub(super) public_key: OneOrMany,
     pub(super) address: Option<Text>,
+    pub(super) group: Option<Text>,
+    pub(super) site: Option<Text>,
     pub(super) networks: Option<Vec<Text>>,
     pub(super) accept_networks: Option<Vec<Text>>,
     pub(super) allow: Option<Vec<Text>>,

@@ -310,6 +310,7 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         ("admin", was.admin != is.admin),
         ("user", was.user != is.user),
         ("watchdog", was.watchdog != is.watchdog),
+        ("site", was.site != is.site),
     ];
     done.at_next_start.extend(differ.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key));
     // Its index has a part of `memory`, which may have changed.

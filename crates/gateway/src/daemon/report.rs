@@ -16,6 +16,7 @@ use crate::config::PeerChoice;
 use crate::intercept::Entrance;
 use crate::ledger::{self, Ledger};
 use crate::logs::Cleared;
+use crate::neighbours::Neighbours;
 use crate::telemetry::{
     ClearReport, ClearedReport, FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport,
     LanesReport, OutReport, Outcome, PeerReport, PlanReport, StatusReport,
@@ -32,6 +33,7 @@ pub(super) struct Report {
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) started: Instant,
     pub(super) store: Option<Arc<ChunkStore>>,
+    pub(super) neighbours: Neighbours,
 }
 
 impl Source for Report {
@@ -54,6 +56,7 @@ impl Source for Report {
             intercepts: intercepts(&state),
             flows_not_coded: self.ledger.not_coded.rows(),
             store,
+            groups: self.neighbours.reports(),
         }
     }
 

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use oncewire_codec::wanax::neighbours::MemberId;
 use oncewire_link::LinkConfig;
 use tokio::sync::watch;
 
 use super::listeners::Bound;
+use super::report::Report;
+use super::state::State;
 use super::{StartError, log_sizes, settings};
 use crate::chunks::{self, ChunkStore};
 use crate::config::{self, Config};
@@ -15,6 +18,7 @@ use crate::intercept::rules::RuleSet;
 use crate::intercept::{Door, Entrance, Held, Router};
 use crate::ledger::Ledger;
 use crate::logs::{LogOwner, Logs, PeerLogs, Place};
+use crate::neighbours::{self, Inbox, Member, Neighbours};
 use crate::peering::Peering;
 use crate::sockets::LaneOptions;
 use crate::tunnel::clock::Clock;
@@ -36,6 +40,8 @@ pub(super) struct Site {
     pub(super) clock: Clock,
     /// The chunk store, if there is to be one; it changes with the next start only.
     pub(super) store: Option<Arc<ChunkStore>>,
+    /// Where those of the same groups are spoken with.
+    pub(super) neighbours: Neighbours,
 }
 
 /// Reads the logs of an earlier process, if the configuration names a folder for them.
@@ -51,12 +57,15 @@ pub(super) async fn open_logs(config: &Config) -> Result<(Option<Logs>, Vec<Peer
 }
 
 /// Opens the chunk store, if the configuration wants one.
-pub(super) async fn open_store(config: &Config) -> Result<Option<Arc<ChunkStore>>, StartError> {
+pub(super) async fn open_store(
+    config: &Config,
+    neighbours: &Neighbours,
+) -> Result<Option<Arc<ChunkStore>>, StartError> {
     let Some(settings) = config.store.clone() else { return Ok(None) };
     let key = config.gateway.encrypt_key.clone();
     let opened = tokio::task::spawn_blocking(move || ChunkStore::open(&settings, key.as_ref()));
     let opened = opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
-    Ok(Some(Arc::new(opened?)))
+    Ok(Some(Arc::new(opened?.telling(neighbours.clone()))))
 }
 
 /// Says whose logs are kept, and how large.
@@ -88,10 +97,12 @@ impl Site {
             // A peer that a reload changed is another to the other end too, which then resets what it had with it.
             link: LinkConfig {
                 names: chunks::names::config(config, peer, self.clock),
+                group: peer.group.is_some(),
                 ..settings::link_config(config, peer, dialer::random())
             },
             store: self.store.clone(),
             first_limits: log_sizes::first_limits(peer),
+            group: self.member(peer),
         };
         let dialling = self.dialling(config, &settings).map_err(StartError::Tls)?;
         let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::new(Tasks::new()));
@@ -107,6 +118,18 @@ impl Site {
             tasks.spawn(dialer::run(Arc::clone(&peer), dialling, Arc::clone(&tasks)));
         }
         Ok(peer)
+    }
+
+    /// Says what is configured of a peer that is in a group.
+    fn member(&self, peer: &config::Peer) -> Option<Member> {
+        let group = peer.group.as_ref()?;
+        Some(Member {
+            group: group.name.clone(),
+            key: group.key.name_key(),
+            id: MemberId::of_key(peer.public_keys.first()?.as_bytes()),
+            site: peer.site.clone(),
+            neighbours: self.neighbours.clone(),
+        })
     }
 
     /// Says what a peer may reach through this gateway.
@@ -149,6 +172,16 @@ impl Site {
         let identity = &config.gateway.identity;
         let tls = tls::server_config(identity, Arc::clone(&pinned)).map_err(StartError::Tls)?;
         Ok(Guests { tls, pinned, peers: by_key })
+    }
+
+    /// Starts to speak with members of groups.
+    pub(super) fn talk(&self, inbox: Inbox, report: &Report) {
+        let state = report.state.subscribe();
+        let gateway = Arc::clone(&report.state().config);
+        let own = MemberId::of_key(gateway.gateway.identity.public_key().as_bytes());
+        let site = gateway.gateway.site.clone();
+        let task = neighbours::Task::new(inbox, own, site, self.store.clone(), self.clock);
+        self.tasks.spawn(task.run(state, |state: &State| state.peers.clone()));
     }
 
     /// Starts to accept lanes at a port.

@@ -4,6 +4,7 @@
 
 mod cleared;
 mod flows;
+mod group;
 mod metrics;
 mod not_coded;
 mod refusals;
@@ -12,6 +13,7 @@ mod store;
 
 pub use cleared::{ClearReport, ClearedReport};
 pub use flows::{FlowReport, FlowsReport};
+pub use group::GroupReport;
 pub use metrics::encode as encode_metrics;
 pub use not_coded::{NotCoded, NotCodedCounter, NotCodedTable, Outcome, Reason};
 pub use refusals::{Refusal, RefusalCount, Refusals};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::group::GroupReport;
 use super::not_coded::NotCoded;
 use super::refusals::RefusalCount;
 use super::store::StoreReport;
@@ -23,6 +24,9 @@ pub struct StatusReport {
     /// The chunk store; none if there is to be none.
     #[serde(default)]
     pub store: Option<StoreReport>,
+    /// The trust groups that peers are in.
+    #[serde(default)]
+    pub groups: Vec<GroupReport>,
 }
 
 /// The gateway itself.

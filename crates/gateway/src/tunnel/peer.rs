@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use oncewire_codec::Now;
-use oncewire_codec::wire::{FlowId, LaneId, Network};
+use oncewire_codec::wire::{FlowId, GroupFrame, LaneId, Network};
 use oncewire_link::{Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
 
 use super::clock::Clock;
@@ -38,6 +38,7 @@ use crate::flows::Flow;
 use crate::identity::PublicKey;
 use crate::ledger::Ledger;
 use crate::logs::{HintFile, LogReader, LogWriter, PeerLogs};
+use crate::neighbours::Member;
 use crate::sockets::LaneOptions;
 use crate::telemetry::LinkState;
 
@@ -60,6 +61,8 @@ pub(crate) struct PeerSettings {
     pub(crate) store: Option<Arc<ChunkStore>>,
     /// How much of its logs there is memory for at first.
     pub(crate) first_limits: LogLimits,
+    /// The trust group that it is in.
+    pub(crate) group: Option<Member>,
 }
 
 /// A peer and its link.
@@ -131,6 +134,8 @@ struct Due {
     dial: bool,
     up: bool,
     logs: bool,
+    /// What it says as a member of a group.
+    said: Vec<GroupFrame>,
 }
 
 impl Peer {
@@ -266,6 +271,7 @@ impl Peer {
                 }
                 Event::Up | Event::Down => due.up = true,
                 Event::PeerRestarted => {
+                    due.up = true;
                     tracing::warn!(peer = self.name(), "the peer was restarted; its old flows were reset");
                 }
                 Event::Note(note @ (Note::Paced(_) | Note::Resumed { .. })) => {
@@ -277,8 +283,7 @@ impl Peer {
                 Event::LogsWanted => due.logs = true,
                 // Under the lock, so that the last word is the last.
                 Event::Announced(networks) => _ = self.announced.send_replace(Some(networks)),
-                // No link is set up for a group.
-                Event::Group(_) => {}
+                Event::Group(frame) => due.said.push(frame),
                 Event::Note(note) => tracing::info!(peer = self.name(), "{note}"),
             }
         }
@@ -315,6 +320,12 @@ impl Peer {
             if changed {
                 tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
             }
+        }
+        if let Some(member) = &self.settings.group {
+            if due.up {
+                member.neighbours.handle_link();
+            }
+            due.said.into_iter().for_each(|frame| member.neighbours.handle_said(self, frame));
         }
         if due.logs {
             self.load_logs();

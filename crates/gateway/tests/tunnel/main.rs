@@ -8,6 +8,7 @@ mod cuts;
 mod direct;
 mod http;
 mod logs;
+mod neighbours;
 mod outages;
 mod peering;
 mod policies;

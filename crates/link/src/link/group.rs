@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use oncewire_codec::Now;
 use oncewire_codec::wire::{Frame, GroupFrame, Hello, LaneRole};
 
 use super::Link;
@@ -14,6 +15,8 @@ use crate::event::Event;
 pub(super) struct GroupTalk {
     /// Whether both hellos carry the name key of the group.
     agreed: bool,
+    /// Whether the peer has a chunk store.
+    keeps_chunks: bool,
     control: VecDeque<GroupFrame>,
     /// What brings content, on the repair lane.
     content: VecDeque<GroupFrame>,
@@ -31,6 +34,11 @@ impl Link {
     /// [`LinkConfig::group`]: crate::LinkConfig::group
     pub fn is_of_group(&self) -> bool {
         self.is_up() && self.group_talk.agreed
+    }
+
+    /// Says whether the peer has a chunk store, as its last hello said.
+    pub fn peer_keeps_chunks(&self) -> bool {
+        self.group_talk.keeps_chunks
     }
 
     /// Sends a frame to a peer of the group; returns false if it is none, is away, or too much waits for it already.
@@ -51,11 +59,17 @@ impl Link {
         true
     }
 
+    /// Takes the tags of chunks of at least `len` bytes that the peer can read, in its own store or a neighbour's.
+    pub fn learn_chunks(&mut self, len: u32, tags: &[u64], now: Now) {
+        self.sender.handle_stored(len, tags, now);
+    }
+
     /// Starts over with a new process of the peer.
     pub(super) fn meet_group(&mut self, hello: &Hello) {
         let ours = self.config.names.as_ref().filter(|_| self.config.group).map(|names| &names.key);
         let agreed = ours.is_some() && ours == hello.names.as_ref().map(|names| &names.key);
-        self.group_talk = GroupTalk { agreed, ..GroupTalk::default() };
+        let keeps_chunks = hello.store.is_some();
+        self.group_talk = GroupTalk { agreed, keeps_chunks, ..GroupTalk::default() };
     }
 
     /// Takes what the peer says; from a peer that is not of the group it is passed over.
@@ -68,7 +82,8 @@ impl Link {
 
     /// Forgets what waits: the last lane is gone, and so is the time of those who asked.
     pub(super) fn forget_group_talk(&mut self) {
-        self.group_talk = GroupTalk { agreed: self.group_talk.agreed, ..GroupTalk::default() };
+        let GroupTalk { agreed, keeps_chunks, .. } = self.group_talk;
+        self.group_talk = GroupTalk { agreed, keeps_chunks, ..GroupTalk::default() };
     }
 
     /// Appends what waits for a lane, up to `most` bytes and a frame more.

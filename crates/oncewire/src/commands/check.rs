@@ -67,6 +67,7 @@ fn gateway(config: &Config) -> String {
         Some(state) if gateway.encrypt_key.is_some() => format!("state in {}, encrypted", state.display()),
         Some(state) => format!("state in {}, in clear text", state.display()),
     };
+    let site = gateway.site.as_ref().map_or_else(String::new, |site| format!(", at site {site}"));
     let logs = match config.log_budget {
         LogBudget { bytes, contested: true } => {
             format!(", less than all logs can use: they compete for {}", Size(bytes))
@@ -87,7 +88,7 @@ fn gateway(config: &Config) -> String {
         .as_ref()
         .map_or("no chunk store: what peers send is remembered in logs only".to_owned(), describe_store);
     format!(
-        "gateway {}, public key {}\n  {listen}\n  {admin}\n  {state}\n  {store}\n  memory {}{logs}, on stopping flows have {}\n  {watchdog}{user}\n  {keepalive}\n",
+        "gateway {}, public key {}{site}\n  {listen}\n  {admin}\n  {state}\n  {store}\n  memory {}{logs}, on stopping flows have {}\n  {watchdog}{user}\n  {keepalive}\n",
         gateway.name,
         gateway.identity.public_key(),
         Size(config.memory),
@@ -115,6 +116,10 @@ fn describe_peer(peer: &Peer) -> String {
         Some(address) => writeln!(text, "  dialled at {address}"),
         None => writeln!(text, "  expected to dial us"),
     };
+    if let Some(group) = &peer.group {
+        let site = peer.site.as_ref().map_or_else(String::new, |site| format!(", at site {site}"));
+        let _ = writeln!(text, "  of group {}{site}", group.name);
+    }
     let _ = writeln!(
         text,
         "  codec {}: {}, window {}, {} slot(s) a marker, sample bytes {}, log {} each way, {} in flight",

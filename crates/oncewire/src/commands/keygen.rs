@@ -1,5 +1,6 @@
-//! `oncewire keygen`: a gateway's key pair, or the key for what it keeps on disk.
+//! `oncewire keygen`: a gateway's key pair, the key for what it keeps on disk, or that of a group.
 
+use oncewire_gateway::group_key::GroupKey;
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::storage_key::StorageKey;
 
@@ -9,6 +10,10 @@ use crate::cli::Keygen;
 pub(super) fn run(args: &Keygen) -> anyhow::Result<()> {
     if args.encrypt_key {
         StorageKey::create(&args.out)?;
+        return Ok(());
+    }
+    if args.group {
+        GroupKey::create(&args.out)?;
         return Ok(());
     }
     let identity = if args.show { Identity::load(&args.out)? } else { Identity::create(&args.out)? };

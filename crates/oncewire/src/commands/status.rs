@@ -21,7 +21,8 @@ pub(super) fn run(args: &Ask) -> anyhow::Result<()> {
 fn render(status: &StatusReport) -> String {
     let mut text = summary(status);
     let store = status.store.as_ref().map(super::store::render).unwrap_or_default();
-    let sections = [peers(status), store, intercepts(status), not_coded(status), refused(status)];
+    let sections =
+        [peers(status), store, groups(status), intercepts(status), not_coded(status), refused(status)];
     for section in sections.iter().filter(|section| !section.is_empty()) {
         let _ = write!(text, "\n{section}");
     }
@@ -39,6 +40,33 @@ fn summary(status: &StatusReport) -> String {
         age(gateway.uptime_s),
         bytes(gateway.memory_limit),
     )
+}
+
+fn groups(status: &StatusReport) -> String {
+    if status.groups.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        ("GROUP", Align::Left),
+        ("NEIGHBOURS", Align::Right),
+        ("ASKED", Align::Right),
+        ("FOUND", Align::Right),
+        ("FAILED", Align::Right),
+        ("GIVEN", Align::Right),
+        ("HEARD OF", Align::Right),
+    ]);
+    for group in &status.groups {
+        table.row([
+            group.name.clone(),
+            group.neighbours.to_string(),
+            group.asked.to_string(),
+            bytes(group.found_bytes),
+            (group.late + group.wrong).to_string(),
+            bytes(group.given_bytes),
+            group.heard.to_string(),
+        ]);
+    }
+    table.render()
 }
 
 fn peers(status: &StatusReport) -> String {

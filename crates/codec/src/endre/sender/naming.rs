@@ -121,6 +121,12 @@ impl Naming {
         self.passed == 0
     }
 
+    /// Notes that the peer can read chunks that somebody else sent.
+    pub(super) fn stored(&mut self, len: u32, tags: &[u64], now: Now) {
+        let clock = self.clock(now);
+        tags.iter().for_each(|&tag| self.hints.insert(PackedTag::new(tag, len), clock));
+    }
+
     /// Notes that the peer does not have chunks.
     pub(super) fn forget<'n>(&mut self, names: impl Iterator<Item = &'n NameEntry>) {
         names.for_each(|entry| self.hints.forget(entry.name.tag(), entry.len));

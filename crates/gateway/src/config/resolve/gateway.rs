@@ -38,6 +38,7 @@ impl Resolver {
             keepalive: self.keepalive(raw),
             log_level: self.log_level(raw.log_level.as_ref()),
             announce,
+            site: raw.site.as_ref().and_then(|site| self.name(site)),
         })
     }
 

@@ -3,6 +3,7 @@
 
 mod capture;
 mod gateway;
+mod group;
 mod intercept;
 mod link;
 mod peer;
@@ -69,9 +70,10 @@ impl Resolver {
         let gateway = self.gateway(&raw.gateway);
         let defaults = self.codec_defaults(&raw.codec, &raw.cache, &raw.link);
         let link = self.link(&raw.link);
+        let groups = self.groups(raw);
         let mut peers = Vec::new();
         for peer in &raw.peer {
-            peers.push(self.peer(peer, &defaults, raw.codec.adapt, &link));
+            peers.push(self.peer(peer, &defaults, raw.codec.adapt, &link, &groups));
         }
         self.check_peers(raw, gateway.as_ref(), &peers);
         let intercepts: Vec<_> =

@@ -4,7 +4,7 @@ use toml::Spanned;
 
 use super::Resolver;
 use crate::config::raw::{RawConfig, RawPeer, Text};
-use crate::config::{Access, CodecSettings, Gateway, LinkSettings, MemoryPlan, Peer};
+use crate::config::{Access, CodecSettings, Gateway, Group, LinkSettings, MemoryPlan, Peer};
 use crate::identity::PublicKey;
 
 impl Resolver {
@@ -15,6 +15,7 @@ impl Resolver {
         defaults: &CodecSettings,
         adapt: Option<bool>,
         link: &LinkSettings,
+        groups: &[Group],
     ) -> Option<Peer> {
         let raw = raw.get_ref();
         let name = self.name(&raw.name);
@@ -33,6 +34,7 @@ impl Resolver {
         let deny = raw.deny.as_ref().map(|texts| self.networks("deny", texts)).unwrap_or_default();
         let allow_sources =
             raw.allow_sources.as_ref().map(|texts| self.networks("allow_sources", texts)).unwrap_or_default();
+        let (group, site) = self.group_of_peer(raw, groups);
         let settings = self.codec_of_peer(raw, defaults);
         let rate_limit = self.rate_limit(raw.rate_limit.as_ref()).or(link.rate_limit);
         Some(Peer {
@@ -42,6 +44,8 @@ impl Resolver {
                 Some(address) => Some(address?),
                 None => None,
             },
+            group,
+            site,
             networks,
             accept_networks: accept,
             told: Vec::new(),

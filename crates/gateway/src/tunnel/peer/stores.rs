@@ -2,9 +2,23 @@
 
 use std::sync::Arc;
 
-use oncewire_link::StoreReply;
+use bytes::Bytes;
+
+use oncewire_codec::wire::GroupFrame;
+use oncewire_link::{StoreReply, StoreRequest};
 
 use super::{Core, Peer};
+use crate::chunks::ChunkStore;
+use crate::neighbours::Wanted;
+
+/// How a link stands to a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupStanding {
+    /// It is up, and both ends are in the group.
+    pub(crate) is_member: bool,
+    /// The peer has a chunk store.
+    pub(crate) keeps_chunks: bool,
+}
 
 impl Peer {
     /// Gives the link what became of a read; from any thread.
@@ -24,7 +38,7 @@ impl Peer {
     pub(super) fn feed_store(self: &Arc<Self>, core: &mut Core) {
         let Some(store) = &self.settings.store else { return };
         while let Some(request) = core.link.poll_chunk_store() {
-            if let Some(reply) = store.serve(self, request) {
+            if let Some(reply) = self.serve(store, request) {
                 core.link.handle_store(reply, self.clock.now());
             }
         }
@@ -33,6 +47,52 @@ impl Peer {
             core.store_state = state;
             core.link.handle_store_state(state, self.clock.now());
         }
+    }
+
+    /// Has a request served by a neighbour or by the own store; what is not answered here is answered later.
+    fn serve(self: &Arc<Self>, store: &Arc<ChunkStore>, request: StoreRequest) -> Option<StoreReply> {
+        let StoreRequest::Read { ticket, name, len, key } = &request else {
+            return store.serve(self, request);
+        };
+        let Some(member) = self.settings.group.as_ref().filter(|member| member.neighbours.can_ask(key))
+        else {
+            return store.serve(self, request);
+        };
+        let (peer, ticket) = (Arc::downgrade(self), *ticket);
+        let (held, name, len, key) = (store.holds(name.tag(), *len), *name, *len, key.clone());
+        let again = request.clone();
+        let done = move |found: Option<Bytes>| {
+            let Some(peer) = peer.upgrade() else { return };
+            let reply = match (found, &peer.settings.store) {
+                (Some(bytes), _) => Some(StoreReply::Found { ticket, bytes }),
+                (None, Some(store)) => store.serve(&peer, again),
+                (None, None) => Some(StoreReply::Absent { ticket }),
+            };
+            if let Some(reply) = reply {
+                peer.handle_chunk(reply);
+            }
+        };
+        let wanted = Wanted { key, name, len, held, done: Box::new(done) };
+        match member.neighbours.read(wanted) {
+            Ok(()) => None,
+            Err(_) => store.serve(self, request),
+        }
+    }
+
+    /// Says how the link stands to the group that both ends may be in.
+    pub(crate) fn group_standing(&self) -> GroupStanding {
+        let link = &self.core.lock().link;
+        GroupStanding { is_member: link.is_of_group(), keeps_chunks: link.peer_keeps_chunks() }
+    }
+
+    /// Sends a frame to a member of the group; returns false if it is none, is away, or too much waits for it.
+    pub(crate) fn tell_group(self: &Arc<Self>, frame: GroupFrame) -> bool {
+        self.with(|core, _| core.link.tell_group(frame))
+    }
+
+    /// Takes what can be read at the peer's site.
+    pub(crate) fn learn_chunks(self: &Arc<Self>, least_log2: u8, tags: &[u64]) {
+        self.with(|core, now| core.link.learn_chunks(1 << least_log2.min(16), tags, now));
     }
 
     /// Saves what is known of the peer's store beside the logs, if they are kept; returns how many bytes that is.

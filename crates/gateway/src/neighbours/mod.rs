@@ -1,0 +1,157 @@
+//! Gateways of the same trust groups: what they ask of each other's chunk stores, and tell of their own.
+//!
+//! One task has the say ([`task`]); links and the store hand it what concerns it, and wait for nothing. What cannot be
+//! handed over counts as lost, which costs time only. `docs/design/neighbours.md` says who is what to whom.
+
+mod task;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, mpsc};
+
+use oncewire_codec::wanax::neighbours::MemberId;
+use oncewire_codec::wanax::{Name, NameKey, Shape};
+use oncewire_codec::wire::{GroupFrame, Sought};
+
+use crate::telemetry::GroupReport;
+use crate::tunnel::peer::Peer;
+
+pub(crate) use task::Task;
+
+/// What is configured of a peer that is in a group.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    /// The group's name here.
+    pub(crate) group: String,
+    pub(crate) key: NameKey,
+    /// The peer, as neighbours name each other.
+    pub(crate) id: MemberId,
+    /// Where it stands, if that is said.
+    pub(crate) site: Option<String>,
+    pub(crate) neighbours: Neighbours,
+}
+
+/// Where links and the store tell what concerns groups.
+#[derive(Clone, Debug)]
+pub(crate) struct Neighbours {
+    told: mpsc::Sender<Told>,
+    /// Apart from the rest since these hold content that nobody waits for.
+    news: mpsc::Sender<News>,
+    links: Arc<Notify>,
+    shared: Arc<Shared>,
+}
+
+/// What others than the task look at.
+#[derive(Debug, Default)]
+struct Shared {
+    open: RwLock<Open>,
+    reports: RwLock<Vec<GroupReport>>,
+    /// Chunks that came to the store, and those of them that the task was not told of, by the bytes of their key.
+    came: Mutex<BTreeMap<[u8; 32], (u64, u64)>>,
+}
+
+/// The groups in which somebody is there.
+#[derive(Debug, Default, PartialEq)]
+struct Open {
+    /// With a neighbour to ask.
+    asked: Vec<NameKey>,
+    /// With anybody to tell.
+    told: Vec<NameKey>,
+}
+
+/// What the task is told.
+enum Told {
+    /// A peer of a group speaks.
+    Said(Arc<Peer>, GroupFrame),
+    /// A chunk is to be read.
+    Read(Wanted),
+    /// A chunk that a neighbour asked for was looked up here.
+    Served { key: NameKey, from: MemberId, request: u64, bytes: Option<Bytes> },
+}
+
+/// A chunk that a link wants.
+pub(crate) struct Wanted {
+    pub(crate) key: NameKey,
+    pub(crate) name: Name,
+    pub(crate) len: u32,
+    /// Whether the own store has it.
+    pub(crate) held: bool,
+    /// Is called once, with what a neighbour had, or with none if the own store is to be asked.
+    pub(crate) done: Box<dyn FnOnce(Option<Bytes>) + Send>,
+}
+
+/// Large chunks that a block brought to the store.
+pub(crate) struct News {
+    pub(crate) key: NameKey,
+    pub(crate) shape: Shape,
+    pub(crate) plain: Bytes,
+    /// Each with where it begins in the block.
+    pub(crate) chunks: Vec<(Sought, u32)>,
+}
+
+/// What the task reads from.
+pub(crate) struct Inbox {
+    told: mpsc::Receiver<Told>,
+    news: mpsc::Receiver<News>,
+    neighbours: Neighbours,
+}
+
+impl Neighbours {
+    /// Makes the two ends.
+    pub(crate) fn new() -> (Self, Inbox) {
+        let (told, told_end) = mpsc::channel(MOST_TOLD);
+        let (news, news_end) = mpsc::channel(MOST_NEWS);
+        let neighbours = Self { told, news, links: Arc::default(), shared: Arc::default() };
+        (neighbours.clone(), Inbox { told: told_end, news: news_end, neighbours })
+    }
+
+    /// A link came, went, or leads to another process.
+    pub(crate) fn handle_link(&self) {
+        self.links.notify_one();
+    }
+
+    /// A peer of a group speaks.
+    pub(crate) fn handle_said(&self, peer: &Arc<Peer>, frame: GroupFrame) {
+        // Nothing that is said is more than a hint or an answer that is not waited for forever.
+        let _ = self.told.try_send(Told::Said(Arc::clone(peer), frame));
+    }
+
+    /// Says whether there is a neighbour to ask for what this key names.
+    pub(crate) fn can_ask(&self, key: &NameKey) -> bool {
+        self.shared.open.read().asked.contains(key)
+    }
+
+    /// Asks for a chunk; gives it back if there is no room for the question.
+    pub(crate) fn read(&self, wanted: Wanted) -> Result<(), Wanted> {
+        self.told.try_send(Told::Read(wanted)).map_err(|refused| match refused.into_inner() {
+            Told::Read(wanted) => wanted,
+            Told::Said(..) | Told::Served { .. } => unreachable!("what is given back is what was sent"),
+        })
+    }
+
+    /// Says whether there is anybody to tell what comes to the store under this key.
+    pub(crate) fn can_tell(&self, key: &NameKey) -> bool {
+        self.shared.open.read().told.contains(key)
+    }
+
+    /// Tells what came to the store; what there is no time for is not shared.
+    pub(crate) fn handle_news(&self, news: News) {
+        let (key, chunks) = (*news.key.bytes(), news.chunks.len() as u64);
+        let lost = if self.news.try_send(news).is_ok() { 0 } else { chunks };
+        let mut came = self.shared.came.lock();
+        let (all, missed) = came.entry(key).or_default();
+        (*all, *missed) = (*all + chunks, *missed + lost);
+    }
+
+    /// Returns what `status` tells of the groups.
+    pub(crate) fn reports(&self) -> Vec<GroupReport> {
+        self.shared.reports.read().clone()
+    }
+}
+
+/// Frames hold up to 64 KiB each.
+const MOST_TOLD: usize = 512;
+const MOST_NEWS: usize = 256;

@@ -1,0 +1,335 @@
+//! The task that speaks with the members of this gateway's groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use oncewire_codec::wanax::NameKey;
+use oncewire_codec::wanax::neighbours::{Announcer, Answer, MemberId, Neighbourhood, Output, Piece, Read};
+use oncewire_codec::wire::{GroupFrame, Load};
+use oncewire_link::Now;
+
+use super::{Inbox, Member, News, Open, Told, Wanted};
+use crate::chunks::ChunkStore;
+use crate::telemetry::GroupReport;
+use crate::tunnel::clock::Clock;
+use crate::tunnel::peer::Peer;
+
+/// All that the task knows.
+pub(crate) struct Task {
+    inbox: Inbox,
+    /// This gateway among its neighbours.
+    own: MemberId,
+    site: Option<String>,
+    store: Option<Arc<ChunkStore>>,
+    clock: Clock,
+    peers: Vec<Arc<Peer>>,
+    groups: Vec<Group>,
+    /// Who waits for chunks, by ticket.
+    waiting: BTreeMap<u64, Done>,
+    next_ticket: u64,
+}
+
+type Done = Box<dyn FnOnce(Option<Bytes>) + Send>;
+
+/// One group, as long as a peer is in it.
+struct Group {
+    name: String,
+    key: NameKey,
+    machine: Neighbourhood,
+    announcer: Announcer,
+    up: BTreeSet<MemberId>,
+    /// Tags that others announced.
+    heard: u64,
+}
+
+impl Task {
+    pub(crate) fn new(
+        inbox: Inbox,
+        own: MemberId,
+        site: Option<String>,
+        store: Option<Arc<ChunkStore>>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            inbox,
+            own,
+            site,
+            store,
+            clock,
+            peers: Vec::new(),
+            groups: Vec::new(),
+            waiting: BTreeMap::new(),
+            next_ticket: 0,
+        }
+    }
+
+    /// Works for as long as the gateway runs; `peers` gives those that there are.
+    pub(crate) async fn run<S>(
+        mut self,
+        mut state: watch::Receiver<Arc<S>>,
+        peers: impl Fn(&S) -> Vec<Arc<Peer>>,
+    ) {
+        self.peers = peers(&state.borrow_and_update());
+        self.handle_links();
+        let links = Arc::clone(&self.inbox.neighbours.links);
+        loop {
+            let due = self.due();
+            let timer = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(self.clock.instant(due)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(told) = self.inbox.told.recv() => self.handle_told(told),
+                Some(news) = self.inbox.news.recv() => self.handle_news(&news),
+                () = links.notified() => self.handle_links(),
+                Ok(()) = state.changed() => {
+                    self.peers = peers(&state.borrow_and_update());
+                    self.handle_links();
+                }
+                () = timer => {}
+                else => return,
+            }
+            self.handle_time();
+            self.carry_out();
+            self.report();
+        }
+    }
+
+    /// Brings the groups in line with the links.
+    fn handle_links(&mut self) {
+        let now = self.clock.now();
+        let mut there: BTreeMap<&[u8; 32], (BTreeSet<MemberId>, bool)> = BTreeMap::new();
+        for (peer, member) in members(&self.peers) {
+            if !self.groups.iter().any(|group| group.key == member.key) {
+                self.groups.push(Group::new(self.own, member));
+            }
+            let stands = peer.group_standing();
+            let (neighbours, any) = there.entry(member.key.bytes()).or_default();
+            *any |= stands.is_member;
+            let near = self.site.is_some() && member.site == self.site && self.store.is_some();
+            if near && stands.is_member && stands.keeps_chunks {
+                neighbours.insert(member.id);
+            }
+        }
+        let mut open = Open::default();
+        for group in &mut self.groups {
+            let (wanted, any) = there.remove(group.key.bytes()).unwrap_or_default();
+            group.up.difference(&wanted).for_each(|id| group.machine.handle_down(*id, now));
+            wanted.difference(&group.up).for_each(|id| group.machine.handle_up(*id));
+            if wanted != group.up {
+                let (group, neighbours) = (&group.name, wanted.len());
+                tracing::info!(group, neighbours, "neighbours changed");
+            }
+            open.asked.extend((!wanted.is_empty()).then(|| group.key.clone()));
+            open.told.extend(any.then(|| group.key.clone()));
+            group.up = wanted;
+        }
+        *self.inbox.neighbours.shared.open.write() = open;
+    }
+
+    fn handle_told(&mut self, told: Told) {
+        let now = self.clock.now();
+        match told {
+            Told::Said(peer, GroupFrame::Stored { least_log2, tags }) => {
+                self.pass_on(&peer, least_log2, &tags)
+            }
+            Told::Said(peer, frame) => {
+                let Some(member) = &peer.settings.group else { return };
+                if let Some(group) = group_of(&mut self.groups, &member.key) {
+                    group.machine.handle_frame(member.id, frame, now);
+                }
+            }
+            Told::Read(wanted) => self.read(wanted, now),
+            Told::Served { key, from, request, bytes } => {
+                if let Some(group) = group_of(&mut self.groups, &key) {
+                    group.machine.handle_served(from, request, bytes);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, wanted: Wanted, now: Now) {
+        let Some(group) = group_of(&mut self.groups, &wanted.key) else { return (wanted.done)(None) };
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.waiting.insert(ticket, wanted.done);
+        let Wanted { name, len, held, .. } = wanted;
+        group.machine.read(Read { ticket, name, len, held }, now);
+    }
+
+    /// What one gateway of a site has stored can be read by all of its neighbours.
+    fn pass_on(&mut self, from: &Arc<Peer>, least_log2: u8, tags: &[u64]) {
+        let Some(origin) = &from.settings.group else { return };
+        if let Some(group) = group_of(&mut self.groups, &origin.key) {
+            group.heard += tags.len() as u64;
+        }
+        for (peer, member) in members(&self.peers).filter(|(_, member)| member.key == origin.key) {
+            if member.id == origin.id || origin.site.is_some() && member.site == origin.site {
+                peer.learn_chunks(least_log2, tags);
+            }
+        }
+    }
+
+    fn handle_news(&mut self, news: &News) {
+        let now = self.clock.now();
+        let Some(group) = group_of(&mut self.groups, &news.key) else { return };
+        let piece = |(sought, at): &(_, u32)| {
+            let sought: &oncewire_codec::wire::Sought = sought;
+            let start = *at as usize;
+            let bytes =
+                news.plain.slice(start..start.saturating_add(sought.len as usize).min(news.plain.len()));
+            Piece { tag: sought.tag, bytes }
+        };
+        news.chunks.iter().for_each(|(sought, _)| group.announcer.stored(*sought, now));
+        if !group.machine.is_alone() {
+            group.machine.offer(news.shape, news.chunks.iter().map(piece).collect(), now);
+        }
+    }
+
+    /// Returns when there is something to do without being told.
+    fn due(&self) -> Option<Now> {
+        let timers = self.groups.iter().flat_map(|group| {
+            [group.machine.poll_timeout(), group.announcer.poll_timeout()].into_iter().flatten()
+        });
+        // The end of a rush is to be told too.
+        let busy = self.groups.iter().any(|group| !group.up.is_empty()) && self.load().queued > 0;
+        timers.chain(busy.then(|| self.clock.now() + LOOK_EVERY)).min()
+    }
+
+    fn handle_time(&mut self) {
+        let (now, load) = (self.clock.now(), self.load());
+        for group in &mut self.groups {
+            group.machine.handle_load(load, now);
+            group.machine.handle_timeout(now);
+            for frame in group.announcer.poll_frames(now) {
+                let to_tell = members(&self.peers).filter(|(_, member)| member.key == group.key);
+                for (peer, _) in to_tell {
+                    peer.tell_group(frame.clone());
+                }
+            }
+        }
+    }
+
+    fn load(&self) -> Load {
+        let state = self.store.as_ref().map(|store| store.state()).unwrap_or_default();
+        let service_us = u32::try_from(state.service_time.as_micros()).unwrap_or(u32::MAX);
+        Load { queued: state.queued, service_us }
+    }
+
+    fn carry_out(&mut self) {
+        for at in 0..self.groups.len() {
+            while let Some((output, key)) = self
+                .groups
+                .get_mut(at)
+                .and_then(|group| Some((group.machine.poll_output()?, group.key.clone())))
+            {
+                if let Some((from, request, held)) = self.carry_out_one(output, &key)
+                    && let Some(group) = self.groups.get_mut(at)
+                {
+                    group.machine.handle_held(from, request, held);
+                }
+            }
+        }
+    }
+
+    /// Returns the answer to a question that needs no I/O.
+    fn carry_out_one(&mut self, output: Output, key: &NameKey) -> Option<(MemberId, u64, Vec<bool>)> {
+        match output {
+            Output::Send(to, frame) => {
+                let is = |member: &Member| member.id == to && member.key == *key;
+                if let Some((peer, _)) = members(&self.peers).find(|(_, member)| is(member)) {
+                    peer.tell_group(frame);
+                }
+            }
+            Output::Answer { ticket, answer } => {
+                if let Some(done) = self.waiting.remove(&ticket) {
+                    done(if let Answer::Found(bytes) = answer { Some(bytes) } else { None });
+                }
+            }
+            Output::Peek { from, request, chunks } => {
+                let store = self.store.as_ref();
+                let holds = |tag, len| store.is_some_and(|store| store.holds(tag, len));
+                let held = chunks.iter().map(|sought| holds(sought.tag, sought.len)).collect();
+                return Some((from, request, held));
+            }
+            Output::Serve { from, request, name, len } => {
+                let told = self.inbox.neighbours.told.clone();
+                let of = key.clone();
+                // On a thread of the store, which may wait for this task as this task never waits for it.
+                let reply = move |bytes| {
+                    drop(told.blocking_send(Told::Served { key: of, from, request, bytes }));
+                };
+                let taken =
+                    self.store.as_ref().is_some_and(|store| store.lend(name, len, key.clone(), reply));
+                if !taken && let Some(group) = group_of(&mut self.groups, key) {
+                    group.machine.handle_served(from, request, None);
+                }
+            }
+            Output::Put { shape, bytes } => {
+                if let Some(store) = &self.store {
+                    store.keep(bytes, key.clone(), shape);
+                }
+            }
+        }
+        None
+    }
+
+    fn report(&self) {
+        let came = self.inbox.neighbours.shared.came.lock().clone();
+        let report = |group: &Group| {
+            let stats = group.machine.stats();
+            let (announced, forgotten) = group.announcer.stats();
+            let (new, missed) = came.get(group.key.bytes()).copied().unwrap_or_default();
+            GroupReport {
+                name: group.name.clone(),
+                neighbours: stats.members,
+                asked: stats.asked,
+                found: stats.found,
+                found_bytes: stats.found_bytes,
+                absent: stats.absent,
+                late: stats.late,
+                wrong: stats.wrong,
+                served: stats.served,
+                given: stats.given,
+                given_bytes: stats.given_bytes,
+                not_given: stats.not_offered,
+                taken: stats.taken,
+                new,
+                announced,
+                not_announced: forgotten + missed,
+                heard: group.heard,
+            }
+        };
+        *self.inbox.neighbours.shared.reports.write() = self.groups.iter().map(report).collect();
+    }
+}
+
+impl Group {
+    fn new(own: MemberId, member: &Member) -> Self {
+        Self {
+            name: member.group.clone(),
+            key: member.key.clone(),
+            machine: Neighbourhood::new(own, member.key.clone()),
+            announcer: Announcer::default(),
+            up: BTreeSet::new(),
+            heard: 0,
+        }
+    }
+}
+
+/// Returns the peers that are in a group, with what is configured of it.
+fn members(peers: &[Arc<Peer>]) -> impl Iterator<Item = (&Arc<Peer>, &Member)> {
+    peers.iter().filter_map(|peer| Some((peer, peer.settings.group.as_ref()?)))
+}
+
+fn group_of<'a>(groups: &'a mut [Group], key: &NameKey) -> Option<&'a mut Group> {
+    groups.iter_mut().find(|group| group.key == *key)
+}
+
+/// How often the own disk is looked at while it is busy.
+const LOOK_EVERY: Now = Now::from_millis(50);

@@ -1,0 +1,259 @@
+//! Gateways of a trust group: neighbours at a site, and hubs that send to the same one.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use oncewire_gateway::daemon::Gateway;
+use oncewire_gateway::group_key::GroupKey;
+use oncewire_gateway::identity::Identity;
+use oncewire_gateway::telemetry::{GroupReport, PeerReport};
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+
+use crate::common::{LIMIT, Origin, noise, start, until, within};
+
+/// A gateway to be started; all have a chunk store, and logs that are too small to remember what tests send.
+struct Plan {
+    name: &'static str,
+    site: Option<&'static str>,
+    /// Peers with the site where they stand, and where they are dialled.
+    peers: Vec<(&'static str, Option<&'static str>, Option<SocketAddr>)>,
+    intercepts: String,
+    /// Whether it says that its peers are of the group.
+    grouped: bool,
+}
+
+impl Plan {
+    fn new(name: &'static str) -> Self {
+        Self { name, site: None, peers: Vec::new(), intercepts: String::new(), grouped: true }
+    }
+
+    fn at(self, site: &'static str) -> Self {
+        Self { site: Some(site), ..self }
+    }
+
+    fn peer(mut self, name: &'static str, site: Option<&'static str>, address: Option<SocketAddr>) -> Self {
+        self.peers.push((name, site, address));
+        self
+    }
+
+    /// A `forward` by way of a peer.
+    fn forward(mut self, peer: &str, target: SocketAddr) -> Self {
+        let _ = write!(
+            self.intercepts,
+            "[[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\npeer = \"{peer}\"\n"
+        );
+        self
+    }
+
+    async fn start(&self, dir: &Path) -> Gateway {
+        let name = self.name;
+        let mut text = format!(
+            "[gateway]\nname = \"{name}\"\nkey_file = \"{name}.key\"\nlisten = \"127.0.0.1:0\"\n\
+             state = \"{name}.state\"\n"
+        );
+        if let Some(site) = self.site {
+            let _ = writeln!(text, "site = \"{site}\"");
+        }
+        text += "[codec]\ncodec = \"wanax\"\n\
+                 [cache]\nmemory = \"256 MiB\"\nlog_memory = \"256 KiB\"\nstore_disk = \"64 MiB\"\n";
+        if self.grouped {
+            text += "[[group]]\nname = \"all\"\nkey_file = \"group.key\"\n";
+        }
+        for (peer, site, address) in &self.peers {
+            let key = Identity::load(&dir.join(format!("{peer}.key"))).unwrap().public_key();
+            let _ = writeln!(text, "[[peer]]\nname = \"{peer}\"\npublic_key = \"{key}\"");
+            if let Some(address) = address {
+                let _ = writeln!(text, "address = \"{address}\"");
+            }
+            if self.grouped {
+                text += "group = \"all\"\n";
+                if let Some(site) = site {
+                    let _ = writeln!(text, "site = \"{site}\"");
+                }
+            }
+        }
+        text += &self.intercepts;
+        start(dir, &text).await.unwrap()
+    }
+}
+
+/// A folder with the keys of these gateways and of a group.
+fn folder(names: &[&str]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for name in names {
+        Identity::create(&dir.path().join(format!("{name}.key"))).unwrap();
+    }
+    GroupKey::create(&dir.path().join("group.key")).unwrap();
+    dir
+}
+
+fn tunnel(gateway: &Gateway) -> Option<SocketAddr> {
+    gateway.local_addrs().tunnel.first().copied()
+}
+
+fn group(gateway: &Gateway) -> GroupReport {
+    gateway.status().groups.into_iter().next().unwrap_or_default()
+}
+
+fn peer(gateway: &Gateway, name: &str) -> PeerReport {
+    gateway.status().peers.into_iter().find(|peer| peer.name == name).unwrap()
+}
+
+/// Fetches from the origin behind an interception.
+async fn fetch(gateway: &Gateway, intercept: usize) -> Vec<u8> {
+    let mut stream = TcpStream::connect(gateway.local_addrs().intercepts[intercept]).await.unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).await.unwrap();
+    got
+}
+
+/// Waits until a gateway has stored so many bytes and others have heard of all that was new.
+async fn told(from: &Gateway, bytes: u64, others: &[&Gateway]) {
+    until(|| {
+        let (store, said) = (from.status().store.unwrap(), group(from));
+        let stored = store.put_bytes >= bytes && store.waiting_bytes == 0;
+        let all_told = said.new > 0 && said.announced + said.not_announced == said.new;
+        stored && all_told && others.iter().all(|other| group(other).heard == said.announced)
+    })
+    .await;
+}
+
+const LEN: usize = 2_000_000;
+
+/// A hub, and two branches at one site that fetch the same by way of it.
+struct Town {
+    hub: Gateway,
+    first: Gateway,
+    second: Gateway,
+    data: Vec<u8>,
+    _origins: [Origin; 2],
+    _dir: TempDir,
+}
+
+impl Town {
+    async fn start(seed: u64) -> Self {
+        let data = noise(seed, LEN);
+        let edited = edited(&data);
+        let (origin, other) = (Origin::serve(data.clone()).await, Origin::serve(edited).await);
+        let dir = folder(&["hub", "first", "second"]);
+        let hub = Plan::new("hub").peer("first", Some("town"), None).peer("second", Some("town"), None);
+        let hub = hub.start(dir.path()).await;
+        let first =
+            Plan::new("first").at("town").peer("hub", None, tunnel(&hub)).peer("second", Some("town"), None);
+        let first = first.forward("hub", origin.address).start(dir.path()).await;
+        let second = Plan::new("second")
+            .at("town")
+            .peer("hub", None, tunnel(&hub))
+            .peer("first", Some("town"), tunnel(&first))
+            .forward("hub", origin.address)
+            .forward("hub", other.address);
+        let second = second.start(dir.path()).await;
+        for (gateway, peer) in [(&first, "hub"), (&first, "second"), (&second, "hub"), (&second, "first")] {
+            assert!(gateway.wait_up(peer, LIMIT).await, "no link to {peer}");
+        }
+        until(|| [&first, &second].iter().all(|branch| group(branch).neighbours == 1)).await;
+        Self { hub, first, second, data, _origins: [origin, other], _dir: dir }
+    }
+
+    /// Fetches at the first branch, and waits until hub and neighbour know of it.
+    async fn fetch_at_first(&self) {
+        assert!(fetch(&self.first, 0).await == self.data);
+        told(&self.first, LEN as u64, &[&self.hub, &self.second]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_branch_fetched_is_a_hit_at_its_neighbour() {
+    within(async {
+        let town = Town::start(1).await;
+        town.fetch_at_first().await;
+        let before = peer(&town.second, "hub").wire_in;
+        assert!(fetch(&town.second, 0).await == town.data);
+        let crossed = peer(&town.second, "hub").wire_in - before;
+        let (first, second) = (group(&town.first), group(&town.second));
+        println!("{crossed} bytes crossed the line\nfirst {first:?}\nsecond {second:?}");
+        assert!(second.found_bytes + town.second.status().store.unwrap().found_bytes >= LEN as u64 / 2);
+        assert!(crossed < LEN as u64 / 2, "{crossed}");
+        assert_eq!((second.wrong, first.wrong), (0, 0));
+    })
+    .await;
+}
+
+/// Changes a few bytes of each 100 KB.
+fn edited(data: &[u8]) -> Vec<u8> {
+    let mut edited = data.to_vec();
+    edited.chunks_mut(100_000).for_each(|part| part[50_000..50_040].fill(7));
+    edited
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_edited_since_a_neighbour_fetched_it_crosses_the_line_in_part() {
+    within(async {
+        let town = Town::start(5).await;
+        town.fetch_at_first().await;
+        let before = peer(&town.second, "hub").wire_in;
+        assert!(fetch(&town.second, 1).await == edited(&town.data));
+        let crossed = peer(&town.second, "hub").wire_in - before;
+        let announced = group(&town.first).announced;
+        println!("{crossed} of {LEN} bytes crossed the line after {announced} announcements of 8 bytes");
+        assert!(crossed < LEN as u64 / 3, "{crossed}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_neighbour_that_is_gone_changes_no_byte() {
+    within(async {
+        let town = Town::start(2).await;
+        town.fetch_at_first().await;
+        // Without a word, as a process that is killed.
+        drop(town.first);
+        assert!(fetch(&town.second, 0).await == town.data);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_hub_sent_is_named_by_another() {
+    within(async {
+        let data = noise(3, LEN);
+        let origin = Origin::serve(data.clone()).await;
+        let dir = folder(&["east", "west", "branch"]);
+        let east = Plan::new("east").peer("branch", None, None).start(dir.path()).await;
+        let west = Plan::new("west").peer("branch", None, None).start(dir.path()).await;
+        let branch = Plan::new("branch").peer("east", None, tunnel(&east)).peer("west", None, tunnel(&west));
+        let branch = branch.forward("east", origin.address).forward("west", origin.address);
+        let branch = branch.start(dir.path()).await;
+        assert!(branch.wait_up("east", LIMIT).await && branch.wait_up("west", LIMIT).await);
+        assert!(fetch(&branch, 0).await == data);
+        told(&branch, LEN as u64, &[&east, &west]).await;
+        let before = peer(&branch, "west").wire_in;
+        assert!(fetch(&branch, 1).await == data);
+        let crossed = peer(&branch, "west").wire_in - before;
+        println!("{crossed} bytes came from the other hub");
+        assert!(crossed < LEN as u64 / 2, "{crossed}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_does_not_say_that_it_is_of_the_group_is_not() {
+    within(async {
+        let data = noise(4, LEN);
+        let origin = Origin::serve(data.clone()).await;
+        let dir = folder(&["hub", "branch"]);
+        let hub = Plan { grouped: false, ..Plan::new("hub").peer("branch", None, None) };
+        let hub = hub.start(dir.path()).await;
+        let branch = Plan::new("branch").at("town").peer("hub", Some("town"), tunnel(&hub));
+        let branch = branch.forward("hub", origin.address).start(dir.path()).await;
+        assert!(branch.wait_up("hub", LIMIT).await);
+        assert!(fetch(&branch, 0).await == data);
+        assert!(fetch(&branch, 0).await == data);
+        assert_eq!((group(&branch).neighbours, group(&branch).announced), (0, 0));
+        assert_eq!(hub.status().groups, []);
+    })
+    .await;
+}
