@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::{block, mixed, options, parts, read};
-use oncewire_store::{Folder, Opened, Store};
+use oncewire_store::{Folder, IndexMemory, Opened, Options, Store};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -120,7 +120,10 @@ fn fill(folder: &Path, from: u64) {
 }
 
 fn open(folder: &Path) -> (Store, Opened) {
-    Store::open(Arc::new(Folder::open(folder).unwrap()), &options(8)).unwrap()
+    // Room for every leaf, or small blocks would be forgotten before they are evicted.
+    let index = IndexMemory { coarse: 1 << 17, medium: 1 << 18, fine: 1 << 21 };
+    let options = Options { index, ..options(8) };
+    Store::open(Arc::new(Folder::open(folder).unwrap()), &options).unwrap()
 }
 
 fn content(number: u64) -> Vec<u8> {

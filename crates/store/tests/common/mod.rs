@@ -62,7 +62,7 @@ pub(crate) fn options(segments: u64) -> Options {
     Options {
         capacity: segments * MIN_SEGMENT_BYTES,
         segment_bytes: MIN_SEGMENT_BYTES,
-        index: IndexMemory { coarse: 1 << 14, medium: 1 << 15, fine: 1 << 17 },
+        index: IndexMemory { coarse: 1 << 15, medium: 1 << 16, fine: 1 << 18 },
         id: 0x1234,
         sealer: None,
     }
