@@ -20,9 +20,12 @@ impl ChunkStore {
             let trouble = trouble.or_else(|| synced.err().map(|error| error.to_string()));
             tally.oldest_s.store(horizon.oldest_s.unwrap_or(0), Relaxed);
             tally.taking.store(trouble.is_none(), Relaxed);
-            let changed = { seen.lock().counts != counts };
+            let changed = {
+                let seen = seen.lock();
+                seen.stat.is_none() || sync && seen.counts != counts
+            };
             // It counts the whole index, so not more often than things change.
-            let stat = (sync && changed).then(|| store.stat());
+            let stat = changed.then(|| store.stat());
             let mut seen = seen.lock();
             if let (None, Some(why)) = (&seen.trouble, &trouble) {
                 tracing::error!("the chunk store takes nothing more: {why}");

@@ -205,8 +205,10 @@ impl ChunkStore {
             let _ = done.send(Ok(0));
             return cleared;
         };
+        let tally = Arc::clone(&self.tally);
         let job = move |store: &oncewire_store::Store| {
             let cleared = store.compact(Some(0)).map(|done| done.before.saturating_sub(done.after));
+            tally.oldest_s.store(store.horizon().oldest_s.unwrap_or(0), Relaxed);
             let _ = done.send(cleared.map_err(|error| error.to_string()));
         };
         // Without room for it, the sender is dropped, which is an answer too.
@@ -289,3 +291,6 @@ impl std::fmt::Debug for PoolOf {
 
 /// How long the end of a gateway waits for the store's disk.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

@@ -75,7 +75,7 @@ impl ChunkStore {
         self
     }
 
-    fn of(settings: &StoreSettings, pool: Option<Pool>, trouble: Option<String>) -> Self {
+    pub(super) fn of(settings: &StoreSettings, pool: Option<Pool>, trouble: Option<String>) -> Self {
         let store = Self {
             settings: settings.clone(),
             id: pool.as_ref().map(|pool| pool.store().id()),
@@ -92,12 +92,21 @@ impl ChunkStore {
 
 /// Opens the store and starts its threads.
 fn start(settings: &StoreSettings, key: Option<&StorageKey>) -> Result<(Pool, Opened), NotOpened> {
-    let options = options(settings.index_memory, settings.disk, key);
     let folder = take(&settings.path)?;
     let backend: Arc<dyn Backend> = match settings.read_latency {
         None => folder,
         Some(latency) => Arc::new(Slow::new(folder, latency, MODEL_BYTES_PER_S)),
     };
+    start_on(backend, settings, key)
+}
+
+/// The same in a folder that was taken.
+pub(super) fn start_on(
+    backend: Arc<dyn Backend>,
+    settings: &StoreSettings,
+    key: Option<&StorageKey>,
+) -> Result<(Pool, Opened), NotOpened> {
+    let options = options(settings.index_memory, settings.disk, key);
     let (store, opened) = open(backend, &options, &settings.path)?;
     let readers = if settings.read_latency.is_some() { 1 } else { READERS };
     let limits = Limits { readers, reads: MOST_READS, jobs: MOST_JOBS, job_bytes: MOST_JOB_BYTES };

@@ -69,7 +69,7 @@ impl AtRest {
             Room { disk: taken, index_memory }
         });
         // However small it is to become, nothing of it is to go now.
-        let options = Options { capacity: u64::MAX, ..open::options(room.index_memory, room.disk, key) };
+        let options = Options { capacity: 1 << 60, ..open::options(room.index_memory, room.disk, key) };
         let (store, opened) = open::open(folder, &options, path).map_err(not_opened)?;
         Ok(Self { path: path.to_owned(), store, notes: opened.notes })
     }

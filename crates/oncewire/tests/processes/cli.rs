@@ -11,7 +11,8 @@ use crate::pair;
 #[test]
 fn help_and_version_go_to_standard_output() {
     let help = text(&oncewire(&["--help"]), 0);
-    for command in ["demo", "keygen", "check", "run", "status", "flows", "cache", "measure", "train"] {
+    for command in ["demo", "keygen", "check", "run", "status", "flows", "cache", "store", "measure", "train"]
+    {
         assert!(help.contains(command), "{command} is missing in\n{help}");
         let own = oncewire(&[command, "--help"]);
         assert!(text(&own, 0).contains("Usage"), "{command}");

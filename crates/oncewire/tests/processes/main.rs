@@ -5,6 +5,7 @@
 mod accounting;
 mod bad_input;
 mod cache;
+mod chunks;
 mod cli;
 mod common;
 mod crash;

@@ -177,7 +177,8 @@ impl Gateway {
         }
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    /// Runs the binary with any arguments.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         Command::new(&self.binary).args(arguments).stdin(Stdio::null()).output().unwrap()
     }
 }

@@ -1,0 +1,412 @@
+//! The chunk store through real gateways: what the log has long forgotten is found on disk.
+//!
+//! `ONCEWIRE_KILLS=20 cargo test -p oncewire --test processes chunks::kills` kills more often.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
+
+use serde_json::Value;
+
+use crate::common::data;
+use crate::common::gateway::Gateway;
+use crate::common::origin::{Origin, Request};
+use crate::common::pair::{Options, Pair};
+use crate::common::wait::{LIMIT, eventually};
+use crate::pair;
+
+/// Eight times what the log holds.
+const FILE: Request = Request { seed: 90, len: 8 << 20 };
+
+/// A pair whose log is so small that only a store can save what comes again, and whose stores are read however busy
+/// the machine is.
+fn options(origin: &Origin) -> Options {
+    Options::to(origin.address()).without_adapting().with(CACHE).with("[link]\nshed = false\n")
+}
+
+const CACHE: &str = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"1 MiB\"\nstore_disk = \"256 MiB\"\n";
+
+/// Fetches a file and returns the bytes that crossed for it.
+fn fetch(pair: &Pair, file: Request) -> u64 {
+    let before = pair.relay.carried();
+    let got = eventually("a transfer works", LIMIT, || {
+        file.fetch(pair.forward()).ok().filter(|got| got.len() == file.len)
+    });
+    data::assert_same(&got, &file.answer(), "what was fetched");
+    pair.relay.carried() - before
+}
+
+/// Expects that next to nothing crosses for the file once it is stored, as soon as no read of it is late: a busy machine
+/// may be.
+#[track_caller]
+fn assert_warm(pair: &Pair, what: &str) {
+    let begun = Instant::now();
+    let mut wires = Vec::new();
+    while begun.elapsed() < LIMIT {
+        wait_until_stored(pair);
+        wires.push(fetch(pair, FILE));
+        if wires.last().is_some_and(|wire| is_warm(*wire)) {
+            return;
+        }
+    }
+    panic!(
+        "{what}: {wires:?} bytes crossed for {}: {} {}",
+        FILE.len,
+        pair.branch.peer(),
+        store_of(&pair.branch)
+    );
+}
+
+/// Waits until the branch has put away what came.
+fn wait_until_stored(pair: &Pair) {
+    eventually("what came is stored", LIMIT, || (store_of(&pair.branch)["waiting_bytes"] == 0).then_some(()));
+}
+
+/// Expects that a gateway that is killed still saves, also if the machine is so busy that many a read is late.
+#[track_caller]
+fn assert_outlives(pair: &mut Pair, gateway: fn(&mut Pair) -> &mut Gateway, what: &str) {
+    let mut wires = Vec::new();
+    for _ in 0..8 {
+        gateway(pair).kill();
+        gateway(pair).start();
+        pair.wait_until_up();
+        wires.push(fetch(pair, FILE));
+        if wires.last().is_some_and(|wire| *wire < FILE.len as u64 / 2) {
+            return;
+        }
+    }
+    panic!("{what}: {wires:?} bytes crossed for {}", FILE.len);
+}
+
+fn is_warm(wire: u64) -> bool {
+    wire < FILE.len as u64 / 30
+}
+
+/// Expects that the file crosses once, and not more for all that is in the way of the store.
+#[track_caller]
+fn assert_cold(wire: u64, what: &str) {
+    let whole = FILE.len as u64;
+    assert!((whole..whole / 100 * 110).contains(&wire), "{what}: {wire} bytes crossed for {whole}");
+}
+
+fn store_of(gateway: &Gateway) -> Value {
+    gateway.ask("status").unwrap()["store"].clone()
+}
+
+fn store_folder(pair: &Pair) -> PathBuf {
+    pair.dir.path().join("branch-state/store")
+}
+
+fn segments(store: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(store).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "seg")).collect()
+}
+
+/// Waits until a killed branch would have the whole file on disk.
+fn wait_until_on_disk(pair: &Pair) {
+    eventually("the store has the file", LIMIT, || {
+        let root = store_of(&pair.branch)["levels"][0]["bytes"].as_u64()?;
+        (root >= FILE.len as u64).then_some(())
+    });
+}
+
+/// Waits until a killed branch would have the whole file on disk, and a killed hub know of it.
+fn wait_until_kept(pair: &Pair) {
+    let now = SystemTime::now();
+    // Something more, so that what is known is saved once more.
+    fetch(pair, Request { seed: 91, len: 1 << 10 });
+    wait_until_on_disk(pair);
+    let peers = pair.dir.path().join("hub-state/logs");
+    let hints = fs::read_dir(peers).unwrap().next().unwrap().unwrap().path().join("hints");
+    eventually("what is known of the store is saved", LIMIT, || {
+        let saved = fs::metadata(&hints).ok()?.modified().ok()?;
+        (saved > now).then_some(())
+    });
+}
+
+/// Waits until a read has found out that something is wrong; reads that nobody waits for any more find it out too.
+fn wait_until_damaged(pair: &Pair) {
+    eventually("damage is found out", LIMIT, || {
+        store_of(&pair.branch)["damaged"].as_u64().filter(|damaged| *damaged > 0)
+    });
+}
+
+#[test]
+fn what_the_log_forgot_is_found_on_disk_also_by_those_that_were_killed() {
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin));
+    assert_cold(fetch(&pair, FILE), "the first time");
+    assert_warm(&pair, "the second time");
+    let hub = pair.hub.peer();
+    assert_eq!(hub["out"]["codec"], "auto");
+    let named = hub["out"]["names"]["bytes"].as_u64().unwrap();
+    assert!(named >= FILE.len as u64 / 10 * 9, "{hub}");
+    wait_until_kept(&pair);
+    assert_outlives(&mut pair, |pair| &mut pair.hub, "after the hub was killed");
+    assert_outlives(&mut pair, |pair| &mut pair.branch, "after the branch was killed");
+    let text =
+        String::from_utf8(pair.branch.run(&["status", "-c", pair.branch.config().to_str().unwrap()]).stdout);
+    let text = text.unwrap();
+    assert!(text.contains("chunk store") && text.contains("named"), "{text}");
+}
+
+#[test]
+fn a_store_that_is_deleted_costs_no_more_than_none() {
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin));
+    fetch(&pair, FILE);
+    pair.branch.kill();
+    fs::remove_dir_all(store_folder(&pair)).unwrap();
+    pair.branch.start();
+    pair.wait_until_up();
+    assert_cold(fetch(&pair, FILE), "after the store was deleted");
+    assert_warm(&pair, "when it is filled again");
+    // A busy disk may take longer than anybody waits for the answer.
+    let cleared = eventually("the store is cleared", LIMIT, || pair.branch.clear_cache(&[]).ok());
+    assert!(cleared["store"].is_u64(), "{cleared}");
+    assert_cold(fetch(&pair, FILE), "after it was cleared");
+    wait_until_stored(&pair);
+    let one = pair.branch.clear_cache(&["--peer", "hub"]).unwrap();
+    assert_eq!(one["store"], Value::Null, "chunks are not sorted by peers");
+    pair.branch.terminate();
+    assert!(pair.branch.wait(LIMIT).success());
+    let config = pair.branch.config().to_str().unwrap();
+    assert!(pair.branch.run(&["store", "stat", "-c", config]).status.success());
+    let cleared = pair.branch.clear_cache(&[]).unwrap();
+    assert!(cleared["store"].as_u64().unwrap() > 0, "{cleared}");
+    assert!(!store_folder(&pair).exists());
+}
+
+#[test]
+fn a_damaged_store_is_found_out_and_no_byte_of_it_is_used() {
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin));
+    fetch(&pair, FILE);
+    wait_until_on_disk(&pair);
+    pair.branch.terminate();
+    assert!(pair.branch.wait(LIMIT).success());
+    let folder = store_folder(&pair);
+    for segment in segments(&folder) {
+        let file = File::options().read(true).write(true).open(segment).unwrap();
+        // Here and there; what says where things are lies at the end.
+        for at in (300_000..6 << 20).step_by(1 << 20) {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+        }
+    }
+    let config = pair.branch.config().to_str().unwrap().to_owned();
+    let verified = pair.branch.run(&["store", "verify", "--json", "-c", &config]);
+    assert_eq!(verified.status.code(), Some(1), "{}", String::from_utf8_lossy(&verified.stderr));
+    let report: Value = serde_json::from_slice(&verified.stdout).unwrap();
+    assert!(!report["damaged"].as_array().unwrap().is_empty(), "{report}");
+    pair.branch.start();
+    pair.wait_until_up();
+    fetch(&pair, FILE);
+    wait_until_damaged(&pair);
+    assert_eq!(pair.branch.counter("mismatches"), 0, "what is damaged is found out before it is used");
+    pair.branch.terminate();
+    assert!(pair.branch.wait(LIMIT).success());
+    let compacted = pair.branch.run(&["store", "compact", "--json", "-c", &config]);
+    assert!(compacted.status.success(), "{}", String::from_utf8_lossy(&compacted.stderr));
+    let verified = pair.branch.run(&["store", "verify", "--path", folder.to_str().unwrap()]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+}
+
+#[test]
+fn a_disk_that_fails_while_it_is_read_costs_no_byte() {
+    let origin = Origin::server();
+    let pair = pair(&options(&origin));
+    fetch(&pair, FILE);
+    wait_until_on_disk(&pair);
+    for segment in segments(&store_folder(&pair)) {
+        File::options().write(true).open(segment).unwrap().set_len(0).unwrap();
+    }
+    fetch(&pair, FILE);
+    wait_until_damaged(&pair);
+}
+
+#[test]
+fn a_disk_that_is_far_too_slow_holds_nobody_up() {
+    let origin = Origin::server();
+    let slow = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"1 MiB\"\nstore_disk = \"256 MiB\"\n\
+                store_read_latency = \"2 s\"\n";
+    let pair = pair(&Options::to(origin.address()).without_adapting().with(slow));
+    fetch(&pair, FILE);
+    // Each chunk would take seconds, one after the other.
+    fetch(&pair, FILE);
+    fetch(&pair, FILE);
+    let names = pair.branch.peer()["in"]["names"].clone();
+    let elsewhere = ["late", "absent", "shed"].map(|key| names[key].as_u64().unwrap());
+    assert!(elsewhere.iter().sum::<u64>() > 0, "{names}");
+}
+
+#[test]
+fn a_full_disk_keeps_what_fits() {
+    let origin = Origin::server();
+    let options = options(&origin);
+    let small = tempfile::tempdir().unwrap();
+    let (mount, wrapper) = (small.path().join("disk"), small.path().join("oncewire"));
+    fs::create_dir(&mount).unwrap();
+    // The branch has a disk of its own that is smaller than it was told.
+    let script = format!(
+        "#!/bin/sh\nexec unshare -rm sh -c 'mount -t tmpfs -o size=48m tmpfs {} && exec {} \"$@\"' sh \"$@\"\n",
+        mount.display(),
+        crate::binary().display(),
+    );
+    fs::write(&wrapper, script).unwrap();
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut pair = pair(&options);
+    pair.branch.kill();
+    let config = fs::read_to_string(pair.branch.config()).unwrap();
+    let there = format!("store_path = {:?}\nstore_disk", mount.display().to_string());
+    let config = config.replace("store_disk", &there);
+    pair.branch = Gateway::new(&wrapper, pair.dir.path(), "branch", pair.branch.admin(), &config);
+    pair.branch.start();
+    pair.wait_until_up();
+    for seed in 100..110 {
+        fetch(&pair, Request { seed, len: 8 << 20 });
+    }
+    assert_warm(&pair, "what came last");
+    let store = store_of(&pair.branch);
+    assert_eq!(store["state"], "open", "{store}");
+}
+
+#[test]
+fn kills_in_mid_transfer_never_change_a_byte() {
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin).with("resume_window = \"2 s\"\n"));
+    let kills = std::env::var("ONCEWIRE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4);
+    let mut rng = data::Rng::new(7);
+    for turn in 0..kills {
+        let mut client = TcpStream::connect(pair.forward()).unwrap();
+        client.set_read_timeout(Some(LIMIT)).unwrap();
+        FILE.send(&mut client).unwrap();
+        let mut got = vec![0; rng.below(FILE.len)];
+        client.read_exact(&mut got).unwrap();
+        data::assert_same(&got, &FILE.answer()[..got.len()], "what came before the kill");
+        let gateway = if turn % 2 == 0 { &mut pair.branch } else { &mut pair.hub };
+        gateway.kill();
+        gateway.start();
+        pair.wait_until_up();
+        fetch(&pair, FILE);
+    }
+    assert_warm(&pair, "after all kills");
+}
+
+#[test]
+fn each_rule_has_its_own_codec() {
+    let origins: Vec<Origin> = (0..3).map(|_| Origin::server()).collect();
+    let rules: String = (origins.iter().zip(["endre", "none", "wanax"]))
+        .map(|(origin, codec)| {
+            let port = origin.address().port();
+            format!("[[policy]]\nmatch = {{ ports = [{port}] }}\ncodec = \"{codec}\"\n")
+        })
+        .collect();
+    let targets = origins.iter().map(Origin::address).collect();
+    let options = Options { targets, ..Options::default() }.without_adapting().with(CACHE);
+    let pair = pair(&options.with("[link]\nshed = false\n").with(&rules));
+    let ask = |at: usize, seed| {
+        let file = Request { seed, ..FILE };
+        let before = pair.relay.carried();
+        let got = eventually("a transfer works", LIMIT, || file.fetch(pair.forwards[at]).ok());
+        data::assert_same(&got, &file.answer(), "what was fetched");
+        pair.relay.carried() - before
+    };
+    for (at, what) in ["endre", "none"].into_iter().enumerate() {
+        // The log is too small for it, and the store is not asked.
+        let seed = 120 + at as u64;
+        assert_cold(ask(at, seed), what);
+        assert_cold(ask(at, seed), what);
+    }
+    let named = |pair: &Pair| pair.hub.peer()["out"]["names"]["bytes"].as_u64().unwrap();
+    assert_eq!(named(&pair), 0, "{}", pair.hub.peer());
+    let before = pair.hub.peer()["out"]["remembered"].as_u64().unwrap();
+    assert_cold(ask(2, 122), "wanax");
+    eventually("names save", LIMIT, || {
+        wait_until_stored(&pair);
+        is_warm(ask(2, 122)).then_some(())
+    });
+    assert!(named(&pair) > 0);
+    assert_eq!(pair.hub.peer()["out"]["remembered"].as_u64().unwrap(), before, "nothing goes to the log");
+}
+
+#[test]
+fn names_alone_without_a_store_are_said_in_the_status() {
+    let origin = Origin::server();
+    let without = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"1 MiB\"\n";
+    let options = Options::to(origin.address()).with("[codec]\ncodec = \"wanax\"\n").with(without);
+    let pair = pair(&options);
+    fetch(&pair, FILE);
+    let peer = pair.hub.peer();
+    assert_eq!((&peer["out"]["codec"], &peer["out"]["names"]["store"]), (&"wanax".into(), &false.into()));
+    let config = pair.hub.config().to_str().unwrap();
+    let text = String::from_utf8(pair.hub.run(&["status", "-c", config]).stdout).unwrap();
+    assert!(text.contains("it has no chunk store, so nothing is named"), "{text}");
+    let error = pair.hub.run(&["store", "stat", "-c", config]);
+    assert_eq!(error.status.code(), Some(2));
+}
+
+#[test]
+fn an_encrypted_store_shows_nothing_and_opens_with_its_key_alone() {
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin));
+    let config = fs::read_to_string(pair.branch.config()).unwrap();
+    let key = pair.dir.path().join("storage.key");
+    assert!(pair.branch.run(&["keygen", "--encrypt-key", "--out", key.to_str().unwrap()]).status.success());
+    let keyed = config.replace("[gateway]\n", "[gateway]\nencrypt_key_file = \"storage.key\"\n");
+    // In clear text first: with a key, that is not taken up and not removed.
+    fetch(&pair, FILE);
+    wait_until_on_disk(&pair);
+    let restart = |pair: &mut Pair, config: &str| {
+        pair.branch.terminate();
+        assert!(pair.branch.wait(LIMIT).success());
+        pair.branch.write_config(config);
+    };
+    restart(&mut pair, &keyed);
+    let refused = pair.branch.run(&["run", "-c", pair.branch.config().to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("encrypt_key_file"), "{said}");
+    let folder = store_folder(&pair);
+    let part = &FILE.answer()[1 << 20..(1 << 20) + 64];
+    let shows = |folder: &Path| {
+        segments(folder).iter().any(|path| fs::read(path).unwrap().windows(64).any(|found| found == part))
+    };
+    assert!(shows(&folder), "what is in clear text is found so");
+    fs::remove_dir_all(&folder).unwrap();
+    pair.branch.start();
+    pair.wait_until_up();
+    fetch(&pair, FILE);
+    assert_warm(&pair, "from an encrypted store");
+    wait_until_on_disk(&pair);
+    restart(&mut pair, &config);
+    assert!(!shows(&folder));
+    let folder = folder.to_str().unwrap();
+    let refused = pair.branch.run(&["store", "stat", "--path", folder]);
+    assert!(!refused.status.success());
+    let stat = ["store", "stat", "--json", "--path", folder, "--encrypt-key-file", key.to_str().unwrap()];
+    let stat: Value = serde_json::from_slice(&pair.branch.run(&stat).stdout).unwrap();
+    assert_eq!(stat["encrypted"], true);
+    assert!(stat["levels"][0]["bytes"].as_u64().unwrap() >= FILE.len as u64, "{stat}");
+}
+
+#[test]
+fn a_store_in_use_is_left_to_its_gateway() {
+    let origin = Origin::server();
+    let pair = pair(&options(&origin));
+    let config = pair.branch.config().to_str().unwrap();
+    let stat = pair.branch.run(&["store", "stat", "--json", "-c", config]);
+    let stat: Value = serde_json::from_slice(&stat.stdout).unwrap();
+    assert_eq!(stat["size"], 256 << 20, "the gateway answers");
+    for command in ["verify", "compact"] {
+        let refused = pair.branch.run(&["store", command, "-c", config]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let pid = format!("process {} uses this chunk store", pair.branch.pid());
+        assert!(refused.status.code() == Some(1) && said.contains(&pid), "{command}: {said}");
+    }
+    let nowhere = pair.branch.run(&["store", "verify", "--path", pair.dir.path().to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("there is no chunk store"));
+}
