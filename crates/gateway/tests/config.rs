@@ -124,6 +124,7 @@ fn every_key_has_its_effect() {
     assert_eq!((hub.link.rate_limit, ship.link.rate_limit), (Some(5_000_000), Some(20_000_000)));
     assert_eq!(ship.link.bulk_after, 4_000_000);
     assert_eq!(ship.link.congestion, "cubic");
+    assert!(!ship.link.shed);
     assert_eq!(ship.memory.flows, 100_000_000);
     assert_eq!(config.memory, 1 << 30);
     assert_eq!((ship.settings.codec, ship.memory.hints), (Codec::Wanax, 2 << 20));

@@ -210,6 +210,7 @@ const SECTIONS: [(&str, &[&str]); 8] = [
             "max_in_flight",
             "rate_limit",
             "bulk_after",
+            "shed",
         ],
     ),
 ];

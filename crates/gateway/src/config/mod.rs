@@ -194,6 +194,8 @@ pub struct LinkSettings {
     pub bulk_after: u64,
     /// The most lanes for flows; default 64.
     pub max_lanes: u32,
+    /// Whether chunks are asked for over the network where that is quicker than the disk; default yes.
+    pub shed: bool,
 }
 
 /// A place where flows are taken in.

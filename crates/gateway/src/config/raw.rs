@@ -181,6 +181,7 @@ pub(super) struct RawLink {
     pub(super) max_in_flight: Option<Spanned<Size>>,
     pub(super) rate_limit: Option<Spanned<Rate>>,
     pub(super) bulk_after: Option<Spanned<Size>>,
+    pub(super) shed: Option<bool>,
 }
 
 /// One text, or a list of texts.

@@ -6,20 +6,21 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use oncewire_codec::contract::{ReceiveStats, SendStats};
+use oncewire_codec::Layers;
+use oncewire_codec::contract::{ChunkStats, ReceiveStats, SendStats};
 use oncewire_link::{FlowStats, PaceStats};
 
 use super::state::State;
 use crate::admin::{ClearRefused, Clearing, Source};
 use crate::chunks::{ChunkStore, ChunksCleared};
-use crate::config::PeerChoice;
+use crate::config::{Codec, PeerChoice};
 use crate::intercept::Entrance;
 use crate::ledger::{self, Ledger};
 use crate::logs::Cleared;
 use crate::neighbours::Neighbours;
 use crate::telemetry::{
     ClearReport, ClearedReport, FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport,
-    LanesReport, OutReport, Outcome, PeerReport, PlanReport, StatusReport,
+    LanesReport, NamesIn, NamesOut, OutReport, Outcome, PeerReport, PlanReport, StatusReport,
 };
 use crate::tunnel::listener::TunnelDoor;
 use crate::tunnel::peer::Peer;
@@ -83,6 +84,7 @@ impl Source for Report {
         let cleared: Vec<_> = chosen.map(|peer| (Arc::clone(peer), peer.clear_logs())).collect();
         // Chunks are not sorted by peers.
         let chunks = self.store.as_ref().filter(|_| peer.is_none()).map(|store| store.clear());
+        let links = state.peers.clone();
         Box::pin(async move {
             let mut reports = Vec::new();
             for (peer, (memory, on_disk)) in cleared {
@@ -103,6 +105,7 @@ impl Source for Report {
                 })?),
                 None => None,
             };
+            links.iter().for_each(Peer::tell_store_state);
             Ok(ClearReport { store, ..ClearReport::of(reports) })
         })
     }
@@ -199,7 +202,7 @@ fn peer_report(peer: &Peer) -> PeerReport {
 
 fn out_report(out: &SendStats, pace: &PaceStats, not_saved: Option<u64>) -> OutReport {
     OutReport {
-        codec: codec(out.log_capacity),
+        codec: codec(out.log_capacity, pace.plan.map(|plan| plan.layers), out.store),
         log_capacity: out.log_capacity,
         log_limit: out.log_limit,
         log_on_disk: out.released,
@@ -220,6 +223,7 @@ fn out_report(out: &SendStats, pace: &PaceStats, not_saved: Option<u64>) -> OutR
         memory: out.memory,
         not_saved,
         plan: plan_report(pace),
+        names: names_out(out),
     }
 }
 
@@ -237,7 +241,7 @@ fn plan_report(pace: &PaceStats) -> PlanReport {
 
 fn in_report(inbound: &ReceiveStats, not_saved: Option<u64>) -> InReport {
     InReport {
-        codec: codec(inbound.log_capacity),
+        codec: codec(inbound.log_capacity, None, false),
         log_capacity: inbound.log_capacity,
         log_limit: inbound.log_limit,
         log_on_disk: inbound.released,
@@ -254,12 +258,49 @@ fn in_report(inbound: &ReceiveStats, not_saved: Option<u64>) -> InReport {
         mismatches: inbound.mismatches,
         memory: inbound.memory,
         not_saved,
+        names: names_in(&inbound.chunks),
     }
 }
 
-/// A half without a log has not met its peer yet.
-fn codec(log_capacity: u64) -> Option<String> {
-    (log_capacity > 0).then(|| "endre".to_owned())
+/// Names the codec in use. A half without a log has not met its peer yet; without a store at the peer, nothing is named.
+fn codec(log_capacity: u64, layers: Option<Layers>, store: bool) -> Option<String> {
+    let codec = match layers {
+        Some(Layers::Names) => Codec::Wanax,
+        Some(Layers::Both) if store => Codec::Auto,
+        _ => Codec::Endre,
+    };
+    (log_capacity > 0).then(|| codec.to_string())
+}
+
+fn names_out(out: &SendStats) -> NamesOut {
+    NamesOut {
+        store: out.store,
+        hints: out.hints,
+        chunks: out.names.count,
+        bytes: out.names.bytes,
+        absent: out.absent,
+        sent: out.chunks_sent,
+        sent_bytes: out.chunk_bytes_sent,
+    }
+}
+
+fn names_in(chunks: &ChunkStats) -> NamesIn {
+    let levels = &chunks.names.by_level;
+    let used = levels.iter().rposition(|bytes| *bytes > 0).map_or(0, |last| last + 1);
+    NamesIn {
+        chunks: chunks.names.count,
+        bytes: chunks.names.bytes,
+        bytes_by_level: levels.iter().take(used).copied().collect(),
+        found: chunks.hits.count,
+        found_bytes: chunks.hits.bytes,
+        absent: chunks.absent,
+        failed: chunks.failed,
+        shed: chunks.shed,
+        late: chunks.late,
+        requested_bytes: chunks.requested_bytes,
+        put: chunks.put,
+        not_put: chunks.not_put,
+    }
 }
 
 fn flow_report(peer: &str, flow: &FlowStats, age: Duration) -> FlowReport {

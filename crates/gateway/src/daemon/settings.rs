@@ -26,6 +26,7 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
         rate_limit: peer.link.rate_limit,
         bulk_after: peer.link.bulk_after,
         max_lanes: peer.link.max_lanes,
+        shed: peer.link.shed,
         flow_memory: peer.memory.flows,
         resume_window: peer.link.resume_window,
         dead_after: peer.link.dead_after,

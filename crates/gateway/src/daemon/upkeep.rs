@@ -30,28 +30,39 @@ pub(super) async fn run(mut state: watch::Receiver<Arc<State>>, store: Option<Ar
 /// What is known of a peer's hints from one look to the next.
 struct Watched {
     peer: Arc<Peer>,
-    /// Blocks acknowledged when they were saved last.
-    blocks: u64,
+    /// What was counted when they were saved last.
+    counted: Counted,
     due: Instant,
+}
+
+/// What changes whenever something more is known of the peer's store, or may soon be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    blocks: u64,
+    unacked: u64,
+    hints: u64,
 }
 
 impl Watched {
     fn of(peer: &Arc<Peer>, before: &mut Vec<Self>) -> Self {
         match before.iter().position(|known| Arc::ptr_eq(&known.peer, peer)) {
             Some(at) => before.swap_remove(at),
-            None => Self { peer: Arc::clone(peer), blocks: 0, due: Instant::now() + SAVE_EVERY },
+            None => {
+                Self { peer: Arc::clone(peer), counted: Counted::default(), due: Instant::now() + SAVE_EVERY }
+            }
         }
     }
 
     async fn save_if_due(&mut self) {
-        let blocks = self.peer.status().link.out.blocks;
-        if blocks == self.blocks || Instant::now() < self.due {
+        let out = self.peer.status().link.out;
+        let counted = Counted { blocks: out.blocks, unacked: out.unacked, hints: out.hints };
+        if counted == self.counted || Instant::now() < self.due {
             return;
         }
         let bytes = self.peer.save_hints().await;
         // No more than a megabyte a second, however much is known.
         self.due = Instant::now() + SAVE_EVERY.max(Duration::from_secs(bytes >> 20));
-        self.blocks = blocks;
+        self.counted = counted;
     }
 }
 
@@ -61,4 +72,4 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SYNC_EVERY: u64 = 5;
 
 /// What a killed process may lose of what it knew of peers' stores, in time.
-const SAVE_EVERY: Duration = Duration::from_secs(10);
+const SAVE_EVERY: Duration = Duration::from_secs(5);

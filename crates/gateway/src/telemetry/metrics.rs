@@ -37,6 +37,7 @@ impl Collector for Snapshot {
         self.traffic(&mut encoder)?;
         self.links(&mut encoder)?;
         self.codecs(&mut encoder)?;
+        self.names(&mut encoder)?;
         self.store(&mut encoder)?;
         self.flows(&mut encoder)
     }
@@ -139,6 +140,28 @@ impl Snapshot {
         })?;
         let kept = "Plain bytes kept until they are acknowledged";
         self.levels(encoder, "kept_bytes", kept, |peer| Some(peer.out.kept as f64))
+    }
+
+    fn names(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let named = "Plain bytes of chunks that were named instead of being sent";
+        self.both_ways(encoder, "named_bytes", named, |peer| {
+            (peer.out.names.bytes, peer.inbound.names.bytes)
+        })?;
+        let samples = self.0.peers.iter().flat_map(|peer| {
+            let names = &peer.inbound.names;
+            let count =
+                |result, count| (vec![("peer", label(peer)), ("result", result)], Value::Count(count));
+            [
+                count("found", names.found),
+                count("absent", names.absent),
+                count("failed", names.failed),
+                count("shed", names.shed),
+                count("late", names.late),
+            ]
+        });
+        write(encoder, "named_chunks", "What became of chunks that the peer named", samples)?;
+        let requested = "Plain bytes of named chunks that were asked for over the network";
+        self.counts(encoder, "requested_bytes", requested, |peer| peer.inbound.names.requested_bytes)
     }
 
     fn store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

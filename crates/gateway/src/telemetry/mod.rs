@@ -18,7 +18,7 @@ pub use metrics::encode as encode_metrics;
 pub use not_coded::{NotCoded, NotCodedCounter, NotCodedTable, Outcome, Reason};
 pub use refusals::{Refusal, RefusalCount, Refusals};
 pub use status::{
-    GatewayReport, InReport, InterceptReport, LanesReport, LinkState, NetworkReport, OutReport, PeerReport,
-    PlanReport, StatusReport,
+    GatewayReport, InReport, InterceptReport, LanesReport, LinkState, NamesIn, NamesOut, NetworkReport,
+    OutReport, PeerReport, PlanReport, StatusReport,
 };
 pub use store::{CompactReport, LevelReport, StoreCondition, StoreReport, VerifyReport};

@@ -178,7 +178,7 @@ pub struct LanesReport {
 /// The sending half of a link; bytes unless named otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutReport {
-    /// The codec: `endre`, or null before the link was up.
+    /// The codec in use: `endre`, `wanax`, `auto` (both), or null before the link was up.
     pub codec: Option<String>,
     /// The log's capacity.
     pub log_capacity: u64,
@@ -225,6 +225,9 @@ pub struct OutReport {
     /// How blocks are coded now.
     #[serde(default)]
     pub plan: PlanReport,
+    /// What was named instead of being sent.
+    #[serde(default)]
+    pub names: NamesOut,
 }
 
 /// How blocks are coded now, unless a rule says otherwise for their flow; all are null when they are not coded.
@@ -288,6 +291,57 @@ pub struct InReport {
     pub memory: u64,
     /// Bytes of the log that were not saved because the disk was too slow; null if logs end with the process.
     pub not_saved: Option<u64>,
+    /// What the peer named instead of sending it.
+    #[serde(default)]
+    pub names: NamesIn,
+}
+
+/// Chunks that were named to the peer instead of being sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamesOut {
+    /// Whether the peer has a store and takes names; without it nothing is named.
+    pub store: bool,
+    /// Chunks that the peer is thought to have.
+    pub hints: u64,
+    /// Chunks that were named.
+    pub chunks: u64,
+    /// Their plain bytes.
+    pub bytes: u64,
+    /// Of those, the ones that the peer's store did not have.
+    pub absent: u64,
+    /// Chunks that the peer asked for, for whatever reason.
+    pub sent: u64,
+    /// Their plain bytes.
+    pub sent_bytes: u64,
+}
+
+/// Chunks that the peer named instead of sending them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamesIn {
+    /// Chunks that were named.
+    pub chunks: u64,
+    /// Their plain bytes.
+    pub bytes: u64,
+    /// Plain bytes by level, the largest chunks first.
+    pub bytes_by_level: Vec<u64>,
+    /// Chunks that the store had, in time.
+    pub found: u64,
+    /// Their plain bytes.
+    pub found_bytes: u64,
+    /// Chunks that the store did not have.
+    pub absent: u64,
+    /// Chunks that were damaged or could not be read.
+    pub failed: u64,
+    /// Chunks that were asked for over the network since the disk had too much to do.
+    pub shed: u64,
+    /// Chunks that took too long to read and were asked for as well.
+    pub late: u64,
+    /// Plain bytes of all chunks that were asked for over the network.
+    pub requested_bytes: u64,
+    /// Blocks that were put into the store.
+    pub put: u64,
+    /// Blocks that were not put since the store takes nothing, or not as fast.
+    pub not_put: u64,
 }
 
 /// A place where flows are taken in.

@@ -133,9 +133,28 @@ fn remarks(text: &mut String, peer: &PeerReport) {
     if let Some(rate) = peer.rate_limit_bits_per_s {
         let _ = writeln!(text, "{name}: sent at most {}", Rate(rate));
     }
+    if let Some(remark) = named(peer) {
+        let _ = writeln!(text, "{name}: {remark}");
+    }
     if peer.resumes > 0 {
         let _ = writeln!(text, "{name}: {} times a flow lost its lane and went on", peer.resumes);
     }
+}
+
+/// Says what was named instead of being sent, or why nothing can be where names are all that is wanted.
+fn named(peer: &PeerReport) -> Option<String> {
+    let (out, inbound) = (&peer.out.names, &peer.inbound.names);
+    if peer.out.codec.as_deref() == Some("wanax") && !out.store {
+        return Some("it has no chunk store, so nothing is named and the entropy stage is all".to_owned());
+    }
+    (out.chunks + inbound.chunks > 0).then(|| {
+        format!(
+            "named {} to it, and {} by it; {} were asked for again",
+            bytes(out.bytes),
+            bytes(inbound.bytes),
+            bytes(out.sent_bytes + inbound.requested_bytes),
+        )
+    })
 }
 
 /// Says how blocks are coded while that is not as configured.

@@ -147,6 +147,7 @@ impl Resolver {
             rate_limit: self.rate_limit(raw.rate_limit.as_ref()),
             bulk_after: raw.bulk_after.as_ref().map_or(BULK_AFTER, |size| size.get_ref().0),
             max_lanes: max_lanes.unwrap_or(MAX_LANES),
+            shed: raw.shed.unwrap_or(true),
         }
     }
 
