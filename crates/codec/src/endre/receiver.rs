@@ -470,6 +470,7 @@ impl ReceivingHalf for Receiver {
         }
         self.store.restate();
         self.fetching.restate();
+        self.parked.restate();
         self.frames.clear();
         for missing in self.missing.values_mut() {
             missing.1 = Now::ZERO;

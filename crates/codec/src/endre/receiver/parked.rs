@@ -29,7 +29,14 @@ pub(super) struct Parked {
 pub(super) struct Parking {
     blocks: BTreeMap<u64, Parked>,
     bytes: usize,
+    /// Ranges that were asked for of late, for whichever block.
+    asked: RangeSet,
+    asked_until: Now,
 }
+
+/// What was asked for is on its way, behind whatever waits for a slow link: many blocks may want it, and each asking
+/// would bring it once more. So it is given so many times the patience.
+const ASKED_PATIENCE: u32 = 8;
 
 const MAX_PARKED: usize = 4096;
 const MAX_PARKED_BYTES: usize = 32 << 20;
@@ -84,7 +91,16 @@ impl Parking {
     /// Gives up all blocks and returns their sequence numbers.
     pub(super) fn clear(&mut self) -> Vec<u64> {
         self.bytes = 0;
+        self.asked.clear();
         std::mem::take(&mut self.blocks).into_keys().collect()
+    }
+
+    /// Asks for everything anew with the next [`Self::overdue`]: what was asked for may have been lost with a lane.
+    pub(super) fn restate(&mut self) {
+        self.asked.clear();
+        self.blocks.values_mut().filter(|parked| parked.asked).for_each(|parked| {
+            (parked.asked, parked.deadline) = (false, Now::ZERO);
+        });
     }
 
     /// When [`Self::overdue`] has something to say.
@@ -96,18 +112,26 @@ impl Parking {
     /// is what is there or will be: a block that lacks nothing else waits on.
     pub(super) fn overdue(&mut self, now: Now, patience: Now, written: &RangeSet) -> (RangeSet, Vec<u64>) {
         let (mut ranges, mut hopeless) = (RangeSet::default(), Vec::new());
-        let mut missing = Vec::new();
+        let (mut missing, mut news) = (Vec::new(), Vec::new());
+        if self.asked_until <= now {
+            self.asked.clear();
+            self.asked_until = now + patience * ASKED_PATIENCE;
+        }
         for (&seq, parked) in self.blocks.iter_mut().filter(|(_, parked)| parked.deadline <= now) {
             if parked.asked {
                 hopeless.push(seq);
                 continue;
             }
-            parked.deadline = now + patience;
             for copy in &parked.copies {
                 written.missing(&copy.range(), &mut missing);
             }
             parked.asked = !missing.is_empty();
-            missing.drain(..).for_each(|range| ranges.insert(range));
+            parked.deadline = now + if parked.asked { patience * ASKED_PATIENCE } else { patience };
+            missing.drain(..).for_each(|range| self.asked.missing(&range, &mut news));
+        }
+        for range in news {
+            self.asked.insert(range.clone());
+            ranges.insert(range);
         }
         (ranges, hopeless)
     }
@@ -120,4 +144,63 @@ fn size(parked: &Parked) -> usize {
         + parked.literals.len()
         + size_of_val(&parked.copies[..])
         + size_of::<Parked>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::LogOffset;
+    use crate::wire::{Digest, FlowId};
+
+    const PATIENCE: Now = Now::from_secs(1);
+
+    /// Blocks that all lack the same range, each with its deadline a patience behind the one before.
+    fn parking(blocks: u64) -> Parking {
+        let mut parking = Parking::default();
+        for seq in 1..=blocks {
+            let head = Head {
+                seq,
+                flow: FlowId(1),
+                offset: 0,
+                plain_len: 1000,
+                fin: false,
+                epoch: 0,
+                start: 10_000 * seq,
+                remembered: true,
+                keep: false,
+                digest: Digest::Fast(0),
+            };
+            let (copies, lacks) = (vec![Copy { at: 0, len: 1000, source: LogOffset(5000) }], 5000..6000);
+            let (literals, named, deadline) = (Vec::new(), Vec::new(), PATIENCE * seq as u32);
+            assert!(parking.park(Parked { head, copies, literals, named, lacks, deadline, asked: false }));
+        }
+        parking
+    }
+
+    /// Returns how many ranges are asked for, and the blocks that are given up, patience by patience.
+    fn pass(parking: &mut Parking, patiences: std::ops::Range<u32>) -> (usize, Vec<u64>) {
+        let (mut asked, mut hopeless) = (0, Vec::new());
+        for patience in patiences {
+            let (ranges, given_up) = parking.overdue(PATIENCE * patience, PATIENCE, &RangeSet::default());
+            asked += ranges.len();
+            given_up.iter().for_each(|seq| drop(parking.take(*seq)));
+            hopeless.extend(given_up);
+        }
+        (asked, hopeless)
+    }
+
+    #[test]
+    fn what_many_blocks_lack_is_asked_for_once() {
+        let mut parking = parking(5);
+        assert_eq!(pass(&mut parking, 1..9), (1, vec![]));
+        assert_eq!(pass(&mut parking, 9..10), (0, vec![1]), "eight times the patience, and it did not come");
+    }
+
+    #[test]
+    fn what_may_have_been_lost_with_a_lane_is_asked_for_again_at_once() {
+        let mut parking = parking(5);
+        assert_eq!(pass(&mut parking, 1..3), (1, vec![]));
+        parking.restate();
+        assert_eq!(pass(&mut parking, 3..4), (1, vec![]));
+    }
 }
