@@ -215,6 +215,28 @@ fn a_peer_with_another_store_is_told_no_names_that_it_cannot_have() {
 }
 
 #[test]
+fn a_peer_that_names_no_chunks_hears_nothing_of_a_store() {
+    let mut pair = Pair::with(1, config(true, 1), naming(config(false, 2), Some(77)));
+    let flow = pair.connect(0);
+    pair.said.clear();
+    let (now, state) = (pair.now, StoreState { age_secs: 5, taking: true, ..StoreState::default() });
+    pair.sides[1].link.handle_store_state(state, now);
+    pair.send(0, flow, b"bytes");
+    pair.pass(Now::from_secs(1));
+    let said = pair.said.iter().filter_map(|said| match said {
+        Said::Frames { bytes, .. } => Some(bytes),
+        _ => None,
+    });
+    for bytes in said {
+        let mut rest = &bytes[..];
+        while let Some((kind, _, used)) = take_frame(rest).unwrap() {
+            assert!(!(0x27..=0x29).contains(&kind), "frame {kind:#x}");
+            rest = &rest[used..];
+        }
+    }
+}
+
+#[test]
 fn what_the_store_has_evicted_is_not_named() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);

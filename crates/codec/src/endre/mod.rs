@@ -1,6 +1,8 @@
 //! EndRE: sender-driven, fine-grained elimination [EndRE §4 to §6].
 
 pub mod chunks;
+#[cfg(test)]
+mod fetch_tests;
 pub mod matcher;
 #[cfg(test)]
 mod model_store;

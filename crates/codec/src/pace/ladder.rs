@@ -3,7 +3,7 @@
 use oncewire_fingerprint::MarkerKind;
 
 use crate::entropy::Entropy;
-use crate::{Matching, Plan};
+use crate::{Layers, Matching, Plan};
 
 /// What is taken away from every plan, all cuts of the rungs above included.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,13 +14,19 @@ pub(super) struct Cut {
     widen: u32,
     /// Whether a cheaper relative of the marker choice is used.
     plain_markers: bool,
+    /// Whether chunks are named beside what the log has.
+    names: bool,
     /// Whether blocks are coded at all.
     coded: bool,
 }
 
 impl Cut {
     const fn new(entropy: Entropy, plain_markers: bool, widen: u32) -> Self {
-        Self { entropy, widen, plain_markers, coded: true }
+        Self { entropy, widen, plain_markers, names: true, coded: true }
+    }
+
+    const fn nameless(entropy: Entropy, widen: u32) -> Self {
+        Self { names: false, ..Self::new(entropy, true, widen) }
     }
 
     /// Returns what the cut leaves of a plan: never more than there was.
@@ -29,13 +35,18 @@ impl Cut {
             return None;
         }
         let entropy = cheaper(plan.entropy, self.entropy);
+        // A plan that has nothing but names keeps them: without, hardly anything would be saved.
+        let layers = match plan.layers {
+            Layers::Both if !self.names => Layers::Log,
+            layers => layers,
+        };
         if plan.matching == Matching::Chunk {
             // With other boundaries there would be other chunks, and none of those remembered would be found.
-            return Some(Plan { entropy, ..*plan });
+            return Some(Plan { layers, entropy, ..*plan });
         }
         let markers = if self.plain_markers { relative(plan.markers) } else { plan.markers };
         let period = plan.period.saturating_mul(self.widen).min(WIDEST).max(plan.period);
-        Some(Plan { entropy, markers, period, ..*plan })
+        Some(Plan { layers, entropy, markers, period, ..*plan })
     }
 }
 
@@ -75,8 +86,12 @@ pub(super) fn expected(plan: Option<&Plan>) -> Expected {
         Entropy::Zstd(_) => (150.0, 0.075 + 0.003 * doublings),
     };
     let matching = 0.35 + 12.0 / f64::from(plan.period.max(1)) + selection(plan.markers);
-    Expected { cost: matching + entropy, share: share.max(0.02) }
+    let names = if plan.layers.use_names() { NAMING } else { 0.0 };
+    Expected { cost: matching + names + entropy, share: share.max(0.02) }
 }
+
+/// Nanoseconds for each byte that looking for named chunks takes.
+const NAMING: f64 = 1.0;
 
 /// Nanoseconds for each byte that a marker choice takes above MAXP of regions.
 fn selection(kind: MarkerKind) -> f64 {
@@ -108,7 +123,7 @@ fn cheaper(configured: Entropy, most: Entropy) -> Entropy {
 }
 
 /// In the order of savings lost for the time gained; see `docs/design/adaptation.md`.
-const CUTS: [Cut; 13] = [
+const CUTS: [Cut; 14] = [
     Cut::new(Entropy::Zstd(i32::MAX - 1), false, 1),
     Cut::new(Entropy::Zstd(12), false, 1),
     Cut::new(Entropy::Zstd(9), false, 1),
@@ -117,11 +132,12 @@ const CUTS: [Cut; 13] = [
     Cut::new(Entropy::Zstd(1), false, 1),
     Cut::new(Entropy::Zstd(1), true, 1),
     Cut::new(Entropy::Zstd(1), true, 2),
-    Cut::new(Entropy::Lz4, true, 2),
-    Cut::new(Entropy::Lz4, true, 4),
-    Cut::new(Entropy::Lz4, true, 8),
-    Cut::new(Entropy::None, true, 8),
-    Cut { coded: false, ..Cut::new(Entropy::None, true, 8) },
+    Cut::nameless(Entropy::Zstd(1), 2),
+    Cut::nameless(Entropy::Lz4, 2),
+    Cut::nameless(Entropy::Lz4, 4),
+    Cut::nameless(Entropy::Lz4, 8),
+    Cut::nameless(Entropy::None, 8),
+    Cut { coded: false, ..Cut::nameless(Entropy::None, 8) },
 ];
 
 /// The longest period that a rung makes: beyond it little is found and nothing gained.

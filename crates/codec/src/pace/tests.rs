@@ -4,6 +4,7 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::*;
+use crate::Layers;
 use crate::entropy::Entropy;
 
 /// What a rung truly takes, of which the controller sees only what it tries.
@@ -293,7 +294,8 @@ fn rungs_only_ever_take_away_and_each_makes_a_difference() {
             for (markers, period) in
                 MarkerKind::ALL.into_iter().flat_map(|kind| [16, 64, 512, 4096].map(|p| (kind, p)))
             {
-                let plan = Plan { matching, markers, period, entropy, ..Plan::default() };
+                let layers = [Layers::Log, Layers::Both, Layers::Names][period as usize / 16 % 3];
+                let plan = Plan { layers, matching, markers, period, entropy, ..Plan::default() };
                 let left: Vec<_> = ladder::rungs(&[plan]).iter().map(|cut| cut.apply(&plan)).collect();
                 assert_eq!(left[0], Some(plan));
                 assert_eq!(left.iter().filter(|plan| plan.is_none()).count(), 1, "{left:?}");
@@ -302,6 +304,7 @@ fn rungs_only_ever_take_away_and_each_makes_a_difference() {
                     assert_ne!(pair[0], pair[1], "rung {at} of {plan:?}");
                     let [Some(richer), Some(poorer)] = pair else { continue };
                     assert!(poorer.period >= richer.period && poorer.period <= period.max(512), "{left:?}");
+                    assert!(poorer.layers == layers || poorer.layers == Layers::Log, "{left:?}");
                     let cost = |plan: &Plan| ladder::expected(Some(plan)).cost;
                     assert!(cost(poorer) <= cost(richer), "{left:?}");
                     assert!(
@@ -325,6 +328,18 @@ fn slow_marker_choices_give_way_to_their_fast_relatives_before_anything_else_but
         assert_eq!(left[1], Plan { entropy: Entropy::Zstd(1), ..plan });
         assert_eq!(left[2], Plan { entropy: Entropy::Zstd(1), markers: fast, ..plan });
     }
+}
+
+#[test]
+fn names_are_given_up_before_periods_grow_far_and_never_where_there_is_nothing_else() {
+    let layers_left = |layers| -> Vec<Layers> {
+        let plan = Plan { layers, ..plan(Entropy::Zstd(1)) };
+        ladder::rungs(&[plan]).iter().filter_map(|cut| cut.apply(&plan)).map(|plan| plan.layers).collect()
+    };
+    let both = layers_left(Layers::Both);
+    assert_eq!(both[..3], [Layers::Both, Layers::Both, Layers::Log]);
+    assert!(both[3..].iter().all(|layers| *layers == Layers::Log));
+    assert!(layers_left(Layers::Names).iter().all(|layers| *layers == Layers::Names));
 }
 
 #[test]

@@ -210,6 +210,9 @@ impl Table {
     }
 
     fn find(&self, tag: u64) -> Option<u64> {
+        if self.used == 0 {
+            return None;
+        }
         let bucket = self.entries.get(self.bucket(tag))?;
         bucket.iter().copied().find(|&entry| entry != NONE && entry >> TIME_BITS == identity(tag))
     }

@@ -20,6 +20,8 @@ pub(super) struct Fetch {
     pub(super) entries: Vec<NameEntry>,
     /// The chunks of the entries, as far as they are there.
     pub(super) chunks: Vec<Option<Bytes>>,
+    /// How many are not.
+    wanting: usize,
     /// Tickets of reads that were not answered, by entry.
     reads: BTreeMap<u64, u32>,
     /// Entries that were asked for over the network and are not there.
@@ -109,6 +111,7 @@ impl Fetching {
             literals: literals.to_vec(),
             entries: entries.to_vec(),
             chunks: vec![None; entries.len()],
+            wanting: entries.len(),
             reads: BTreeMap::new(),
             asked: BTreeSet::new(),
             due: BTreeMap::new(),
@@ -233,12 +236,13 @@ impl Fetching {
             fetch.due.remove(&index);
         }
         place.get_or_insert(bytes);
+        fetch.wanting -= usize::from(wanting);
         wanting
     }
 
     /// Lets a block wait on, or returns it if it has all that it waited for.
     fn put_back(&mut self, seq: u64, fetch: Fetch) -> Option<Fetch> {
-        if fetch.chunks.iter().all(Option::is_some) {
+        if fetch.wanting == 0 {
             self.let_go(&fetch);
             return Some(fetch);
         }

@@ -84,12 +84,13 @@ impl StoreSide {
             self.told.filter(|&(taking, told)| taking == state.taking && oldest.abs_diff(told) < NEWS_SECS);
         if told.is_none() {
             self.told = Some((state.taking, oldest));
-            self.due = self.exists;
+            self.restate();
         }
     }
 
+    /// Has the peer told again, if it is one that knows of named chunks.
     pub(super) fn restate(&mut self) {
-        self.due = self.exists && self.state.is_some();
+        self.due = self.exists && self.names.is_some() && self.state.is_some();
     }
 
     pub(super) fn is_due(&self) -> bool {

@@ -1,0 +1,191 @@
+//! What a peer can make the receiving half hold by naming chunks, and how often it asks.
+
+use super::{Receiver, ReceiverConfig};
+use crate::Now;
+use crate::contract::{PeerSender, ReceivingHalf, StoreReply, StoreRequest, StoreState};
+use crate::digest::block_digest;
+use crate::wanax::{NameKey, Shape};
+use crate::wire::{
+    Block, BlockBody, Body, ChunkReason, Chunks, Digest, FlowId, Frame, LaneId, NameEntry, NamesHello,
+    take_frame,
+};
+
+const LANE: LaneId = LaneId(1);
+const SEED: u64 = 3;
+
+fn receiver() -> Receiver {
+    let mut receiver = Receiver::new(ReceiverConfig {
+        capacity: 1 << 20,
+        max_in_flight: 1 << 18,
+        contexts: 1,
+        digest_seed: SEED,
+        persist: false,
+        store: true,
+    });
+    let names = Some(NamesHello { key: key(), shape: Shape::default() });
+    receiver.handle_peer_restart(PeerSender {
+        capacity: 1 << 20,
+        max_in_flight: 1 << 18,
+        digest_seed: SEED,
+        names,
+    });
+    receiver.handle_patience(Now::from_millis(50));
+    receiver
+}
+
+fn key() -> NameKey {
+    NameKey::new([1; 32])
+}
+
+/// Hands over a block of `chunks` chunks of `len` bytes each, all of them named.
+fn name(receiver: &mut Receiver, seq: u64, chunks: u32, len: u32, now: Now) {
+    let plain = vec![7; (chunks * len) as usize];
+    let chunk = key().name(&plain[..len as usize]);
+    let names = (0..chunks).map(|at| NameEntry { at: at * len, len, level: 0, name: chunk }).collect();
+    block(receiver, seq, &plain, names, now);
+}
+
+fn block(receiver: &mut Receiver, seq: u64, plain: &[u8], names: Vec<NameEntry>, now: Now) {
+    let literals = if names.is_empty() { plain } else { &[] };
+    let body = Body {
+        epoch: 1,
+        start: 0,
+        remembered: false,
+        keep: true,
+        names,
+        digest: Digest::Fast(block_digest(SEED, 1, plain)),
+        tokens: None,
+        literals: literals.len(),
+        entropy: None,
+        bytes: literals,
+    };
+    let (flow, offset, plain_len) = (FlowId(0), seq * 65_536, plain.len());
+    let body = BlockBody::Coded(body);
+    let block = Block { seq, flow, offset, plain_len, fin: false, resent: false, body };
+    receiver.handle_block(block, LANE, now).unwrap();
+}
+
+/// The indexes that are asked for, by reason, and the blocks that are asked for whole.
+fn asked(receiver: &mut Receiver) -> (Vec<(ChunkReason, Vec<u32>)>, usize) {
+    let (mut out, mut chunks, mut blocks) = (Vec::new(), Vec::new(), 0);
+    receiver.poll_frame(true, &mut out);
+    let mut rest = &out[..];
+    while let Some((kind, body, used)) = take_frame(rest).unwrap() {
+        match Frame::decode(kind, body).unwrap() {
+            Frame::ChunkRequest(request) => chunks.push((request.reason, request.indexes)),
+            Frame::Refetch(refetch) => blocks += refetch.seqs.len(),
+            _ => {}
+        }
+        rest = &rest[used..];
+    }
+    (chunks, blocks)
+}
+
+fn reads(receiver: &mut Receiver) -> Vec<u64> {
+    let requests = std::iter::from_fn(|| receiver.poll_chunk_store());
+    requests
+        .filter_map(|request| match request {
+            StoreRequest::Read { ticket, .. } => Some(ticket),
+            StoreRequest::Put { .. } => None,
+        })
+        .collect()
+}
+
+#[test]
+fn more_blocks_than_may_wait_are_asked_for_whole() {
+    for (chunks, len, room) in [(1, 64, 1024), (1, 65_536, 511), (1024, 64, 300)] {
+        let mut receiver = receiver();
+        for seq in 0..1100 {
+            name(&mut receiver, seq, chunks, len, Now::ZERO);
+        }
+        let (asked, whole) = asked(&mut receiver);
+        assert_eq!(asked, []);
+        assert!(1100 - whole <= room && whole < 900, "{whole} of blocks of {chunks} chunks");
+        assert!(receiver.stats().memory < 34 << 20, "{}", receiver.stats().memory);
+        assert_eq!(reads(&mut receiver).len(), (1100 - whole) * chunks as usize);
+        receiver.handle_peer_restart(PeerSender {
+            capacity: 1 << 20,
+            max_in_flight: 1 << 18,
+            digest_seed: SEED,
+            names: None,
+        });
+        assert!(receiver.stats().memory < 2 << 20);
+    }
+}
+
+#[test]
+fn blocks_that_nobody_puts_are_dropped_and_still_delivered() {
+    let mut receiver = receiver();
+    for seq in 0..600 {
+        block(&mut receiver, seq, b"something to keep", Vec::new(), Now::ZERO);
+    }
+    let chunks = receiver.stats().chunks;
+    assert_eq!((chunks.put, chunks.not_put), (512, 88));
+    assert_eq!(std::iter::from_fn(|| receiver.poll_payload()).count(), 600);
+    assert_eq!(std::iter::from_fn(|| receiver.poll_chunk_store()).count(), 512);
+}
+
+#[test]
+fn what_is_absent_is_asked_for_at_once_and_again_ever_more_seldom() {
+    let mut receiver = receiver();
+    name(&mut receiver, 0, 3, 64, Now::ZERO);
+    let tickets = reads(&mut receiver);
+    receiver.handle_store(StoreReply::Absent { ticket: tickets[1] }, Now::ZERO);
+    receiver.handle_store(StoreReply::Failed { ticket: tickets[2] }, Now::ZERO);
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Absent, vec![1, 2])]);
+    receiver.handle_store(StoreReply::Found { ticket: tickets[0], bytes: vec![7; 64].into() }, Now::ZERO);
+    assert_eq!(asked(&mut receiver).0, []);
+    let mut times = Vec::new();
+    while times.len() < 6 {
+        let now = receiver.poll_timeout().unwrap();
+        receiver.handle_timeout(now);
+        if !asked(&mut receiver).0.is_empty() {
+            times.push(now.as_millis());
+        }
+    }
+    assert_eq!(times, [400, 1200, 2800, 6000, 12_400, 25_200]);
+    // A lane was lost: at once.
+    receiver.restate();
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![1, 2])]);
+    let chunks = Chunks { seq: 0, indexes: vec![1, 2], entropy: None, bytes: &[7; 128] };
+    receiver.handle_chunks(chunks, Now::ZERO).unwrap();
+    assert_eq!(receiver.stats().blocks, 1);
+}
+
+#[test]
+fn a_read_is_given_the_time_that_the_queue_explains() {
+    let mut receiver = receiver();
+    let (queued, service_time) = (9, Now::from_millis(10));
+    receiver.handle_store_state(StoreState { queued, service_time, age_secs: 9, taking: true }, Now::ZERO);
+    name(&mut receiver, 0, 1, 64, Now::ZERO);
+    let tickets = reads(&mut receiver);
+    receiver.handle_timeout(Now::from_millis(249));
+    assert_eq!(asked(&mut receiver).0, []);
+    assert_eq!(receiver.poll_timeout(), Some(Now::from_millis(250)));
+    receiver.handle_timeout(Now::from_millis(250));
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![0])]);
+    // The disk is first all the same.
+    receiver.handle_store(StoreReply::Found { ticket: tickets[0], bytes: vec![7; 64].into() }, Now::ZERO);
+    let stats = receiver.stats();
+    assert_eq!((stats.blocks, stats.chunks.late, stats.chunks.hits.count), (1, 1, 1));
+    let chunks = Chunks { seq: 0, indexes: vec![0], entropy: None, bytes: &[7; 64] };
+    receiver.handle_chunks(chunks, Now::ZERO).unwrap();
+    assert_eq!(receiver.stats().blocks, 1);
+}
+
+#[test]
+fn a_chunk_that_is_not_what_its_name_says_costs_the_block_and_nothing_more() {
+    let mut receiver = receiver();
+    name(&mut receiver, 0, 2, 64, Now::ZERO);
+    for ticket in reads(&mut receiver) {
+        receiver.handle_store(StoreReply::Found { ticket, bytes: vec![8; 64].into() }, Now::ZERO);
+    }
+    let stats = receiver.stats();
+    assert_eq!((stats.blocks, stats.mismatches, asked(&mut receiver).1), (0, 1, 1));
+    assert_eq!(receiver.poll_payload(), None);
+    // Of another length it is no answer at all.
+    name(&mut receiver, 1, 1, 64, Now::ZERO);
+    let ticket = reads(&mut receiver)[0];
+    receiver.handle_store(StoreReply::Found { ticket, bytes: vec![7; 63].into() }, Now::ZERO);
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Absent, vec![0])]);
+}
