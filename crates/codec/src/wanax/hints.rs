@@ -10,6 +10,7 @@ mod tests;
 
 use std::hash::Hasher as _;
 
+use oncewire_fingerprint::prefetch_read;
 use twox_hash::XxHash3_64;
 
 /// What is known of one store.
@@ -130,6 +131,20 @@ impl Hints {
     pub fn lookup(&self, tag: u64, len: u32, now_secs: u64) -> bool {
         let found = self.table(class(len)).find(tag);
         found.is_some_and(|entry| !self.is_stale(entry, now_secs))
+    }
+
+    /// Asks for the memory that [`Self::lookup`] and [`Self::insert`] will look at; it is all over the tables.
+    pub fn prefetch(&self, chunk: PackedTag) {
+        let table = self.table(chunk.class());
+        prefetch_read(&table.entries, table.bucket(chunk.0).start);
+    }
+
+    /// Notes that the store was given chunks, as [`Self::insert`] does for one.
+    pub fn insert_all(&mut self, chunks: &[PackedTag], now_secs: u64) {
+        for some in chunks.chunks(AHEAD) {
+            some.iter().for_each(|&chunk| self.prefetch(chunk));
+            some.iter().for_each(|&chunk| self.insert(chunk, now_secs));
+        }
     }
 
     /// Notes that the store was given a chunk; one that is likely to be there already keeps its time, as it does in a
@@ -268,6 +283,8 @@ const CLASSES: usize = 4;
 const CLASS_BITS: u32 = 2;
 const CLASS_MASK: u64 = (1 << CLASS_BITS) - 1;
 const WAYS: usize = 8;
+/// Places that are asked for at once.
+const AHEAD: usize = 64;
 const LEAST_MEMORY: u64 = 4096;
 const NONE: u64 = 0;
 /// With 16 seconds a unit, times come round after eight years.

@@ -23,6 +23,8 @@ pub(super) struct Naming {
     pub(super) names: Vec<NameEntry>,
     /// The last block's chunks that were looked for and not found.
     news: Vec<PackedTag>,
+    /// The last block's chunks that are not left to the log, and their tags.
+    seen: Vec<(Node, u64)>,
     /// Of the last block: bytes covered by the copies before each, and by all.
     covered: Vec<usize>,
     /// The last block without what is named.
@@ -63,6 +65,7 @@ impl Naming {
             passed: 0,
             names: Vec::new(),
             news: Vec::new(),
+            seen: Vec::new(),
             covered: Vec::new(),
             residue: Vec::new(),
         };
@@ -104,7 +107,7 @@ impl Naming {
     /// was there.
     pub(super) fn settle(&mut self, item: &Item, now: Now) {
         let clock = self.clock(now);
-        item.news.iter().for_each(|&chunk| self.hints.insert(chunk, clock));
+        self.hints.insert_all(&item.news, clock);
         let named: u64 = item.names.iter().map(|entry| u64::from(entry.len)).sum();
         self.doubt = self.doubt.saturating_sub(named.saturating_sub(item.absent_bytes));
     }
@@ -124,7 +127,8 @@ impl Naming {
     /// Notes that the peer can read chunks that somebody else sent.
     pub(super) fn stored(&mut self, len: u32, tags: &[u64], now: Now) {
         let clock = self.clock(now);
-        tags.iter().for_each(|&tag| self.hints.insert(PackedTag::new(tag, len), clock));
+        let chunks: Vec<PackedTag> = tags.iter().map(|&tag| PackedTag::new(tag, len)).collect();
+        self.hints.insert_all(&chunks, clock);
     }
 
     /// Notes that the peer does not have chunks.
@@ -160,7 +164,7 @@ impl Naming {
         let named: usize =
             self.names.iter().map(|entry| uncovered_in(entry.range(), copies, &self.covered)).sum();
         let keep = store.taking && uncovered - named > plain.len() / COVERED_SHARE;
-        Named { keep, news: if keep { self.news.clone() } else { Vec::new() } }
+        Named { keep, news: if keep { std::mem::take(&mut self.news) } else { Vec::new() } }
     }
 
     fn cover(&mut self, copies: &[Copy]) {
@@ -173,24 +177,47 @@ impl Naming {
         }));
     }
 
-    /// Looks at the block's chunks from the top, and below those that are neither named nor left to the log.
+    /// Names the largest chunks of the block that are known and not left to the log.
     fn walk(&mut self, plain: &[u8], copies: &[Copy], clock: u64, trusts: bool) {
-        let Self { key, tree, hints, names, news, covered, .. } = self;
-        tree.search(plain, |node: &Node| {
-            let range = node.range();
-            if uncovered_in(range.clone(), copies, covered) <= LEFT_TO_LOG {
-                return false;
+        self.look(plain, copies, clock, trusts);
+        let Self { key, hints, names, news, seen, .. } = self;
+        let mut named = 0;
+        for &(node, tag) in seen.iter() {
+            if node.at < named {
+                continue;
             }
-            let Some(chunk) = plain.get(range) else { return false };
-            let tag = key.tag(chunk);
             let likely = trusts && node.len as usize >= LEAST_CHUNK && hints.lookup(tag, node.len, clock);
-            if likely && names.len() < MAX_NAMES {
+            if likely
+                && names.len() < MAX_NAMES
+                && let Some(chunk) = plain.get(node.range())
+            {
                 let (at, len, level) = (node.at, node.len, node.level);
                 names.push(NameEntry { at, len, level, name: key.name_tagged(tag, chunk) });
+                named = at + len;
             } else {
                 news.push(PackedTag::new(tag, node.len));
             }
-            !likely
+        }
+    }
+
+    /// Computes the tags of all chunks that are not left to the log, the larger before those in them, and asks for the
+    /// places of their hints, so that the memory of one does not have to be waited for before the next. A block that
+    /// is known whole is not cut.
+    fn look(&mut self, plain: &[u8], copies: &[Copy], clock: u64, trusts: bool) {
+        let Self { key, tree, hints, seen, covered, .. } = self;
+        seen.clear();
+        tree.search(plain, |node: &Node| {
+            if uncovered_in(node.range(), copies, covered) <= LEFT_TO_LOG {
+                return false;
+            }
+            let Some(chunk) = plain.get(node.range()) else { return false };
+            let tag = key.tag(chunk);
+            seen.push((*node, tag));
+            if seen.len() == 1 && trusts && hints.lookup(tag, node.len, clock) {
+                return false;
+            }
+            hints.prefetch(PackedTag::new(tag, node.len));
+            true
         });
     }
 
