@@ -4,7 +4,7 @@
 //! `[gateway] state` holds `lock`, locked by the gateway that runs, and a folder `logs` with one folder for each
 //! peer, named by its public key in 64 hexadecimal digits: names in the configuration may change, the key is who
 //! it is. In it lie `out.log` and `out.idx` (what was sent to the peer), `in.log` and `in.idx` (what was received
-//! from it), `hints` (what is known of its chunk store, in the form that [`hints`] describes), and for a moment `*.new`. Folders have mode 0700, files 0600: they hold what users sent.
+//! from it), `hints` (what is known of its chunk store, in the form that `hints.rs` describes), and for a moment `*.new`. Folders have mode 0700, files 0600: they hold what users sent.
 //!
 //! `*.log` is a ring of `log_memory` bytes: the byte of log offset *o* lies at *o* modulo `log_memory`. It grows as
 //! it is filled, and may be shorter.
