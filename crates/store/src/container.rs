@@ -159,8 +159,8 @@ pub(crate) const HEADER: usize = 32;
 /// The most bytes of blocks.
 pub(crate) const MAX_BLOCKS: usize = 65_536;
 
-/// The most chunks: a tree of 64 KiB with leaves of 16 bytes and two children each has 8191.
-pub(crate) const MAX_PARTS: usize = 8192;
+/// The most chunks of a block: a tree of 64 KiB with leaves of 16 bytes and two children each has 8191.
+pub const MAX_PARTS: usize = 8192;
 
 /// The most bytes of a directory: every chunk a run of its own.
 pub(crate) const MAX_DIRECTORY: usize = MAX_PARTS * (RUN + 10);

@@ -39,6 +39,7 @@ use std::io;
 use std::ops::Range;
 
 pub use self::backend::Backend;
+pub use self::container::MAX_PARTS;
 pub use self::counters::Counts;
 pub use self::folder::{Folder, FolderError};
 pub use self::index::IndexMemory;
@@ -87,7 +88,7 @@ pub enum Inserted {
     },
     /// It was there as a whole, and is not stored again.
     Known,
-    /// It is longer than 65,536 bytes, empty, has more than 8192 chunks or some outside of it; or the store takes
+    /// It is longer than 65,536 bytes, empty, has more than [`MAX_PARTS`] chunks or some outside of it; or the store takes
     /// nothing more since the disk failed.
     Refused,
 }

@@ -3,7 +3,7 @@
 use oncewire_codec::wanax::neighbours::LEAST_SHARED;
 use oncewire_codec::wanax::{NameKey, Node, Shape, Tree};
 use oncewire_codec::wire::Sought;
-use oncewire_store::{Inserted, Part, Store};
+use oncewire_store::{Inserted, MAX_PARTS, Part, Store};
 
 use super::names::unix_time_s;
 
@@ -59,7 +59,7 @@ impl Cutter {
 /// store takes, and then loses the smallest.
 fn deepest(nodes: &[Node]) -> u8 {
     let mut deepest = nodes.iter().map(|node| node.level).max().unwrap_or(0);
-    while deepest > 0 && nodes.iter().filter(|node| node.level <= deepest).count() > MOST_PARTS {
+    while deepest > 0 && nodes.iter().filter(|node| node.level <= deepest).count() > MAX_PARTS {
         deepest -= 1;
     }
     deepest
@@ -67,6 +67,3 @@ fn deepest(nodes: &[Node]) -> u8 {
 
 /// The last level of chunks that members of a group tell each other of.
 const SHARED_LEVELS: u8 = 1;
-
-/// As many chunks as the store takes with one block.
-const MOST_PARTS: usize = 4096;
