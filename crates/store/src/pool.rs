@@ -42,7 +42,8 @@ pub struct Limits {
 pub struct Load {
     /// Reads that wait or are being served.
     pub queued: usize,
-    /// How long one takes once it is served, smoothed over some twenty; zero before the first.
+    /// What each adds to the time in which all are served, smoothed over some twenty; zero before the first. As readers
+    /// share the device, it is how long one of them waits for a read, divided by how many they are.
     pub service_time: Duration,
     /// Bytes of jobs that wait or are being done.
     pub ingest_bytes: u64,
@@ -168,9 +169,10 @@ impl Pool {
 
     /// Returns how busy the device is, without a lock.
     pub fn load(&self) -> Load {
+        let readers = u32::try_from(self.shared.limits.readers).unwrap_or(u32::MAX).max(1);
         Load {
             queued: self.shared.queued.load(Ordering::Relaxed),
-            service_time: Duration::from_nanos(self.shared.service_ns.load(Ordering::Relaxed)),
+            service_time: Duration::from_nanos(self.shared.service_ns.load(Ordering::Relaxed)) / readers,
             ingest_bytes: self.shared.ingest_bytes.load(Ordering::Relaxed),
         }
     }

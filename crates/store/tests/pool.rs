@@ -153,7 +153,7 @@ fn a_job_that_panics_takes_nobody_with_it() {
 }
 
 #[test]
-fn the_time_of_a_read_is_that_of_the_modelled_disk() {
+fn the_time_of_a_read_is_that_of_the_modelled_disk_shared_by_the_readers() {
     let memory = Memory::default();
     {
         let pool = pool(&memory);
@@ -169,6 +169,6 @@ fn the_time_of_a_read_is_that_of_the_modelled_disk() {
     read(&pool, &block(1, 50_000)[..8192], &to).unwrap();
     assert!(next(&from).is_some());
     // A lower limit alone: how much longer it takes is the machine's affair.
-    assert!(pool.load().service_time >= seek);
+    assert!(pool.load().service_time >= seek / LIMITS.readers as u32);
     pool.close().unwrap();
 }
