@@ -22,7 +22,7 @@ impl ChunkStore {
             tally.taking.store(trouble.is_none(), Relaxed);
             let changed = {
                 let seen = seen.lock();
-                seen.stat.is_none() || sync && seen.counts != counts
+                seen.stat.is_none() || sync && seen.stat_counts != counts
             };
             // It counts the whole index, so not more often than things change.
             let stat = changed.then(|| store.stat());
@@ -30,7 +30,9 @@ impl ChunkStore {
             if let (None, Some(why)) = (&seen.trouble, &trouble) {
                 tracing::error!("the chunk store takes nothing more: {why}");
             }
-            seen.stat = stat.or(seen.stat.take());
+            if stat.is_some() {
+                (seen.stat, seen.stat_counts) = (stat, counts);
+            }
             (seen.counts, seen.trouble, seen.looking) = (counts, trouble, false);
         };
         let pool = self.pool.read();

@@ -70,6 +70,8 @@ struct Tally {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     stat: Option<Stat>,
+    /// What it had done when `stat` was taken.
+    stat_counts: Counts,
     counts: Counts,
     trouble: Option<String>,
     /// A look is under way, so that a disk that hangs is not looked at by more and more.

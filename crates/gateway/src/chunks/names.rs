@@ -23,8 +23,8 @@ pub(crate) fn config(config: &Config, peer: &Peer, clock: Clock) -> Option<Names
     })
 }
 
-/// Derives the key for one peer that is in no group: nobody else can, and it is the same in the next process, for the peer's store
-/// outlives this one.
+/// Derives the key for one peer that is in no group: nobody else can, and it is the same in the next process, for the
+/// peer's store outlives this one.
 fn key(identity: &Identity, peer: &Peer) -> NameKey {
     let theirs = peer.public_keys.first().map(ToString::to_string).unwrap_or_default();
     NameKey::new(identity.derive_secret(&format!("oncewire names of chunks for {theirs}")))

@@ -3,11 +3,12 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use oncewire_store::pool::{Limits, Pool};
 use oncewire_store::{Backend, Folder, FolderError, IndexMemory, Opened, Options, Sealer, Slow, Store};
 
-use super::{ChunkStore, PoolOf, Seen};
+use super::{ChunkStore, PoolOf, Seen, Tally};
 use crate::config::StoreSettings;
 use crate::neighbours::Neighbours;
 use crate::storage_key::StorageKey;
@@ -76,12 +77,14 @@ impl ChunkStore {
     }
 
     pub(super) fn of(settings: &StoreSettings, pool: Option<Pool>, trouble: Option<String>) -> Self {
+        let pool_is_there = pool.is_some();
         let store = Self {
             settings: settings.clone(),
             id: pool.as_ref().map(|pool| pool.store().id()),
             pool: parking_lot::RwLock::new(pool.map(PoolOf)),
             cutter: Arc::default(),
-            tally: Arc::default(),
+            // It takes chunks until a look says otherwise.
+            tally: Arc::new(Tally { taking: AtomicBool::new(pool_is_there), ..Tally::default() }),
             seen: Arc::new(parking_lot::Mutex::new(Seen { trouble, ..Seen::default() })),
             neighbours: None,
         };

@@ -76,6 +76,53 @@ fn a_disk_that_fails_is_said_and_links_are_told_that_nothing_is_taken() {
     until("blocks are counted that are not taken", || store.report().dropped > 0);
 }
 
+#[test]
+fn what_a_look_between_syncs_has_seen_is_still_counted_by_the_next_sync() {
+    let store = store_on(Arc::new(Memory::default()));
+    put(&store, 1);
+    let done = |store: &ChunkStore| store.report().waiting_bytes == 0 && !store.seen.lock().looking;
+    until("it was put and looked at", || done(&store));
+    let all_written = |store: &oncewire_store::Store| store.sync().unwrap();
+    assert!(store.pool.read().as_ref().is_some_and(|PoolOf(pool)| pool.ingest(0, all_written).is_ok()));
+    store.look(false);
+    until("it was looked at without a sync", || done(&store));
+    store.look(true);
+    until("it was looked at with one", || done(&store));
+    assert_eq!(store.report().levels.first().map(|level| level.chunks), Some(1));
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_leaves_the_gateway_without_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "no folder").unwrap();
+    let settings =
+        StoreSettings { path: file.join("store"), disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
+    let store = ChunkStore::open(&settings, None).unwrap();
+    let report = store.report();
+    assert_eq!((store.id(), report.state, report.id), (None, StoreCondition::Failed, None));
+    assert!(report.reason.is_some() && !store.state().taking);
+    put(&store, 1);
+    assert_eq!((store.report().puts, store.report().dropped), (0, 1));
+}
+
+#[test]
+fn a_store_that_is_in_use_is_an_error_and_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let settings = StoreSettings { path, disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
+    let first = ChunkStore::open(&settings, None).unwrap();
+    let refused = ChunkStore::open(&settings, None).unwrap_err();
+    assert!(
+        matches!(refused, OpenError::InUse { pid, .. } if pid.is_none_or(|pid| pid == std::process::id()))
+    );
+    put(&first, 1);
+    until("it goes on", || {
+        first.look(true);
+        first.report().levels.first().is_some_and(|level| level.chunks == 1)
+    });
+}
+
 /// A disk that hangs as long as the gate is shut.
 struct Hanging {
     inner: Memory,
