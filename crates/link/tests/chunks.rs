@@ -76,6 +76,22 @@ fn a_right_prediction_takes_no_round_trip_and_a_wrong_one_exactly_one() {
 }
 
 #[test]
+fn what_was_missed_is_put_when_it_comes_and_missed_once_only() {
+    let (mut pair, flow) = pair();
+    let file = pair.random_bytes(14_000);
+    let mut edited = file.clone();
+    edited.splice(5000..5010, *b"and something else");
+    send(&mut pair, flow, &file);
+    pair.sides[1].chunks.clear();
+    assert_eq!(send(&mut pair, flow, &file), [1, 0, 1, 1, 0]);
+    // All of it, for what is smaller than what was named is there again, too.
+    assert_eq!(send(&mut pair, flow, &file), [1, 0, 0, 0, 0]);
+    assert_eq!(send(&mut pair, flow, &edited), [1, 0, 0, 0, 0]);
+    arrived(&mut pair, flow, &[&file, &file, &file, &edited]);
+    assert_eq!(pair.sides[0].link.stats().out.chunk_bytes_sent, 14_000);
+}
+
+#[test]
 fn what_is_new_in_a_block_crosses_between_names() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);

@@ -122,15 +122,19 @@ impl Backend for Folder {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let renamed = fs::rename(self.path.join(from), self.path.join(to));
+        // Behind it, as below.
         self.forget(from);
         self.forget(to);
-        fs::rename(self.path.join(from), self.path.join(to))?;
+        renamed?;
         self.sync_folder()
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        let removed = fs::remove_file(self.path.join(name));
+        // Behind it, or whoever reads meanwhile opens the file again and the disk keeps its room.
         self.forget(name);
-        match fs::remove_file(self.path.join(name)) {
+        match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => self.sync_folder(),
         }

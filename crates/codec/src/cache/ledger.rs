@@ -56,8 +56,8 @@ pub struct Item {
     pub keep: bool,
     /// The chunks that are then there.
     pub news: Vec<PackedTag>,
-    /// Bytes of named chunks that the receiving half did not have.
-    pub absent_bytes: u64,
+    /// The named chunks that the receiving half did not have, by index.
+    pub absent: BTreeSet<u32>,
 }
 
 impl Item {
@@ -241,11 +241,16 @@ impl Ledger {
         self.by_flow.get(&flow).map_or(0, |flow| flow.unacked)
     }
 
-    /// Notes that the receiving half lacked chunks that an item names.
-    pub fn note_absent(&mut self, seq: u64, bytes: u64) {
-        if let Some(item) = self.items.get_mut(&seq) {
-            item.absent_bytes = item.absent_bytes.saturating_add(bytes);
-        }
+    /// Notes that the receiving half lacked chunks that an item names, by index, and whether it puts the block for that;
+    /// returns the bytes of those that were not noted before.
+    pub fn note_absent(&mut self, seq: u64, indexes: &[u32], keep: bool) -> u64 {
+        let Some(Item { names, absent, keep: kept, .. }) = self.items.get_mut(&seq) else { return 0 };
+        *kept |= keep;
+        let lens = indexes.iter().filter_map(|&index| {
+            let entry = names.get(index as usize)?;
+            absent.insert(index).then_some(u64::from(entry.len))
+        });
+        lens.sum()
     }
 
     /// An item, if it is unacknowledged.

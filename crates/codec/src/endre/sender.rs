@@ -213,7 +213,7 @@ impl SendingHalf for Sender {
             names: Vec::new(),
             keep: false,
             news: Vec::new(),
-            absent_bytes: 0,
+            absent: BTreeSet::new(),
         };
         let block = |body| Block { seq, flow, offset, plain_len, fin, resent: false, body };
         if let Some(plan) = &plan {
@@ -273,7 +273,7 @@ impl SendingHalf for Sender {
             names: Vec::new(),
             keep: false,
             news: Vec::new(),
-            absent_bytes: 0,
+            absent: BTreeSet::new(),
         });
         Frame::Message { seq, flow, message }.encode(out);
     }

@@ -182,6 +182,8 @@ impl Fetching {
         if let Some(index) = fetch.reads.remove(&ticket)
             && let Some(entry) = fetch.entries.get(index as usize).copied()
         {
+            // What was missed is put, or it would be missed again, and then what it consists of, level by level.
+            fetch.head.keep |= !matches!(reply, StoreReply::Found { .. });
             match reply {
                 StoreReply::Found { bytes, .. } if bytes.len() == entry.len as usize => {
                     if self.fill(&mut fetch, index, bytes) {

@@ -103,13 +103,25 @@ impl Naming {
         }
     }
 
-    /// Takes note of a block that was acknowledged: what it brought was put, and what it named and was not asked for
-    /// was there.
+    /// Whether the peer puts what it is sent.
+    pub(super) fn is_put(&self) -> bool {
+        self.store.is_some_and(|store| store.taking)
+    }
+
+    /// Takes note of a block that was acknowledged: what it brought was put, what it named and lacked as well, and the
+    /// rest of what it named was there.
     pub(super) fn settle(&mut self, item: &Item, now: Now) {
         let clock = self.clock(now);
         self.hints.insert_all(&item.news, clock);
-        let named: u64 = item.names.iter().map(|entry| u64::from(entry.len)).sum();
-        self.doubt = self.doubt.saturating_sub(named.saturating_sub(item.absent_bytes));
+        let mut missed = Vec::new();
+        for (index, entry) in (0..).zip(&item.names) {
+            if !item.absent.contains(&index) {
+                self.doubt = self.doubt.saturating_sub(entry.len.into());
+            } else if item.keep {
+                missed.push(PackedTag::new(entry.name.tag(), entry.len));
+            }
+        }
+        self.hints.insert_all(&missed, clock);
     }
 
     /// Takes note of bytes that were named and not there. Once they are many, the store may have lost everything, and

@@ -69,13 +69,12 @@ impl Sender {
             return Err(WireError::Invalid("index of a chunk").into());
         }
         if request.reason == ChunkReason::Absent {
-            let bytes = request.indexes.iter().filter_map(entry).map(|entry| u64::from(entry.len)).sum();
             self.stats.absent += request.indexes.len() as u64;
             if let Some(naming) = &mut self.naming {
                 naming.forget(request.indexes.iter().filter_map(entry));
-                naming.doubt(bytes);
+                let keep = naming.is_put();
+                naming.doubt(self.ledger.note_absent(request.seq, &request.indexes, keep));
             }
-            self.ledger.note_absent(request.seq, bytes);
         }
         self.requested.entry(request.seq).or_default().extend(&request.indexes);
         Ok(())
