@@ -199,6 +199,27 @@ fn the_admin_interface_is_found_without_the_key() {
 }
 
 #[test]
+fn a_site_without_neighbours_or_without_a_store_is_warned_of() {
+    let dir = folder();
+    let other = Identity::from_seed([7; 32]).public_key();
+    let warnings = |ours: &str, theirs: &str, more: &str| {
+        let text = format!(
+            "[gateway]\nname = \"a\"\nkey_file = \"branch.key\"\nsite = \"{ours}\"\n\
+             [[group]]\nname = \"all\"\nkey_file = \"group.key\"\n[[peer]]\nname = \"b\"\naddress = \"b:1\"\n\
+             public_key = \"{other}\"\ngroup = \"all\"\nsite = \"{theirs}\"\n{more}"
+        );
+        let config = Config::parse(&text, &dir.path().join("branch.toml"));
+        let warnings = config.unwrap_or_else(|error| panic!("{error}")).warnings;
+        warnings.into_iter().filter(|warning| warning.starts_with("site: ")).collect::<Vec<_>>()
+    };
+    assert!(warnings("harbour", "office", "")[0].contains("no [[peer]] stands at \"harbour\""));
+    assert!(warnings("harbour", "harbour", "")[0].contains("store_disk"));
+    let store =
+        format!("[cache]\nstore_disk = \"64 MiB\"\nstore_path = \"{}\"\n", dir.path().join("s").display());
+    assert_eq!(warnings("harbour", "harbour", &store), [""; 0]);
+}
+
+#[test]
 fn passwords_in_a_file_that_all_can_read_are_warned_of() {
     let dir = folder();
     let path = dir.path().join("branch.toml");

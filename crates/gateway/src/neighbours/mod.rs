@@ -126,10 +126,13 @@ impl Neighbours {
 
     /// Asks for a chunk; gives it back if there is no room for the question.
     pub(crate) fn read(&self, wanted: Wanted) -> Result<(), Wanted> {
-        self.told.try_send(Told::Read(wanted)).map_err(|refused| match refused.into_inner() {
-            Told::Read(wanted) => wanted,
-            Told::Said(..) | Told::Served { .. } => unreachable!("what is given back is what was sent"),
-        })
+        match self.told.try_reserve() {
+            Ok(room) => {
+                room.send(Told::Read(wanted));
+                Ok(())
+            }
+            Err(_) => Err(wanted),
+        }
     }
 
     /// Says whether there is anybody to tell what comes to the store under this key.

@@ -39,6 +39,7 @@ impl Collector for Snapshot {
         self.codecs(&mut encoder)?;
         self.names(&mut encoder)?;
         self.store(&mut encoder)?;
+        self.groups(&mut encoder)?;
         self.flows(&mut encoder)
     }
 }
@@ -193,6 +194,29 @@ impl Snapshot {
         write(encoder, "store_written_bytes", "Bytes written to the store's disk", written)
     }
 
+    fn groups(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let groups = || self.0.groups.iter().map(|group| (group, vec![("group", group.name.as_str())]));
+        let there = groups().map(|(group, labels)| (labels, Value::Level(group.neighbours as f64)));
+        write(encoder, "group_neighbours", "Neighbours with a chunk store that are up", there)?;
+        let asked = groups().flat_map(|(group, labels)| {
+            let results = [
+                ("found", group.found),
+                ("absent", group.absent),
+                ("late", group.late),
+                ("wrong", group.wrong),
+            ];
+            results.map(|(result, count)| {
+                let labels = labels.iter().copied().chain([("result", result)]).collect();
+                (labels, Value::Count(count))
+            })
+        });
+        write(encoder, "group_asked", "Chunks that neighbours were asked for, and what came of it", asked)?;
+        let found = groups().map(|(group, labels)| (labels, Value::Count(group.found_bytes)));
+        write(encoder, "group_found_bytes", "Bytes of chunks that neighbours had", found)?;
+        let given = groups().map(|(group, labels)| (labels, Value::Count(group.given_bytes)));
+        write(encoder, "group_given_bytes", "Bytes of chunks that neighbours were given to keep", given)
+    }
+
     fn flows(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut rows: BTreeMap<(&str, &'static str, &'static str), (u64, u64)> = BTreeMap::new();
         for row in &self.0.flows_not_coded {
@@ -298,7 +322,7 @@ fn write<'a>(
 #[cfg(test)]
 mod tests {
     use super::super::{
-        NotCodedTable, OutReport, Outcome, PlanReport, Reason, Refusal, Refusals, StoreReport,
+        GroupReport, NotCodedTable, OutReport, Outcome, PlanReport, Reason, Refusal, Refusals, StoreReport,
     };
     use super::*;
 
@@ -324,6 +348,20 @@ mod tests {
         status.gateway.refused = refusals.counts();
         status.flows_not_coded = table.rows();
         status
+    }
+
+    #[test]
+    fn the_figures_of_groups_are_there_by_name_and_result() {
+        let group =
+            GroupReport { name: "all".to_owned(), neighbours: 2, found: 3, late: 1, ..Default::default() };
+        let text = encode(&StatusReport { groups: vec![group], ..status() });
+        for line in [
+            "oncewire_group_neighbours{group=\"all\"} 2.0",
+            "oncewire_group_asked_total{group=\"all\",result=\"found\"} 3",
+            "oncewire_group_asked_total{group=\"all\",result=\"late\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+        }
     }
 
     #[test]

@@ -29,6 +29,22 @@ impl Resolver {
         groups
     }
 
+    /// Warns of a site without anybody else.
+    pub(super) fn warn_of_solitude(&mut self, raw: &RawConfig) {
+        let Some(site) = &raw.gateway.get_ref().site else { return };
+        let site = site.get_ref();
+        let near = |peer: &toml::Spanned<RawPeer>| {
+            peer.get_ref().site.as_ref().is_some_and(|other| other.get_ref() == site)
+        };
+        if !raw.peer.iter().any(near) {
+            self.warnings
+                .push(format!("site: no [[peer]] stands at {site:?}, so there are no neighbours to ask"));
+        } else if raw.cache.store_disk.is_none() {
+            self.warnings
+                .push("site: without store_disk there is nothing to share with neighbours".to_owned());
+        }
+    }
+
     /// Resolves which group a peer is in, and where it stands.
     pub(super) fn group_of_peer(
         &mut self,

@@ -100,6 +100,7 @@ impl Resolver {
         let (memory, log_budget) = self.memory(raw, policies.as_ref(), peers.as_deref_mut(), index_memory);
         let log_idle = raw.cache.log_idle.as_ref().map_or(LOG_IDLE, |time| time.get_ref().0);
         self.warn_of_idleness(raw);
+        self.warn_of_solitude(raw);
         Some(Config {
             path: path.to_owned(),
             gateway: gateway?,
