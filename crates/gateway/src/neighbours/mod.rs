@@ -7,6 +7,7 @@ mod task;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -49,6 +50,8 @@ pub(crate) struct Neighbours {
 struct Shared {
     open: RwLock<Open>,
     reports: RwLock<Vec<GroupReport>>,
+    /// Bytes of news that wait.
+    waiting_bytes: AtomicUsize,
     /// Chunks that came to the store, and those of them that the task was not told of, by the bytes of their key.
     came: Mutex<BTreeMap<[u8; 32], (u64, u64)>>,
 }
@@ -143,7 +146,13 @@ impl Neighbours {
     /// Tells what came to the store; what there is no time for is not shared.
     pub(crate) fn handle_news(&self, news: News) {
         let (key, chunks) = (*news.key.bytes(), news.chunks.len() as u64);
-        let lost = if self.news.try_send(news).is_ok() { 0 } else { chunks };
+        let bytes = news.plain.len();
+        let waiting = self.shared.waiting_bytes.fetch_add(bytes, Relaxed);
+        let taken = waiting + bytes <= MOST_NEWS_BYTES && self.news.try_send(news).is_ok();
+        if !taken {
+            self.shared.waiting_bytes.fetch_sub(bytes, Relaxed);
+        }
+        let lost = if taken { 0 } else { chunks };
         let mut came = self.shared.came.lock();
         let (all, missed) = came.entry(key).or_default();
         (*all, *missed) = (*all + chunks, *missed + lost);
@@ -157,4 +166,5 @@ impl Neighbours {
 
 /// Frames hold up to 64 KiB each.
 const MOST_TOLD: usize = 512;
-const MOST_NEWS: usize = 256;
+const MOST_NEWS: usize = 4096;
+const MOST_NEWS_BYTES: usize = 16 << 20;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -85,7 +86,10 @@ impl Task {
             };
             tokio::select! {
                 Some(told) = self.inbox.told.recv() => self.handle_told(told),
-                Some(news) = self.inbox.news.recv() => self.handle_news(&news),
+                Some(news) = self.inbox.news.recv() => {
+                    self.inbox.neighbours.shared.waiting_bytes.fetch_sub(news.plain.len(), Relaxed);
+                    self.handle_news(&news);
+                }
                 () = links.notified() => self.handle_links(),
                 Ok(()) = state.changed() => {
                     self.peers = peers(&state.borrow_and_update());
