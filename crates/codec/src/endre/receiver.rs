@@ -1,6 +1,8 @@
 //! The receiving half: rebuilds blocks from the log, verifies them, and keeps the log in step.
 
+mod acks;
 mod fetching;
+mod held;
 mod parked;
 mod rebuild;
 mod store;
@@ -9,14 +11,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use self::acks::PendingAcks;
 use self::fetching::Fetching;
+use self::held::{Held, Released};
 use self::parked::Parking;
 use self::store::StoreSide;
 use super::matcher::Copy;
 use crate::Now;
 use crate::buffers::BlockBuffers;
-use crate::cache::samples::SampleGrid;
-use crate::cache::{Arrived, Curve, Log, LogOffset, MAX_UNACKED, RangeSet};
+use crate::cache::{Arrived, Log, MAX_UNACKED, RangeSet};
 use crate::contract::{
     Delivery, LogWrite, PeerFault, PeerSender, ReceiveStats, ReceivingHalf, SavedLog, StoreReply,
     StoreRequest, StoreState,
@@ -25,7 +28,7 @@ use crate::entropy::Decompressor;
 use crate::strong::StrongDigests;
 use crate::wanax::shed::Path;
 use crate::wire::{
-    Ack, Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
+    Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
     Message, Range64, Refetch, RefetchReason,
 };
 
@@ -110,62 +113,7 @@ impl Head {
     }
 }
 
-#[derive(Default)]
-struct PendingAcks {
-    fresh: RangeSet,
-    count: u32,
-    since: Option<Now>,
-    waited_enough: bool,
-    restate: bool,
-}
-
-impl PendingAcks {
-    fn are_due(&self) -> bool {
-        self.restate || self.waited_enough || self.count >= ACKS_AT_ONCE
-    }
-}
-
-/// What was held of the log when its memory was given back.
-struct Released {
-    ranges: RangeSet,
-    claim: Option<LogClaim>,
-}
-
-/// How much of the log is held.
-struct Held {
-    /// Nothing below is held: it was given up.
-    base: u64,
-    /// The bytes that this end has memory for.
-    limit: u64,
-    /// What the sending half has memory for.
-    wished: u64,
-    /// Of its last word on that.
-    worth_serial: u64,
-    curve: Curve,
-    /// Of our last word on it; 0 while everything is held that the capacity allows.
-    serial: u64,
-    due: bool,
-}
-
-impl Held {
-    fn new(capacity: u64) -> Self {
-        let curve = Curve::default();
-        Self { base: 0, limit: capacity, wished: u64::MAX, worth_serial: 0, curve, serial: 0, due: false }
-    }
-
-    fn tell(&mut self) {
-        self.serial += 1;
-        self.due = true;
-    }
-}
-
-/// Acknowledgements are sent once this many wait, or after [`ACK_DELAY`], or with anything else.
-const ACKS_AT_ONCE: u32 = 8;
-const ACK_DELAY: Now = Now::from_millis(10);
 const DEFAULT_PATIENCE: Now = Now::from_millis(200);
-/// The most samples of a claim.
-const SAMPLES: u64 = 16;
-
 impl Receiver {
     /// Starts with an empty log.
     pub fn new(config: ReceiverConfig) -> Self {
@@ -219,8 +167,8 @@ impl Receiver {
     #[cfg(test)]
     pub(super) fn damage(&mut self, offset: u64) {
         let mut byte = Vec::new();
-        self.log.copy_to(LogOffset(offset), 1, &mut byte);
-        self.log.write(LogOffset(offset), &[!byte[0]]);
+        self.log.copy_to(crate::cache::LogOffset(offset), 1, &mut byte);
+        self.log.write(crate::cache::LogOffset(offset), &[!byte[0]]);
     }
 
     fn check_seq(&self, seq: u64) -> Result<(), PeerFault> {
@@ -231,14 +179,6 @@ impl Receiver {
         } else {
             Ok(())
         }
-    }
-
-    fn acknowledge(&mut self, seq: u64, now: Now) {
-        self.arrived.insert(seq);
-        self.missing.remove(&seq);
-        self.acks.fresh.insert(seq..seq + 1);
-        self.acks.count += 1;
-        self.acks.since.get_or_insert(now);
     }
 
     fn ask_again(&mut self, seq: u64, reason: RefetchReason, now: Now) {
@@ -262,36 +202,6 @@ impl Receiver {
         for seq in self.parked.clear() {
             self.ask_again(seq, RefetchReason::Missing, now);
         }
-    }
-
-    /// Gives up what lies below the limit, which is the smaller one of both ends.
-    fn apply_limit(&mut self) {
-        let limit = self.limit();
-        self.log.set_limit(limit);
-        self.raise_base(self.highest.saturating_sub(limit));
-    }
-
-    fn limit(&self) -> u64 {
-        self.held.limit.min(self.held.wished).min(self.log.capacity())
-    }
-
-    fn raise_base(&mut self, base: u64) {
-        self.held.base = self.held.base.max(base);
-        self.written.remove_below(self.held.base);
-    }
-
-    /// Appends the acknowledgements that wait, in as many frames as they take.
-    fn put_acks(&mut self, out: &mut Vec<u8>) {
-        let next = self.arrived.next();
-        self.acks.fresh.remove_below(next);
-        let news = if self.acks.restate { self.arrived.above() } else { &self.acks.fresh };
-        let ranges: Vec<Range64> = news.iter().collect();
-        let (first, more) = ranges.split_at(ranges.len().min(MAX_RANGES));
-        Frame::Ack(Ack { next, ranges: first.to_vec() }).encode(out);
-        for ranges in more.chunks(MAX_RANGES) {
-            Frame::Ack(Ack { next, ranges: ranges.to_vec() }).encode(out);
-        }
-        self.acks = PendingAcks::default();
     }
 }
 
@@ -356,19 +266,7 @@ impl ReceivingHalf for Receiver {
     }
 
     fn handle_worth(&mut self, worth: &LogWorth) {
-        if worth.serial <= self.held.worth_serial {
-            return;
-        }
-        let before = self.limit();
-        self.held.worth_serial = worth.serial;
-        self.held.wished = worth.limit;
-        self.held.curve = Curve::from_values(&worth.curve);
-        // Nothing that a peer claims to save can be more than what it sent.
-        self.held.curve.cap(self.stats.plain);
-        if self.limit() != before {
-            self.apply_limit();
-            self.held.tell();
-        }
+        self.take_worth(worth);
     }
 
     fn set_limit(&mut self, limit: u64) {
@@ -381,45 +279,11 @@ impl ReceivingHalf for Receiver {
     }
 
     fn release_log(&mut self) -> bool {
-        let quiet = self.parked.is_empty() && self.missing.is_empty() && self.fetching.is_empty();
-        if quiet && self.released.is_none() {
-            let claim = self.claim();
-            self.released = Some(Released { ranges: std::mem::take(&mut self.written), claim });
-            self.log.clear();
-        }
-        quiet
+        self.give_back()
     }
 
     fn restore_log(&mut self, log: Option<SavedLog>, now: Now) {
-        let Some(Released { ranges, .. }) = self.released.take() else { return };
-        let found = log.filter(|log| (log.epoch, log.log.capacity()) == (self.epoch, self.log.capacity()));
-        let mut gone = Vec::new();
-        match found {
-            None => gone.extend(ranges.iter()),
-            Some(mut found) => {
-                ranges.iter().for_each(|range| found.ranges.missing(&range, &mut gone));
-                found.log.set_limit(self.limit());
-                // What came since is only in memory, or about to be written.
-                for range in self.written.iter() {
-                    let mut bytes = Vec::new();
-                    self.log.copy_to(LogOffset(range.start), (range.end - range.start) as usize, &mut bytes);
-                    found.log.write(LogOffset(range.start), &bytes);
-                }
-                self.log = found.log;
-                found.ranges.iter().for_each(|range| self.written.insert(range));
-            }
-        }
-        self.apply_limit();
-        // Gone from the middle means gone from there down: the sending half is told of one offset.
-        if let Some(last) = gone.iter().map(|range| range.end).max().filter(|end| *end > self.held.base) {
-            self.raise_base(last);
-            self.held.tell();
-        }
-        self.wake_parked(now);
-        for seq in self.parked.lacking_below(self.held.base) {
-            self.parked.take(seq);
-            self.note_given_up(seq, now);
-        }
+        self.take_back(log, now);
     }
 
     fn clear_log(&mut self) {
@@ -478,7 +342,7 @@ impl ReceivingHalf for Receiver {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.acks.waited_enough |= self.acks.since.is_some_and(|since| since + ACK_DELAY <= now);
+        self.acks.waited_enough |= self.acks.since.is_some_and(|since| since + acks::DELAY <= now);
         if !self.frames.is_empty() {
             return;
         }
@@ -517,7 +381,7 @@ impl ReceivingHalf for Receiver {
     }
 
     fn poll_timeout(&self) -> Option<Now> {
-        let acks = self.acks.since.filter(|_| !self.acks.are_due()).map(|since| since + ACK_DELAY);
+        let acks = self.acks.since.filter(|_| !self.acks.are_due()).map(|since| since + acks::DELAY);
         if !self.frames.is_empty() {
             // What was asked for has not even left: asking more often does not help.
             return acks;
@@ -593,13 +457,7 @@ impl ReceivingHalf for Receiver {
     }
 
     fn claim(&self) -> Option<LogClaim> {
-        if let Some(claim) = self.released.as_ref().and_then(|released| released.claim.clone()) {
-            return Some(LogClaim { highest: self.highest, ..claim });
-        }
-        let range = self.written.iter().max_by_key(|range| range.end - range.start)?;
-        let samples = SampleGrid::new(self.log.capacity()).claim(&self.log, &range, SAMPLES);
-        let (start, end) = (range.start, range.end);
-        Some(LogClaim { epoch: self.epoch, start, end, highest: self.highest, samples })
+        self.claim_held()
     }
 
     fn stats(&self) -> ReceiveStats {

@@ -1,0 +1,135 @@
+//! How much of the log is held: limits of both ends, memory given back and taken again, what is claimed of it.
+
+use super::Receiver;
+use crate::Now;
+use crate::cache::samples::SampleGrid;
+use crate::cache::{Curve, LogOffset, RangeSet};
+use crate::contract::SavedLog;
+use crate::wire::{LogClaim, LogWorth};
+
+/// What was held of the log when its memory was given back.
+pub(super) struct Released {
+    pub(super) ranges: RangeSet,
+    pub(super) claim: Option<LogClaim>,
+}
+
+/// How much of the log is held.
+pub(super) struct Held {
+    /// Nothing below is held: it was given up.
+    pub(super) base: u64,
+    /// The bytes that this end has memory for.
+    pub(super) limit: u64,
+    /// What the sending half has memory for.
+    pub(super) wished: u64,
+    /// Of its last word on that.
+    pub(super) worth_serial: u64,
+    pub(super) curve: Curve,
+    /// Of our last word on it; 0 while everything is held that the capacity allows.
+    pub(super) serial: u64,
+    pub(super) due: bool,
+}
+
+impl Held {
+    pub(super) fn new(capacity: u64) -> Self {
+        let curve = Curve::default();
+        Self { base: 0, limit: capacity, wished: u64::MAX, worth_serial: 0, curve, serial: 0, due: false }
+    }
+
+    pub(super) fn tell(&mut self) {
+        self.serial += 1;
+        self.due = true;
+    }
+}
+
+impl Receiver {
+    /// Gives up what lies below the limit, which is the smaller one of both ends.
+    pub(super) fn apply_limit(&mut self) {
+        let limit = self.limit();
+        self.log.set_limit(limit);
+        self.raise_base(self.highest.saturating_sub(limit));
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        self.held.limit.min(self.held.wished).min(self.log.capacity())
+    }
+
+    pub(super) fn raise_base(&mut self, base: u64) {
+        self.held.base = self.held.base.max(base);
+        self.written.remove_below(self.held.base);
+    }
+
+    /// Takes what the log is worth to the sending half, and what that has memory for.
+    pub(super) fn take_worth(&mut self, worth: &LogWorth) {
+        if worth.serial <= self.held.worth_serial {
+            return;
+        }
+        let before = self.limit();
+        self.held.worth_serial = worth.serial;
+        self.held.wished = worth.limit;
+        self.held.curve = Curve::from_values(&worth.curve);
+        // Nothing that a peer claims to save can be more than what it sent.
+        self.held.curve.cap(self.stats.plain);
+        if self.limit() != before {
+            self.apply_limit();
+            self.held.tell();
+        }
+    }
+
+    /// Gives the log's memory back if no block waits; returns whether none does.
+    pub(super) fn give_back(&mut self) -> bool {
+        let quiet = self.parked.is_empty() && self.missing.is_empty() && self.fetching.is_empty();
+        if quiet && self.released.is_none() {
+            let claim = self.claim_held();
+            self.released = Some(Released { ranges: std::mem::take(&mut self.written), claim });
+            self.log.clear();
+        }
+        quiet
+    }
+
+    /// Takes back what was found again of a log that was given back, and tells of what was not.
+    pub(super) fn take_back(&mut self, log: Option<SavedLog>, now: Now) {
+        let Some(Released { ranges, .. }) = self.released.take() else { return };
+        let found = log.filter(|log| (log.epoch, log.log.capacity()) == (self.epoch, self.log.capacity()));
+        let mut gone = Vec::new();
+        match found {
+            None => gone.extend(ranges.iter()),
+            Some(mut found) => {
+                ranges.iter().for_each(|range| found.ranges.missing(&range, &mut gone));
+                found.log.set_limit(self.limit());
+                // What came since is only in memory, or about to be written.
+                for range in self.written.iter() {
+                    let mut bytes = Vec::new();
+                    self.log.copy_to(LogOffset(range.start), (range.end - range.start) as usize, &mut bytes);
+                    found.log.write(LogOffset(range.start), &bytes);
+                }
+                self.log = found.log;
+                found.ranges.iter().for_each(|range| self.written.insert(range));
+            }
+        }
+        self.apply_limit();
+        // Gone from the middle means gone from there down: the sending half is told of one offset.
+        if let Some(last) = gone.iter().map(|range| range.end).max().filter(|end| *end > self.held.base) {
+            self.raise_base(last);
+            self.held.tell();
+        }
+        self.wake_parked(now);
+        for seq in self.parked.lacking_below(self.held.base) {
+            self.parked.take(seq);
+            self.note_given_up(seq, now);
+        }
+    }
+
+    /// What is claimed of the log: the longest range that is there, with samples of it.
+    pub(super) fn claim_held(&self) -> Option<LogClaim> {
+        if let Some(claim) = self.released.as_ref().and_then(|released| released.claim.clone()) {
+            return Some(LogClaim { highest: self.highest, ..claim });
+        }
+        let range = self.written.iter().max_by_key(|range| range.end - range.start)?;
+        let samples = SampleGrid::new(self.log.capacity()).claim(&self.log, &range, SAMPLES);
+        let (start, end) = (range.start, range.end);
+        Some(LogClaim { epoch: self.epoch, start, end, highest: self.highest, samples })
+    }
+}
+
+/// The most samples of a claim.
+const SAMPLES: u64 = 16;
