@@ -1,5 +1,6 @@
 //! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`, `pair stall`,
-//! `pair adapt`, `pair connections`; and on the test network, as root, `pair soak` and `pair outage`.
+//! `pair adapt`, `pair connections`; and on the test network, as root, `pair shed`, `pair soak` and
+//! `pair outage`.
 //!
 //! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
@@ -13,6 +14,7 @@ mod hop;
 mod outage;
 mod roles;
 mod savings;
+mod shed;
 mod soak;
 mod stall;
 mod throughput;
@@ -40,6 +42,8 @@ enum What {
     Adapt(adapt::Arguments),
     /// Many connections, most of them idle.
     Connections(connections::Arguments),
+    /// A slow disk behind a slow line, with load shedding and without.
+    Shed(shed::Arguments),
     /// Transfers of all kinds while the line and the gateways go wrong in every way, every byte compared.
     Soak(soak::Arguments),
     /// A minute without a path under a download, an upload and an idle ssh session.
@@ -62,6 +66,7 @@ fn main() {
         What::Stall(arguments) => stall::run(&arguments),
         What::Adapt(arguments) => adapt::run(&arguments),
         What::Connections(arguments) => connections::run(&arguments),
+        What::Shed(arguments) => shed::run(&arguments),
         What::Soak(arguments) => soak::run(&arguments),
         What::Outage(arguments) => outage::run(&arguments),
         What::Origin { files } => roles::origin(&files),
