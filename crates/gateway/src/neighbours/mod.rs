@@ -41,6 +41,7 @@ pub(crate) struct Neighbours {
     told: mpsc::Sender<Told>,
     /// Apart from the rest since these hold content that nobody waits for.
     news: mpsc::Sender<News>,
+    /// Has the task look at all links, and report.
     links: Arc<Notify>,
     shared: Arc<Shared>,
 }
@@ -145,17 +146,16 @@ impl Neighbours {
 
     /// Tells what came to the store; what there is no time for is not shared.
     pub(crate) fn handle_news(&self, news: News) {
-        let (key, chunks) = (*news.key.bytes(), news.chunks.len() as u64);
-        let bytes = news.plain.len();
+        let (key, chunks, bytes) = (*news.key.bytes(), news.chunks.len() as u64, news.plain.len());
+        // Before the task has them, which then reports both.
+        self.shared.came.lock().entry(key).or_default().0 += chunks;
         let waiting = self.shared.waiting_bytes.fetch_add(bytes, Relaxed);
         let taken = waiting + bytes <= MOST_NEWS_BYTES && self.news.try_send(news).is_ok();
         if !taken {
             self.shared.waiting_bytes.fetch_sub(bytes, Relaxed);
+            self.shared.came.lock().entry(key).or_default().1 += chunks;
+            self.links.notify_one();
         }
-        let lost = if taken { 0 } else { chunks };
-        let mut came = self.shared.came.lock();
-        let (all, missed) = came.entry(key).or_default();
-        (*all, *missed) = (*all + chunks, *missed + lost);
     }
 
     /// Returns what `status` tells of the groups.
