@@ -19,6 +19,9 @@ pub(crate) struct Arguments {
     /// What each read of the modelled disk takes, in milliseconds.
     #[arg(long, default_value_t = 8)]
     read_ms: u64,
+    /// The hub's `rate_limit`, so that what waits for the line waits in the gateway; none if not given.
+    #[arg(long)]
+    rate_limit: Option<String>,
 }
 
 /// The ways that are compared: whether load is shed; nothing: without gateways.
@@ -32,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) {
     let rows: Vec<Option<String>> = scope(|scope| {
         let way = |way| {
             let (first, second) = (&first, &second);
-            scope.spawn(move || row(way, arguments.read_ms, first, second))
+            scope.spawn(move || row(way, arguments, first, second))
         };
         WAYS.map(way).into_iter().map(|row| row.join().unwrap()).collect()
     });
@@ -41,15 +44,17 @@ pub(crate) fn run(arguments: &Arguments) {
 }
 
 /// Fetches the files one way; `None`, with the reason printed, where no network can be had.
-fn row(way: Option<bool>, read_ms: u64, first: &[u8], second: &[u8]) -> Option<String> {
+fn row(way: Option<bool>, arguments: &Arguments, first: &[u8], second: &[u8]) -> Option<String> {
     let line = LinkParams {
         rate_bits_per_s: Some(512_000),
         delay: Duration::from_millis(100),
         ..LinkParams::default()
     };
     let shed = way.unwrap_or_default();
+    let Arguments { read_ms, rate_limit } = arguments;
+    let limit = rate_limit.as_ref().map(|rate| format!("rate_limit = \"{rate}\"\n")).unwrap_or_default();
     let both = format!(
-        "[codec]\ncodec = \"wanax\"\nentropy = \"none\"\nadapt = false\n[link]\nshed = {shed}\n\
+        "[codec]\ncodec = \"wanax\"\nentropy = \"none\"\nadapt = false\n[link]\nshed = {shed}\n{limit}\
          [cache]\nmemory = \"512 MiB\"\nlog_memory = \"1 MiB\"\nstore_disk = \"1 GiB\"\n\
          store_read_latency = \"{read_ms} ms\"\n"
     );
