@@ -1,6 +1,6 @@
 //! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`, `pair stall`,
-//! `pair adapt`, `pair connections`; and on the test network, as root, `pair shed`, `pair soak` and
-//! `pair outage`.
+//! `pair adapt`, `pair connections`; and on the test network, as root, `pair shed`, `pair site`,
+//! `pair soak` and `pair outage`.
 //!
 //! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
@@ -15,6 +15,7 @@ mod outage;
 mod roles;
 mod savings;
 mod shed;
+mod site;
 mod soak;
 mod stall;
 mod throughput;
@@ -44,6 +45,8 @@ enum What {
     Connections(connections::Arguments),
     /// A slow disk behind a slow line, with load shedding and without.
     Shed(shed::Arguments),
+    /// One, two and three gateways of a site behind a slow line: speed, bytes on the line, and a film for many.
+    Site(site::Arguments),
     /// Transfers of all kinds while the line and the gateways go wrong in every way, every byte compared.
     Soak(soak::Arguments),
     /// A minute without a path under a download, an upload and an idle ssh session.
@@ -67,6 +70,7 @@ fn main() {
         What::Adapt(arguments) => adapt::run(&arguments),
         What::Connections(arguments) => connections::run(&arguments),
         What::Shed(arguments) => shed::run(&arguments),
+        What::Site(arguments) => site::run(&arguments),
         What::Soak(arguments) => soak::run(&arguments),
         What::Outage(arguments) => outage::run(&arguments),
         What::Origin { files } => roles::origin(&files),

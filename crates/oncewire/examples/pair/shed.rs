@@ -114,7 +114,7 @@ fn wire(pair: &PairInNetwork) -> u64 {
 }
 
 /// The file of which a tenth is other bytes, in runs, which leaves single chunks of 1 KiB four fifths of it.
-fn changed(first: &[u8]) -> Vec<u8> {
+pub(crate) fn changed(first: &[u8]) -> Vec<u8> {
     let mut second = first.to_vec();
     for (run, seed) in second.chunks_mut(10 * RUN).zip(100..) {
         let len = run.len().min(RUN);
@@ -123,5 +123,6 @@ fn changed(first: &[u8]) -> Vec<u8> {
     second
 }
 
-const LEN: usize = 1 << 20;
+/// Bytes of each file.
+pub(crate) const LEN: usize = 1 << 20;
 const RUN: usize = 2432;

@@ -14,6 +14,7 @@ pub(crate) mod outage;
 pub(crate) mod pair;
 pub(crate) mod programs;
 pub(crate) mod relay;
+pub(crate) mod site;
 pub(crate) mod soak;
 pub(crate) mod sshd;
 pub(crate) mod wait;

@@ -1,0 +1,117 @@
+//! What the gateways of one site make of a slow line and slow disks, each a process [Wanax §6].
+
+mod film;
+mod peers;
+mod savings;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::scope;
+use std::time::{Duration, Instant};
+
+use oncewire_testnet::LinkParams;
+
+use crate::common::origin::Origin;
+use crate::common::site::Site;
+use crate::common::wait::LIMIT;
+
+/// What to measure, and how often.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// One part alone.
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// How often `peers` and `savings` are measured; medians count.
+    #[arg(long, default_value_t = 3)]
+    runs: u64,
+    /// Networks that run at the same time.
+    #[arg(long, default_value_t = 4)]
+    at_once: usize,
+    #[command(flatten)]
+    film: film::Arguments,
+}
+
+/// The parts.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Three files with one, two and three gateways at the site [Wanax Fig. 12, 13].
+    Peers,
+    /// What crosses of a file that a neighbour has fetched, or another hub has sent.
+    Savings,
+    /// Many clients that watch the same film [Wanax §6].
+    Film,
+}
+
+pub(crate) fn run(arguments: &Arguments) {
+    let wanted = |part| arguments.only.is_none_or(|only| only == part);
+    if wanted(Part::Peers) {
+        peers::run(arguments);
+    }
+    if wanted(Part::Savings) {
+        savings::run(arguments);
+    }
+    if wanted(Part::Film) {
+        film::run(&arguments.film);
+    }
+    println!("Every byte was right.");
+}
+
+/// Does each job, so many at a time, and returns what became of them, in order.
+fn all<J: Sync, R: Send>(jobs: &[J], at_once: usize, work: impl Fn(&J) -> R + Sync) -> Vec<R> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    scope(|scope| {
+        for _ in 0..at_once.max(1) {
+            scope.spawn(|| {
+                while let Some((at, job)) = take(&next, jobs) {
+                    let result = work(job);
+                    done.lock().unwrap().insert(at, result);
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap().into_values().collect()
+}
+
+fn take<'j, J>(next: &AtomicUsize, jobs: &'j [J]) -> Option<(usize, &'j J)> {
+    let at = next.fetch_add(1, Relaxed);
+    jobs.get(at).map(|job| (at, job))
+}
+
+/// Has the server behind a hub give the file of the number that a client sends.
+fn serve(site: &Site, hub: usize, files: Vec<Vec<u8>>) -> Origin {
+    Origin::on(site.listen(hub), move |mut stream| {
+        let mut number = [0];
+        if stream.read_exact(&mut number).is_ok() {
+            // Whether it arrived is for the client to say.
+            let _ = stream.write_all(&files[usize::from(number[0])]);
+        }
+    })
+}
+
+/// Fetches a file and returns it and the time from the request to the last byte.
+fn fetch(mut stream: TcpStream, number: u8) -> (Vec<u8>, Duration) {
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let start = Instant::now();
+    stream.write_all(&[number]).unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    (got, start.elapsed())
+}
+
+/// A line of this rate and round trip.
+fn line(rate_bits_per_s: u64, rtt_ms: u64) -> LinkParams {
+    LinkParams {
+        rate_bits_per_s: Some(rate_bits_per_s),
+        delay: Duration::from_millis(rtt_ms / 2),
+        ..LinkParams::default()
+    }
+}
+
+/// The middle one of several runs' figures.
+fn median<T: PartialOrd + Copy>(mut figures: Vec<T>) -> T {
+    figures.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    figures[figures.len() / 2]
+}

@@ -1,0 +1,150 @@
+//! Many clients of one site that watch the same film, each from its beginning [Wanax §6].
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread::scope;
+use std::time::{Duration, Instant};
+
+use crate::common::data;
+use crate::common::site::{Plan, Site};
+
+use super::{line, median, serve};
+
+/// How many watch what.
+#[derive(Clone, Copy, clap::Args)]
+pub(crate) struct Arguments {
+    /// Clients that watch the film, one second apart.
+    #[arg(long, default_value_t = 20)]
+    clients: u32,
+    /// 10⁶ bytes of the film.
+    #[arg(long, default_value_t = 3)]
+    film_mb: usize,
+}
+
+/// A way to bring the film.
+struct Way {
+    /// `None`: without gateways.
+    codec: Option<&'static str>,
+    /// Both gateways' `rate_limit`.
+    rate_limit: Option<&'static str>,
+}
+
+/// What a client saw.
+#[derive(Clone, Copy)]
+struct Viewer {
+    kbit_per_s: f64,
+    /// Whether all of it came while there was hope.
+    done: bool,
+    /// By [`RATES_KBIT_PER_S`]: whether it never waited, once it began [`HEAD_START`] after asking.
+    smooth: [bool; 2],
+}
+
+const WAYS: [Way; 5] = [
+    Way { codec: None, rate_limit: None },
+    Way { codec: Some("wanax"), rate_limit: None },
+    Way { codec: Some("auto"), rate_limit: None },
+    Way { codec: Some("wanax"), rate_limit: Some("950 kbit/s") },
+    Way { codec: Some("auto"), rate_limit: Some("950 kbit/s") },
+];
+
+pub(super) fn run(arguments: &Arguments) {
+    let film = data::random(1, arguments.film_mb * 1_000_000);
+    println!(
+        "| codec | rate_limit | whole film | median kbit/s | watch 320 kbit/s | watch 809 kbit/s | MB on the line |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    scope(|scope| {
+        let film = &film;
+        let rows = WAYS.map(|way| scope.spawn(move || row(&way, *arguments, film)));
+        for row in rows.into_iter().filter_map(|row| row.join().unwrap()) {
+            println!("| {row} |");
+        }
+    });
+    let Arguments { clients, film_mb } = arguments;
+    println!(
+        "\n{clients} clients, 1 s apart, {film_mb} MB, 1 Mbit/s and 1,000 ms. Watch: those whose transfer was as fast as \
+         the film; in brackets those who never waited, once they began {} s after asking. Who would have waited at 320 \
+         kbit/s anyway goes when the film would be over.\n",
+        HEAD_START.as_secs()
+    );
+}
+
+/// Shows the film one way; `None`, with the reason printed, where no network can be had.
+fn row(way: &Way, arguments: Arguments, film: &[u8]) -> Option<String> {
+    let codec = way.codec.unwrap_or("none");
+    let limit = way.rate_limit.map(|rate| format!("rate_limit = \"{rate}\"\n")).unwrap_or_default();
+    let all = format!(
+        "[codec]\ncodec = \"{codec}\"\nentropy = \"none\"\nadapt = false\n[link]\ndead_after = \"60 s\"\n{limit}\
+         [cache]\nmemory = \"512 MiB\"\nlog_memory = \"32 MiB\"\nstore_disk = \"1 GiB\"\nstore_read_latency = \"8 ms\"\n"
+    );
+    let plan = Plan { line: line(1_000_000, 1000), members: 1, hubs: 1, grouped: false, all };
+    let site = Site::start(&crate::binary(), &plan)?;
+    let _origin = serve(&site, 0, vec![film.to_vec()]);
+    let before: u64 = site.crossed().iter().sum();
+    let viewers: Vec<Viewer> = scope(|scope| {
+        let watch = |number: u32| {
+            let site = &site;
+            scope.spawn(move || {
+                wait(Duration::from_secs(1) * number);
+                watch(site.connect(way.codec.map(|_| 0), 0), film)
+            })
+        };
+        let viewers: Vec<_> = (0..arguments.clients).map(watch).collect();
+        viewers.into_iter().map(|viewer| viewer.join().unwrap()).collect()
+    });
+    let wire = site.crossed().iter().sum::<u64>() - before;
+    let count = |test: &dyn Fn(&Viewer) -> bool| viewers.iter().filter(|viewer| test(viewer)).count();
+    let can = [0, 1].map(|at: usize| {
+        let fast = count(&|viewer| viewer.done && viewer.kbit_per_s >= RATES_KBIT_PER_S[at]);
+        format!("{fast} ({})", count(&|viewer| viewer.smooth[at]))
+    });
+    let median = median(viewers.iter().map(|viewer| viewer.kbit_per_s).collect());
+    Some(format!(
+        "{} | {} | {} | {median:.0} | {} | {} | {:.1}",
+        way.codec.unwrap_or("no gateways"),
+        way.rate_limit.unwrap_or_default(),
+        count(&|viewer| viewer.done),
+        can[0],
+        can[1],
+        wire as f64 / 1e6
+    ))
+}
+
+/// Reads the film, and gives up once it would be over at the lowest rate.
+fn watch(mut stream: TcpStream, film: &[u8]) -> Viewer {
+    let seconds = |bytes: usize, rate: f64| Duration::from_secs_f64(bytes as f64 * 8e-3 / rate);
+    let limit = HEAD_START + seconds(film.len(), RATES_KBIT_PER_S[0]);
+    let start = Instant::now();
+    stream.write_all(&[0]).unwrap();
+    let (mut got, mut smooth, mut buffer) = (0, [true; 2], vec![0; 64 << 10]);
+    while let Some(left) = limit.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+        stream.set_read_timeout(Some(left)).unwrap();
+        let count = match stream.read(&mut buffer) {
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock) => break,
+            Err(error) => panic!("a viewer is cut off: {error}"),
+        };
+        let played = start.elapsed().saturating_sub(HEAD_START);
+        for (smooth, rate) in smooth.iter_mut().zip(RATES_KBIT_PER_S) {
+            *smooth &= seconds(got, rate) >= played || got == film.len();
+        }
+        if count == 0 {
+            break;
+        }
+        data::assert_same(&buffer[..count], &film[got..][..count], "the film");
+        got += count;
+    }
+    let done = got == film.len();
+    let kbit_per_s = got as f64 * 8e-3 / start.elapsed().as_secs_f64();
+    Viewer { kbit_per_s, done, smooth: smooth.map(|smooth| smooth && done) }
+}
+
+#[allow(clippy::disallowed_methods, reason = "who comes when is what is measured")]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// What the films of the paper need.
+const RATES_KBIT_PER_S: [f64; 2] = [320.0, 809.0];
+/// How long after asking a client begins to watch.
+const HEAD_START: Duration = Duration::from_secs(10);

@@ -1,0 +1,167 @@
+//! Three files with one, two and three gateways at the site [Wanax Fig. 12, 13].
+
+use crate::common::data;
+use crate::common::site::{Plan, Seat, Site};
+use crate::common::wait::{LIMIT, eventually};
+use crate::shed::{LEN, changed};
+
+use super::{all, fetch, line, median, serve};
+
+/// A way to fetch the files.
+struct Way {
+    /// `None`: without gateways.
+    codec: Option<&'static str>,
+    shed: bool,
+    members: usize,
+    /// Whether the second time is by another gateway than the first, and the second file by the last one.
+    spread: bool,
+}
+
+/// What fetching one file took.
+#[derive(Clone, Copy)]
+struct Cost {
+    /// Bytes on the line, both ways.
+    wire: u64,
+    mbit_per_s: f64,
+    chunks: Chunks,
+}
+
+/// Chunks that were named for a file, by where they came from.
+#[derive(Clone, Copy)]
+struct Chunks {
+    own: u64,
+    neighbours: u64,
+    far: u64,
+}
+
+pub(super) fn run(arguments: &super::Arguments) {
+    let first = data::random(1, LEN);
+    let files = [first.clone(), changed(&first)];
+    let ways = ways();
+    let jobs: Vec<usize> = (0..arguments.runs).flat_map(|_| 0..ways.len()).collect();
+    let costs = all(&jobs, arguments.at_once, |way| (*way, measure(&ways[*way], &files)));
+    println!("| codec | gateways | clients | shedding | first | again | its chunks | second | its chunks |");
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for (at, way) in ways.iter().enumerate() {
+        let runs = costs.iter().filter(|(of, _)| *of == at).filter_map(|(_, costs)| *costs);
+        let runs: Vec<[Cost; 3]> = runs.collect();
+        if !runs.is_empty() {
+            println!("| {} |", row(way, &runs));
+        }
+    }
+    println!(
+        "\nkB on the line both ways, packets' headers included, and Mbit/s from the request to the last byte, for {LEN} \
+         bytes. Chunks that were named: from the own disk + from neighbours + from the far side. Medians of {} runs.\n",
+        arguments.runs
+    );
+}
+
+fn ways() -> Vec<Way> {
+    let mut ways = vec![Way { codec: None, shed: false, members: 1, spread: false }];
+    for (codec, shed) in [("wanax", false), ("wanax", true), ("auto", true)] {
+        for (members, spread) in [(1, false), (2, false), (3, false), (2, true), (3, true)] {
+            // How disks add up without shedding is what one door shows.
+            if shed || !spread {
+                ways.push(Way { codec: Some(codec), shed, members, spread });
+            }
+        }
+    }
+    ways
+}
+
+/// Fetches the files one way; `None`, with the reason printed, where no network can be had.
+fn measure(way: &Way, files: &[Vec<u8>; 2]) -> Option<[Cost; 3]> {
+    let Way { shed, members, .. } = *way;
+    let codec = way.codec.unwrap_or("none");
+    let all = format!(
+        "[codec]\ncodec = \"{codec}\"\nentropy = \"none\"\nadapt = false\n[link]\nshed = {shed}\ndead_after = \"60 s\"\n\
+         [cache]\nmemory = \"512 MiB\"\nlog_memory = \"256 KiB\"\nstore_disk = \"1 GiB\"\n\
+         store_read_latency = \"{READ_MS} ms\"\n"
+    );
+    let plan = Plan { line: line(512_000, 200), members, hubs: 1, grouped: true, all };
+    let mut site = Site::start(&crate::binary(), &plan)?;
+    let _origin = serve(&site, 0, files.to_vec());
+    let [again, second] = if way.spread { [1, members - 1] } else { [0, 0] };
+    Some([(0, 0), (again, 0), (second, 1)].map(|(member, number)| {
+        let cost = fetched(&site, way, member, number, &files[usize::from(number)]);
+        if way.codec.is_some() {
+            wait_quiet(&site, members);
+            restart(&mut site, members);
+        }
+        cost
+    }))
+}
+
+fn fetched(site: &Site, way: &Way, member: usize, number: u8, expected: &[u8]) -> Cost {
+    let stream = site.connect(way.codec.map(|_| member), 0);
+    let before: u64 = site.crossed().iter().sum();
+    let (got, time) = fetch(stream, number);
+    let wire = site.crossed().iter().sum::<u64>() - before;
+    data::assert_same(&got, expected, "a file");
+    let mbit_per_s = got.len() as f64 * 8e-6 / time.as_secs_f64();
+    Cost { wire, mbit_per_s, chunks: chunks(site, member) }
+}
+
+/// Where a gateway has had chunks from since it started.
+fn chunks(site: &Site, member: usize) -> Chunks {
+    let status = site.status(Seat::Member(member)).unwrap();
+    let hub = status["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == "hub").unwrap();
+    let names = |key: &str| hub["in"]["names"][key].as_u64().unwrap_or_default();
+    let neighbours = status["groups"][0]["found"].as_u64().unwrap_or_default();
+    let (named, found) = (names("chunks"), names("found"));
+    Chunks { own: found.saturating_sub(neighbours), neighbours, far: named - found }
+}
+
+/// Waits until the gateways have put away what came, and neither give nor tell each other anything more.
+fn wait_quiet(site: &Site, members: usize) {
+    let (mut last, mut still) = (Vec::new(), 0);
+    eventually("the site falls silent", LIMIT, || {
+        let statuses: Option<Vec<_>> = (0..members).map(|at| site.status(Seat::Member(at))).collect();
+        let mut statuses = statuses?;
+        let stored = statuses.iter().all(|status| status["store"]["waiting_bytes"] == 0);
+        let groups: Vec<_> = statuses.iter_mut().map(|status| status["groups"].take()).collect();
+        still = if stored && groups == last { still + 1 } else { 0 };
+        last = groups;
+        (still == QUIET_LOOKS).then_some(())
+    });
+}
+
+/// Ends all gateways of the site in order and starts them again: what was put last is otherwise in their memory.
+fn restart(site: &mut Site, members: usize) {
+    let seats = || (0..members).map(Seat::Member);
+    seats().for_each(|seat| site.gateway(seat).terminate());
+    for seat in seats() {
+        site.gateway_mut(seat).wait(LIMIT);
+        site.launch(seat);
+    }
+    site.wait_until_met();
+}
+
+fn row(way: &Way, runs: &[[Cost; 3]]) -> String {
+    let of =
+        |file: usize, figure: fn(&Cost) -> f64| median(runs.iter().map(|run| figure(&run[file])).collect());
+    let cost = |file| {
+        format!("{:.0}, {:.2}", of(file, |cost| cost.wire as f64 / 1e3), of(file, |cost| cost.mbit_per_s))
+    };
+    let chunks = |file| {
+        let from: [fn(&Cost) -> f64; 3] = [
+            |cost| cost.chunks.own as f64,
+            |cost| cost.chunks.neighbours as f64,
+            |cost| cost.chunks.far as f64,
+        ];
+        from.map(|figure| format!("{:.0}", of(file, figure))).join(" + ")
+    };
+    let Some(codec) = way.codec else {
+        return format!("no gateways | | | | {} | {} | | {} |", cost(0), cost(1), cost(2));
+    };
+    let (clients, shed) = (if way.spread { "spread" } else { "at one" }, if way.shed { "on" } else { "off" });
+    let Way { members, .. } = way;
+    let (again, second) = (chunks(1), chunks(2));
+    let [a, b, c] = [0, 1, 2].map(cost);
+    format!("{codec} | {members} | {clients} | {shed} | {a} | {b} | {again} | {c} | {second}")
+}
+
+/// What each read of the modelled disk takes.
+const READ_MS: u64 = 8;
+/// A look takes longer than 10 ms, and what is told is gathered for 100 ms.
+const QUIET_LOOKS: usize = 20;
