@@ -171,7 +171,7 @@ impl Pair {
     /// nothing follows them.
     pub fn block_end(&mut self, bytes: &[u8], at_end: bool) -> usize {
         match self.config.plan.is_some_and(|plan| self.sender.is_naming(&plan)) {
-            true => self.sender.block_end(bytes, at_end),
+            true => self.sender.block_end(bytes, at_end, MAX_BLOCK, Now::ZERO),
             false => bytes.len().min(MAX_BLOCK),
         }
     }

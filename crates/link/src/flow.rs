@@ -166,14 +166,13 @@ impl Outbound {
         self.finish_block(plain)
     }
 
-    /// Takes the next block as [`Self::pop_block`] does, but where `end` says it should end, given what could be in it
-    /// and whether the stream ends behind that.
+    /// Takes the next block, of at most [`MAX_BLOCK`] bytes, but where `end` says it should end, given what could be in
+    /// it and whether the stream ends behind that.
     pub(crate) fn pop_cut_block(
         &mut self,
-        most: usize,
         end: impl FnOnce(&[u8], bool) -> usize,
     ) -> Option<(u64, Bytes, bool)> {
-        let limit = self.block_limit(most);
+        let limit = self.block_limit(MAX_BLOCK);
         let mut plain = if limit == 0 { Bytes::new() } else { self.gather(limit, limit) };
         if !plain.is_empty() {
             let cut = end(&plain, self.queue.is_empty() && self.finished).max(1);
@@ -310,7 +309,7 @@ mod tests {
         let mut out = outbound(&[30_000, 30_000, 30_000], 1 << 20);
         out.finish();
         let mut seen = Vec::new();
-        while let Some((_, plain, fin)) = out.pop_cut_block(MAX_BLOCK, |bytes, at_end| {
+        while let Some((_, plain, fin)) = out.pop_cut_block(|bytes, at_end| {
             seen.push((bytes.len(), at_end));
             bytes.len().min(40_000)
         }) {

@@ -1,8 +1,8 @@
 //! The limit of what a link sends, all lanes together, and whose turn it is when there is room.
 //!
 //! Lanes ask by themselves when their sockets take more. One that asks in vain waits; when the limit allows the next
-//! block, the waiting lane with the flow whose turn it is gets it and is woken. A lane whose socket is full does not
-//! ask, so the others have its share meanwhile.
+//! turn, the waiting lane with the flow whose turn it is gets it and is woken. A lane whose socket is full does not
+//! ask, so the others have its share meanwhile. A turn is one block, or as many short ones as cross in the same time.
 
 use std::collections::VecDeque;
 
@@ -21,6 +21,17 @@ pub(crate) struct Limiter {
     waiting: VecDeque<LaneId>,
     /// The one of them that was woken to send next.
     called: Option<LaneId>,
+    /// The turn that a lane is having.
+    turn: Option<Turn>,
+}
+
+/// What a lane sends between two others.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    lane: LaneId,
+    class: Priority,
+    /// Bytes sent in it.
+    sent: usize,
 }
 
 impl Limiter {
@@ -30,10 +41,11 @@ impl Limiter {
             shares: Shares::default(),
             waiting: VecDeque::new(),
             called: None,
+            turn: None,
         }
     }
 
-    /// Plain bytes of one block at most: what is sent in a few milliseconds, for a block cannot be overtaken.
+    /// Bytes of one block at most: what is sent in a few milliseconds, for a block cannot be overtaken.
     pub(crate) fn block_limit(&self) -> usize {
         self.bucket.sent_in(BLOCK_TIME).clamp(MIN_BLOCK, MAX_BLOCK)
     }
@@ -46,10 +58,32 @@ impl Limiter {
     /// Counts what was given to flows of a class, in addition to [`Self::spend`].
     pub(crate) fn charge(&mut self, class: Priority, bytes: usize) {
         self.shares.charge(class, bytes);
+        if let Some(turn) = &mut self.turn {
+            turn.sent += bytes;
+        }
     }
 
-    /// A lane asks for its turn: the class of which it may send an item, or none, and it waits.
+    /// A lane asks for its turn, or goes on with it: the class of which it may send an item, or none, and it waits.
+    /// [`Self::end_turn`] is to follow.
     pub(crate) fn ask(&mut self, lane: LaneId, lanes: &Lanes, now: Now) -> Option<Priority> {
+        // One that had nothing to send after all is none.
+        if let Some(turn) = self.turn.filter(|turn| turn.sent > 0) {
+            let waits = lanes.get(lane).is_some_and(|lane| *lane.turns.waits().of(turn.class));
+            // What is sent next may be as long as a block, so a turn is one and a half at the most.
+            let goes_on = waits && turn.lane == lane && turn.sent <= self.block_limit() / 2;
+            return goes_on.then_some(turn.class);
+        }
+        let class = self.ask_for_turn(lane, lanes, now)?;
+        self.turn = Some(Turn { lane, class, sent: 0 });
+        Some(class)
+    }
+
+    /// Ends the turn that a lane was having, if any was.
+    pub(crate) fn end_turn(&mut self) {
+        self.turn = None;
+    }
+
+    fn ask_for_turn(&mut self, lane: LaneId, lanes: &Lanes, now: Now) -> Option<Priority> {
         if lanes.get(lane).is_none_or(|lane| lane.turns.is_empty()) {
             self.leave(lane);
             return None;

@@ -4,7 +4,10 @@
 
 mod common;
 
-use common::{Pair, Said, config, naming};
+use bytes::Bytes;
+use common::store::naming;
+use common::{Pair, Said, config};
+use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::{Frame, take_frame};
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{FlowId, LaneId, LinkConfig, Now, StoreState};
@@ -301,4 +304,48 @@ fn a_store_that_lost_everything_is_soon_no_longer_believed() {
     assert_eq!(asked(&pair), before);
     let sent: Vec<&Vec<u8>> = (0..7).flat_map(|_| &pieces).collect();
     arrived(&mut pair, flow, &sent);
+}
+
+/// Sends a file as a gateway does, and lets it arrive; returns the bytes of all frames from the side that sends.
+fn send_file(pair: &mut Pair, flow: FlowId, file: &[u8]) -> usize {
+    pair.said.clear();
+    let end = pair.sides[1].stream(flow).bytes.len() + file.len();
+    for piece in file.chunks(READ) {
+        let (bytes, now) = (Bytes::copy_from_slice(piece), pair.now);
+        let mut room = pair.sides[0].link.handle_payload(flow, bytes, now).unwrap();
+        while room == 0 {
+            pair.pass(Now::from_millis(5));
+            room = pair.sides[0].link.handle_payload(flow, Bytes::new(), pair.now).unwrap();
+        }
+    }
+    while pair.sides[1].stream(flow).bytes.len() < end {
+        pair.pass(Now::from_millis(50));
+    }
+    let frames = pair.said.iter().filter_map(|said| match said {
+        Said::Frames { side: 0, bytes, .. } => Some(bytes.len()),
+        _ => None,
+    });
+    frames.sum()
+}
+
+/// What a gateway reads of an application at once.
+const READ: usize = 64 << 10;
+
+#[test]
+fn a_file_again_under_a_limit_saves_what_it_saves_without() {
+    for rate in [512_000, 20_000_000, 1_000_000_000] {
+        for layers in [Layers::Names, Layers::Both] {
+            let limited = |config| LinkConfig { rate_limit: Some(rate), ..config };
+            let (mut pair, _) = of(limited(config(true, 1)), limited(config(false, 2)));
+            pair.plan = Plan { layers, entropy: Entropy::None, ..Plan::default() };
+            let flow = pair.connect(0);
+            // More than the log holds.
+            let file = pair.random_bytes(1_500_000);
+            send_file(&mut pair, flow, &file);
+            pair.pass(Now::from_secs(1));
+            let sent = send_file(&mut pair, flow, &file);
+            assert!(sent < file.len() * 3 / 100, "{rate} bit/s, {layers:?}: {sent} bytes");
+            arrived(&mut pair, flow, &[&file; 2]);
+        }
+    }
 }

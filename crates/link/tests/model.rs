@@ -10,7 +10,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Pair, config, naming};
+use common::store::naming;
+use common::{Pair, config};
 use oncewire_codec::Layers;
 use oncewire_link::{FlowId, LinkConfig, LogLimits, Now, ResetReason, StoreState};
 

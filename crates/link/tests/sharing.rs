@@ -2,10 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
 
+#[path = "common/store.rs"]
+mod store;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
+use oncewire_codec::wanax::Name;
+use oncewire_codec::{Layers, Plan};
 use oncewire_link::{
     Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Priority, Received,
 };
@@ -28,6 +33,11 @@ struct Wan {
     sides: [Side; 2],
     lanes: u64,
     rng: Pcg64Mcg,
+    /// How flows are coded.
+    plan: Option<Plan>,
+    /// What sources send over and over; if there is nothing, what was never there before.
+    file: Bytes,
+    sent_of_file: BTreeMap<FlowId, usize>,
 }
 
 struct Side {
@@ -47,6 +57,7 @@ struct Side {
     echoes: BTreeSet<FlowId>,
     received: BTreeMap<FlowId, usize>,
     wanted: BTreeMap<LaneRole, u32>,
+    chunks: BTreeMap<Name, Bytes>,
 }
 
 fn config(first: bool) -> LinkConfig {
@@ -78,9 +89,12 @@ impl Wan {
             echoes: BTreeSet::new(),
             received: BTreeMap::new(),
             wanted: BTreeMap::new(),
+            chunks: BTreeMap::new(),
         };
         let sides = [side(true), side(false)];
-        let mut wan = Self { now, ticks: 0, sides, lanes: 0, rng: Pcg64Mcg::seed_from_u64(17) };
+        let (rng, file) = (Pcg64Mcg::seed_from_u64(17), Bytes::new());
+        let mut wan =
+            Self { now, ticks: 0, sides, lanes: 0, rng, plan: None, file, sent_of_file: BTreeMap::new() };
         wan.run(Now::from_millis(300));
         wan
     }
@@ -88,7 +102,7 @@ impl Wan {
     /// Opens a flow from side 0; what side 1 sends on it is of this priority.
     fn open(&mut self, priority: Option<Priority>) -> FlowId {
         let destination = Destination::from(SocketAddr::from(([127, 0, 0, 1], 80)));
-        let request = OpenRequest { destination, source: None, as_client: false, plan: None };
+        let request = OpenRequest { destination, source: None, as_client: false, plan: self.plan };
         let flow = self.sides[0].link.open_flow(request, self.now).unwrap();
         self.run(Now::from_millis(150));
         self.sides[1].link.prioritize_flow(flow, priority);
@@ -182,6 +196,12 @@ impl Wan {
                 _ => {}
             }
         }
+        while let Some(request) = self.sides[side].link.poll_chunk_store() {
+            let here = &mut self.sides[side];
+            if let Some(reply) = store::serve(&mut here.chunks, request) {
+                here.link.handle_store(reply, self.now);
+            }
+        }
         while let Some((&role, _)) = self.sides[side].wanted.iter().find(|(_, count)| **count > 0) {
             self.dial(role);
         }
@@ -223,11 +243,23 @@ impl Wan {
 
     fn feed(&mut self, side: usize, flow: FlowId) {
         while self.sides[side].sources.contains(&flow) {
-            let block: Vec<u8> = (0..8192).flat_map(|_| self.rng.next_u64().to_le_bytes()).collect();
-            if self.sides[side].link.handle_payload(flow, Bytes::from(block), self.now).unwrap() == 0 {
+            let block = if self.file.is_empty() { self.noise(65_536) } else { self.next_of_file(flow) };
+            if self.sides[side].link.handle_payload(flow, block, self.now).unwrap() == 0 {
                 break;
             }
         }
+    }
+
+    fn noise(&mut self, len: usize) -> Bytes {
+        (0..len / 8).flat_map(|_| self.rng.next_u64().to_le_bytes()).collect()
+    }
+
+    fn next_of_file(&mut self, flow: FlowId) -> Bytes {
+        let sent = self.sent_of_file.entry(flow).or_default();
+        let at = *sent % self.file.len();
+        let block = self.file.slice(at..(at + 65_536).min(self.file.len()));
+        *sent += block.len();
+        block
     }
 
     /// What side 0 was given of each flow while `time` passes.
@@ -294,6 +326,29 @@ fn an_echo_beside_bulk_stays_under_twice_the_idle_round_trip() {
         let beside = wan.longest_echo(echo, 60);
         assert!(beside < 2 * idle, "{beside:?} beside bulk, {idle:?} alone");
     }
+}
+
+#[test]
+fn an_echo_beside_what_is_named_stays_under_twice_the_idle_round_trip() {
+    let plan = Plan { layers: Layers::Names, ..Plan::default() };
+    let mut wan = Wan::new(|config| {
+        let store = config.first.then_some(77);
+        store::naming(LinkConfig { plan, initial_credit: 1 << 20, ..limited(config) }, store)
+    });
+    wan.plan = Some(plan);
+    let echo = wan.open(None);
+    let idle = wan.longest_echo(echo, 20);
+    wan.file = wan.noise(2 << 20);
+    let flows = [(); 4].map(|()| wan.open_source(None));
+    // Beside a file that crosses for the first time, and again.
+    for passes in 1..4 {
+        while wan.sent_of_file.values().any(|&sent| sent < passes * wan.file.len()) {
+            let beside = wan.longest_echo(echo, 1);
+            assert!(beside < 2 * idle, "{beside:?} beside bulk, {idle:?} alone");
+        }
+    }
+    let named = wan.sides[1].link.stats().out.names.bytes;
+    assert!(named > (flows.len() * wan.file.len()) as u64, "{named}");
 }
 
 #[test]

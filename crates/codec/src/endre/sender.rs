@@ -383,9 +383,9 @@ impl SendingHalf for Sender {
         plan.layers.use_names() && self.naming.as_ref().is_some_and(Naming::is_met)
     }
 
-    fn block_end(&mut self, bytes: &[u8], at_end: bool) -> usize {
-        let whole = bytes.len().min(MAX_BLOCK);
-        self.naming.as_mut().map_or(whole, |naming| naming.block_end(bytes, at_end))
+    fn block_end(&mut self, bytes: &[u8], at_end: bool, most: usize, now: Now) -> usize {
+        let whole = bytes.len().min(most).min(MAX_BLOCK);
+        self.naming.as_mut().map_or(whole, |naming| naming.block_end(bytes, at_end, most, now))
     }
 
     fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool {

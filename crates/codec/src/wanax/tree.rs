@@ -63,6 +63,11 @@ impl Tree {
         self.roots.end(bytes, at_end)
     }
 
+    /// Returns how long the block should be if it is to have at most `max` bytes; see [`Roots::end_within`].
+    pub fn root_end_within(&mut self, max: usize, bytes: &[u8], at_end: bool) -> usize {
+        self.roots.end_within(max, bytes, at_end)
+    }
+
     /// Cuts `block`, of at most [`Shape::ROOT`] bytes, and returns its chunks: each is followed by all that it
     /// consists of, the first of them first.
     ///

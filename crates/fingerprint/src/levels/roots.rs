@@ -15,6 +15,8 @@ impl Roots {
     pub const MAX: usize = 64 << 10;
     /// The shortest block that is cut off where there are more bytes.
     pub const MIN: usize = 16 << 10;
+    /// The least that can be asked for instead of [`Self::MAX`].
+    pub const LEAST_MAX: usize = 4 << 10;
 
     /// Creates the cut.
     pub fn new() -> Self {
@@ -32,16 +34,26 @@ impl Roots {
     /// the bytes go on beyond [`Self::MAX`] or, unless they are `at_end` of their stream, reach it; else it is all of
     /// them. So an answer of `bytes.len()` below [`Self::MAX`] means that the block may still grow.
     pub fn end(&mut self, bytes: &[u8], at_end: bool) -> usize {
-        let fits = bytes.len() < Self::MAX || at_end && bytes.len() == Self::MAX;
-        let bytes = bytes.get(..Self::MAX).unwrap_or(bytes);
+        self.end_within(Self::MAX, bytes, at_end)
+    }
+
+    /// Returns what [`Self::end`] does for blocks of at most `max` bytes: all other sizes are smaller in proportion.
+    ///
+    /// `max` is taken as the next smaller power of two from [`Self::LEAST_MAX`] to [`Self::MAX`], so that limits that
+    /// differ a little cut alike.
+    pub fn end_within(&mut self, max: usize, bytes: &[u8], at_end: bool) -> usize {
+        let max = 1 << max.clamp(Self::LEAST_MAX, Self::MAX).ilog2();
+        let (min, zeros) = (max / (Self::MAX / Self::MIN), max.ilog2() - MAX_PERIOD.ilog2());
+        let fits = bytes.len() < max || at_end && bytes.len() == max;
+        let bytes = bytes.get(..max).unwrap_or(bytes);
         let mut best: Option<Mark> = None;
-        let mut from = Self::MIN;
+        let mut from = min;
         while from < bytes.len() {
             self.positions.clear();
             from = self.markers.select(bytes, from..from + BATCH, &mut self.positions).max(from + 1);
             for &at in &self.positions {
                 let mark = Mark { at, rank: rank(bytes, at) };
-                if mark.rank.leading_zeros() >= ZEROS {
+                if mark.rank.leading_zeros() >= zeros {
                     return at as usize;
                 }
                 if best.is_none_or(|best| mark.rank < best.rank) {
@@ -58,9 +70,6 @@ impl Default for Roots {
         Self::new()
     }
 }
-
-/// How many zeros a rank begins with that ends a block: one in 1024 candidates, 64 KiB apart on average.
-const ZEROS: u32 = 10;
 
 /// Positions that are looked at together, so that an early end costs little.
 const BATCH: usize = 4096;

@@ -88,13 +88,17 @@ proptest! {
     #[test]
     fn a_stream_is_cut_into_blocks_within_bounds(stream in block(), more in block(), at_end in any::<bool>()) {
         let stream = [stream, more].concat();
-        let ends: Vec<usize> = backends().map(|backend| Roots::new().on(backend).end(&stream, at_end)).collect();
-        prop_assert!(ends.windows(2).all(|pair| pair[0] == pair[1]));
-        let end = ends[0];
-        prop_assert!(end <= Roots::MAX.min(stream.len()) && end >= Roots::MIN.min(stream.len()), "{end}");
-        // Only the end of what is there can end a block that is neither cut by content nor as long as one can be.
-        if end < stream.len() {
-            prop_assert_eq!(Roots::new().end(&stream[..(end + 32).max(Roots::MAX).min(stream.len())], false), end);
+        for max in [Roots::LEAST_MAX, 16 << 10, Roots::MAX] {
+            let ends: Vec<usize> =
+                backends().map(|backend| Roots::new().on(backend).end_within(max, &stream, at_end)).collect();
+            prop_assert!(ends.windows(2).all(|pair| pair[0] == pair[1]));
+            let end = ends[0];
+            prop_assert!(end <= max.min(stream.len()) && end >= (max / 4).min(stream.len()), "{end}");
+            // Only the end of what is there can end a block that is neither cut by content nor as long as one can be.
+            if end < stream.len() {
+                let seen = &stream[..(end + 32).max(max).min(stream.len())];
+                prop_assert_eq!(Roots::new().end_within(max, seen, false), end);
+            }
         }
     }
 }
@@ -167,19 +171,31 @@ fn only_what_has_no_boundary_is_cut_by_position() {
 fn blocks_end_where_content_says() {
     for seed in 0..20 {
         let stream = noise(400_000, seed);
-        let ends = |stream: &[u8]| {
-            let (mut roots, mut ends, mut at) = (Roots::new(), Vec::new(), 0);
-            while at < stream.len() {
-                at += roots.end(&stream[at..], true);
-                ends.push(at);
-            }
-            ends
-        };
-        let plain = ends(&stream);
-        let moved = ends(&[b"in front", &stream[..]].concat());
-        let shared = plain.iter().filter(|&&end| moved.contains(&(end + 8))).count();
-        assert!(shared * 2 >= plain.len(), "seed {seed}: {shared} of {}", plain.len());
+        for max in [Roots::LEAST_MAX, Roots::MAX] {
+            let plain = ends(max, &stream);
+            let moved = ends(max, &[b"in front", &stream[..]].concat());
+            let shared = plain.iter().filter(|&&end| moved.contains(&(end + 8))).count();
+            assert!(shared * 2 >= plain.len(), "seed {seed}, {max}: {shared} of {}", plain.len());
+        }
     }
+}
+
+#[test]
+fn limits_that_differ_a_little_cut_alike() {
+    let stream = noise(400_000, 1);
+    let [at_16_000, at_8192, at_1000, at_4096] = [16_000, 8192, 1000, 4096].map(|max| ends(max, &stream));
+    assert_eq!((at_16_000, at_1000), (at_8192.clone(), at_4096));
+    assert!((40..90).contains(&at_8192.len()), "{}", at_8192.len());
+}
+
+/// Where the blocks of a stream end that have at most `max` bytes.
+fn ends(max: usize, stream: &[u8]) -> Vec<usize> {
+    let (mut roots, mut ends, mut at) = (Roots::new(), Vec::new(), 0);
+    while at < stream.len() {
+        at += roots.end_within(max, &stream[at..], true);
+        ends.push(at);
+    }
+    ends
 }
 
 #[test]

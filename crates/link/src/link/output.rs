@@ -31,13 +31,15 @@ impl Link {
             while out.len() - before < TARGET && self.sender.poll_repair(out) {}
             self.put_group(true, TARGET.saturating_sub(out.len() - before), out);
         }
-        self.spend(out.len() - before, now);
+        let flows_start = out.len();
+        self.spend(flows_start - before, now);
         self.put_flows(lane, now, before, out);
-        let (company, flows_end) = (out.len() > before, out.len());
+        let company = out.len() > before;
         if is_control || company {
             self.receiver.poll_frame(company, out);
         }
-        self.spend(out.len() - flows_end, now);
+        // At once: what is written together shares records and segments.
+        self.spend(out.len() - flows_start, now);
         self.drain_sender(now);
         let any = out.len() > before;
         if let Some(lane) = self.lanes.get_mut(lane) {
@@ -125,8 +127,11 @@ impl Link {
                 held.push((class, id));
                 continue;
             }
-            self.charge(class, lane, out.len() - start, now);
+            self.charge(class, lane, out.len() - start);
             self.schedule(id);
+        }
+        if let Some(limiter) = &mut self.limiter {
+            limiter.end_turn();
         }
         self.out_of_room |= !held.is_empty();
         if let Some(lane) = self.lanes.get_mut(lane) {
@@ -135,8 +140,7 @@ impl Link {
     }
 
     /// Counts what a flow of a class was given.
-    fn charge(&mut self, class: Priority, lane: LaneId, bytes: usize, now: Now) {
-        self.spend(bytes, now);
+    fn charge(&mut self, class: Priority, lane: LaneId, bytes: usize) {
         match &mut self.limiter {
             Some(limiter) => limiter.charge(class, bytes),
             None => {
@@ -166,7 +170,7 @@ impl Link {
         let most = self.limiter.as_ref().map_or(MAX_BLOCK, Limiter::block_limit);
         let plan = flow.plan().and_then(|plan| self.pacing.apply(&plan));
         let block = if plan.is_some_and(|plan| self.sender.is_naming(&plan)) {
-            flow.out.pop_cut_block(most, |bytes, at_end| self.sender.block_end(bytes, at_end))
+            flow.out.pop_cut_block(|bytes, at_end| self.sender.block_end(bytes, at_end, most, now))
         } else {
             flow.out.pop_block(most)
         };

@@ -3,16 +3,17 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of the harness")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
 
+pub mod store;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use oncewire_codec::Plan;
-use oncewire_codec::wanax::{Name, NameKey, NamesConfig, Shape, Tree};
+use oncewire_codec::wanax::Name;
 use oncewire_codec::wire::GroupFrame;
 use oncewire_link::{
-    Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received, StoreReply,
-    StoreRequest,
+    Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received, StoreRequest,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -97,14 +98,6 @@ pub fn config(first: bool, instance: u64) -> LinkConfig {
     }
 }
 
-/// The same, of a side that names chunks, and has a store if it has an id.
-pub fn naming(config: LinkConfig, store: Option<u64>) -> LinkConfig {
-    let key = NameKey::new([config.instance as u8; 32]);
-    let (shape, hint_memory) = (Shape::default(), 1 << 18);
-    let names = Some(NamesConfig { key, shape, hint_memory, saved: None, clock_secs: 1 << 30 });
-    LinkConfig { names, store, ..config }
-}
-
 impl Side {
     pub fn new(config: LinkConfig, now: Now) -> Self {
         Self {
@@ -128,13 +121,8 @@ impl Side {
         while let Some(request) = self.link.poll_chunk_store() {
             any = true;
             match request {
-                StoreRequest::Put { plain, key, shape } => {
-                    for node in Tree::new(shape).grow(&plain) {
-                        let chunk = plain.slice(node.range());
-                        self.chunks.insert(key.name(&chunk), chunk);
-                    }
-                }
-                read => self.reads.push_back(read),
+                StoreRequest::Put { .. } => drop(store::serve(&mut self.chunks, request)),
+                read @ StoreRequest::Read { .. } => self.reads.push_back(read),
             }
         }
         while !self.holds_reads && self.answer_read(now) {}
@@ -143,13 +131,9 @@ impl Side {
 
     /// Answers the oldest read; returns whether there was one.
     pub fn answer_read(&mut self, now: Now) -> bool {
-        let Some(StoreRequest::Read { ticket, name, .. }) = self.reads.pop_front() else { return false };
-        let reply = match self.chunks.get(&name) {
-            Some(bytes) => StoreReply::Found { ticket, bytes: bytes.clone() },
-            None => StoreReply::Absent { ticket },
-        };
-        self.link.handle_store(reply, now);
-        true
+        let read = self.reads.pop_front();
+        let reply = read.and_then(|read| store::serve(&mut self.chunks, read));
+        reply.map(|reply| self.link.handle_store(reply, now)).is_some()
     }
 
     pub fn stream(&mut self, flow: FlowId) -> &mut Stream {
@@ -223,12 +207,12 @@ impl Pair {
     /// Opens a flow and waits until the far side has answered.
     pub fn connect(&mut self, side: usize) -> FlowId {
         let flow = self.open(side);
-        self.run();
+        self.run_until(|pair| !pair.sides[1 - side].offered.is_empty());
         assert_eq!(self.sides[1 - side].offered.pop_back(), Some(flow));
         let local = SocketAddr::from(([127, 0, 0, 1], 5));
         let now = self.clock(1 - side);
         self.sides[1 - side].link.answer_flow(flow, Ok(local), now);
-        self.run();
+        self.run_until(|pair| pair.sides[side].received.get(&flow).is_some_and(|got| got.opened.is_some()));
         assert_eq!(self.sides[side].stream(flow).opened, Some(true));
         flow
     }
@@ -287,6 +271,18 @@ impl Pair {
     /// Moves bytes until nothing moves any more; time stands still.
     pub fn run(&mut self) {
         while self.step(usize::MAX) {}
+    }
+
+    /// Moves bytes until something is so, and lets time pass only if it is not: there may be a limit.
+    pub fn run_until(&mut self, is_so: impl Fn(&Self) -> bool) {
+        self.run();
+        for _ in 0..1000 {
+            if is_so(self) {
+                return;
+            }
+            self.pass(Now::from_millis(1));
+        }
+        panic!("it never came");
     }
 
     /// Lets every lane move up to `amount` bytes each way; returns whether anything happened.

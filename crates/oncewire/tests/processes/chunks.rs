@@ -154,6 +154,21 @@ fn what_the_log_forgot_is_found_on_disk_also_by_those_that_were_killed() {
 }
 
 #[test]
+fn a_limit_on_the_line_costs_names_little() {
+    let origin = Origin::server();
+    let thin = "[codec]\ncodec = \"wanax\"\nentropy = \"none\"\nadapt = false\n\
+                [link]\nshed = false\nrate_limit = \"8 Mbit/s\"\n";
+    let pair = pair(&Options::to(origin.address()).with(CACHE).with(thin));
+    let file = Request { seed: 92, len: 2 << 20 };
+    assert!(fetch(&pair, file) > file.len as u64);
+    // Unless the machine is so busy that many a read is late.
+    eventually("the file again saves 97 %", LIMIT, || {
+        wait_until_stored(&pair);
+        (fetch(&pair, file) < file.len as u64 * 3 / 100).then_some(())
+    });
+}
+
+#[test]
 fn a_store_that_is_deleted_costs_no_more_than_none() {
     let origin = Origin::server();
     let mut pair = pair(&options(&origin));

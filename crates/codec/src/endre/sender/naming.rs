@@ -5,7 +5,7 @@ use crate::Now;
 use crate::cache::Item;
 use crate::wanax::hints::PackedTag;
 use crate::wanax::{Hints, HintsError, NameKey, NamesConfig, Node, Tree};
-use crate::wire::{MAX_NAMES, NameEntry, StoreHeld};
+use crate::wire::{MAX_BLOCK, MAX_NAMES, NameEntry, StoreHeld};
 
 /// What the sending half knows of chunks and of the peer's store.
 pub(super) struct Naming {
@@ -132,8 +132,13 @@ impl Naming {
 
     /// Whether hints are gone by for the next block.
     fn trusts(&mut self) -> bool {
-        self.passed = if self.doubt < DOUBTFUL || self.passed >= PROBE_EVERY { 0 } else { self.passed + 1 };
+        self.passed = if self.is_trusted() || self.passed >= PROBE_EVERY { 0 } else { self.passed + 1 };
         self.passed == 0
+    }
+
+    /// Whether the store has lately had what was named.
+    const fn is_trusted(&self) -> bool {
+        self.doubt < DOUBTFUL
     }
 
     /// Notes that the peer can read chunks that somebody else sent.
@@ -148,9 +153,25 @@ impl Naming {
         names.for_each(|entry| self.hints.forget(entry.name.tag(), entry.len));
     }
 
-    /// Returns how long the block should be that a stream's `bytes` begin with.
-    pub(super) fn block_end(&mut self, bytes: &[u8], at_end: bool) -> usize {
-        self.tree.root_end(bytes, at_end)
+    /// Returns how long the block should be that a stream's `bytes` begin with: as long as a root of any size that the
+    /// peer has, else at most `most`.
+    pub(super) fn block_end(&mut self, bytes: &[u8], at_end: bool, most: usize, now: Now) -> usize {
+        let (mut size, mut last) = (MAX_BLOCK, usize::MAX);
+        while size > most {
+            let end = self.tree.root_end_within(size, bytes, at_end);
+            if end <= most || end < last && self.is_likely(bytes.get(..end), now) {
+                return end;
+            }
+            (size, last) = (size / 2, end);
+        }
+        self.tree.root_end_within(size, bytes, at_end).min(most)
+    }
+
+    /// Whether a chunk would be named.
+    fn is_likely(&self, chunk: Option<&[u8]>, now: Now) -> bool {
+        chunk
+            .filter(|_| self.is_trusted())
+            .is_some_and(|chunk| self.hints.lookup(self.key.tag(chunk), chunk.len() as u32, self.clock(now)))
     }
 
     /// Starts a block of which nothing is named.

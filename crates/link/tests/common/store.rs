@@ -1,0 +1,34 @@
+//! A chunk store in memory.
+
+#![allow(unreachable_pub, reason = "each test file uses its part of the harness")]
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use oncewire_codec::wanax::{Name, NameKey, NamesConfig, Shape, Tree};
+use oncewire_link::{LinkConfig, StoreReply, StoreRequest};
+
+/// The configuration of a side that names chunks, and has a store if it has an id.
+pub fn naming(config: LinkConfig, store: Option<u64>) -> LinkConfig {
+    let key = NameKey::new([config.instance as u8; 32]);
+    let (shape, hint_memory) = (Shape::default(), 1 << 18);
+    let names = Some(NamesConfig { key, shape, hint_memory, saved: None, clock_secs: 1 << 30 });
+    LinkConfig { names, store, ..config }
+}
+
+/// Does what is asked of the store; a read has an answer.
+pub fn serve(chunks: &mut BTreeMap<Name, Bytes>, request: StoreRequest) -> Option<StoreReply> {
+    match request {
+        StoreRequest::Put { plain, key, shape } => {
+            for node in Tree::new(shape).grow(&plain) {
+                let chunk = plain.slice(node.range());
+                chunks.insert(key.name(&chunk), chunk);
+            }
+            None
+        }
+        StoreRequest::Read { ticket, name, .. } => Some(match chunks.get(&name) {
+            Some(bytes) => StoreReply::Found { ticket, bytes: bytes.clone() },
+            None => StoreReply::Absent { ticket },
+        }),
+    }
+}
