@@ -355,6 +355,9 @@ pub trait ReceivingHalf {
     fn handle_chunks(&mut self, chunks: Chunks<'_>, now: Now) -> Result<(), PeerFault>;
     /// Takes what became of a read; an answer that nobody waits for any more is dropped.
     fn handle_store(&mut self, reply: StoreReply, now: Now);
+    /// Takes note that a read may take so long from now on and is answered in any case: until then nothing that its
+    /// block waits for is asked for over the network because it is late.
+    fn handle_store_wait(&mut self, ticket: u64, time: Now, now: Now);
     /// Takes how the store stands; the sending half is told what concerns it.
     fn handle_store_state(&mut self, state: StoreState, now: Now);
     /// Takes what is known of the path from the sending half: round trip, and the bytes a second that it carries.

@@ -174,6 +174,24 @@ fn a_read_is_given_the_time_that_the_queue_explains() {
 }
 
 #[test]
+fn a_read_that_is_said_to_take_longer_is_given_that_time_and_no_other_is() {
+    let mut receiver = receiver();
+    name(&mut receiver, 0, 2, 64, Now::ZERO);
+    name(&mut receiver, 1, 1, 64, Now::ZERO);
+    let tickets = reads(&mut receiver);
+    receiver.handle_store_wait(tickets[1], Now::from_millis(300), Now::from_millis(10));
+    receiver.handle_store_wait(tickets[0], Now::from_millis(1), Now::from_millis(10));
+    receiver.handle_store_wait(99, Now::from_millis(300), Now::ZERO);
+    receiver.handle_timeout(Now::from_millis(309));
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![0])], "of the second block");
+    receiver.handle_timeout(Now::from_millis(310));
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![0, 1])]);
+    // Once it is asked for, there is nothing to wait for.
+    receiver.handle_store_wait(tickets[1], Now::from_millis(900), Now::from_millis(310));
+    assert!(receiver.poll_timeout().is_none_or(|due| due < Now::from_secs(1)));
+}
+
+#[test]
 fn a_chunk_that_is_not_what_its_name_says_costs_the_block_and_nothing_more() {
     let mut receiver = receiver();
     name(&mut receiver, 0, 2, 64, Now::ZERO);

@@ -442,6 +442,10 @@ impl ReceivingHalf for Receiver {
         }
     }
 
+    fn handle_store_wait(&mut self, ticket: u64, time: Now, now: Now) {
+        self.fetching.handle_wait(ticket, now + time);
+    }
+
     fn handle_store_state(&mut self, state: StoreState, now: Now) {
         self.now = now;
         self.fetching.state = state;

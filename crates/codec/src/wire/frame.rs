@@ -242,7 +242,7 @@ impl<'a> Frame<'a> {
                 let networks = (0..count).map(|_| Network::decode(&mut reader)).collect::<Result<_, _>>()?;
                 Self::Networks(Networks { serial, networks })
             }
-            group::PEEK..=group::STORED => Self::Group(GroupFrame::decode(kind, &mut reader)?),
+            group::PEEK..=group::WAIT => Self::Group(GroupFrame::decode(kind, &mut reader)?),
             other => return Err(WireError::UnknownType(other)),
         };
         reader.finish()?;

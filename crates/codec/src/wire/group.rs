@@ -41,6 +41,13 @@ pub enum GroupFrame {
         /// The chunk's bytes, or none if it is not there or there is no time for it.
         bytes: Option<Bytes>,
     },
+    /// Says that the answer to a GET takes its time: another gateway fetches the chunk, and is to bring it.
+    Wait {
+        /// The request's number.
+        request: u64,
+        /// After how many milliseconds the answer comes in any case.
+        time_ms: u32,
+    },
     /// Brings a chunk to be stored, which the receiver names itself.
     Put {
         /// By which the far side cut it.
@@ -88,10 +95,11 @@ const GET: u8 = 0x92;
 const CHUNK: u8 = 0x93;
 const PUT: u8 = 0x94;
 const LOAD: u8 = 0x95;
-pub(super) const STORED: u8 = 0x96;
+const STORED: u8 = 0x96;
+pub(super) const WAIT: u8 = 0x97;
 
 impl GroupFrame {
-    /// Reads a frame whose type lies between [`PEEK`] and [`STORED`].
+    /// Reads a frame whose type lies between [`PEEK`] and [`WAIT`].
     pub(super) fn decode(kind: u8, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match kind {
             PEEK => {
@@ -114,6 +122,9 @@ impl GroupFrame {
                     _ => return Err(WireError::Invalid("answer")),
                 };
                 Self::Chunk { request, bytes }
+            }
+            WAIT => {
+                Self::Wait { request: reader.varint("request")?, time_ms: reader.varint_u32("time to wait")? }
             }
             PUT => {
                 let [degree, root, leaf] = reader.array("shape")?;
@@ -169,6 +180,11 @@ impl GroupFrame {
                 body.extend_from_slice(bytes.as_deref().unwrap_or_default());
                 CHUNK
             }
+            Self::Wait { request, time_ms } => {
+                put_varint(body, *request);
+                put_varint(body, u64::from(*time_ms));
+                WAIT
+            }
             Self::Put { shape, bytes } => {
                 body.extend_from_slice(&[shape.degree(), shape.root_log2(), shape.leaf_log2()]);
                 body.extend_from_slice(bytes);
@@ -197,7 +213,7 @@ impl GroupFrame {
             Self::Get { .. } => NAME_LEN,
             Self::Chunk { bytes, .. } => bytes.as_ref().map_or(0, Bytes::len),
             Self::Put { bytes, .. } => bytes.len(),
-            Self::Load(_) => 0,
+            Self::Load(_) | Self::Wait { .. } => 0,
             Self::Stored { tags, .. } => tags.len() * TAG_LEN,
         }
     }
@@ -293,6 +309,7 @@ mod tests {
             ),
             (GroupFrame::Load(Load { queued: 5, service_us: 300 }), "9503 05ac02".into()),
             (GroupFrame::Stored { least_log2: 14, tags: vec![2] }, "960a 0e01 0200000000000000".into()),
+            (GroupFrame::Wait { request: 4, time_ms: 300 }, "9703 04ac02".into()),
         ];
         for (frame, expected) in golden {
             let mut out = Vec::new();
@@ -305,7 +322,7 @@ mod tests {
     #[test]
     fn wrong_frames_of_a_group_say_what_is_wrong() {
         let too_long = [&[0x92, 24, 4][..], &[0; NAME_LEN], &[0x81, 0x80, 4]].concat();
-        let cases: [(&[u8], WireError); 13] = [
+        let cases: [(&[u8], WireError); 14] = [
             (&[0x90, 3, 1, 1, 0], WireError::Short("tag")),
             (&[0x90, 4, 1, 0x81, 8, 0], WireError::Invalid("count of chunks")),
             (&[0x91, 3, 1, 0x81, 8], WireError::Invalid("count of chunks")),
@@ -318,7 +335,8 @@ mod tests {
             (&[0x94, 4, 3, 16, 7, 1], WireError::Invalid("shape")),
             (&[0x96, 3, 14, 0x81, 8], WireError::Invalid("count of tags")),
             (&[0x96, 2, 17, 0], WireError::Invalid("length of chunks")),
-            (&[0x97, 0], WireError::UnknownType(0x97)),
+            (&[0x97, 1, 4], WireError::Short("time to wait")),
+            (&[0x98, 0], WireError::UnknownType(0x98)),
         ];
         for (frame, error) in cases {
             assert_eq!(decode(frame), Err(error), "{frame:?}");

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, mpsc};
 use oncewire_codec::wanax::neighbours::MemberId;
 use oncewire_codec::wanax::{Name, NameKey, Shape};
 use oncewire_codec::wire::{GroupFrame, Sought};
+use oncewire_link::Now;
 
 use crate::telemetry::GroupReport;
 use crate::tunnel::peer::Peer;
@@ -73,7 +74,7 @@ enum Told {
     /// A chunk is to be read.
     Read(Wanted),
     /// A chunk that a neighbour asked for was looked up here.
-    Served { key: NameKey, from: MemberId, request: u64, bytes: Option<Bytes> },
+    Served { key: NameKey, from: MemberId, request: u64, name: Name, bytes: Option<Bytes> },
 }
 
 /// A chunk that a link wants.
@@ -85,6 +86,8 @@ pub(crate) struct Wanted {
     pub(crate) held: bool,
     /// Is called once, with what a neighbour had, or with none if the own store is to be asked.
     pub(crate) done: Box<dyn FnOnce(Option<Bytes>) + Send>,
+    /// Is called before, with how long the answer may take from then on, if that is long.
+    pub(crate) wait: Box<dyn Fn(Now) + Send>,
 }
 
 /// Large chunks that a block brought to the store.

@@ -29,11 +29,15 @@ pub(crate) struct Task {
     peers: Vec<Arc<Peer>>,
     groups: Vec<Group>,
     /// Who waits for chunks, by ticket.
-    waiting: BTreeMap<u64, Done>,
+    waiting: BTreeMap<u64, Waiting>,
     next_ticket: u64,
 }
 
-type Done = Box<dyn FnOnce(Option<Bytes>) + Send>;
+/// Who waits for a chunk.
+struct Waiting {
+    done: Box<dyn FnOnce(Option<Bytes>) + Send>,
+    wait: Box<dyn Fn(Now) + Send>,
+}
 
 /// One group, as long as a peer is in it.
 struct Group {
@@ -149,9 +153,9 @@ impl Task {
                 }
             }
             Told::Read(wanted) => self.read(wanted, now),
-            Told::Served { key, from, request, bytes } => {
+            Told::Served { key, from, request, name, bytes } => {
                 if let Some(group) = group_of(&mut self.groups, &key) {
-                    group.machine.handle_served(from, request, bytes);
+                    group.machine.handle_served(from, request, name, bytes, now);
                 }
             }
         }
@@ -161,8 +165,8 @@ impl Task {
         let Some(group) = group_of(&mut self.groups, &wanted.key) else { return (wanted.done)(None) };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.waiting.insert(ticket, wanted.done);
-        let Wanted { name, len, held, .. } = wanted;
+        let Wanted { name, len, held, done, wait, .. } = wanted;
+        self.waiting.insert(ticket, Waiting { done, wait });
         group.machine.read(Read { ticket, name, len, held }, now);
     }
 
@@ -251,10 +255,16 @@ impl Task {
                 }
             }
             Output::Answer { ticket, answer } => {
-                if let Some(done) = self.waiting.remove(&ticket) {
-                    done(if let Answer::Found(bytes) = answer { Some(bytes) } else { None });
+                if let Some(waiting) = self.waiting.remove(&ticket) {
+                    (waiting.done)(if let Answer::Found(bytes) = answer { Some(bytes) } else { None });
                 }
             }
+            Output::Wait { ticket, time } if time > SHORT => {
+                if let Some(waiting) = self.waiting.get(&ticket) {
+                    (waiting.wait)(time);
+                }
+            }
+            Output::Wait { .. } => {}
             Output::Peek { from, request, chunks } => {
                 let store = self.store.as_ref();
                 let holds = |tag, len| store.is_some_and(|store| store.holds(tag, len));
@@ -266,12 +276,12 @@ impl Task {
                 let of = key.clone();
                 // On a thread of the store, which may wait for this task as this task never waits for it.
                 let reply = move |bytes| {
-                    drop(told.blocking_send(Told::Served { key: of, from, request, bytes }));
+                    drop(told.blocking_send(Told::Served { key: of, from, request, name, bytes }));
                 };
                 let taken =
                     self.store.as_ref().is_some_and(|store| store.lend(name, len, key.clone(), reply));
                 if !taken && let Some(group) = group_of(&mut self.groups, key) {
-                    group.machine.handle_served(from, request, None);
+                    group.machine.handle_served(from, request, name, None, self.clock.now());
                 }
             }
             Output::Put { shape, bytes } => {
@@ -298,6 +308,8 @@ impl Task {
                 absent: stats.absent,
                 late: stats.late,
                 wrong: stats.wrong,
+                waited: stats.waited,
+                spared: stats.spared,
                 served: stats.served,
                 given: stats.given,
                 given_bytes: stats.given_bytes,
@@ -337,3 +349,5 @@ fn group_of<'a>(groups: &'a mut [Group], key: &NameKey) -> Option<&'a mut Group>
 
 /// How often the own disk is looked at while it is busy.
 const LOOK_EVERY: Now = Now::from_millis(50);
+/// Links wait at least so long for any read, and need not be told of less.
+const SHORT: Now = Now::from_millis(50);

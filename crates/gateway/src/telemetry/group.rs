@@ -21,6 +21,12 @@ pub struct GroupReport {
     pub late: u64,
     /// Answers that were not what was asked for; none of them was used.
     pub wrong: u64,
+    /// Chunks that were waited for, since another gateway of the site fetched them already.
+    #[serde(default)]
+    pub waited: u64,
+    /// Of those, the ones that came so and were not fetched again.
+    #[serde(default)]
+    pub spared: u64,
     /// Chunks that neighbours were given when they asked.
     pub served: u64,
     /// Chunks that neighbours were given to keep.

@@ -22,6 +22,11 @@ impl Link {
         }
     }
 
+    /// Takes note that a read may take so long from now on, and is answered in any case.
+    pub fn handle_store_wait(&mut self, ticket: u64, time: Now, now: Now) {
+        self.receiver.handle_store_wait(ticket, time, now);
+    }
+
     /// Takes how the store stands, with every change: by queue and service time it is decided what is asked for over
     /// the network instead, and the peer is told what is held.
     pub fn handle_store_state(&mut self, state: StoreState, now: Now) {

@@ -203,6 +203,14 @@ impl Fetching {
         self.put_back(seq, fetch)
     }
 
+    /// Gives a read, and with it its block, which needs all of them, more time.
+    pub(super) fn handle_wait(&mut self, ticket: u64, until: Now) {
+        let fetch = self.tickets.get(&ticket).and_then(|seq| self.blocks.get_mut(seq));
+        if let Some(deadline) = fetch.and_then(|fetch| fetch.read_deadline.as_mut()) {
+            *deadline = (*deadline).max(until);
+        }
+    }
+
     fn ask_if_lacking(&mut self, fetch: &mut Fetch, index: u32, reason: ChunkReason) {
         if matches!(fetch.chunks.get(index as usize), Some(None)) {
             self.ask(fetch, index, reason);

@@ -13,7 +13,13 @@ pub(super) struct Member {
     pub(super) serving: usize,
     /// How long answers have taken lately.
     answer_time: Now,
-    /// Failures since the last good answer.
+    trust: Trust,
+}
+
+/// How often somebody failed in a row, and how long it is left alone for it.
+#[derive(Debug, Default)]
+pub(super) struct Trust {
+    /// Failures since it last did well.
     failures: u32,
     failed_at: Option<Now>,
 }
@@ -32,8 +38,7 @@ impl Member {
             asked: 0,
             serving: 0,
             answer_time: FIRST_ANSWER_TIME,
-            failures: 0,
-            failed_at: None,
+            trust: Trust::default(),
         }
     }
 
@@ -49,21 +54,36 @@ impl Member {
 
     /// Says whether it failed lately and is left alone.
     pub(super) fn rests(&self, now: Now) -> bool {
-        let rest = LEAST_REST.saturating_mul(1 << self.failures.saturating_sub(1).min(6)).min(MOST_REST);
-        self.failed_at.is_some_and(|failed_at| now < failed_at + rest)
+        self.trust.rests(now)
     }
 
     /// It answered what was asked at `asked_at`, and well.
     pub(super) fn answered(&mut self, asked_at: Now, now: Now) {
         self.answer_time = (self.answer_time * 7 + now.saturating_sub(asked_at)) / 8;
-        self.failures = 0;
-        self.failed_at = None;
+        self.trust = Trust::default();
     }
 
-    /// It did not answer what was asked at `asked_at`, or wrongly. What was asked before it last failed belongs to that
-    /// failure.
+    /// It answered well what it had said would take its time, which tells nothing about the time of others.
+    pub(super) fn answered_later(&mut self) {
+        self.trust = Trust::default();
+    }
+
+    /// It did not answer what was asked at `asked_at`, or wrongly.
     pub(super) fn failed(&mut self, asked_at: Now, now: Now) {
-        if self.failed_at.is_none_or(|failed_at| asked_at >= failed_at) {
+        self.trust.failed(asked_at, now);
+    }
+}
+
+impl Trust {
+    /// Says whether it failed lately and is left alone.
+    pub(super) fn rests(&self, now: Now) -> bool {
+        let rest = LEAST_REST.saturating_mul(1 << self.failures.saturating_sub(1).min(6)).min(MOST_REST);
+        self.failed_at.is_some_and(|failed_at| now < failed_at + rest)
+    }
+
+    /// It failed at what began at `begun`. What began before it last failed belongs to that failure.
+    pub(super) fn failed(&mut self, begun: Now, now: Now) {
+        if self.failed_at.is_none_or(|failed_at| begun >= failed_at) {
             self.failures = self.failures.saturating_add(1);
             self.failed_at = Some(now);
         }

@@ -3,10 +3,17 @@
 //!
 //! The state machine knows no disk and no link. The shell tells which neighbours' links are up, hands in what they
 //! send and what the codec wants read, and after each call carries out [`Neighbourhood::poll_output`].
+//!
+//! By subject: [`asking`] for chunks, [`serving`] those of others who ask, [`offering`] what is new, and [`claims`], by
+//! which one fetches for all.
 
 mod announce;
+mod asking;
+mod claims;
 mod member;
+mod offering;
 mod rendezvous;
+mod serving;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -17,10 +24,12 @@ use bytes::Bytes;
 
 use super::{Name, NameKey, Shape};
 use crate::Now;
-use crate::wire::{GroupFrame, Load, MAX_PEEK, Sought};
+use crate::wire::{GroupFrame, Load, Sought};
 
 pub use announce::Announcer;
+use claims::Claims;
 use member::Member;
+use offering::Promises;
 pub use rendezvous::{MemberId, responsible};
 pub use stats::NeighbourStats;
 
@@ -36,6 +45,10 @@ pub struct Neighbourhood {
     next_request: u64,
     /// Bytes of chunks that are offered and were not answered.
     offered: usize,
+    /// What neighbours, or this gateway, fetch from the far side and are to bring here.
+    claims: Claims,
+    /// What this gateway fetches and is to bring to others.
+    promises: Promises,
     load: Load,
     told: Load,
     tell_at: Option<Now>,
@@ -54,6 +67,13 @@ pub enum Output {
         ticket: u64,
         /// What came of it.
         answer: Answer,
+    },
+    /// The answer may take so long from now on; it comes in any case.
+    Wait {
+        /// The caller's.
+        ticket: u64,
+        /// How long.
+        time: Now,
     },
     /// A neighbour asks which chunks are in the own store: [`Neighbourhood::handle_held`].
     Peek {
@@ -133,6 +153,8 @@ enum Asked {
         read: Read,
         /// Who is asked next if it is not there.
         next: Option<MemberId>,
+        /// Whether the neighbour said that it takes its time.
+        put_off: bool,
     },
     Offer {
         pieces: Vec<Piece>,
@@ -169,6 +191,8 @@ impl Neighbourhood {
             deadlines: BTreeSet::new(),
             next_request: 1,
             offered: 0,
+            claims: Claims::default(),
+            promises: Promises::default(),
             load: Load::default(),
             told: Load::default(),
             tell_at: None,
@@ -216,53 +240,7 @@ impl Neighbourhood {
                 self.go_on(waiting.what, now);
             }
         }
-    }
-
-    /// Reads a chunk: from the own store, from a neighbour, or not at all.
-    pub fn read(&mut self, read: Read, now: Now) {
-        let tag = read.name.tag();
-        if read.len < LEAST_SHARED {
-            return self.give_up(&read);
-        }
-        if read.held {
-            let responsible = self.responsible(tag).filter(|id| self.is_less_busy(*id, now));
-            return match responsible {
-                Some(member) => self.ask(read, member, None, now),
-                None => self.answer(&read, Answer::Own),
-            };
-        }
-        let first = responsible(self.members.keys().copied(), tag);
-        let next = responsible(self.members.keys().copied().filter(|id| Some(*id) != first), tag);
-        match first {
-            Some(first) => self.ask(read, first, next, now),
-            None => self.answer(&read, Answer::Absent),
-        }
-    }
-
-    /// Offers chunks that are new in the own store to those that are responsible for them. What does not fit the bound
-    /// on offers is not offered.
-    pub fn offer(&mut self, shape: Shape, pieces: Vec<Piece>, now: Now) {
-        let mut shares: BTreeMap<MemberId, Vec<Piece>> = BTreeMap::new();
-        for piece in pieces {
-            let Some(member) = self.responsible(piece.tag) else { continue };
-            let fits = self.can_ask(member, now) && self.offered + piece.bytes.len() <= MAX_OFFERED;
-            if !fits {
-                self.stats.not_offered += 1;
-                continue;
-            }
-            self.offered += piece.bytes.len();
-            shares.entry(member).or_default().push(piece);
-        }
-        for (member, mut pieces) in shares {
-            while !pieces.is_empty() {
-                let rest = pieces.split_off(pieces.len().min(MAX_PEEK));
-                let sought = |piece: &Piece| Sought { tag: piece.tag, len: piece.bytes.len() as u32 };
-                let chunks = pieces.iter().map(sought).collect();
-                let request = self.wait_for(member, Asked::Offer { pieces, shape }, now);
-                self.send(member, GroupFrame::Peek { request, chunks });
-                pieces = rest;
-            }
-        }
+        self.lose_claims(id);
     }
 
     /// Takes a frame from a neighbour; one that is none, or not up, is not listened to.
@@ -272,19 +250,15 @@ impl Neighbourhood {
             GroupFrame::Peek { request, chunks } => {
                 self.outputs.push_back(Output::Peek { from, request, chunks });
             }
-            GroupFrame::Get { request, .. } if member.serving >= MAX_ASKED => {
-                self.send(from, GroupFrame::Chunk { request, bytes: None });
-            }
-            GroupFrame::Get { request, name, len } => {
-                member.serving += 1;
-                self.outputs.push_back(Output::Serve { from, request, name, len });
-            }
+            GroupFrame::Get { request, name, len } => self.handle_get(from, request, name, len),
             GroupFrame::Put { shape, bytes } => {
                 self.stats.taken += 1;
+                self.handle_brought(&bytes, now);
                 self.outputs.push_back(Output::Put { shape, bytes });
             }
             GroupFrame::Load(load) => member.load = load,
             GroupFrame::Have { request, held } => self.handle_have(from, request, &held, now),
+            GroupFrame::Wait { request, time_ms } => self.handle_wait(from, request, time_ms, now),
             GroupFrame::Chunk { request, bytes } => self.handle_chunk(from, request, bytes, now),
             // Hints are the link's.
             GroupFrame::Stored { .. } => {}
@@ -294,14 +268,6 @@ impl Neighbourhood {
     /// Answers [`Output::Peek`].
     pub fn handle_held(&mut self, from: MemberId, request: u64, held: Vec<bool>) {
         self.send(from, GroupFrame::Have { request, held });
-    }
-
-    /// Answers [`Output::Serve`]: the chunk, or none.
-    pub fn handle_served(&mut self, from: MemberId, request: u64, bytes: Option<Bytes>) {
-        let Some(member) = self.members.get_mut(&from) else { return };
-        member.serving = member.serving.saturating_sub(1);
-        self.stats.served += u64::from(bytes.is_some());
-        self.send(from, GroupFrame::Chunk { request, bytes });
     }
 
     /// Takes how busy the own disk is; neighbours are told at most every 50 ms.
@@ -316,7 +282,7 @@ impl Neighbourhood {
     /// Returns when [`Self::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Now> {
         let answer = self.deadlines.first().map(|(deadline, _)| *deadline);
-        answer.into_iter().chain(self.tell_at).min()
+        [answer, self.tell_at, self.claims.deadline()].into_iter().flatten().min()
     }
 
     /// Gives up what was not answered in time.
@@ -331,6 +297,7 @@ impl Neighbourhood {
                 self.give_up(&read);
             }
         }
+        self.end_claims(now);
         self.tell(now);
     }
 
@@ -349,37 +316,6 @@ impl Neighbourhood {
 
     fn can_ask(&self, id: MemberId, now: Now) -> bool {
         self.members.get(&id).is_some_and(|member| member.asked < MAX_ASKED && !member.rests(now))
-    }
-
-    fn is_less_busy(&self, id: MemberId, now: Now) -> bool {
-        self.can_ask(id, now)
-            && self.members.get(&id).is_some_and(|member| self.load.wait() > member.wait().saturating_mul(2))
-    }
-
-    fn ask(&mut self, read: Read, member: MemberId, next: Option<MemberId>, now: Now) {
-        if !self.can_ask(member, now) {
-            return self.go_on(Asked::Chunk { read, next }, now);
-        }
-        self.stats.asked += 1;
-        let request = self.wait_for(member, Asked::Chunk { read, next }, now);
-        self.send(member, GroupFrame::Get { request, name: read.name, len: read.len });
-    }
-
-    /// Goes on without an answer, or with one that says no.
-    fn go_on(&mut self, what: Asked, now: Now) {
-        match what {
-            Asked::Chunk { read, next: Some(next) } => self.ask(read, next, None, now),
-            Asked::Chunk { read, next: None } => self.give_up(&read),
-            Asked::Offer { .. } => {}
-        }
-    }
-
-    fn give_up(&mut self, read: &Read) {
-        self.answer(read, if read.held { Answer::Own } else { Answer::Absent });
-    }
-
-    fn answer(&mut self, read: &Read, answer: Answer) {
-        self.outputs.push_back(Output::Answer { ticket: read.ticket, answer });
     }
 
     fn send(&mut self, to: MemberId, frame: GroupFrame) {
@@ -424,52 +360,11 @@ impl Neighbourhood {
         }
     }
 
-    fn handle_chunk(&mut self, from: MemberId, request: u64, bytes: Option<Bytes>, now: Now) {
-        let Some(waiting) = self.take_from(from, request) else { return };
-        let Asked::Chunk { read, .. } = &waiting.what else { return self.fail(&waiting, now) };
-        let right = |bytes: &Bytes| bytes.len() == read.len as usize && self.key.matches(&read.name, bytes);
-        match bytes {
-            Some(bytes) if right(&bytes) => {
-                self.stats.found += 1;
-                self.stats.found_bytes += bytes.len() as u64;
-                self.answer(&read.clone(), Answer::Found(bytes));
-                self.praise(&waiting, now);
-            }
-            Some(_) => {
-                self.stats.wrong += 1;
-                self.fail(&waiting, now);
-                self.go_on(waiting.what, now);
-            }
-            None => {
-                self.stats.absent += 1;
-                self.praise(&waiting, now);
-                self.go_on(waiting.what, now);
-            }
-        }
-    }
-
     fn praise(&mut self, waiting: &Waiting, now: Now) {
-        if let Some(member) = self.members.get_mut(&waiting.member) {
-            member.answered(waiting.asked_at, now);
-        }
-    }
-
-    fn handle_have(&mut self, from: MemberId, request: u64, held: &[bool], now: Now) {
-        let Some(waiting) = self.take_from(from, request) else { return };
-        let Asked::Offer { pieces, shape } = &waiting.what else {
-            self.fail(&waiting, now);
-            return self.go_on(waiting.what, now);
-        };
-        if held.len() != pieces.len() {
-            return self.fail(&waiting, now);
-        }
-        self.praise(&waiting, now);
-        let missing =
-            pieces.iter().zip(held).filter(|(_, held)| !**held).map(|(piece, _)| piece.bytes.clone());
-        for bytes in missing {
-            self.stats.given += 1;
-            self.stats.given_bytes += bytes.len() as u64;
-            self.outputs.push_back(Output::Send(from, GroupFrame::Put { shape: *shape, bytes }));
+        let Some(member) = self.members.get_mut(&waiting.member) else { return };
+        match waiting.what {
+            Asked::Chunk { put_off: true, .. } => member.answered_later(),
+            _ => member.answered(waiting.asked_at, now),
         }
     }
 

@@ -17,6 +17,10 @@ pub struct NeighbourStats {
     pub late: u64,
     /// Answers whose content was not what its name says.
     pub wrong: u64,
+    /// Chunks that were waited for, since another gateway of the site fetched them already.
+    pub waited: u64,
+    /// Chunks that came so, and were not fetched again.
+    pub spared: u64,
     /// Chunks that neighbours were given when they asked.
     pub served: u64,
     /// Chunks that neighbours were given to keep.

@@ -58,7 +58,7 @@ impl Peer {
         else {
             return store.serve(self, request);
         };
-        let (peer, ticket) = (Arc::downgrade(self), *ticket);
+        let (peer, waiting, ticket) = (Arc::downgrade(self), Arc::downgrade(self), *ticket);
         let (held, name, len, key) = (store.holds(name.tag(), *len), *name, *len, key.clone());
         let again = request.clone();
         let done = move |found: Option<Bytes>| {
@@ -72,7 +72,12 @@ impl Peer {
                 peer.handle_chunk(reply);
             }
         };
-        let wanted = Wanted { key, name, len, held, done: Box::new(done) };
+        let wait = move |time| {
+            if let Some(peer) = waiting.upgrade() {
+                peer.with(|core, now| core.link.handle_store_wait(ticket, time, now));
+            }
+        };
+        let wanted = Wanted { key, name, len, held, done: Box::new(done), wait: Box::new(wait) };
         match member.neighbours.read(wanted) {
             Ok(()) => None,
             Err(_) => store.serve(self, request),

@@ -1,0 +1,229 @@
+//! Who is fetching which chunk from the far side, so that others of the site wait for it instead of fetching it too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::member::Trust;
+use super::{MemberId, Read};
+use crate::Now;
+use crate::wanax::Name;
+
+/// The chunks that this gateway is responsible for, lacks, and has told somebody so.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    by_tag: BTreeMap<u64, Claim>,
+    deadlines: BTreeSet<(Now, u64)>,
+    /// How long claimed chunks have taken to come lately; none came before it is known.
+    fill_time: Option<Now>,
+    /// Who claimed and did not bring.
+    trust: BTreeMap<MemberId, Trust>,
+}
+
+/// A chunk that one gateway fetches.
+#[derive(Debug)]
+struct Claim {
+    by: MemberId,
+    since: Now,
+    deadline: Now,
+    /// Whether it took too long already, so that nobody waits for it any more.
+    ended: bool,
+    waiting: Vec<Waiter>,
+}
+
+/// Who waits for a chunk that another fetches.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Waiter {
+    /// A neighbour, which asked for it.
+    Member {
+        /// The neighbour.
+        id: MemberId,
+        /// Its request.
+        request: u64,
+        /// The chunk's name in full.
+        name: Name,
+    },
+    /// This gateway.
+    Own(Read),
+}
+
+/// What becomes of one who lacks a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is to fetch the chunk itself.
+    Fetch,
+    /// It waits for at most so long, and hears of it in any case.
+    Wait(Now),
+}
+
+/// The most chunks that are claimed; who lacks one more fetches it.
+pub(super) const MAX_CLAIMS: usize = 4096;
+/// The longest that anybody waits for what another fetches.
+pub(super) const MOST_WAIT: Now = Now::from_secs(1);
+const LEAST_WAIT: Now = Now::from_millis(50);
+/// What a claimed chunk is taken to take before one came.
+const FIRST_FILL_TIME: Now = Now::from_millis(250);
+/// When a claim counts as broken. What comes later than waiting allows, and before this, teaches how long to wait.
+const FORGET: Now = Now::from_secs(5);
+
+impl Claims {
+    /// Says whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_tag.is_empty()
+    }
+
+    /// Decides for one who lacks a chunk: the first fetches it, the others wait for what it brings.
+    pub(super) fn join(&mut self, tag: u64, by: MemberId, waiter: Waiter, now: Now) -> Verdict {
+        if let Some(claim) = self.by_tag.get_mut(&tag) {
+            let rests = self.trust.get(&claim.by).is_some_and(|trust| trust.rests(now));
+            if claim.by == by || claim.ended || rests {
+                return Verdict::Fetch;
+            }
+            claim.waiting.push(waiter);
+            return Verdict::Wait(claim.deadline.saturating_sub(now));
+        }
+        if self.by_tag.len() < MAX_CLAIMS {
+            let life = (self.fill_time.unwrap_or(FIRST_FILL_TIME) * 2).clamp(LEAST_WAIT, MOST_WAIT);
+            let deadline = now + life;
+            self.deadlines.insert((deadline, tag));
+            let claim = Claim { by, since: now, deadline, ended: false, waiting: Vec::new() };
+            self.by_tag.insert(tag, claim);
+        }
+        Verdict::Fetch
+    }
+
+    /// A chunk came: returns who waited for it.
+    pub(super) fn fill(&mut self, tag: u64, now: Now) -> Vec<Waiter> {
+        let Some(claim) = self.take(tag) else { return Vec::new() };
+        let took = now.saturating_sub(claim.since);
+        self.fill_time = Some(self.fill_time.map_or(took, |before| (before * 7 + took) / 8));
+        self.trust.remove(&claim.by);
+        claim.waiting
+    }
+
+    /// A neighbour is gone: returns who waited for what it was to bring. It waits for nothing itself any more.
+    pub(super) fn leave(&mut self, id: MemberId) -> Vec<Waiter> {
+        self.trust.remove(&id);
+        let its = |waiter: &Waiter| matches!(waiter, Waiter::Member { id: its, .. } if *its == id);
+        self.by_tag.values_mut().for_each(|claim| claim.waiting.retain(|waiter| !its(waiter)));
+        let tags: Vec<u64> =
+            self.by_tag.iter().filter(|(_, claim)| claim.by == id).map(|(&tag, _)| tag).collect();
+        tags.into_iter().filter_map(|tag| self.take(tag)).flat_map(|claim| claim.waiting).collect()
+    }
+
+    /// Returns when [`Self::expire`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Returns who has waited long enough.
+    pub(super) fn expire(&mut self, now: Now) -> Vec<Waiter> {
+        let mut released = Vec::new();
+        while let Some(&(deadline, tag)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.deadlines.remove(&(deadline, tag));
+            let Some(claim) = self.by_tag.get_mut(&tag) else { continue };
+            if claim.ended {
+                self.trust.entry(claim.by).or_default().failed(claim.since, now);
+                self.by_tag.remove(&tag);
+                continue;
+            }
+            (claim.ended, claim.deadline) = (true, claim.since + FORGET);
+            self.deadlines.insert((claim.deadline, tag));
+            released.append(&mut claim.waiting);
+        }
+        released
+    }
+
+    fn take(&mut self, tag: u64) -> Option<Claim> {
+        let claim = self.by_tag.remove(&tag)?;
+        self.deadlines.remove(&(claim.deadline, tag));
+        Some(claim)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: MemberId = MemberId(1);
+    const SECOND: MemberId = MemberId(2);
+
+    fn waiter(id: MemberId) -> Waiter {
+        Waiter::Member { id, request: 7, name: Name([0; 20]) }
+    }
+
+    fn join(claims: &mut Claims, tag: u64, id: MemberId, now: Now) -> Verdict {
+        claims.join(tag, id, waiter(id), now)
+    }
+
+    #[test]
+    fn the_second_waits_twice_as_long_as_chunks_have_taken_to_come() {
+        let (mut claims, mut now) = (Claims::default(), Now::from_secs(9));
+        for tag in 0..100 {
+            assert_eq!(join(&mut claims, tag, FIRST, now), Verdict::Fetch);
+            now += Now::from_millis(80);
+            assert_eq!(claims.fill(tag, now).len(), 0);
+        }
+        assert_eq!(join(&mut claims, 100, FIRST, now), Verdict::Fetch);
+        assert_eq!(
+            join(&mut claims, 100, FIRST, now),
+            Verdict::Fetch,
+            "who claimed it does not wait for itself"
+        );
+        assert_eq!(join(&mut claims, 100, SECOND, now), Verdict::Wait(Now::from_millis(160)));
+        assert_eq!(claims.fill(100, now).len(), 1);
+        assert!(claims.is_empty() && claims.deadline().is_none());
+    }
+
+    #[test]
+    fn what_comes_late_teaches_to_wait_longer_and_what_never_comes_to_wait_no_more() {
+        let (mut claims, mut now) = (Claims::default(), Now::from_secs(9));
+        let mut waits = Vec::new();
+        for tag in 0..40 {
+            join(&mut claims, tag, FIRST, now);
+            let Verdict::Wait(wait) = join(&mut claims, tag, SECOND, now) else { panic!() };
+            waits.push(wait);
+            assert_eq!(claims.expire(now + wait).len(), 1);
+            assert_eq!(join(&mut claims, tag, SECOND, now + wait), Verdict::Fetch, "it was let go");
+            now += Now::from_secs(4);
+            assert_eq!(claims.fill(tag, now).len(), 0);
+        }
+        assert_eq!((waits[0], waits[39]), (Now::from_millis(500), MOST_WAIT));
+        join(&mut claims, 40, FIRST, now);
+        claims.expire(now + MOST_WAIT);
+        now += FORGET;
+        claims.expire(now);
+        assert!(claims.is_empty() && claims.deadline().is_none());
+        join(&mut claims, 41, FIRST, now);
+        assert_eq!(join(&mut claims, 41, SECOND, now), Verdict::Fetch, "it did not bring the last");
+        now += Now::from_secs(2);
+        join(&mut claims, 42, FIRST, now);
+        assert!(matches!(join(&mut claims, 42, SECOND, now), Verdict::Wait(_)), "another chance");
+        claims.fill(41, now);
+        claims.fill(42, now);
+    }
+
+    #[test]
+    fn who_waits_for_one_that_left_is_told_and_who_left_waits_for_nothing() {
+        let (mut claims, now) = (Claims::default(), Now::from_secs(9));
+        join(&mut claims, 1, FIRST, now);
+        join(&mut claims, 1, SECOND, now);
+        join(&mut claims, 2, SECOND, now);
+        join(&mut claims, 2, FIRST, now);
+        let left = claims.leave(FIRST);
+        assert!(matches!(left[..], [Waiter::Member { id: SECOND, .. }]), "{left:?}");
+        assert_eq!(claims.fill(2, now).len(), 0);
+        assert!(claims.is_empty() && claims.deadline().is_none());
+    }
+
+    #[test]
+    fn claims_are_bounded() {
+        let (mut claims, now) = (Claims::default(), Now::from_secs(9));
+        (0..2 * MAX_CLAIMS as u64).for_each(|tag| _ = join(&mut claims, tag, FIRST, now));
+        assert_eq!((claims.by_tag.len(), claims.deadlines.len()), (MAX_CLAIMS, MAX_CLAIMS));
+        assert_eq!(join(&mut claims, MAX_CLAIMS as u64, SECOND, now), Verdict::Fetch);
+        assert_eq!(claims.expire(now + FORGET * 2).len(), 0);
+        claims.expire(now + FORGET * 2);
+        assert!(claims.is_empty());
+    }
+}

@@ -1,0 +1,97 @@
+//! Answering neighbours that ask for chunks: with what is here, with what another brings, or not.
+
+use bytes::Bytes;
+
+use super::claims::{Verdict, Waiter};
+use super::{LEAST_SHARED, MAX_ASKED, MemberId, Neighbourhood, Output, Piece};
+use crate::Now;
+use crate::wanax::Name;
+use crate::wire::GroupFrame;
+
+impl Neighbourhood {
+    pub(super) fn handle_get(&mut self, from: MemberId, request: u64, name: Name, len: u32) {
+        let Some(member) = self.members.get_mut(&from) else { return };
+        if member.serving >= MAX_ASKED {
+            return self.send(from, GroupFrame::Chunk { request, bytes: None });
+        }
+        member.serving += 1;
+        self.outputs.push_back(Output::Serve { from, request, name, len });
+    }
+
+    /// Answers [`Output::Serve`], which asked for `name`: the chunk, or none. One that lacks what another fetches
+    /// already is told to wait for it.
+    pub fn handle_served(
+        &mut self,
+        from: MemberId,
+        request: u64,
+        name: Name,
+        bytes: Option<Bytes>,
+        now: Now,
+    ) {
+        let tag = name.tag();
+        if bytes.is_none() && self.members.contains_key(&from) && self.responsible(tag).is_none() {
+            let waiter = Waiter::Member { id: from, request, name };
+            if let Verdict::Wait(time) = self.claims.join(tag, from, waiter, now) {
+                let time_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+                return self.send(from, GroupFrame::Wait { request, time_ms });
+            }
+        }
+        self.serve(from, request, bytes);
+    }
+
+    fn serve(&mut self, to: MemberId, request: u64, bytes: Option<Bytes>) {
+        let Some(member) = self.members.get_mut(&to) else { return };
+        member.serving = member.serving.saturating_sub(1);
+        self.stats.served += u64::from(bytes.is_some());
+        self.send(to, GroupFrame::Chunk { request, bytes });
+    }
+
+    /// A neighbour brought a chunk: who waits for it has it now.
+    pub(super) fn handle_brought(&mut self, bytes: &Bytes, now: Now) {
+        if !self.claims.is_empty() && bytes.len() >= LEAST_SHARED as usize {
+            let tag = self.key.tag(bytes);
+            self.fill(tag, bytes, now);
+        }
+    }
+
+    /// The own store was brought a chunk.
+    pub(super) fn handle_own(&mut self, piece: &Piece, now: Now) {
+        if !self.claims.is_empty() {
+            self.fill(piece.tag, &piece.bytes, now);
+        }
+    }
+
+    fn fill(&mut self, tag: u64, bytes: &Bytes, now: Now) {
+        for waiter in self.claims.fill(tag, now) {
+            match waiter {
+                Waiter::Member { id, request, name } => {
+                    let right = self.key.matches(&name, bytes);
+                    self.serve(id, request, right.then(|| bytes.clone()));
+                }
+                Waiter::Own(read) if self.answer_if_right(&read, bytes.clone()) => self.stats.spared += 1,
+                Waiter::Own(read) => self.give_up(&read),
+            }
+        }
+    }
+
+    /// Lets those go who have waited long enough.
+    pub(super) fn end_claims(&mut self, now: Now) {
+        for waiter in self.claims.expire(now) {
+            self.let_go(waiter);
+        }
+    }
+
+    /// Lets those go who wait for what a neighbour was to bring that is gone.
+    pub(super) fn lose_claims(&mut self, id: MemberId) {
+        for waiter in self.claims.leave(id) {
+            self.let_go(waiter);
+        }
+    }
+
+    fn let_go(&mut self, waiter: Waiter) {
+        match waiter {
+            Waiter::Member { id, request, .. } => self.serve(id, request, None),
+            Waiter::Own(read) => self.give_up(&read),
+        }
+    }
+}
