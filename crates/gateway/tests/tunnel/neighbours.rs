@@ -295,40 +295,44 @@ async fn a_gateway_that_does_not_say_that_it_is_of_the_group_is_not() {
     .await;
 }
 
+/// Has a hub name to two gateways of a site at once what both lack; returns what crossed, and how many chunks one of them
+/// had from the other because that fetched them.
+async fn fetch_what_both_lack(origin: &Origin, data: &[u8]) -> (u64, u64) {
+    let dir = folder(&["hub", "gone", "first", "second"]);
+    let town = Some("town");
+    let hub = Plan::new("hub").peer("gone", town, None).peer("first", town, None);
+    let hub = hub.peer("second", town, None).start(dir.path()).await;
+    let branch = |name| Plan::new(name).at("town").peer("hub", None, tunnel(&hub));
+    // What it has, the hub takes for readable at the whole site, and the others never met it.
+    let gone = branch("gone").forward("hub", origin.address).start(dir.path()).await;
+    let first = branch("first").peer("second", town, None).forward("hub", origin.address);
+    let first = first.start(dir.path()).await;
+    let second = branch("second").peer("first", town, tunnel(&first)).forward("hub", origin.address);
+    let second = second.start(dir.path()).await;
+    for gateway in [&gone, &first, &second] {
+        assert!(gateway.wait_up("hub", LIMIT).await);
+    }
+    until(|| [&first, &second].iter().all(|branch| group(branch).neighbours == 1)).await;
+    assert!(fetch(&gone, 0).await == data);
+    told(&gone, &[&hub]).await;
+    let crossed = || [&first, &second].map(|gateway| peer(gateway, "hub").wire_in).iter().sum::<u64>();
+    let before = crossed();
+    let (one, other) = tokio::join!(fetch(&first, 0), fetch(&second, 0));
+    assert!(one == data && other == data);
+    println!("{:?}\n{:?}", group(&first), group(&second));
+    (crossed() - before, group(&first).spared + group(&second).spared)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_two_gateways_of_a_site_lack_at_once_is_fetched_once() {
     within(async {
         let origin = files_for(3, 6, same).await;
-        let dir = folder(&["hub", "gone", "first", "second"]);
-        let town = Some("town");
-        let hub = Plan::new("hub").peer("gone", town, None).peer("first", town, None);
-        let hub = hub.peer("second", town, None).start(dir.path()).await;
-        let branch = |name| Plan::new(name).at("town").peer("hub", None, tunnel(&hub));
-        // What it has, the hub takes for readable at the whole site, and the others never met it.
-        let gone = branch("gone").forward("hub", origin.address).start(dir.path()).await;
-        let first = branch("first").peer("second", town, None).forward("hub", origin.address);
-        let first = first.start(dir.path()).await;
-        let second = branch("second").peer("first", town, tunnel(&first)).forward("hub", origin.address);
-        let second = second.start(dir.path()).await;
-        for gateway in [&gone, &first, &second] {
-            assert!(gateway.wait_up("hub", LIMIT).await);
-        }
-        until(|| [&first, &second].iter().all(|branch| group(branch).neighbours == 1)).await;
-        let count = |of: fn(&Gateway) -> u64| of(&first) + of(&second);
         for number in 0.. {
-            let data = file(6, number);
-            assert!(fetch(&gone, 0).await == data, "file {number}");
-            told(&gone, &[&hub]).await;
-            let crossed = count(|gateway| peer(gateway, "hub").wire_in);
-            let spared = count(|gateway| group(gateway).spared);
-            let (one, other) = tokio::join!(fetch(&first, 0), fetch(&second, 0));
-            assert!(one == data && other == data, "file {number}");
-            let crossed = count(|gateway| peer(gateway, "hub").wire_in) - crossed;
-            let spared = count(|gateway| group(gateway).spared) - spared;
+            // Others each time: a hub that named much in vain names little for a while.
+            let (crossed, spared) = fetch_what_both_lack(&origin, &file(6, number)).await;
             println!("file {number}: {crossed} of twice {LEN} bytes crossed, {spared} chunks were spared");
-            println!("  {:?}\n  {:?}", group(&first), group(&second));
             // On a busy machine the two may read one after the other, or wait in vain.
-            if spared > 0 && crossed < LEN as u64 * 8 / 5 {
+            if spared > 0 && crossed < LEN as u64 * 7 / 4 {
                 return;
             }
         }
