@@ -122,14 +122,18 @@ impl Flow {
         .await;
     }
 
-    /// Queues bytes for the far application; the result is how much more there is room for.
+    /// Queues bytes for the far application; the result is how much more there is room for. With `more` the caller
+    /// calls this again at once, or [`Flow::expect_no_more`].
     ///
     /// # Errors
     /// If the flow is over.
-    pub(crate) fn send(&self, bytes: Bytes) -> Result<usize, FlowGone> {
+    pub(crate) fn send(&self, bytes: Bytes, more: bool) -> Result<usize, FlowGone> {
         self.peer.with(|core, now| {
             let sent = bytes.len();
             let room = core.link.handle_payload(self.id, bytes, now)?;
+            if more {
+                core.link.expect_payload(self.id, true);
+            }
             self.peer.look(core, self.id);
             if let Some(entry) = core.flows.get_mut(&self.id) {
                 entry.tally.add(sent);
@@ -137,6 +141,11 @@ impl Flow {
             }
             Ok(room)
         })
+    }
+
+    /// Takes back that more follows at once.
+    pub(crate) fn expect_no_more(&self) {
+        self.peer.with(|core, _| core.link.expect_payload(self.id, false));
     }
 
     /// Waits until there is room to queue bytes.

@@ -78,6 +78,10 @@ pub(crate) struct Outbound {
     fin_sent: bool,
     /// The reset that ends the stream behind what credit allows of the queue.
     reset: Option<ResetReason>,
+    /// Whether more of the stream is about to come.
+    more: bool,
+    /// Whether what is queued waits for it.
+    held: bool,
     /// Whether the application waits for room.
     pub(crate) waits_for_room: bool,
 }
@@ -99,8 +103,14 @@ impl Outbound {
     }
 
     pub(crate) fn push(&mut self, bytes: Bytes) {
+        self.expect(false);
         self.queued += bytes.len();
         self.queue.push_back(bytes);
+    }
+
+    /// Says whether more of the stream is about to come: then what is queued may wait for it.
+    pub(crate) fn expect(&mut self, more: bool) {
+        (self.more, self.held) = (more, false);
     }
 
     pub(crate) fn push_message(&mut self, message: Message) {
@@ -121,14 +131,16 @@ impl Outbound {
     fn reset(&mut self, reason: ResetReason) {
         (self.finished, self.fin_sent) = (true, true);
         self.reset = Some(reason);
+        self.expect(false);
     }
 
     fn has_block(&self) -> bool {
-        !self.queue.is_empty() && self.sent < self.credit
+        !self.queue.is_empty() && self.sent < self.credit && !self.held
     }
 
     pub(crate) fn finish(&mut self) {
         self.finished = true;
+        self.expect(false);
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -167,7 +179,7 @@ impl Outbound {
     }
 
     /// Takes the next block, of at most [`MAX_BLOCK`] bytes, but where `end` says it should end, given what could be in
-    /// it and whether the stream ends behind that.
+    /// it and whether the stream ends behind that. What could be longer with what is about to come waits for that.
     pub(crate) fn pop_cut_block(
         &mut self,
         end: impl FnOnce(&[u8], bool) -> usize,
@@ -176,6 +188,11 @@ impl Outbound {
         let mut plain = if limit == 0 { Bytes::new() } else { self.gather(limit, limit) };
         if !plain.is_empty() {
             let cut = end(&plain, self.queue.is_empty() && self.finished).max(1);
+            if self.more && cut >= plain.len() && plain.len() < limit {
+                self.held = true;
+                self.queue.push_front(plain);
+                return None;
+            }
             if cut < plain.len() {
                 self.queue.push_front(plain.split_off(cut));
             }
@@ -327,6 +344,30 @@ mod tests {
             ]
         );
         assert!(out.is_done());
+    }
+
+    #[test]
+    fn what_is_short_of_a_cut_waits_for_what_is_about_to_come() {
+        let whole = |bytes: &[u8], _: bool| bytes.len();
+        let releases: [fn(&mut Outbound); 4] = [
+            |out| out.push(Bytes::new()),
+            |out| out.expect(false),
+            Outbound::finish,
+            |out| out.reset(ResetReason::Application),
+        ];
+        for release in releases {
+            let mut out = outbound(&[70_000], 1 << 20);
+            out.expect(true);
+            assert_eq!(out.pop_cut_block(whole).map(|(_, plain, _)| plain.len()), Some(65_536));
+            assert_eq!(out.pop_cut_block(whole), None);
+            assert!(!out.can_send() && !out.is_done());
+            release(&mut out);
+            assert!(out.can_send());
+            assert_eq!(out.pop_cut_block(whole).map(|(_, plain, _)| plain.len()), Some(4_464));
+        }
+        let mut out = outbound(&[4_464], 1000);
+        out.expect(true);
+        assert_eq!(out.pop_cut_block(whole).map(|(_, plain, _)| plain.len()), Some(1000), "credit");
     }
 
     #[test]

@@ -5,11 +5,13 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use oncewire_codec::wire::ResetReason;
 use oncewire_link::Received;
@@ -69,16 +71,30 @@ async fn from_application(
     ended_here: &Notify,
 ) -> Result<(), Broken> {
     if !early.is_empty() {
-        hand_on(flow, early).await?;
+        hand_on(flow, early, false).await?;
     }
+    // What comes in bulk is likely to go on at once, and a cut where the reading stopped is found in no store.
+    let mut more = false;
     loop {
-        stream.readable().await.map_err(Broken::Here)?;
+        let ready = match more {
+            true => timeout(LINGER, stream.readable()).await.ok(),
+            false => Some(stream.readable().await),
+        };
+        let Some(ready) = ready else {
+            more = false;
+            flow.expect_no_more();
+            continue;
+        };
+        ready.map_err(Broken::Here)?;
         match read_block(stream).map_err(Broken::Here)? {
-            Read::Bytes(bytes) => hand_on(flow, bytes).await?,
+            Read::Bytes(bytes) => {
+                more = bytes.len() >= BULK;
+                hand_on(flow, bytes, more).await?;
+            }
             Read::Nothing => {}
             Read::End(rest) => {
                 if !rest.is_empty() {
-                    hand_on(flow, rest).await?;
+                    hand_on(flow, rest, false).await?;
                 }
                 flow.finish();
                 ended_here.notify_one();
@@ -89,8 +105,8 @@ async fn from_application(
 }
 
 /// Queues bytes, and waits until there is room for more.
-async fn hand_on(flow: &Flow, bytes: Bytes) -> Result<(), Broken> {
-    let room = flow.send(bytes).map_err(|_| Broken::There)?;
+async fn hand_on(flow: &Flow, bytes: Bytes, more: bool) -> Result<(), Broken> {
+    let room = flow.send(bytes, more).map_err(|_| Broken::There)?;
     if room == 0 {
         flow.writable().await;
     }
@@ -249,6 +265,12 @@ pub(crate) async fn socket_error(stream: &TcpStream) -> io::Error {
 
 /// The most plain bytes that one block of a codec stands for.
 const BLOCK: usize = 64 << 10;
+
+/// A reading of so much is likely to be followed by more.
+const BULK: usize = 16 << 10;
+
+/// How long the end of such a reading may wait for what follows it, where blocks are cut by content.
+const LINGER: Duration = Duration::from_millis(1);
 
 /// Below this, bytes are copied into memory of their own size.
 const SMALL: usize = 16 << 10;

@@ -77,7 +77,7 @@ impl AsyncWrite for FlowStream {
         }
         ready!(flow.poll_writable(cx));
         let taken = buf.get(..buf.len().min(BLOCK)).unwrap_or_default();
-        match flow.send(Bytes::copy_from_slice(taken)) {
+        match flow.send(Bytes::copy_from_slice(taken), false) {
             Ok(_) => Poll::Ready(Ok(taken.len())),
             Err(_) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
         }

@@ -108,6 +108,16 @@ impl Link {
         Ok(room)
     }
 
+    /// Says that more of our application's stream is about to come, or that it is not after all: where
+    /// blocks are cut by content, what is queued may wait for it, so that where the reading stopped is no cut. Holds
+    /// until the next [`Self::handle_payload`] or the end of the stream.
+    pub fn expect_payload(&mut self, id: FlowId, more: bool) {
+        if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) {
+            flow.out.expect(more);
+            self.schedule(id);
+        }
+    }
+
     /// Our application ended its stream.
     pub fn finish_flow(&mut self, id: FlowId, _now: Now) {
         if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) {
