@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use crate::cache::{Curve, Log, RangeSet};
 pub use crate::endre::PreparedLog;
+use crate::wanax::hints::{SavePosition, SavedPiece};
 use crate::wanax::{HintsError, Name, NameKey, Shape};
 use crate::wire::{
     Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, NameEntry,
@@ -108,8 +109,14 @@ pub enum StoreReply {
         /// The request's ticket.
         ticket: u64,
     },
-    /// The chunk is damaged, or could not be read.
+    /// The chunk is damaged: it is there no longer.
     Failed {
+        /// The request's ticket.
+        ticket: u64,
+    },
+    /// The chunk may be there and cannot be read now: too many wait, or the disk refuses. It is asked for over the
+    /// network, and nobody forgets that it is there.
+    Busy {
         /// The request's ticket.
         ticket: u64,
     },
@@ -119,7 +126,10 @@ impl StoreReply {
     /// Returns the ticket of the request that is answered.
     pub const fn ticket(&self) -> u64 {
         match self {
-            Self::Found { ticket, .. } | Self::Absent { ticket } | Self::Failed { ticket } => *ticket,
+            Self::Found { ticket, .. }
+            | Self::Absent { ticket }
+            | Self::Failed { ticket }
+            | Self::Busy { ticket } => *ticket,
         }
     }
 }
@@ -276,9 +286,10 @@ pub trait SendingHalf {
     fn set_limit(&mut self, limit: u64, now: Now);
     /// Forgets everything that was remembered: the log starts over, and no chunk is named until it was sent again.
     fn clear_log(&mut self);
-    /// Returns what is known of the peer's store, to be given to the next process as
-    /// [`NamesConfig::saved`](crate::wanax::NamesConfig::saved); `None` if nothing is.
-    fn save_hints(&self) -> Option<Vec<u8>>;
+    /// Returns a piece of what is known of the peer's store; all of them, put together by
+    /// [`save_by`](crate::wanax::hints::save_by), are for the next process's
+    /// [`NamesConfig::saved`](crate::wanax::NamesConfig::saved). `None` if nothing is known.
+    fn save_hints(&self, at: SavePosition) -> Option<SavedPiece>;
     /// Takes the tags of chunks of at least `len` bytes that the peer can read, though this half did not send them.
     fn handle_stored(&mut self, len: u32, tags: &[u64], now: Now);
     /// Gives the memory of the log back while nobody uses it: what is on disk can come back with
@@ -510,8 +521,10 @@ pub struct ChunkStats {
     pub hits: NameCounts,
     /// Chunks that the store did not have.
     pub absent: u64,
-    /// Chunks that could not be read, or were damaged.
+    /// Chunks that were damaged.
     pub failed: u64,
+    /// Chunks that the store may have and did not read: too many waited, or the disk refused.
+    pub busy: u64,
     /// Chunks that were asked for over the network at once, since the disk had too much to do.
     pub shed: u64,
     /// Chunks that took too long to read, and were asked for as well.

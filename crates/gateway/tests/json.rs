@@ -77,7 +77,13 @@ fn every_word_of_the_contract_is_documented() {
     let words =
         reasons.iter().map(|reason| reason.name()).chain(outcomes.iter().map(|o| o.name())).chain(refusals);
     let words = words.chain(paces.iter().map(|reason| reason.name()));
-    let stores = [StoreCondition::Open, StoreCondition::ReadOnly, StoreCondition::Failed];
+    let stores = [
+        StoreCondition::Open,
+        StoreCondition::Opening,
+        StoreCondition::Hanging,
+        StoreCondition::ReadOnly,
+        StoreCondition::Failed,
+    ];
     let words = words.chain(stores.iter().map(|state| state.name()));
     for word in words {
         assert!(DOCUMENT.contains(&format!("`{word}`")), "{word}");

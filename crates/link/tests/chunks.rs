@@ -8,6 +8,7 @@ use bytes::Bytes;
 use common::store::naming;
 use common::{Pair, Said, config};
 use oncewire_codec::entropy::Entropy;
+use oncewire_codec::wanax::hints::save_by;
 use oncewire_codec::wire::{Frame, take_frame};
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{FlowId, LaneId, LinkConfig, Now, StoreState};
@@ -203,7 +204,7 @@ fn a_new_process_goes_on_with_the_hints_that_were_saved() {
     let (mut pair, flow) = pair();
     let file = pair.random_bytes(14_000);
     send(&mut pair, flow, &file);
-    let saved = pair.sides[0].link.save_hints();
+    let saved = save_by(|at| pair.sides[0].link.save_hints(at));
     assert!(saved.is_some());
     pair.sides[0].config.names.as_mut().unwrap().saved = saved;
     pair.restart(0);
@@ -253,6 +254,24 @@ fn a_peer_that_names_no_chunks_hears_nothing_of_a_store() {
             rest = &rest[used..];
         }
     }
+}
+
+#[test]
+fn a_store_that_is_out_of_use_for_a_while_is_named_nothing_and_afterwards_all_it_was() {
+    let (mut pair, flow) = pair();
+    let file = pair.random_bytes(14_000);
+    send(&mut pair, flow, &file);
+    pair.pass(Now::from_secs(100));
+    // What a gateway says while the store is being opened, or its disk hangs.
+    let now = pair.now;
+    pair.sides[1].link.handle_store_state(StoreState::default(), now);
+    pair.pass(Now::from_millis(30));
+    assert_eq!(send(&mut pair, flow, &file), [0, 1, 0, 0, 0]);
+    let (now, state) = (pair.now, StoreState { age_secs: 1000, taking: true, ..StoreState::default() });
+    pair.sides[1].link.handle_store_state(state, now);
+    pair.pass(Now::from_millis(30));
+    assert_eq!(send(&mut pair, flow, &file), [1, 0, 0, 0, 0]);
+    arrived(&mut pair, flow, &[&file; 3]);
 }
 
 #[test]

@@ -136,9 +136,9 @@ pub(crate) enum Store {
     Stat(StoreAt),
     /// Read everything in the store and compare it with its checks
     ///
-    /// Ends with exit code 1 if anything is damaged. What is damaged is never used, whether it is known or not; compact
+    /// Ends with exit code 1 if anything is damaged or cannot be read. What is damaged is never used, whether it is known or not; compact
     /// drops it. No gateway may be using the store.
-    Verify(StoreAt),
+    Verify(StoreWork),
     /// Write everything again that is sound and can still be found, and drop the rest
     ///
     /// Takes the room of two more segments meanwhile. No gateway may be using the store.
@@ -165,11 +165,22 @@ pub(crate) struct StoreAt {
     pub(crate) json: bool,
 }
 
+/// Arguments of what goes through a whole chunk store.
+#[derive(Args, Debug)]
+pub(crate) struct StoreWork {
+    #[command(flatten)]
+    pub(crate) at: StoreAt,
+
+    /// Print a line on standard error every five seconds that says how much is done; a terminal shows it without asking
+    #[arg(long)]
+    pub(crate) progress: bool,
+}
+
 /// Arguments of `store compact`.
 #[derive(Args, Debug)]
 pub(crate) struct Compact {
     #[command(flatten)]
-    pub(crate) at: StoreAt,
+    pub(crate) work: StoreWork,
 
     /// Drop the oldest first until the store takes no more than so many bytes of disk, such as 10GB
     #[arg(long, value_name = "SIZE")]

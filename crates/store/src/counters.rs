@@ -60,8 +60,10 @@ counters! {
     absent,
     /// Requests to the disk to read a chunk or its container.
     disk_reads,
-    /// Chunks of which what was read is damaged, or could not be read.
+    /// Chunks of which what was read is damaged.
     faults,
+    /// Chunks that may be there and could not be read: the disk refused, or their file is set aside.
+    unreadable,
     /// Writes that failed and stopped the store.
     write_errors,
 }

@@ -12,6 +12,9 @@ use parking_lot::Mutex;
 use crate::Backend;
 
 /// A folder of the system, for its owner alone (0700, files 0600) and for one process at a time.
+///
+/// However many segments there are, it has at most 64 of their files open, one more for each thread that is at one of
+/// them, and its lock. Where the process may open no more, it closes what it does not need.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -62,7 +65,11 @@ impl Folder {
             open.push_front(found);
             return Ok(file);
         }
-        let file = private().open(self.path.join(name))?;
+        let mut opened = private().open(self.path.join(name));
+        while opened.as_ref().is_err_and(lacks_descriptors) && open.pop_back().is_some() {
+            opened = private().open(self.path.join(name));
+        }
+        let file = opened?;
         // Chunks are asked for from anywhere, and a read should take what it needs and no more.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
         let file = Arc::new(file);
@@ -161,6 +168,12 @@ fn private() -> OpenOptions {
     options
 }
 
+/// Says whether the process, or the system, has as many files open as it may.
+fn lacks_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    Errno::from_io_error(error).is_some_and(|errno| errno == Errno::MFILE || errno == Errno::NFILE)
+}
+
 /// The file whose lock says that a process uses the folder.
 const LOCK: &str = "lock";
 
@@ -169,6 +182,9 @@ const MAX_OPEN: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -192,6 +208,38 @@ mod tests {
         assert_eq!(mode(&dir.path().join("store")), 0o700);
         assert_eq!(mode(&dir.path().join("store/a")), 0o600);
         assert_eq!(mode(&dir.path().join("store/lock")), 0o600);
+    }
+
+    #[test]
+    fn a_file_that_is_removed_while_it_is_read_is_not_kept_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let (round, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut bytes = [0; 8];
+                    while done.load(Ordering::Relaxed) == 0 {
+                        let number = round.load(Ordering::Relaxed);
+                        match folder.read(&number.to_string(), 0, &mut bytes) {
+                            Ok(()) => assert!(bytes == [0; 8] || bytes == (number as u64).to_le_bytes()),
+                            Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound),
+                        }
+                    }
+                });
+            }
+            for number in 0..200_usize {
+                let name = number.to_string();
+                folder.create(&name, 8).unwrap();
+                round.store(number, Ordering::Relaxed);
+                folder.write(&name, 0, &(number as u64).to_le_bytes()).unwrap();
+                folder.remove(&name).unwrap();
+                let is_open = folder.open.lock().iter().any(|(known, _)| *known == name);
+                assert!(!is_open, "{name} is gone, and its room is not");
+            }
+            done.store(1, Ordering::Relaxed);
+        });
+        assert_eq!((folder.list().unwrap().len(), folder.open.lock().len()), (0, 0));
     }
 
     #[test]

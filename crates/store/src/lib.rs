@@ -20,10 +20,12 @@ mod bytes;
 mod container;
 mod counters;
 mod folder;
+mod identity;
 mod index;
 mod memory;
 mod paged;
 pub mod pool;
+mod progress;
 mod read;
 mod recover;
 mod seal;
@@ -44,7 +46,8 @@ pub use self::counters::Counts;
 pub use self::folder::{Folder, FolderError};
 pub use self::index::IndexMemory;
 pub use self::memory::Memory;
-pub use self::recover::{OpenError, Opened};
+pub use self::progress::Progress;
+pub use self::recover::{OpenError, Opened, Prepared};
 pub use self::seal::Sealer;
 pub use self::segment::Level;
 pub use self::slow::Slow;
@@ -96,7 +99,7 @@ pub enum Inserted {
 /// Why something cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The disk refused.
+    /// The disk refused, which says nothing about what lies there.
     #[error("{file}: offset {at}: {source}")]
     Io {
         /// The file's name in the folder.
@@ -116,4 +119,19 @@ pub enum Fault {
         /// What was found.
         what: &'static str,
     },
+    /// The disk was not asked: its file is set aside, or the disk hangs.
+    #[error("{file}: not read, since {why}")]
+    NotTried {
+        /// The file's name in the folder; of no file in particular, the folder's.
+        file: String,
+        /// What is the matter with it.
+        why: &'static str,
+    },
+}
+
+impl Fault {
+    /// Says whether it is proven that what was there is gone; else another read may find it.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. })
+    }
 }

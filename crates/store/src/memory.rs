@@ -23,6 +23,8 @@ struct Content {
     room: Option<u64>,
     failing_writes: Option<io::ErrorKind>,
     failing_reads: Option<io::ErrorKind>,
+    /// Errors of the system that reads of these files end with.
+    failing_files: BTreeMap<String, i32>,
     reads: u64,
 }
 
@@ -120,6 +122,15 @@ impl Memory {
         self.0.lock().failing_reads = kind;
     }
 
+    /// Refuses every read of one file from now on with this error of the system (EIO is 5); with none it is read again.
+    pub fn fail_reads_of(&self, name: &str, errno: Option<i32>) {
+        let failing = &mut self.0.lock().failing_files;
+        match errno {
+            Some(errno) => _ = failing.insert(name.to_owned(), errno),
+            None => _ = failing.remove(name),
+        }
+    }
+
     /// Changes a file behind everybody's back; one that is not there stays so.
     pub fn damage(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         if let Some(file) = self.0.lock().files.get_mut(name) {
@@ -187,6 +198,9 @@ impl Backend for Memory {
         content.reads += 1;
         if let Some(kind) = content.failing_reads {
             return Err(kind.into());
+        }
+        if let Some(errno) = content.failing_files.get(name) {
+            return Err(io::Error::from_raw_os_error(*errno));
         }
         let file = content.files.get(name).ok_or(io::ErrorKind::NotFound)?;
         let at = usize::try_from(at).map_err(io::Error::other)?;

@@ -49,6 +49,8 @@ pub(crate) enum NotOurs {
     Io(io::Error),
     /// The first page is not one.
     Damaged,
+    /// It is of a version that this build does not know.
+    Version(u32),
     /// It is encrypted under another key, or with one and there is none, or without one and there is one.
     OtherKey,
 }
@@ -88,12 +90,17 @@ impl Paged {
             io::ErrorKind::UnexpectedEof => NotOurs::Damaged,
             _ => NotOurs::Io(error),
         })?;
-        let (header, key, salt) = Header::decode(&page).ok_or(NotOurs::Damaged)?;
+        let (header, key, salt) = Header::decode(&page)?;
         if key != sealer.map_or([0; 16], Sealer::id) {
             return Err(NotOurs::OtherKey);
         }
         let seal = sealer.map(|sealer| sealer.file(&salt));
         Ok((Self { backend: Arc::clone(backend), name, seal }, header))
+    }
+
+    /// Takes a file for what its name says, although its first page does not: pages in clear text need nothing of it.
+    pub(crate) fn assume(backend: &Arc<dyn Backend>, name: String) -> Self {
+        Self { backend: Arc::clone(backend), name, seal: None }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -191,6 +198,7 @@ impl Paged {
     fn fetch(&self, place: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.backend.read(&self.name, place, into).map_err(|source| match source.kind() {
             io::ErrorKind::UnexpectedEof => self.damaged_at(place, "file is cut short"),
+            io::ErrorKind::NotFound => self.damaged_at(place, "file is gone"),
             _ => Fault::Io { file: self.name.clone(), at: place, source },
         })
     }
@@ -215,9 +223,23 @@ impl Header {
         page
     }
 
-    fn decode(page: &[u8]) -> Option<(Self, [u8; 16], [u8; 16])> {
-        let is_ours = page.get(..8)? == MAGIC && u32_at(page, 8)? == VERSION;
-        if !is_ours || u64_at(page, 64)? != xxh3_64(page.get(..64)?) {
+    fn decode(page: &[u8]) -> Result<(Self, [u8; 16], [u8; 16]), NotOurs> {
+        let version = u32_at(page, 8).filter(|_| page.starts_with(MAGIC)).ok_or(NotOurs::Damaged)?;
+        if version != VERSION && !Self::is_of_this_version_but_for_the_number(page) {
+            return Err(NotOurs::Version(version));
+        }
+        Self::decode_known(page).filter(|_| version == VERSION).ok_or(NotOurs::Damaged)
+    }
+
+    /// Says whether nothing but the version differs from a page of this version: then that is what was damaged.
+    fn is_of_this_version_but_for_the_number(page: &[u8]) -> bool {
+        let Some(mut fixed) = page.first_chunk::<64>().copied() else { return false };
+        fixed[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        u64_at(page, 64) == Some(xxh3_64(&fixed))
+    }
+
+    fn decode_known(page: &[u8]) -> Option<(Self, [u8; 16], [u8; 16])> {
+        if u64_at(page, 64)? != xxh3_64(page.get(..64)?) {
             return None;
         }
         let kind = match u32_at(page, 12)? {

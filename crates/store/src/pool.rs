@@ -47,6 +47,13 @@ pub struct Load {
     pub service_time: Duration,
     /// Bytes of jobs that wait or are being done.
     pub ingest_bytes: u64,
+    /// How long the read has been going on that is oldest; zero if none is.
+    pub oldest_read: Duration,
+    /// For how long no read has been finished although all readers are at one; else zero. A read that begins now is
+    /// done no sooner.
+    pub stalled: Duration,
+    /// How long the job has been going on that is being done; zero if none is.
+    pub oldest_job: Duration,
 }
 
 /// A store and the threads that work on it.
@@ -63,6 +70,12 @@ struct Shared {
     queued: AtomicUsize,
     service_ns: AtomicU64,
     ingest_bytes: AtomicU64,
+    /// When the pool was started; the times below count from it.
+    started: Instant,
+    /// When each reader began the read that it is at, in nanoseconds; 0 while it is at none.
+    reading: Vec<AtomicU64>,
+    /// The same of the job.
+    working: AtomicU64,
 }
 
 #[derive(Default)]
@@ -98,6 +111,7 @@ impl Pool {
     /// # Errors
     /// If the system gives no threads.
     pub fn start(store: Store, limits: Limits) -> io::Result<Self> {
+        let readers = limits.readers.max(1);
         let shared = Arc::new(Shared {
             store,
             limits,
@@ -106,16 +120,19 @@ impl Pool {
             queued: AtomicUsize::new(0),
             service_ns: AtomicU64::new(0),
             ingest_bytes: AtomicU64::new(0),
+            started: Instant::now(),
+            reading: (0..readers).map(|_| AtomicU64::new(0)).collect(),
+            working: AtomicU64::new(0),
         });
         let mut pool = Self { shared, threads: Vec::new() };
         pool.spawn("store-put", Shared::do_jobs)?;
-        for _ in 0..limits.readers.max(1) {
-            pool.spawn("store-read", Shared::serve_reads)?;
+        for reader in 0..readers {
+            pool.spawn("store-read", move |shared| shared.serve_reads(reader))?;
         }
         Ok(pool)
     }
 
-    fn spawn(&mut self, name: &str, work: fn(&Shared)) -> io::Result<()> {
+    fn spawn(&mut self, name: &str, work: impl FnOnce(&Shared) + Send + 'static) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared))?);
         Ok(())
@@ -169,12 +186,39 @@ impl Pool {
 
     /// Returns how busy the device is, without a lock.
     pub fn load(&self) -> Load {
-        let readers = u32::try_from(self.shared.limits.readers).unwrap_or(u32::MAX).max(1);
+        let readers = u32::try_from(self.shared.reading.len()).unwrap_or(u32::MAX).max(1);
+        let now = self.shared.now_ns();
+        let age = |begun: &AtomicU64| match begun.load(Ordering::Relaxed) {
+            0 => 0,
+            begun => now.saturating_sub(begun),
+        };
+        let ages = || self.shared.reading.iter().map(age);
         Load {
             queued: self.shared.queued.load(Ordering::Relaxed),
             service_time: Duration::from_nanos(self.shared.service_ns.load(Ordering::Relaxed)) / readers,
             ingest_bytes: self.shared.ingest_bytes.load(Ordering::Relaxed),
+            oldest_read: Duration::from_nanos(ages().max().unwrap_or(0)),
+            stalled: Duration::from_nanos(ages().min().unwrap_or(0)),
+            oldest_job: Duration::from_nanos(age(&self.shared.working)),
         }
+    }
+
+    /// Takes all reads out that wait for a reader or a job, so that nobody need wait for a disk that hangs.
+    pub fn turn_away(&self) -> TurnedAway {
+        let mut queues = self.shared.queues.lock();
+        let mut waiting = std::mem::take(&mut queues.reads);
+        waiting.append(&mut queues.patient);
+        drop(queues);
+        self.shared.queued.fetch_sub(waiting.len(), Ordering::Relaxed);
+        TurnedAway(waiting)
+    }
+
+    /// Gives the pool up without waiting for anything, its threads least of all: one that the disk holds ends when the
+    /// disk lets it, or with the process. The store is left as a killed process leaves it.
+    pub fn abandon(mut self) {
+        self.shared.end();
+        self.turn_away().tell();
+        self.threads.clear();
     }
 
     /// Returns the store, to peek into it and to see what it counts.
@@ -197,12 +241,37 @@ impl Pool {
     }
 
     fn stop(&mut self) {
-        self.shared.queues.lock().closing = true;
-        self.shared.work.notify_all();
+        self.shared.end();
         for thread in self.threads.drain(..) {
             // Its loop catches what panics.
             let _ = thread.join();
         }
+    }
+}
+
+fn not_tried(why: &'static str) -> Fault {
+    Fault::NotTried { file: "chunk store".to_owned(), why }
+}
+
+/// Reads that will not be served.
+#[must_use = "who asked is to be told"]
+pub struct TurnedAway(VecDeque<Read>);
+
+impl TurnedAway {
+    /// Answers them with [`Fault::NotTried`].
+    pub fn tell(self) {
+        for read in self.0 {
+            (read.reply)(Err(not_tried("the disk hangs")));
+        }
+    }
+}
+
+/// Something that goes on.
+struct Clocked<'a>(&'a AtomicU64);
+
+impl Drop for Clocked<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }
 
@@ -213,6 +282,23 @@ impl Drop for Pool {
 }
 
 impl Shared {
+    /// Has the threads end once there is nothing more to do.
+    fn end(&self) {
+        self.queues.lock().closing = true;
+        self.work.notify_all();
+    }
+
+    /// The time since the start in nanoseconds, never 0.
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Notes in `begun` that something goes on, for as long as what is returned is there.
+    fn clocked<'a>(&self, begun: &'a AtomicU64) -> Clocked<'a> {
+        begun.store(self.now_ns(), Ordering::Relaxed);
+        Clocked(begun)
+    }
+
     fn do_jobs(&self) {
         loop {
             let mut queues = self.queues.lock();
@@ -225,7 +311,9 @@ impl Shared {
             };
             drop(queues);
             // One that panics is done, too, or everybody who waits for it would wait for ever.
+            let working = self.clocked(&self.working);
             let _ = panic::catch_unwind(AssertUnwindSafe(|| job(&self.store)));
+            drop(working);
             self.ingest_bytes.fetch_sub(bytes, Ordering::Relaxed);
             let mut queues = self.queues.lock();
             queues.done += 1;
@@ -239,7 +327,8 @@ impl Shared {
         }
     }
 
-    fn serve_reads(&self) {
+    fn serve_reads(&self, reader: usize) {
+        let Some(reading) = self.reading.get(reader) else { return };
         loop {
             let mut queues = self.queues.lock();
             let read = loop {
@@ -251,14 +340,18 @@ impl Shared {
             };
             let done = queues.done;
             drop(queues);
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| self.serve(read, done)));
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| self.serve(read, done, reading)));
         }
     }
 
     /// Serves a read; `done` is how many jobs were done before.
-    fn serve(&self, read: Read, done: u64) {
+    fn serve(&self, read: Read, done: u64, reading: &AtomicU64) {
         let (begun, mut requests) = (Instant::now(), 0);
-        let outcome = self.store.read_telling(read.tag, read.len, &*read.check, &mut requests);
+        let clocked = self.clocked(reading);
+        let reads = || self.store.read_telling(read.tag, read.len, &*read.check, &mut requests);
+        let outcome =
+            panic::catch_unwind(AssertUnwindSafe(reads)).unwrap_or_else(|_| Err(not_tried("it panicked")));
+        drop(clocked);
         if requests > 0 {
             self.took(begun.elapsed());
         }

@@ -1,6 +1,5 @@
 //! The reading end.
 
-use std::io;
 use std::sync::Arc;
 
 use crate::container::{Container, Lengths, Place};
@@ -17,7 +16,8 @@ impl Store {
     /// unless it is one of the last that were read. What has not been written yet takes none.
     ///
     /// # Errors
-    /// If what lies there is damaged or cannot be read. It is forgotten, so that the chunk can be stored again.
+    /// If what lies there is damaged: it is forgotten, so that the chunk can be stored again. Or if it cannot be read now:
+    /// nothing is forgotten then, for the disk may do so later.
     pub fn read(&self, tag: u64, len: u32, check: &dyn Fn(&[u8]) -> bool) -> Result<Option<Vec<u8>>, Fault> {
         self.read_telling(tag, len, check, &mut 0)
     }
@@ -44,14 +44,20 @@ impl Store {
                     return Ok(Some(bytes));
                 }
                 Ok(None) => {}
-                Err(error) => fault = Some(error),
+                Err(error) if error.is_damage() => fault = fault.or(Some(error)),
+                Err(error) => {
+                    fault = Some(error);
+                    continue;
+                }
             }
             // Or a store that believes to have the chunk would not take it when it comes again.
             self.index.forget(tag, class, place);
         }
         match fault {
             Some(fault) => {
-                self.counters.faults.add(1);
+                let counter =
+                    if fault.is_damage() { &self.counters.faults } else { &self.counters.unreadable };
+                counter.add(1);
                 Err(fault)
             }
             None => {
@@ -77,8 +83,15 @@ impl Store {
         };
         // Either another chunk lies here, or this one is damaged. Its container knows.
         drop(bytes);
-        let Some(index) = segment.container_at(at)? else { return Ok(None) };
-        self.load_telling(&segment, index, requests).map(|_| None)
+        let container = segment.container_at(at).and_then(|index| match index {
+            Some(index) => self.load_telling(&segment, index, requests),
+            None => Ok(None),
+        });
+        match container {
+            Err(fault) if fault.is_damage() => Err(fault),
+            // Whichever it is, what was asked for is not here.
+            _ => Ok(None),
+        }
     }
 
     fn read_small(
@@ -129,7 +142,7 @@ impl Store {
         index: usize,
         requests: &mut u32,
     ) -> Result<Option<Container>, Fault> {
-        let Some((at, len)) = segment.container(index)? else { return Ok(None) };
+        let Some((at, len)) = self.unless_gone(segment, segment.container(index))? else { return Ok(None) };
         let Some(mut bytes) = self.bytes_at(segment, at, len, requests)? else { return Ok(None) };
         let damaged = |what| segment.file.damaged(u64::from(at), what);
         let lengths = Lengths::decode(&bytes).ok_or_else(|| damaged("no container where one was written"))?;
@@ -152,17 +165,18 @@ impl Store {
         if u64::from(at) + len as u64 > u64::from(segment.extent.read().end) {
             return Ok(None);
         }
-        self.counters.disk_reads.add(1);
-        *requests += 1;
-        match segment.file.read(u64::from(at), len) {
-            Ok(bytes) => Ok(Some(bytes)),
-            // It went while it was being read.
-            Err(Fault::Io { source, .. })
-                if source.kind() == io::ErrorKind::NotFound && self.segment(segment.number).is_none() =>
-            {
-                Ok(None)
-            }
-            Err(fault) => Err(fault),
+        if !segment.is_aside() {
+            self.counters.disk_reads.add(1);
+            *requests += 1;
+        }
+        self.unless_gone(segment, segment.read(u64::from(at), len).map(Some))
+    }
+
+    /// Makes nothing of what looks damaged in a segment that went while it was being read.
+    fn unless_gone<T>(&self, segment: &Segment, read: Result<Option<T>, Fault>) -> Result<Option<T>, Fault> {
+        match read {
+            Err(fault) if fault.is_damage() && self.segment(segment.number).is_none() => Ok(None),
+            read => read,
         }
     }
 

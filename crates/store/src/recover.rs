@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use crate::identity::{Identity, is_possible};
 use crate::index::Class;
-use crate::paged::{Header, Kind, NotOurs, PAGE, Paged};
-use crate::segment::{Coarse, Extent, Segment};
+use crate::paged::{Header, Kind, NotOurs, Paged};
+use crate::segment::{Coarse, Extent, Scanned, Segment};
 use crate::snapshot;
 use crate::store::{MIN_SEGMENT_BYTES, Options, Store};
 use crate::writer::{Writer, is_full};
-use crate::{Backend, Sealer};
+use crate::{Backend, Fault, Progress};
 
 /// Why a store cannot be opened at all; damage is no reason.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,9 @@ pub enum OpenError {
     /// alone, since a wrong setting must not cost what was remembered.
     #[error("chunk store: encrypted under another key, or not as configured")]
     OtherKey,
+    /// The store was written by a later build; it is left alone.
+    #[error("chunk store: of version {0}, which this build does not know")]
+    Version(u32),
     /// The segments have an impossible size.
     #[error(
         "chunk store: segments of {0} bytes; choose from {MIN_SEGMENT_BYTES} to 4294967296 in steps of 4096"
@@ -48,12 +52,44 @@ pub struct Opened {
     pub index_kept: bool,
     /// Segments without a footer, of which every container was read.
     pub scanned: usize,
-    /// What was lost and why, for the owner's log, a line each.
+    /// Segments that could not be read, and stay on the disk as they are.
+    pub set_aside: usize,
+    /// What was lost or set aside and why, for the owner's log, a line each; at most 100 of them.
     pub notes: Vec<String>,
+    /// How many there would be beyond.
+    pub notes_left_out: usize,
+}
+
+impl Opened {
+    pub(crate) fn note(&mut self, note: String) {
+        match self.notes.len() < MOST_NOTES {
+            true => self.notes.push(note),
+            false => self.notes_left_out += 1,
+        }
+    }
+}
+
+/// A store that is known and not open yet.
+pub struct Prepared {
+    backend: Arc<dyn Backend>,
+    options: Options,
+    identity: Identity,
+    opened: Opened,
 }
 
 /// A file that was found: the segment's number, and what is in it.
 type Found = (u64, Paged, Extent);
+
+/// What a folder has of segments.
+#[derive(Default)]
+struct Files {
+    /// Those that can be read, in their order.
+    found: Vec<Found>,
+    /// Number and length of those that cannot, and are to stay.
+    closed: Vec<(u64, Paged, u64)>,
+    /// The length of the snapshot of the index.
+    snapshot: Option<u64>,
+}
 
 impl Store {
     /// Opens the store in a folder, or makes one; returns what was found, too.
@@ -64,36 +100,24 @@ impl Store {
     /// # Errors
     /// If the folder cannot be read or written, or the options make no sense. Whatever is in the files is no error.
     pub fn open(backend: Arc<dyn Backend>, options: &Options) -> Result<(Self, Opened), OpenError> {
+        Self::prepare(backend, options)?.open(&Progress::default())
+    }
+
+    /// Finds out which store is in a folder, or makes a new one; takes a read or two, where opening may take minutes.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn prepare(backend: Arc<dyn Backend>, options: &Options) -> Result<Prepared, OpenError> {
         if !is_possible(options.segment_bytes) {
             return Err(OpenError::Segments(options.segment_bytes));
         }
         let mut opened = Opened::default();
-        let (id, segment_bytes) = identity(&backend, options, &mut opened)?;
-        if options.capacity / 2 < segment_bytes {
-            return Err(OpenError::Capacity { capacity: options.capacity, segment_bytes });
+        let identity = Identity::find(&backend, options, &mut opened)?;
+        if options.capacity / 2 < identity.segment_bytes {
+            let (capacity, segment_bytes) = (options.capacity, identity.segment_bytes);
+            return Err(OpenError::Capacity { capacity, segment_bytes });
         }
-        let store = Self::empty(backend, options, id, segment_bytes);
-        let (mut found, snapshot_len) = store.find_segments(&mut opened)?;
-        let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
-        let kept = snapshot_len.and_then(|len| store.load_index(len, &mut found, &mut writer));
-        // It holds no longer as soon as anything is written.
-        snapshot::remove(&store.backend)?;
-        match kept {
-            Some(firsts) => {
-                opened.index_kept = true;
-                store.take_up(found, firsts, writer);
-            }
-            None => {
-                store.index.clear();
-                store.rebuild(found, &mut opened)?;
-            }
-        }
-        let writer = store.writing();
-        while store.file_bytes() > store.capacity && store.evict_before(&writer, u64::MAX) {}
-        store.shed_offsets(&writer);
-        drop(writer);
-        opened.segments = store.ring.read().len();
-        Ok((store, opened))
+        Ok(Prepared { backend, options: options.clone(), identity, opened })
     }
 
     /// Writes what is in memory, and the index, so that the next start finds it at once. With a full disk the oldest
@@ -114,30 +138,54 @@ impl Store {
         saved
     }
 
-    /// Opens the files of segments, in their order, and removes those that are not ours; returns the length of the
-    /// snapshot's file, if there is one.
-    fn find_segments(&self, opened: &mut Opened) -> io::Result<(Vec<Found>, Option<u64>)> {
-        let (mut found, mut snapshot) = (Vec::new(), None);
+    /// Opens the files of segments, in their order. What cannot be read is set aside, and removed only if it is proven
+    /// that nobody can read it ever.
+    fn find_segments(&self, opened: &mut Opened, progress: &Progress) -> io::Result<Files> {
+        let (mut files, mut segments) = (Files::default(), Vec::new());
         for (name, len) in self.backend.list()? {
-            let Some(number) = Segment::number_of(&name) else {
-                snapshot = snapshot.or((name == snapshot::NAME).then_some(len));
-                continue;
-            };
+            match Segment::number_of(&name).filter(|number| number >> (64 - self.span_bits) == 0) {
+                Some(number) => segments.push((number, name, len)),
+                None if name == snapshot::NAME => files.snapshot = Some(len),
+                None => {}
+            }
+        }
+        progress.begin(3 * segments.len() as u64);
+        for (number, name, len) in segments {
+            progress.advance(1)?;
             let expected = Header { kind: Kind::Segment, store: self.id, number };
+            let extent = Extent { file_len: len, ..Extent::default() };
+            let assumed = || Paged::assume(&self.backend, name.clone());
             let why = match Paged::open(&self.backend, self.sealer.as_deref(), name.clone()) {
                 Ok((file, header)) if header == expected => {
-                    found.push((number, file, Extent { file_len: len, ..Extent::default() }));
+                    files.found.push((number, file, extent));
                     continue;
                 }
-                Ok(_) => "belongs to another store or place".to_owned(),
-                Err(NotOurs::Damaged) => "has no valid first page".to_owned(),
+                Err(NotOurs::Damaged) if self.sealer.is_none() => {
+                    opened
+                        .note(format!("{name} has no valid first page: its containers speak for themselves"));
+                    files.found.push((number, assumed(), extent));
+                    continue;
+                }
+                Err(NotOurs::Damaged) => {
+                    opened.note(format!("{name} has no valid first page, and so no key: removed"));
+                    self.backend.remove(&name)?;
+                    continue;
+                }
+                // One of ours that lies where another should: nothing in it passes its check here.
+                Ok((_, header)) if header.store == self.id => {
+                    opened.note(format!("{name} is a file of this store under a wrong name: removed"));
+                    self.backend.remove(&name)?;
+                    continue;
+                }
+                Ok(_) => "belongs to another store".to_owned(),
                 Err(NotOurs::OtherKey) => "is encrypted under another key, or not as configured".to_owned(),
+                Err(NotOurs::Version(version)) => format!("is of version {version}"),
                 Err(NotOurs::Io(error)) => format!("cannot be read: {error}"),
             };
-            opened.notes.push(format!("{name} {why}: removed"));
-            self.backend.remove(&name)?;
+            opened.note(format!("{name} {why}: set aside"));
+            files.closed.push((number, assumed(), len));
         }
-        Ok((found, snapshot))
+        Ok(files)
     }
 
     /// Makes the ring of segments whose index is there.
@@ -152,19 +200,33 @@ impl Store {
     }
 
     /// Makes the ring and the index from what is in the segments.
-    fn rebuild(&self, found: Vec<Found>, opened: &mut Opened) -> io::Result<()> {
+    fn rebuild(&self, files: Files, opened: &mut Opened, progress: &Progress) -> io::Result<()> {
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
         let mut segments = VecDeque::new();
         let mut coarse = Vec::new();
-        for (number, file, extent) in found {
+        let closed = files.closed.into_iter().map(|(number, file, len)| (number, file, len, true));
+        let found =
+            files.found.into_iter().map(|(number, file, extent)| (number, file, extent.file_len, false));
+        let mut all: Vec<_> = closed.chain(found).collect();
+        all.sort_by_key(|(number, ..)| *number);
+        for (number, file, len, is_closed) in all {
+            progress.advance(1)?;
             writer.next_segment = number + 1;
-            let Some((extent, large)) = self.read_segment(number, &file, extent.file_len, opened)? else {
-                file.remove()?;
-                continue;
-            };
             let first = writer.next_container;
-            writer.next_container += u64::from(extent.containers);
-            segments.push_back(Arc::new(Segment::new(self.id, number, first, file, extent)));
+            let read = if is_closed { Read::Closed } else { self.read_segment(number, &file, len, opened)? };
+            let (segment, large) = match read {
+                Read::Some(read) => {
+                    let (extent, large) = *read;
+                    (Segment::new(self.id, number, first, file, extent), large)
+                }
+                Read::Closed => (Segment::closed(self.id, number, first, file, len), Vec::new()),
+                Read::Nothing => {
+                    file.remove()?;
+                    continue;
+                }
+            };
+            writer.next_container += u64::from(segment.extent.read().containers);
+            segments.push_back(Arc::new(segment));
             coarse.push(large);
         }
         self.set_window(&segments, &writer);
@@ -178,37 +240,49 @@ impl Store {
         }
         *self.ring.write() = segments;
         *self.writing() = writer;
-        self.rebuild_small(opened);
-        Ok(())
+        self.rebuild_small(opened, progress)
     }
 
-    /// Returns what is in a segment, by its footer or by all its containers; none if nothing is.
+    /// Returns what is in a segment, by its footer or by all its containers.
     fn read_segment(
         &self,
         number: u64,
         file: &Paged,
         file_len: u64,
         opened: &mut Opened,
-    ) -> io::Result<Option<(Extent, Vec<Coarse>)>> {
-        if let Some(read) = Extent::read(file, file_len, Segment::footer_seed(self.id, number)) {
-            return Ok(Some(read));
+    ) -> io::Result<Read> {
+        match Extent::read(file, file_len, Segment::footer_seed(self.id, number)) {
+            Ok(Some(read)) => return Ok(Read::Some(Box::new(read))),
+            Ok(None) => {}
+            Err(fault) => {
+                opened.note(format!("{fault}: set aside"));
+                return Ok(Read::Closed);
+            }
         }
         opened.scanned += 1;
-        let (mut extent, coarse) = Extent::scan(file, file_len, self.id, number);
+        let Scanned { mut extent, coarse, refused } = Extent::scan(file, file_len, self.id, number);
         let containers = extent.containers;
-        opened.notes.push(format!("{} has no footer: {containers} containers found in it", file.name()));
-        if containers == 0 {
-            return Ok(None);
+        opened.note(format!("{} has no footer: {containers} containers found in it", file.name()));
+        match refused {
+            Some(fault) if containers == 0 => {
+                opened.note(format!("{fault}: set aside"));
+                Ok(Read::Closed)
+            }
+            // What could not be read may be there another time.
+            Some(_) => Ok(Read::Some(Box::new((extent, coarse)))),
+            None if containers == 0 => Ok(Read::Nothing),
+            None => {
+                // Nothing is added to what a crash left, so the rest of its room goes back.
+                let room = u64::from(extent.end).next_multiple_of(file.payload() as u64);
+                file.cut(room)?;
+                extent.file_len = file.file_len(room);
+                Ok(Read::Some(Box::new((extent, coarse))))
+            }
         }
-        // Nothing is added to what a crash left, so the rest of its room goes back.
-        let room = u64::from(extent.end).next_multiple_of(file.payload() as u64);
-        file.cut(room)?;
-        extent.file_len = file.file_len(room);
-        Ok(Some((extent, coarse)))
     }
 
     /// Indexes the small chunks of the youngest segments, as many as fit, the oldest of them first.
-    fn rebuild_small(&self, opened: &mut Opened) {
+    fn rebuild_small(&self, opened: &mut Opened, progress: &Progress) -> io::Result<()> {
         let segments: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
         let mut room = self.index.medium.slots() + self.index.fine.slots();
         let first = segments.iter().rposition(|segment| {
@@ -216,7 +290,9 @@ impl Store {
             room = room.saturating_sub(chunks);
             room == 0
         });
-        for segment in segments.iter().skip(first.unwrap_or(0)) {
+        let first = first.unwrap_or(0);
+        progress.advance(first as u64)?;
+        for segment in segments.iter().skip(first) {
             let containers = segment.extent.read().containers as usize;
             for i in 0..containers {
                 match self.load(segment, i) {
@@ -229,10 +305,14 @@ impl Store {
                         }
                     }
                     Ok(None) => {}
-                    Err(fault) => opened.notes.push(fault.to_string()),
+                    Err(Fault::NotTried { .. }) => break,
+                    Err(fault) => opened.note(fault.to_string()),
                 }
+                progress.advance(0)?;
             }
+            progress.advance(1)?;
         }
+        Ok(())
     }
 
     fn set_window(&self, segments: &VecDeque<Arc<Segment>>, writer: &Writer) {
@@ -245,39 +325,54 @@ impl Store {
     }
 }
 
-/// Returns the id and the size of segments of the store that is there, or makes a new one.
-fn identity(
-    backend: &Arc<dyn Backend>,
-    options: &Options,
-    opened: &mut Opened,
-) -> Result<(u64, u64), OpenError> {
-    let sealer: Option<&Sealer> = options.sealer.as_deref();
-    let why = match Paged::open(backend, sealer, STORE.to_owned()) {
-        Ok((_, header)) if header.kind == Kind::Store && is_possible(header.number) => {
-            return Ok((header.store, header.number));
-        }
-        Err(NotOurs::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(NotOurs::Io(error)) => return Err(error.into()),
-        Err(NotOurs::OtherKey) => return Err(OpenError::OtherKey),
-        Ok(_) | Err(NotOurs::Damaged) => Some("the file `store` is damaged"),
-    };
-    opened.new = true;
-    opened.notes.extend(why.map(|why| format!("{why}: a new store begins")));
-    for (name, _) in backend.list()? {
-        if Segment::number_of(&name).is_some() || name == snapshot::NAME {
-            backend.remove(&name)?;
-        }
+impl Prepared {
+    /// Returns what tells the store from any other.
+    pub fn id(&self) -> u64 {
+        self.identity.id
     }
-    let header = Header { kind: Kind::Store, store: options.id, number: options.segment_bytes };
-    let file = Paged::create(backend, sealer, format!("{STORE}.new"), PAGE as u64, header)?;
-    file.sync()?;
-    file.rename(STORE)?;
-    Ok((options.id, options.segment_bytes))
+
+    /// Opens it as [`Store::open`] does, in as long as that takes; `progress` counts segments, each thrice.
+    ///
+    /// # Errors
+    /// As there, and [`io::ErrorKind::Interrupted`] if it was cancelled: the folder is then as a killed process leaves it.
+    pub fn open(self, progress: &Progress) -> Result<(Store, Opened), OpenError> {
+        let Self { backend, options, identity, mut opened } = self;
+        let store = Store::empty(backend, &options, identity.id, identity.segment_bytes);
+        let mut files = store.find_segments(&mut opened, progress)?;
+        let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
+        // One that speaks of files that cannot be read now does not say how to do without them.
+        let snapshot = files.snapshot.filter(|_| files.closed.is_empty());
+        let kept = snapshot.and_then(|len| store.load_index(len, &mut files.found, &mut writer));
+        // It holds no longer as soon as anything is written.
+        snapshot::remove(&store.backend)?;
+        match kept {
+            Some(firsts) => {
+                opened.index_kept = true;
+                store.take_up(files.found, firsts, writer);
+            }
+            None => {
+                store.index.clear();
+                store.rebuild(files, &mut opened, progress)?;
+            }
+        }
+        let writer = store.writing();
+        while store.file_bytes() > store.capacity && store.evict_before(&writer, u64::MAX) {}
+        store.shed_offsets(&writer);
+        drop(writer);
+        opened.segments = store.ring.read().len();
+        opened.set_aside = store.set_aside();
+        Ok((store, opened))
+    }
 }
 
-fn is_possible(segment_bytes: u64) -> bool {
-    (MIN_SEGMENT_BYTES..=1 << 32).contains(&segment_bytes) && segment_bytes.is_multiple_of(PAGE as u64)
+/// What a look into a segment's file gives.
+enum Read {
+    Some(Box<(Extent, Vec<Coarse>)>),
+    /// There is nothing in it, and never will be.
+    Nothing,
+    /// The disk did not let it be looked at.
+    Closed,
 }
 
-/// The file that says which store this is.
-const STORE: &str = "store";
+/// Lines for the log: a disk that is full of damage is as bad as they say, and no worse.
+const MOST_NOTES: usize = 100;

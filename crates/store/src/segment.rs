@@ -16,6 +16,9 @@
 //! container (4), and of each chunk of at least 4 KiB its tag (8) and offset (4). It is what the index of large chunks is
 //! rebuilt from; smaller ones are read from the containers of the youngest segments, as many as fit the index.
 
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -35,6 +38,10 @@ pub(crate) struct Segment {
     pub(crate) extent: RwLock<Extent>,
     /// The id of the store.
     store: u64,
+    /// Reads that the disk refused since the last that it did.
+    errors: AtomicU32,
+    /// Whether it could not be read when the store was opened; nothing is known to be in it then.
+    pub(crate) is_closed: bool,
 }
 
 /// What is in a segment.
@@ -72,7 +79,44 @@ pub(crate) type Coarse = (u64, u32);
 
 impl Segment {
     pub(crate) fn new(store: u64, number: u64, first_container: u64, file: Paged, extent: Extent) -> Self {
-        Self { number, first_container, file, extent: RwLock::new(extent), store }
+        let (extent, errors) = (RwLock::new(extent), AtomicU32::new(0));
+        Self { number, first_container, file, extent, store, errors, is_closed: false }
+    }
+
+    /// Makes one that cannot be read now, and is to stay on the disk as it is until its turn comes to go.
+    pub(crate) fn closed(store: u64, number: u64, first_container: u64, file: Paged, file_len: u64) -> Self {
+        let extent = Extent { file_len, ..Extent::default() };
+        Self { is_closed: true, ..Self::new(store, number, first_container, file, extent) }
+    }
+
+    /// Says whether the disk is not asked for what is in it, since it refused too often.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.is_closed || self.errors.load(Ordering::Relaxed) >= ERRORS_TO_SET_ASIDE
+    }
+
+    /// Lets the next read ask the disk again.
+    pub(crate) fn try_again(&self) {
+        let one_left = |errors| (errors >= ERRORS_TO_SET_ASIDE).then_some(ERRORS_TO_SET_ASIDE - 1);
+        let _ = self.errors.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_left);
+    }
+
+    /// Reads bytes, unless it is set aside.
+    pub(crate) fn read(&self, at: u64, len: usize) -> Result<Vec<u8>, Fault> {
+        self.unless_aside(|| self.file.read(at, len))
+    }
+
+    fn unless_aside<T>(&self, read: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+        if self.is_aside() {
+            let file = self.file.name().to_owned();
+            return Err(Fault::NotTried { file, why: "the disk refused it again and again" });
+        }
+        let outcome = read();
+        match &outcome {
+            Err(Fault::Io { source, .. }) if is_of_the_process(source) => {}
+            Err(Fault::Io { .. }) => _ = self.errors.fetch_add(1, Ordering::Relaxed),
+            _ => self.errors.store(0, Ordering::Relaxed),
+        }
+        outcome
     }
 
     pub(crate) fn file_name(number: u64) -> String {
@@ -111,10 +155,15 @@ impl Segment {
         }
         let (file_len, end) = (extent.file_len, extent.end);
         drop(extent);
-        let footer = Extent::read(&self.file, file_len, Self::footer_seed(self.store, self.number));
-        let (extent, _) =
-            footer.ok_or_else(|| self.file.damaged(u64::from(end), "footer fails its check"))?;
+        let (extent, _) = self
+            .footer(file_len)?
+            .ok_or_else(|| self.file.damaged(u64::from(end), "footer fails its check"))?;
         Ok(ask(&extent))
+    }
+
+    fn footer(&self, file_len: u64) -> Result<Option<(Extent, Vec<Coarse>)>, Fault> {
+        let seed = Self::footer_seed(self.store, self.number);
+        self.unless_aside(|| Extent::read(&self.file, file_len, seed))
     }
 
     /// Leaves the offsets of the containers to the footer.
@@ -127,17 +176,28 @@ impl Segment {
 
     /// Takes the offsets of the containers back into memory, for who goes through all of them; says whether they were
     /// shed. If the footer is damaged, the containers are looked for.
-    pub(crate) fn recall(&self) -> bool {
-        let mut extent = self.extent.write();
-        if !extent.is_shed() {
-            return false;
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub(crate) fn recall(&self) -> Result<bool, Fault> {
+        let (is_shed, file_len) = {
+            let extent = self.extent.read();
+            (extent.is_shed(), extent.file_len)
+        };
+        if !is_shed {
+            return Ok(false);
         }
-        let footer = Extent::read(&self.file, extent.file_len, Self::footer_seed(self.store, self.number));
-        let found =
-            footer.unwrap_or_else(|| Extent::scan(&self.file, extent.file_len, self.store, self.number));
-        extent.starts = found.0.starts;
+        let found = match self.footer(file_len)? {
+            Some((found, _)) => found,
+            None => {
+                let scanned = Extent::scan(&self.file, file_len, self.store, self.number);
+                scanned.refused.map_or(Ok(scanned.extent), Err)?
+            }
+        };
+        let mut extent = self.extent.write();
+        extent.starts = found.starts;
         extent.containers = extent.starts.len() as u32;
-        true
+        Ok(true)
     }
 }
 
@@ -198,43 +258,58 @@ impl Extent {
     }
 
     /// Reads the footer of a file, if it has one.
-    pub(crate) fn read(file: &Paged, file_len: u64, seed: u64) -> Option<(Self, Vec<Coarse>)> {
+    ///
+    /// # Errors
+    /// If the disk refuses; a footer that is damaged is none.
+    pub(crate) fn read(file: &Paged, file_len: u64, seed: u64) -> Result<Option<(Self, Vec<Coarse>)>, Fault> {
+        let sound = |read: Result<Vec<u8>, Fault>| match read {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(fault) if fault.is_damage() => Ok(None),
+            Err(fault) => Err(fault),
+        };
         let room = file.room(file_len);
-        let trailer = file.read(room.checked_sub(TRAILER as u64)?, TRAILER).ok()?;
-        let len = u32_at(&trailer, 8)?;
-        let at =
-            room.checked_sub(TRAILER as u64 + u64::from(len)).filter(|_| trailer.get(..8) == Some(MAGIC))?;
-        let footer = file.read(at, len as usize).ok()?;
-        (u64_at(&trailer, 16)? == xxh3_64_with_seed(&footer, seed)).then_some(())?;
-        let (containers, large) = (u32_at(&footer, 0)? as usize, u32_at(&footer, 4)? as usize);
-        let mut extent = Self { end: u32_at(&footer, 8)?, file_len, has_footer: true, ..Self::default() };
-        extent.containers = u32_at(&footer, 0)?;
-        (extent.oldest_s, extent.newest_s) = (u64_at(&footer, 12)?, u64_at(&footer, 20)?);
+        let Some(at) = room.checked_sub(TRAILER as u64) else { return Ok(None) };
+        let Some(trailer) = sound(file.read(at, TRAILER))? else { return Ok(None) };
+        let len = u32_at(&trailer, 8).filter(|_| trailer.starts_with(MAGIC));
+        let Some(at) = len.and_then(|len| at.checked_sub(u64::from(len))) else { return Ok(None) };
+        let Some(footer) = sound(file.read(at, len.unwrap_or(0) as usize))? else { return Ok(None) };
+        let is_sound = u64_at(&trailer, 16) == Some(xxh3_64_with_seed(&footer, seed));
+        Ok(Self::decode(&footer, file_len).filter(|_| is_sound))
+    }
+
+    fn decode(footer: &[u8], file_len: u64) -> Option<(Self, Vec<Coarse>)> {
+        let (containers, large) = (u32_at(footer, 0)? as usize, u32_at(footer, 4)? as usize);
+        let mut extent = Self { end: u32_at(footer, 8)?, file_len, has_footer: true, ..Self::default() };
+        extent.containers = u32_at(footer, 0)?;
+        (extent.oldest_s, extent.newest_s) = (u64_at(footer, 12)?, u64_at(footer, 20)?);
         for (i, level) in extent.levels.iter_mut().enumerate() {
-            *level = Level {
-                chunks: u32_at(&footer, FIXED + 12 * i)?,
-                bytes: u64_at(&footer, FIXED + 12 * i + 4)?,
-            };
+            *level =
+                Level { chunks: u32_at(footer, FIXED + 12 * i)?, bytes: u64_at(footer, FIXED + 12 * i + 4)? };
         }
         let starts = FIXED + 12 * LEVELS;
-        extent.starts = (0..containers).map(|i| u32_at(&footer, starts + 4 * i)).collect::<Option<_>>()?;
+        extent.starts = (0..containers).map(|i| u32_at(footer, starts + 4 * i)).collect::<Option<_>>()?;
         let large_at = starts + 4 * containers;
         let coarse = (0..large).map(|i| large_at + 12 * i);
-        let coarse = coarse.map(|at| Some((u64_at(&footer, at)?, u32_at(&footer, at + 8)?)));
+        let coarse = coarse.map(|at| Some((u64_at(footer, at)?, u32_at(footer, at + 8)?)));
         Some((extent, coarse.collect::<Option<_>>()?))
     }
 
     /// Finds the containers of a file without a footer, by their checks. What is torn or damaged is passed over to the
-    /// next page, where a group may begin.
-    pub(crate) fn scan(file: &Paged, file_len: u64, store: u64, segment: u64) -> (Self, Vec<Coarse>) {
-        let (mut extent, mut coarse) = (Self::default(), Vec::new());
+    /// next page, where a group may begin; and so is what the disk refuses, unless it refuses too often.
+    pub(crate) fn scan(file: &Paged, file_len: u64, store: u64, segment: u64) -> Scanned {
+        let (mut extent, mut coarse, mut refused) = (Self::default(), Vec::new(), None);
         let (room, payload) = (file.room(file_len).min(u64::from(u32::MAX)), file.payload() as u64);
-        let mut at = 0;
-        while at + (HEADER as u64) < room {
+        let (mut at, mut errors) = (0, 0);
+        while at + (HEADER as u64) < room && errors < ERRORS_TO_SET_ASIDE {
             let found = read_container(file, Place { store, segment, at }, room - at);
-            let Ok((container, len)) = found else {
-                at = (at + 1).next_multiple_of(payload);
-                continue;
+            let (container, len) = match found {
+                Ok(found) => found,
+                Err(fault) => {
+                    at = (at + 1).next_multiple_of(payload);
+                    errors += u32::from(!fault.is_damage());
+                    refused = refused.or((!fault.is_damage()).then_some(fault));
+                    continue;
+                }
             };
             let end = at + len as u64;
             extent.add(at as u32, end as u32, container.time_s, &container.parts);
@@ -243,8 +318,25 @@ impl Extent {
             at = end;
         }
         extent.file_len = file_len;
-        (extent, coarse)
+        Scanned { extent, coarse, refused }
     }
+}
+
+/// What was found without a footer.
+pub(crate) struct Scanned {
+    pub(crate) extent: Extent,
+    pub(crate) coarse: Vec<Coarse>,
+    /// What the disk did not let be looked at, the first of it.
+    pub(crate) refused: Option<Fault>,
+}
+
+/// Says whether an error is about this process or a moment, and not about what was to be read.
+fn is_of_the_process(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| {
+        [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::INTR].contains(&errno)
+    })
 }
 
 /// Reads a container of which only the beginning is known, and returns its length, too.
@@ -265,6 +357,9 @@ fn read_container(file: &Paged, place: Place, room: u64) -> Result<(Container, u
 pub(crate) fn footer_len(containers: usize, coarse: usize) -> usize {
     FIXED + 12 * LEVELS + 4 * containers + 12 * coarse
 }
+
+/// Reads that the disk refuses in a row before a segment is set aside.
+pub(crate) const ERRORS_TO_SET_ASIDE: u32 = 4;
 
 /// Levels that are told apart; higher ones count as the last.
 pub(crate) const LEVELS: usize = 16;

@@ -23,10 +23,14 @@ use crate::writer::Writer;
 use crate::{Backend, Store};
 
 impl Store {
-    /// Writes the index; the segments must all be sealed.
+    /// Writes the index; the segments must all be sealed. None is written while there are segments of which it says
+    /// nothing, since they could not be read: the next start is to look into them.
     pub(crate) fn save_index(&self, writer: &Writer) -> io::Result<()> {
         let memory = self.index.memory();
         let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
+        if ring.iter().any(|segment| segment.is_closed) {
+            return Ok(());
+        }
         let mut head = Vec::new();
         let fixed = [writer.next_segment, writer.next_container, ring.len() as u64];
         fixed.into_iter().chain(self.index.layout()).for_each(|n| head.extend_from_slice(&n.to_le_bytes()));

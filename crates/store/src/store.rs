@@ -113,6 +113,17 @@ impl Store {
         self.counters.now()
     }
 
+    /// Returns how many segments are set aside: the disk refuses to read them. Nothing that is in them is forgotten.
+    pub fn set_aside(&self) -> usize {
+        self.ring.read().iter().filter(|segment| segment.is_aside()).count()
+    }
+
+    /// Lets the disk be asked once more for what is in segments that are set aside. When to, is the owner's to say: a
+    /// disk that refuses may take seconds to do so.
+    pub fn try_again(&self) {
+        self.ring.read().iter().for_each(|segment| segment.try_again());
+    }
+
     /// Returns why it takes nothing more, if the disk failed.
     pub fn trouble(&self) -> Option<String> {
         self.writing().stopped.clone()

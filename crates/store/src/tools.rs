@@ -7,7 +7,7 @@ use crate::container::{Container, HEADER};
 use crate::index::{Class, IndexMemory};
 use crate::segment::{LEVELS, Level, Segment};
 use crate::writer::Writer;
-use crate::{Fault, Horizon, Part, Store};
+use crate::{Fault, Horizon, Part, Progress, Store};
 
 /// What a store has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Stat {
     pub segment_bytes: u64,
     /// Number of segments.
     pub segments: u64,
+    /// Of those, the ones that are [set aside](Store::set_aside).
+    pub set_aside: u64,
     /// Number of containers, the units that are checked.
     pub containers: u64,
     /// Whether it is encrypted.
@@ -49,6 +51,8 @@ pub struct Verified {
     pub bytes: u64,
     /// What is damaged.
     pub damaged: Vec<Fault>,
+    /// What the disk did not let be read; it may be sound.
+    pub unreadable: Vec<Fault>,
 }
 
 /// What rewriting has done.
@@ -64,6 +68,12 @@ pub struct Compacted {
     pub before: u64,
     /// Bytes of disk afterwards.
     pub after: u64,
+}
+
+/// Why rewriting ended before all was done.
+enum Halt {
+    Read(Fault),
+    Write(io::Error),
 }
 
 impl Store {
@@ -89,6 +99,7 @@ impl Store {
             file_bytes: self.file_bytes(),
             segment_bytes: self.segment_bytes,
             segments: ring.len() as u64,
+            set_aside: ring.iter().filter(|segment| segment.is_aside()).count() as u64,
             containers,
             encrypted: self.sealer.is_some(),
             horizon: self.horizon(),
@@ -100,41 +111,74 @@ impl Store {
         }
     }
 
-    /// Reads every container that is on the disk and compares it with its check.
+    /// Reads every container that is on the disk and compares it with its check; `progress` counts bytes of files.
     ///
     /// # Errors
-    /// If what is in memory cannot be written first.
-    pub fn verify(&self) -> io::Result<Verified> {
+    /// If what is in memory cannot be written first, or it is cancelled.
+    pub fn verify(&self, progress: &Progress) -> io::Result<Verified> {
         self.sync()?;
         let mut verified = Verified::default();
         let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
+        progress.begin(self.file_bytes());
         for segment in ring {
-            let was_shed = segment.recall();
-            let containers = segment.extent.read().containers as usize;
-            for i in 0..containers {
-                verified.containers += 1;
-                match self.load(&segment, i) {
-                    Ok(container) => {
-                        verified.bytes += container.map_or(0, |container| container.blocks().len() as u64);
-                    }
-                    Err(fault) => verified.damaged.push(fault),
-                }
-            }
-            if was_shed {
-                segment.shed();
-            }
+            let mut left = segment.extent.read().file_len;
+            self.verify_segment(&segment, &mut verified, &mut |bytes| {
+                left -= bytes.min(left);
+                progress.advance(bytes)
+            })?;
+            // Its footer, and what else is no container.
+            progress.advance(left)?;
         }
         Ok(verified)
+    }
+
+    fn verify_segment(
+        &self,
+        segment: &Segment,
+        verified: &mut Verified,
+        advance: &mut dyn FnMut(u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if segment.is_closed {
+            let file = segment.file.name().to_owned();
+            verified.unreadable.push(Fault::NotTried { file, why: "it was set aside at the start" });
+        }
+        let was_shed = match segment.recall() {
+            Ok(was_shed) => was_shed,
+            Err(fault) => {
+                verified.unreadable.push(fault);
+                return Ok(());
+            }
+        };
+        let containers = segment.extent.read().containers as usize;
+        for i in 0..containers {
+            verified.containers += 1;
+            match self.load(segment, i) {
+                Ok(container) => {
+                    let bytes = container.map_or(0, |container| container.blocks().len() as u64);
+                    verified.bytes += bytes;
+                    advance(bytes)?;
+                }
+                Err(fault) if fault.is_damage() => verified.damaged.push(fault),
+                Err(fault) => verified.unreadable.push(fault),
+            }
+            // Else four bad places would hide the rest of the file.
+            segment.try_again();
+        }
+        if was_shed {
+            segment.shed();
+        }
+        Ok(())
     }
 
     /// Writes everything again that is sound and still found by the index, in its order, and lets the old segments go.
     ///
     /// With `shrink_to` the oldest go first until the rest takes no more bytes of disk. It takes the room of two segments
-    /// beyond the capacity meanwhile. Work for a time when nobody else writes.
+    /// beyond the capacity meanwhile. Work for a time when nobody else writes. `progress` counts bytes of files.
     ///
     /// # Errors
-    /// If the disk refuses; what was not written again yet stays where it is.
-    pub fn compact(&self, shrink_to: Option<u64>) -> io::Result<Compacted> {
+    /// If the disk refuses, or it is cancelled; what was not written again yet stays where it is. It ends at the first
+    /// place that the disk does not let be read: what lies there may be sound, and is not given up.
+    pub fn compact(&self, shrink_to: Option<u64>, progress: &Progress) -> io::Result<Compacted> {
         let mut writer = self.writing();
         if let Some(trouble) = &writer.stopped {
             return Err(io::Error::other(trouble.clone()));
@@ -145,39 +189,57 @@ impl Store {
         {
         }
         let old: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
+        progress.begin(self.file_bytes());
         writer.slack = 2;
-        let done = old.iter().try_for_each(|segment| self.rewrite(&mut writer, segment, &mut compacted));
+        let done = old.iter().try_for_each(|segment| {
+            let bytes = segment.extent.read().file_len;
+            self.rewrite(&mut writer, segment, &mut compacted)?;
+            progress.advance(bytes).map_err(Halt::Write)
+        });
         writer.slack = 0;
-        if let Err(error) = &done {
-            self.stop(&mut writer, error);
-        }
         compacted.after = self.file_bytes();
-        done.map(|()| compacted)
+        match done {
+            Ok(()) => Ok(compacted),
+            Err(Halt::Read(fault)) => {
+                self.sync_locked(&mut writer)?;
+                let why = format!("{fault}; it is left where it is, with all that came behind it");
+                Err(io::Error::other(why))
+            }
+            Err(Halt::Write(error)) => {
+                self.stop(&mut writer, &error);
+                Err(error)
+            }
+        }
     }
 
     /// Writes what is worth keeping of a segment to the end of the ring, and lets the segment go.
-    fn rewrite(&self, writer: &mut Writer, segment: &Segment, compacted: &mut Compacted) -> io::Result<()> {
-        segment.recall();
+    fn rewrite(&self, writer: &mut Writer, segment: &Segment, compacted: &mut Compacted) -> Result<(), Halt> {
+        if segment.is_closed {
+            let file = segment.file.name().to_owned();
+            return Err(Halt::Read(Fault::NotTried { file, why: "it was set aside at the start" }));
+        }
+        segment.recall().map_err(Halt::Read)?;
         let containers = segment.extent.read().containers as usize;
         for i in 0..containers {
             let container = match self.load(segment, i) {
                 Ok(Some(container)) => container,
                 Ok(None) => continue,
-                Err(fault) => {
+                Err(fault) if fault.is_damage() => {
                     compacted.damaged.push(fault);
                     continue;
                 }
+                Err(fault) => return Err(Halt::Read(fault)),
             };
             let live = self.live_parts(segment, i, &container);
             if live.is_empty() {
                 compacted.superseded += 1;
                 continue;
             }
-            self.append(writer, container.blocks(), &live, container.time_s)?;
+            self.append(writer, container.blocks(), &live, container.time_s).map_err(Halt::Write)?;
             self.close_container(writer);
             compacted.kept += 1;
         }
-        self.sync_locked(writer)?;
+        self.sync_locked(writer).map_err(Halt::Write)?;
         self.evict_before(writer, segment.number + 1);
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use common::{block, mixed, open, options, parts, read, sealed, tag, whole};
-use oncewire_store::{Backend, Inserted, MIN_SEGMENT_BYTES, Memory, Options, Store};
+use oncewire_store::{Backend, Inserted, MIN_SEGMENT_BYTES, Memory, OpenError, Options, Progress, Store};
 use proptest::prelude::*;
 
 const BLOCKS: u64 = 24;
@@ -49,7 +49,7 @@ fn check(left: &Memory, options: &Options, promised: u64, context: &str) {
     let (store, opened) = Store::open(Arc::new(left.clone()), options).unwrap();
     assert!(opened.index_kept, "{context}: {opened:?}");
     assert!(read(&store, &more).unwrap(), "{context}");
-    assert_eq!(store.verify().unwrap().damaged.len(), 0, "{context}");
+    assert_eq!(store.verify(&Progress::default()).unwrap().damaged.len(), 0, "{context}");
 }
 
 fn promised(promises: &[(usize, u64)], changes: usize) -> u64 {
@@ -157,7 +157,7 @@ fn no_page_is_ever_written_twice() {
             }
         }
         if run % 3 == 0 {
-            store.compact(None).unwrap();
+            store.compact(None, &Progress::default()).unwrap();
             store.close().unwrap();
         }
     }
@@ -228,7 +228,11 @@ proptest! {
             drop(store);
         }
         damages.iter().for_each(|damage| inflict(&memory, damage));
-        let (store, _) = Store::open(Arc::new(memory.clone()), &options(20)).unwrap();
+        let (store, opened) = match Store::open(Arc::new(memory.clone()), &options(20)) {
+            // What looks as if a later build wrote it is not touched.
+            Err(OpenError::Version(_)) => return Ok(()),
+            opened => opened.unwrap(),
+        };
         // `read` compares content; errors are fine.
         for (i, len) in lens().into_iter().enumerate() {
             let block = block(i as u64, len);
@@ -236,9 +240,12 @@ proptest! {
                 let _ = read(&store, &block[part.start as usize..(part.start + part.len) as usize]);
             }
         }
-        store.verify().unwrap();
-        store.compact(None).unwrap();
-        prop_assert_eq!(store.verify().unwrap().damaged.len(), 0);
+        store.verify(&Progress::default()).unwrap();
+        let compacted = store.compact(None, &Progress::default());
+        prop_assert_eq!(compacted.is_err(), opened.set_aside > 0);
+        if compacted.is_ok() {
+            prop_assert_eq!(store.verify(&Progress::default()).unwrap().damaged.len(), 0);
+        }
         store.close().unwrap();
     }
 }
@@ -316,7 +323,7 @@ proptest! {
                     model.retain(|_, (_, synced)| *synced);
                 }
                 Step::Compact => {
-                    store.compact(None).unwrap();
+                    store.compact(None, &Progress::default()).unwrap();
                     model.values_mut().for_each(|(_, synced)| *synced = true);
                 }
             }

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::{block, mixed, options, parts, read};
-use oncewire_store::{Folder, IndexMemory, Opened, Options, Store};
+use oncewire_store::{Folder, IndexMemory, Opened, Options, Progress, Store};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -57,7 +57,7 @@ fn kill_again_and_again(kills: u64) -> u64 {
         let there =
             (promised..taken).filter(|number| read(&store, &content(*number)).unwrap()).count() as u64;
         most_lost = most_lost.max(taken - promised - there);
-        assert!(store.verify().unwrap().damaged.is_empty(), "{context}");
+        assert!(store.verify(&Progress::default()).unwrap().damaged.is_empty(), "{context}");
         next = taken;
         if kill % 3 == 0 {
             store.close().unwrap();

@@ -5,9 +5,9 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{block, options, parts, tag};
+use common::{Gate, Meddled, block, options, parts, tag};
 use oncewire_store::pool::{Full, Limits, Pool, ReadOutcome};
 use oncewire_store::{Memory, Slow, Store};
 
@@ -170,5 +170,109 @@ fn the_time_of_a_read_is_that_of_the_modelled_disk_shared_by_the_readers() {
     assert!(next(&from).is_some());
     // A lower limit alone: how much longer it takes is the machine's affair.
     assert!(pool.load().service_time >= seek / LIMITS.readers as u32);
+    pool.close().unwrap();
+}
+
+/// Waits until it holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LONG, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Fills two segments, and opens the store again behind something that meddles with reads.
+fn filled(meddled: impl FnOnce(&Memory) -> Meddled) -> Pool {
+    let memory = Memory::default();
+    let first = pool(&memory);
+    // More than a segment, of which the beginning is in the first.
+    for number in 1..30 {
+        until("there is room", || put(&first, number).is_ok());
+    }
+    first.close().unwrap();
+    let (store, _) = Store::open(Arc::new(meddled(&memory)), &options(20)).unwrap();
+    Pool::start(store, LIMITS).unwrap()
+}
+
+#[test]
+fn one_reader_that_the_disk_holds_does_not_hold_the_others() {
+    let gate = Gate::default();
+    let pool = filled(|memory| gate.before(memory, |name| name == "0000000000000001.seg"));
+    gate.shut(true);
+    let ((held, held_back), (to, from)) = (channel(), channel());
+    read(&pool, &block(1, 50_000), &held).unwrap();
+    until("the read has begun", || pool.load().oldest_read > Duration::ZERO);
+    for number in 20..30 {
+        read(&pool, &block(number, 50_000), &to).unwrap();
+        assert_eq!(next(&from), Some(block(number, 50_000)));
+    }
+    let before = pool.load().oldest_read;
+    until("it grows older", || pool.load().oldest_read > before);
+    until("the other reader is idle", || pool.load().stalled == Duration::ZERO);
+    assert!(held_back.try_recv().is_err());
+    gate.shut(false);
+    assert_eq!(next(&held_back), Some(block(1, 50_000)));
+    until("nothing is read", || pool.load().oldest_read == Duration::ZERO);
+    pool.close().unwrap();
+}
+
+#[test]
+fn when_the_disk_holds_all_readers_it_is_told_and_who_waits_is_turned_away() {
+    let gate = Gate::default();
+    let pool = filled(|memory| gate.before(memory, |_| true));
+    gate.shut(true);
+    let (to, from) = channel();
+    for number in 1..8 {
+        read(&pool, &block(number, 50_000), &to).unwrap();
+    }
+    until("both readers are held", || pool.load().stalled > Duration::from_millis(1));
+    assert!(pool.load().oldest_read >= pool.load().stalled);
+    pool.turn_away().tell();
+    for _ in 0..5 {
+        let fault = from.recv_timeout(LONG).unwrap().unwrap_err();
+        assert_eq!(fault.to_string(), "chunk store: not read, since the disk hangs");
+    }
+    assert_eq!(pool.load().queued, 2, "those that are being read");
+    gate.shut(false);
+    assert!(next(&from).is_some() && next(&from).is_some());
+    read(&pool, &block(7, 50_000), &to).unwrap();
+    assert_eq!(next(&from), Some(block(7, 50_000)), "it goes on");
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_pool_whose_disk_hangs_can_be_given_up_at_once() {
+    let gate = Gate::default();
+    let pool = filled(|memory| gate.before(memory, |_| true));
+    gate.shut(true);
+    let (to, from) = channel();
+    for number in 1..8 {
+        read(&pool, &block(number, 50_000), &to).unwrap();
+    }
+    until("both readers are held", || pool.load().stalled > Duration::ZERO);
+    // It returns, or the test hangs.
+    pool.abandon();
+    assert_eq!((0..5).filter(|_| from.recv_timeout(LONG).unwrap().is_err()).count(), 5);
+    gate.shut(false);
+}
+
+#[test]
+fn a_read_that_panics_is_answered_and_leaves_its_place() {
+    let pool = filled(|memory| {
+        let meddle = |name: &str, at: u64, len: usize| {
+            assert!(name != "0000000000000001.seg" || at == 0 || len != 50_000, "as the test has it");
+            Ok(())
+        };
+        Meddled(memory.clone(), Box::new(meddle))
+    });
+    let (to, from) = channel();
+    for _ in 0..2 * LIMITS.reads {
+        read(&pool, &block(1, 50_000), &to).unwrap();
+        assert!(!from.recv_timeout(LONG).unwrap().unwrap_err().is_damage());
+    }
+    until("nobody waits", || pool.load().queued == 0);
+    read(&pool, &block(29, 50_000), &to).unwrap();
+    assert!(next(&from).is_some());
     pool.close().unwrap();
 }

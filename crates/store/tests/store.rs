@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use common::{block, mixed, open, options, parts, read, sealed, tag, whole};
-use oncewire_store::{IndexMemory, Inserted, Memory, OpenError, Options, Part, Store};
+use oncewire_store::{IndexMemory, Inserted, Memory, OpenError, Options, Part, Progress, Store};
 
 fn insert(store: &Store, number: u64, len: usize) -> Inserted {
     let block = block(number, len);
@@ -205,21 +205,6 @@ fn a_disk_that_fails_writes_stops_the_store_and_what_was_written_is_still_read()
 }
 
 #[test]
-fn a_disk_that_fails_reads_says_where_and_the_chunk_can_be_stored_again() {
-    let memory = Memory::default();
-    let store = open(&memory, &options(20));
-    insert(&store, 1, 60_000);
-    store.sync().unwrap();
-    memory.fail_reads(Some(io::ErrorKind::Other));
-    let fault = read(&store, &block(1, 60_000)).unwrap_err();
-    assert!(fault.to_string().starts_with("0000000000000001.seg: offset 4128: "), "{fault}");
-    memory.fail_reads(None);
-    assert!(matches!(insert(&store, 1, 60_000), Inserted::Stored { .. }));
-    assert!(read(&store, &block(1, 60_000)).unwrap());
-    assert_eq!(store.counts().faults, 1);
-}
-
-#[test]
 fn a_flipped_bit_is_an_error_that_names_file_and_offset() {
     let memory = Memory::default();
     let store = open(&memory, &options(20));
@@ -228,7 +213,7 @@ fn a_flipped_bit_is_an_error_that_names_file_and_offset() {
     memory.damage("0000000000000001.seg", |bytes| bytes[30_000] ^= 4);
     let fault = read(&store, &block(1, 60_000)).unwrap_err();
     assert_eq!(fault.to_string(), "0000000000000001.seg: offset 4096: container fails its check");
-    let verified = store.verify().unwrap();
+    let verified = store.verify(&Progress::default()).unwrap();
     assert_eq!((verified.containers, verified.bytes, verified.damaged.len()), (1, 0, 1));
     assert_eq!(verified.damaged[0].to_string(), fault.to_string());
 }
@@ -300,7 +285,7 @@ fn compacting_drops_what_is_damaged_or_superseded_and_keeps_the_rest() {
     store.sync().unwrap();
     memory.damage("0000000000000006.seg", |bytes| bytes[30_000] ^= 4);
     let before = store.stat().file_bytes;
-    let compacted = store.compact(None).unwrap();
+    let compacted = store.compact(None, &Progress::default()).unwrap();
     assert!(compacted.after < before, "{compacted:?}");
     assert_eq!((compacted.kept, compacted.superseded, compacted.damaged.len()), (29, 10, 1), "{compacted:?}");
     assert_eq!(
@@ -309,7 +294,7 @@ fn compacting_drops_what_is_damaged_or_superseded_and_keeps_the_rest() {
     );
     store.close().unwrap();
     let store = open(&memory, &options(40));
-    assert_eq!(store.verify().unwrap().damaged.len(), 0);
+    assert_eq!(store.verify(&Progress::default()).unwrap().damaged.len(), 0);
     let there = (10..30).chain(100..110).filter(|i| read(&store, &block(*i, 65_536)).unwrap()).count();
     assert_eq!(there, 29);
 }
@@ -321,7 +306,7 @@ fn compacting_to_a_size_lets_the_oldest_go() {
     let lens = lens(100);
     insert_all(&store, &lens);
     let size = 6 * oncewire_store::MIN_SEGMENT_BYTES;
-    let compacted = store.compact(Some(size)).unwrap();
+    let compacted = store.compact(Some(size), &Progress::default()).unwrap();
     assert!(compacted.after <= size + oncewire_store::MIN_SEGMENT_BYTES, "{compacted:?}");
     let there = whole(&store, &lens);
     assert_eq!(there, (there[0]..100).collect::<Vec<_>>());
@@ -431,12 +416,12 @@ fn what_is_beyond_the_reach_of_small_chunks_is_read_verified_and_compacted_all_t
     store.close().unwrap();
     let (store, opened) = Store::open(Arc::new(memory.clone()), &options).unwrap();
     assert!(opened.index_kept);
-    assert_eq!(store.verify().unwrap().containers, 400);
+    assert_eq!(store.verify(&Progress::default()).unwrap().containers, 400);
     memory.damage("0000000000000001.seg", |bytes| bytes[30_000] ^= 4);
     let fault = read(&store, &block(0, 40_000)).unwrap_err();
     assert_eq!(fault.to_string(), "0000000000000001.seg: offset 4096: container fails its check");
-    assert_eq!(store.verify().unwrap().damaged.len(), 1);
-    let compacted = store.compact(None).unwrap();
+    assert_eq!(store.verify(&Progress::default()).unwrap().damaged.len(), 1);
+    let compacted = store.compact(None, &Progress::default()).unwrap();
     assert_eq!((compacted.kept, compacted.damaged.len()), (399, 1));
     assert_eq!(whole(&store, &lens), (1..400).collect::<Vec<_>>());
 }

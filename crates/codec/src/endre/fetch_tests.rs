@@ -46,12 +46,23 @@ fn name(receiver: &mut Receiver, seq: u64, chunks: u32, len: u32, now: Now) {
 }
 
 fn block(receiver: &mut Receiver, seq: u64, plain: &[u8], names: Vec<NameEntry>, now: Now) {
+    put_block(receiver, seq, plain, (names, true), now);
+}
+
+/// Hands over a block with these names, which is to be put or not.
+fn put_block(
+    receiver: &mut Receiver,
+    seq: u64,
+    plain: &[u8],
+    (names, keep): (Vec<NameEntry>, bool),
+    now: Now,
+) {
     let literals = if names.is_empty() { plain } else { &[] };
     let body = Body {
         epoch: 1,
         start: 0,
         remembered: false,
-        keep: true,
+        keep,
         names,
         digest: Digest::Fast(block_digest(SEED, 1, plain)),
         tokens: None,
@@ -150,6 +161,37 @@ fn what_is_absent_is_asked_for_at_once_and_again_ever_more_seldom() {
     let chunks = Chunks { seq: 0, indexes: vec![1, 2], entropy: None, bytes: &[7; 128] };
     receiver.handle_chunks(chunks, Now::ZERO).unwrap();
     assert_eq!(receiver.stats().blocks, 1);
+}
+
+/// The blocks that are put.
+fn puts(receiver: &mut Receiver) -> usize {
+    let requests = std::iter::from_fn(|| receiver.poll_chunk_store());
+    requests.filter(|request| matches!(request, StoreRequest::Put { .. })).count()
+}
+
+#[test]
+fn what_cannot_be_read_now_is_asked_for_and_neither_forgotten_nor_put_again() {
+    type Reply = fn(u64) -> StoreReply;
+    let busy: Reply = |ticket| StoreReply::Busy { ticket };
+    let absent: Reply = |ticket| StoreReply::Absent { ticket };
+    let failed: Reply = |ticket| StoreReply::Failed { ticket };
+    for (reply, reason, put) in
+        [(busy, ChunkReason::Shed, 0), (absent, ChunkReason::Absent, 1), (failed, ChunkReason::Absent, 1)]
+    {
+        let mut receiver = receiver();
+        let plain = [7; 64];
+        let names = vec![NameEntry { at: 0, len: 64, level: 0, name: key().name(&plain) }];
+        // Its sender takes it for known.
+        put_block(&mut receiver, 0, &plain, (names, false), Now::ZERO);
+        let ticket = reads(&mut receiver)[0];
+        receiver.handle_store(reply(ticket), Now::ZERO);
+        assert_eq!(asked(&mut receiver).0, [(reason, vec![0])]);
+        let chunks = Chunks { seq: 0, indexes: vec![0], entropy: None, bytes: &plain };
+        receiver.handle_chunks(chunks, Now::ZERO).unwrap();
+        assert_eq!((receiver.stats().blocks, puts(&mut receiver)), (1, put), "{reason:?}");
+        let stats = receiver.stats().chunks;
+        assert_eq!((stats.busy + stats.absent + stats.failed, stats.busy), (1, 1 - put as u64));
+    }
 }
 
 #[test]

@@ -12,8 +12,10 @@ use crate::wanax::{Name, Tree};
 pub(super) enum Read {
     /// The chunk, if it is there.
     Honest,
-    /// An error.
+    /// It is damaged.
     Fails,
+    /// Not now.
+    Refuses,
     /// Other bytes of the same length.
     Lies,
     /// Nothing is ever answered.
@@ -49,6 +51,7 @@ impl ModelStore {
         match (how, found) {
             (Read::Hangs, _) => None,
             (Read::Fails, _) => Some(StoreReply::Failed { ticket }),
+            (Read::Refuses, _) => Some(StoreReply::Busy { ticket }),
             (Read::Lies, _) => Some(StoreReply::Found { ticket, bytes: vec![7; len as usize].into() }),
             (Read::Honest, Some(bytes)) => Some(StoreReply::Found { ticket, bytes: bytes.clone() }),
             (Read::Honest, None) => Some(StoreReply::Absent { ticket }),

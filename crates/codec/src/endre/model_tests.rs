@@ -19,6 +19,7 @@ use crate::contract::{
     SendingHalf, StoreState,
 };
 use crate::entropy::Entropy;
+use crate::wanax::hints::save_by;
 use crate::wanax::{NameKey, NamesConfig, Shape};
 use crate::wire::{FlowId, Frame, LaneId, LogClaim, LogWorth, NamesHello, take_frame};
 use crate::{Layers, Matching, Now, Plan, Quota};
@@ -343,6 +344,7 @@ impl Model {
         let how = match how {
             0 => Read::Fails,
             1 => Read::Hangs,
+            3 => Read::Refuses,
             2 if *lies => Read::Lies,
             _ => Read::Honest,
         };
@@ -463,7 +465,8 @@ impl Model {
         self.worths.clear();
         self.lanes.values_mut().for_each(VecDeque::clear);
         if sending_side {
-            let (planted, hints) = (self.sender.planted_error, self.sender.save_hints().filter(|_| keep_log));
+            let hints = save_by(|at| self.sender.save_hints(at)).filter(|_| keep_log);
+            let planted = self.sender.planted_error;
             self.sender = sender(self.entropy, self.keeps_bytes, Begin { planted, saved, hints });
         } else {
             self.receiver = receiver(self.store.is_some(), saved);

@@ -21,6 +21,7 @@ use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
 use crate::strong::StrongDigests;
 use crate::wanax::NamesConfig;
+use crate::wanax::hints::{SavePosition, SavedPiece};
 use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, MAX_BLOCK, Message};
 use crate::{Matching, Now, Plan};
 
@@ -375,8 +376,8 @@ impl SendingHalf for Sender {
         }
     }
 
-    fn save_hints(&self) -> Option<Vec<u8>> {
-        self.naming.as_ref().map(|naming| naming.hints().save())
+    fn save_hints(&self, at: SavePosition) -> Option<SavedPiece> {
+        self.naming.as_ref().map(|naming| naming.hints().save_piece(at))
     }
 
     fn is_naming(&self, plan: &Plan) -> bool {

@@ -5,13 +5,14 @@
 //! recent, whichever there are more of. Tables go by length and not by level, since the same chunk may be of one level
 //! in one block and of another in the next.
 
+mod saving;
 #[cfg(test)]
 mod tests;
 
-use std::hash::Hasher as _;
-
 use oncewire_fingerprint::prefetch_read;
 use twox_hash::XxHash3_64;
+
+pub use self::saving::{SavePosition, SavedPiece, save_by};
 
 /// What is known of one store.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Hints {
     tables: [Table; CLASSES],
     /// Nothing that was put before this time is there any more; in seconds.
     oldest_secs: u64,
+    /// Counts up whenever all is forgotten.
+    generation: u64,
 }
 
 /// Why saved hints are not used.
@@ -49,7 +52,7 @@ impl Hints {
     /// quarter for those of 2 KiB and more, an eighth each for those of 256 bytes and more, and for the rest.
     pub fn new(memory: u64) -> Self {
         let share = |divisor| Table::new(memory.max(LEAST_MEMORY) / divisor);
-        Self { store: None, tables: [share(2), share(4), share(8), share(8)], oldest_secs: 0 }
+        Self { store: None, tables: [share(2), share(4), share(8), share(8)], oldest_secs: 0, generation: 0 }
     }
 
     /// Takes up what [`Self::save`] returned.
@@ -83,28 +86,9 @@ impl Hints {
         Ok(hints)
     }
 
-    /// Returns all that is known, with a checksum: 8 bytes a hint and 8 for each bucket.
+    /// Returns all that is known at once, as [`save_by`] does.
     pub fn save(&self) -> Vec<u8> {
-        let used: u64 = self.tables.iter().map(|table| table.used).sum();
-        let mut out =
-            Vec::with_capacity(MAGIC.len() + 64 + 8 * used as usize + self.memory() as usize / WAYS);
-        out.extend_from_slice(MAGIC);
-        let mut put = |word: u64| out.extend_from_slice(&word.to_le_bytes());
-        put(u64::from(self.store.is_some()));
-        put(self.store.unwrap_or(0));
-        put(self.oldest_secs);
-        for table in &self.tables {
-            put(table.entries.len() as u64);
-            for bucket in table.entries.chunks_exact(WAYS) {
-                let occupied = bucket.iter().zip(0..).map(|(&entry, way)| u64::from(entry != NONE) << way);
-                put(occupied.sum());
-                bucket.iter().filter(|&&entry| entry != NONE).for_each(|&entry| put(entry));
-            }
-        }
-        let mut checksum = XxHash3_64::new();
-        checksum.write(out.get(MAGIC.len()..).unwrap_or_default());
-        out.extend_from_slice(&checksum.finish().to_le_bytes());
-        out
+        save_by(|at| Some(self.save_piece(at))).unwrap_or_default()
     }
 
     /// Says which store the peer has: hints of another one are forgotten. Without a store they are kept, for one may
@@ -118,6 +102,7 @@ impl Hints {
 
     /// Forgets everything but the store's id.
     pub fn clear(&mut self) {
+        self.generation += 1;
         self.tables.iter_mut().for_each(Table::clear);
         self.oldest_secs = 0;
     }

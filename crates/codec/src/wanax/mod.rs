@@ -26,7 +26,8 @@ pub struct NamesConfig {
     pub shape: Shape,
     /// Bytes of memory for what is known of the peer's store; 8 bytes a chunk.
     pub hint_memory: u64,
-    /// What [`save_hints`](crate::contract::SendingHalf::save_hints) returned in an earlier process.
+    /// What [`save_by`](hints::save_by) made of [`save_hints`](crate::contract::SendingHalf::save_hints) in an earlier
+    /// process.
     pub saved: Option<Vec<u8>>,
     /// The time of day at the origin of [`Now`](crate::Now), in seconds since any moment that stays the same from
     /// process to process.

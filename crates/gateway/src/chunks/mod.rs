@@ -7,6 +7,7 @@ mod look;
 pub(crate) mod names;
 mod open;
 mod put;
+mod slot;
 mod tools;
 
 use std::sync::Arc;
@@ -19,10 +20,11 @@ use tokio::sync::oneshot;
 
 use oncewire_codec::wanax::{Name, NameKey, Shape};
 use oncewire_link::{StoreReply, StoreRequest, StoreState};
-use oncewire_store::pool::{Pool, ReadOutcome};
+use oncewire_store::pool::{Load, ReadOutcome};
 use oncewire_store::{Counts, Stat};
 
 use self::put::Cutter;
+use self::slot::{Held, PoolOf, Slot};
 use crate::config::StoreSettings;
 use crate::neighbours::{Neighbours, News};
 use crate::telemetry::{StoreCondition, StoreReport};
@@ -31,31 +33,33 @@ use crate::tunnel::seldom::Seldom;
 
 pub use self::open::OpenError;
 pub use self::tools::{AtRest, AtRestError, Room, clear_at_rest};
+pub use oncewire_store::Progress;
 
 /// The chunk store of this process, or the reason why there is none although it was asked for.
 #[derive(Debug)]
 pub(crate) struct ChunkStore {
     settings: StoreSettings,
-    /// None if it could not be opened; it keeps its id when it is closed, so that links need not be told.
+    /// None if nobody could find it out; it keeps its id when it is closed, so that links need not be told.
     id: Option<u64>,
-    pool: RwLock<Option<PoolOf>>,
+    slot: Arc<RwLock<Slot>>,
     cutter: Arc<Mutex<Cutter>>,
     tally: Arc<Tally>,
     /// What was seen of it last, by the thread that writes.
     seen: Arc<Mutex<Seen>>,
+    /// How long the disk may hold what is asked of it before the gateway does without.
+    hangs_after: Duration,
     /// Who is told what is new in it.
     neighbours: Option<Neighbours>,
 }
-
-/// What the threads of the store work on.
-struct PoolOf(Pool);
 
 /// What happened to requests since the start.
 #[derive(Debug, Default)]
 struct Tally {
     reads: AtomicU64,
-    /// Answered as absent since too many waited.
+    /// Not read since too many waited, the disk hangs or the store is not open.
     turned_away: AtomicU64,
+    /// Looks that synced.
+    syncs: AtomicU64,
     puts: AtomicU64,
     put_bytes: AtomicU64,
     /// Puts that were dropped since too many bytes waited.
@@ -116,23 +120,39 @@ impl ChunkStore {
                     if let Some(held_back) = tally.log.due() {
                         tracing::warn!(held_back, "chunk store: {fault}; it is asked for at the far side");
                     }
-                    StoreReply::Failed { ticket }
+                    match fault.is_damage() {
+                        true => StoreReply::Failed { ticket },
+                        false => StoreReply::Busy { ticket },
+                    }
                 }
             });
         };
-        let pool = self.pool.read();
-        let taken =
-            pool.as_ref().is_some_and(|PoolOf(pool)| pool.read(name.tag(), len, check, reply).is_ok());
-        if taken {
+        if self.try_read((name.tag(), len), check, reply) {
             return None;
         }
         self.tally.turned_away.fetch_add(1, Relaxed);
-        Some(StoreReply::Absent { ticket })
+        Some(StoreReply::Busy { ticket })
+    }
+
+    /// Has a chunk read; returns false if the store is not open, too many wait, or the disk hangs.
+    fn try_read(
+        &self,
+        (tag, len): (u64, u32),
+        check: impl Fn(&[u8]) -> bool + Send + 'static,
+        reply: impl FnOnce(ReadOutcome) + Send + 'static,
+    ) -> bool {
+        let slot = self.slot.read();
+        let pool = slot.pool().filter(|PoolOf(pool)| !self.held(&pool.load()).reads);
+        pool.is_some_and(|PoolOf(pool)| pool.read(tag, len, check, reply).is_ok())
+    }
+
+    fn held(&self, load: &Load) -> Held {
+        Held::of(load, self.hangs_after)
     }
 
     /// Says whether it may hold a chunk, without I/O.
     pub(crate) fn holds(&self, tag: u64, len: u32) -> bool {
-        self.pool.read().as_ref().is_some_and(|PoolOf(pool)| pool.store().peek(tag, len))
+        self.slot.read().pool().is_some_and(|PoolOf(pool)| pool.store().peek(tag, len))
     }
 
     /// Reads a chunk for a neighbour, and hands it to `reply` on a thread of the store; returns false if too many wait.
@@ -145,8 +165,7 @@ impl ChunkStore {
     ) -> bool {
         let check = move |chunk: &[u8]| key.matches(&name, chunk);
         let reply = move |outcome: ReadOutcome| reply(outcome.ok().flatten().map(Bytes::from));
-        let pool = self.pool.read();
-        pool.as_ref().is_some_and(|PoolOf(pool)| pool.read(name.tag(), len, check, reply).is_ok())
+        self.try_read((name.tag(), len), check, reply)
     }
 
     /// Puts a chunk that a neighbour gave; nobody else is told.
@@ -172,9 +191,9 @@ impl ChunkStore {
     fn ingest(&self, bytes: u64, job: impl FnOnce(&oncewire_store::Store) + Send + 'static) {
         // A small block takes more than its bytes: the job, and the buffer that it is a slice of.
         let cost = bytes + 1024;
-        let pool = self.pool.read();
+        let slot = self.slot.read();
         let tally = &self.tally;
-        if pool.as_ref().is_some_and(|PoolOf(pool)| pool.ingest(cost, job).is_ok()) {
+        if slot.pool().is_some_and(|PoolOf(pool)| pool.ingest(cost, job).is_ok()) {
             tally.puts.fetch_add(1, Relaxed);
             tally.put_bytes.fetch_add(bytes, Relaxed);
         } else {
@@ -182,34 +201,40 @@ impl ChunkStore {
         }
     }
 
-    /// Returns what links are told of it, without waiting for anything.
+    /// Returns what links are told of it, without waiting for anything. While it is not open, or its disk hangs, that is
+    /// what they are told of a store that has nothing and takes nothing: peers then name nothing, and forget nothing.
     pub(crate) fn state(&self) -> StoreState {
-        let load = self.pool.read().as_ref().map(|PoolOf(pool)| pool.load()).unwrap_or_default();
+        let load = self.slot.read().pool().map(|PoolOf(pool)| pool.load());
+        let Some(load) = load.filter(|load| !self.held(load).reads) else { return StoreState::default() };
         let age_secs = match self.tally.oldest_s.load(Relaxed) {
             0 => 0,
             oldest_s => names::unix_time_s().saturating_sub(oldest_s),
         };
         StoreState {
             queued: u32::try_from(load.queued).unwrap_or(u32::MAX),
-            // Links are told again whenever this changes, so no finer than they care for.
-            service_time: Duration::from_micros(load.service_time.as_micros() as u64 / 100 * 100),
+            service_time: service_time(&load),
             age_secs,
-            taking: self.tally.taking.load(Relaxed),
+            taking: self.tally.taking.load(Relaxed) && !self.held(&load).writes,
         }
     }
 
     /// Forgets every chunk; the result comes when that is done. Never waits.
     pub(crate) fn clear(&self) -> ChunksCleared {
         let (done, cleared) = oneshot::channel();
-        let pool = self.pool.read();
-        let Some(PoolOf(pool)) = &*pool else {
+        let slot = self.slot.read();
+        let Some(PoolOf(pool)) = slot.pool() else {
+            let is_opening = matches!(*slot, Slot::Opening(_));
+            let later =
+                || Err("is being opened: clear it once `oncewire status` says that it is open".to_owned());
             // Whoever asked may have gone.
-            let _ = done.send(Ok(0));
+            let _ = done.send(if is_opening { later() } else { Ok(0) });
             return cleared;
         };
         let tally = Arc::clone(&self.tally);
         let job = move |store: &oncewire_store::Store| {
-            let cleared = store.compact(Some(0)).map(|done| done.before.saturating_sub(done.after));
+            let cleared = store
+                .compact(Some(0), &Progress::default())
+                .map(|done| done.before.saturating_sub(done.after));
             tally.oldest_s.store(store.horizon().oldest_s.unwrap_or(0), Relaxed);
             let _ = done.send(cleared.map_err(|error| error.to_string()));
         };
@@ -220,11 +245,18 @@ impl ChunkStore {
 
     /// Works off what waits and closes the store, within limits.
     pub(crate) async fn close(&self) {
-        let Some(PoolOf(pool)) = self.pool.write().take() else { return };
+        let slot = std::mem::take(&mut *self.slot.write());
+        let slot = match slot {
+            Slot::Open(PoolOf(pool)) if self.held(&pool.load()).any() => {
+                tracing::warn!("chunk store: the disk hangs; the next start looks through it anew");
+                return pool.abandon();
+            }
+            slot => slot,
+        };
         let (done, closed) = oneshot::channel();
         // Not on a thread that the end of the process waits for: a disk may hang.
         let closing = move || {
-            let _ = done.send(pool.close());
+            let _ = done.send(slot.close());
         };
         if std::thread::Builder::new().name("store-close".to_owned()).spawn(closing).is_err() {
             return;
@@ -242,29 +274,44 @@ impl ChunkStore {
     /// Returns what `status` tells of it.
     pub(crate) fn report(&self) -> StoreReport {
         let seen = self.seen.lock().clone();
-        let load = self.pool.read().as_ref().map(|PoolOf(pool)| (pool.load(), pool.store().counts()));
-        let (load, counts) = load.unwrap_or((Default::default(), seen.counts));
+        let slot = self.slot.read();
+        let now = slot.pool().map(|PoolOf(pool)| (pool.load(), pool.store().counts()));
+        let (load, counts) = now.unwrap_or((Load::default(), seen.counts));
         let tally = &self.tally;
-        let condition = match (&self.id, &seen.trouble) {
-            (None, _) => StoreCondition::Failed,
-            (Some(_), Some(_)) => StoreCondition::ReadOnly,
-            (Some(_), None) => StoreCondition::Open,
+        let (condition, reason) = match (&*slot, seen.trouble) {
+            (Slot::Opening(_), _) => {
+                (StoreCondition::Opening, Some("its files are looked through".to_owned()))
+            }
+            (Slot::Open(_), _) if self.held(&load).any() => {
+                (StoreCondition::Hanging, Some("the disk lets nobody go; the far side is asked".to_owned()))
+            }
+            (Slot::Open(_), Some(why)) => (StoreCondition::ReadOnly, Some(why)),
+            (Slot::None, Some(why)) => (StoreCondition::Failed, Some(why)),
+            (Slot::Open(_) | Slot::None, None) => (StoreCondition::Open, None),
+        };
+        let opened_percent = match &*slot {
+            Slot::Opening(opening) => Some((100.0 * opening.progress.share()) as u64),
+            Slot::Open(_) | Slot::None => None,
         };
         let base =
             seen.stat.as_ref().map(|stat| tools::report(&self.settings.path, stat)).unwrap_or_default();
         StoreReport {
+            id: self.id.map(|id| format!("{id:016x}")),
             path: self.settings.path.display().to_string(),
             state: condition,
-            reason: seen.trouble,
+            reason,
+            opened_percent,
             size: self.settings.disk,
             queue: load.queued as u64,
             service_time_us: u64::try_from(load.service_time.as_micros()).unwrap_or(u64::MAX),
+            oldest_read_ms: u64::try_from(load.oldest_read.as_millis()).unwrap_or(u64::MAX),
             waiting_bytes: load.ingest_bytes,
             reads: tally.reads.load(Relaxed),
             found: counts.hits,
             found_bytes: counts.hit_bytes,
             turned_away: tally.turned_away.load(Relaxed),
             damaged: counts.faults,
+            unreadable: counts.unreadable,
             puts: tally.puts.load(Relaxed),
             put_bytes: tally.put_bytes.load(Relaxed),
             known: counts.known,
@@ -278,17 +325,22 @@ impl ChunkStore {
 
 impl Drop for ChunkStore {
     fn drop(&mut self) {
-        if let Some(pool) = self.pool.get_mut().take() {
+        let slot = std::mem::take(&mut *self.slot.write());
+        match slot {
+            Slot::Opening(opening) => opening.progress.cancel(),
             // Its threads are waited for, and one of them may be the one that drops this.
-            let _ = std::thread::Builder::new().name("store-drop".to_owned()).spawn(move || drop(pool));
+            Slot::Open(pool) => {
+                _ = std::thread::Builder::new().name("store-drop".to_owned()).spawn(move || drop(pool));
+            }
+            Slot::None => {}
         }
     }
 }
 
-impl std::fmt::Debug for PoolOf {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pool")
-    }
+/// Returns how long a read takes, as a planner is to take it: no shorter than none has been done for.
+fn service_time(load: &Load) -> Duration {
+    // Links are told again whenever this changes, so no finer than they care for.
+    Duration::from_micros(load.service_time.max(load.stalled).as_micros() as u64 / 100 * 100)
 }
 
 /// How long the end of a gateway waits for the store's disk.

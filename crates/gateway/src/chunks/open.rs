@@ -2,13 +2,20 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
 
 use oncewire_store::pool::{Limits, Pool};
-use oncewire_store::{Backend, Folder, FolderError, IndexMemory, Opened, Options, Sealer, Slow, Store};
+use oncewire_store::{
+    Backend, Folder, FolderError, IndexMemory, Opened, Options, Prepared, Progress, Sealer, Slow, Store,
+};
 
-use super::{ChunkStore, PoolOf, Seen, Tally};
+use super::slot::{Opening, PoolOf, Slot};
+use super::{ChunkStore, Seen, Tally};
 use crate::config::StoreSettings;
 use crate::neighbours::Neighbours;
 use crate::storage_key::StorageKey;
@@ -50,22 +57,81 @@ pub(super) enum NotOpened {
 }
 
 impl ChunkStore {
-    /// Opens the store, or makes one. Reads a part of it, so not on a thread that others wait for. A store that cannot be
-    /// used is reported, and is none.
+    /// Opens the store, or makes one. Waits for the disk, so not on a thread that others wait for, but for seconds at
+    /// most: what takes longer goes on without whoever called. A store that cannot be used is reported, and is none.
     ///
     /// # Errors
     /// What an operator must decide; nothing was changed then.
     pub(crate) fn open(settings: &StoreSettings, key: Option<&StorageKey>) -> Result<Self, OpenError> {
-        match start(settings, key) {
-            Ok((pool, opened)) => {
-                report(&settings.path, &opened);
-                Ok(Self::of(settings, Some(pool), None))
+        Self::open_on(settings, key.cloned(), backend, PATIENCE)
+    }
+
+    /// The same on the disk that `backend` takes; how long is waited for all of it is `patience`.
+    pub(super) fn open_on(
+        settings: &StoreSettings,
+        key: Option<StorageKey>,
+        backend: impl FnOnce(&StoreSettings) -> Result<Arc<dyn Backend>, NotOpened> + Send + 'static,
+        patience: Duration,
+    ) -> Result<Self, OpenError> {
+        let progress = Arc::new(Progress::default());
+        let mut store = Self::of(settings, None, None);
+        let ((known, when_known), (opened, when_opened)) = (mpsc::channel(), mpsc::channel::<()>());
+        let opener = Opener {
+            settings: settings.clone(),
+            progress: Arc::clone(&progress),
+            slot: Arc::clone(&store.slot),
+            seen: Arc::clone(&store.seen),
+            tally: Arc::clone(&store.tally),
+        };
+        *store.slot.write() = Slot::Opening(Opening { progress, thread: None });
+        let work = move || {
+            let prepared =
+                backend(&opener.settings).and_then(|backend| opener.prepare(backend, key.as_ref()));
+            let prepared = match prepared {
+                Ok(prepared) => prepared,
+                // Whoever waits for it has gone, or does what is to be done.
+                Err(why) => {
+                    let _ = known.send(Err(why));
+                    return;
+                }
+            };
+            let _ = known.send(Ok(prepared.id()));
+            opener.open(prepared);
+            drop(opened);
+        };
+        let thread = thread::Builder::new().name("store-open".to_owned()).spawn(work);
+        let failed = |why: &dyn std::fmt::Display| NotOpened::Failed(why.to_string());
+        let id = thread.map_err(|error| failed(&error)).and_then(|thread| {
+            if let Slot::Opening(opening) = &mut *store.slot.write() {
+                opening.thread = Some(thread);
             }
-            Err(NotOpened::Refused(refused)) => Err(refused),
-            Err(NotOpened::Failed(why)) => {
-                let path = settings.path.display();
-                tracing::error!(%path, "the chunk store is not used: {why}");
-                Ok(Self::of(settings, None, Some(why)))
+            when_known.recv_timeout(HANGS_AFTER).unwrap_or_else(|_| Err(failed(&"the disk hangs")))
+        });
+        match id {
+            Ok(id) => store.id = Some(id),
+            Err(why) => {
+                if let Slot::Opening(opening) = std::mem::take(&mut *store.slot.write()) {
+                    opening.progress.cancel();
+                }
+                store.give_up(why)?;
+                return Ok(store);
+            }
+        }
+        if when_opened.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let path = settings.path.display();
+            tracing::info!(%path, "the chunk store is still being opened; chunks are named once it is open");
+        }
+        store.look(true);
+        Ok(store)
+    }
+
+    fn give_up(&self, why: NotOpened) -> Result<(), OpenError> {
+        match why {
+            NotOpened::Refused(refused) => Err(refused),
+            NotOpened::Failed(why) => {
+                report_failure(&self.settings.path, &why);
+                self.seen.lock().trouble = Some(why);
+                Ok(())
             }
         }
     }
@@ -81,11 +147,12 @@ impl ChunkStore {
         let store = Self {
             settings: settings.clone(),
             id: pool.as_ref().map(|pool| pool.store().id()),
-            pool: parking_lot::RwLock::new(pool.map(PoolOf)),
+            slot: Arc::new(RwLock::new(pool.map_or(Slot::None, |pool| Slot::Open(PoolOf(pool))))),
             cutter: Arc::default(),
             // It takes chunks until a look says otherwise.
             tally: Arc::new(Tally { taking: AtomicBool::new(pool_is_there), ..Tally::default() }),
-            seen: Arc::new(parking_lot::Mutex::new(Seen { trouble, ..Seen::default() })),
+            seen: Arc::new(Mutex::new(Seen { trouble, ..Seen::default() })),
+            hangs_after: HANGS_AFTER,
             neighbours: None,
         };
         store.look(true);
@@ -93,28 +160,68 @@ impl ChunkStore {
     }
 }
 
-/// Opens the store and starts its threads.
-fn start(settings: &StoreSettings, key: Option<&StorageKey>) -> Result<(Pool, Opened), NotOpened> {
-    let folder = take(&settings.path)?;
-    let backend: Arc<dyn Backend> = match settings.read_latency {
-        None => folder,
-        Some(latency) => Arc::new(Slow::new(folder, latency, MODEL_BYTES_PER_S)),
-    };
-    start_on(backend, settings, key)
+/// What opens a store on a thread of its own, and puts it where the gateway looks for it.
+struct Opener {
+    settings: StoreSettings,
+    progress: Arc<Progress>,
+    slot: Arc<RwLock<Slot>>,
+    seen: Arc<Mutex<Seen>>,
+    tally: Arc<Tally>,
 }
 
-/// The same in a folder that was taken.
-pub(super) fn start_on(
-    backend: Arc<dyn Backend>,
-    settings: &StoreSettings,
-    key: Option<&StorageKey>,
-) -> Result<(Pool, Opened), NotOpened> {
-    let options = options(settings.index_memory, settings.disk, key);
-    let (store, opened) = open(backend, &options, &settings.path)?;
+impl Opener {
+    /// Finds out which store there is.
+    fn prepare(&self, backend: Arc<dyn Backend>, key: Option<&StorageKey>) -> Result<Prepared, NotOpened> {
+        let options = options(self.settings.index_memory, self.settings.disk, key);
+        let prepared = Store::prepare(backend, &options);
+        prepared.map_err(|error| not_opened(error, key.is_some(), &self.settings.path))
+    }
+
+    /// Looks through it, and puts it in its place, unless the gateway has given it up meanwhile.
+    fn open(&self, prepared: Prepared) {
+        let path = &self.settings.path;
+        let opened =
+            prepared.open(&self.progress).map_err(|error| error.to_string()).and_then(|(store, opened)| {
+                let pool = Pool::start(store, limits(&self.settings)).map_err(|error| error.to_string())?;
+                Ok((pool, opened))
+            });
+        let mut slot = self.slot.write();
+        if !matches!(*slot, Slot::Opening(_)) {
+            drop(slot);
+            if let Ok(Err(error)) = opened.map(|(pool, _)| pool.close()) {
+                tracing::warn!("chunk store: {error}; the next start looks through it anew");
+            }
+            return;
+        }
+        match opened {
+            Ok((pool, opened)) => {
+                report(path, &opened);
+                self.tally.taking.store(true, Relaxed);
+                let oldest_s = pool.store().horizon().oldest_s;
+                self.tally.oldest_s.store(oldest_s.unwrap_or(0), Relaxed);
+                *slot = Slot::Open(PoolOf(pool));
+            }
+            Err(why) => {
+                report_failure(path, &why);
+                self.seen.lock().trouble = Some(why);
+                *slot = Slot::None;
+            }
+        }
+    }
+}
+
+/// Takes the folder of a store that is to be opened.
+fn backend(settings: &StoreSettings) -> Result<Arc<dyn Backend>, NotOpened> {
+    let folder = take(&settings.path)?;
+    Ok(match settings.read_latency {
+        None => folder,
+        Some(latency) => Arc::new(Slow::new(folder, latency, MODEL_BYTES_PER_S)),
+    })
+}
+
+fn limits(settings: &StoreSettings) -> Limits {
     let readers = if settings.read_latency.is_some() { 1 } else { READERS };
-    let limits = Limits { readers, reads: MOST_READS, jobs: MOST_JOBS, job_bytes: MOST_JOB_BYTES };
-    let pool = Pool::start(store, limits).map_err(|error| NotOpened::Failed(error.to_string()))?;
-    Ok((pool, opened))
+    Limits { readers, reads: MOST_READS, jobs: MOST_JOBS, job_bytes: MOST_JOB_BYTES }
 }
 
 /// Takes the folder of a store, which nobody else uses from then on.
@@ -131,13 +238,16 @@ pub(super) fn open(
     options: &Options,
     path: &Path,
 ) -> Result<(Store, Opened), NotOpened> {
-    Store::open(backend, options).map_err(|error| match error {
+    Store::open(backend, options).map_err(|error| not_opened(error, options.sealer.is_some(), path))
+}
+
+fn not_opened(error: oncewire_store::OpenError, keyed: bool, path: &Path) -> NotOpened {
+    match error {
         oncewire_store::OpenError::OtherKey => {
-            let keyed = options.sealer.is_some();
             NotOpened::Refused(OpenError::OtherKey { path: path.to_owned(), keyed })
         }
         error => NotOpened::Failed(error.to_string()),
-    })
+    }
 }
 
 /// Returns how a store of so many bytes is opened.
@@ -159,6 +269,9 @@ fn report(path: &Path, opened: &Opened) {
     for note in &opened.notes {
         tracing::warn!(%path, "chunk store: {note}");
     }
+    if opened.notes_left_out > 0 {
+        tracing::warn!(%path, "chunk store: {} lines more like these", opened.notes_left_out);
+    }
     match opened.new {
         true => tracing::info!(%path, "a new chunk store begins"),
         false => {
@@ -166,6 +279,10 @@ fn report(path: &Path, opened: &Opened) {
             tracing::info!(%path, segments, index_kept, "found the chunk store of an earlier run");
         }
     }
+}
+
+fn report_failure(path: &Path, why: &str) {
+    tracing::error!(path = %path.display(), "the chunk store is not used: {why}");
 }
 
 /// Returns the process that has a store's folder locked, as /proc tells.
@@ -187,9 +304,15 @@ fn holder_of(locks: &str, device: u64, inode: u64) -> Option<u32> {
     locks.lines().find_map(holder)
 }
 
+/// Longer than a disk that works takes for anything, also one that tries a bad place again and again.
+const HANGS_AFTER: Duration = Duration::from_secs(10);
+
+/// How long a start waits for a store, so that one that opens at once is there from the first byte on.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// A flash disk serves several reads at a time; more of them wait no shorter on a disk with one arm.
 const READERS: usize = 4;
-/// Reads beyond are answered as absent: at a hundred a second, nobody waits for more.
+/// Reads beyond are not taken: at a hundred a second, nobody waits for more.
 const MOST_READS: usize = 1024;
 /// Blocks that wait to be put; those beyond are dropped.
 const MOST_JOBS: usize = 4096;

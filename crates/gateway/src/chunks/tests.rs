@@ -10,15 +10,17 @@ use bytes::Bytes;
 use oncewire_codec::wanax::{NameKey, Shape};
 use oncewire_store::{Backend, Memory};
 
-use super::open;
 use super::*;
 
 fn store_on(backend: Arc<dyn Backend>) -> ChunkStore {
+    opening_on(backend, Duration::from_secs(60))
+}
+
+/// A store that is waited for no longer than that.
+fn opening_on(backend: Arc<dyn Backend>, patience: Duration) -> ChunkStore {
     let path = PathBuf::from("memory");
     let settings = StoreSettings { path, disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
-    let opened = open::start_on(backend, &settings, None);
-    let (pool, _) = opened.unwrap_or_else(|_| panic!("it opens"));
-    ChunkStore::of(&settings, Some(pool), None)
+    ChunkStore::open_on(&settings, None, |_| Ok(backend), patience).unwrap()
 }
 
 fn block(number: u8) -> Bytes {
@@ -35,7 +37,7 @@ fn put(store: &ChunkStore, number: u8) {
 }
 
 /// Waits until it is as it should be, which takes other threads milliseconds.
-fn until(what: &str, holds: impl Fn() -> bool) {
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
@@ -64,7 +66,7 @@ fn what_was_put_is_told_with_its_levels_and_forgotten_when_it_is_cleared() {
 fn a_disk_that_fails_is_said_and_links_are_told_that_nothing_is_taken() {
     let memory = Memory::default();
     let store = store_on(Arc::new(memory.clone()));
-    until("it takes chunks", || store.state().taking);
+    assert!(store.state().taking);
     memory.fail_writes(Some(io::ErrorKind::Other));
     put(&store, 1);
     until("the failure is noticed", || {
@@ -83,7 +85,7 @@ fn what_a_look_between_syncs_has_seen_is_still_counted_by_the_next_sync() {
     let done = |store: &ChunkStore| store.report().waiting_bytes == 0 && !store.seen.lock().looking;
     until("it was put and looked at", || done(&store));
     let all_written = |store: &oncewire_store::Store| store.sync().unwrap();
-    assert!(store.pool.read().as_ref().is_some_and(|PoolOf(pool)| pool.ingest(0, all_written).is_ok()));
+    assert!(store.slot.read().pool().is_some_and(|PoolOf(pool)| pool.ingest(0, all_written).is_ok()));
     store.look(false);
     until("it was looked at without a sync", || done(&store));
     store.look(true);
@@ -123,35 +125,56 @@ fn a_store_that_is_in_use_is_an_error_and_is_left_alone() {
     });
 }
 
-/// A disk that hangs as long as the gate is shut.
-struct Hanging {
-    inner: Memory,
-    open: Arc<(parking_lot::Mutex<bool>, parking_lot::Condvar)>,
+/// What a disk does with what it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    Works,
+    /// It lets nobody go until it works again.
+    Holds,
+    HoldsReads,
+    Panics,
 }
 
-impl Hanging {
-    fn wait(&self) {
-        let (open, changed) = &*self.open;
-        let mut open = open.lock();
-        while !*open {
-            changed.wait(&mut open);
+/// A disk in memory with moods.
+#[derive(Clone)]
+struct Moody {
+    inner: Memory,
+    mood: Arc<(Mutex<Mood>, parking_lot::Condvar)>,
+}
+
+impl Moody {
+    fn new(mood: Mood) -> Self {
+        Self { inner: Memory::default(), mood: Arc::new((Mutex::new(mood), parking_lot::Condvar::new())) }
+    }
+
+    fn set(&self, mood: Mood) {
+        *self.mood.0.lock() = mood;
+        self.mood.1.notify_all();
+    }
+
+    fn pass(&self, is_read: bool) {
+        let (mood, changed) = &*self.mood;
+        let mut mood = mood.lock();
+        while *mood == Mood::Holds || *mood == Mood::HoldsReads && is_read {
+            changed.wait(&mut mood);
         }
+        assert_ne!(*mood, Mood::Panics, "as the test has it");
     }
 }
 
-impl Backend for Hanging {
+impl Backend for Moody {
     fn create(&self, name: &str, len: u64) -> io::Result<()> {
-        self.wait();
+        self.pass(false);
         self.inner.create(name, len)
     }
 
     fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.wait();
+        self.pass(true);
         self.inner.read(name, at, into)
     }
 
     fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.wait();
+        self.pass(false);
         self.inner.write(name, at, bytes)
     }
 
@@ -160,7 +183,7 @@ impl Backend for Hanging {
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        self.wait();
+        self.pass(false);
         self.inner.sync(name)
     }
 
@@ -173,24 +196,241 @@ impl Backend for Hanging {
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        self.pass(true);
         self.inner.list()
     }
 }
 
+fn close(store: &ChunkStore) {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(store.close());
+}
+
 #[test]
 fn while_a_disk_hangs_a_bounded_part_waits_and_nobody_does() {
-    let gate = Arc::new((parking_lot::Mutex::new(true), parking_lot::Condvar::new()));
-    let store = store_on(Arc::new(Hanging { inner: Memory::default(), open: Arc::clone(&gate) }));
-    until("it was looked at", || store.state().taking);
-    *gate.0.lock() = false;
+    let disk = Moody::new(Mood::Works);
+    let store = store_on(Arc::new(disk.clone()));
+    until("it was looked at", || store.state().taking && !store.seen.lock().looking);
+    disk.set(Mood::Holds);
     let (plain, key) = (block(1), NameKey::new([7; 32]));
     (0..1024).for_each(|_| store.put(plain.clone(), key.clone(), Shape::default()));
     let report = store.report();
     // One job is always taken, so that nothing is too large for the queue.
     assert!(report.waiting_bytes <= (32 << 20) + (66 << 10), "{report:?}");
     assert!(report.dropped > 0 && report.puts + report.dropped == 1024, "{report:?}");
-    *gate.0.lock() = true;
-    gate.1.notify_all();
+    disk.set(Mood::Works);
     until("what waited is done", || store.report().waiting_bytes == 0);
+    until("it is open", || store.report().state == StoreCondition::Open);
+}
+
+/// Puts blocks, and waits until they are on the disk.
+fn fill(store: &ChunkStore, blocks: u8) {
+    (0..blocks).for_each(|number| put(store, number));
+    until("all is written", || {
+        store.look(true);
+        store.report().levels.first().is_some_and(|level| level.chunks == u64::from(blocks))
+    });
+    until("nothing is under way", || store.report().waiting_bytes == 0 && !store.seen.lock().looking);
+}
+
+/// Asks for a block, and counts the answer: [found, not given].
+fn ask(store: &ChunkStore, number: u8, answers: &Arc<[AtomicU64; 2]>) -> bool {
+    let (key, answers) = (NameKey::new([7; 32]), Arc::clone(answers));
+    let shape = Shape::default();
+    // The first root of the block, as a peer would name it.
+    let plain = block(number);
+    let mut tree = oncewire_codec::wanax::Tree::new(shape);
+    let root = tree.grow(&plain).iter().find(|node| node.level == 0).copied().unwrap();
+    let chunk = plain.slice(root.range());
+    store.lend(key.name(&chunk), root.len, key, move |found| {
+        answers[usize::from(found.is_none())].fetch_add(1, Relaxed);
+    })
+}
+
+#[test]
+fn a_disk_that_lets_no_reader_go_is_done_without_until_it_does() {
+    let disk = Moody::new(Mood::Works);
+    let mut store = store_on(Arc::new(disk.clone()));
+    fill(&store, 8);
+    store.hangs_after = Duration::from_millis(1);
+    let answers: Arc<[AtomicU64; 2]> = Arc::default();
+    disk.set(Mood::HoldsReads);
+    // One for each reader, some that wait for one, and then no more are taken.
+    let mut asked = 0;
+    until("nothing is asked of it any more", || {
+        asked += u64::from(ask(&store, (asked % 8) as u8, &answers));
+        store.report().state == StoreCondition::Hanging
+    });
+    assert!(!ask(&store, 1, &answers), "it is not asked");
+    assert_eq!(store.state(), StoreState::default(), "links are told that there is nothing");
+    assert!(store.report().oldest_read_ms >= 1 && store.report().reason.is_some());
+    store.look(false);
+    // Four are at the disk, and those that waited are told.
+    until("who waited is told", || answers[1].load(Relaxed) == asked - 4);
+    disk.set(Mood::Works);
+    until("those that the disk held are served", || answers[0].load(Relaxed) == 4);
+    store.hangs_after = Duration::from_secs(60);
+    until("it is used again", || ask(&store, 2, &answers) && store.state().taking);
+    until("all are served", || store.report().queue == 0);
     assert_eq!(store.report().state, StoreCondition::Open);
+}
+
+#[test]
+fn a_gateway_ends_at_once_although_its_disk_hangs() {
+    let disk = Moody::new(Mood::Works);
+    let mut store = store_on(Arc::new(disk.clone()));
+    fill(&store, 1);
+    store.hangs_after = Duration::from_millis(1);
+    disk.set(Mood::Holds);
+    put(&store, 9);
+    until("it hangs", || {
+        store.look(true);
+        store.report().state == StoreCondition::Hanging
+    });
+    assert!(!store.state().taking);
+    let begun = Instant::now();
+    close(&store);
+    assert!(begun.elapsed() < CLOSE_LIMIT, "nobody waited for the disk");
+    disk.set(Mood::Works);
+}
+
+#[test]
+fn a_look_that_panics_is_not_the_last() {
+    let disk = Moody::new(Mood::Works);
+    let store = store_on(Arc::new(disk.clone()));
+    fill(&store, 1);
+    disk.set(Mood::Panics);
+    put(&store, 2);
+    store.look(true);
+    until("the look has ended", || !store.seen.lock().looking);
+    disk.set(Mood::Works);
+    until("the next one sees something", || {
+        store.look(true);
+        store.report().puts == 2 && store.seen.lock().counts.stored == 2
+    });
+}
+
+#[test]
+fn a_store_that_takes_long_to_open_is_used_once_it_is_open() {
+    let disk = Moody::new(Mood::Works);
+    let first = store_on(Arc::new(disk.clone()));
+    fill(&first, 4);
+    let id = first.id();
+    close(&first);
+    // What says which store it is can be read, and then nothing more for a while.
+    let gate = Gated { disk: disk.clone(), shut: Arc::new((Mutex::new(true), parking_lot::Condvar::new())) };
+    let store = opening_on(Arc::new(gate.clone()), Duration::ZERO);
+    let report = store.report();
+    assert_eq!((store.id(), report.state), (id, StoreCondition::Opening), "{report:?}");
+    assert!(report.opened_percent.is_some() && report.id.is_some());
+    assert_eq!(store.state(), StoreState::default());
+    let answers: Arc<[AtomicU64; 2]> = Arc::default();
+    assert!(!ask(&store, 1, &answers));
+    put(&store, 5);
+    assert_eq!(store.report().dropped, 1);
+    assert!(store.clear().blocking_recv().unwrap().unwrap_err().contains("being opened"));
+    gate.open();
+    until("it is open", || store.report().state == StoreCondition::Open);
+    assert!(store.state().taking);
+    until("it is read", || ask(&store, 1, &answers));
+    until("it was read", || answers[0].load(Relaxed) == 1);
+    until("it is looked at", || {
+        store.look(true);
+        store.report().levels.first().is_some_and(|level| level.chunks == 4)
+    });
+}
+
+#[test]
+fn a_store_that_is_closed_while_it_is_opened_is_as_it_was() {
+    let disk = Moody::new(Mood::Works);
+    let first = store_on(Arc::new(disk.clone()));
+    fill(&first, 4);
+    close(&first);
+    let gate = Gated { disk: disk.clone(), shut: Arc::new((Mutex::new(true), parking_lot::Condvar::new())) };
+    let store = opening_on(Arc::new(gate.clone()), Duration::ZERO);
+    let opening = std::thread::scope(|scope| {
+        let closing = scope.spawn(|| close(&store));
+        until("it was told to end", || matches!(&*store.slot.read(), Slot::None));
+        gate.open();
+        closing.join().is_ok()
+    });
+    assert!(opening);
+    let again = store_on(Arc::new(disk));
+    until("all is there", || {
+        again.look(true);
+        again.report().levels.first().is_some_and(|level| level.chunks == 4)
+    });
+}
+
+#[test]
+fn a_store_that_cannot_be_looked_through_is_none_after_all() {
+    let disk = Moody::new(Mood::Works);
+    let first = store_on(Arc::new(disk.clone()));
+    fill(&first, 4);
+    close(&first);
+    let gate = Gated { disk: disk.clone(), shut: Arc::new((Mutex::new(true), parking_lot::Condvar::new())) };
+    let store = opening_on(Arc::new(gate.clone()), Duration::ZERO);
+    disk.inner.fail_writes(Some(io::ErrorKind::Other));
+    gate.open();
+    until("it is given up", || store.report().state == StoreCondition::Failed);
+    assert!(store.report().reason.is_some() && store.state() == StoreState::default());
+}
+
+/// A disk of which only the file `store` can be read until the gate is open.
+#[derive(Clone)]
+struct Gated {
+    disk: Moody,
+    shut: Arc<(Mutex<bool>, parking_lot::Condvar)>,
+}
+
+impl Gated {
+    fn open(&self) {
+        *self.shut.0.lock() = false;
+        self.shut.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let (shut, changed) = &*self.shut;
+        let mut shut = shut.lock();
+        while *shut {
+            changed.wait(&mut shut);
+        }
+    }
+}
+
+impl Backend for Gated {
+    fn create(&self, name: &str, len: u64) -> io::Result<()> {
+        self.disk.create(name, len)
+    }
+
+    fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
+        if name != "store" {
+            self.pass();
+        }
+        self.disk.read(name, at, into)
+    }
+
+    fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.disk.write(name, at, bytes)
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        self.disk.truncate(name, len)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        self.disk.sync(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        self.pass();
+        self.disk.list()
+    }
 }

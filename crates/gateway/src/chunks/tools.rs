@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use oncewire_store::{Options, Stat, Store};
+use oncewire_store::{Fault, Options, Progress, Stat, Store};
 
 use super::OpenError;
 use super::names::unix_time_s;
@@ -81,28 +81,32 @@ impl AtRest {
         StoreReport { size: base.used, ..base }
     }
 
-    /// Reads everything and compares it with its checks.
+    /// Reads everything and compares it with its checks; `progress` counts bytes of files.
     ///
     /// # Errors
     /// If the disk refuses.
-    pub fn verify(&self) -> Result<VerifyReport, AtRestError> {
-        let verified = self.store.verify().map_err(|error| failed(&self.path, &error))?;
-        let damaged = verified.damaged.iter().take(MOST_DAMAGED).map(ToString::to_string).collect::<Vec<_>>();
+    pub fn verify(&self, progress: &Progress) -> Result<VerifyReport, AtRestError> {
+        let verified = self.store.verify(progress).map_err(|error| failed(&self.path, &error))?;
+        let some = |faults: &[Fault]| faults.iter().take(MOST_DAMAGED).map(ToString::to_string).collect();
+        let left_out = |faults: &[Fault]| faults.len().saturating_sub(MOST_DAMAGED) as u64;
         Ok(VerifyReport {
             containers: verified.containers,
             bytes: verified.bytes,
-            damaged_left_out: (verified.damaged.len() - damaged.len()) as u64,
-            damaged,
+            damaged_left_out: left_out(&verified.damaged),
+            damaged: some(&verified.damaged),
+            unreadable_left_out: left_out(&verified.unreadable),
+            unreadable: some(&verified.unreadable),
             notes: self.notes.clone(),
         })
     }
 
-    /// Writes everything again that is sound and can be found, at most `shrink_to` bytes of it.
+    /// Writes everything again that is sound and can be found, at most `shrink_to` bytes of it; `progress` counts bytes of
+    /// files.
     ///
     /// # Errors
     /// If the disk refuses; what was not written again yet stays where it is.
-    pub fn compact(&self, shrink_to: Option<u64>) -> Result<CompactReport, AtRestError> {
-        let done = self.store.compact(shrink_to).map_err(|error| failed(&self.path, &error))?;
+    pub fn compact(&self, shrink_to: Option<u64>, progress: &Progress) -> Result<CompactReport, AtRestError> {
+        let done = self.store.compact(shrink_to, progress).map_err(|error| failed(&self.path, &error))?;
         Ok(CompactReport {
             kept: done.kept,
             superseded: done.superseded,
@@ -156,6 +160,7 @@ pub(super) fn report(path: &Path, stat: &Stat) -> StoreReport {
         used: stat.file_bytes,
         encrypted: Some(stat.encrypted),
         segments: stat.segments,
+        set_aside: stat.set_aside,
         segment_bytes: stat.segment_bytes,
         levels: levels.map(level).collect(),
         indexed: stat.indexed.to_vec(),

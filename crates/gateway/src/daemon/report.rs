@@ -295,6 +295,7 @@ fn names_in(chunks: &ChunkStats) -> NamesIn {
         found_bytes: chunks.hits.bytes,
         absent: chunks.absent,
         failed: chunks.failed,
+        busy: chunks.busy,
         shed: chunks.shed,
         late: chunks.late,
         requested_bytes: chunks.requested_bytes,

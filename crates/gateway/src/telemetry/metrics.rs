@@ -156,6 +156,7 @@ impl Snapshot {
                 count("found", names.found),
                 count("absent", names.absent),
                 count("failed", names.failed),
+                count("busy", names.busy),
                 count("shed", names.shed),
                 count("late", names.late),
             ]
@@ -178,14 +179,20 @@ impl Snapshot {
         write(encoder, "store_oldest_seconds", "Age of the oldest chunk", oldest)?;
         let queue = "Reads of chunks that wait or are being served";
         write(encoder, "store_queue", queue, level(store.queue as f64))?;
+        let oldest_read = store.oldest_read_ms as f64 / 1e3;
+        write(encoder, "store_oldest_read_seconds", "Age of the oldest read", level(oldest_read))?;
+        let aside = "Files of the chunk store that the disk refuses to read";
+        write(encoder, "store_set_aside", aside, level(store.set_aside as f64))?;
         let service = store.service_time_us as f64 / 1e6;
         write(encoder, "store_service_seconds", "Time of a read once it is its turn", level(service))?;
         let count = |result: &'static str, count: u64| (vec![("result", result)], Value::Count(count));
+        let not_absent = store.found + store.damaged + store.unreadable + store.turned_away;
         let reads = [
             count("found", store.found),
             count("damaged", store.damaged),
+            count("unreadable", store.unreadable),
             count("turned_away", store.turned_away),
-            count("absent", store.reads.saturating_sub(store.found + store.damaged + store.turned_away)),
+            count("absent", store.reads.saturating_sub(not_absent)),
         ];
         write(encoder, "store_reads", "Chunks that links asked for", reads)?;
         let puts = [count("taken", store.puts), count("dropped", store.dropped)];

@@ -330,8 +330,11 @@ pub struct NamesIn {
     pub found_bytes: u64,
     /// Chunks that the store did not have.
     pub absent: u64,
-    /// Chunks that were damaged or could not be read.
+    /// Chunks that were damaged.
     pub failed: u64,
+    /// Chunks that the store may have and did not read: too many waited, or the disk refused.
+    #[serde(default)]
+    pub busy: u64,
     /// Chunks that were asked for over the network since the disk had too much to do.
     pub shed: u64,
     /// Chunks that took too long to read and were asked for as well.

@@ -13,6 +13,8 @@ pub struct StoreReport {
     pub state: StoreCondition,
     /// Why it is not `open`, as a sentence.
     pub reason: Option<String>,
+    /// How much of it was looked through, in percent, while it is being opened.
+    pub opened_percent: Option<u64>,
     /// The bytes of disk that it may take, `store_disk`; of one at rest, those that it takes.
     pub size: u64,
     /// The bytes of disk that it takes.
@@ -21,6 +23,8 @@ pub struct StoreReport {
     pub encrypted: Option<bool>,
     /// Its files.
     pub segments: u64,
+    /// Of those, the ones that are set aside since the disk refuses to read them; they are tried again.
+    pub set_aside: u64,
     /// The bytes of a file that is full.
     pub segment_bytes: u64,
     /// Its chunks by level, the largest first; at most 16.
@@ -37,6 +41,8 @@ pub struct StoreReport {
     pub queue: u64,
     /// How long a read takes once it is its turn, in microseconds; 0 before the first.
     pub service_time_us: u64,
+    /// For how long the read has been going on that is oldest, in milliseconds; 0 if none is.
+    pub oldest_read_ms: u64,
     /// Bytes that wait to be put.
     pub waiting_bytes: u64,
     /// Chunks that links asked for.
@@ -45,10 +51,12 @@ pub struct StoreReport {
     pub found: u64,
     /// Their bytes.
     pub found_bytes: u64,
-    /// Of those, the ones that were not looked for, since too many waited.
+    /// Of those, the ones that were not looked for, since too many waited, the disk hangs or the store is not open.
     pub turned_away: u64,
-    /// Of those, the ones that were damaged or could not be read.
+    /// Of those, the ones that were damaged.
     pub damaged: u64,
+    /// Of those, the ones that the disk refused to read; they are not forgotten.
+    pub unreadable: u64,
     /// Blocks that links put.
     pub puts: u64,
     /// Their bytes.
@@ -69,6 +77,10 @@ pub struct StoreReport {
 pub enum StoreCondition {
     /// It is read and written.
     Open,
+    /// Its files are looked through; until that is done the gateway runs without.
+    Opening,
+    /// The disk lets nobody go who reads or writes; until it does the gateway runs without.
+    Hanging,
     /// It is read, and takes nothing more since the disk failed.
     ReadOnly,
     /// It could not be opened; the gateway runs without.
@@ -81,6 +93,8 @@ impl StoreCondition {
     pub fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
+            Self::Opening => "opening",
+            Self::Hanging => "hanging",
             Self::ReadOnly => "read_only",
             Self::Failed => "failed",
         }
@@ -109,6 +123,12 @@ pub struct VerifyReport {
     pub damaged: Vec<String>,
     /// How many there are beyond.
     pub damaged_left_out: u64,
+    /// What the disk did not let be read, at most 100 of them; it may be sound.
+    #[serde(default)]
+    pub unreadable: Vec<String>,
+    /// How many there are beyond.
+    #[serde(default)]
+    pub unreadable_left_out: u64,
     /// What was found when the store was opened.
     pub notes: Vec<String>,
 }

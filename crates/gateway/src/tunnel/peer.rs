@@ -122,8 +122,8 @@ pub(crate) struct Core {
     first: bool,
     /// Where the link's logs are saved, if anywhere.
     log_writer: Option<LogWriter>,
-    /// What the link was told last of the chunk store.
-    store_state: StoreState,
+    /// What the link was told last of the chunk store, if anything.
+    store_state: Option<StoreState>,
 }
 
 /// What is carried out after the lock is released.
@@ -166,7 +166,7 @@ impl Peer {
             armed: None,
             first: settings.link.first,
             log_writer: logs.writer.clone(),
-            store_state: StoreState::default(),
+            store_state: None,
         };
         let effort = Arc::new(EffortMeter::new(settings.link.adapt, clock));
         let peer = Arc::new(Self {

@@ -2,6 +2,7 @@
 
 use oncewire_codec::Now;
 use oncewire_codec::contract::{StoreReply, StoreRequest, StoreState};
+use oncewire_codec::wanax::hints::{SavePosition, SavedPiece};
 
 use super::Link;
 
@@ -46,9 +47,10 @@ impl Link {
         self.receiver.handle_path(round_trip, self.path.bytes_per_s().unwrap_or(0));
     }
 
-    /// Returns what is known of the peer's store, to be given to the next process in
+    /// Returns a piece of what is known of the peer's store; [`save_by`](oncewire_codec::wanax::hints::save_by) asks for
+    /// all of them and makes of them what the next process is given in
     /// [`NamesConfig::saved`](oncewire_codec::wanax::NamesConfig::saved).
-    pub fn save_hints(&self) -> Option<Vec<u8>> {
-        self.sender.save_hints()
+    pub fn save_hints(&self, at: SavePosition) -> Option<SavedPiece> {
+        self.sender.save_hints(at)
     }
 }

@@ -6,6 +6,7 @@ mod check;
 mod flows;
 mod keygen;
 mod man;
+mod progress;
 mod rules;
 mod run;
 mod status;

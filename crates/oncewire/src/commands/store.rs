@@ -1,11 +1,9 @@
 //! `oncewire store`: the chunk store of a gateway.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use indicatif::ProgressBar;
 use oncewire_gateway::chunks::{AtRest, Room};
 use oncewire_gateway::config::Config;
 use oncewire_gateway::storage_key::StorageKey;
@@ -13,7 +11,8 @@ use oncewire_gateway::telemetry::{CompactReport, StatusReport, StoreCondition, S
 use serde::Serialize;
 
 use super::ask::{Place, Unreachable, Verb};
-use crate::cli::{Store, StoreAt};
+use super::progress;
+use crate::cli::{Store, StoreAt, StoreWork};
 use crate::failure::Usage;
 use crate::table::{Align, Table, age, bytes, printable};
 
@@ -21,10 +20,10 @@ use crate::table::{Align, Table, age, bytes, printable};
 pub(super) fn run(command: &Store) -> anyhow::Result<()> {
     match command {
         Store::Stat(at) => print(at.json, &stat(at)?, render),
-        Store::Verify(at) => verify(at),
+        Store::Verify(work) => verify(work),
         Store::Compact(args) => {
-            let report = compact(&args.at, args.to.map(|size| size.0))?;
-            print(args.at.json, &report, |report| {
+            let report = compact(&args.work, args.to.map(|size| size.0))?;
+            print(args.work.at.json, &report, |report| {
                 format!(
                     "{} now, {} before: {} containers written again, {} no longer found, {} damaged\n",
                     bytes(report.after),
@@ -95,45 +94,43 @@ fn stat(at: &StoreAt) -> anyhow::Result<StoreReport> {
     Ok(report)
 }
 
-fn verify(at: &StoreAt) -> anyhow::Result<()> {
-    let found = find(at)?;
+fn verify(work: &StoreWork) -> anyhow::Result<()> {
+    let found = find(&work.at)?;
     let store = found.open()?;
-    let spinner = spinner(&found.path, "reads all of");
-    let report = store.verify()?;
-    spinner.finish_and_clear();
+    let what = format!("verifying {}", printable(&found.path.display().to_string()));
+    let report = progress::shown(&what, work.progress, |progress| store.verify(progress))?;
     store.close()?;
-    print(at.json, &report, |report: &VerifyReport| {
+    print(work.at.json, &report, |report: &VerifyReport| {
         let mut text = format!("{} containers, {} sound\n", report.containers, bytes(report.bytes));
         for damaged in &report.damaged {
             let _ = writeln!(text, "damaged: {}", printable(damaged));
         }
+        for unreadable in &report.unreadable {
+            let _ = writeln!(text, "cannot be read: {}", printable(unreadable));
+        }
         text
     })?;
     let damaged = report.damaged.len() as u64 + report.damaged_left_out;
+    let unreadable = report.unreadable.len() as u64 + report.unreadable_left_out;
     if damaged > 0 {
         bail!(
             "{damaged} of {} containers are damaged; `oncewire store compact` drops them",
             report.containers
         );
     }
+    if unreadable > 0 {
+        bail!("the disk refused to read in {unreadable} places; nothing of them is given up");
+    }
     Ok(())
 }
 
-fn compact(at: &StoreAt, to: Option<u64>) -> anyhow::Result<CompactReport> {
-    let found = find(at)?;
+fn compact(work: &StoreWork, to: Option<u64>) -> anyhow::Result<CompactReport> {
+    let found = find(&work.at)?;
     let store = found.open()?;
-    let spinner = spinner(&found.path, "writes again");
-    let report = store.compact(to)?;
-    spinner.finish_and_clear();
+    let what = format!("compacting {}", printable(&found.path.display().to_string()));
+    let report = progress::shown(&what, work.progress, |progress| store.compact(to, progress))?;
     store.close()?;
     Ok(report)
-}
-
-/// Shows on standard error that something goes on, if that is a terminal.
-fn spinner(path: &Path, what: &str) -> ProgressBar {
-    let spinner = ProgressBar::new_spinner().with_message(format!("{what} {}", path.display()));
-    spinner.enable_steady_tick(Duration::from_millis(200));
-    spinner
 }
 
 fn print<T: Serialize>(json: bool, report: &T, render: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
@@ -160,18 +157,30 @@ pub(super) fn render(store: &StoreReport) -> String {
         let why = store.reason.as_deref().unwrap_or("unknown");
         let what = match store.state {
             StoreCondition::ReadOnly => "it takes nothing more",
-            _ => "it is not used",
+            StoreCondition::Opening => "it is being opened",
+            StoreCondition::Hanging => "it is not used for now",
+            StoreCondition::Failed | StoreCondition::Open => "it is not used",
         };
-        let _ = writeln!(text, "{what}: {}", printable(why));
+        let share = store.opened_percent.map(|percent| format!(", {percent} % done")).unwrap_or_default();
+        let _ = writeln!(text, "{what}: {}{share}", printable(why));
+    }
+    if store.set_aside > 0 {
+        let aside = store.set_aside;
+        let _ = writeln!(
+            text,
+            "the disk refuses to read {aside} of {} files, which are set aside",
+            store.segments
+        );
     }
     if store.reads + store.puts > 0 {
         let _ = writeln!(
             text,
-            "reads {}, found {} ({}), damaged {}, turned away {}; blocks put {}, known {}, dropped {}",
+            "reads {}, found {} ({}), damaged {}, unreadable {}, turned away {}; blocks put {}, known {}, dropped {}",
             store.reads,
             store.found,
             bytes(store.found_bytes),
             store.damaged,
+            store.unreadable,
             store.turned_away,
             store.puts,
             store.known,
@@ -193,6 +202,21 @@ mod tests {
     use oncewire_gateway::telemetry::LevelReport;
 
     use super::*;
+
+    #[test]
+    fn a_store_that_is_being_opened_says_how_far_that_is() {
+        let store = StoreReport {
+            state: StoreCondition::Opening,
+            reason: Some("its files are looked through".to_owned()),
+            opened_percent: Some(42),
+            segments: 7,
+            set_aside: 2,
+            ..StoreReport::default()
+        };
+        let text = render(&store);
+        assert!(text.contains("it is being opened: its files are looked through, 42 % done"), "{text}");
+        assert!(text.contains("refuses to read 2 of 7 files"), "{text}");
+    }
 
     #[test]
     fn a_store_is_described_with_what_is_wrong() {

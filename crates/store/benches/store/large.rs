@@ -45,15 +45,27 @@ pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
     );
     read(&store, &backend, (oldest, blocks), sizes);
     drop(store);
-    let begun = cpu_time();
-    let (store, opened) = Store::open(Arc::clone(&backend) as Arc<dyn Backend>, &options).unwrap();
-    println!(
-        "opened without a clean end: {:.1} s of CPU, {} of {} segments scanned",
-        (cpu_time() - begun).as_secs_f64(),
-        opened.scanned,
-        opened.segments
-    );
+    let store = open_again("without a clean end", &backend, &options);
     read(&store, &backend, (oldest, blocks - 20), sizes);
+    store.close().unwrap();
+    let store = open_again("after a clean end", &backend, &options);
+    read(&store, &backend, (oldest, blocks - 20), sizes);
+}
+
+/// Opens what is there, and says what that took.
+fn open_again(what: &str, backend: &Arc<Regenerating>, options: &Options) -> Store {
+    let (begun, before) = (cpu_time(), backend.reads.load(Ordering::Relaxed));
+    let (store, opened) = Store::open(Arc::clone(backend) as Arc<dyn Backend>, options).unwrap();
+    println!(
+        "opened {what}: {:.1} s of CPU, {} reads, {} of {} segments scanned, index kept: {}; {} entries",
+        (cpu_time() - begun).as_secs_f64(),
+        backend.reads.load(Ordering::Relaxed) - before,
+        opened.scanned,
+        opened.segments,
+        opened.index_kept,
+        store.stat().indexed.iter().sum::<u64>(),
+    );
+    store
 }
 
 /// Returns the seconds of CPU that inserting took.

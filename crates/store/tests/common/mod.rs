@@ -1,10 +1,12 @@
 //! Blocks that a number makes, and what reads of them must give.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::sync::Arc;
+use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
-use oncewire_store::{Backend, Fault, IndexMemory, MIN_SEGMENT_BYTES, Options, Part, Sealer, Store};
+use oncewire_store::{Backend, Fault, IndexMemory, MIN_SEGMENT_BYTES, Memory, Options, Part, Sealer, Store};
 
 /// Mixes a number well enough for a tag or content.
 pub(crate) fn mixed(i: u64) -> u64 {
@@ -86,4 +88,81 @@ pub(crate) fn open(backend: &(impl Backend + Clone), options: &Options) -> Store
 pub(crate) fn whole(store: &Store, lens: &[usize]) -> Vec<u64> {
     let numbers = lens.iter().enumerate().map(|(i, len)| (i as u64, *len));
     numbers.filter(|(i, len)| read(store, &block(*i, *len)).unwrap_or(false)).map(|(i, _)| i).collect()
+}
+
+/// What a test does to reads before they are done: of this file, from this offset, so many bytes.
+pub(crate) type Meddle = Box<dyn Fn(&str, u64, usize) -> io::Result<()> + Send + Sync>;
+
+/// A disk in memory whose reads somebody meddles with.
+pub(crate) struct Meddled(pub(crate) Memory, pub(crate) Meddle);
+
+/// Refuses to read a part of one file.
+pub(crate) fn hiding(memory: &Memory, file: String, hidden: Range<u64>) -> Meddled {
+    let meddle = move |name: &str, at: u64, len: usize| {
+        let is_hidden = name == file && at < hidden.end && at + len as u64 > hidden.start;
+        if is_hidden { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+    };
+    Meddled(memory.clone(), Box::new(meddle))
+}
+
+/// What reads wait at while it is shut.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    pub(crate) fn shut(&self, shut: bool) {
+        *self.0.0.lock().unwrap() = shut;
+        self.0.1.notify_all();
+    }
+
+    /// Puts it in front of the reads of those files for which `of` holds.
+    pub(crate) fn before(
+        &self,
+        memory: &Memory,
+        of: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Meddled {
+        let gate = self.clone();
+        let meddle = move |name: &str, _: u64, _: usize| {
+            let (shut, changed) = &*gate.0;
+            let held = shut.lock().unwrap();
+            drop(changed.wait_while(held, |shut| *shut && of(name)).unwrap());
+            Ok(())
+        };
+        Meddled(memory.clone(), Box::new(meddle))
+    }
+}
+
+impl Backend for Meddled {
+    fn create(&self, name: &str, len: u64) -> io::Result<()> {
+        self.0.create(name, len)
+    }
+
+    fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
+        (self.1)(name, at, into.len())?;
+        self.0.read(name, at, into)
+    }
+
+    fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write(name, at, bytes)
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        self.0.truncate(name, len)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        self.0.sync(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        self.0.list()
+    }
 }

@@ -60,6 +60,7 @@ pub(super) struct FetchCounts {
     pub(super) hits: NameCounts,
     pub(super) absent: u64,
     pub(super) failed: u64,
+    pub(super) busy: u64,
     pub(super) shed: u64,
     pub(super) late: u64,
     pub(super) requested_bytes: u64,
@@ -183,7 +184,7 @@ impl Fetching {
             && let Some(entry) = fetch.entries.get(index as usize).copied()
         {
             // What was missed is put, or it would be missed again, and then what it consists of, level by level.
-            fetch.head.keep |= !matches!(reply, StoreReply::Found { .. });
+            fetch.head.keep |= !matches!(reply, StoreReply::Found { .. } | StoreReply::Busy { .. });
             match reply {
                 StoreReply::Found { bytes, .. } if bytes.len() == entry.len as usize => {
                     if self.fill(&mut fetch, index, bytes) {
@@ -197,6 +198,10 @@ impl Fetching {
                 StoreReply::Found { .. } | StoreReply::Failed { .. } => {
                     self.counts.failed += 1;
                     self.ask_if_lacking(&mut fetch, index, ChunkReason::Absent);
+                }
+                StoreReply::Busy { .. } => {
+                    self.counts.busy += 1;
+                    self.ask_if_lacking(&mut fetch, index, ChunkReason::Shed);
                 }
             }
         }

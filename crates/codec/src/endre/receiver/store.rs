@@ -151,6 +151,7 @@ impl Receiver {
             hits: counts.hits,
             absent: counts.absent,
             failed: counts.failed,
+            busy: counts.busy,
             shed: counts.shed,
             late: counts.late,
             requested_bytes: counts.requested_bytes,

@@ -13,7 +13,7 @@ fn hints() -> Hints {
 }
 
 /// Spreads small numbers over all 64 bits, as a hash does.
-fn tag(number: u64) -> u64 {
+pub(super) fn tag(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use oncewire_codec::wanax::hints::save_by;
 use oncewire_codec::wire::GroupFrame;
 use oncewire_link::{StoreReply, StoreRequest};
 
@@ -43,8 +44,8 @@ impl Peer {
             }
         }
         let state = store.state();
-        if state != core.store_state {
-            core.store_state = state;
+        if core.store_state != Some(state) {
+            core.store_state = Some(state);
             core.link.handle_store_state(state, self.clock.now());
         }
     }
@@ -100,12 +101,13 @@ impl Peer {
         self.with(|core, now| core.link.learn_chunks(1 << least_log2.min(16), tags, now));
     }
 
-    /// Saves what is known of the peer's store beside the logs, if they are kept; returns how many bytes that is.
+    /// Saves what is known of the peer's store beside the logs, if they are kept; returns how many bytes that is. It is
+    /// taken from the link piece by piece, so that the peer's lock is held for none of them longer than for a block.
     pub(crate) async fn save_hints(self: &Arc<Self>) -> u64 {
         let Some(file) = self.hints.clone() else { return 0 };
         let peer = Arc::clone(self);
         let save = move || {
-            let saved = file.write(|| peer.core.lock().link.save_hints());
+            let saved = file.write(|| save_by(|at| peer.core.lock().link.save_hints(at)));
             saved.inspect_err(|error| {
                 tracing::warn!(peer = peer.name(), %error, "cannot save what is known of its chunk store");
             })

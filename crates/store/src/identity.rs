@@ -1,0 +1,129 @@
+//! Which store lies in a folder: what a start finds out before it looks at what is in it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use crate::paged::{Header, Kind, NotOurs, PAGE, Paged};
+use crate::recover::{OpenError, Opened};
+use crate::segment::Segment;
+use crate::snapshot;
+use crate::store::{MIN_SEGMENT_BYTES, Options};
+use crate::{Backend, Sealer};
+
+/// What tells a store from others, and its files from those of others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) id: u64,
+    pub(crate) segment_bytes: u64,
+}
+
+impl Identity {
+    /// Returns that of the store that is there, or of a new one.
+    ///
+    /// If the file that says it is damaged or gone, the first pages of the segments say it: one page must not cost a
+    /// whole store.
+    pub(crate) fn find(
+        backend: &Arc<dyn Backend>,
+        options: &Options,
+        opened: &mut Opened,
+    ) -> Result<Self, OpenError> {
+        let sealer: Option<&Sealer> = options.sealer.as_deref();
+        let why = match Paged::open(backend, sealer, STORE.to_owned()) {
+            Ok((_, header)) if header.kind == Kind::Store && is_possible(header.number) => {
+                return Ok(Self { id: header.store, segment_bytes: header.number });
+            }
+            Err(NotOurs::Io(error)) if error.kind() == io::ErrorKind::NotFound => "is not there",
+            Err(NotOurs::Io(error)) => return Err(error.into()),
+            Err(NotOurs::OtherKey) => return Err(OpenError::OtherKey),
+            Err(NotOurs::Version(version)) => return Err(OpenError::Version(version)),
+            Ok(_) | Err(NotOurs::Damaged) => "is damaged",
+        };
+        let segments = OfSegments::read(backend, sealer)?;
+        let Some(identity) = segments.identity(options) else {
+            return Self::begin(backend, options, (why == "is damaged").then_some(why), opened);
+        };
+        let named = segments.counts.values().sum::<usize>();
+        opened.note(format!("the file `{STORE}` {why}, and was made again from what {named} segments say"));
+        // Its addresses may be counted by segments of another size.
+        snapshot::remove(backend)?;
+        identity.write(backend, sealer)?;
+        Ok(identity)
+    }
+
+    /// Begins a new store where there is none of which anything can be read.
+    fn begin(
+        backend: &Arc<dyn Backend>,
+        options: &Options,
+        why: Option<&str>,
+        opened: &mut Opened,
+    ) -> Result<Self, OpenError> {
+        opened.new = true;
+        why.into_iter().for_each(|why| opened.note(format!("the file `{STORE}` {why}: a new store begins")));
+        for (name, _) in backend.list()? {
+            if Segment::number_of(&name).is_some() {
+                opened.note(format!("{name} has no valid first page: removed"));
+                backend.remove(&name)?;
+            }
+        }
+        snapshot::remove(backend)?;
+        let identity = Self { id: options.id, segment_bytes: options.segment_bytes };
+        identity.write(backend, options.sealer.as_deref())?;
+        Ok(identity)
+    }
+
+    fn write(self, backend: &Arc<dyn Backend>, sealer: Option<&Sealer>) -> io::Result<()> {
+        let header = Header { kind: Kind::Store, store: self.id, number: self.segment_bytes };
+        let file = Paged::create(backend, sealer, format!("{STORE}.new"), PAGE as u64, header)?;
+        file.sync()?;
+        file.rename(STORE)
+    }
+}
+
+/// What the first pages of segments say.
+#[derive(Default)]
+struct OfSegments {
+    /// How many are of each store.
+    counts: BTreeMap<u64, usize>,
+    longest: u64,
+}
+
+impl OfSegments {
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// If any cannot be read, or is not to be touched: it may say otherwise.
+    fn read(backend: &Arc<dyn Backend>, sealer: Option<&Sealer>) -> Result<Self, OpenError> {
+        let mut found = Self::default();
+        for (name, len) in backend.list()? {
+            let Some(number) = Segment::number_of(&name) else { continue };
+            match Paged::open(backend, sealer, name) {
+                Ok((_, header)) if header.kind == Kind::Segment && header.number == number => {
+                    *found.counts.entry(header.store).or_default() += 1;
+                    found.longest = found.longest.max(len);
+                }
+                Ok(_) | Err(NotOurs::Damaged) => {}
+                Err(NotOurs::OtherKey) => return Err(OpenError::OtherKey),
+                Err(NotOurs::Version(version)) => return Err(OpenError::Version(version)),
+                Err(NotOurs::Io(error)) => return Err(error.into()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the store that most are of. How long its segments may become they do not say: as long as the longest is,
+    /// or as is wished.
+    fn identity(&self, options: &Options) -> Option<Identity> {
+        let (&id, _) = self.counts.iter().max_by_key(|(_, count)| **count)?;
+        let segment_bytes = self.longest.next_multiple_of(PAGE as u64).max(options.segment_bytes);
+        is_possible(segment_bytes).then_some(Identity { id, segment_bytes })
+    }
+}
+
+/// Says whether segments can have this size.
+pub(crate) fn is_possible(segment_bytes: u64) -> bool {
+    (MIN_SEGMENT_BYTES..=1 << 32).contains(&segment_bytes) && segment_bytes.is_multiple_of(PAGE as u64)
+}
+
+/// The file that says which store this is.
+const STORE: &str = "store";

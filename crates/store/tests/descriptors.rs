@@ -1,0 +1,43 @@
+//! A process that may open hardly any files: by itself, since the limit is of the whole process.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+
+use std::fs::File;
+use std::sync::Arc;
+
+use common::{block, options, parts, whole};
+use oncewire_store::{Folder, Inserted, Store};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const LEN: usize = 60_000;
+
+#[test]
+fn a_store_of_more_files_than_may_be_open_serves_all_of_it_and_forgets_nothing_when_none_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Arc::new(Folder::open(dir.path()).unwrap());
+    let (store, _) = Store::open(folder, &options(200)).unwrap();
+    let blocks = 400;
+    for number in 0..blocks {
+        let block = block(number, LEN);
+        assert!(matches!(store.insert(&block, &parts(&block), number), Inserted::Stored { .. }));
+    }
+    store.sync().unwrap();
+    assert!(store.stat().segments > 70);
+    let lens = vec![LEN; blocks as usize];
+    let all = || whole(&store, &lens).len() as u64;
+    let before = getrlimit(Resource::Nofile);
+    // The folder has 64 of them open, and gives one back whenever it needs another.
+    let taken = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(taken), ..before }).unwrap();
+    let hoard: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    assert_eq!(all(), blocks, "it makes do with what it has");
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..before }).unwrap();
+    let served = all();
+    assert!(served < blocks, "{served} of {blocks} were read although nothing can be opened");
+    assert!(store.counts().unreadable > 0);
+    setrlimit(Resource::Nofile, before).unwrap();
+    drop(hoard);
+    assert_eq!((store.set_aside(), store.counts().faults), (0, 0));
+    assert_eq!(all(), blocks, "nothing was forgotten");
+}

@@ -1,0 +1,270 @@
+//! Disks that refuse to read, for a moment or for good: nothing is forgotten for it, and nothing removed.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+
+use std::io;
+use std::sync::Arc;
+
+use common::{block, open, options, parts, read, sealed, whole};
+use oncewire_store::{Backend as _, Inserted, Memory, OpenError, Options, Progress, Store};
+
+/// The disk says that it cannot read, and that the process has too many files open.
+const EIO: i32 = 5;
+const EMFILE: i32 = 24;
+
+const LEN: usize = 60_000;
+
+fn insert(store: &Store, number: u64) -> Inserted {
+    let block = block(number, LEN);
+    store.insert(&block, &parts(&block), number)
+}
+
+/// A store on a disk in memory with this many blocks, which end where segments do, closed or left as a killed process
+/// would.
+fn left(options: &Options, blocks: u64, closed: bool) -> Memory {
+    let memory = Memory::default();
+    let store = open(&memory, options);
+    (0..blocks).for_each(|number| assert!(matches!(insert(&store, number), Inserted::Stored { .. })));
+    store.sync().unwrap();
+    if closed {
+        store.close().unwrap();
+    }
+    memory
+}
+
+fn name(number: u64) -> String {
+    format!("{number:016x}.seg")
+}
+
+fn names(memory: &Memory) -> Vec<String> {
+    memory.list().unwrap().into_iter().map(|(name, _)| name).collect()
+}
+
+/// The blocks that are there, none wrong.
+fn there(store: &Store, blocks: usize) -> Vec<u64> {
+    whole(store, &vec![LEN; blocks])
+}
+
+#[test]
+fn a_disk_that_refuses_a_read_makes_nobody_forget_what_is_there() {
+    let block = block(1, LEN);
+    for errno in [EIO, EMFILE] {
+        let memory = Memory::default();
+        let store = open(&memory, &options(20));
+        insert(&store, 1);
+        store.sync().unwrap();
+        memory.fail_reads_of(&name(1), Some(errno));
+        for part in [&block[..], &block[..8192], &block[..1024], &block[..128]] {
+            let fault = read(&store, part).unwrap_err();
+            assert!(!fault.is_damage() && fault.to_string().starts_with("0000000000000001.seg: "), "{fault}");
+        }
+        memory.fail_reads_of(&name(1), None);
+        store.try_again();
+        assert_eq!(insert(&store, 1), Inserted::Known, "it is not stored again");
+        for part in parts(&block) {
+            assert!(read(&store, &block[part.start as usize..(part.start + part.len) as usize]).unwrap());
+        }
+        assert_eq!((store.counts().faults, store.counts().unreadable), (0, 4));
+    }
+}
+
+#[test]
+fn a_segment_that_errs_again_and_again_is_not_asked_until_it_is_tried_again() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(20));
+    insert(&store, 1);
+    store.sync().unwrap();
+    let content = block(1, LEN);
+    memory.fail_reads_of(&name(1), Some(EIO));
+    let reads = |times: usize| {
+        let before = memory.reads();
+        (0..times).for_each(|_| assert!(!read(&store, &content).unwrap_err().is_damage()));
+        memory.reads() - before
+    };
+    assert_eq!((reads(20), store.set_aside(), store.stat().set_aside), (4, 1, 1));
+    assert_eq!(store.counts().disk_reads, 4, "what is not tried is no read");
+    store.try_again();
+    assert_eq!((store.set_aside(), reads(20), store.set_aside()), (0, 1, 1), "one more");
+    memory.fail_reads_of(&name(1), None);
+    assert!(read(&store, &content).is_err(), "it is not tried by itself");
+    store.try_again();
+    assert!(read(&store, &content).unwrap() && read(&store, &content).unwrap());
+    assert_eq!(store.set_aside(), 0);
+}
+
+#[test]
+fn errors_of_the_process_set_no_segment_aside() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(20));
+    insert(&store, 1);
+    store.sync().unwrap();
+    memory.fail_reads_of(&name(1), Some(EMFILE));
+    (0..20).for_each(|_| assert!(read(&store, &block(1, LEN)).is_err()));
+    assert_eq!(store.set_aside(), 0);
+    memory.fail_reads_of(&name(1), None);
+    assert!(read(&store, &block(1, LEN)).unwrap());
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_at_a_start_stays_and_is_there_at_the_next() {
+    for (closed, options) in [(true, options(20)), (false, options(20)), (true, sealed(1, 20))] {
+        let memory = left(&options, 20, closed);
+        memory.fail_reads_of(&name(2), Some(EIO));
+        let (store, opened) = Store::open(Arc::new(memory.clone()), &options).unwrap();
+        assert_eq!((opened.set_aside, store.set_aside()), (1, 1), "{opened:?}");
+        assert!(opened.notes.iter().any(|note| note.contains("set aside")), "{opened:?}");
+        let some = there(&store, 20);
+        assert!(some.len() >= 15 && some.len() < 20, "{some:?}");
+        assert!(matches!(insert(&store, 20), Inserted::Stored { .. }), "it takes more");
+        store.close().unwrap();
+        memory.fail_reads_of(&name(2), None);
+        let (store, opened) = Store::open(Arc::new(memory), &options).unwrap();
+        assert_eq!((opened.set_aside, there(&store, 21).len()), (0, 21), "{opened:?}");
+    }
+}
+
+#[test]
+fn a_segment_that_is_set_aside_goes_when_its_turn_comes() {
+    let memory = left(&options(6), 10, true);
+    memory.fail_reads_of(&name(1), Some(EIO));
+    let store = open(&memory, &options(6));
+    (10..60).for_each(|number| assert!(matches!(insert(&store, number), Inserted::Stored { .. })));
+    assert!(!names(&memory).contains(&name(1)));
+    assert!(store.stat().file_bytes <= options(6).capacity);
+}
+
+#[test]
+fn what_the_disk_hides_of_a_segment_without_a_footer_is_not_cut_off() {
+    let memory = left(&options(20), 3, false);
+    let long = memory.list().unwrap().iter().find(|(file, _)| *file == name(1)).unwrap().1;
+    // The footer's place can be read, and then nothing else.
+    let hidden = Arc::new(common::hiding(&memory, name(1), 4096..long - 4096));
+    let (store, opened) = Store::open(hidden, &options(20)).unwrap();
+    assert_eq!((opened.set_aside, there(&store, 3).len()), (1, 0), "{opened:?}");
+    drop(store);
+    assert_eq!(there(&open(&memory, &options(20)), 3).len(), 3);
+}
+
+#[test]
+fn files_of_a_later_build_are_left_alone() {
+    let later = |bytes: &mut Vec<u8>| {
+        bytes[8] = 2;
+        bytes[64..72].fill(9);
+    };
+    let memory = left(&options(20), 20, true);
+    memory.damage(&name(2), later);
+    let store = open(&memory, &options(20));
+    assert_eq!(store.set_aside(), 1);
+    store.close().unwrap();
+    assert!(names(&memory).contains(&name(2)));
+    memory.damage("store", later);
+    let before = names(&memory);
+    let refused = Store::open(Arc::new(memory.clone()), &options(20)).err();
+    assert!(matches!(refused, Some(OpenError::Version(2))), "{refused:?}");
+    assert_eq!(names(&memory), before);
+}
+
+#[test]
+fn one_damaged_page_costs_no_store() {
+    for options in [options(20), sealed(1, 20)] {
+        let memory = left(&options, 20, true);
+        for gone in [false, true] {
+            match gone {
+                true => memory.remove("store").unwrap(),
+                false => memory.damage("store", |bytes| bytes[20] ^= 1),
+            }
+            let id = options.id + 1;
+            let (store, opened) =
+                Store::open(Arc::new(memory.clone()), &Options { id, ..options.clone() }).unwrap();
+            assert_eq!((opened.new, store.id(), there(&store, 20).len()), (false, 0x1234, 20), "{opened:?}");
+            assert!(opened.notes[0].contains("made again"), "{opened:?}");
+            store.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn without_its_first_page_a_segment_in_clear_text_is_read_and_a_sealed_one_is_given_up() {
+    for (options, kept) in [(options(20), true), (sealed(1, 20), false)] {
+        let memory = left(&options, 20, true);
+        memory.damage(&name(2), |bytes| bytes[20] ^= 1);
+        let (store, opened) = Store::open(Arc::new(memory.clone()), &options).unwrap();
+        assert_eq!((there(&store, 20).len() == 20, names(&memory).contains(&name(2))), (kept, kept));
+        assert!(opened.notes.iter().any(|note| note.contains("no valid first page")), "{opened:?}");
+    }
+}
+
+#[test]
+fn a_segment_of_another_store_is_set_aside_and_one_under_a_wrong_name_removed() {
+    let memory = left(&options(20), 20, true);
+    let other = left(&Options { id: 77, ..options(20) }, 20, true);
+    let (mut foreign, mut own) = (Vec::new(), Vec::new());
+    other.damage(&name(3), |bytes| foreign.clone_from(bytes));
+    memory.damage(&name(3), |bytes| own.clone_from(bytes));
+    memory.damage(&name(3), |bytes| *bytes = foreign);
+    memory.damage(&name(4), |bytes| *bytes = own);
+    let (store, opened) = Store::open(Arc::new(memory.clone()), &options(20)).unwrap();
+    assert_eq!(opened.set_aside, 1, "{opened:?}");
+    assert!(names(&memory).contains(&name(3)) && !names(&memory).contains(&name(4)));
+    assert!(there(&store, 20).len() >= 10);
+}
+
+#[test]
+fn what_cannot_be_read_is_told_apart_from_damage_and_compacting_does_not_give_it_up() {
+    let memory = left(&options(40), 20, true);
+    let store = open(&memory, &options(40));
+    memory.fail_reads_of(&name(2), Some(EIO));
+    let progress = Progress::default();
+    let verified = store.verify(&progress).unwrap();
+    assert!(verified.damaged.is_empty() && verified.unreadable.len() >= 4, "{verified:?}");
+    let refused = store.compact(None, &Progress::default()).unwrap_err();
+    assert!(refused.to_string().contains(&name(2)), "{refused}");
+    assert!(names(&memory).contains(&name(2)) && store.trouble().is_none());
+    memory.fail_reads_of(&name(2), None);
+    store.try_again();
+    assert_eq!(there(&store, 20).len(), 20);
+    store.compact(None, &Progress::default()).unwrap();
+    assert_eq!(there(&store, 20).len(), 20);
+}
+
+#[test]
+fn progress_reaches_all_of_it_and_a_cancelled_opening_costs_nothing() {
+    let memory = left(&options(20), 20, false);
+    let cancelled = Progress::default();
+    cancelled.cancel();
+    let prepared = Store::prepare(Arc::new(memory.clone()), &options(20)).unwrap();
+    assert_eq!(prepared.id(), 0x1234);
+    let error = prepared.open(&cancelled).err();
+    let is_interrupted = |error: &OpenError| matches!(error, OpenError::Io(error) if error.kind() == io::ErrorKind::Interrupted);
+    assert!(error.as_ref().is_some_and(is_interrupted), "{error:?}");
+    let opening = Progress::default();
+    let prepared = Store::prepare(Arc::new(memory), &options(20)).unwrap();
+    let (store, opened) = prepared.open(&opening).unwrap();
+    assert!(!opened.index_kept);
+    assert_eq!((there(&store, 20).len(), opening.done()), (20, opening.total()));
+    for work in [
+        |store: &Store, progress: &Progress| _ = store.verify(progress).unwrap(),
+        |store: &Store, progress: &Progress| _ = store.compact(None, progress).unwrap(),
+    ] {
+        let progress = Progress::default();
+        work(&store, &progress);
+        assert!(progress.total() > 0);
+        assert_eq!(progress.done(), progress.total());
+    }
+}
+
+#[test]
+fn a_store_full_of_damage_says_so_in_a_bounded_number_of_lines() {
+    let memory = left(&options(120), 300, false);
+    let segments = names(&memory).into_iter().filter(|name| name.ends_with(".seg"));
+    for name in segments {
+        memory.damage(&name, |bytes| {
+            bytes.iter_mut().skip(4096 + 33).step_by(4096).for_each(|byte| *byte ^= 1)
+        });
+    }
+    let (store, opened) = Store::open(Arc::new(memory), &options(120)).unwrap();
+    assert_eq!(opened.notes.len(), 100);
+    assert!(opened.notes_left_out > 0);
+    assert_eq!(there(&store, 300).len(), 0);
+}
