@@ -4,6 +4,7 @@ mod emulation;
 mod encode;
 mod ghosts;
 mod naming;
+mod price;
 mod recovery;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use self::emulation::{Emulation, Settings};
 use self::encode::{Scratch, Source};
 use self::naming::Naming;
+use self::price::Spent;
 use super::matcher::MatchParams;
 use super::slots::Slots;
 use crate::cache::{Content, Item, Ledger, LogOffset, Quotas, Repair};
@@ -61,6 +63,8 @@ pub struct Sender {
     naming: Option<Naming>,
     /// Chunks that were asked for, by their blocks.
     requested: BTreeMap<u64, BTreeSet<u32>>,
+    /// What the entropy stage made of each flow.
+    spent: BTreeMap<FlowId, Spent>,
     /// Where the flow's next bytes would stand if it goes on repeating what it repeated.
     diagonals: BTreeMap<FlowId, LogOffset>,
     recent_mismatches: VecDeque<Now>,
@@ -111,6 +115,7 @@ impl Sender {
         Self {
             naming,
             requested: BTreeMap::new(),
+            spent: BTreeMap::new(),
             log: Emulation::new(config.capacity, Settings::of(&config)),
             ledger: Ledger::default(),
             quotas: Quotas::new(config.capacity),
@@ -282,6 +287,7 @@ impl SendingHalf for Sender {
     fn finish_flow(&mut self, flow: FlowId) {
         self.slots.release(flow);
         self.diagonals.remove(&flow);
+        self.spent.remove(&flow);
     }
 
     fn handle_frame(&mut self, frame: Feedback, now: Now) -> Result<(), PeerFault> {

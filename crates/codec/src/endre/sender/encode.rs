@@ -4,6 +4,7 @@ use super::super::matcher::{Copy, next_hint};
 use super::super::tokens;
 use super::Sender;
 use super::naming::{Named, trim};
+use super::price::Price;
 use crate::cache::LogOffset;
 use crate::entropy::{Kind, Mode};
 use crate::wire::{Block, BlockBody, FlowId, LaneId, Range64, encode_block_in_pieces};
@@ -63,7 +64,7 @@ impl Sender {
             true => self.eliminate(flow, plain, plan),
             false => self.pass_log(flow),
         };
-        let named = self.name(plain, plan, now);
+        let named = self.name(block, plan, now);
         let Scratch { copies, trimmed, raw, compressed, .. } = &mut self.scratch;
         let (copies, residue) = match self.naming.as_ref().filter(|naming| !naming.names.is_empty()) {
             None => (&*copies, plain),
@@ -97,9 +98,14 @@ impl Sender {
         }
         compressed.clear();
         self.compressor.set_entropy(plan.entropy);
-        if self.compressor.compress(mode, if tokens.is_some() { raw } else { residue }, compressed) {
+        let body = if tokens.is_some() { raw } else { residue };
+        if self.compressor.compress(mode, body, compressed) {
             encoded.entropy = Some((kind, mode));
             encoded.bytes = Bytes::Compressed;
+        }
+        if self.naming.is_some() {
+            let out = if encoded.entropy.is_some() { compressed.len() } else { body.len() };
+            self.spent.entry(flow).or_default().count(body.len(), out);
         }
         encoded
     }
@@ -133,13 +139,15 @@ impl Sender {
     }
 
     /// Names what the log does not have, if the plan says so.
-    fn name(&mut self, plain: &[u8], plan: &Plan, now: Now) -> Named {
+    fn name(&mut self, block: Source<'_>, plan: &Plan, now: Now) -> Named {
+        let Source { flow, plain, .. } = block;
         let Some(naming) = &mut self.naming else { return Named::default() };
         if !plan.layers.use_names() {
             naming.pass();
             return Named::default();
         }
-        let named = naming.name(plain, &self.scratch.copies, now);
+        let price = Price::new(plan.entropy, self.spent.get(&flow).copied().unwrap_or_default());
+        let named = naming.name(plain, &self.scratch.copies, price, now);
         for entry in &naming.names {
             self.stats.names.count(entry);
         }

@@ -1,6 +1,7 @@
 //! Named chunks: which parts of a block the peer's store has, and what of the block is left to the log.
 
 use super::super::matcher::Copy;
+use super::price::Price;
 use crate::Now;
 use crate::cache::Item;
 use crate::wanax::hints::PackedTag;
@@ -27,6 +28,8 @@ pub(super) struct Naming {
     seen: Vec<(Node, u64)>,
     /// Of the last block: bytes covered by the copies before each, and by all.
     covered: Vec<usize>,
+    /// What the peer has of the last block, and is not named all the same.
+    left: Vec<std::ops::Range<usize>>,
     /// The last block without what is named.
     pub(super) residue: Vec<u8>,
 }
@@ -67,6 +70,7 @@ impl Naming {
             news: Vec::new(),
             seen: Vec::new(),
             covered: Vec::new(),
+            left: Vec::new(),
             residue: Vec::new(),
         };
         (naming, error)
@@ -181,7 +185,7 @@ impl Naming {
 
     /// Names the parts of a block that the peer's store has and the log, which has `copies`, has not; what is left of
     /// the block is the residue.
-    pub(super) fn name(&mut self, plain: &[u8], copies: &[Copy], now: Now) -> Named {
+    pub(super) fn name(&mut self, plain: &[u8], copies: &[Copy], price: Price, now: Now) -> Named {
         self.names.clear();
         self.news.clear();
         let Some(store) = self.store.filter(|_| plain.len() >= LEAST_BLOCK) else { return Named::default() };
@@ -191,12 +195,12 @@ impl Naming {
             return Named::default();
         }
         let trusts = self.trusts();
-        self.walk(plain, copies, self.clock(now), trusts);
+        self.walk(plain, copies, self.clock(now), trusts, price);
         self.residue.clear();
         literals(&self.names, plain).for_each(|piece| self.residue.extend_from_slice(piece));
-        let named: usize =
-            self.names.iter().map(|entry| uncovered_in(entry.range(), copies, &self.covered)).sum();
-        let keep = store.taking && uncovered - named > plain.len() / COVERED_SHARE;
+        let known = self.names.iter().map(NameEntry::range).chain(self.left.iter().cloned());
+        let known: usize = known.map(|range| uncovered_in(range, copies, &self.covered)).sum();
+        let keep = store.taking && uncovered - known > plain.len() / COVERED_SHARE;
         Named { keep, news: if keep { std::mem::take(&mut self.news) } else { Vec::new() } }
     }
 
@@ -211,9 +215,10 @@ impl Naming {
     }
 
     /// Names the largest chunks of the block that are known and not left to the log.
-    fn walk(&mut self, plain: &[u8], copies: &[Copy], clock: u64, trusts: bool) {
+    fn walk(&mut self, plain: &[u8], copies: &[Copy], clock: u64, trusts: bool, price: Price) {
         self.look(plain, copies, clock, trusts);
-        let Self { key, hints, names, news, seen, .. } = self;
+        let Self { key, hints, names, news, seen, left, .. } = self;
+        left.clear();
         let mut named = 0;
         for &(node, tag) in seen.iter() {
             if node.at < named {
@@ -225,7 +230,11 @@ impl Naming {
                 && let Some(chunk) = plain.get(node.range())
             {
                 let (at, len, level) = (node.at, node.len, node.level);
-                names.push(NameEntry { at, len, level, name: key.name_tagged(tag, chunk) });
+                if price.is_below_name(chunk) {
+                    left.push(node.range());
+                } else {
+                    names.push(NameEntry { at, len, level, name: key.name_tagged(tag, chunk) });
+                }
                 named = at + len;
             } else {
                 news.push(PackedTag::new(tag, node.len));
