@@ -7,9 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
+use oncewire_codec::entropy::Entropy;
+use oncewire_codec::wanax::{Name, NameKey, NamesConfig, Shape, Tree};
+use oncewire_codec::{Layers, Plan};
 use oncewire_link::{
     Destination, Event, FlowId, Host, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
-    ResetReason, StoreReply, StoreRequest,
+    ResetReason, StoreReply, StoreRequest, StoreState,
 };
 
 use script::{Script, noise};
@@ -17,8 +20,9 @@ use script::{Script, noise};
 /// A peer that is who it says it is may send anything: the link refuses it or goes on, in bounded memory.
 pub(crate) fn link_input(data: &[u8]) {
     let mut script = Script::new(data);
-    let mut link = Link::new(config(true), Now::ZERO);
-    let peer = Link::new(config(false), Now::ZERO);
+    let setup = Setup::new(0);
+    let mut link = Link::new(setup.config(true), Now::ZERO);
+    let peer = Link::new(setup.config(false), Now::ZERO);
     let mut now = Now::ZERO;
     for (lane, role) in ROLES {
         let hello = peer.hello(lane, role);
@@ -54,11 +58,11 @@ pub(crate) fn link_input(data: &[u8]) {
     }
 }
 
-/// Two links whose lanes come late and break: what an application gets is a beginning of what was sent, and a
-/// stream that ends is whole.
+/// Two links whose lanes come late and break, and whose chunk stores answer late, in any order, wrongly or not at all:
+/// what an application gets is a beginning of what was sent, and a stream that ends is whole.
 pub(crate) fn link_pair(data: &[u8]) {
     let mut script = Script::new(data);
-    let mut world = World::new();
+    let mut world = World::new(Setup::new(script.next().unwrap_or(0)));
     for _ in 0..MAX_STEPS {
         let Some(what) = script.next() else { break };
         world.step(what, &mut script);
@@ -66,8 +70,60 @@ pub(crate) fn link_pair(data: &[u8]) {
     world.settle();
 }
 
+/// How both links of a pair are set up.
+#[derive(Clone, Copy)]
+struct Setup {
+    plan: Plan,
+    shape: Shape,
+    rate_limit: Option<u64>,
+    /// Whether each side has a store.
+    stores: [bool; 2],
+    shed: bool,
+}
+
+impl Setup {
+    fn new(what: u8) -> Self {
+        let layers = [Layers::Both, Layers::Names, Layers::Both, Layers::Log][usize::from(what % 4)];
+        let entropy = if what & 4 == 0 { Entropy::Zstd(1) } else { Entropy::None };
+        let shape = if what & 8 == 0 { Shape::default() } else { Shape::tree(2, 32).unwrap_or_default() };
+        Self {
+            plan: Plan { layers, entropy, ..Plan::default() },
+            shape,
+            rate_limit: [None, Some(4_000_000), None, Some(40_000_000)][usize::from(what >> 4) % 4],
+            stores: [what & 64 == 0, true],
+            shed: what & 128 != 0,
+        }
+    }
+
+    fn config(&self, dialer: bool) -> LinkConfig {
+        let side = usize::from(!dialer);
+        LinkConfig {
+            instance: 1 + u64::from(dialer),
+            secret: 7,
+            first: dialer,
+            dialer,
+            log_capacity: LinkConfig::MIN_LOG,
+            contexts: 2,
+            max_lanes: 4,
+            plan: self.plan,
+            rate_limit: self.rate_limit,
+            names: Some(NamesConfig {
+                key: NameKey::new([side as u8; 32]),
+                shape: self.shape,
+                hint_memory: 1 << 16,
+                saved: None,
+                clock_secs: 1 << 30,
+            }),
+            store: self.stores.get(side).is_some_and(|has| *has).then_some(1),
+            shed: self.shed,
+            ..LinkConfig::default()
+        }
+    }
+}
+
 /// Two gateways, the lanes between them and the applications beside them.
 struct World {
+    setup: Setup,
     ends: [End; 2],
     lanes: BTreeMap<LaneId, [VecDeque<u8>; 2]>,
     next_lane: u64,
@@ -81,6 +137,22 @@ struct End {
     wanted: Vec<LaneRole>,
     sent: BTreeMap<FlowId, Sent>,
     got: BTreeMap<FlowId, Got>,
+    chunks: BTreeMap<Name, Bytes>,
+    /// Reads that were not answered.
+    reads: VecDeque<StoreRequest>,
+    /// Whether they wait until they are answered one by one.
+    holds_reads: bool,
+}
+
+/// What becomes of a read.
+#[derive(Clone, Copy)]
+enum Answer {
+    Honest,
+    Absent,
+    Failed,
+    /// Other bytes of the same length.
+    Other,
+    Never,
 }
 
 #[derive(Default)]
@@ -97,16 +169,19 @@ struct Got {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(setup: Setup) -> Self {
         let end = |dialer| End {
-            link: Link::new(config(dialer), Now::ZERO),
+            link: Link::new(setup.config(dialer), Now::ZERO),
             inputs: BTreeMap::new(),
             wanted: Vec::new(),
             sent: BTreeMap::new(),
             got: BTreeMap::new(),
+            chunks: BTreeMap::new(),
+            reads: VecDeque::new(),
+            holds_reads: false,
         };
-        let mut world =
-            Self { ends: [end(true), end(false)], lanes: BTreeMap::new(), next_lane: 1, now: Now::ZERO };
+        let ends = [end(true), end(false)];
+        let mut world = Self { setup, ends, lanes: BTreeMap::new(), next_lane: 1, now: Now::ZERO };
         world.drain_events();
         world.dial();
         world
@@ -115,7 +190,7 @@ impl World {
     fn step(&mut self, what: u8, script: &mut Script<'_>) {
         let side = usize::from(what >> 7);
         let pick = script.below(256);
-        match what % 8 {
+        match what % 128 % 15 {
             0 => self.open(side),
             1 => self.send(side, pick, script.wide()),
             2 => self.finish(side, pick),
@@ -123,6 +198,15 @@ impl World {
             4 => self.cut(pick),
             5 => self.dial(),
             6 => self.wait(script.wide() as u64),
+            7 => self.ends[side].holds_reads ^= true,
+            8 | 9 => {
+                let how = [Answer::Honest, Answer::Absent, Answer::Failed, Answer::Other, Answer::Never];
+                self.ends[side].answer(pick, how[script.below(how.len())], self.now);
+            }
+            10 => self.lose(side, pick),
+            11 => self.tell_store(side, pick, script.below(256) as u64),
+            12 => self.announce(side, pick),
+            13 => self.ends[side].link.clear_logs(self.now),
             _ => self.carry_all(),
         }
         self.drain_events();
@@ -131,7 +215,7 @@ impl World {
     fn open(&mut self, side: usize) {
         let destination = Destination { host: Host::Ip(ADDRESS.ip()), port: 80 };
         let request =
-            OpenRequest { destination, source: None, as_client: false, plan: Some(Default::default()) };
+            OpenRequest { destination, source: None, as_client: false, plan: Some(self.setup.plan) };
         let end = &mut self.ends[side];
         if end.sent.len() < MAX_FLOWS
             && let Ok(flow) = end.link.open_flow(request, self.now)
@@ -196,6 +280,32 @@ impl World {
         }
     }
 
+    /// Loses one chunk in so many of a store.
+    fn lose(&mut self, side: usize, one_in: usize) {
+        let mut at = 0;
+        self.ends[side].chunks.retain(|_, _| {
+            at += 1;
+            at % (1 + one_in) != 0
+        });
+    }
+
+    fn tell_store(&mut self, side: usize, queued: usize, millis: u64) {
+        let state = StoreState {
+            queued: queued as u32,
+            service_time: Now::from_millis(millis),
+            age_secs: millis,
+            taking: !queued.is_multiple_of(4),
+        };
+        self.ends[side].link.handle_store_state(state, self.now);
+    }
+
+    /// Tells the sending half of a chunk that the other side's store has, or of one that it may not have.
+    fn announce(&mut self, side: usize, pick: usize) {
+        let chunk = self.ends[1 - side].chunks.iter().nth(pick);
+        let (tag, len) = chunk.map_or((pick as u64, 4096), |(name, bytes)| (name.tag(), bytes.len()));
+        self.ends[side].link.learn_chunks(len as u32, &[tag], self.now);
+    }
+
     /// Brings up the lanes that the dialling side wants.
     fn dial(&mut self) {
         for role in std::mem::take(&mut self.ends[0].wanted) {
@@ -220,6 +330,7 @@ impl World {
     fn drain_events(&mut self) {
         let mut closed = Vec::new();
         for end in &mut self.ends {
+            end.serve_store(self.now);
             while let Some(event) = end.link.poll_event() {
                 match event {
                     Event::LanesWanted { role, count } => {
@@ -235,6 +346,7 @@ impl World {
                     _ => {}
                 }
             }
+            end.serve_store(self.now);
         }
         closed.into_iter().for_each(|lane| self.close(lane));
     }
@@ -247,7 +359,11 @@ impl World {
                 end.link.finish_flow(*flow, self.now);
             }
         }
-        for _ in 0..MAX_ROUNDS {
+        for round in 0..MAX_ROUNDS {
+            if round % 16 == 0 && self.is_over() {
+                break;
+            }
+            self.ends.iter_mut().for_each(|end| end.holds_reads = false);
             self.drain_events();
             self.dial();
             self.carry_all();
@@ -274,6 +390,48 @@ impl World {
                 assert!(got.finished || got.reset, "flow {flow:?} of side {side} never ended");
             }
         }
+    }
+
+    /// Whether every stream has come to its end.
+    fn is_over(&self) -> bool {
+        self.ends.iter().zip(self.ends.iter().rev()).all(|(from, to)| {
+            from.sent.keys().all(|flow| to.got.get(flow).is_some_and(|got| got.finished || got.reset))
+        })
+    }
+}
+
+impl End {
+    /// Does what the link asks of its store.
+    fn serve_store(&mut self, now: Now) {
+        while let Some(request) = self.link.poll_chunk_store() {
+            match request {
+                StoreRequest::Put { plain, key, shape } => {
+                    for node in Tree::new(shape).grow(&plain) {
+                        let chunk = plain.slice(node.range());
+                        self.chunks.insert(key.name(&chunk), chunk);
+                    }
+                }
+                read @ StoreRequest::Read { .. } => self.reads.push_back(read),
+            }
+        }
+        while !self.holds_reads && !self.reads.is_empty() {
+            self.answer(0, Answer::Honest, now);
+        }
+    }
+
+    /// Answers one of the reads that wait.
+    fn answer(&mut self, pick: usize, how: Answer, now: Now) {
+        let place = pick % self.reads.len().max(1);
+        let Some(StoreRequest::Read { ticket, name, len, .. }) = self.reads.remove(place) else { return };
+        let other = || Bytes::from(noise(pick as u64, len as usize));
+        let reply = match (how, self.chunks.get(&name)) {
+            (Answer::Never, _) => return,
+            (Answer::Honest, Some(bytes)) => StoreReply::Found { ticket, bytes: bytes.clone() },
+            (Answer::Honest | Answer::Absent, _) => StoreReply::Absent { ticket },
+            (Answer::Failed, _) => StoreReply::Failed { ticket },
+            (Answer::Other, _) => StoreReply::Found { ticket, bytes: other() },
+        };
+        self.link.handle_store(reply, now);
     }
 }
 
@@ -302,20 +460,6 @@ fn pick_key<K: Copy + Ord, V>(map: &BTreeMap<K, V>, pick: usize) -> Option<K> {
     map.keys().nth(pick % map.len().max(1)).copied()
 }
 
-fn config(dialer: bool) -> LinkConfig {
-    LinkConfig {
-        instance: 1 + u64::from(dialer),
-        secret: 7,
-        first: dialer,
-        dialer,
-        log_capacity: LinkConfig::MIN_LOG,
-        store: Some(1),
-        contexts: 2,
-        max_lanes: 4,
-        ..LinkConfig::default()
-    }
-}
-
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4000);
 const ROLES: [(LaneId, LaneRole); 4] = [
     (LaneId(1), LaneRole::Control),
@@ -325,4 +469,4 @@ const ROLES: [(LaneId, LaneRole); 4] = [
 ];
 const MAX_FLOWS: usize = 6;
 const MAX_STEPS: usize = 300;
-const MAX_ROUNDS: usize = 400;
+const MAX_ROUNDS: usize = 6000;

@@ -195,6 +195,30 @@ fn what_cannot_be_read_now_is_asked_for_and_neither_forgotten_nor_put_again() {
 }
 
 #[test]
+fn a_chunk_that_is_absent_again_and_again_is_counted_asked_for_and_put_each_time() {
+    let mut receiver = receiver();
+    for seq in 0..20 {
+        let now = Now::from_secs(seq);
+        name(&mut receiver, seq, 2, 64, now);
+        let tickets = reads(&mut receiver);
+        receiver.handle_store(StoreReply::Found { ticket: tickets[0], bytes: vec![7; 64].into() }, now);
+        receiver.handle_store(StoreReply::Absent { ticket: tickets[1] }, now);
+        // Nobody waits for a second answer.
+        receiver.handle_store(StoreReply::Absent { ticket: tickets[1] }, now);
+        assert_eq!(asked(&mut receiver), (vec![(ChunkReason::Absent, vec![1])], 0));
+        let chunks = Chunks { seq, indexes: vec![1], entropy: None, bytes: &[7; 64] };
+        receiver.handle_chunks(chunks, now).unwrap();
+        let stats = receiver.stats();
+        let (times, chunks) = (seq + 1, stats.chunks);
+        assert_eq!((stats.blocks, chunks.names.count, chunks.hits.count), (times, 2 * times, times));
+        assert_eq!((chunks.absent, chunks.requested_bytes, chunks.put), (times, 64 * times, times));
+        assert_eq!((stats.refetched, stats.mismatches, chunks.late), (0, 0, 0));
+        assert!(matches!(receiver.poll_chunk_store(), Some(StoreRequest::Put { .. })));
+        assert_eq!(receiver.poll_chunk_store(), None);
+    }
+}
+
+#[test]
 fn a_read_is_given_the_time_that_the_queue_explains() {
     let mut receiver = receiver();
     let (queued, service_time) = (9, Now::from_millis(10));
