@@ -50,19 +50,7 @@ fn mix(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Numbers without a pattern, for tests.
-    fn noise(len: usize) -> Vec<u8> {
-        let mut state = 0x9E37_79B9_7F4A_7C15u64;
-        std::iter::repeat_with(|| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        })
-        .take(len)
-        .collect()
-    }
+    use crate::noise::noise;
 
     #[test]
     fn fingerprints_are_pinned() {
@@ -88,7 +76,7 @@ mod tests {
     #[test]
     fn every_bit_of_the_window_moves_about_half_of_the_fingerprint() {
         for len in [12, 16, 24, 32, 48, 64] {
-            let window = noise(len);
+            let window = noise(len, 0);
             let plain = fingerprint(&window);
             for bit in 0..len * 8 {
                 let mut flipped = window.clone();
@@ -101,7 +89,7 @@ mod tests {
 
     #[test]
     fn upper_and_lower_bits_spread_evenly() {
-        let content = noise(70_000);
+        let content = noise(70_000, 0);
         let windows = content.windows(32).take(65_536);
         let (mut upper, mut lower) = ([0u32; 256], [0u32; 256]);
         for window in windows {

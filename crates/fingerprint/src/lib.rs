@@ -24,6 +24,8 @@ mod maxp;
 mod maxp_strict;
 mod modp;
 mod modp_rabin;
+#[cfg(test)]
+mod noise;
 mod peaks;
 #[expect(unsafe_code, reason = "there is no safe way to prefetch")]
 mod prefetch;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use proptest::prelude::*;
 
+use crate::noise::noise;
 use crate::{
     Backend, MarkerKind, Markers, SampleTable, Selector, fixed, maxp, maxp_strict, modp, modp_rabin,
     samplebyte,
@@ -171,19 +172,6 @@ proptest! {
             prop_assert_eq!(tail(&before), tail(&other), "{}", kind);
         }
     }
-}
-
-/// Numbers without a pattern.
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed ^ 0x9E37_79B9_7F4A_7C15;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    })
-    .take(len)
-    .collect()
 }
 
 fn with_default_window(kind: MarkerKind, period: usize) -> Settings {

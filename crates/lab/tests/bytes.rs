@@ -14,6 +14,10 @@ use oncewire_lab::corpus::Corpus;
 use oncewire_lab::measure::Measurement;
 use oncewire_lab::pair::PairConfig;
 
+mod reviewed;
+
+use reviewed::assert_reviewed;
+
 /// Files in the order in which they are sent, by name.
 struct Case {
     name: &'static str,
@@ -22,20 +26,7 @@ struct Case {
 
 #[test]
 fn bytes_on_the_wire_are_those_that_were_reviewed() {
-    let table = table();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bytes.tsv");
-    if std::env::var_os("ONCEWIRE_UPDATE").is_some() {
-        return std::fs::write(path, table).unwrap();
-    }
-    let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
-    let changed: Vec<_> = table.lines().filter(|line| !reviewed.lines().any(|old| old == *line)).collect();
-    assert!(
-        table == reviewed,
-        "bytes on the wire differ from {}; if that is meant, run with ONCEWIRE_UPDATE=1 and let the difference be \
-         reviewed:\n{}",
-        path.display(),
-        changed.join("\n")
-    );
+    assert_reviewed("bytes.tsv", &table());
 }
 
 #[test]

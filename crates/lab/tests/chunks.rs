@@ -5,11 +5,14 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use oncewire_codec::wanax::Shape;
 use oncewire_lab::chunks::{Analysis, Tally};
 use oncewire_lab::corpus::Corpus;
+
+mod reviewed;
+
+use reviewed::assert_reviewed;
 
 /// Streams in the order in which they are sent; the first counts only if there are no others.
 struct Series {
@@ -42,19 +45,7 @@ fn chunks_found_are_those_that_were_reviewed() {
             writeln!(table, "{}\t{shape}\t{}", series.name, counts.join("\t")).unwrap();
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chunks.tsv");
-    if std::env::var_os("ONCEWIRE_UPDATE").is_some() {
-        return std::fs::write(path, table).unwrap();
-    }
-    let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
-    let changed: Vec<_> = table.lines().filter(|line| !reviewed.lines().any(|old| old == *line)).collect();
-    assert!(
-        table == reviewed,
-        "what chunks find differs from {}; if that is meant, run with ONCEWIRE_UPDATE=1 and let the difference be \
-         reviewed:\n{}",
-        path.display(),
-        changed.join("\n")
-    );
+    assert_reviewed("chunks.tsv", &table);
 }
 
 /// [Wanax Fig. 6]: with names counted, one size loses what small chunks find, several sizes keep it.

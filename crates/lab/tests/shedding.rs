@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
 use oncewire_codec::entropy::Entropy;
@@ -15,6 +14,10 @@ use oncewire_lab::corpus::Corpus;
 use oncewire_lab::driver::{
     DiskParams, Driver, DriverConfig, FAR, GatewayConfig, Health, PathConfig, StoreConfig,
 };
+
+mod reviewed;
+
+use reviewed::assert_reviewed;
 
 /// More than the path carries in a round trip.
 const WINDOW: u64 = 4 << 20;
@@ -76,16 +79,7 @@ fn table() -> String {
 
 #[test]
 fn times_and_bytes_are_those_that_were_reviewed() {
-    let table = table();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/shedding.tsv");
-    if std::env::var_os("ONCEWIRE_UPDATE").is_some() {
-        return std::fs::write(path, table).unwrap();
-    }
-    let reviewed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        table, reviewed,
-        "if that is meant, run with ONCEWIRE_UPDATE=1 and let the difference be reviewed"
-    );
+    assert_reviewed("shedding.tsv", &table());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::{Boundary, Levels, Roots, naive};
 use crate::Backend;
+use crate::noise::noise;
 
 /// The sizes of a tree of degree 8 from 64 KiB down to 128 bytes, without its root.
 const DEFAULT: [usize; 3] = [8192, 1024, 128];
@@ -101,19 +102,6 @@ proptest! {
             }
         }
     }
-}
-
-/// Numbers without a pattern.
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x9E37_79B9_7F4A_7C15;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    })
-    .take(len)
-    .collect()
 }
 
 #[test]

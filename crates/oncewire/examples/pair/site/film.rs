@@ -86,7 +86,7 @@ fn row(way: &Way, arguments: Arguments, film: &[u8]) -> Option<String> {
             let site = &site;
             scope.spawn(move || {
                 wait(Duration::from_secs(1) * number);
-                watch(site.connect(way.codec.map(|_| 0), 0), film)
+                watch(site.connect(way.codec.map(|_| 0), 0), film, way)
             })
         };
         let viewers: Vec<_> = (0..arguments.clients).map(watch).collect();
@@ -111,7 +111,7 @@ fn row(way: &Way, arguments: Arguments, film: &[u8]) -> Option<String> {
 }
 
 /// Reads the film, and gives up once it would be over at the lowest rate.
-fn watch(mut stream: TcpStream, film: &[u8]) -> Viewer {
+fn watch(mut stream: TcpStream, film: &[u8], way: &Way) -> Viewer {
     let seconds = |bytes: usize, rate: f64| Duration::from_secs_f64(bytes as f64 * 8e-3 / rate);
     let limit = HEAD_START + seconds(film.len(), RATES_KBIT_PER_S[0]);
     let start = Instant::now();
@@ -123,7 +123,8 @@ fn watch(mut stream: TcpStream, film: &[u8]) -> Viewer {
             Ok(count) => count,
             Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock) => break,
             Err(error) => {
-                println!("a viewer is cut off after {got} bytes and {:?}: {error}", start.elapsed());
+                let way = way.codec.unwrap_or("no gateways");
+                println!("{way}: a viewer is cut off after {got} bytes and {:.0?}: {error}", start.elapsed());
                 break;
             }
         };
