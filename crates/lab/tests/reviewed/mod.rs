@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// Expects a table that equals the reviewed one of this name, or with `ONCEWIRE_UPDATE` set writes it anew.
 #[track_caller]
-pub fn assert_reviewed(name: &str, table: &str) {
+pub(crate) fn assert_reviewed(name: &str, table: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name);
     if std::env::var_os("ONCEWIRE_UPDATE").is_some() {
         return std::fs::write(path, table).unwrap();
