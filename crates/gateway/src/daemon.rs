@@ -17,18 +17,20 @@ use self::state::State;
 use crate::admin::{self, Source as _};
 use crate::chunks;
 use crate::config::Config;
+use crate::discovery::{NoteSocketError, Talk};
 use crate::intercept::rules;
 use crate::ledger::Ledger;
 use crate::lifecycle::limits::raise_open_files;
 use crate::logs::{Logs, PeerLogs};
 use crate::neighbours::Neighbours;
-use crate::telemetry::{FlowsReport, StatusReport};
+use crate::telemetry::{DiscoveryReport, FlowsReport, StatusReport};
 use crate::tunnel::clock::Clock;
 use crate::tunnel::listener::TunnelDoor;
 use crate::tunnel::onward::OwnSockets;
 use crate::tunnel::peer::Peer;
 use crate::tunnel::tasks::Tasks;
 
+mod found;
 mod listeners;
 mod log_sizes;
 mod reload;
@@ -41,7 +43,7 @@ mod upkeep;
 /// A running gateway. Dropping it stops it at once, as a crash would: applications see resets.
 pub struct Gateway {
     report: Arc<Report>,
-    site: Site,
+    site: Arc<Site>,
     /// Dropped after the tasks ended, when nothing is remembered any more.
     logs: Option<Logs>,
     rules: Option<rules::Loaded>,
@@ -57,6 +59,8 @@ pub struct LocalAddresses {
     pub intercepts: Vec<SocketAddr>,
     /// `[gateway] admin`.
     pub admin: Option<SocketAddr>,
+    /// The UDP port where gateways tell each other where they are; none if none are looked for.
+    pub discovery: Option<u16>,
 }
 
 /// Why a gateway cannot start.
@@ -95,6 +99,9 @@ pub enum StartError {
     #[error("another oncewire uses {path} (`[gateway] state`); give each gateway a folder of its own",
             path = .0.display())]
     StateInUse(PathBuf),
+    /// Other gateways cannot be looked for.
+    #[error(transparent)]
+    Discovery(#[from] NoteSocketError),
     /// The chunk store cannot be used as it is.
     #[error(transparent)]
     Store(#[from] chunks::OpenError),
@@ -131,9 +138,16 @@ impl Gateway {
         let (neighbours, inbox) = Neighbours::new();
         let store = open_store(&config, &neighbours).await?;
         let site = Site { ledger, tasks: Arc::clone(&tasks), stopped, own, held, clock, store, neighbours };
+        let site = Arc::new(site);
+        let notes = found::open(&config)?;
+        let talk = notes.and_then(|notes| site.look_for_others(&config, &listeners, notes));
+        let (config, told) = (Arc::new(config), talk.as_ref().map(Talk::reports));
         let report =
-            Self::start_all(&site, Arc::new(config), listeners, peer_logs).inspect_err(|_| tasks.end())?;
+            Self::start_all(&site, config, listeners, peer_logs, told).inspect_err(|_| tasks.end())?;
         site.talk(inbox, &report);
+        if let Some(talk) = talk {
+            tasks.spawn(found::run(Arc::clone(&site), Arc::clone(&report), talk));
+        }
         let state = report.state();
         site.held.set_entrances(&state.entrances);
         site.hold(&state.config).inspect_err(|_| tasks.end())?;
@@ -149,6 +163,7 @@ impl Gateway {
         config: Arc<Config>,
         listeners: Listeners,
         logs: Vec<PeerLogs>,
+        discovery: Option<Arc<watch::Sender<DiscoveryReport>>>,
     ) -> Result<Arc<Report>, StartError> {
         let lanes = settings::lane_options(&config);
         listeners.all().for_each(|bound| site.own.add(bound.address));
@@ -176,6 +191,8 @@ impl Gateway {
             started: Instant::now(),
             store: site.store.clone(),
             neighbours: site.neighbours.clone(),
+            discovery,
+            changing: tokio::sync::Mutex::default(),
         });
         site.tasks.spawn(log_sizes::run(report.state.subscribe()));
         site.tasks.spawn(upkeep::run(report.state.subscribe(), site.store.clone()));
@@ -193,7 +210,8 @@ impl Gateway {
 
     /// Returns where the gateway listens.
     pub fn local_addrs(&self) -> LocalAddresses {
-        self.report.state().addresses()
+        let discovery = self.report.discovery();
+        LocalAddresses { discovery: discovery.map(|told| told.port), ..self.report.state().addresses() }
     }
 
     /// Returns what comes back only if this gateway works: it goes once through every peer, past whoever may hold it.

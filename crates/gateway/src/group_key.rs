@@ -32,6 +32,11 @@ impl GroupKey {
     pub fn name_key(&self) -> NameKey {
         NameKey::new(self.0.derive("names of chunks"))
     }
+
+    /// Returns what members seal with in which they say where they are.
+    pub(crate) fn note_secret(&self) -> [u8; 32] {
+        self.0.derive("notes of where members are")
+    }
 }
 
 impl fmt::Debug for GroupKey {

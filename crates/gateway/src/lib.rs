@@ -3,6 +3,7 @@ pub mod admin;
 pub mod chunks;
 pub mod config;
 pub mod daemon;
+pub mod discovery;
 mod flows;
 pub mod group_key;
 pub mod identity;

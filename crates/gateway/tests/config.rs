@@ -246,3 +246,25 @@ fn every_key_is_documented() {
         assert!(document.contains(&format!("`{key}`")), "{key}");
     }
 }
+
+#[test]
+fn gateways_are_looked_for_on_interfaces_and_by_way_of_seeds() {
+    let dir = folder();
+    let text = "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nlisten = \"0.0.0.0:7400\"\nsite = \"town\"\n\
+                [cache]\nmemory = \"256 MiB\"\nstore_disk = \"64 MiB\"\nstore_path = \"store\"\n\
+                [[group]]\nname = \"all\"\nkey_file = \"group.key\"\n\
+                discover = [\"eth0\", \"seed.example.net:7401\"]\n";
+    let config = Config::parse(text, &dir.path().join("branch.toml")).unwrap();
+    let found = config.discovery.unwrap();
+    let [looked] = &found.groups[..] else { panic!("{:?}", found.groups) };
+    assert_eq!((found.port, &looked.interfaces[..]), (7400, &["eth0".to_owned()][..]));
+    assert_eq!(looked.seeds[0].to_string(), "seed.example.net:7401");
+    // Whoever is found reaches nothing by way of us, and fits what is set aside for all of them.
+    assert_eq!(found.found.access.allow, Some(vec![]));
+    assert!(found.found.found && found.found.memory.total() <= 1 << 20);
+    assert!(
+        !config.warnings.iter().any(|warning| warning.contains("has no effect")),
+        "{:?}",
+        config.warnings
+    );
+}

@@ -142,6 +142,16 @@ impl Hints {
         }
     }
 
+    /// Notes that somebody says that the peer can read a chunk, which nobody has seen arrive. Such hints have a quarter of
+    /// the places to themselves and displace nothing elsewhere: who announces without end takes no more than that.
+    pub fn insert_told(&mut self, chunk: PackedTag, now_secs: u64) {
+        let found = self.table(chunk.class()).find(chunk.0);
+        let stale = found.is_none_or(|entry| self.is_stale(entry, now_secs));
+        if stale && let Some(table) = self.tables.get_mut(chunk.class()) {
+            table.insert_within(chunk.0, WAYS - WAYS_OF_TOLD..WAYS, now_secs);
+        }
+    }
+
     /// Notes that the store does not have a chunk.
     pub fn forget(&mut self, tag: u64, len: u32) {
         if let Some(table) = self.tables.get_mut(class(len)) {
@@ -218,9 +228,15 @@ impl Table {
     }
 
     fn insert(&mut self, tag: u64, now_secs: u64) {
+        self.insert_within(tag, 0..WAYS, now_secs);
+    }
+
+    /// Inserts into one of these places of the bucket.
+    fn insert_within(&mut self, tag: u64, ways: std::ops::Range<usize>, now_secs: u64) {
         let entry = identity(tag) << TIME_BITS | ((now_secs / UNIT_SECS) & TIME_MASK);
         let range = self.bucket(tag);
-        let Some(bucket) = self.entries.get_mut(range) else { return };
+        let bucket = self.entries.get_mut(range).and_then(|bucket| bucket.get_mut(ways));
+        let Some(bucket) = bucket else { return };
         // The tag's own place, an empty one, or the oldest.
         let rank = |&other: &u64| match other {
             NONE => u64::MAX - 1,
@@ -268,6 +284,8 @@ const CLASSES: usize = 4;
 const CLASS_BITS: u32 = 2;
 const CLASS_MASK: u64 = (1 << CLASS_BITS) - 1;
 const WAYS: usize = 8;
+/// The places of a bucket that hints may take which others announced.
+const WAYS_OF_TOLD: usize = 2;
 /// Places that are asked for at once.
 const AHEAD: usize = 64;
 const LEAST_MEMORY: u64 = 4096;

@@ -61,6 +61,8 @@ pub struct Config {
     pub log_idle: Duration,
     /// The chunk store; default none.
     pub store: Option<StoreSettings>,
+    /// How gateways of the same site are looked for; default not at all.
+    pub discovery: Option<Discovery>,
     /// What is allowed but probably not wanted, for `check` and the log.
     pub warnings: Vec<String>,
 }
@@ -107,6 +109,28 @@ pub struct Group {
     pub name: String,
     /// What its members have in common.
     pub key: GroupKey,
+}
+
+/// How other gateways of the site are looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discovery {
+    /// The UDP port where gateways tell each other where they are; default 7400.
+    pub port: u16,
+    /// The groups whose members are looked for.
+    pub groups: Vec<Looked>,
+    /// What whoever is found is configured as, but for name, key, address, group and site.
+    pub found: Peer,
+}
+
+/// Where the members of a group are looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// The group.
+    pub group: Group,
+    /// The interfaces on which gateways announce themselves by multicast.
+    pub interfaces: Vec<String>,
+    /// Gateways that are told of this one, and tell of those that they know.
+    pub seeds: Vec<Destination>,
 }
 
 /// The admin interface.
@@ -175,6 +199,8 @@ pub struct Peer {
     pub link: LinkSettings,
     /// Its share of the memory.
     pub memory: MemoryPlan,
+    /// Whether it was found and stands in no file: it carries no flows.
+    pub found: bool,
 }
 
 /// The settings of a link.

@@ -55,6 +55,7 @@ pub(super) struct RawGateway {
     pub(super) log_level: Option<Text>,
     pub(super) announce: Option<Spanned<Vec<Text>>>,
     pub(super) site: Option<Text>,
+    pub(super) discover_port: Option<Spanned<i64>>,
 }
 
 /// `[[group]]`.
@@ -63,6 +64,7 @@ pub(super) struct RawGateway {
 pub(super) struct RawGroup {
     pub(super) name: Text,
     pub(super) key_file: Text,
+    pub(super) discover: Option<Spanned<Vec<Text>>>,
 }
 
 /// `[[peer]]`.

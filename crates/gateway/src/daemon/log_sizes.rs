@@ -70,7 +70,8 @@ fn watch_peers(state: &State, mut before: Vec<Watched>) -> Vec<Watched> {
             },
         }
     };
-    state.config.peers.iter().zip(&state.peers).map(watch).collect()
+    // Those that were found have memory of their own.
+    state.config.peers.iter().zip(&state.peers).filter(|(peer, _)| !peer.found).map(watch).collect()
 }
 
 fn look(config: &Config, watched: &mut [Watched]) {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::listeners::{Bound, TUNNEL};
-use super::start::log_owner;
+use super::report::Report;
+use super::start::{Site, log_owner};
 use super::state::State;
 use super::{Gateway, StartError, end_links, settings};
 use crate::config::{self, Config};
 use crate::intercept::Entrance;
 use crate::intercept::rules::{self, RuleSet};
-use crate::logs::PeerLogs;
+use crate::logs::{Logs, PeerLogs};
 use crate::peering::Peering;
 use crate::sockets::LaneOptions;
 use crate::tunnel::listener::TunnelPort;
@@ -38,6 +39,14 @@ struct Places {
     closed_entrances: Vec<Arc<Entrance>>,
 }
 
+/// Puts other peers in the place of those that there are.
+pub(super) struct Changing<'a> {
+    pub(super) site: &'a Site,
+    pub(super) report: &'a Report,
+    /// Where logs are kept, if they are.
+    pub(super) logs: &'a mut Option<Logs>,
+}
+
 impl Gateway {
     /// Takes another configuration on. What is the same in both goes on untouched, flows included.
     ///
@@ -47,6 +56,8 @@ impl Gateway {
     /// # Errors
     /// If something new cannot be listened on. The gateway is as it was then.
     pub async fn reload(&mut self, wanted: Config) -> Result<Reloaded, StartError> {
+        let report = Arc::clone(&self.report);
+        let _changing = report.changing.lock().await;
         let old = self.report.state();
         let mut done = Reloaded::default();
         let config = Arc::new(settle(&old.config, wanted, &mut done));
@@ -55,7 +66,8 @@ impl Gateway {
             done.changes.push("the rules that lead connections here changed".to_owned());
         }
         let lanes = settings::lane_options(&config);
-        let peers = match self.change_peers(&old, &config, &lanes, &mut done).await {
+        let mut changing = Changing { site: &self.site, report: &self.report, logs: &mut self.logs };
+        let peers = match changing.change_peers(&old, &config, &lanes, &mut done).await {
             Ok(peers) => peers,
             Err(error) => {
                 self.change_rules(&old.config).await?;
@@ -105,74 +117,6 @@ impl Gateway {
         Ok(changed?)
     }
 
-    /// Ends the peers that went away or changed, and starts those that came or changed.
-    async fn change_peers(
-        &mut self,
-        old: &State,
-        config: &Arc<Config>,
-        lanes: &[LaneOptions],
-        done: &mut Reloaded,
-    ) -> Result<Vec<Arc<Peer>>, StartError> {
-        let kept: Vec<Option<Arc<Peer>>> =
-            config.peers.iter().map(|peer| still_there(old, peer, done)).collect();
-        let stays = |peer: &Arc<Peer>| kept.iter().flatten().any(|kept| Arc::ptr_eq(kept, peer));
-        let gone: Vec<_> = old.peers.iter().filter(|peer| !stays(peer)).cloned().collect();
-        for peer in gone.iter().filter(|gone| config.peers.iter().all(|peer| peer.name != gone.name())) {
-            done.changes.push(format!("peer {} removed", peer.name()));
-        }
-        if kept.iter().any(Option::is_none) || !gone.is_empty() {
-            // First, so that nobody comes in to a peer that ends.
-            self.report.tunnel.set_guests(self.site.guests(config, kept.iter().flatten())?);
-        }
-        self.end(&gone).await;
-        let mut logs = self.logs_of_new(config, &kept).await.into_iter();
-        let mut peers = Vec::new();
-        for ((settings, lanes), kept) in config.peers.iter().zip(lanes).zip(&kept) {
-            peers.push(match kept {
-                Some(peer) => {
-                    peer.set_onward(self.site.onward(config, settings));
-                    peer.announce(settings.told.clone());
-                    Arc::clone(peer)
-                }
-                None => self.site.peer(config, settings, lanes.clone(), logs.next().unwrap_or_default())?,
-            });
-        }
-        self.report.tunnel.set_guests(self.site.guests(config, peers.iter())?);
-        Ok(peers)
-    }
-
-    /// Ends peers as a shutdown does, with what flows they have, and closes their logs.
-    async fn end(&self, peers: &[Arc<Peer>]) {
-        peers.iter().for_each(|peer| peer.drain_flows());
-        end_links(peers).await;
-        for peer in peers {
-            peer.save_hints().await;
-            peer.end();
-            if let Some(closed) = peer.close_logs() {
-                // An error means that the writing has ended by itself.
-                let _ = closed.await;
-            }
-        }
-    }
-
-    /// Opens the logs of the peers that start now, one entry for each.
-    async fn logs_of_new(&mut self, config: &Config, kept: &[Option<Arc<Peer>>]) -> Vec<PeerLogs> {
-        let new = config.peers.iter().zip(kept).filter(|(_, kept)| kept.is_none());
-        let owners: Vec<_> = new.map(|(peer, _)| log_owner(peer)).collect();
-        if owners.is_empty() {
-            return Vec::new();
-        }
-        let Some(mut logs) = self.logs.take() else { return Vec::new() };
-        let opened = tokio::task::spawn_blocking(move || {
-            let opened = logs.open_more(&owners);
-            (logs, opened)
-        });
-        let (logs, opened) =
-            opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
-        self.logs = Some(logs);
-        opened
-    }
-
     /// Opens what is new, closes what went away, and gives every interception the rules that hold now.
     fn open(
         &self,
@@ -213,6 +157,80 @@ impl Gateway {
         let ports = ports.into_iter().map(open_port).collect();
         let entrances = config.intercepts.iter().zip(entrances).map(open_entrance).collect();
         State { config, peers, peering, entrances, ports, admin }
+    }
+}
+
+impl Changing<'_> {
+    /// Ends the peers that went away or changed, and starts those that came or changed.
+    pub(super) async fn change_peers(
+        &mut self,
+        old: &State,
+        config: &Arc<Config>,
+        lanes: &[LaneOptions],
+        done: &mut Reloaded,
+    ) -> Result<Vec<Arc<Peer>>, StartError> {
+        let kept: Vec<Option<Arc<Peer>>> =
+            config.peers.iter().map(|peer| still_there(old, peer, done)).collect();
+        let stays = |peer: &Arc<Peer>| kept.iter().flatten().any(|kept| Arc::ptr_eq(kept, peer));
+        let gone: Vec<_> = old.peers.iter().filter(|peer| !stays(peer)).cloned().collect();
+        for peer in gone.iter().filter(|gone| config.peers.iter().all(|peer| peer.name != gone.name())) {
+            done.changes.push(format!("peer {} removed", peer.name()));
+        }
+        if kept.iter().any(Option::is_none) || !gone.is_empty() {
+            // First, so that nobody comes in to a peer that ends.
+            self.report.tunnel.set_guests(self.site.guests(config, kept.iter().flatten())?);
+        }
+        self.end(&gone).await;
+        let mut logs = self.logs_of_new(config, &kept).await.into_iter();
+        let mut peers = Vec::new();
+        for ((settings, lanes), kept) in config.peers.iter().zip(lanes).zip(&kept) {
+            peers.push(match kept {
+                Some(peer) => {
+                    peer.set_onward(self.site.onward(config, settings));
+                    peer.announce(settings.told.clone());
+                    Arc::clone(peer)
+                }
+                None => {
+                    // Of one that was found nothing is kept.
+                    let logs = if settings.found { None } else { logs.next() };
+                    self.site.peer(config, settings, lanes.clone(), logs.unwrap_or_default())?
+                }
+            });
+        }
+        self.report.tunnel.set_guests(self.site.guests(config, peers.iter())?);
+        Ok(peers)
+    }
+
+    /// Ends peers as a shutdown does, with what flows they have, and closes their logs.
+    async fn end(&self, peers: &[Arc<Peer>]) {
+        peers.iter().for_each(|peer| peer.drain_flows());
+        end_links(peers).await;
+        for peer in peers {
+            peer.save_hints().await;
+            peer.end();
+            if let Some(closed) = peer.close_logs() {
+                // An error means that the writing has ended by itself.
+                let _ = closed.await;
+            }
+        }
+    }
+
+    /// Opens the logs of the peers that start now, one entry for each.
+    async fn logs_of_new(&mut self, config: &Config, kept: &[Option<Arc<Peer>>]) -> Vec<PeerLogs> {
+        let new = config.peers.iter().zip(kept).filter(|(peer, kept)| kept.is_none() && !peer.found);
+        let owners: Vec<_> = new.map(|(peer, _)| log_owner(peer)).collect();
+        if owners.is_empty() {
+            return Vec::new();
+        }
+        let Some(mut logs) = self.logs.take() else { return Vec::new() };
+        let opened = tokio::task::spawn_blocking(move || {
+            let opened = logs.open_more(&owners);
+            (logs, opened)
+        });
+        let (logs, opened) =
+            opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
+        *self.logs = Some(logs);
+        opened
     }
 }
 
@@ -311,6 +329,7 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         ("user", was.user != is.user),
         ("watchdog", was.watchdog != is.watchdog),
         ("site", was.site != is.site),
+        ("discover", looked(old) != looked(&wanted)),
     ];
     done.at_next_start.extend(differ.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key));
     // Its index has a part of `memory`, which may have changed.
@@ -325,6 +344,15 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         announce: is.announce.clone(),
         ..was.clone()
     };
-    let store = old.store.clone();
-    Config { gateway, store, ..wanted }
+    let (store, discovery) = (old.store.clone(), old.discovery.clone());
+    // Whoever was found stays, unless the file names it now.
+    let named = |peer: &config::Peer| peer.public_keys.iter().any(|key| wanted.peer_of_key(key).is_some());
+    let found: Vec<_> = old.peers.iter().filter(|peer| peer.found && !named(peer)).cloned().collect();
+    let peers = wanted.peers.iter().cloned().chain(found).collect();
+    Config { gateway, store, discovery, peers, ..wanted }
+}
+
+/// Says where gateways are looked for.
+fn looked(config: &Config) -> Option<(u16, &[config::Looked])> {
+    config.discovery.as_ref().map(|discovery| (discovery.port, &discovery.groups[..]))
 }

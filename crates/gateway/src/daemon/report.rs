@@ -19,8 +19,9 @@ use crate::ledger::{self, Ledger};
 use crate::logs::Cleared;
 use crate::neighbours::Neighbours;
 use crate::telemetry::{
-    ClearReport, ClearedReport, FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport,
-    LanesReport, NamesIn, NamesOut, OutReport, Outcome, PeerReport, PlanReport, StatusReport,
+    ClearReport, ClearedReport, DiscoveryReport, FlowReport, FlowsReport, GatewayReport, InReport,
+    InterceptReport, LanesReport, NamesIn, NamesOut, OutReport, Outcome, PeerReport, PlanReport,
+    StatusReport,
 };
 use crate::tunnel::listener::TunnelDoor;
 use crate::tunnel::peer::Peer;
@@ -35,14 +36,21 @@ pub(super) struct Report {
     pub(super) started: Instant,
     pub(super) store: Option<Arc<ChunkStore>>,
     pub(super) neighbours: Neighbours,
+    /// How the search for other gateways stands, if there is one.
+    pub(super) discovery: Option<Arc<watch::Sender<DiscoveryReport>>>,
+    /// Held while another state is put in place.
+    pub(super) changing: tokio::sync::Mutex<()>,
 }
 
 impl Source for Report {
     fn status(&self) -> StatusReport {
         let state = self.state();
-        let peers = state.peers.iter().zip(&state.config.peers).zip(state.peering.networks());
+        // Those that were found front nothing.
+        let networks = state.peering.networks().into_iter().chain(std::iter::repeat_with(Vec::new));
+        let peers = state.peers.iter().zip(&state.config.peers).zip(networks);
         let report = |((peer, config), networks): ((&Arc<Peer>, &crate::config::Peer), _)| PeerReport {
             networks,
+            found: config.found,
             rate_limit_bits_per_s: config.link.rate_limit,
             ..peer_report(peer)
         };
@@ -58,6 +66,7 @@ impl Source for Report {
             flows_not_coded: self.ledger.not_coded.rows(),
             store,
             groups: self.neighbours.reports(),
+            discovery: self.discovery(),
         }
     }
 
@@ -116,6 +125,11 @@ impl Source for Report {
 }
 
 impl Report {
+    /// Returns how the search for other gateways stands, if there is one.
+    pub(super) fn discovery(&self) -> Option<DiscoveryReport> {
+        self.discovery.as_ref().map(|told| *told.borrow())
+    }
+
     /// Returns what the gateway does now.
     pub(super) fn state(&self) -> Arc<State> {
         Arc::clone(&self.state.borrow())

@@ -7,12 +7,13 @@ use oncewire_codec::wanax::neighbours::MemberId;
 use oncewire_link::LinkConfig;
 use tokio::sync::watch;
 
-use super::listeners::Bound;
+use super::listeners::{Bound, Listeners};
 use super::report::Report;
 use super::state::State;
 use super::{StartError, log_sizes, settings};
 use crate::chunks::{self, ChunkStore};
 use crate::config::{self, Config};
+use crate::discovery::{Looking, NoteSockets, Talk};
 use crate::identity::PublicKey;
 use crate::intercept::rules::RuleSet;
 use crate::intercept::{Door, Entrance, Held, Router};
@@ -182,6 +183,22 @@ impl Site {
         let site = gateway.gateway.site.clone();
         let task = neighbours::Task::new(inbox, own, site, self.store.clone(), self.clock);
         self.tasks.spawn(task.run(state, |state: &State| state.peers.clone()));
+    }
+
+    /// Begins to look for other gateways; none if nobody could reach this one.
+    pub(super) fn look_for_others(
+        &self,
+        config: &Config,
+        listeners: &Listeners,
+        notes: NoteSockets,
+    ) -> Option<Talk> {
+        let own = Looking {
+            public_key: config.gateway.identity.public_key(),
+            name: config.gateway.name.clone(),
+            site: config.gateway.site.clone()?,
+            port: listeners.tunnel.first()?.address.port(),
+        };
+        Some(Talk::new(config.discovery.as_ref()?, &own, notes, self.clock, &self.tasks))
     }
 
     /// Starts to accept lanes at a port.

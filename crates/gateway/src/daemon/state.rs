@@ -31,6 +31,7 @@ impl State {
             tunnel: self.ports.iter().map(|port| port.address).collect(),
             intercepts: self.entrances.iter().map(|entrance| entrance.address()).collect(),
             admin: self.admin,
+            discovery: None,
         }
     }
 }

@@ -51,7 +51,8 @@ impl Peering {
     pub(crate) fn new(config: &Config, peers: &[Arc<Peer>]) -> Arc<Self> {
         let by_name: BTreeMap<&str, &Arc<Peer>> = peers.iter().map(|peer| (peer.name(), peer)).collect();
         let (mut claims, mut known) = (Vec::new(), Vec::new());
-        for settings in &config.peers {
+        // What was found is there for neighbours, and carries no flows.
+        for settings in config.peers.iter().filter(|peer| !peer.found) {
             let Some(peer) = by_name.get(settings.name.as_str()) else { continue };
             known.push(Arc::clone(peer));
             claims.push(Claim {

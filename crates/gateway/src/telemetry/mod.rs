@@ -3,6 +3,7 @@
 //! The JSON is a contract, described in `docs/json.md`: keys are added, never renamed or removed.
 
 mod cleared;
+mod discovery;
 mod flows;
 mod group;
 mod metrics;
@@ -12,6 +13,7 @@ mod status;
 mod store;
 
 pub use cleared::{ClearReport, ClearedReport};
+pub use discovery::DiscoveryReport;
 pub use flows::{FlowReport, FlowsReport};
 pub use group::GroupReport;
 pub use metrics::encode as encode_metrics;

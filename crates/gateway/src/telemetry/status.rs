@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::discovery::DiscoveryReport;
 use super::group::GroupReport;
 use super::not_coded::NotCoded;
 use super::refusals::RefusalCount;
@@ -27,6 +28,9 @@ pub struct StatusReport {
     /// The trust groups that peers are in.
     #[serde(default)]
     pub groups: Vec<GroupReport>,
+    /// The search for other gateways of the site; none if none are looked for.
+    #[serde(default)]
+    pub discovery: Option<DiscoveryReport>,
 }
 
 /// The gateway itself.
@@ -87,6 +91,9 @@ impl LinkState {
 pub struct PeerReport {
     /// The peer's name.
     pub name: String,
+    /// Whether it was found and stands in no file.
+    #[serde(default)]
+    pub found: bool,
     /// How the link stands.
     pub state: LinkState,
     /// Why it is not up, as a sentence.

@@ -6,6 +6,7 @@ mod common;
 mod conformance;
 mod cuts;
 mod direct;
+mod discovery;
 mod http;
 mod logs;
 mod neighbours;

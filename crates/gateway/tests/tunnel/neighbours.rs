@@ -16,7 +16,8 @@ use tokio::net::TcpStream;
 use crate::common::{LIMIT, Origin, noise, start, until, within};
 
 /// A gateway to be started; all have a chunk store, and logs that are too small to remember what tests send.
-struct Plan {
+#[derive(Clone)]
+pub(crate) struct Plan {
     name: &'static str,
     site: Option<&'static str>,
     /// Peers with the site where they stand, and where they are dialled.
@@ -24,24 +25,31 @@ struct Plan {
     intercepts: String,
     /// Whether it says that its peers are of the group.
     grouped: bool,
+    /// The seeds that it tells where it is, if it looks for others.
+    seeds: Option<Vec<SocketAddr>>,
 }
 
 impl Plan {
-    fn new(name: &'static str) -> Self {
-        Self { name, site: None, peers: Vec::new(), intercepts: String::new(), grouped: true }
+    pub(crate) fn new(name: &'static str) -> Self {
+        Self { name, site: None, peers: Vec::new(), intercepts: String::new(), grouped: true, seeds: None }
     }
 
-    fn at(self, site: &'static str) -> Self {
+    pub(crate) fn at(self, site: &'static str) -> Self {
         Self { site: Some(site), ..self }
     }
 
-    fn peer(mut self, name: &'static str, site: Option<&'static str>, address: Option<SocketAddr>) -> Self {
+    pub(crate) fn peer(
+        mut self,
+        name: &'static str,
+        site: Option<&'static str>,
+        address: Option<SocketAddr>,
+    ) -> Self {
         self.peers.push((name, site, address));
         self
     }
 
     /// A `forward` by way of a peer.
-    fn forward(mut self, peer: &str, target: SocketAddr) -> Self {
+    pub(crate) fn forward(mut self, peer: &str, target: SocketAddr) -> Self {
         let _ = write!(
             self.intercepts,
             "[[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{target}\"\npeer = \"{peer}\"\n"
@@ -49,7 +57,17 @@ impl Plan {
         self
     }
 
-    async fn start(&self, dir: &Path) -> Gateway {
+    /// Looks for others by way of these.
+    pub(crate) fn looks(self, seeds: &[SocketAddr]) -> Self {
+        Self { seeds: Some(seeds.to_vec()), ..self }
+    }
+
+    pub(crate) async fn start(&self, dir: &Path) -> Gateway {
+        start(dir, &self.text(dir)).await.unwrap()
+    }
+
+    /// The configuration.
+    pub(crate) fn text(&self, dir: &Path) -> String {
         let name = self.name;
         let mut text = format!(
             "[gateway]\nname = \"{name}\"\nkey_file = \"{name}.key\"\nlisten = \"127.0.0.1:0\"\n\
@@ -58,10 +76,17 @@ impl Plan {
         if let Some(site) = self.site {
             let _ = writeln!(text, "site = \"{site}\"");
         }
+        if self.seeds.is_some() {
+            text += "discover_port = 0\n";
+        }
         text += "[codec]\ncodec = \"wanax\"\nadapt = false\n[link]\ndead_after = \"60 s\"\n\
                  [cache]\nmemory = \"256 MiB\"\nlog_memory = \"256 KiB\"\nstore_disk = \"64 MiB\"\n";
         if self.grouped {
             text += "[[group]]\nname = \"all\"\nkey_file = \"group.key\"\n";
+            if let Some(seeds) = &self.seeds {
+                let seeds: Vec<String> = seeds.iter().map(ToString::to_string).collect();
+                let _ = writeln!(text, "discover = {seeds:?}");
+            }
         }
         for (peer, site, address) in &self.peers {
             let key = Identity::load(&dir.join(format!("{peer}.key"))).unwrap().public_key();
@@ -77,12 +102,12 @@ impl Plan {
             }
         }
         text += &self.intercepts;
-        start(dir, &text).await.unwrap()
+        text
     }
 }
 
 /// A folder with the keys of these gateways and of a group.
-fn folder(names: &[&str]) -> TempDir {
+pub(crate) fn folder(names: &[&str]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for name in names {
         Identity::create(&dir.path().join(format!("{name}.key"))).unwrap();
@@ -91,11 +116,11 @@ fn folder(names: &[&str]) -> TempDir {
     dir
 }
 
-fn tunnel(gateway: &Gateway) -> Option<SocketAddr> {
+pub(crate) fn tunnel(gateway: &Gateway) -> Option<SocketAddr> {
     gateway.local_addrs().tunnel.first().copied()
 }
 
-fn group(gateway: &Gateway) -> GroupReport {
+pub(crate) fn group(gateway: &Gateway) -> GroupReport {
     gateway.status().groups.into_iter().next().unwrap_or_default()
 }
 
@@ -104,7 +129,7 @@ fn peer(gateway: &Gateway, name: &str) -> PeerReport {
 }
 
 /// Fetches from the origin behind an interception.
-async fn fetch(gateway: &Gateway, intercept: usize) -> Vec<u8> {
+pub(crate) async fn fetch(gateway: &Gateway, intercept: usize) -> Vec<u8> {
     let mut stream = TcpStream::connect(gateway.local_addrs().intercepts[intercept]).await.unwrap();
     let mut got = Vec::new();
     stream.read_to_end(&mut got).await.unwrap();
@@ -112,7 +137,7 @@ async fn fetch(gateway: &Gateway, intercept: usize) -> Vec<u8> {
 }
 
 /// Waits until a gateway has stored what came and others have heard of all that was new.
-async fn told(from: &Gateway, others: &[&Gateway]) {
+pub(crate) async fn told(from: &Gateway, others: &[&Gateway]) {
     until(|| {
         let (store, said) = (from.status().store.unwrap(), group(from));
         let stored = store.waiting_bytes == 0;
@@ -128,7 +153,7 @@ async fn files(seed: u64, change: fn(&[u8]) -> Vec<u8>) -> Origin {
 }
 
 /// Serves a file for each so many connections: to the first as it is, to the others with this change.
-async fn files_for(readers: u64, seed: u64, change: fn(&[u8]) -> Vec<u8>) -> Origin {
+pub(crate) async fn files_for(readers: u64, seed: u64, change: fn(&[u8]) -> Vec<u8>) -> Origin {
     let connections = AtomicU64::new(0);
     Origin::start(move |mut stream| {
         let number = connections.fetch_add(1, Relaxed);
@@ -143,7 +168,7 @@ async fn files_for(readers: u64, seed: u64, change: fn(&[u8]) -> Vec<u8>) -> Ori
 }
 
 /// One of the files of [`files`].
-fn file(seed: u64, number: u64) -> Vec<u8> {
+pub(crate) fn file(seed: u64, number: u64) -> Vec<u8> {
     noise(seed << 32 | number, LEN)
 }
 
@@ -175,7 +200,7 @@ struct Sent {
     most: u64,
 }
 
-const LEN: usize = 1_000_000;
+pub(crate) const LEN: usize = 1_000_000;
 
 /// A hub, and two branches at one site that fetch the same by way of it.
 struct Town {
@@ -214,7 +239,7 @@ impl Town {
     }
 }
 
-fn same(data: &[u8]) -> Vec<u8> {
+pub(crate) fn same(data: &[u8]) -> Vec<u8> {
     data.to_vec()
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use oncewire_codec::{Plan, Quota};
 use oncewire_gateway::config::units::{Rate, Size, Time};
 use oncewire_gateway::config::{
-    Capture, Config, Intercept, LogBudget, Mode, OnPeerLoss, PathChoice, Peer, PeerChoice, Policy, Scope,
-    StoreSettings,
+    Capture, Config, Discovery, Intercept, LogBudget, Looked, Mode, OnPeerLoss, PathChoice, Peer, PeerChoice,
+    Policy, Scope, StoreSettings,
 };
 use oncewire_gateway::rules::RuleSet;
 
@@ -25,6 +25,9 @@ fn describe(config: &Config) -> String {
     let mut text = gateway(config);
     for peer in &config.peers {
         text.push_str(&describe_peer(peer));
+    }
+    if let Some(discovery) = &config.discovery {
+        text.push_str(&describe_discovery(discovery));
     }
     for intercept in &config.intercepts {
         text.push_str(&describe_intercept(intercept));
@@ -107,6 +110,27 @@ fn describe_store(store: &StoreSettings) -> String {
         store.path.display(),
         Size(store.index_memory),
     )
+}
+
+/// Says how other gateways of the site are looked for.
+fn describe_discovery(discovery: &Discovery) -> String {
+    let mut text = String::new();
+    for Looked { group, interfaces, seeds } in &discovery.groups {
+        let mut ways = Vec::new();
+        ways.extend((!interfaces.is_empty()).then(|| format!("by multicast on {}", joined(interfaces))));
+        ways.extend((!seeds.is_empty()).then(|| format!("by way of {}", joined(seeds))));
+        if ways.is_empty() {
+            ways.push("if they have this one as a seed".to_owned());
+        }
+        let _ = writeln!(
+            text,
+            "gateways of this site and group {} are found {}, on UDP port {}",
+            group.name,
+            ways.join(" and "),
+            discovery.port
+        );
+    }
+    text
 }
 
 fn describe_peer(peer: &Peer) -> String {

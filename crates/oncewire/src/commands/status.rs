@@ -43,8 +43,12 @@ fn summary(status: &StatusReport) -> String {
 }
 
 fn groups(status: &StatusReport) -> String {
+    let mut text = String::new();
+    if let Some(told) = &status.discovery {
+        let _ = writeln!(text, "{} gateways of this site were found", told.found);
+    }
     if status.groups.is_empty() {
-        return String::new();
+        return text;
     }
     let mut table = Table::new(&[
         ("GROUP", Align::Left),
@@ -66,7 +70,7 @@ fn groups(status: &StatusReport) -> String {
             group.heard.to_string(),
         ]);
     }
-    table.render()
+    text + &table.render()
 }
 
 fn peers(status: &StatusReport) -> String {

@@ -148,8 +148,7 @@ impl Naming {
     /// Notes that the peer can read chunks that somebody else sent.
     pub(super) fn stored(&mut self, len: u32, tags: &[u64], now: Now) {
         let clock = self.clock(now);
-        let chunks: Vec<PackedTag> = tags.iter().map(|&tag| PackedTag::new(tag, len)).collect();
-        self.hints.insert_all(&chunks, clock);
+        tags.iter().for_each(|&tag| self.hints.insert_told(PackedTag::new(tag, len), clock));
     }
 
     /// Notes that the peer does not have chunks.

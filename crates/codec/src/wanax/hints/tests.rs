@@ -115,6 +115,35 @@ fn bytes_with_a_right_checksum_and_nonsense_before_it_are_refused() {
     }
 }
 
+#[test]
+fn who_announces_without_end_washes_out_a_quarter_of_the_hints_and_no_more() {
+    let mut hints = hints();
+    let places = hints.table(0).entries.len() as u64;
+    let seen = 0..places;
+    seen.clone().for_each(|number| hints.insert(PackedTag::new(tag(number), 60_000), 1000 + number / 1000));
+    let known =
+        |hints: &Hints| seen.clone().filter(|&number| hints.lookup(tag(number), 60_000, 5000)).count();
+    let before = known(&hints);
+    (places..9 * places).for_each(|number| hints.insert_told(PackedTag::new(tag(number), 60_000), 5000));
+    let after = known(&hints);
+    println!("of {places} places, {before} and then {after} with what was acknowledged");
+    assert!(after >= before * 3 / 4 - before / 50, "{after} of {before}");
+    // What is acknowledged takes any place back.
+    (9 * places..18 * places).for_each(|number| hints.insert(PackedTag::new(tag(number), 60_000), 6000));
+    let told = (places..9 * places).filter(|&number| hints.lookup(tag(number), 60_000, 6000)).count();
+    assert_eq!(told, 0);
+}
+
+#[test]
+fn what_was_announced_is_known_until_it_is_denied() {
+    let mut hints = hints();
+    (0..2000).for_each(|number| hints.insert_told(PackedTag::new(tag(number), 60_000), 1000));
+    assert_eq!((0..2000).filter(|&number| hints.lookup(tag(number), 60_000, 1000)).count(), 2000);
+    hints.forget(tag(7), 60_000);
+    assert!(!hints.lookup(tag(7), 60_000, 1000));
+    assert_eq!(hints.len(), 1999);
+}
+
 proptest! {
     #[test]
     fn hints_agree_with_a_plain_map_while_there_is_room(

@@ -21,7 +21,7 @@ impl Resolver {
             let member = |peer: &toml::Spanned<RawPeer>| {
                 peer.get_ref().group.as_ref().is_some_and(|group| *group.get_ref() == name)
             };
-            if !raw.peer.iter().any(member) {
+            if !raw.peer.iter().any(member) && group.discover.is_none() {
                 self.warnings.push(format!("group: no [[peer]] is in {name:?}; it has no effect"));
             }
             groups.push(Group { name, key });
@@ -36,7 +36,8 @@ impl Resolver {
         let near = |peer: &toml::Spanned<RawPeer>| {
             peer.get_ref().site.as_ref().is_some_and(|other| other.get_ref() == site)
         };
-        if !raw.peer.iter().any(near) {
+        let looks = raw.group.iter().any(|group| group.get_ref().discover.is_some());
+        if !raw.peer.iter().any(near) && !looks {
             self.warnings
                 .push(format!("site: no [[peer]] stands at {site:?}, so there are no neighbours to ask"));
         } else if raw.cache.store_disk.is_none() {

@@ -2,6 +2,7 @@
 //! contradictions found.
 
 mod capture;
+mod discovery;
 mod gateway;
 mod group;
 mod intercept;
@@ -71,6 +72,7 @@ impl Resolver {
         let defaults = self.codec_defaults(&raw.codec, &raw.cache, &raw.link);
         let link = self.link(&raw.link);
         let groups = self.groups(raw);
+        let discovery = self.discovery(raw, &groups, &link);
         let mut peers = Vec::new();
         for peer in &raw.peer {
             peers.push(self.peer(peer, &defaults, raw.codec.adapt, &link, &groups));
@@ -96,7 +98,8 @@ impl Resolver {
         let most = raw.cache.memory.as_ref().map_or_else(default_memory, |memory| memory.get_ref().0);
         let store = self.store(raw, most);
         self.check_hints(raw, policies.as_ref(), peers.as_deref());
-        let index_memory = store.as_ref().map_or(0, |store| store.index_memory);
+        let index_memory = store.as_ref().map_or(0, |store| store.index_memory)
+            + discovery::memory_of_found(discovery.as_ref());
         let (memory, log_budget) = self.memory(raw, policies.as_ref(), peers.as_deref_mut(), index_memory);
         let log_idle = raw.cache.log_idle.as_ref().map_or(LOG_IDLE, |time| time.get_ref().0);
         self.warn_of_idleness(raw);
@@ -112,6 +115,7 @@ impl Resolver {
             log_budget,
             log_idle,
             store,
+            discovery,
             warnings: std::mem::take(&mut self.warnings),
         })
     }

@@ -55,6 +55,7 @@ impl Resolver {
             adapt: raw.adapt.or(adapt).unwrap_or(true),
             link: LinkSettings { rate_limit, ..link.clone() },
             memory: MemoryPlan::default(),
+            found: false,
         })
     }
 

@@ -50,6 +50,15 @@ pub(crate) struct Site {
 impl Site {
     /// Starts all gateways and waits until they have met. `None` says that it was left out, and why.
     pub(crate) fn start(binary: &Path, plan: &Plan) -> Option<Self> {
+        Self::start_with(binary, plan, false)
+    }
+
+    /// As [`Self::start`], but the members are not told of each other: they find each other on the LAN.
+    pub(crate) fn start_finding(binary: &Path, plan: &Plan) -> Option<Self> {
+        Self::start_with(binary, plan, true)
+    }
+
+    fn start_with(binary: &Path, plan: &Plan, finding: bool) -> Option<Self> {
         let count = |number: usize| u8::try_from(number).unwrap();
         let network = Network::builder()
             .clients_each(count(plan.members))
@@ -59,7 +68,7 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         let keys = Keys::make(binary, dir.path(), plan);
         let gateway = |seat: Seat| {
-            let text = format!("{}{}", config(&network, &keys, plan, seat), plan.all);
+            let text = format!("{}{}", config(&network, &keys, plan, (seat, finding)), plan.all);
             Gateway::new(binary, dir.path(), &seat.name(), ADMIN.parse().unwrap(), &text)
         };
         let members = (0..plan.members).map(|at| gateway(Seat::Member(at))).collect();
@@ -208,7 +217,8 @@ impl Keys {
     }
 }
 
-fn config(network: &Network, keys: &Keys, plan: &Plan, own: Seat) -> String {
+/// Writes a gateway's configuration; `finding` says whether members find each other.
+fn config(network: &Network, keys: &Keys, plan: &Plan, (own, finding): (Seat, bool)) -> String {
     let name = own.name();
     let is_member = |seat| matches!(seat, Seat::Member(_));
     let site = "site = \"town\"\n";
@@ -221,6 +231,7 @@ fn config(network: &Network, keys: &Keys, plan: &Plan, own: Seat) -> String {
         // Hubs are dialled by members alone, members by those behind them.
         let address = match (own, *peer) {
             (Seat::Hub(_), Seat::Hub(_)) => continue,
+            (Seat::Member(_), Seat::Member(_)) if finding => continue,
             (Seat::Member(own), Seat::Member(peer)) if own == peer || !plan.grouped => continue,
             (Seat::Member(own), Seat::Member(at)) if at < own => Some(lan(network, at)),
             (Seat::Member(_), Seat::Hub(at)) => Some(hub(network, at)),
@@ -237,6 +248,11 @@ fn config(network: &Network, keys: &Keys, plan: &Plan, own: Seat) -> String {
     }
     if plan.grouped {
         text += "[[group]]\nname = \"all\"\nkey_file = \"group.key\"\n";
+        text += match own {
+            Seat::Member(0) if finding => "discover = [\"lan0\"]\n",
+            Seat::Member(_) if finding => "discover = [\"eth0\"]\n",
+            _ => "",
+        };
     }
     let hubs = if is_member(own) { plan.hubs } else { 0 };
     for at in 0..hubs {

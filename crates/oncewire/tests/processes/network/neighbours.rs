@@ -15,10 +15,10 @@ const FIRST: Seat = Seat::Member(0);
 const SECOND: Seat = Seat::Member(1);
 const LEN: usize = 1_000_000;
 
-fn start() -> Option<Site> {
+fn plan(members: usize) -> Plan {
     let all = "[codec]\ncodec = \"wanax\"\nadapt = false\n[link]\ndead_after = \"60 s\"\n\
                [cache]\nmemory = \"256 MiB\"\nlog_memory = \"256 KiB\"\nstore_disk = \"64 MiB\"\n";
-    Site::start(binary(), &Plan { line: line(0.0), members: 2, hubs: 1, grouped: true, all: all.into() })
+    Plan { line: line(0.0), members, hubs: 1, grouped: true, all: all.into() }
 }
 
 /// Has the server give the file of the number that a client sends.
@@ -50,7 +50,7 @@ fn file(number: u64) -> Vec<u8> {
 #[test]
 fn what_one_gateway_of_a_site_fetched_crosses_the_line_once_and_its_loss_stalls_nobody() {
     isolated(|| {
-        let Some(mut site) = start() else { return };
+        let Some(mut site) = Site::start(binary(), &plan(2)) else { return };
         let _origin = serve(&site);
         let mut numbers = 0..;
         let mut fetch_at_first = |site: &Site| {
@@ -77,5 +77,39 @@ fn what_one_gateway_of_a_site_fetched_crosses_the_line_once_and_its_loss_stalls_
         site.gateway_mut(FIRST).kill();
         assert_same(&fetch(&site, 1, number).0, &file(number), "beside one that was killed");
         assert_eq!(site.group(SECOND, "wrong"), Some(0));
+    });
+}
+
+#[test]
+fn gateways_on_one_lan_find_each_other_and_fetch_once() {
+    isolated(|| {
+        let Some(mut site) = Site::start_finding(binary(), &plan(3)) else { return };
+        let _origin = serve(&site);
+        let mut numbers = 0..;
+        eventually("a file crosses once for three", LIMIT, || {
+            let number = numbers.next().unwrap();
+            let (got, at_first) = fetch(&site, 0, number);
+            assert_same(&got, &file(number), "at the first");
+            site.wait_told(0);
+            let crossed: u64 = [1, 2]
+                .map(|member| {
+                    let (got, crossed) = fetch(&site, member, number);
+                    assert_same(&got, &file(number), "at another");
+                    crossed
+                })
+                .iter()
+                .sum();
+            println!("down the line: {at_first} for the first, then {crossed} for two others");
+            (crossed < at_first / 2).then_some(())
+        });
+        let found =
+            |site: &Site, seat| site.status(seat).and_then(|status| status["discovery"]["found"].as_u64());
+        assert_eq!(found(&site, FIRST), Some(2));
+        // Another process of the same gateway is found again, and the link of one that is gone is not waited for.
+        site.gateway_mut(SECOND).kill();
+        let (got, _) = fetch(&site, 2, 0);
+        assert_same(&got, &file(0), "beside one that was killed");
+        site.launch(SECOND);
+        site.wait_until_met();
     });
 }

@@ -1,0 +1,130 @@
+//! `[[group]] discover`: how gateways of the same site are looked for.
+
+use toml::Spanned;
+
+use super::Resolver;
+use crate::config::raw::{RawConfig, RawGroup, Text};
+use crate::config::{Access, Codec, CodecSettings, Discovery, Group, LinkSettings, Looked, MemoryPlan, Peer};
+use crate::discovery::MAX_FOUND;
+
+impl Resolver {
+    /// Resolves for which groups this gateway looks for members, and where.
+    pub(super) fn discovery(
+        &mut self,
+        raw: &RawConfig,
+        groups: &[Group],
+        link: &LinkSettings,
+    ) -> Option<Discovery> {
+        let gateway = raw.gateway.get_ref();
+        let port =
+            gateway.discover_port.as_ref().and_then(|port| self.within("discover_port", port, 0..65536));
+        let looks = raw.group.iter().filter(|group| group.get_ref().discover.is_some());
+        let looked: Vec<Looked> = looks.filter_map(|raw| self.looked(raw, groups)).collect();
+        if !raw.group.iter().any(|group| group.get_ref().discover.is_some()) {
+            if let Some(port) = &gateway.discover_port {
+                let message =
+                    "discover_port: has no effect without [[group]] discover; set that or remove it";
+                self.problems.at(port.span(), message);
+            }
+            return None;
+        }
+        self.check_looking(raw, &looked);
+        let port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or(PORT);
+        Some(Discovery { port, groups: looked, found: found(link) })
+    }
+
+    fn looked(&mut self, raw: &Spanned<RawGroup>, groups: &[Group]) -> Option<Looked> {
+        let raw = raw.get_ref();
+        let group = groups.iter().find(|group| group.name == *raw.name.get_ref())?.clone();
+        let (mut interfaces, mut seeds) = (Vec::new(), Vec::new());
+        for text in raw.discover.iter().flat_map(|texts| texts.get_ref()) {
+            match text.get_ref().contains(':') {
+                true => seeds.extend(self.destination("discover", text)),
+                false => interfaces.extend(self.interface(text)),
+            }
+        }
+        Some(Looked { group, interfaces, seeds })
+    }
+
+    fn interface(&mut self, text: &Text) -> Option<String> {
+        let name = text.get_ref();
+        // What the kernel takes for a name; an address lacks its port.
+        let good = (1..=15).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
+            && name.parse::<std::net::IpAddr>().is_err();
+        if !good {
+            let message = format!(
+                "discover: {name:?} is neither an interface such as \"eth0\" nor a gateway such as \"10.1.0.5:7400\""
+            );
+            self.problems.at(text.span(), message);
+        }
+        good.then(|| name.clone())
+    }
+
+    /// Reports what is missing to be found by others.
+    fn check_looking(&mut self, raw: &RawConfig, looked: &[Looked]) {
+        let gateway = raw.gateway.get_ref();
+        let Some(at) = raw.group.iter().find_map(|group| group.get_ref().discover.as_ref()) else { return };
+        if gateway.site.is_none() {
+            let message = "discover: looks for gateways of the same site; set site in [gateway]";
+            self.problems.at(at.span(), message);
+        }
+        if gateway.listen.as_ref().is_none_or(|listen| listen.texts().is_empty()) {
+            let message = "discover: who finds this gateway must reach it; set listen in [gateway]";
+            self.problems.at(at.span(), message);
+        }
+        if raw.cache.store_disk.is_none() {
+            let message =
+                "discover: without a chunk store there is nothing to share; set store_disk in [cache]";
+            self.problems.at(at.span(), message);
+        }
+        let zero = gateway.discover_port.as_ref().filter(|port| *port.get_ref() == 0);
+        if let Some(port) = zero.filter(|_| looked.iter().any(|looked| !looked.interfaces.is_empty())) {
+            let message = "discover_port: gateways that find each other by multicast have one port; set one, or name \
+                           seeds instead of interfaces";
+            self.problems.at(port.span(), message);
+        }
+    }
+}
+
+/// Returns the memory that is set aside for those who may be found.
+pub(super) fn memory_of_found(discovery: Option<&Discovery>) -> u64 {
+    discovery.map_or(0, |discovery| discovery.found.memory.total() * MAX_FOUND as u64)
+}
+
+/// Says what becomes of one that is found: it reaches nothing by way of us, and nothing is sent to it but what neighbours
+/// say to each other, so its logs and tables are as small as can be.
+fn found(link: &LinkSettings) -> Peer {
+    let settings =
+        CodecSettings { codec: Codec::Wanax, log_memory: LEAST_LOG, ..CodecSettings::for_gateway() };
+    let memory = MemoryPlan {
+        log_sent: LEAST_LOG,
+        log_received: LEAST_LOG,
+        held: 2 * LEAST_LOG,
+        table: LEAST_LOG / 4,
+        hints: LEAST_HINTS,
+        ..MemoryPlan::default()
+    };
+    Peer {
+        name: String::new(),
+        public_keys: Vec::new(),
+        address: None,
+        group: None,
+        site: None,
+        networks: Vec::new(),
+        accept_networks: None,
+        told: Vec::new(),
+        access: Access { allow: Some(Vec::new()), deny: Vec::new() },
+        allow_sources: Vec::new(),
+        settings,
+        adapt: false,
+        link: LinkSettings { rate_limit: None, ..link.clone() },
+        memory,
+        found: true,
+    }
+}
+
+/// Where gateways tell each other where they are, unless `discover_port` says otherwise.
+const PORT: u16 = 7400;
+const LEAST_LOG: u64 = 256 << 10;
+const LEAST_HINTS: u64 = 4096;

@@ -1,0 +1,209 @@
+//! Finding the other gateways of a site: who holds the group's key says where it is, by multicast and to seeds.
+//!
+//! [`note`] is what crosses, [`roster`] what follows from it, [`sockets`] how it crosses. Whoever is found becomes a peer
+//! like one that is configured, which is the daemon's affair. `docs/design/neighbours.md` says why so.
+
+mod note;
+mod roster;
+mod sockets;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::config::{Discovery, Group};
+use crate::identity::PublicKey;
+use crate::telemetry::DiscoveryReport;
+use crate::tunnel::clock::Clock;
+use crate::tunnel::tasks::Tasks;
+
+use note::{NOTE_LEN, NoteKey};
+pub(crate) use roster::{Found, MAX_FOUND};
+use roster::{Output, Own, Roster};
+pub use sockets::NoteSocketError;
+pub(crate) use sockets::NoteSockets;
+
+/// The talk with gateways that are looked for.
+pub(crate) struct Talk {
+    sockets: NoteSockets,
+    groups: Vec<GroupTalk>,
+    clock: Clock,
+    /// Datagrams that were no notes of any group.
+    refused: u64,
+    told: Arc<watch::Sender<DiscoveryReport>>,
+}
+
+struct GroupTalk {
+    group: Group,
+    key: NoteKey,
+    roster: Roster,
+    seeds: watch::Receiver<Vec<SocketAddr>>,
+}
+
+/// Who looks for others.
+pub(crate) struct Looking {
+    pub(crate) public_key: PublicKey,
+    pub(crate) name: String,
+    pub(crate) site: String,
+    /// Where its tunnel listens.
+    pub(crate) port: u16,
+}
+
+impl Talk {
+    /// Begins to look; names of seeds are resolved by `tasks`.
+    pub(crate) fn new(
+        discovery: &Discovery,
+        own: &Looking,
+        sockets: NoteSockets,
+        clock: Clock,
+        tasks: &Tasks,
+    ) -> Self {
+        let groups = discovery.groups.iter().filter_map(|looked| {
+            let own = Own {
+                public_key: own.public_key,
+                port: own.port,
+                site: own.site.clone(),
+                name: own.name.clone(),
+            };
+            let mut secret = [0; 32];
+            // Without it challenges could be foreseen by members, which is no harm.
+            let _ = getrandom::fill(&mut secret);
+            let (found, seeds) = watch::channel(Vec::new());
+            tasks.spawn(resolve(looked.seeds.iter().map(ToString::to_string).collect(), found));
+            Some(GroupTalk {
+                key: NoteKey::new(&looked.group.key.note_secret())?,
+                group: looked.group.clone(),
+                roster: Roster::new(own, &secret, clock.now()),
+                seeds,
+            })
+        });
+        let told = DiscoveryReport { port: sockets.port(), ..DiscoveryReport::default() };
+        let told = Arc::new(watch::Sender::new(told));
+        Self { groups: groups.collect(), sockets, clock, refused: 0, told }
+    }
+
+    /// Returns where it is told how it stands.
+    pub(crate) fn reports(&self) -> Arc<watch::Sender<DiscoveryReport>> {
+        Arc::clone(&self.told)
+    }
+
+    /// Waits for a datagram or for time to pass, at most a second, and does what follows from it.
+    pub(crate) async fn step(&mut self) {
+        let mut datagram = [0; NOTE_LEN + 1];
+        let now = self.clock.now();
+        let due = self.groups.iter().map(|group| group.roster.poll_timeout()).min().unwrap_or(now);
+        let until = self.clock.instant(due).min(Instant::now() + LOOK_EVERY);
+        tokio::select! {
+            (len, from) = self.sockets.receive(&mut datagram) => {
+                self.handle(datagram.get(..len).unwrap_or_default(), from);
+            }
+            () = tokio::time::sleep_until(until) => {}
+        }
+        let now = self.clock.now();
+        for group in &mut self.groups {
+            if group.seeds.has_changed().unwrap_or(false) {
+                group.roster.handle_seeds(group.seeds.borrow_and_update().clone());
+            }
+            group.roster.handle_timeout(now, getrandom::u64().unwrap_or_default());
+        }
+        self.send().await;
+        self.tell();
+    }
+
+    /// Takes which of the members that were found have a link that is up.
+    pub(crate) fn handle_links(&mut self, up: &BTreeMap<PublicKey, bool>) {
+        let now = self.clock.now();
+        for (key, up) in up {
+            self.groups.iter_mut().for_each(|group| group.roster.handle_link(key, *up, now));
+        }
+    }
+
+    /// Returns who is there, of which group; of one that is of several, the first counts.
+    pub(crate) fn found(&self) -> BTreeMap<PublicKey, (&Group, &Found)> {
+        let mut found = BTreeMap::new();
+        for group in &self.groups {
+            for (key, member) in group.roster.members() {
+                found.entry(*key).or_insert((&group.group, member));
+            }
+        }
+        found
+    }
+
+    fn handle(&mut self, datagram: &[u8], from: SocketAddr) {
+        let now = self.clock.now();
+        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+        let opened = self.groups.iter_mut().find_map(|group| Some((group.key.open(datagram)?, group)));
+        match opened {
+            Some((note, group)) => group.roster.handle_note(&note, from, now),
+            None => self.refused += 1,
+        }
+    }
+
+    async fn send(&mut self) {
+        for group in &mut self.groups {
+            while let Some(output) = group.roster.poll_output() {
+                let mut nonce = [0; 12];
+                if getrandom::fill(&mut nonce).is_err() {
+                    // A nonce that was used before would give the seal away.
+                    return;
+                }
+                match output {
+                    Output::Announce(note) => {
+                        if let Some(datagram) = group.key.seal(&note, nonce) {
+                            self.sockets.announce(&datagram).await;
+                        }
+                    }
+                    Output::Send(to, note) => {
+                        if let Some(datagram) = group.key.seal(&note, nonce) {
+                            self.sockets.send(to, &datagram).await;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&self) {
+        let counts = self.groups.iter().map(|group| group.roster.counts());
+        let mut report =
+            DiscoveryReport { port: self.sockets.port(), refused: self.refused, ..Default::default() };
+        for counts in counts {
+            report.heard += counts.heard;
+            report.elsewhere += counts.elsewhere;
+            report.unanswered += counts.unanswered;
+            report.turned_away += counts.turned_away;
+        }
+        report.found = self.found().len() as u64;
+        self.told.send_if_modified(|told| {
+            let changed = *told != report;
+            *told = report;
+            changed
+        });
+    }
+}
+
+/// Resolves the names of seeds for as long as somebody asks, again and again, since they may move.
+async fn resolve(seeds: Vec<String>, found: watch::Sender<Vec<SocketAddr>>) {
+    while !seeds.is_empty() && !found.is_closed() {
+        let (mut addresses, mut all) = (Vec::new(), true);
+        for seed in &seeds {
+            match tokio::net::lookup_host(seed.as_str()).await {
+                Ok(resolved) => addresses.extend(resolved),
+                Err(_) => all = false,
+            }
+        }
+        addresses.truncate(MAX_SEED_ADDRESSES);
+        found.send_replace(addresses);
+        tokio::time::sleep(if all { RESOLVE_EVERY } else { RESOLVE_AGAIN }).await;
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const RESOLVE_EVERY: Duration = Duration::from_secs(60);
+const RESOLVE_AGAIN: Duration = Duration::from_secs(5);
+/// More than any list of seeds is worth.
+const MAX_SEED_ADDRESSES: usize = 64;

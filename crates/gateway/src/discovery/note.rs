@@ -1,0 +1,221 @@
+//! What members of a group tell each other of where they are: datagrams of one length, sealed with the group's key.
+//!
+//! Four bytes that name the format, a nonce of 12, and [`PLAIN_LEN`] bytes under AES-256-GCM with its tag of 16. The plain
+//! bytes are version, public key, tunnel port, challenge, answer, site, name, addresses of others, and zeros; numbers are
+//! little-endian, texts have their length before them. All notes are as long as each other, so that no answer is longer
+//! than what it answers, and their length tells nothing.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+use crate::identity::PublicKey;
+
+/// What a member says of itself, and to one that it has heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    /// Its key, by which the tunnel knows it.
+    pub(crate) public_key: PublicKey,
+    /// Where its tunnel listens, at the address that the note comes from.
+    pub(crate) port: u16,
+    /// What the receiver is to answer, to show that it is there; 0 is nothing.
+    pub(crate) challenge: u64,
+    /// The receiver's challenge; 0 answers none.
+    pub(crate) answer: u64,
+    /// The place where it stands, at most [`MAX_TEXT`] bytes.
+    pub(crate) site: String,
+    /// Its name, at most [`MAX_TEXT`] bytes.
+    pub(crate) name: String,
+    /// Where others are that it knows, at most [`MAX_OTHERS`].
+    pub(crate) others: Vec<SocketAddr>,
+}
+
+/// Seals and opens the notes of one group.
+#[derive(Debug)]
+pub(crate) struct NoteKey(LessSafeKey);
+
+/// The bytes of every datagram.
+pub(crate) const NOTE_LEN: usize = MAGIC.len() + NONCE_LEN + PLAIN_LEN + TAG_LEN;
+/// The most bytes of a text.
+pub(crate) const MAX_TEXT: usize = 64;
+/// The most addresses in one note.
+pub(crate) const MAX_OTHERS: usize = 8;
+
+const MAGIC: &[u8; 4] = b"owd1";
+const VERSION: u8 = 1;
+const TAG_LEN: usize = 16;
+const ADDRESS_LEN: usize = 18;
+const PLAIN_LEN: usize = 1 + 32 + 2 + 8 + 8 + 2 * (1 + MAX_TEXT) + 1 + MAX_OTHERS * ADDRESS_LEN;
+
+impl NoteKey {
+    /// Takes the group's secret for notes; none if the system refuses it, which a working build does not.
+    pub(crate) fn new(secret: &[u8; 32]) -> Option<Self> {
+        Some(Self(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, secret).ok()?)))
+    }
+
+    /// Seals a note with a nonce that was never used before; none if it does not fit.
+    pub(crate) fn seal(&self, note: &Note, nonce: [u8; NONCE_LEN]) -> Option<Vec<u8>> {
+        let mut plain = note.encode()?;
+        let aad = Aad::from(MAGIC);
+        self.0.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut plain).ok()?;
+        Some([MAGIC.as_slice(), &nonce, &plain].concat())
+    }
+
+    /// Opens a datagram; none if it is not a note of this group.
+    pub(crate) fn open(&self, datagram: &[u8]) -> Option<Note> {
+        if datagram.len() != NOTE_LEN {
+            return None;
+        }
+        let (nonce, sealed) = datagram.strip_prefix(MAGIC)?.split_first_chunk::<NONCE_LEN>()?;
+        let mut sealed = sealed.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        Note::decode(self.0.open_in_place(nonce, Aad::from(MAGIC), &mut sealed).ok()?)
+    }
+}
+
+impl Note {
+    fn encode(&self) -> Option<Vec<u8>> {
+        let mut plain = vec![VERSION];
+        plain.extend_from_slice(self.public_key.as_bytes());
+        plain.extend_from_slice(&self.port.to_le_bytes());
+        plain.extend_from_slice(&self.challenge.to_le_bytes());
+        plain.extend_from_slice(&self.answer.to_le_bytes());
+        for text in [&self.site, &self.name] {
+            plain.push(u8::try_from(text.len()).ok().filter(|_| text.len() <= MAX_TEXT)?);
+            plain.extend_from_slice(text.as_bytes());
+        }
+        plain.push(u8::try_from(self.others.len()).ok().filter(|_| self.others.len() <= MAX_OTHERS)?);
+        for other in &self.others {
+            let ip = match other.ip() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            plain.extend_from_slice(&ip.octets());
+            plain.extend_from_slice(&other.port().to_le_bytes());
+        }
+        plain.resize(PLAIN_LEN, 0);
+        Some(plain)
+    }
+
+    /// Reads what [`Self::encode`] writes and nothing else: one note has one form.
+    pub(crate) fn decode(plain: &[u8]) -> Option<Self> {
+        let mut rest = plain.strip_prefix(&[VERSION])?;
+        let public_key = PublicKey::from_bytes(take(&mut rest)?);
+        let port = u16::from_le_bytes(take(&mut rest)?);
+        let challenge = u64::from_le_bytes(take(&mut rest)?);
+        let answer = u64::from_le_bytes(take(&mut rest)?);
+        let site = take_text(&mut rest)?;
+        let name = take_text(&mut rest)?;
+        let [count] = take(&mut rest)?;
+        if usize::from(count) > MAX_OTHERS || port == 0 {
+            return None;
+        }
+        let others = (0..count).map(|_| take_address(&mut rest)).collect::<Option<_>>()?;
+        let whole = plain.len() == PLAIN_LEN && rest.iter().all(|byte| *byte == 0);
+        whole.then_some(Self { public_key, port, challenge, answer, site, name, others })
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, behind) = rest.split_first_chunk::<N>()?;
+    *rest = behind;
+    Some(*taken)
+}
+
+/// Texts are names as the configuration takes them: they end up in logs and terminals.
+fn take_text(rest: &mut &[u8]) -> Option<String> {
+    let [len] = take(rest)?;
+    let (text, behind) = rest.split_at_checked(usize::from(len))?;
+    *rest = behind;
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    let good = (1..=MAX_TEXT).contains(&text.len()) && text.iter().all(plain);
+    good.then(|| String::from_utf8_lossy(text).into_owned())
+}
+
+fn take_address(rest: &mut &[u8]) -> Option<SocketAddr> {
+    let ip = Ipv6Addr::from(take::<16>(rest)?).to_canonical();
+    Some(SocketAddr::new(ip, u16::from_le_bytes(take(rest)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(byte: u8) -> NoteKey {
+        NoteKey::new(&[byte; 32]).unwrap()
+    }
+
+    fn note() -> Note {
+        Note {
+            public_key: PublicKey::from_bytes([7; 32]),
+            port: 7400,
+            challenge: 1,
+            answer: 2,
+            site: "town".into(),
+            name: "first".into(),
+            others: vec!["10.0.0.1:7400".parse().unwrap(), "[fd00::1]:1".parse().unwrap()],
+        }
+    }
+
+    #[test]
+    fn a_note_is_these_bytes_under_its_seal() {
+        let plain = note().encode().unwrap();
+        let hex: String = plain.iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected = format!(
+            "01{}e81c 0100000000000000 0200000000000000 04746f776e 056669727374 02 \
+             00000000000000000000ffff0a000001e81c fd000000000000000000000000000001 0100",
+            "07".repeat(32)
+        );
+        let expected = expected.replace(' ', "");
+        assert_eq!(hex, format!("{expected}{}", "00".repeat(PLAIN_LEN - expected.len() / 2)));
+        let sealed = key(1).seal(&note(), [3; NONCE_LEN]).unwrap();
+        assert_eq!((sealed.len(), NOTE_LEN), (NOTE_LEN, 358));
+        assert_eq!(key(1).open(&sealed), Some(note()));
+    }
+
+    #[test]
+    fn what_was_cut_changed_or_sealed_by_a_stranger_is_no_note() {
+        let sealed = key(1).seal(&note(), [3; NONCE_LEN]).unwrap();
+        assert_eq!(key(2).open(&sealed), None);
+        assert_eq!(key(1).open(&[sealed.as_slice(), &[0]].concat()), None);
+        for at in 0..sealed.len() {
+            assert_eq!(key(1).open(&sealed[..at]), None);
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert_eq!(key(1).open(&changed), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_sealed() {
+        let long = Note { name: "x".repeat(MAX_TEXT + 1), ..note() };
+        assert_eq!(key(1).seal(&long, [3; NONCE_LEN]), None);
+        let many = Note { others: vec![note().others[0]; MAX_OTHERS + 1], ..note() };
+        assert_eq!(key(1).seal(&many, [3; NONCE_LEN]), None);
+        let most = Note {
+            name: "x".repeat(MAX_TEXT),
+            site: "y".repeat(MAX_TEXT),
+            others: vec![note().others[1]; MAX_OTHERS],
+            ..note()
+        };
+        assert_eq!(key(1).open(&key(1).seal(&most, [3; NONCE_LEN]).unwrap()), Some(most));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_from_any_bytes_is_written_as_the_same_bytes(
+            noise in prop::collection::vec(any::<u8>(), 0..PLAIN_LEN + 9),
+            changes in prop::collection::vec((0..PLAIN_LEN, any::<u8>()), 0..4),
+        ) {
+            let mut changed = note().encode().unwrap();
+            changes.into_iter().for_each(|(at, byte)| changed[at] = byte);
+            for plain in [noise, changed] {
+                if let Some(read) = Note::decode(&plain) {
+                    prop_assert_eq!(read.encode(), Some(plain));
+                }
+            }
+        }
+    }
+}

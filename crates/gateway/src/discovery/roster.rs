@@ -1,0 +1,255 @@
+//! Who is there, as far as notes tell: a state machine without sockets. `docs/design/neighbours.md` says why so.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use oncewire_link::Now;
+use ring::hmac;
+
+use super::note::{MAX_OTHERS, Note};
+use crate::identity::PublicKey;
+
+/// What one gateway knows of the members of one group at its site.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    own: Own,
+    /// What challenges are made of.
+    secret: hmac::Key,
+    seeds: Vec<SocketAddr>,
+    members: BTreeMap<PublicKey, Found>,
+    /// Addresses that others told of, with how often they are still to be tried.
+    hinted: BTreeMap<SocketAddr, u8>,
+    announced: u32,
+    announce_at: Now,
+    /// The second in which notes are answered, and how many were.
+    answered: (u64, u32),
+    outputs: VecDeque<Output>,
+    counts: NoteCounts,
+}
+
+/// What this gateway says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    pub(crate) public_key: PublicKey,
+    pub(crate) port: u16,
+    pub(crate) site: String,
+    pub(crate) name: String,
+}
+
+/// A member that has shown that it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) name: String,
+    /// Where its tunnel listens.
+    pub(crate) tunnel: SocketAddr,
+    /// Where its notes come from.
+    at: SocketAddr,
+    /// When it last showed that it is there.
+    heard: Now,
+    /// Whether the link to it is up.
+    up: bool,
+}
+
+/// What is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// To all who listen on the chosen interfaces.
+    Announce(Note),
+    /// To one.
+    Send(SocketAddr, Note),
+}
+
+/// What became of notes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NoteCounts {
+    /// Notes of the group, own ones left out.
+    pub(crate) heard: u64,
+    /// Of those, the ones of other sites, or from addresses that cannot be dialled.
+    pub(crate) elsewhere: u64,
+    /// Notes that were not answered, since too many were in that second.
+    pub(crate) unanswered: u64,
+    /// Members that there was no room for.
+    pub(crate) turned_away: u64,
+}
+
+/// The most members that are found; a larger site configures its gateways.
+pub(crate) const MAX_FOUND: usize = 32;
+/// The most addresses that are tried because others told of them, and how often each.
+const MAX_HINTED: usize = 64;
+const TRIES: u8 = 3;
+/// The first announcements follow each other sooner.
+const FIRST_ANNOUNCEMENTS: u32 = 4;
+const FIRST_EVERY: Now = Now::from_secs(1);
+const ANNOUNCE_EVERY: Now = Now::from_secs(5);
+/// A member whose link is down is forgotten after so long a silence.
+const FORGET: Now = Now::from_secs(60);
+/// For so long a member is not taken to have moved because it is heard from another of its addresses.
+const STAYS: Now = Now::from_secs(20);
+/// The most notes that are answered in a second.
+const MAX_ANSWERS: u32 = 200;
+/// A challenge holds for this long, and as long again.
+const EPOCH: Now = Now::from_secs(10);
+
+impl Roster {
+    /// Begins without knowing anybody; `secret` is new with every process.
+    pub(crate) fn new(own: Own, secret: &[u8; 32], now: Now) -> Self {
+        Self {
+            own,
+            secret: hmac::Key::new(hmac::HMAC_SHA256, secret),
+            seeds: Vec::new(),
+            members: BTreeMap::new(),
+            hinted: BTreeMap::new(),
+            announced: 0,
+            announce_at: now,
+            answered: (0, 0),
+            outputs: VecDeque::new(),
+            counts: NoteCounts::default(),
+        }
+    }
+
+    /// Returns who is there.
+    pub(crate) fn members(&self) -> &BTreeMap<PublicKey, Found> {
+        &self.members
+    }
+
+    /// Returns what was counted so far.
+    pub(crate) fn counts(&self) -> NoteCounts {
+        self.counts
+    }
+
+    /// Takes where seeds are, as their names resolve now.
+    pub(crate) fn handle_seeds(&mut self, seeds: Vec<SocketAddr>) {
+        self.seeds = seeds;
+    }
+
+    /// Takes whether the link to a member is up.
+    pub(crate) fn handle_link(&mut self, public_key: &PublicKey, up: bool, now: Now) {
+        if let Some(member) = self.members.get_mut(public_key) {
+            if member.up || up {
+                member.heard = now;
+            }
+            member.up = up;
+        }
+    }
+
+    /// Takes a note that was sealed with the group's key.
+    pub(crate) fn handle_note(&mut self, note: &Note, from: SocketAddr, now: Now) {
+        if note.public_key == self.own.public_key {
+            return;
+        }
+        self.counts.heard += 1;
+        if note.site != self.own.site || !can_dial(from.ip()) {
+            self.counts.elsewhere += 1;
+            return;
+        }
+        let is_there = self.challenges(from, now).contains(&note.answer);
+        if is_there {
+            self.note_member(note, from, now);
+            for other in &note.others {
+                let known = self.members.values().any(|member| member.at == *other);
+                if !known && self.hinted.len() < MAX_HINTED && can_dial(other.ip()) {
+                    self.hinted.entry(*other).or_insert(TRIES);
+                }
+            }
+        }
+        let is_up = self.members.get(&note.public_key).is_some_and(|member| member.up);
+        if note.challenge != 0 || !is_there && !is_up {
+            self.answer(from, note.challenge, !is_there && !is_up, now);
+        }
+    }
+
+    /// Returns when [`Self::handle_timeout`] is to be called.
+    pub(crate) fn poll_timeout(&self) -> Now {
+        self.announce_at
+    }
+
+    /// Announces this gateway, and forgets who is gone; `random` spreads announcements.
+    pub(crate) fn handle_timeout(&mut self, now: Now, random: u64) {
+        if now < self.announce_at {
+            return;
+        }
+        let every = if self.announced < FIRST_ANNOUNCEMENTS { FIRST_EVERY } else { ANNOUNCE_EVERY };
+        self.announced = self.announced.saturating_add(1);
+        self.announce_at = now + every * (768 + (random % 513) as u32) / 1024;
+        self.members.retain(|_, member| member.up || now < member.heard + FORGET);
+        self.outputs.push_back(Output::Announce(self.note(0, 0)));
+        let lost = self.members.values().filter(|member| !member.up).map(|member| member.at);
+        let mut to: Vec<SocketAddr> = self.seeds.iter().copied().chain(lost).collect();
+        to.extend(self.hinted.keys());
+        self.hinted.retain(|_, tries| {
+            *tries -= 1;
+            *tries > 0
+        });
+        to.sort_unstable();
+        to.dedup();
+        for address in to {
+            let [challenge, _] = self.challenges(address, now);
+            let note = self.note(challenge, 0);
+            self.outputs.push_back(Output::Send(address, note));
+        }
+    }
+
+    /// Takes what is to be sent next.
+    pub(crate) fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn note_member(&mut self, note: &Note, from: SocketAddr, now: Now) {
+        self.hinted.remove(&from);
+        let tunnel = SocketAddr::new(from.ip(), note.port);
+        let found = Found { name: note.name.clone(), tunnel, at: from, heard: now, up: false };
+        let full = self.members.len() >= MAX_FOUND;
+        match self.members.get_mut(&note.public_key) {
+            Some(member) if member.at == from && member.tunnel == tunnel => member.heard = now,
+            Some(member) if member.up || now < member.heard + STAYS => {}
+            Some(member) => *member = found,
+            None if full => self.counts.turned_away += 1,
+            None => _ = self.members.insert(note.public_key, found),
+        }
+    }
+
+    /// Sends one note to where one came from, which is as long.
+    fn answer(&mut self, to: SocketAddr, answer: u64, ask: bool, now: Now) {
+        if self.answered.0 != now.as_secs() {
+            self.answered = (now.as_secs(), 0);
+        }
+        if self.answered.1 >= MAX_ANSWERS {
+            self.counts.unanswered += 1;
+            return;
+        }
+        self.answered.1 += 1;
+        let [challenge, _] = self.challenges(to, now);
+        let mut note = self.note(if ask { challenge } else { 0 }, answer);
+        // Others in turn, so that all become known where there are more than fit.
+        let others = self.members.values().filter(|member| member.up && member.at != to);
+        let others: Vec<SocketAddr> = others.map(|member| member.at).collect();
+        let skip = self.answered.1 as usize * MAX_OTHERS % others.len().max(1);
+        note.others = others.iter().cycle().skip(skip).take(others.len().min(MAX_OTHERS)).copied().collect();
+        self.outputs.push_back(Output::Send(to, note));
+    }
+
+    fn note(&self, challenge: u64, answer: u64) -> Note {
+        let Own { public_key, port, site, name } = self.own.clone();
+        Note { public_key, port, challenge, answer, site, name, others: Vec::new() }
+    }
+
+    /// Returns what somebody at an address is asked now, and was before; never 0.
+    fn challenges(&self, address: SocketAddr, now: Now) -> [u64; 2] {
+        let epoch = now.as_secs() / EPOCH.as_secs();
+        [epoch, epoch.wrapping_sub(1)].map(|epoch| {
+            let tag = hmac::sign(&self.secret, format!("{epoch} {address}").as_bytes());
+            tag.as_ref().first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes) | 1)
+        })
+    }
+}
+
+/// An address within a link says nothing without its interface, which no configuration names.
+fn can_dial(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
+        IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! Members of a group on a LAN in virtual time, beside one who records and replays what they say.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::discovery::note::NOTE_LEN;
+
+struct Lan {
+    now: Now,
+    rosters: Vec<Roster>,
+    /// Who hears the announcements of whom.
+    multicast: bool,
+    /// Everything that was sent, with who sent it.
+    sent: Vec<(usize, Option<SocketAddr>, Note)>,
+    /// Notes of which each third is lost.
+    lossy: bool,
+}
+
+fn address(at: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, at as u8 + 1], 7400))
+}
+
+fn key(at: usize) -> PublicKey {
+    PublicKey::from_bytes([at as u8 + 1; 32])
+}
+
+fn roster(at: usize, site: &str) -> Roster {
+    let own = Own { public_key: key(at), port: 7400, site: site.into(), name: format!("gw{at}") };
+    Roster::new(own, &[at as u8; 32], Now::from_secs(100))
+}
+
+impl Lan {
+    fn new(members: usize, multicast: bool) -> Self {
+        let rosters = (0..members).map(|at| roster(at, "town")).collect();
+        Self { now: Now::from_secs(100), rosters, multicast, sent: Vec::new(), lossy: false }
+    }
+
+    /// Lets time pass; a note is there at once.
+    fn pass(&mut self, secs: u64) {
+        let end = self.now + Now::from_secs(secs);
+        while self.now <= end {
+            for at in 0..self.rosters.len() {
+                self.rosters[at].handle_timeout(self.now, 7 * self.now.as_millis() as u64 + at as u64);
+                self.deliver();
+            }
+            self.now += Now::from_millis(100);
+        }
+    }
+
+    fn deliver(&mut self) {
+        while let Some((from, output)) =
+            (0..self.rosters.len()).find_map(|at| Some((at, self.rosters[at].poll_output()?)))
+        {
+            let (to, note) = match output {
+                Output::Announce(note) => (None, note),
+                Output::Send(to, note) => (Some(to), note),
+            };
+            self.sent.push((from, to, note.clone()));
+            let lot = (self.sent.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            if self.lossy && lot.is_multiple_of(3) {
+                continue;
+            }
+            for at in (0..self.rosters.len()).filter(|at| *at != from) {
+                if to.map_or(self.multicast, |to| to == address(at)) {
+                    self.rosters[at].handle_note(&note, address(from), self.now);
+                }
+            }
+        }
+    }
+
+    fn known(&self, at: usize) -> Vec<PublicKey> {
+        self.rosters[at].members().keys().copied().collect()
+    }
+
+    fn all_know_all(&self) -> bool {
+        (0..self.rosters.len()).all(|at| self.known(at).len() == self.rosters.len() - 1)
+    }
+}
+
+#[test]
+fn members_of_a_lan_find_each_other_at_once_and_by_what_is_lost_a_little_later() {
+    for (lossy, secs) in [(false, 0), (true, 60)] {
+        let mut lan = Lan { lossy, ..Lan::new(5, true) };
+        lan.pass(secs);
+        assert!(lan.all_know_all(), "lossy: {lossy}");
+        let member = &lan.rosters[0].members()[&key(1)];
+        assert_eq!((member.name.as_str(), member.tunnel), ("gw1", address(1)));
+    }
+}
+
+#[test]
+fn one_seed_makes_all_known_to_all() {
+    let mut lan = Lan::new(12, false);
+    (1..12).for_each(|at| lan.rosters[at].handle_seeds(vec![address(0)]));
+    lan.pass(1);
+    assert_eq!((lan.known(0).len(), lan.known(5)), (11, vec![key(0)]));
+    // Who is up is told of.
+    for at in 1..12 {
+        let now = lan.now;
+        lan.rosters[0].handle_link(&key(at), true, now);
+    }
+    lan.pass(60);
+    assert!(lan.all_know_all());
+    let hinted: usize = lan.rosters.iter().map(|roster| roster.hinted.len()).sum();
+    assert_eq!(hinted, 0);
+}
+
+#[test]
+fn who_is_gone_is_forgotten_once_its_link_is_down_too() {
+    let mut lan = Lan::new(2, true);
+    lan.pass(1);
+    let now = lan.now;
+    lan.rosters[0].handle_link(&key(1), true, now);
+    lan.rosters.truncate(1);
+    lan.pass(300);
+    assert_eq!(lan.known(0), [key(1)]);
+    let now = lan.now;
+    lan.rosters[0].handle_link(&key(1), false, now);
+    lan.pass(55);
+    assert_eq!(lan.known(0), [key(1)]);
+    lan.pass(15);
+    assert_eq!(lan.known(0), []);
+}
+
+#[test]
+fn what_is_replayed_adds_and_keeps_nobody() {
+    let mut lan = Lan::new(2, true);
+    lan.pass(8);
+    let old: Vec<Note> =
+        lan.sent.iter().filter(|(from, ..)| *from == 1).map(|(.., note)| note.clone()).collect();
+    assert!(old.iter().any(|note| note.answer != 0));
+    // Another process, which never met that member, and the one that did, when the member is gone.
+    let mut other = roster(0, "town");
+    let mut same = lan.rosters.remove(0);
+    for ms in 0..120_000 {
+        let now = lan.now + Now::from_secs(30) + Now::from_millis(ms);
+        let from = if ms % 2 == 0 { address(1) } else { "203.0.113.9:9".parse().unwrap() };
+        let note = &old[ms as usize % old.len()];
+        for roster in [&mut other, &mut same] {
+            roster.handle_note(note, from, now);
+            roster.handle_timeout(now, 0);
+        }
+    }
+    assert_eq!((other.members().len(), same.members().len()), (0, 0));
+    // Each was answered with at most one note, and not more than so many a second.
+    let answers =
+        std::iter::from_fn(|| other.poll_output()).filter(|output| matches!(output, Output::Send(..)));
+    assert!(answers.count() <= 121 * MAX_ANSWERS as usize);
+    assert!(other.counts().unanswered > 0 && NOTE_LEN < 512);
+}
+
+#[test]
+fn others_sites_and_addresses_that_cannot_be_dialled_are_not_found() {
+    let mut lan = Lan::new(1, true);
+    lan.rosters.push(roster(1, "village"));
+    lan.pass(10);
+    assert_eq!((lan.known(0), lan.known(1)), (vec![], vec![]));
+    assert!(lan.rosters[0].counts().elsewhere > 0);
+    let now = lan.now;
+    let mut one = roster(5, "town");
+    let from: SocketAddr = "[fe80::1]:7400".parse().unwrap();
+    let [answer, _] = one.challenges(from, now);
+    one.handle_note(&Note { answer, ..roster(6, "town").note(0, 0) }, from, now);
+    assert_eq!((one.members().len(), one.counts().elsewhere), (0, 1));
+}
+
+#[test]
+fn members_and_addresses_are_bounded() {
+    let mut one = roster(200, "town");
+    let now = Now::from_secs(500);
+    for at in 0..100 {
+        let [answer, _] = one.challenges(address(at), now);
+        let others = (0..MAX_OTHERS).map(|other| address(100 + (at + other) % 100)).collect();
+        let note = Note { answer, others, ..roster(at, "town").note(0, 0) };
+        one.handle_note(&note, address(at), now);
+    }
+    assert_eq!((one.members().len(), one.counts().turned_away), (MAX_FOUND, 100 - MAX_FOUND as u64));
+    assert_eq!(one.hinted.len(), MAX_HINTED);
+}
+
+#[test]
+fn a_member_that_moved_is_followed_once_its_old_address_is_silent() {
+    let mut one = roster(9, "town");
+    let tell = |one: &mut Roster, from: SocketAddr, now| {
+        let [answer, _] = one.challenges(from, now);
+        one.handle_note(&Note { answer, ..roster(1, "town").note(0, 0) }, from, now);
+        one.members()[&key(1)].tunnel
+    };
+    let start = Now::from_secs(1000);
+    assert_eq!(tell(&mut one, address(1), start), address(1));
+    assert_eq!(tell(&mut one, address(2), start + Now::from_secs(5)), address(1));
+    one.handle_link(&key(1), true, start);
+    assert_eq!(tell(&mut one, address(2), start + Now::from_secs(50)), address(1), "its link is up");
+    one.handle_link(&key(1), false, start + Now::from_secs(50));
+    assert_eq!(tell(&mut one, address(2), start + Now::from_secs(71)), address(2));
+}
+
+proptest! {
+    #[test]
+    fn whatever_notes_say_and_wherever_they_come_from_bounds_hold(
+        notes in prop::collection::vec((0usize..60, 0usize..60, any::<u64>(), any::<bool>(), 0u64..30_000), 0..300)
+    ) {
+        let mut one = roster(100, "town");
+        let mut now = Now::from_secs(100);
+        for (who, from, challenge, knows, elapsed_ms) in notes {
+            now += Now::from_millis(elapsed_ms);
+            let answer = if knows { one.challenges(address(from), now)[0] } else { challenge };
+            let others = vec![address(who), address(from)];
+            let note = Note { challenge, answer, others, ..roster(who, "town").note(0, 0) };
+            one.handle_note(&note, address(from), now);
+            one.handle_timeout(now, challenge);
+            while let Some(Output::Send(_, note) | Output::Announce(note)) = one.poll_output() {
+                prop_assert!(note.others.len() <= MAX_OTHERS && note.public_key == key(100));
+            }
+            prop_assert!(one.members().len() <= MAX_FOUND && one.hinted.len() <= MAX_HINTED);
+            prop_assert!(one.poll_timeout() > now);
+        }
+    }
+}
