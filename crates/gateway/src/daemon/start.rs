@@ -13,7 +13,7 @@ use super::state::State;
 use super::{StartError, log_sizes, settings};
 use crate::chunks::{self, ChunkStore};
 use crate::config::{self, Config};
-use crate::discovery::{Looking, NoteSockets, Talk};
+use crate::discovery::{Looking, NoteSockets, Ports, Talk};
 use crate::identity::PublicKey;
 use crate::intercept::rules::RuleSet;
 use crate::intercept::{Door, Entrance, Held, Router};
@@ -104,6 +104,7 @@ impl Site {
             store: self.store.clone(),
             first_limits: log_sizes::first_limits(peer),
             group: self.member(peer),
+            found: peer.found,
         };
         let dialling = self.dialling(config, &settings).map_err(StartError::Tls)?;
         let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::new(Tasks::new()));
@@ -196,7 +197,7 @@ impl Site {
             public_key: config.gateway.identity.public_key(),
             name: config.gateway.name.clone(),
             site: config.gateway.site.clone()?,
-            port: listeners.tunnel.first()?.address.port(),
+            ports: Ports::of(listeners.tunnel.iter().map(|bound| bound.address)),
         };
         Some(Talk::new(config.discovery.as_ref()?, &own, notes, self.clock, &self.tasks))
     }

@@ -21,7 +21,7 @@ use crate::telemetry::DiscoveryReport;
 use crate::tunnel::clock::Clock;
 use crate::tunnel::tasks::Tasks;
 
-use note::{NOTE_LEN, NoteKey};
+use note::{NOTE_LEN, Note, NoteKey};
 pub(crate) use roster::{Found, MAX_FOUND};
 use roster::{Output, Own, Roster};
 pub use sockets::NoteSocketError;
@@ -30,6 +30,7 @@ pub(crate) use sockets::NoteSockets;
 /// The talk with gateways that are looked for.
 pub(crate) struct Talk {
     sockets: NoteSockets,
+    ports: Ports,
     groups: Vec<GroupTalk>,
     clock: Clock,
     /// Datagrams that were no notes of any group.
@@ -49,8 +50,25 @@ pub(crate) struct Looking {
     pub(crate) public_key: PublicKey,
     pub(crate) name: String,
     pub(crate) site: String,
-    /// Where its tunnel listens.
-    pub(crate) port: u16,
+    /// Where its tunnel listens, on IPv4 and on IPv6.
+    pub(crate) ports: Ports,
+}
+
+/// The tunnel's port by family; who cannot be reached by one is not told of by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ports {
+    pub(crate) v4: Option<u16>,
+    pub(crate) v6: Option<u16>,
+}
+
+impl Ports {
+    /// Takes the first of each family.
+    pub(crate) fn of(addresses: impl Iterator<Item = SocketAddr>) -> Self {
+        addresses.fold(Self::default(), |ports, address| match address {
+            SocketAddr::V4(v4) => Self { v4: ports.v4.or(Some(v4.port())), ..ports },
+            SocketAddr::V6(v6) => Self { v6: ports.v6.or(Some(v6.port())), ..ports },
+        })
+    }
 }
 
 impl Talk {
@@ -63,12 +81,7 @@ impl Talk {
         tasks: &Tasks,
     ) -> Self {
         let groups = discovery.groups.iter().filter_map(|looked| {
-            let own = Own {
-                public_key: own.public_key,
-                port: own.port,
-                site: own.site.clone(),
-                name: own.name.clone(),
-            };
+            let own = Own { public_key: own.public_key, site: own.site.clone(), name: own.name.clone() };
             let mut secret = [0; 32];
             // Without it challenges could be foreseen by members, which is no harm.
             let _ = getrandom::fill(&mut secret);
@@ -83,7 +96,7 @@ impl Talk {
         });
         let told = DiscoveryReport { port: sockets.port(), ..DiscoveryReport::default() };
         let told = Arc::new(watch::Sender::new(told));
-        Self { groups: groups.collect(), sockets, clock, refused: 0, told }
+        Self { groups: groups.collect(), sockets, ports: own.ports, clock, refused: 0, told }
     }
 
     /// Returns where it is told how it stands.
@@ -146,21 +159,18 @@ impl Talk {
     async fn send(&mut self) {
         for group in &mut self.groups {
             while let Some(output) = group.roster.poll_output() {
-                let mut nonce = [0; 12];
-                if getrandom::fill(&mut nonce).is_err() {
-                    // A nonce that was used before would give the seal away.
-                    return;
-                }
-                match output {
-                    Output::Announce(note) => {
-                        if let Some(datagram) = group.key.seal(&note, nonce) {
-                            self.sockets.announce(&datagram).await;
-                        }
-                    }
-                    Output::Send(to, note) => {
-                        if let Some(datagram) = group.key.seal(&note, nonce) {
-                            self.sockets.send(to, &datagram).await;
-                        }
+                let (to, note) = match output {
+                    Output::Announce(note) => (None, note),
+                    Output::Send(to, note) => (Some(to), note),
+                };
+                for (port, is_v6) in [(self.ports.v4, false), (self.ports.v6, true)] {
+                    let Some(port) = port.filter(|_| to.is_none_or(|to| to.is_ipv6() == is_v6)) else {
+                        continue;
+                    };
+                    let Some(datagram) = seal(&group.key, &Note { port, ..note.clone() }) else { return };
+                    match to {
+                        Some(to) => self.sockets.send(to, &datagram).await,
+                        None => self.sockets.announce(is_v6, &datagram).await,
                     }
                 }
             }
@@ -184,6 +194,13 @@ impl Talk {
             changed
         });
     }
+}
+
+/// Seals a note; none without random bytes, since a nonce that was used before would give the seal away.
+fn seal(key: &NoteKey, note: &Note) -> Option<Vec<u8>> {
+    let mut nonce = [0; 12];
+    getrandom::fill(&mut nonce).ok()?;
+    key.seal(note, nonce)
 }
 
 /// Resolves the names of seeds for as long as somebody asks, again and again, since they may move.

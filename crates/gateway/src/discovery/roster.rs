@@ -31,7 +31,6 @@ pub(crate) struct Roster {
 #[derive(Clone, Debug)]
 pub(crate) struct Own {
     pub(crate) public_key: PublicKey,
-    pub(crate) port: u16,
     pub(crate) site: String,
     pub(crate) name: String,
 }
@@ -229,8 +228,9 @@ impl Roster {
     }
 
     fn note(&self, challenge: u64, answer: u64) -> Note {
-        let Own { public_key, port, site, name } = self.own.clone();
-        Note { public_key, port, challenge, answer, site, name, others: Vec::new() }
+        let Own { public_key, site, name } = self.own.clone();
+        // The port depends on how the note is sent.
+        Note { public_key, port: 0, challenge, answer, site, name, others: Vec::new() }
     }
 
     /// Returns what somebody at an address is asked now, and was before; never 0.

@@ -88,13 +88,14 @@ impl NoteSockets {
     }
 
     /// Sends to all who listen on the chosen interfaces. What cannot be sent is lost, like any datagram.
-    pub(crate) async fn announce(&self, datagram: &[u8]) {
+    pub(crate) async fn announce(&self, is_v6: bool, datagram: &[u8]) {
+        let any = Ipv4Addr::UNSPECIFIED;
         for &index in &self.interfaces {
-            let any = Ipv4Addr::UNSPECIFIED;
-            if set_ip_multicast_if_with_ifindex(&self.v4, &any, &any, index).is_ok() {
-                let _ = self.v4.send_to(datagram, (GROUP_V4, self.port)).await;
-            }
-            if let Some(v6) = &self.v6
+            if !is_v6 {
+                if set_ip_multicast_if_with_ifindex(&self.v4, &any, &any, index).is_ok() {
+                    let _ = self.v4.send_to(datagram, (GROUP_V4, self.port)).await;
+                }
+            } else if let Some(v6) = &self.v6
                 && set_ipv6_multicast_if(v6, index).is_ok()
             {
                 let _ = v6.send_to(datagram, (GROUP_V6, self.port)).await;

@@ -17,7 +17,8 @@ use crate::telemetry::LinkState;
 /// Dials a peer as long as the gateway runs.
 pub(crate) async fn run(peer: Arc<Peer>, dialling: Dialling, tasks: Arc<Tasks>) {
     let dialling = Arc::new(dialling);
-    let mut dialler = Dialler { dials: JoinSet::new(), in_progress: [0; 3], pace: Pace::default() };
+    let pace = Pace { is_found: peer.settings.found, ..Pace::default() };
+    let mut dialler = Dialler { dials: JoinSet::new(), in_progress: [0; 3], pace };
     loop {
         if peer.take_short_lived() > 0 {
             dialler.pace.failed(false);
@@ -90,6 +91,8 @@ struct Pace {
     failures: u32,
     retry_at: Option<Instant>,
     last_reason: String,
+    /// One that was found is about to find us, and refuses us only until then.
+    is_found: bool,
 }
 
 impl Pace {
@@ -114,7 +117,7 @@ impl Pace {
             return;
         }
         let doubled = FIRST_WAIT.saturating_mul(1 << self.failures.min(10));
-        let wait = if refused { REFUSED_WAIT } else { doubled.min(LONGEST_WAIT) };
+        let wait = if refused && !self.is_found { REFUSED_WAIT } else { doubled.min(LONGEST_WAIT) };
         self.failures = self.failures.saturating_add(1);
         self.retry_at = Some(Instant::now() + jittered(wait));
     }

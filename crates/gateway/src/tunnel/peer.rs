@@ -63,6 +63,8 @@ pub(crate) struct PeerSettings {
     pub(crate) first_limits: LogLimits,
     /// The trust group that it is in.
     pub(crate) group: Option<Member>,
+    /// Whether it was found and stands in no file.
+    pub(crate) found: bool,
 }
 
 /// A peer and its link.

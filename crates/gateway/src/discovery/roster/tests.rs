@@ -25,7 +25,7 @@ fn key(at: usize) -> PublicKey {
 }
 
 fn roster(at: usize, site: &str) -> Roster {
-    let own = Own { public_key: key(at), port: 7400, site: site.into(), name: format!("gw{at}") };
+    let own = Own { public_key: key(at), site: site.into(), name: format!("gw{at}") };
     Roster::new(own, &[at as u8; 32], Now::from_secs(100))
 }
 
@@ -55,6 +55,7 @@ impl Lan {
                 Output::Announce(note) => (None, note),
                 Output::Send(to, note) => (Some(to), note),
             };
+            let note = Note { port: 7400, ..note };
             self.sent.push((from, to, note.clone()));
             let lot = (self.sent.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             if self.lossy && lot.is_multiple_of(3) {
@@ -183,7 +184,7 @@ fn a_member_that_moved_is_followed_once_its_old_address_is_silent() {
     let mut one = roster(9, "town");
     let tell = |one: &mut Roster, from: SocketAddr, now| {
         let [answer, _] = one.challenges(from, now);
-        one.handle_note(&Note { answer, ..roster(1, "town").note(0, 0) }, from, now);
+        one.handle_note(&Note { port: 7400, answer, ..roster(1, "town").note(0, 0) }, from, now);
         one.members()[&key(1)].tunnel
     };
     let start = Now::from_secs(1000);
