@@ -4,7 +4,7 @@
 //! The state machine knows no disk and no link. The shell tells which neighbours' links are up, hands in what they
 //! send and what the codec wants read, and after each call carries out [`Neighbourhood::poll_output`].
 //!
-//! By subject: [`asking`] for chunks, [`serving`] those of others who ask, [`offering`] what is new, and [`claims`], by
+//! By subject: `asking` for chunks, `serving` those of others who ask, `offering` what is new, and `claims`, by
 //! which one fetches for all.
 
 mod announce;
