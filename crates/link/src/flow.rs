@@ -194,7 +194,12 @@ impl Outbound {
                 return None;
             }
             if cut < plain.len() {
-                self.queue.push_front(plain.split_off(cut));
+                let rest = plain.split_off(cut);
+                // A short block would keep the memory of all that was looked at until it is acknowledged.
+                if cut < rest.len() / 4 {
+                    plain = Bytes::copy_from_slice(&plain);
+                }
+                self.queue.push_front(rest);
             }
         }
         self.finish_block(plain)
@@ -368,6 +373,15 @@ mod tests {
         let mut out = outbound(&[4_464], 1000);
         out.expect(true);
         assert_eq!(out.pop_cut_block(whole).map(|(_, plain, _)| plain.len()), Some(1000), "credit");
+    }
+
+    #[test]
+    fn a_short_block_keeps_no_memory_but_its_own() {
+        let mut out = outbound(&[MAX_BLOCK, MAX_BLOCK], 1 << 20);
+        for _ in 0..20 {
+            let (_, plain, _) = out.pop_cut_block(|bytes, _| bytes.len().min(3000)).unwrap();
+            assert!(plain.len() == 3000 && plain.is_unique());
+        }
     }
 
     #[test]
