@@ -19,6 +19,9 @@ pub(crate) struct Arguments {
     /// Seconds for which the path is gone at most.
     #[arg(long, default_value_t = 60)]
     longest: u64,
+    /// Give both gateways chunk stores, whose files rot as well.
+    #[arg(long)]
+    store: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) {
@@ -27,6 +30,7 @@ pub(crate) fn run(arguments: &Arguments) {
         lasts: Duration::from_secs(arguments.seconds),
         longest: Duration::from_secs(arguments.longest),
         workers: arguments.workers,
+        store: arguments.store,
     };
     soak(&crate::binary(), &plan);
 }

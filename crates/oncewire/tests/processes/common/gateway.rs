@@ -117,14 +117,15 @@ impl Gateway {
         self.files_by_kind().values().sum()
     }
 
-    /// The same by kind: `socket`, `pipe`, `anon_inode`, `file`.
+    /// The same by kind: `socket`, `pipe`, `anon_inode`, `file`, and `segment` for files in the folder of a chunk store.
     pub(crate) fn files_by_kind(&self) -> BTreeMap<String, usize> {
         let mut kinds = BTreeMap::new();
         for entry in std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().flatten() {
             // It may have been closed since it was listed.
             let Ok(target) = std::fs::read_link(entry.path()) else { continue };
             let target = target.to_string_lossy();
-            let kind = target.split_once(':').map_or("file", |(kind, _)| kind);
+            let other = if target.contains("/store/") { "segment" } else { "file" };
+            let kind = target.split_once(':').map_or(other, |(kind, _)| kind);
             *kinds.entry(kind.to_owned()).or_insert(0) += 1;
         }
         kinds

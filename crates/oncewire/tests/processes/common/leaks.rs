@@ -39,11 +39,18 @@ impl Files {
 
     fn within(&self, before: &Self) -> bool {
         self.0.iter().all(|(kind, &now)| {
-            let kept = if kind == "pipe" { POOLED } else { 0 };
+            let kept = match kind.as_str() {
+                "pipe" => POOLED,
+                "segment" => SEGMENTS,
+                _ => 0,
+            };
             now <= before.0.get(kind).copied().unwrap_or(0) + kept
         })
     }
 }
+
+/// Files of a chunk store that stay open.
+const SEGMENTS: usize = 64;
 
 /// Ends of pipes that a gateway keeps for the next direct connection.
 const POOLED: usize = 64;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use oncewire_testnet::{Family, Host, Line, LinkParams, Network};
@@ -53,7 +53,7 @@ pub(crate) struct PairInNetwork {
     pub(crate) network: Arc<Network>,
     configs: [String; 2],
     /// Keys, configurations, states and logs.
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl PairInNetwork {
@@ -98,7 +98,7 @@ impl PairInNetwork {
             let name = Place::BOTH[at].name();
             Gateway::new(binary, dir.path(), name, ADMIN.parse().unwrap(), &configs[at])
         });
-        Some(Self { branch, hub, network: Arc::new(network), configs, _dir: dir })
+        Some(Self { branch, hub, network: Arc::new(network), configs, dir })
     }
 
     /// Starts a gateway that does not run.
@@ -128,6 +128,11 @@ impl PairInNetwork {
     pub(crate) fn at<T: Send>(&self, place: Place, work: impl FnOnce(&Gateway) -> T + Send) -> T {
         let gateway = self.gateway(place);
         self.network.host(place.name()).launch(|| work(gateway))
+    }
+
+    /// The folder of a gateway's state.
+    pub(crate) fn state(&self, place: Place) -> PathBuf {
+        self.dir.path().join(format!("{}-state", place.name()))
     }
 
     /// The configuration that a gateway started with.

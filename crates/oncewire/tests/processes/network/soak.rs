@@ -9,7 +9,8 @@ use crate::common::soak::{Soak, run};
 #[test]
 fn a_round_of_every_fault_costs_no_byte_and_leaves_nothing_behind() {
     isolated(|| {
-        let soak = Soak { seed: 1, lasts: Duration::ZERO, longest: Duration::from_secs(6), workers: 12 };
+        let longest = Duration::from_secs(6);
+        let soak = Soak { seed: 1, lasts: Duration::ZERO, longest, workers: 12, store: false };
         run(crate::binary(), &soak);
     });
 }

@@ -1,8 +1,11 @@
 //! Makes things go wrong.
 
 use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
+use super::super::data::Rng;
 use super::super::network::{PairInNetwork, Place};
 use super::super::wait::{eventually, pause};
 use super::excuses::Harm;
@@ -20,11 +23,29 @@ pub(super) struct Blows<'a> {
     pub(super) resident: u64,
     /// Flows that gateways refused because the peer was gone, up to when each process ended.
     pub(super) peer_lost: u64,
+    /// What became of reads of chunk stores, up to when each process ended.
+    pub(super) reads: Reads,
+}
+
+/// Chunks that stores had, those that were damaged, and those that could not be read at the time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reads {
+    pub(super) found: u64,
+    pub(super) damaged: u64,
+    pub(super) later: u64,
 }
 
 impl<'a> Blows<'a> {
     pub(super) fn new(pair: &'a mut PairInNetwork, run: &'a Run) -> Self {
-        Self { pair, run, changes: Default::default(), moved: false, resident: 0, peer_lost: 0 }
+        Self {
+            pair,
+            run,
+            changes: Default::default(),
+            moved: false,
+            resident: 0,
+            peer_lost: 0,
+            reads: Reads::default(),
+        }
     }
 
     /// Does one thing, and waits until flows cross the link again if it was away.
@@ -51,6 +72,7 @@ impl<'a> Blows<'a> {
             Fault::Kill(place) => {
                 self.look();
                 self.peer_lost += self.refused(*place);
+                self.count_reads(*place);
                 self.during(Harm::EndsAll, |blows| {
                     blows.pair.gateway_mut(*place).kill();
                     rest(step.lasts);
@@ -66,6 +88,7 @@ impl<'a> Blows<'a> {
                 self.during(Harm::EndsAll, |blows| blows.reload(*place, Change::Link));
             }
             Fault::Reload(place, change) => self.reload(*place, *change),
+            Fault::Rot(place, which) => self.rot(*place, *which),
             Fault::Move => self.during(Harm::EndsDirect, |blows| {
                 blows.moved = !blows.moved;
                 blows.pair.renumber(blows.moved);
@@ -102,6 +125,37 @@ impl<'a> Blows<'a> {
         gateway.reload();
         eventually("it says what came of the reload", BACK, || (answers() > before).then_some(()));
         gateway.write_config(&config);
+    }
+
+    /// Changes some bytes in each file of a store, wherever they are and whoever writes there.
+    fn rot(&self, place: Place, which: u64) {
+        let mut rng = Rng::new(which);
+        let store = self.pair.state(place).join("store");
+        let mut names: Vec<_> = fs::read_dir(store).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.retain(|name| name.extension().is_some_and(|extension| extension == "seg"));
+        names.sort();
+        for name in names {
+            // It may have gone since it was listed.
+            let Ok(file) = File::options().write(true).open(&name) else { continue };
+            let len = usize::try_from(file.metadata().unwrap().len()).unwrap();
+            for _ in 0..ROTTEN {
+                let at = rng.below(len.max(1)) as u64;
+                // One that is cut meanwhile grows again by this, which is damage as well.
+                file.write_all_at(&[rng.below(256) as u8], at).unwrap();
+            }
+        }
+    }
+
+    /// Takes note of what became of reads of a store before its process ends.
+    pub(super) fn count_reads(&mut self, place: Place) {
+        let status = self.pair.at(place, |gateway| gateway.ask("status")).expect("a status");
+        let count = |key: &str| status["store"][key].as_u64().unwrap();
+        if status["store"].is_null() {
+            return;
+        }
+        self.reads.found += count("found");
+        self.reads.damaged += count("damaged");
+        self.reads.later += count("unreadable") + count("turned_away");
     }
 
     /// Checks what must hold at all times.
@@ -145,6 +199,9 @@ fn rest(time: Duration) {
         pause();
     }
 }
+
+/// Bytes that change in a file: of a segment of 8 MiB, every tenth container or so.
+const ROTTEN: usize = 12;
 
 /// A minute without a path has dialling wait for some seconds, and TCP for longer.
 const BACK: Duration = Duration::from_secs(240);

@@ -42,6 +42,8 @@ pub(crate) struct Soak {
     pub(crate) longest: Duration,
     /// Transfers at once.
     pub(crate) workers: usize,
+    /// Whether both gateways have chunk stores, whose files rot.
+    pub(crate) store: bool,
 }
 
 /// Runs it, prints its plan and what it saw, and panics on what must not be. False, with the reason printed, where
@@ -49,7 +51,8 @@ pub(crate) struct Soak {
 pub(crate) fn run(binary: &Path, soak: &Soak) -> bool {
     println!("seed {}", soak.seed);
     raise_open_files();
-    let setup = Setup { line: fair(), both: SETTINGS.into(), every_mode: true };
+    let both = format!("{SETTINGS}{}", if soak.store { WITH_STORE } else { WITHOUT_STORE });
+    let setup = Setup { line: fair(), both, every_mode: true };
     let Some(mut pair) = PairInNetwork::configure(binary, &setup) else { return false };
     let remains = Remains::before(&pair);
     Place::BOTH.into_iter().for_each(|place| pair.launch(place));
@@ -83,6 +86,10 @@ pub(crate) fn run(binary: &Path, soak: &Soak) -> bool {
     blows.look();
     let peer_lost = blows.peer_lost + Place::BOTH.map(|place| blows.refused(place)).iter().sum::<u64>();
     let resident = blows.resident;
+    if soak.store {
+        Place::BOTH.into_iter().for_each(|place| blows.count_reads(place));
+        println!("chunk stores: {:?}", blows.reads);
+    }
     println!("{}; {faults} faults; most memory {} MiB", run.summary(), resident >> 20);
     assert!(run.count(Outcome::Complete) > 0 && resident < MEMORY, "{} MiB in use", resident >> 20);
     // A link that a slow machine or the line's losses took for dead refuses too, and says so.
@@ -96,7 +103,7 @@ pub(crate) fn run(binary: &Path, soak: &Soak) -> bool {
 fn strike(blows: &mut Blows<'_>, soak: &Soak) -> usize {
     let (start, mut rng, mut faults) = (Instant::now(), Rng::new(soak.seed), 0);
     while faults == 0 || start.elapsed() < soak.lasts {
-        for step in schedule::round(&mut rng, soak.longest) {
+        for step in schedule::round(&mut rng, soak.longest, soak.store) {
             if blows.run.has_failed() {
                 return faults;
             }
@@ -134,9 +141,13 @@ fn dump(pair: &PairInNetwork, place: Place) {
     }
 }
 
-/// Logs that wrap, flows that wait longer than any fault here, and silence that is noticed soon.
-const SETTINGS: &str = "[link]\nresume_window = \"10 min\"\ndead_after = \"4 s\"\n\
-                        [cache]\nmemory = \"256 MiB\"\nlog_memory = \"16 MiB\"\n";
+/// Flows that wait longer than any fault here, and silence that is noticed soon.
+const SETTINGS: &str =
+    "[link]\nresume_window = \"10 min\"\ndead_after = \"4 s\"\n[cache]\nmemory = \"256 MiB\"\n";
+/// Logs that wrap.
+const WITHOUT_STORE: &str = "log_memory = \"16 MiB\"\n";
+/// Logs that leave much to the chunk stores, which wrap as well.
+const WITH_STORE: &str = "log_memory = \"4 MiB\"\nstore_disk = \"128 MiB\"\n";
 /// `memory`, and what a gateway may use beside it: code, threads, sockets' buffers, TLS.
 const MEMORY: u64 = (256 + 192) << 20;
 /// The last transfers may wait for what the last fault held up.

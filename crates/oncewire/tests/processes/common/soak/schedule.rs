@@ -25,6 +25,8 @@ pub(super) enum Fault {
     Reload(Place, Change),
     /// The branch gets another address on the line.
     Move,
+    /// Bytes in the files of a gateway's chunk store change; which, follows from the number.
+    Rot(Place, u64),
 }
 
 /// What differs in another configuration.
@@ -46,8 +48,9 @@ pub(super) struct Step {
     pub(super) lasts: Duration,
 }
 
-/// Draws one round: every kind of fault, in an order drawn anew. `longest` bounds how long the path is gone.
-pub(super) fn round(rng: &mut Rng, longest: Duration) -> Vec<Step> {
+/// Draws one round: every kind of fault, in an order drawn anew. `longest` bounds how long the path is gone;
+/// with a `store`, its files are among what goes wrong.
+pub(super) fn round(rng: &mut Rng, longest: Duration, store: bool) -> Vec<Step> {
     let place = |rng: &mut Rng| Place::BOTH[rng.below(2)];
     let mut faults = vec![
         Fault::Cut([true, true]),
@@ -60,6 +63,9 @@ pub(super) fn round(rng: &mut Rng, longest: Duration) -> Vec<Step> {
         Fault::Stop(Place::Hub),
         Fault::Move,
     ];
+    if store {
+        faults.extend(Place::BOTH.map(|place| Fault::Rot(place, rng.next())));
+    }
     faults.extend(
         [Change::Broken, Change::Policy, Change::Link].map(|change| Fault::Reload(place(rng), change)),
     );
@@ -117,7 +123,7 @@ impl Fault {
     fn length_ms(&self, longest: Duration) -> (u64, u64) {
         let longest = u64::try_from(longest.as_millis()).unwrap();
         match self {
-            Self::Weather(_) | Self::Reload(..) => (0, 0),
+            Self::Weather(_) | Self::Reload(..) | Self::Rot(..) => (0, 0),
             Self::Cut([true, true]) => (longest / 4, longest),
             Self::Cut(_) => (500, longest.min(10_000)),
             Self::Reject => (100, longest.min(6000)),
