@@ -519,6 +519,8 @@ pub struct ChunkStats {
     pub names: NameCounts,
     /// Those that the store had, in time.
     pub hits: NameCounts,
+    /// Chunks that were named before the blocks that bring them were there.
+    pub waited: u64,
     /// Chunks that the store did not have.
     pub absent: u64,
     /// Chunks that were damaged.

@@ -1,5 +1,7 @@
 //! What a peer can make the receiving half hold by naming chunks, and how often it asks.
 
+use std::num::NonZeroU32;
+
 use super::{Receiver, ReceiverConfig};
 use crate::Now;
 use crate::contract::{PeerSender, ReceivingHalf, StoreReply, StoreRequest, StoreState};
@@ -41,7 +43,8 @@ fn key() -> NameKey {
 fn name(receiver: &mut Receiver, seq: u64, chunks: u32, len: u32, now: Now) {
     let plain = vec![7; (chunks * len) as usize];
     let chunk = key().name(&plain[..len as usize]);
-    let names = (0..chunks).map(|at| NameEntry { at: at * len, len, level: 0, name: chunk }).collect();
+    let names =
+        (0..chunks).map(|at| NameEntry { at: at * len, len, level: 0, name: chunk, behind: None }).collect();
     block(receiver, seq, &plain, names, now);
 }
 
@@ -272,4 +275,110 @@ fn a_chunk_that_is_not_what_its_name_says_costs_the_block_and_nothing_more() {
     let ticket = reads(&mut receiver)[0];
     receiver.handle_store(StoreReply::Found { ticket, bytes: vec![7; 63].into() }, Now::ZERO);
     assert_eq!(asked(&mut receiver).0, [(ChunkReason::Absent, vec![0])]);
+}
+
+/// A block that names the whole of the one before it.
+fn repeat(receiver: &mut Receiver, seq: u64, behind: u32, plain: &[u8], now: Now) {
+    let (name, behind) = (key().name(plain), NonZeroU32::new(behind));
+    block(
+        receiver,
+        seq,
+        plain,
+        vec![NameEntry { at: 0, len: plain.len() as u32, level: 0, name, behind }],
+        now,
+    );
+}
+
+const FILM: &[u8] = &[5; 900];
+
+#[test]
+fn a_chunk_of_a_block_that_is_under_way_is_read_once_that_was_put() {
+    let mut receiver = receiver();
+    repeat(&mut receiver, 2, 2, FILM, Now::ZERO);
+    repeat(&mut receiver, 1, 1, FILM, Now::ZERO);
+    assert_eq!((reads(&mut receiver), asked(&mut receiver)), (vec![], (vec![], 0)));
+    block(&mut receiver, 0, FILM, Vec::new(), Now::ZERO);
+    assert!(matches!(receiver.poll_chunk_store(), Some(StoreRequest::Put { .. })));
+    for ticket in reads(&mut receiver) {
+        receiver.handle_store(StoreReply::Found { ticket, bytes: FILM.into() }, Now::ZERO);
+    }
+    let stats = receiver.stats();
+    assert_eq!((stats.blocks, stats.chunks.waited, stats.chunks.hits.count), (3, 2, 2));
+    // From then on there is nothing to wait for.
+    repeat(&mut receiver, 3, 3, FILM, Now::ZERO);
+    assert_eq!(reads(&mut receiver).len(), 1);
+    assert_eq!(asked(&mut receiver), (vec![], 0));
+}
+
+#[test]
+fn a_block_that_many_wait_for_is_asked_for_once_and_is_taken_whichever_way_it_comes() {
+    let mut receiver = receiver();
+    for seq in 1..=5 {
+        repeat(&mut receiver, seq, seq as u32, FILM, Now::ZERO);
+    }
+    let mut times = Vec::new();
+    while times.len() < 3 {
+        let now = receiver.poll_timeout().unwrap();
+        receiver.handle_timeout(now);
+        match asked(&mut receiver) {
+            (chunks, 1) if chunks.is_empty() => times.push(now.as_millis()),
+            other => assert_eq!(other, (vec![], 0)),
+        }
+    }
+    assert_eq!(times, [200, 600, 1000]);
+    receiver.restate();
+    let now = receiver.poll_timeout().unwrap();
+    receiver.handle_timeout(now);
+    assert_eq!((now, asked(&mut receiver).1), (Now::ZERO, 1), "a lane was lost: at once");
+    // As it was sent, and not again.
+    block(&mut receiver, 0, FILM, Vec::new(), Now::from_secs(1));
+    assert_eq!((receiver.stats().blocks, reads(&mut receiver).len()), (1, 5));
+}
+
+#[test]
+fn a_block_that_waits_itself_is_not_asked_for() {
+    let mut receiver = receiver();
+    let ms = Now::from_millis;
+    repeat(&mut receiver, 1, 1, FILM, Now::ZERO);
+    repeat(&mut receiver, 2, 1, FILM, Now::ZERO);
+    receiver.handle_timeout(ms(200));
+    assert_eq!(asked(&mut receiver), (vec![], 1), "the first of them all");
+    receiver.handle_timeout(ms(500));
+    assert_eq!(asked(&mut receiver), (vec![], 0));
+    block(&mut receiver, 0, FILM, Vec::new(), ms(500));
+    let ticket = reads(&mut receiver)[0];
+    receiver.handle_store(StoreReply::Found { ticket, bytes: FILM.into() }, ms(500));
+    assert_eq!((receiver.stats().blocks, reads(&mut receiver).len()), (2, 1));
+}
+
+#[test]
+fn a_distance_beyond_the_first_block_is_none() {
+    let mut receiver = receiver();
+    repeat(&mut receiver, 1, 2, FILM, Now::ZERO);
+    assert_eq!((reads(&mut receiver).len(), receiver.stats().chunks.waited), (1, 0));
+}
+
+#[test]
+fn blocks_that_wait_for_what_never_comes_are_bounded_and_given_up_with_the_peer() {
+    let mut receiver = receiver();
+    for seq in 5000..6100 {
+        repeat(&mut receiver, seq, 4000, FILM, Now::ZERO);
+    }
+    assert_eq!(asked(&mut receiver).1, 1100 - 1024, "asked for whole");
+    receiver.handle_timeout(Now::from_millis(200));
+    let (mut whole, mut more) = (0, 1);
+    while more > 0 {
+        receiver.handle_timeout(Now::from_millis(200));
+        more = asked(&mut receiver).1;
+        whole += more;
+    }
+    assert_eq!(whole, 1100, "those that are waited for, and again those that were asked for whole");
+    let names = None;
+    receiver.handle_peer_restart(PeerSender {
+        capacity: 1 << 20,
+        max_in_flight: 1 << 18,
+        digest_seed: SEED,
+        names,
+    });
+    assert_eq!(receiver.poll_timeout(), None);
 }

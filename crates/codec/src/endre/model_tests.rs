@@ -57,6 +57,8 @@ struct Model {
     worths: VecDeque<LogWorth>,
     restored: u64,
     history: Vec<u8>,
+    /// The block that was sent last.
+    last: Vec<u8>,
     warm_bytes: u64,
     store: Option<Store>,
     /// Whether the logs' limits change, and logs are cleared; in every second run.
@@ -177,6 +179,7 @@ impl Model {
             worths: VecDeque::new(),
             restored: 0,
             history: Vec::new(),
+            last: Vec::new(),
             warm_bytes: 0,
             store: has_store.then(|| Store {
                 id: 1,
@@ -208,8 +211,12 @@ impl Model {
         *self.lanes.keys().nth(pick).unwrap()
     }
 
-    /// Half fresh bytes, half pieces of anything sent before, the very old included.
+    /// Half fresh bytes, half pieces of anything sent before, the very old included; where there is a store, now and
+    /// then what was sent just before, so that it is named while it is under way.
     fn content(&mut self) -> Vec<u8> {
+        if self.store.is_some() && self.below(6) == 0 {
+            return self.last.clone();
+        }
         let len = self.below(MAX_PLAIN) as usize;
         let mut plain = Vec::with_capacity(len);
         while plain.len() < len {
@@ -247,6 +254,7 @@ impl Model {
         let fin = self.below(40) == 0;
         let plan = (id.0 % 7 != 3).then(|| self.plan());
         self.history.extend_from_slice(&plain);
+        self.last.clone_from(&plain);
         let flow = self.flows.get_mut(&id).unwrap();
         let offset = flow.sent.len() as u64;
         flow.sent.extend_from_slice(&plain);
@@ -629,6 +637,8 @@ struct Outcome {
     /// Plain bytes of chunks that the store had.
     hit_bytes: u64,
     absent: u64,
+    /// Chunks that were named before the blocks that bring them were there.
+    awaited: u64,
     /// Chunks that were asked for though they were there: shed, or late.
     hurried: u64,
 }
@@ -646,6 +656,7 @@ fn run(seed: u64, steps: u32, planted: bool) -> Outcome {
         violations: received.overwritten + received.mismatches.saturating_sub(lied),
         hit_bytes: chunks.hits.bytes,
         absent: chunks.absent,
+        awaited: chunks.waited,
         hurried: chunks.shed + chunks.late,
         waited: received.waited,
         copied: received.copied,
@@ -673,6 +684,7 @@ fn every_byte_arrives_once_and_no_reference_is_ever_overwritten() {
         restored: 0,
         hit_bytes: 0,
         absent: 0,
+        awaited: 0,
         hurried: 0,
     };
     for seed in 0..SEEDS {
@@ -688,13 +700,14 @@ fn every_byte_arrives_once_and_no_reference_is_ever_overwritten() {
         total.restored += outcome.restored;
         total.hit_bytes += outcome.hit_bytes;
         total.absent += outcome.absent;
+        total.awaited += outcome.awaited;
         total.hurried += outcome.hurried;
     }
     // The runs must have been where it is dangerous.
     println!("{total:?}");
     assert!(total.waited > 100 && total.copied > 1 << 19 && total.resent > 100 && total.given_up > SEEDS / 4);
-    let Outcome { hit_bytes, absent, hurried, .. } = total;
-    assert!(hit_bytes > 1 << 16 && absent > 300 && hurried > 80);
+    let Outcome { hit_bytes, absent, awaited, hurried, .. } = total;
+    assert!(hit_bytes > 1 << 16 && absent > 300 && awaited > 90 && hurried > 80);
     assert!(total.restored > SEEDS / 4, "{} logs restored", total.restored);
     let (warm, wraps) = (total.warm, total.wraps);
     assert!(warm > 0 && wraps > SEEDS / 3, "{warm} warm bytes, {wraps} wraps");

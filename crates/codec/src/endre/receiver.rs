@@ -1,6 +1,7 @@
 //! The receiving half: rebuilds blocks from the log, verifies them, and keeps the log in step.
 
 mod acks;
+mod awaited;
 mod fetching;
 mod held;
 mod parked;
@@ -348,6 +349,7 @@ impl ReceivingHalf for Receiver {
         }
         self.now = now;
         self.fetching.handle_timeout(now);
+        self.ask_for_awaited(now);
         // Blocks that wait for what is read from disk are not asked for again meanwhile.
         let (ranges, hopeless) = match self.released {
             Some(_) => Default::default(),

@@ -228,7 +228,10 @@ impl SendingHalf for Sender {
             item.sources = std::mem::take(&mut encoded.sources);
             item.keep = encoded.named.keep;
             item.news = std::mem::take(&mut encoded.named.news);
-            item.names = self.naming.as_ref().map_or_else(Vec::new, |naming| naming.names.clone());
+            if let Some(naming) = &mut self.naming {
+                item.names = naming.names.clone();
+                naming.sent(&item.news, seq);
+            }
             if let Some((_, Mode::First(slot) | Mode::Next(slot))) = encoded.entropy {
                 item.slot = Some(slot);
                 self.slots.used(slot, lane, seq);
@@ -460,7 +463,7 @@ impl SendingHalf for Sender {
             + self.compressor.memory() as u64
             + self.ledger.kept_bytes()
             + self.ledger.attached_bytes()
-            + self.naming.as_ref().map_or(0, |naming| naming.hints().memory());
+            + self.naming.as_ref().map_or(0, Naming::memory);
         SendStats {
             hints: self.naming.as_ref().map_or(0, |naming| naming.hints().len()),
             store: self.naming.as_ref().is_some_and(Naming::is_met),

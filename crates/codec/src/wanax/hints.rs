@@ -192,12 +192,22 @@ pub struct PackedTag(u64);
 
 impl PackedTag {
     /// Packs the tag of a chunk of `len` bytes.
-    pub fn new(tag: u64, len: u32) -> Self {
+    pub const fn new(tag: u64, len: u32) -> Self {
         Self(tag & !CLASS_MASK | class(len) as u64)
     }
 
     const fn class(self) -> usize {
         (self.0 & CLASS_MASK) as usize
+    }
+
+    /// Whether the chunk is of the smallest class, below 256 bytes.
+    pub(super) const fn is_smallest(self) -> bool {
+        self.class() == CLASSES - 1
+    }
+
+    /// Returns the first of so many places, fewer than 2³², at which something about the chunk may stand.
+    pub(super) const fn place(self, places: usize) -> usize {
+        (((self.0 >> 32) * places as u64) >> 32) as usize
     }
 }
 
@@ -260,7 +270,7 @@ impl Table {
 }
 
 /// The class of a length.
-fn class(len: u32) -> usize {
+const fn class(len: u32) -> usize {
     match len {
         0x4000.. => 0,
         0x800.. => 1,

@@ -11,6 +11,7 @@ pub mod path;
 mod shape;
 pub mod shed;
 mod tree;
+pub mod under_way;
 
 pub use hints::{Hints, HintsError};
 pub use name::{NAME_LEN, Name, NameKey, TAG_LEN};

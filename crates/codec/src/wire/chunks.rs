@@ -1,5 +1,7 @@
 //! Named chunks: how blocks refer to them, and how those that are not there are asked for.
 
+use std::num::NonZeroU32;
+
 use super::reader::{Reader, WireError};
 use super::varint::put_varint;
 use super::{MAX_BLOCK, MAX_NAMES};
@@ -17,9 +19,18 @@ pub struct NameEntry {
     pub level: u8,
     /// Its name.
     pub name: Name,
+    /// Set if the chunk is in a block that was not acknowledged when this one was encoded: by how much that one's
+    /// sequence number is lower.
+    pub behind: Option<NonZeroU32>,
 }
 
 impl NameEntry {
+    /// Returns the sequence number of the block that brings the chunk, if it may still be under way, for an entry of
+    /// block `seq`.
+    pub fn brought_by(&self, seq: u64) -> Option<u64> {
+        seq.checked_sub(self.behind?.get().into())
+    }
+
     /// Returns the position in the block behind the chunk.
     pub const fn end(&self) -> usize {
         self.at as usize + self.len as usize
@@ -75,6 +86,9 @@ pub struct StoreHeld {
     pub age_secs: u64,
 }
 
+/// The bit beside the level that says that the block follows which brings the chunk.
+const UNDER_WAY: u8 = 128;
+
 /// Appends a block's entries.
 pub(super) fn encode_entries(entries: &[NameEntry], out: &mut Vec<u8>) {
     put_varint(out, entries.len() as u64);
@@ -82,8 +96,11 @@ pub(super) fn encode_entries(entries: &[NameEntry], out: &mut Vec<u8>) {
     for entry in entries {
         put_varint(out, u64::from(entry.at - from));
         put_varint(out, u64::from(entry.len));
-        out.push(entry.level);
+        out.push(entry.level & !UNDER_WAY | if entry.behind.is_some() { UNDER_WAY } else { 0 });
         out.extend_from_slice(&entry.name.0);
+        if let Some(behind) = entry.behind {
+            put_varint(out, behind.get().into());
+        }
         from = entry.at + entry.len;
     }
 }
@@ -104,7 +121,14 @@ pub(super) fn decode_entries(reader: &mut Reader<'_>, plain_len: usize) -> Resul
         }
         let level = reader.byte("level of a chunk")?;
         let name = Name(reader.array("name")?);
-        entries.push(NameEntry { at: at as u32, len: len as u32, level, name });
+        let behind = match level & UNDER_WAY {
+            0 => None,
+            _ => Some(
+                NonZeroU32::new(reader.varint_u32("distance of a block")?)
+                    .ok_or(WireError::Invalid("distance of a block"))?,
+            ),
+        };
+        entries.push(NameEntry { at: at as u32, len: len as u32, level: level & !UNDER_WAY, name, behind });
         from = at + len;
     }
     Ok(entries)

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 
 use super::*;
 use crate::entropy::{Kind, Mode};
@@ -162,10 +163,13 @@ fn frames_are_these_bytes() {
         body: BlockBody::Coded(body.clone()),
     };
     let message = Message::Open(open);
-    let entry = |at, len, level| NameEntry { at, len, level, name: Name([level + 0xa0; 20]) };
+    let entry = |at, len, level, behind| {
+        let (name, behind) = (Name([level + 0xa0; 20]), NonZeroU32::new(behind));
+        NameEntry { at, len, level, name, behind }
+    };
     let named = Body {
         keep: true,
-        names: vec![entry(1, 300, 0), entry(301, 128, 2), entry(500, 100, 1)],
+        names: vec![entry(1, 300, 0, 0), entry(301, 128, 2, 300), entry(500, 100, 1, 0)],
         tokens: None,
         literals: 72,
         entropy: Some((Kind::Lz4, Mode::Alone)),
@@ -186,9 +190,9 @@ fn frames_are_these_bytes() {
         ),
         (
             Frame::Block(Block { plain_len: 600, body: BlockBody::Coded(named), ..block.clone() }),
-            "105ecd0702e807d804 01ac020200000000000000 \
+            "1060cd0702e807d804 01ac020200000000000000 \
              0301ac0200a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0 \
-             00800102a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2 \
+             00800182a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2ac02 \
              476401a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1 012e2e2e",
         ),
         (
@@ -239,7 +243,7 @@ fn frames_are_these_bytes() {
 
 #[test]
 fn wrong_frames_say_what_is_wrong() {
-    let cases: [(&[u8], WireError); 31] = [
+    let cases: [(&[u8], WireError); 32] = [
         (&[0x99, 0], WireError::UnknownType(0x99)),
         (&[0x30, 0xff, 0xff, 0x7f], WireError::TooLong(0x1f_ffff)),
         (&[0x30, 0xff, 0xff, 0xff, 0xff], WireError::Invalid("frame length")),
@@ -259,6 +263,13 @@ fn wrong_frames_say_what_is_wrong() {
             WireError::Invalid("length of a chunk"),
         ),
         (&[0x10, 19, 68, 1, 1, 0, 9, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 8, 1], WireError::Short("name")),
+        (
+            &[
+                0x10, 40, 68, 1, 1, 0, 9, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 8, 128, 5, 5, 5, 5, 5, 5, 5, 5,
+                5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 0,
+            ],
+            WireError::Invalid("distance of a block"),
+        ),
         (&[0x27, 2, 1, 2], WireError::Invalid("reason of a chunk request")),
         (&[0x27, 3, 1, 0, 0], WireError::Invalid("count of chunks")),
         (&[0x27, 6, 1, 0, 2, 0xff, 7, 0], WireError::Invalid("index of a chunk")),

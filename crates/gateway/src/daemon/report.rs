@@ -307,6 +307,7 @@ fn names_in(chunks: &ChunkStats) -> NamesIn {
         bytes_by_level: levels.iter().take(used).copied().collect(),
         found: chunks.hits.count,
         found_bytes: chunks.hits.bytes,
+        waited: chunks.waited,
         absent: chunks.absent,
         failed: chunks.failed,
         busy: chunks.busy,

@@ -335,6 +335,8 @@ pub struct NamesIn {
     pub found: u64,
     /// Their plain bytes.
     pub found_bytes: u64,
+    /// Chunks that were named before the blocks that bring them were there.
+    pub waited: u64,
     /// Chunks that the store did not have.
     pub absent: u64,
     /// Chunks that were damaged.

@@ -6,7 +6,9 @@ use bytes::Bytes;
 
 use super::super::matcher::Copy;
 use super::Head;
+use super::awaited::Awaited;
 use crate::Now;
+use crate::cache::Arrived;
 use crate::contract::{NameCounts, StoreReply, StoreRequest, StoreState};
 use crate::wanax::NameKey;
 use crate::wanax::shed::{Disk, Entry, Path, Planner, Source};
@@ -22,6 +24,8 @@ pub(super) struct Fetch {
     pub(super) chunks: Vec<Option<Bytes>>,
     /// How many are not.
     wanting: usize,
+    /// Entries whose chunks come with blocks that are not there yet, and those blocks.
+    pub(super) awaited: BTreeMap<u32, u64>,
     /// Tickets of reads that were not answered, by entry.
     reads: BTreeMap<u64, u32>,
     /// Entries that were asked for over the network and are not there.
@@ -37,7 +41,8 @@ pub(super) struct Fetch {
 
 /// All blocks that wait for chunks, and the requests that they make.
 pub(super) struct Fetching {
-    blocks: BTreeMap<u64, Fetch>,
+    pub(super) blocks: BTreeMap<u64, Fetch>,
+    pub(super) awaited: Awaited,
     tickets: BTreeMap<u64, u64>,
     next_ticket: u64,
     requests: VecDeque<StoreRequest>,
@@ -58,6 +63,7 @@ pub(super) struct Fetching {
 pub(super) struct FetchCounts {
     pub(super) names: NameCounts,
     pub(super) hits: NameCounts,
+    pub(super) waited: u64,
     pub(super) absent: u64,
     pub(super) failed: u64,
     pub(super) busy: u64,
@@ -77,6 +83,7 @@ impl Default for Fetching {
     fn default() -> Self {
         Self {
             blocks: BTreeMap::new(),
+            awaited: Awaited::default(),
             tickets: BTreeMap::new(),
             next_ticket: 0,
             requests: VecDeque::new(),
@@ -103,8 +110,9 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Fetching {
-    /// Asks for a block's chunks; returns false if there is no room.
-    pub(super) fn start(&mut self, wanted: &Wanted<'_>, patience: Now, now: Now) -> bool {
+    /// Asks for a block's chunks, or waits for the blocks that bring them and have not `arrived`; returns false if there
+    /// is no room.
+    pub(super) fn start(&mut self, wanted: &Wanted<'_>, arrived: &Arrived, patience: Now, now: Now) -> bool {
         let Wanted { head, copies, literals, entries, key } = wanted;
         let mut fetch = Fetch {
             head: *head,
@@ -113,6 +121,7 @@ impl Fetching {
             entries: entries.to_vec(),
             chunks: vec![None; entries.len()],
             wanting: entries.len(),
+            awaited: BTreeMap::new(),
             reads: BTreeMap::new(),
             asked: BTreeSet::new(),
             due: BTreeMap::new(),
@@ -127,7 +136,16 @@ impl Fetching {
         self.bytes += bytes;
         entries.iter().for_each(|entry| self.counts.names.count(entry));
         match key {
-            Some(key) => self.plan(&mut fetch, key, patience, now),
+            Some(key) => {
+                let mut here = Vec::with_capacity(entries.len());
+                for (index, entry) in (0..).zip(*entries) {
+                    match entry.brought_by(head.seq).filter(|&seq| !arrived.contains(seq)) {
+                        None => here.push(index),
+                        Some(seq) => self.wait(&mut fetch, index, seq, patience, now),
+                    }
+                }
+                self.plan(&mut fetch, &here, key, patience, now);
+            }
             None => {
                 (0..entries.len() as u32).for_each(|index| self.ask(&mut fetch, index, ChunkReason::Absent))
             }
@@ -136,17 +154,26 @@ impl Fetching {
         true
     }
 
-    /// Decides which chunks are read and which are asked for [Wanax §3.4].
-    fn plan(&mut self, fetch: &mut Fetch, key: &NameKey, patience: Now, now: Now) {
+    /// Decides which of some chunks are read and which are asked for [Wanax §3.4].
+    pub(super) fn plan(
+        &mut self,
+        fetch: &mut Fetch,
+        indexes: &[u32],
+        key: &NameKey,
+        patience: Now,
+        now: Now,
+    ) {
+        let entry = |&index: &u32| Some((index, *fetch.entries.get(index as usize)?));
+        let entries: Vec<(u32, NameEntry)> = indexes.iter().filter_map(entry).collect();
         self.sources.clear();
         self.sources
-            .extend(fetch.entries.iter().map(|entry| Entry { len: entry.len, source: Source::Disk(0) }));
+            .extend(entries.iter().map(|(_, entry)| Entry { len: entry.len, source: Source::Disk(0) }));
         // What was asked for since the store last told its queue may not be in it.
         let queued = self.state.queued.max(self.tickets.len() as u32);
         let disk = Disk { queued, service_time: self.state.service_time };
         let path = Path { pending: self.asked_bytes, ..self.path };
         let sources = self.planner.plan(&self.sources, &[disk], &path).to_vec();
-        for (index, (entry, source)) in (0..).zip(fetch.entries.clone().iter().zip(sources)) {
+        for ((index, entry), source) in entries.into_iter().zip(sources) {
             if source == Source::Far {
                 self.counts.shed += 1;
                 self.ask(fetch, index, ChunkReason::Shed);
@@ -165,7 +192,7 @@ impl Fetching {
     }
 
     /// Asks for an entry over the network, unless that was done.
-    fn ask(&mut self, fetch: &mut Fetch, index: u32, reason: ChunkReason) {
+    pub(super) fn ask(&mut self, fetch: &mut Fetch, index: u32, reason: ChunkReason) {
         let Some(entry) = fetch.entries.get(index as usize) else { return };
         if fetch.asked.insert(index) {
             self.asked_bytes += u64::from(entry.len);
@@ -272,6 +299,9 @@ impl Fetching {
         for ticket in fetch.reads.keys() {
             self.tickets.remove(ticket);
         }
+        for seq in fetch.awaited.values() {
+            self.awaited.leave(*seq, fetch.head.seq);
+        }
         let asked = fetch.asked.iter().filter_map(|&index| fetch.entries.get(index as usize));
         self.asked_bytes -= asked.map(|entry| u64::from(entry.len)).sum::<u64>();
     }
@@ -298,6 +328,7 @@ impl Fetching {
     /// Gives all blocks up; answers that are still to come belong to nobody.
     pub(super) fn clear(&mut self) {
         self.blocks.clear();
+        self.awaited.clear();
         self.tickets.clear();
         self.requests.clear();
         self.due.clear();
@@ -315,6 +346,7 @@ impl Fetching {
 
     /// Says again, with the next requests, what was asked for: it may have been lost with a lane.
     pub(super) fn restate(&mut self) {
+        self.awaited.restate();
         for (&seq, fetch) in &mut self.blocks {
             for &index in &fetch.asked {
                 fetch.due.entry(index).or_insert(ChunkReason::Shed);
@@ -328,7 +360,7 @@ impl Fetching {
         let reads = self.blocks.values().filter_map(|fetch| fetch.read_deadline);
         let asked =
             self.blocks.values().filter(|fetch| !fetch.asked.is_empty()).map(|fetch| fetch.ask_deadline);
-        reads.chain(asked).min()
+        reads.chain(asked).chain(self.awaited.deadline()).min()
     }
 
     /// Asks for what takes too long to be read, and again for what was asked for long ago.

@@ -12,7 +12,7 @@ use crate::cache::LogOffset;
 use crate::contract::{Delivery, LogWrite};
 use crate::digest::block_digest;
 use crate::entropy::Mode;
-use crate::wire::{BlockBody, Body, Digest, LaneId, Range64, RefetchReason};
+use crate::wire::{BlockBody, Body, Digest, Frame, LaneId, MAX_RANGES, Range64, Refetch, RefetchReason};
 
 impl Receiver {
     /// Undoes the entropy stage into `raw`; returns whether that was possible.
@@ -70,8 +70,21 @@ impl Receiver {
     /// Asks for the chunks that a block names; the whole block is asked for if too many wait.
     fn fetch(&mut self, wanted: &Wanted<'_>, now: Now) {
         let wanted = Wanted { key: self.store.key(), ..*wanted };
-        if !self.fetching.start(&wanted, self.patience, now) {
+        if !self.fetching.start(&wanted, &self.arrived, self.patience, now) {
             self.ask_again(wanted.head.seq, RefetchReason::Missing, now);
+        }
+    }
+
+    /// Asks for blocks that should be there and bring chunks that others name. They may still come as they were sent, so
+    /// they are not among the missing ones.
+    pub(super) fn ask_for_awaited(&mut self, now: Now) {
+        let Self { fetching, parked, missing, .. } = self;
+        let seqs = fetching.overdue_blocks(now, self.patience, MAX_RANGES, |seq| {
+            parked.contains(seq) || missing.contains_key(&seq)
+        });
+        if !seqs.is_empty() {
+            self.stats.refetched += seqs.len() as u64;
+            self.frames.push_back(Frame::Refetch(Refetch { reason: RefetchReason::Missing, seqs }));
         }
     }
 
@@ -203,6 +216,7 @@ impl Receiver {
         self.stats.blocks += 1;
         self.stats.plain += plain.len() as u64;
         self.acknowledge(head.seq, now);
+        self.fetching.handle_arrived(head.seq, self.store.key(), self.patience, now);
         self.deliveries.push_back(Delivery::Data {
             flow: head.flow,
             offset: head.offset,

@@ -149,6 +149,7 @@ impl Receiver {
         ChunkStats {
             names: counts.names,
             hits: counts.hits,
+            waited: counts.waited,
             absent: counts.absent,
             failed: counts.failed,
             busy: counts.busy,

@@ -147,7 +147,7 @@ impl Sender {
             return Named::default();
         }
         let price = Price::new(plan.entropy, self.spent.get(&flow).copied().unwrap_or_default());
-        let named = naming.name(plain, &self.scratch.copies, price, now);
+        let named = naming.name(plain, &self.scratch.copies, price, &self.ledger, now);
         for entry in &naming.names {
             self.stats.names.count(entry);
         }

@@ -1,10 +1,13 @@
 //! Named chunks: which parts of a block the peer's store has, and what of the block is left to the log.
 
+use std::num::NonZeroU32;
+
 use super::super::matcher::Copy;
 use super::price::Price;
 use crate::Now;
-use crate::cache::Item;
+use crate::cache::{Item, Ledger};
 use crate::wanax::hints::PackedTag;
+use crate::wanax::under_way::UnderWay;
 use crate::wanax::{Hints, HintsError, NameKey, NamesConfig, Node, Tree};
 use crate::wire::{MAX_BLOCK, MAX_NAMES, NameEntry, StoreHeld};
 
@@ -13,6 +16,8 @@ pub(super) struct Naming {
     key: NameKey,
     tree: Tree,
     hints: Hints,
+    /// What unacknowledged blocks bring to the peer's store.
+    under_way: UnderWay,
     clock_secs: u64,
     /// The peer's store, as far as is known.
     store: Option<Store>,
@@ -62,6 +67,7 @@ impl Naming {
             key: config.key.clone(),
             tree: Tree::new(config.shape),
             hints,
+            under_way: UnderWay::new(config.hint_memory / UNDER_WAY_SHARE),
             clock_secs: config.clock_secs,
             store: None,
             doubt: 0,
@@ -80,12 +86,18 @@ impl Naming {
         &self.hints
     }
 
+    /// Returns the bytes of memory of all that is known of chunks.
+    pub(super) fn memory(&self) -> u64 {
+        self.hints.memory() + self.under_way.memory()
+    }
+
     /// Meets a peer with a store, or with none.
     pub(super) fn meet(&mut self, store: Option<u64>) {
         if let Some(id) = store {
             self.hints.bind(id);
         }
         self.store = store.map(|_| Store { taking: true, serial: 0 });
+        self.under_way.clear();
         self.doubt = 0;
     }
 
@@ -96,6 +108,12 @@ impl Naming {
 
     pub(super) fn clear(&mut self) {
         self.hints.clear();
+        self.under_way.clear();
+    }
+
+    /// Notes what a block brings to the peer's store, as soon as it is sent.
+    pub(super) fn sent(&mut self, news: &[PackedTag], seq: u64) {
+        self.under_way.insert_all(news, seq);
     }
 
     /// Takes what the peer says of its store; what is older than what it said before is passed over.
@@ -153,7 +171,10 @@ impl Naming {
 
     /// Notes that the peer does not have chunks.
     pub(super) fn forget<'n>(&mut self, names: impl Iterator<Item = &'n NameEntry>) {
-        names.for_each(|entry| self.hints.forget(entry.name.tag(), entry.len));
+        names.for_each(|entry| {
+            self.hints.forget(entry.name.tag(), entry.len);
+            self.under_way.forget(PackedTag::new(entry.name.tag(), entry.len));
+        });
     }
 
     /// Returns how long the block should be that a stream's `bytes` begin with: as long as a root of any size that the
@@ -184,7 +205,15 @@ impl Naming {
 
     /// Names the parts of a block that the peer's store has and the log, which has `copies`, has not; what is left of
     /// the block is the residue.
-    pub(super) fn name(&mut self, plain: &[u8], copies: &[Copy], price: Price, now: Now) -> Named {
+    /// What is not acknowledged is named as well, with the block of `sent` that brings it.
+    pub(super) fn name(
+        &mut self,
+        plain: &[u8],
+        copies: &[Copy],
+        price: Price,
+        sent: &Ledger,
+        now: Now,
+    ) -> Named {
         self.names.clear();
         self.news.clear();
         let Some(store) = self.store.filter(|_| plain.len() >= LEAST_BLOCK) else { return Named::default() };
@@ -194,7 +223,7 @@ impl Naming {
             return Named::default();
         }
         let trusts = self.trusts();
-        self.walk(plain, copies, self.clock(now), trusts, price);
+        self.walk(plain, copies, sent, self.clock(now), trusts, price);
         self.residue.clear();
         literals(&self.names, plain).for_each(|piece| self.residue.extend_from_slice(piece));
         let known = self.names.iter().map(NameEntry::range).chain(self.left.iter().cloned());
@@ -214,17 +243,30 @@ impl Naming {
     }
 
     /// Names the largest chunks of the block that are known and not left to the log.
-    fn walk(&mut self, plain: &[u8], copies: &[Copy], clock: u64, trusts: bool, price: Price) {
+    fn walk(
+        &mut self,
+        plain: &[u8],
+        copies: &[Copy],
+        sent: &Ledger,
+        clock: u64,
+        trusts: bool,
+        price: Price,
+    ) {
         self.look(plain, copies, clock, trusts);
-        let Self { key, hints, names, news, seen, left, .. } = self;
+        let Self { key, hints, under_way, names, news, seen, left, .. } = self;
         left.clear();
         let mut named = 0;
         for &(node, tag) in seen.iter() {
             if node.at < named {
                 continue;
             }
-            let likely = trusts && node.len as usize >= LEAST_CHUNK && hints.lookup(tag, node.len, clock);
-            if likely
+            let nameable = trusts && node.len as usize >= LEAST_CHUNK;
+            let held = nameable && hints.lookup(tag, node.len, clock);
+            let behind = match nameable && !held {
+                true => behind(under_way, PackedTag::new(tag, node.len), sent),
+                false => None,
+            };
+            if (held || behind.is_some())
                 && names.len() < MAX_NAMES
                 && let Some(chunk) = plain.get(node.range())
             {
@@ -232,7 +274,7 @@ impl Naming {
                 if price.is_below_name(chunk) {
                     left.push(node.range());
                 } else {
-                    names.push(NameEntry { at, len, level, name: key.name_tagged(tag, chunk) });
+                    names.push(NameEntry { at, len, level, name: key.name_tagged(tag, chunk), behind });
                 }
                 named = at + len;
             } else {
@@ -265,6 +307,13 @@ impl Naming {
     fn clock(&self, now: Now) -> u64 {
         self.clock_secs.saturating_add(now.as_secs())
     }
+}
+
+/// Returns how far back the block was sent that brings a chunk, if it is not acknowledged: until then the hints do not
+/// know of the chunk.
+fn behind(under_way: &UnderWay, chunk: PackedTag, sent: &Ledger) -> Option<NonZeroU32> {
+    let seq = under_way.find(chunk).filter(|&seq| sent.item(seq).is_some_and(|item| item.keep))?;
+    NonZeroU32::new(u32::try_from(sent.next_seq() - seq).ok()?)
 }
 
 /// Returns the parts of a block that are not named, in order; some may be empty.
@@ -323,6 +372,8 @@ const LEAST_CHUNK: usize = 64;
 const LEAST_PIECE: u32 = 16;
 /// With at most one byte in so many new, a block is left to the log, or is not put into the store.
 const COVERED_SHARE: usize = 128;
+/// So small a part of the memory for hints is for what is under way: with 16 MiB, 16,384 chunks of 256 bytes and more.
+const UNDER_WAY_SHARE: u64 = 64;
 /// So many bytes named in vain mean that the store may be another than it was.
 const DOUBTFUL: u64 = 128 << 10;
 /// One in so many blocks is then named all the same.
@@ -339,7 +390,7 @@ mod tests {
     }
 
     fn entry(at: u32, len: u32) -> NameEntry {
-        NameEntry { at, len, level: 0, name: Name([0; NAME_LEN]) }
+        NameEntry { at, len, level: 0, name: Name([0; NAME_LEN]), behind: None }
     }
 
     fn trimmed(copies: &[Copy], names: &[NameEntry]) -> Vec<Copy> {

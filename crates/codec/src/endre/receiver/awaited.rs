@@ -1,0 +1,134 @@
+//! Chunks that are named before the block that brings them is there: they are read once it is.
+//!
+//! The name says in which block the chunk is, and that one was sent earlier; so whoever waits, waits for a lower
+//! sequence number, and never in a circle. The sending half keeps a block until it is acknowledged, so it can be asked
+//! for again; that is done once, however many wait for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::fetching::{Fetch, Fetching};
+use crate::Now;
+use crate::wanax::NameKey;
+use crate::wire::ChunkReason;
+
+/// Blocks that others wait for, by sequence number.
+#[derive(Default)]
+pub(super) struct Awaited {
+    blocks: BTreeMap<u64, Await>,
+}
+
+/// A block that is waited for.
+struct Await {
+    /// Who waits: each has entries among the fetching ones.
+    waiting: BTreeSet<u64>,
+    /// When it should be there.
+    deadline: Now,
+    /// Whether it was asked for.
+    asked: bool,
+}
+
+/// A long block on a lane that is new takes some round trips, and asking sooner would bring it twice.
+const FIRST_PATIENCE: u32 = 4;
+/// What was asked for is given so many times the patience, as ranges of the log are.
+const ASKED_PATIENCE: u32 = 8;
+
+impl Awaited {
+    /// Lets block `waiting` wait for block `seq`.
+    pub(super) fn wait(&mut self, seq: u64, waiting: u64, patience: Now, now: Now) {
+        let deadline = now + patience * FIRST_PATIENCE;
+        let block = self.blocks.entry(seq).or_insert_with(|| Await {
+            waiting: BTreeSet::new(),
+            deadline,
+            asked: false,
+        });
+        block.waiting.insert(waiting);
+    }
+
+    /// Takes those who wait for a block, which is there.
+    pub(super) fn take(&mut self, seq: u64) -> BTreeSet<u64> {
+        self.blocks.remove(&seq).map(|block| block.waiting).unwrap_or_default()
+    }
+
+    /// Lets block `waiting` wait no longer for block `seq`.
+    pub(super) fn leave(&mut self, seq: u64, waiting: u64) {
+        if let Some(block) = self.blocks.get_mut(&seq) {
+            block.waiting.remove(&waiting);
+            if block.waiting.is_empty() {
+                self.blocks.remove(&seq);
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.blocks.clear();
+    }
+
+    /// Asks anew, with the next [`Self::overdue`], for what was asked for: that may have been lost with a lane.
+    pub(super) fn restate(&mut self) {
+        for block in self.blocks.values_mut().filter(|block| block.asked) {
+            block.deadline = Now::ZERO;
+        }
+    }
+
+    /// When [`Self::overdue`] has something to say.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        self.blocks.values().map(|block| block.deadline).min()
+    }
+
+    /// Returns at most `most` blocks to be asked for now. Those of which something is there already, as `is_known`
+    /// says, are waited for.
+    pub(super) fn overdue(
+        &mut self,
+        now: Now,
+        patience: Now,
+        most: usize,
+        is_known: impl Fn(u64) -> bool,
+    ) -> Vec<u64> {
+        let mut overdue = Vec::new();
+        for (&seq, block) in self.blocks.iter_mut().filter(|(_, block)| block.deadline <= now) {
+            if is_known(seq) {
+                block.deadline = now + patience;
+            } else if overdue.len() < most {
+                (block.deadline, block.asked) = (now + patience * ASKED_PATIENCE, true);
+                overdue.push(seq);
+            }
+        }
+        overdue
+    }
+}
+
+impl Fetching {
+    /// Lets an entry wait for the block that brings its chunk.
+    pub(super) fn wait(&mut self, fetch: &mut Fetch, index: u32, seq: u64, patience: Now, now: Now) {
+        self.counts.waited += 1;
+        fetch.awaited.insert(index, seq);
+        self.awaited.wait(seq, fetch.head.seq, patience, now);
+    }
+
+    /// Goes on with the entries that waited for a block, which is there and, if there is a `key`, was put.
+    pub(super) fn handle_arrived(&mut self, seq: u64, key: Option<&NameKey>, patience: Now, now: Now) {
+        for waiting in self.awaited.take(seq) {
+            let Some(mut fetch) = self.blocks.remove(&waiting) else { continue };
+            let brought: Vec<u32> =
+                fetch.awaited.extract_if(.., |_, by| *by == seq).map(|(at, _)| at).collect();
+            match key {
+                Some(key) => self.plan(&mut fetch, &brought, key, patience, now),
+                None => brought.iter().for_each(|&index| self.ask(&mut fetch, index, ChunkReason::Absent)),
+            }
+            self.blocks.insert(waiting, fetch);
+        }
+    }
+
+    /// Returns at most `most` blocks to be asked for, since others wait for what they bring; not those that are being
+    /// fetched themselves, or that `is_known` says are there.
+    pub(super) fn overdue_blocks(
+        &mut self,
+        now: Now,
+        patience: Now,
+        most: usize,
+        is_known: impl Fn(u64) -> bool,
+    ) -> Vec<u64> {
+        let Self { awaited, blocks, .. } = self;
+        awaited.overdue(now, patience, most, |seq| blocks.contains_key(&seq) || is_known(seq))
+    }
+}
