@@ -183,7 +183,7 @@ fn what_cannot_be_read_now_is_asked_for_and_neither_forgotten_nor_put_again() {
     {
         let mut receiver = receiver();
         let plain = [7; 64];
-        let names = vec![NameEntry { at: 0, len: 64, level: 0, name: key().name(&plain) }];
+        let names = vec![NameEntry { at: 0, len: 64, level: 0, name: key().name(&plain), behind: None }];
         // Its sender takes it for known.
         put_block(&mut receiver, 0, &plain, (names, false), Now::ZERO);
         let ticket = reads(&mut receiver)[0];

@@ -243,15 +243,7 @@ impl Naming {
     }
 
     /// Names the largest chunks of the block that are known and not left to the log.
-    fn walk(
-        &mut self,
-        plain: &[u8],
-        copies: &[Copy],
-        sent: &Ledger,
-        clock: u64,
-        trusts: bool,
-        price: Price,
-    ) {
+    fn walk(&mut self, plain: &[u8], copies: &[Copy], sent: &Ledger, clock: u64, trusts: bool, price: Price) {
         self.look(plain, copies, clock, trusts);
         let Self { key, hints, under_way, names, news, seen, left, .. } = self;
         left.clear();
