@@ -48,8 +48,10 @@ pub(crate) fn link_input(data: &[u8]) {
             }
         }
         while let Some(request) = link.poll_chunk_store() {
-            if let StoreRequest::Read { ticket, .. } = request {
-                link.handle_store(StoreReply::Absent { ticket }, now);
+            match request {
+                StoreRequest::Read { ticket, .. } => link.handle_store(StoreReply::Absent { ticket }, now),
+                StoreRequest::Peek { ticket, .. } => link.handle_store(StoreReply::each_apart(ticket), now),
+                StoreRequest::Put { .. } => {}
             }
         }
         for (lane, _) in ROLES {
@@ -410,6 +412,9 @@ impl End {
                         let chunk = plain.slice(node.range());
                         self.chunks.insert(key.name(&chunk), chunk);
                     }
+                }
+                StoreRequest::Peek { ticket, .. } => {
+                    self.link.handle_store(StoreReply::each_apart(ticket), now);
                 }
                 read @ StoreRequest::Read { .. } => self.reads.push_back(read),
             }

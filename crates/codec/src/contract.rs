@@ -13,6 +13,7 @@ use bytes::Bytes;
 use crate::cache::{Curve, Log, RangeSet};
 pub use crate::endre::PreparedLog;
 use crate::wanax::hints::{SavePosition, SavedPiece};
+use crate::wanax::shed::Disk;
 use crate::wanax::{HintsError, Name, NameKey, Shape};
 use crate::wire::{
     Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, NameEntry,
@@ -83,6 +84,15 @@ pub enum StoreRequest {
         /// What its name was made with.
         key: NameKey,
     },
+    /// Say where chunks are, without reading: [`StoreReply::Places`], before anything else is asked.
+    Peek {
+        /// Names the request within this half.
+        ticket: u64,
+        /// The chunks, each with its length in bytes.
+        chunks: Vec<(Name, u32)>,
+        /// What their names were made with.
+        key: NameKey,
+    },
     /// Put a block and all its chunks. There is no answer; later reads are to find what an earlier put brought.
     Put {
         /// The block.
@@ -94,7 +104,7 @@ pub enum StoreRequest {
     },
 }
 
-/// What became of [`StoreRequest::Read`].
+/// What became of [`StoreRequest::Read`] or [`StoreRequest::Peek`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreReply {
     /// The chunk was there.
@@ -120,16 +130,45 @@ pub enum StoreReply {
         /// The request's ticket.
         ticket: u64,
     },
+    /// Where chunks are.
+    Places {
+        /// The request's ticket.
+        ticket: u64,
+        /// Of each chunk, in their order. Those that are left out at the end take a read of the own disk each.
+        places: Vec<ChunkPlace>,
+        /// The disks of neighbours that places speak of; the own one is as [`StoreState`] says.
+        neighbours: Vec<Disk>,
+    },
+}
+
+/// Where a chunk is, as far as can be said without reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkPlace {
+    /// No disk is waited for: it is in memory, or nowhere.
+    Near,
+    /// It is read from a disk.
+    Disk {
+        /// The own one at 0, behind it those of neighbours.
+        disk: u16,
+        /// Chunks of a disk with the same number come with one read; `None`: it takes one of its own.
+        read: Option<u64>,
+    },
 }
 
 impl StoreReply {
+    /// Answers [`StoreRequest::Peek`] for a store that knows nothing better: each chunk takes a read of its own.
+    pub const fn each_apart(ticket: u64) -> Self {
+        Self::Places { ticket, places: Vec::new(), neighbours: Vec::new() }
+    }
+
     /// Returns the ticket of the request that is answered.
     pub const fn ticket(&self) -> u64 {
         match self {
             Self::Found { ticket, .. }
             | Self::Absent { ticket }
             | Self::Failed { ticket }
-            | Self::Busy { ticket } => *ticket,
+            | Self::Busy { ticket }
+            | Self::Places { ticket, .. } => *ticket,
         }
     }
 }
@@ -137,9 +176,9 @@ impl StoreReply {
 /// How a chunk store stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreState {
-    /// Reads that wait or are being served, of all links.
+    /// Chunks that wait to be read or are being read, of all links.
     pub queued: u32,
-    /// How long a read takes once it is its turn.
+    /// How long a read of the disk takes once it is its turn; one may bring several chunks.
     pub service_time: Now,
     /// How long ago the oldest chunk that is held was put, in seconds; 0 while nothing is held.
     pub age_secs: u64,
@@ -533,6 +572,10 @@ pub struct ChunkStats {
     pub late: u64,
     /// Bytes of all chunks that were asked for over the network.
     pub requested_bytes: u64,
+    /// Bytes a second that the path is taken to carry; 0 while that is not known, and nothing is shed.
+    pub path_bytes_per_s: u64,
+    /// How long what is asked for over the network waits at the far side, beyond what round trip and rate explain.
+    pub path_wait: Now,
     /// Blocks that were put into the store.
     pub put: u64,
     /// Blocks that were to be put and were not: the store takes nothing, or not as fast.

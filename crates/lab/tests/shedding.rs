@@ -12,7 +12,7 @@ use oncewire_codec::wanax::Shape;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
 use oncewire_lab::driver::{
-    DiskParams, Driver, DriverConfig, FAR, GatewayConfig, Health, PathConfig, StoreConfig,
+    DiskParams, Driver, DriverConfig, FAR, GatewayConfig, Health, NEAR, PathConfig, StoreConfig,
 };
 
 mod reviewed;
@@ -23,10 +23,24 @@ use reviewed::assert_reviewed;
 const WINDOW: u64 = 4 << 20;
 const SECOND: Duration = Duration::from_secs(1);
 
+/// A line of 2 Mbit/s and 100 ms.
+fn line() -> PathConfig {
+    PathConfig {
+        rate_bits_per_s: 2_000_000,
+        round_trip: Duration::from_millis(100),
+        queue: Duration::from_millis(200),
+        ..PathConfig::default()
+    }
+}
+
 fn driver(shape: &str, shed: bool) -> Driver {
+    let store = StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers: false, shed };
+    driver_with(shape, line(), store)
+}
+
+fn driver_with(shape: &str, path: PathConfig, store: StoreConfig) -> Driver {
     let plan = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
     let shape: Shape = shape.parse().unwrap();
-    let store = StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, shed };
     let gateways = GatewayConfig {
         plan,
         shape,
@@ -34,12 +48,6 @@ fn driver(shape: &str, shed: bool) -> Driver {
         window: WINDOW,
         rate_limit: None,
         store: Some(store),
-    };
-    let path = PathConfig {
-        rate_bits_per_s: 2_000_000,
-        round_trip: Duration::from_millis(100),
-        queue: Duration::from_millis(200),
-        ..PathConfig::default()
     };
     Driver::new(DriverConfig { path, gateways: Some(gateways) }).unwrap()
 }
@@ -94,4 +102,22 @@ fn a_store_whose_disk_hangs_or_fails_costs_little_more_than_none() {
         assert!(bytes < cold.0 * 6 / 5, "{health:?}: {bytes} bytes, {} cold", cold.0);
         assert!(took_us < cold.1 * 3 / 2, "{health:?}: {took_us} µs, {} cold", cold.1);
     }
+}
+
+#[test]
+fn shedding_costs_no_time_however_fast_the_disk_and_however_long_the_queue() {
+    let mut sheds = 0;
+    for (queue_ms, seek_us) in [(200, 500), (200, 8_500), (200, 30_000), (3_000, 8_500), (3_000, 30_000)] {
+        let [off, on] = [false, true].map(|shed| {
+            let disk = DiskParams { seek: Duration::from_micros(seek_us), ..DiskParams::default() };
+            let store = StoreConfig { disk, disks: 1, memory: 0, containers: true, shed };
+            let path = PathConfig { queue: Duration::from_millis(queue_ms), ..line() };
+            let mut driver = driver_with("mrc:8:128", path, store);
+            let [_, _, edited] = files().map(|(_, file)| fetch(&mut driver, &file));
+            sheds += driver.link_stats(NEAR).unwrap().inbound.chunks.shed;
+            edited.1
+        });
+        assert!(20 * on <= 21 * off, "{on} µs instead of {off} with {queue_ms} ms and {seek_us} µs");
+    }
+    assert!(sheds > 0, "nothing was shed anywhere");
 }

@@ -22,6 +22,7 @@ mod counters;
 mod folder;
 mod identity;
 mod index;
+mod locate;
 mod memory;
 mod paged;
 pub mod pool;

@@ -60,6 +60,20 @@ impl Tail {
             .or_else(|| flushing.and_then(|(_, begin, bytes)| slice(*begin, bytes)))
     }
 
+    /// Says whether bytes of a segment are not on the disk yet.
+    pub(crate) fn holds(&self, segment: u64, at: u32, len: usize) -> bool {
+        let within = |begin: u32, bytes: &[u8]| {
+            at.checked_sub(begin).is_some_and(|from| from as usize + len <= bytes.len())
+        };
+        self.segment.as_ref().is_some_and(|current| current.number == segment && within(self.at, &self.bytes))
+            || self.flushing.as_ref().is_some_and(|(of, at, bytes)| *of == segment && within(*at, bytes))
+    }
+
+    /// Says whether this is the number of the container that still takes blocks.
+    pub(crate) fn is_open(&self, number: u64) -> bool {
+        self.open.as_ref().is_some_and(|open| open.number == number)
+    }
+
     /// Says whether the open container can take a block.
     fn fits(&self, bytes: usize, parts: usize) -> bool {
         self.open.as_ref().is_some_and(|open| {

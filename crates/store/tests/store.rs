@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,6 +56,30 @@ fn a_block_that_is_there_is_not_stored_again_and_shared_chunks_move_to_the_newer
     // The root, and a chunk of each level, hold the changed byte.
     assert_eq!((new, moved), (4, parts(&second).len() as u32 - 4));
     assert_eq!((store.counts().known, store.counts().stored), (1, 2));
+}
+
+#[test]
+fn where_a_chunk_is_tells_which_reads_bring_it() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(8));
+    insert_all(&store, &[65_536; 20]);
+    let locate = |chunk: &[u8]| store.locate(tag(chunk), chunk.len() as u32);
+    let (first, last) = (block(3, 65_536), block(19, 65_536));
+    assert_eq!([locate(&last), locate(&last[..8192]), locate(&last[..128])], [None; 3], "not written yet");
+    store.sync().unwrap();
+    let before = memory.reads();
+    assert_eq!(locate(&block(99, 65_536)), None, "it never was there");
+    let large = [&first[..8192], &first[8192..16_384], &last[..8192]].map(locate);
+    let small = [&first[..128], &first[1024..2048], &first[65_408..]].map(locate);
+    let other = locate(&block(4, 65_536)[..128]);
+    let different: BTreeSet<Option<u64>> = large.into_iter().chain([small[0], other]).collect();
+    assert_eq!(different.len(), 5, "{different:?}");
+    assert!(!different.contains(&None));
+    assert_eq!(small, [small[0]; 3], "one container");
+    assert!(read(&store, &first[..128]).unwrap());
+    assert_eq!(locate(&first[1024..2048]), None, "its container was read a moment ago");
+    assert_eq!(locate(&first[..8192]), large[0], "which large ones are not taken from");
+    assert_eq!(memory.reads() - before, 1, "asking where a chunk is takes no read");
 }
 
 #[test]

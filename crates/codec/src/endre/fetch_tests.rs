@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use super::{Receiver, ReceiverConfig};
 use crate::Now;
-use crate::contract::{PeerSender, ReceivingHalf, StoreReply, StoreRequest, StoreState};
+use crate::contract::{ChunkPlace, PeerSender, ReceivingHalf, StoreReply, StoreRequest, StoreState};
 use crate::digest::block_digest;
 use crate::wanax::{NameKey, Shape};
 use crate::wire::{
@@ -95,14 +95,25 @@ fn asked(receiver: &mut Receiver) -> (Vec<(ChunkReason, Vec<u32>)>, usize) {
     (chunks, blocks)
 }
 
+/// The tickets of all that is to be read, once it is said that each chunk takes a read of its own.
 fn reads(receiver: &mut Receiver) -> Vec<u64> {
-    let requests = std::iter::from_fn(|| receiver.poll_chunk_store());
-    requests
-        .filter_map(|request| match request {
-            StoreRequest::Read { ticket, .. } => Some(ticket),
-            StoreRequest::Put { .. } => None,
-        })
-        .collect()
+    reads_with(receiver, Now::ZERO, |_| Vec::new())
+}
+
+/// The tickets of all that is to be read, once it is said where so many chunks are.
+fn reads_with(receiver: &mut Receiver, now: Now, places: impl Fn(usize) -> Vec<ChunkPlace>) -> Vec<u64> {
+    let mut tickets = Vec::new();
+    while let Some(request) = receiver.poll_chunk_store() {
+        match request {
+            StoreRequest::Read { ticket, .. } => tickets.push(ticket),
+            StoreRequest::Peek { ticket, chunks, .. } => {
+                let places = places(chunks.len());
+                receiver.handle_store(StoreReply::Places { ticket, places, neighbours: Vec::new() }, now);
+            }
+            StoreRequest::Put { .. } => {}
+        }
+    }
+    tickets
 }
 
 #[test]
@@ -381,4 +392,76 @@ fn blocks_that_wait_for_what_never_comes_are_bounded_and_given_up_with_the_peer(
         names,
     });
     assert_eq!(receiver.poll_timeout(), None);
+}
+
+/// A disk that takes 100 ms a read, and a path of 10 ms and 1 MB/s.
+fn slow_disk(receiver: &mut Receiver) {
+    let service_time = Now::from_millis(100);
+    let state = StoreState { queued: 0, service_time, age_secs: 9, taking: true };
+    receiver.handle_store_state(state, Now::ZERO);
+    receiver.handle_path(Now::from_millis(10), 1_000_000);
+}
+
+#[test]
+fn what_comes_with_one_read_is_one_read_to_the_plan() {
+    let mut receiver = receiver();
+    slow_disk(&mut receiver);
+    // All 200 kB take 210 ms over the network, longer than one read. Of three, two bring less than half of it.
+    for (seq, apart, shed) in [(0, false, 0), (1, true, 6)] {
+        name(&mut receiver, seq, 10, 20_000, Now::ZERO);
+        let place = |at| ChunkPlace::Disk { disk: 0, read: Some(if apart { at / 4 } else { 7 }) };
+        let tickets = reads_with(&mut receiver, Now::ZERO, |chunks| (0..chunks as u64).map(place).collect());
+        assert_eq!(tickets.len() as u64, 10 - shed);
+        assert_eq!(receiver.stats().chunks.shed, shed);
+        for ticket in tickets {
+            let bytes = vec![7; 20_000].into();
+            receiver.handle_store(StoreReply::Found { ticket, bytes }, Now::ZERO);
+        }
+    }
+    // What is in memory takes none, however slow the disk is.
+    name(&mut receiver, 2, 10, 64, Now::ZERO);
+    let tickets = reads_with(&mut receiver, Now::ZERO, |chunks| vec![ChunkPlace::Near; chunks]);
+    assert_eq!(tickets.len(), 10);
+}
+
+#[test]
+fn while_answers_wait_at_the_far_side_the_disk_is_left_its_work() {
+    let mut receiver = receiver();
+    slow_disk(&mut receiver);
+    let shed = |receiver: &mut Receiver, seq, at_ms| {
+        let (before, now) = (receiver.stats().chunks.shed, Now::from_millis(at_ms));
+        name(receiver, seq, 1, 64, now);
+        reads_with(receiver, now, |_| Vec::new());
+        asked(receiver);
+        receiver.stats().chunks.shed - before
+    };
+    assert_eq!(shed(&mut receiver, 0, 0), 1, "the network takes 10 ms, the disk 100");
+    assert_eq!(shed(&mut receiver, 1, 60), 1, "the answer is late, but not by so much");
+    assert_eq!(shed(&mut receiver, 2, 150), 0, "it is later than a read");
+    let chunks = Chunks { seq: 0, indexes: vec![0], entropy: None, bytes: &[7; 64] };
+    receiver.handle_chunks(chunks, Now::from_millis(310)).unwrap();
+    assert_eq!(receiver.stats().chunks.path_wait.as_millis(), 299);
+    assert_eq!(shed(&mut receiver, 3, 310), 0);
+    assert_eq!(shed(&mut receiver, 4, 320), 0);
+    let chunks = Chunks { seq: 1, indexes: vec![0], entropy: None, bytes: &[7; 64] };
+    receiver.handle_chunks(chunks, Now::from_millis(320)).unwrap();
+    assert_eq!(shed(&mut receiver, 5, 2000), 1, "the line has had time to empty");
+}
+
+#[test]
+fn a_store_that_does_not_say_where_chunks_are_is_not_waited_for() {
+    let mut receiver = receiver();
+    name(&mut receiver, 0, 3, 64, Now::ZERO);
+    let peek = receiver.poll_chunk_store().unwrap();
+    assert!(matches!(peek, StoreRequest::Peek { .. }), "{peek:?}");
+    assert_eq!((receiver.poll_timeout(), asked(&mut receiver).0), (Some(Now::from_millis(50)), vec![]));
+    receiver.handle_timeout(Now::from_millis(50));
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![0, 1, 2])]);
+    // When it says so after all, that changes nothing.
+    let StoreRequest::Peek { ticket, .. } = peek else { return };
+    receiver.handle_store(StoreReply::each_apart(ticket), Now::from_millis(60));
+    assert_eq!((receiver.poll_chunk_store(), asked(&mut receiver).0), (None, vec![]));
+    let chunks = Chunks { seq: 0, indexes: vec![0, 1, 2], entropy: None, bytes: &[7; 192] };
+    receiver.handle_chunks(chunks, Now::from_millis(90)).unwrap();
+    assert_eq!((receiver.stats().blocks, receiver.stats().chunks.late), (1, 3));
 }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use crate::contract::{StoreReply, StoreRequest};
+use crate::Now;
+use crate::contract::{ChunkPlace, StoreReply, StoreRequest};
+use crate::wanax::shed::Disk;
 use crate::wanax::{Name, Tree};
 
 /// What becomes of a read.
@@ -38,14 +40,29 @@ impl ModelStore {
                     self.chunks.insert(key.name(&chunk), chunk);
                 }
             }
-            read => self.waiting.push_back(read),
+            request => self.waiting.push_back(request),
         }
     }
 
     /// Answers one of the reads that wait.
     pub(super) fn answer(&mut self, pick: u64, how: Read) -> Option<StoreReply> {
         let place = pick as usize % self.waiting.len().max(1);
-        let StoreRequest::Read { ticket, name, len, key } = self.waiting.remove(place)? else { return None };
+        let (ticket, name, len, key) = match self.waiting.remove(place)? {
+            StoreRequest::Read { ticket, name, len, key } => (ticket, name, len, key),
+            StoreRequest::Peek { ticket, chunks, .. } => {
+                // Four chunks come together, and some from a neighbour.
+                let places = (0..chunks.len() as u64).map(|at| match (pick / 7 + at) % 16 {
+                    0 => ChunkPlace::Near,
+                    1 => ChunkPlace::Disk { disk: (pick % 4) as u16, read: None },
+                    _ => ChunkPlace::Disk { disk: 0, read: Some(pick % 64 + at / 4) },
+                });
+                let places = places.take(pick as usize / 11 % 64).collect();
+                let disk = Disk { queued: 3, service_time: Now::from_millis(pick % 9) };
+                let places = StoreReply::Places { ticket, places, neighbours: vec![disk; 2] };
+                return Some(places).filter(|_| how != Read::Hangs);
+            }
+            StoreRequest::Put { .. } => return None,
+        };
         let found = self.chunks.get(&name).filter(|chunk| chunk.len() == len as usize);
         assert!(found.is_none_or(|chunk| key.matches(&name, chunk)));
         match (how, found) {

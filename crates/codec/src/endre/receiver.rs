@@ -5,6 +5,7 @@ mod awaited;
 mod fetching;
 mod held;
 mod parked;
+mod reads;
 mod rebuild;
 mod store;
 
@@ -27,7 +28,6 @@ use crate::contract::{
 };
 use crate::entropy::Decompressor;
 use crate::strong::StrongDigests;
-use crate::wanax::shed::Path;
 use crate::wire::{
     Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
     Message, Range64, Refetch, RefetchReason,
@@ -439,7 +439,7 @@ impl ReceivingHalf for Receiver {
 
     fn handle_store(&mut self, reply: StoreReply, now: Now) {
         self.now = now;
-        if let Some(fetch) = self.fetching.handle_store(reply) {
+        if let Some(fetch) = self.fetching.handle_store(reply, now) {
             self.place_fetched(fetch, now);
         }
     }
@@ -455,7 +455,7 @@ impl ReceivingHalf for Receiver {
     }
 
     fn handle_path(&mut self, round_trip: Now, bytes_per_s: u64) {
-        self.fetching.path = Path { round_trip, bytes_per_s, pending: 0 };
+        self.fetching.set_path(round_trip, bytes_per_s);
     }
 
     fn poll_log_write(&mut self) -> Option<LogWrite> {

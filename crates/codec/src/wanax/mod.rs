@@ -4,6 +4,7 @@
 //! Here it is a layer of the stream codec: a block may refer to the log and to named chunks. Design:
 //! `docs/design/wanax.md`.
 
+pub mod backlog;
 pub mod hints;
 mod name;
 pub mod neighbours;

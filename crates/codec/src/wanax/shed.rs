@@ -2,11 +2,11 @@
 //! [Wanax §3.4, Algorithm 1].
 //!
 //! A chunk that is on a disk saves bytes, but a disk that has too much to do makes everybody wait while the network
-//! idles. Both are asked at once, so what counts is the later of the two: the smallest chunks, which cost the disk as
-//! much as large ones and the network least, are moved from the disk that is done last to the network as long as that
-//! gets them sooner. Design and departures from the paper: `docs/design/load-shedding.md`.
+//! idles. Both are asked at once, so what counts is the later of the two: the reads that bring the fewest bytes, which cost
+//! the disk as much as others and the network least, are moved from the disk that is done last to the network as long as
+//! that gets them sooner. Design and departures from the paper: `docs/design/load-shedding.md`.
 
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::Now;
 
@@ -17,6 +17,9 @@ pub struct Entry {
     pub len: u32,
     /// Where it is, as far as is known.
     pub source: Source,
+    /// The read of its disk that brings it. Entries of one disk with the same number come with one read, so that moving
+    /// some of them saves nothing.
+    pub read: u64,
 }
 
 /// Where a chunk comes from.
@@ -51,15 +54,28 @@ pub struct Path {
 /// Plans one block after the other; keeps its buffers, and nothing else, between them.
 #[derive(Clone, Debug, Default)]
 pub struct Planner {
-    /// Entries on disks, those of one disk together, the smallest first.
-    order: Vec<(u16, u32, u32)>,
+    /// Entries on disks by disk and read.
+    order: Vec<(u16, u64, u32)>,
+    /// Reads, those of one disk together, that which brings the least first.
+    reads: Vec<Read>,
     lines: Vec<Line>,
     /// Disks with entries, that which is done last on top.
     last: BinaryHeap<(Now, u16)>,
     sources: Vec<Source>,
 }
 
-/// What is left in `order` of one disk.
+/// What one read brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Read {
+    disk: u16,
+    bytes: u64,
+    /// Its first entry, and where its entries stand in `order`.
+    first: u32,
+    begin: usize,
+    end: usize,
+}
+
+/// What is left in `reads` of one disk.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     next: usize,
@@ -98,18 +114,29 @@ impl Planner {
         self.order.clear();
         let on_disk = self.sources.iter().zip(entries).zip(0..);
         self.order.extend(on_disk.filter_map(|((source, entry), at)| match source {
-            Source::Disk(disk) => Some((*disk, entry.len, at)),
+            Source::Disk(disk) => Some((*disk, entry.read, at)),
             Source::Far => None,
         }));
         self.order.sort_unstable();
+        self.reads.clear();
+        let mut begin = 0;
+        for read in self.order.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let Some(&(disk, _, first)) = read.first() else { continue };
+            let lens = read.iter().filter_map(|(.., at)| entries.get(*at as usize));
+            let bytes = lens.map(|entry| u64::from(entry.len)).sum();
+            let end = begin + read.len();
+            self.reads.push(Read { disk, bytes, first, begin, end });
+            begin = end;
+        }
+        self.reads.sort_unstable();
         self.lines.clear();
         self.lines.resize(disks.len(), Line::default());
         self.last.clear();
         let mut next = 0;
-        for group in self.order.chunk_by(|a, b| a.0 == b.0) {
+        for group in self.reads.chunk_by(|a, b| a.disk == b.disk) {
             let line = Line { next, end: next + group.len() };
             next = line.end;
-            let Some(&(disk, ..)) = group.first() else { continue };
+            let Some(&Read { disk, .. }) = group.first() else { continue };
             if let (Some(known), Some(place)) =
                 (disks.get(usize::from(disk)), self.lines.get_mut(usize::from(disk)))
             {
@@ -119,7 +146,8 @@ impl Planner {
         }
     }
 
-    /// Moves the smallest entry of the disk that is done last to the far side, as long as it is there sooner.
+    /// Moves the read of the disk that is done last which brings the least to the far side, as long as all of it is
+    /// there sooner.
     fn shed(&mut self, entries: &[Entry], disks: &[Disk], path: &Path) {
         let far = self.sources.iter().zip(entries).filter(|(source, _)| **source == Source::Far);
         let mut bytes: u64 = far.map(|(_, entry)| u64::from(entry.len)).sum();
@@ -129,13 +157,15 @@ impl Planner {
             else {
                 return;
             };
-            let Some(&(_, len, at)) = self.order.get(line.next) else { return };
-            bytes += u64::from(len);
+            let Some(read) = self.reads.get(line.next) else { return };
+            bytes += read.bytes;
             if path.time(bytes) >= time {
                 return;
             }
-            if let Some(source) = self.sources.get_mut(at as usize) {
-                *source = Source::Far;
+            for (.., at) in self.order.get(read.begin..read.end).unwrap_or_default() {
+                if let Some(source) = self.sources.get_mut(*at as usize) {
+                    *source = Source::Far;
+                }
             }
             line.next += 1;
             if line.next < line.end {
@@ -149,7 +179,8 @@ impl Expected {
     /// Says what comes of a plan.
     pub fn of(entries: &[Entry], sources: &[Source], disks: &[Disk], path: &Path) -> Self {
         let times = disks.iter().zip(0..).filter_map(|(disk, index)| {
-            match sources.iter().filter(|source| **source == Source::Disk(index)).count() {
+            let there = entries.iter().zip(sources).filter(|(_, source)| **source == Source::Disk(index));
+            match there.map(|(entry, _)| entry.read).collect::<BTreeSet<u64>>().len() {
                 0 => None,
                 reads => Some(disk.time(reads)),
             }
@@ -177,8 +208,8 @@ impl Disk {
 }
 
 impl Path {
-    /// When so many bytes more have arrived; never, if the rate is not known.
-    fn time(&self, bytes: u64) -> Now {
+    /// Returns when so many bytes more have arrived; never, if the rate is not known.
+    pub fn time(&self, bytes: u64) -> Now {
         let bytes = u128::from(self.pending) + u128::from(bytes);
         let nanos = (bytes * NANOS_PER_S).checked_div(u128::from(self.bytes_per_s));
         let nanos = nanos.and_then(|nanos| u64::try_from(nanos).ok());

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
 use oncewire_codec::wanax::{Name, NameKey, Shape};
-use oncewire_link::{StoreReply, StoreRequest, StoreState};
+use oncewire_link::{ChunkPlace, StoreReply, StoreRequest, StoreState};
 use oncewire_store::pool::{Load, ReadOutcome};
 use oncewire_store::{Counts, Stat};
 
@@ -95,6 +95,7 @@ impl ChunkStore {
     pub(crate) fn serve(&self, peer: &Arc<Peer>, request: StoreRequest) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, key } => self.read(peer, ticket, (name, len, key)),
+            StoreRequest::Peek { ticket, chunks, .. } => Some(self.places(ticket, &chunks)),
             StoreRequest::Put { plain, key, shape } => {
                 self.put(plain, key, shape);
                 None
@@ -148,6 +149,15 @@ impl ChunkStore {
 
     fn held(&self, load: &Load) -> Held {
         Held::of(load, self.hangs_after)
+    }
+
+    /// Says which reads bring chunks, without I/O.
+    fn places(&self, ticket: u64, chunks: &[(Name, u32)]) -> StoreReply {
+        let slot = self.slot.read();
+        let read = |(name, len): &(Name, u32)| slot.pool()?.0.store().locate(name.tag(), *len);
+        let place = |read| ChunkPlace::Disk { disk: 0, read: Some(read) };
+        let places = chunks.iter().map(|chunk| read(chunk).map_or(ChunkPlace::Near, place)).collect();
+        StoreReply::Places { ticket, places, neighbours: Vec::new() }
     }
 
     /// Says whether it may hold a chunk, without I/O.

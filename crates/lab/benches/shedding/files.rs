@@ -19,7 +19,7 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
                  last byte. One disk of 8.5 ms a read; in the last columns as many disks, as neighbours have them.";
     let columns = ["chunks", "shedding", "first", "again", "second", "second, 2 disks", "second, 3 disks"];
     table::start("Two files over 512 kbit/s", notes, &columns);
-    let base = transfer(None)?;
+    let base = transfer(path(), None)?;
     let cell = |got: &Transfer, base: &Transfer| {
         let saved = 100.0 * (1.0 - got.bytes as f64 / base.bytes as f64);
         format!("{saved:.1} %, {:.2}", got.megabits_per_s)
@@ -28,7 +28,14 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
     table::row(&["none", ""].map(str::to_owned).into_iter().chain(direct).collect::<Vec<_>>());
     for (name, plan, shape) in schemes() {
         for shed in [false, true] {
-            let run = |disks| transfer(Some(gateways(plan, shape, disks, shed)));
+            let store = |disks| StoreConfig {
+                disk: DiskParams::default(),
+                disks,
+                memory: 0,
+                containers: false,
+                shed,
+            };
+            let run = |disks| transfer(path(), Some(gateways(plan, shape, store(disks))));
             let got = run(1)?;
             let more = [run(2)?, run(3)?];
             let all = got.iter().zip(&base).chain(more.iter().filter_map(|got| got.last().zip(base.last())));
@@ -48,25 +55,31 @@ fn schemes() -> Vec<(String, Plan, Shape)> {
     shapes.chain([("mrc:8:128 below a log".to_owned(), both, Shape::default())]).collect()
 }
 
-fn gateways(plan: Plan, shape: Shape, disks: usize, shed: bool) -> GatewayConfig {
-    let store = StoreConfig { disk: DiskParams::default(), disks, memory: 0, shed };
-    GatewayConfig { plan, shape, log_memory: LOG, window: WINDOW, rate_limit: None, store: Some(store) }
-}
-
-/// What one transfer came to.
-struct Transfer {
-    bytes: u64,
-    megabits_per_s: f64,
-}
-
-/// Fetches the first file, the same again and the second.
-fn transfer(gateways: Option<GatewayConfig>) -> Result<Vec<Transfer>, DriverError> {
-    let path = PathConfig {
+/// The line of the figures, with as long a queue as twice the round trip.
+fn path() -> PathConfig {
+    PathConfig {
         rate_bits_per_s: 512_000,
         round_trip: Duration::from_millis(200),
         queue: Duration::from_millis(400),
         ..PathConfig::default()
-    };
+    }
+}
+
+pub(crate) fn gateways(plan: Plan, shape: Shape, store: StoreConfig) -> GatewayConfig {
+    GatewayConfig { plan, shape, log_memory: LOG, window: WINDOW, rate_limit: None, store: Some(store) }
+}
+
+/// What one transfer came to.
+pub(crate) struct Transfer {
+    pub(crate) bytes: u64,
+    pub(crate) megabits_per_s: f64,
+}
+
+/// Fetches the first file, the same again and the second.
+pub(crate) fn transfer(
+    path: PathConfig,
+    gateways: Option<GatewayConfig>,
+) -> Result<Vec<Transfer>, DriverError> {
     let mut driver = Driver::new(DriverConfig { path, gateways })?;
     let (first, second) = files();
     let mut transfers = Vec::new();

@@ -26,7 +26,13 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
         [("src:1024", names, "src:1024"), ("mrc:8:128", names, "mrc:8:128"), ("auto", auto, "mrc:8:128")]
     {
         let shape: Shape = shape.parse().unwrap_or_default();
-        let store = StoreConfig { disk: DiskParams::default(), disks: 1, memory: MEMORY, shed: true };
+        let store = StoreConfig {
+            disk: DiskParams::default(),
+            disks: 1,
+            memory: MEMORY,
+            containers: false,
+            shed: true,
+        };
         let config = GatewayConfig {
             plan,
             shape,

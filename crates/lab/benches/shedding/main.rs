@@ -10,6 +10,7 @@
 
 mod files;
 mod film;
+mod queues;
 mod rates;
 #[path = "../endre/table.rs"]
 #[allow(dead_code, reason = "each bench uses its part")]
@@ -26,9 +27,10 @@ struct Bench {
     run: fn(&[Vec<u8>]) -> Result<(), oncewire_lab::driver::DriverError>,
 }
 
-const BENCHES: [Bench; 3] = [
+const BENCHES: [Bench; 4] = [
     Bench { name: "rates", run: rates::run },
     Bench { name: "files", run: files::run },
+    Bench { name: "queues", run: queues::run },
     Bench { name: "film", run: film::run },
 ];
 

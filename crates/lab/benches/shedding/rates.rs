@@ -66,16 +66,22 @@ impl Load {
             match is_known(index) && u64::from(node.len) > ENTRY_LEN {
                 true => {
                     self.names += ENTRY_LEN;
-                    self.entries.push(Entry { len: node.len, source: Source::Disk(0) });
+                    self.push(node.len, Source::Disk(0));
                     false
                 }
                 false if is_leaf => {
-                    self.entries.push(Entry { len: node.len, source: Source::Far });
+                    self.push(node.len, Source::Far);
                     false
                 }
                 false => true,
             }
         });
+    }
+
+    /// Adds a chunk that takes a read of its own, if any.
+    fn push(&mut self, len: u32, source: Source) {
+        let read = self.entries.len() as u64;
+        self.entries.push(Entry { len, source, read });
     }
 
     fn times_as_fast(&self, megabits_per_s: u64, seek: Duration, shed: bool) -> f64 {

@@ -76,6 +76,18 @@ impl<R> Disk<R> {
         self.reads.push_back((len, read));
     }
 
+    /// Returns a read that was asked for and is not done.
+    pub(super) fn find(&mut self, is_it: impl Fn(&R) -> bool) -> Option<&mut R> {
+        let busy = self.busy.iter_mut().filter_map(|job| job.read.as_mut());
+        busy.chain(self.reads.iter_mut().map(|(_, read)| read)).find(|read| is_it(&**read))
+    }
+
+    /// Returns the reads that were asked for and are not done.
+    pub(super) fn reads(&self) -> impl Iterator<Item = &R> {
+        let busy = self.busy.iter().filter_map(|job| job.read.as_ref());
+        busy.chain(self.reads.iter().map(|(_, read)| read))
+    }
+
     /// Queues bytes to be written, one behind the other and in large groups.
     pub(super) fn write(&mut self, bytes: u64) {
         self.unwritten += bytes;

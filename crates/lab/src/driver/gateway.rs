@@ -135,7 +135,7 @@ impl Driver {
         let now = self.now;
         let Some([near, _]) = &mut self.gateways else { return };
         let Some(store) = &mut near.store else { return };
-        if let Some(reply) = store.finish(disk, now) {
+        for reply in store.finish(disk, now) {
             near.link.handle_store(reply, now);
             near.link.handle_store_state(store.state(now), now);
         }

@@ -87,6 +87,9 @@ pub struct StoreConfig {
     pub disks: usize,
     /// How many of the bytes that were put last are still in the machine's memory, where reading them takes no time.
     pub memory: u64,
+    /// Whether chunks of less than 4 KiB lie with the block that brought them, as in the daemon's store, and one read
+    /// brings all of them; else each chunk takes a read, as in the paper.
+    pub containers: bool,
     /// Whether chunks are asked for from the far side when that is sooner.
     pub shed: bool,
 }

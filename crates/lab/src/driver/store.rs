@@ -1,24 +1,26 @@
 //! A chunk store on modelled disks: an index in memory, one read a chunk, puts in the background.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use oncewire_codec::Now;
-use oncewire_codec::contract::{StoreReply, StoreRequest, StoreState};
-use oncewire_codec::wanax::{Name, NameKey, Shape, Tree};
+use oncewire_codec::contract::{ChunkPlace, StoreReply, StoreRequest, StoreState};
+use oncewire_codec::wanax::{Name, NameKey, Shape, Tree, shed};
 
 use super::StoreConfig;
 use super::disk::{Disk, Health};
 
 /// What is held, and the disks on which it is.
 ///
-/// Chunks go to disks by their tags, as they go to neighbours; all disks together are one to the codec, as many times
-/// as fast.
+/// Chunks go to disks by their tags, as they go to neighbours; small ones that lie in one container go together.
 pub(super) struct ChunkStore {
     disks: Vec<Disk<Read>>,
-    /// Each with how much had been put before it.
-    chunks: BTreeMap<Name, (Bytes, u64)>,
+    chunks: BTreeMap<Name, Chunk>,
     memory: u64,
+    containers: bool,
+    /// Containers that were made, and those of which the last reads are in memory.
+    made: u64,
+    recent: VecDeque<u64>,
     tree: Option<Tree>,
     counts: StoreCounts,
 }
@@ -34,11 +36,20 @@ pub struct StoreCounts {
     pub put_bytes: u64,
 }
 
-/// A chunk that is being read.
-#[derive(Clone, Copy, Debug)]
+/// A chunk that is held.
+struct Chunk {
+    bytes: Bytes,
+    /// How much had been put before it.
+    put_before: u64,
+    /// The container that it is read with, if not alone.
+    container: Option<u64>,
+}
+
+/// What one read brings.
+#[derive(Clone, Debug)]
 pub(super) struct Read {
-    ticket: u64,
-    name: Name,
+    chunks: Vec<(u64, Name)>,
+    container: Option<u64>,
 }
 
 impl ChunkStore {
@@ -48,6 +59,9 @@ impl ChunkStore {
             disks,
             chunks: BTreeMap::new(),
             memory: config.memory,
+            containers: config.containers,
+            made: 0,
+            recent: VecDeque::new(),
             tree: None,
             counts: StoreCounts::default(),
         }
@@ -57,17 +71,26 @@ impl ChunkStore {
     pub(super) fn handle(&mut self, request: StoreRequest, now: Now) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, .. } => {
-                let chunk = self.chunks.get(&name).filter(|(chunk, _)| chunk.len() == len as usize);
-                let Some((bytes, put_before)) = chunk else {
+                let Some(chunk) = self.chunks.get(&name).filter(|chunk| chunk.bytes.len() == len as usize)
+                else {
                     self.counts.absent += 1;
                     return Some(StoreReply::Absent { ticket });
                 };
-                if put_before + self.memory > self.counts.put_bytes {
-                    return Some(StoreReply::Found { ticket, bytes: bytes.clone() });
+                if self.is_at_hand(chunk) {
+                    return Some(StoreReply::Found { ticket, bytes: chunk.bytes.clone() });
                 }
-                self.disk_of(&name).read(len, Read { ticket, name }, now);
+                let container = chunk.container;
+                let (disk, len) =
+                    (self.disk_of(&name, container), if container.is_some() { CONTAINER } else { len });
+                let disk = self.disks.get_mut(disk)?;
+                let same = |read: &Read| container.is_some() && read.container == container;
+                match disk.find(same) {
+                    Some(read) => read.chunks.push((ticket, name)),
+                    None => disk.read(len, Read { chunks: vec![(ticket, name)], container }, now),
+                }
                 None
             }
+            StoreRequest::Peek { ticket, chunks, .. } => Some(self.places(ticket, &chunks, now)),
             StoreRequest::Put { plain, key, shape } => {
                 self.put(&plain, &key, shape);
                 None
@@ -80,26 +103,53 @@ impl ChunkStore {
         self.disks.iter_mut().enumerate().filter_map(|(at, disk)| Some((at, disk.begin(now)?))).collect()
     }
 
-    /// Takes what a disk has done; returns the answer, if it was a read.
-    pub(super) fn finish(&mut self, disk: usize, now: Now) -> Option<StoreReply> {
-        let disk = self.disks.get_mut(disk)?;
-        let Read { ticket, name } = disk.finish(now)?;
+    /// Takes what a disk has done; returns the answers, if it was a read.
+    pub(super) fn finish(&mut self, disk: usize, now: Now) -> Vec<StoreReply> {
+        let Some(disk) = self.disks.get_mut(disk) else { return Vec::new() };
+        let Some(Read { chunks, container }) = disk.finish(now) else { return Vec::new() };
+        let fails = disk.health == Health::Fails;
         self.counts.reads += 1;
-        match self.chunks.get(&name) {
-            Some((chunk, _)) if disk.health != Health::Fails => {
-                Some(StoreReply::Found { ticket, bytes: chunk.clone() })
+        if let Some(container) = container.filter(|_| !fails) {
+            self.recent.push_back(container);
+            if self.recent.len() > RECENT {
+                self.recent.pop_front();
             }
-            _ => Some(StoreReply::Failed { ticket }),
         }
+        let answer = |(ticket, name)| match self.chunks.get(&name) {
+            Some(chunk) if !fails => StoreReply::Found { ticket, bytes: chunk.bytes.clone() },
+            _ => StoreReply::Failed { ticket },
+        };
+        chunks.into_iter().map(answer).collect()
     }
 
-    /// Returns how the store stands.
+    /// Says which reads bring chunks.
+    fn places(&self, ticket: u64, chunks: &[(Name, u32)], now: Now) -> StoreReply {
+        let place = |(name, _): &(Name, u32)| match self.chunks.get(name) {
+            Some(chunk) if !self.is_at_hand(chunk) => {
+                let disk = self.disk_of(name, chunk.container) as u16;
+                ChunkPlace::Disk { disk, read: chunk.container }
+            }
+            _ => ChunkPlace::Near,
+        };
+        let places = chunks.iter().map(place).collect();
+        let seen =
+            |disk: &Disk<Read>| shed::Disk { queued: disk.queued(), service_time: disk.service_time(now) };
+        StoreReply::Places { ticket, places, neighbours: self.disks.iter().skip(1).map(seen).collect() }
+    }
+
+    /// Says whether a chunk is in the machine's memory.
+    fn is_at_hand(&self, chunk: &Chunk) -> bool {
+        chunk.put_before + self.memory > self.counts.put_bytes
+            || chunk.container.is_some_and(|container| self.recent.contains(&container))
+    }
+
+    /// Returns how the own disk stands.
     pub(super) fn state(&self, now: Now) -> StoreState {
-        let disks = self.disks.len() as u32;
-        let service_time: Now = self.disks.iter().map(|disk| disk.service_time(now)).sum();
+        let own = self.disks.first();
+        let waiting = |own: &Disk<Read>| own.reads().map(|read| read.chunks.len() as u32).sum();
         StoreState {
-            queued: self.disks.iter().map(Disk::queued).sum(),
-            service_time: service_time / (disks * disks),
+            queued: own.map_or(0, waiting),
+            service_time: own.map_or(Now::ZERO, |own| own.service_time(now)),
             // Nothing is ever dropped: what was held from the beginning of time is held.
             age_secs: FOREVER_SECS,
             taking: true,
@@ -121,13 +171,16 @@ impl ChunkStore {
         };
         let mut written = vec![0; self.disks.len()];
         let mut covered = 0;
+        self.made += 1;
         for node in tree.grow(plain) {
             let Some(chunk) = plain.get(node.range()) else { continue };
             let name = key.name(chunk);
             if self.chunks.contains_key(&name) {
                 continue;
             }
-            self.chunks.insert(name, (plain.slice(node.range()), self.counts.put_bytes));
+            let container = (self.containers && node.range().len() < SMALL).then_some(self.made);
+            let (bytes, put_before) = (plain.slice(node.range()), self.counts.put_bytes);
+            self.chunks.insert(name, Chunk { bytes, put_before, container });
             // What a larger chunk holds already is found in it; nothing is written twice.
             let end = node.range().end;
             if end > covered {
@@ -144,9 +197,11 @@ impl ChunkStore {
         }
     }
 
-    fn disk_of(&mut self, name: &Name) -> &mut Disk<Read> {
-        let at = disk_index(name, self.disks.len());
-        &mut self.disks[at]
+    fn disk_of(&self, name: &Name, container: Option<u64>) -> usize {
+        match container {
+            Some(container) => (container % self.disks.len().max(1) as u64) as usize,
+            None => disk_index(name, self.disks.len()),
+        }
     }
 }
 
@@ -155,5 +210,11 @@ fn disk_index(name: &Name, disks: usize) -> usize {
     (name.tag() % disks.max(1) as u64) as usize
 }
 
+/// Chunks below that lie in containers.
+const SMALL: usize = 4096;
+/// What a container is read as.
+const CONTAINER: u32 = 64 << 10;
+/// Containers that stay in memory after they were read.
+const RECENT: usize = 16;
 /// Ten years.
 const FOREVER_SECS: u64 = 315_576_000;

@@ -13,7 +13,8 @@ use oncewire_codec::Plan;
 use oncewire_codec::wanax::Name;
 use oncewire_codec::wire::GroupFrame;
 use oncewire_link::{
-    Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received, StoreRequest,
+    Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received, StoreReply,
+    StoreRequest,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -122,6 +123,9 @@ impl Side {
             any = true;
             match request {
                 StoreRequest::Put { .. } => drop(store::serve(&mut self.chunks, request)),
+                StoreRequest::Peek { ticket, .. } => {
+                    self.link.handle_store(StoreReply::each_apart(ticket), now);
+                }
                 read @ StoreRequest::Read { .. } => self.reads.push_back(read),
             }
         }

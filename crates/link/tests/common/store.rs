@@ -26,6 +26,7 @@ pub fn serve(chunks: &mut BTreeMap<Name, Bytes>, request: StoreRequest) -> Optio
             }
             None
         }
+        StoreRequest::Peek { ticket, .. } => Some(StoreReply::each_apart(ticket)),
         StoreRequest::Read { ticket, name, .. } => Some(match chunks.get(&name) {
             Some(bytes) => StoreReply::Found { ticket, bytes: bytes.clone() },
             None => StoreReply::Absent { ticket },

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fetching::{Fetch, Fetching};
 use crate::Now;
-use crate::wanax::NameKey;
 use crate::wire::ChunkReason;
 
 /// Blocks that others wait for, by sequence number.
@@ -105,14 +104,14 @@ impl Fetching {
         self.awaited.wait(seq, fetch.head.seq, patience, now);
     }
 
-    /// Goes on with the entries that waited for a block, which is there and, if there is a `key`, was put.
-    pub(super) fn handle_arrived(&mut self, seq: u64, key: Option<&NameKey>, patience: Now, now: Now) {
+    /// Goes on with the entries that waited for a block, which is there and, if there is a store, was put.
+    pub(super) fn handle_arrived(&mut self, seq: u64, now: Now) {
         for waiting in self.awaited.take(seq) {
             let Some(mut fetch) = self.blocks.remove(&waiting) else { continue };
             let brought: Vec<u32> =
                 fetch.awaited.extract_if(.., |_, by| *by == seq).map(|(at, _)| at).collect();
-            match key {
-                Some(key) => self.plan(&mut fetch, &brought, key, patience, now),
+            match fetch.key {
+                Some(_) => self.peek(&mut fetch, brought, now),
                 None => brought.iter().for_each(|&index| self.ask(&mut fetch, index, ChunkReason::Absent)),
             }
             self.blocks.insert(waiting, fetch);

@@ -7,10 +7,12 @@ use bytes::Bytes;
 use super::super::matcher::Copy;
 use super::Head;
 use super::awaited::Awaited;
+use super::reads::Reads;
 use crate::Now;
 use crate::cache::Arrived;
-use crate::contract::{NameCounts, StoreReply, StoreRequest, StoreState};
+use crate::contract::{ChunkPlace, NameCounts, StoreReply, StoreRequest, StoreState};
 use crate::wanax::NameKey;
+use crate::wanax::backlog::Backlog;
 use crate::wanax::shed::{Disk, Entry, Path, Planner, Source};
 use crate::wire::{ChunkReason, ChunkRequest, NameEntry, Range64};
 
@@ -26,6 +28,10 @@ pub(super) struct Fetch {
     wanting: usize,
     /// Entries whose chunks come with blocks that are not there yet, and those blocks.
     pub(super) awaited: BTreeMap<u32, u64>,
+    /// What names were made with, if there is a store to ask.
+    pub(super) key: Option<NameKey>,
+    /// Tickets of questions where chunks are that were not answered, and which entries those are.
+    peeks: BTreeMap<u64, Vec<u32>>,
     /// Tickets of reads that were not answered, by entry.
     reads: BTreeMap<u64, u32>,
     /// Entries that were asked for over the network and are not there.
@@ -34,6 +40,7 @@ pub(super) struct Fetch {
     due: BTreeMap<u32, ChunkReason>,
     /// When reads take longer than they should.
     read_deadline: Option<Now>,
+    patience: Now,
     /// When to repeat the request, and how much later the time after.
     ask_deadline: Now,
     ask_interval: Now,
@@ -43,8 +50,7 @@ pub(super) struct Fetch {
 pub(super) struct Fetching {
     pub(super) blocks: BTreeMap<u64, Fetch>,
     pub(super) awaited: Awaited,
-    tickets: BTreeMap<u64, u64>,
-    next_ticket: u64,
+    reads: Reads,
     requests: VecDeque<StoreRequest>,
     bytes: usize,
     /// Plain bytes that were asked for over the network and are not there.
@@ -52,9 +58,12 @@ pub(super) struct Fetching {
     /// Blocks with requests to be sent.
     due: BTreeSet<u64>,
     planner: Planner,
-    sources: Vec<Entry>,
+    /// Chunks that take a read, and which entries of their block they are.
+    planned: (Vec<Entry>, Vec<u32>),
     pub(super) state: StoreState,
-    pub(super) path: Path,
+    /// The path without what waits at the far side.
+    path: Path,
+    backlog: Backlog,
     pub(super) counts: FetchCounts,
 }
 
@@ -84,16 +93,16 @@ impl Default for Fetching {
         Self {
             blocks: BTreeMap::new(),
             awaited: Awaited::default(),
-            tickets: BTreeMap::new(),
-            next_ticket: 0,
+            reads: Reads::default(),
             requests: VecDeque::new(),
             bytes: 0,
             asked_bytes: 0,
             due: BTreeSet::new(),
             planner: Planner::default(),
-            sources: Vec::new(),
+            planned: Default::default(),
             state: StoreState { taking: true, ..StoreState::default() },
             path: Path { round_trip: Now::ZERO, bytes_per_s: 0, pending: 0 },
+            backlog: Backlog::default(),
             counts: FetchCounts::default(),
         }
     }
@@ -122,10 +131,13 @@ impl Fetching {
             chunks: vec![None; entries.len()],
             wanting: entries.len(),
             awaited: BTreeMap::new(),
+            key: key.cloned(),
+            peeks: BTreeMap::new(),
             reads: BTreeMap::new(),
             asked: BTreeSet::new(),
             due: BTreeMap::new(),
             read_deadline: None,
+            patience,
             ask_deadline: Now::MAX,
             ask_interval: patience * ASK_PATIENCE,
         };
@@ -136,7 +148,7 @@ impl Fetching {
         self.bytes += bytes;
         entries.iter().for_each(|entry| self.counts.names.count(entry));
         match key {
-            Some(key) => {
+            Some(_) => {
                 let mut here = Vec::with_capacity(entries.len());
                 for (index, entry) in (0..).zip(*entries) {
                     match entry.brought_by(head.seq).filter(|&seq| !arrived.contains(seq)) {
@@ -144,7 +156,7 @@ impl Fetching {
                         Some(seq) => self.wait(&mut fetch, index, seq, patience, now),
                     }
                 }
-                self.plan(&mut fetch, &here, key, patience, now);
+                self.peek(&mut fetch, here, now);
             }
             None => {
                 (0..entries.len() as u32).for_each(|index| self.ask(&mut fetch, index, ChunkReason::Absent))
@@ -154,41 +166,105 @@ impl Fetching {
         true
     }
 
-    /// Decides which of some chunks are read and which are asked for [Wanax §3.4].
-    pub(super) fn plan(
+    /// Asks the store where some chunks are, on which the plan depends.
+    pub(super) fn peek(&mut self, fetch: &mut Fetch, indexes: Vec<u32>, now: Now) {
+        let Some(key) = fetch.key.clone().filter(|_| !indexes.is_empty()) else { return };
+        let entries = indexes.iter().filter_map(|index| fetch.entries.get(*index as usize));
+        let chunks = entries.map(|entry| (entry.name, entry.len)).collect();
+        let ticket = self.reads.open(fetch.head.seq, None);
+        fetch.peeks.insert(ticket, indexes);
+        fetch.wait_for_reads(now + fetch.patience);
+        self.requests.push_back(StoreRequest::Peek { ticket, chunks, key });
+    }
+
+    /// Decides which of the chunks whose places were asked for are read and which are asked for [Wanax §3.4].
+    fn plan(
         &mut self,
         fetch: &mut Fetch,
-        indexes: &[u32],
-        key: &NameKey,
-        patience: Now,
+        asked: &[u32],
+        places: &[ChunkPlace],
+        neighbours: &[Disk],
         now: Now,
     ) {
-        let entry = |&index: &u32| Some((index, *fetch.entries.get(index as usize)?));
-        let entries: Vec<(u32, NameEntry)> = indexes.iter().filter_map(entry).collect();
-        self.sources.clear();
-        self.sources
-            .extend(entries.iter().map(|(_, entry)| Entry { len: entry.len, source: Source::Disk(0) }));
-        // What was asked for since the store last told its queue may not be in it.
-        let queued = self.state.queued.max(self.tickets.len() as u32);
-        let disk = Disk { queued, service_time: self.state.service_time };
-        let path = Path { pending: self.asked_bytes, ..self.path };
-        let sources = self.planner.plan(&self.sources, &[disk], &path).to_vec();
-        for ((index, entry), source) in entries.into_iter().zip(sources) {
-            if source == Source::Far {
-                self.counts.shed += 1;
-                self.ask(fetch, index, ChunkReason::Shed);
+        let (mut entries, mut indexes) = std::mem::take(&mut self.planned);
+        entries.clear();
+        indexes.clear();
+        let mut near = Vec::new();
+        for (at, &index) in asked.iter().enumerate() {
+            let (Some(entry), Some(None)) =
+                (fetch.entries.get(index as usize), fetch.chunks.get(index as usize))
+            else {
+                continue;
+            };
+            if fetch.asked.contains(&index) {
                 continue;
             }
-            let ticket = self.next_ticket;
-            self.next_ticket += 1;
-            self.tickets.insert(ticket, fetch.head.seq);
-            fetch.reads.insert(ticket, index);
-            let (name, len, key) = (entry.name, entry.len, key.clone());
-            self.requests.push_back(StoreRequest::Read { ticket, name, len, key });
+            let place = places.get(at).copied();
+            let ChunkPlace::Disk { disk, read } = place.unwrap_or(ChunkPlace::Disk { disk: 0, read: None })
+            else {
+                near.push(index);
+                continue;
+            };
+            let read = read.unwrap_or_else(|| self.reads.alone(index));
+            entries.push(Entry { len: entry.len, source: Source::Disk(disk), read });
+            indexes.push(index);
         }
-        let reads = queued + fetch.reads.len() as u32;
-        let deadline = now + patience + 2 * self.state.service_time * reads;
-        fetch.read_deadline = Some(deadline).filter(|_| !fetch.reads.is_empty());
+        let others = self.reads.of_others(self.state.queued);
+        let disks = self.disks(others, neighbours);
+        let sources = self.planner.plan(&entries, &disks, &self.path(now)).to_vec();
+        near.into_iter().for_each(|index| self.read(fetch, index, None));
+        for ((&index, entry), source) in indexes.iter().zip(&entries).zip(sources) {
+            match source {
+                Source::Disk(disk) => self.read(fetch, index, Some((disk, entry.read))),
+                Source::Far => {
+                    self.counts.shed += 1;
+                    self.ask(fetch, index, ChunkReason::Shed);
+                }
+            }
+        }
+        self.planned = (entries, indexes);
+        // In the worst case each takes a read: what is late costs bytes.
+        let reads = others.saturating_add(self.reads.len());
+        let deadline = now + fetch.patience + self.state.service_time.saturating_mul(reads).saturating_mul(2);
+        fetch.read_deadline = fetch.read_deadline.filter(|_| !fetch.peeks.is_empty());
+        if !fetch.reads.is_empty() {
+            fetch.wait_for_reads(deadline);
+        }
+    }
+
+    /// The own disk, from which others wait for so many chunks, and those of neighbours, as they are for the planner.
+    fn disks(&self, others: u32, neighbours: &[Disk]) -> Vec<Disk> {
+        let queued = self.reads.queued(0).saturating_add(self.reads.for_chunks(others));
+        let own = Disk { queued, service_time: self.state.service_time };
+        // What was asked since a neighbour last told its queue may not be in it.
+        let theirs = (1..)
+            .zip(neighbours)
+            .map(|(disk, told)| Disk { queued: told.queued.max(self.reads.queued(disk)), ..*told });
+        [own].into_iter().chain(theirs).collect()
+    }
+
+    /// The path as it is for what is asked for now.
+    fn path(&self, now: Now) -> Path {
+        let round_trip = self.path.round_trip.saturating_add(self.backlog.wait(now));
+        Path { round_trip, pending: self.asked_bytes, ..self.path }
+    }
+
+    /// Takes what the path is like while nothing waits.
+    pub(super) fn set_path(&mut self, round_trip: Now, bytes_per_s: u64) {
+        self.path = Path { round_trip, bytes_per_s, ..self.path };
+    }
+
+    /// Returns what the path is taken to carry, and how long answers wait.
+    pub(super) fn path_now(&self, now: Now) -> (u64, Now) {
+        (self.path.bytes_per_s, self.backlog.wait(now))
+    }
+
+    /// Has an entry read.
+    fn read(&mut self, fetch: &mut Fetch, index: u32, place: Option<(u16, u64)>) {
+        let (Some(entry), Some(key)) = (fetch.entries.get(index as usize), fetch.key.clone()) else { return };
+        let ticket = self.reads.open(fetch.head.seq, place);
+        fetch.reads.insert(ticket, index);
+        self.requests.push_back(StoreRequest::Read { ticket, name: entry.name, len: entry.len, key });
     }
 
     /// Asks for an entry over the network, unless that was done.
@@ -202,12 +278,16 @@ impl Fetching {
         }
     }
 
-    /// Takes what became of a read; returns the block if that was the last chunk that it waited for.
-    pub(super) fn handle_store(&mut self, reply: StoreReply) -> Option<Fetch> {
+    /// Takes an answer of the store; returns the block if it brought the last chunk that it waited for.
+    pub(super) fn handle_store(&mut self, reply: StoreReply, now: Now) -> Option<Fetch> {
         let ticket = reply.ticket();
-        let seq = self.tickets.remove(&ticket)?;
+        let seq = self.reads.close(ticket)?;
         let mut fetch = self.blocks.remove(&seq)?;
-        if let Some(index) = fetch.reads.remove(&ticket)
+        if let StoreReply::Places { places, neighbours, .. } = &reply {
+            if let Some(asked) = fetch.peeks.remove(&ticket) {
+                self.plan(&mut fetch, &asked, places, neighbours, now);
+            }
+        } else if let Some(index) = fetch.reads.remove(&ticket)
             && let Some(entry) = fetch.entries.get(index as usize).copied()
         {
             // What was missed is put, or it would be missed again, and then what it consists of, level by level.
@@ -222,7 +302,7 @@ impl Fetching {
                     self.counts.absent += 1;
                     self.ask_if_lacking(&mut fetch, index, ChunkReason::Absent);
                 }
-                StoreReply::Found { .. } | StoreReply::Failed { .. } => {
+                StoreReply::Found { .. } | StoreReply::Failed { .. } | StoreReply::Places { .. } => {
                     self.counts.failed += 1;
                     self.ask_if_lacking(&mut fetch, index, ChunkReason::Absent);
                 }
@@ -237,7 +317,7 @@ impl Fetching {
 
     /// Gives a read, and with it its block, which needs all of them, more time.
     pub(super) fn handle_wait(&mut self, ticket: u64, until: Now) {
-        let fetch = self.tickets.get(&ticket).and_then(|seq| self.blocks.get_mut(seq));
+        let fetch = self.reads.block_of(ticket).and_then(|seq| self.blocks.get_mut(&seq));
         if let Some(deadline) = fetch.and_then(|fetch| fetch.read_deadline.as_mut()) {
             *deadline = (*deadline).max(until);
         }
@@ -250,8 +330,15 @@ impl Fetching {
     }
 
     /// Takes chunks that were asked for, one behind the other; returns the block if nothing else is wanting.
-    pub(super) fn handle_chunks(&mut self, seq: u64, indexes: &[u32], mut bytes: Bytes) -> Option<Fetch> {
+    pub(super) fn handle_chunks(
+        &mut self,
+        seq: u64,
+        indexes: &[u32],
+        mut bytes: Bytes,
+        now: Now,
+    ) -> Option<Fetch> {
         let mut fetch = self.blocks.remove(&seq)?;
+        self.backlog.handle_answered(seq, now);
         for &index in indexes {
             let Some(entry) = fetch.entries.get(index as usize) else { break };
             let len = entry.len as usize;
@@ -296,8 +383,9 @@ impl Fetching {
     fn let_go(&mut self, fetch: &Fetch) {
         self.bytes -= fetch.size();
         self.due.remove(&fetch.head.seq);
-        for ticket in fetch.reads.keys() {
-            self.tickets.remove(ticket);
+        self.backlog.forget(fetch.head.seq);
+        for ticket in fetch.reads.keys().chain(fetch.peeks.keys()) {
+            self.reads.close(*ticket);
         }
         for seq in fetch.awaited.values() {
             self.awaited.leave(*seq, fetch.head.seq);
@@ -329,7 +417,8 @@ impl Fetching {
     pub(super) fn clear(&mut self) {
         self.blocks.clear();
         self.awaited.clear();
-        self.tickets.clear();
+        self.reads.clear();
+        self.backlog.forget_all();
         self.requests.clear();
         self.due.clear();
         (self.bytes, self.asked_bytes) = (0, 0);
@@ -347,6 +436,7 @@ impl Fetching {
     /// Says again, with the next requests, what was asked for: it may have been lost with a lane.
     pub(super) fn restate(&mut self) {
         self.awaited.restate();
+        self.backlog.forget_all();
         for (&seq, fetch) in &mut self.blocks {
             for &index in &fetch.asked {
                 fetch.due.entry(index).or_insert(ChunkReason::Shed);
@@ -381,7 +471,8 @@ impl Fetching {
             }
             if fetch.read_deadline.is_some_and(|deadline| deadline <= now) {
                 fetch.read_deadline = None;
-                let waiting: Vec<u32> = fetch.reads.values().copied().collect();
+                let unsaid = fetch.peeks.values().flatten();
+                let waiting: Vec<u32> = fetch.reads.values().chain(unsaid).copied().collect();
                 for index in waiting {
                     self.counts.late += u64::from(!fetch.asked.contains(&index));
                     self.ask_if_lacking(&mut fetch, index, ChunkReason::Shed);
@@ -404,6 +495,11 @@ impl Fetching {
                 let same = fetch.due.iter().filter(|(_, other)| **other == reason);
                 let indexes: Vec<u32> = same.map(|(&index, _)| index).collect();
                 fetch.due.retain(|_, other| *other != reason);
+                if self.path.bytes_per_s > 0 {
+                    // Its own bytes are among those that were asked for.
+                    let expected = Path { pending: self.asked_bytes, ..self.path }.time(0);
+                    self.backlog.handle_asked(seq, expected, now);
+                }
                 fetch.ask_deadline = now + fetch.ask_interval;
                 fetch.ask_interval = (fetch.ask_interval * 2).min(LONGEST_ASK);
                 return Some(ChunkRequest { seq, reason, indexes });
@@ -415,6 +511,11 @@ impl Fetching {
 }
 
 impl Fetch {
+    /// Gives what was asked of the store this long at least.
+    fn wait_for_reads(&mut self, deadline: Now) {
+        self.read_deadline = Some(self.read_deadline.map_or(deadline, |before| before.max(deadline)));
+    }
+
     /// The memory of the block once all its chunks are there.
     fn size(&self) -> usize {
         let chunks: usize = self.entries.iter().map(|entry| entry.len as usize).sum();

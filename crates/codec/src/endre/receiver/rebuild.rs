@@ -216,7 +216,7 @@ impl Receiver {
         self.stats.blocks += 1;
         self.stats.plain += plain.len() as u64;
         self.acknowledge(head.seq, now);
-        self.fetching.handle_arrived(head.seq, self.store.key(), self.patience, now);
+        self.fetching.handle_arrived(head.seq, now);
         self.deliveries.push_back(Delivery::Data {
             flow: head.flow,
             offset: head.offset,

@@ -129,7 +129,7 @@ impl Receiver {
             }
         }
         if plain.len() == len
-            && let Some(fetch) = self.fetching.handle_chunks(chunks.seq, &chunks.indexes, plain.into())
+            && let Some(fetch) = self.fetching.handle_chunks(chunks.seq, &chunks.indexes, plain.into(), now)
         {
             self.place_fetched(fetch, now);
         }
@@ -146,6 +146,7 @@ impl Receiver {
     /// What became of named chunks.
     pub(super) fn chunk_stats(&self) -> ChunkStats {
         let counts = &self.fetching.counts;
+        let (path_bytes_per_s, path_wait) = self.fetching.path_now(self.now);
         ChunkStats {
             names: counts.names,
             hits: counts.hits,
@@ -156,6 +157,8 @@ impl Receiver {
             shed: counts.shed,
             late: counts.late,
             requested_bytes: counts.requested_bytes,
+            path_bytes_per_s,
+            path_wait,
             put: self.store.put,
             not_put: self.store.not_put,
         }

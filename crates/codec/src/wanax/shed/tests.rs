@@ -1,38 +1,50 @@
 //! Algorithm 1 against a literal twin, and what it promises.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
 
-/// Algorithm 1 line by line, in quadratic time, with the two departures that the design states: a disk that none of
-/// the block's chunks is on does not count, and what the far side would not bring sooner is not moved.
+/// Algorithm 1 line by line, in quadratic time, with the departures that the design states: a disk that none of
+/// the block's chunks is on does not count, what the far side would not bring sooner is not
+/// moved, and chunks that come with one read are moved together.
 fn twin(entries: &[Entry], disks: &[Disk], path: &Path) -> Vec<Source> {
     let mut sources: Vec<Source> = entries.iter().map(|entry| entry.source).collect();
     loop {
         let times = |disk: usize| {
-            let reads = sources.iter().filter(|source| **source == Source::Disk(disk as u16)).count();
+            let there = (0..entries.len()).filter(|at| sources[*at] == Source::Disk(disk as u16));
+            let reads = there.map(|at| entries[at].read).collect::<BTreeSet<u64>>().len();
             (reads > 0).then(|| (disks[disk].queued + reads as u32) * disks[disk].service_time)
         };
         let last = (0..disks.len()).filter_map(|disk| Some((times(disk)?, disk))).max();
         let Some((slowest, k)) = last else { return sources };
+        let with = |read: u64| {
+            let same = move |at: &usize| entries[*at].read == read;
+            (0..entries.len()).filter(same).filter(|at| sources[*at] == Source::Disk(k as u16))
+        };
+        let brings = |read: u64| with(read).map(|at| u64::from(entries[at].len)).sum::<u64>();
         let smallest = (0..entries.len())
             .filter(|at| sources[*at] == Source::Disk(k as u16))
-            .min_by_key(|at| entries[*at].len)
+            .min_by_key(|at| brings(entries[*at].read))
+            .map(|at| with(entries[at].read).collect::<Vec<usize>>())
             .unwrap();
         let missing = (0..entries.len()).filter(|at| sources[*at] == Source::Far);
-        let bytes: u64 = missing.chain([smallest]).map(|at| u64::from(entries[at].len)).sum();
+        let bytes: u64 = missing.chain(smallest.clone()).map(|at| u64::from(entries[at].len)).sum();
         let nanos = u128::from(path.pending + bytes) * 1_000_000_000 / u128::from(path.bytes_per_s);
         if path.round_trip + Now::from_nanos(nanos as u64) >= slowest {
             return sources;
         }
-        sources[smallest] = Source::Far;
+        smallest.into_iter().for_each(|at| sources[at] = Source::Far);
     }
 }
 
 fn entries(disks: u16) -> impl Strategy<Value = Vec<Entry>> {
     let source = prop_oneof![4 => (0..disks).prop_map(Source::Disk), 1 => Just(Source::Far)];
     let len = prop_oneof![Just(128u32), Just(1024), Just(8192), Just(65536), 1u32..70_000];
-    prop::collection::vec((len, source).prop_map(|(len, source)| Entry { len, source }), 0..60)
+    // Some come together, others alone.
+    let entry = (len, source, prop_oneof![0u64..6, any::<u64>()]);
+    prop::collection::vec(entry.prop_map(|(len, source, read)| Entry { len, source, read }), 0..60)
 }
 
 fn disks(count: usize) -> impl Strategy<Value = Vec<Disk>> {
@@ -125,7 +137,7 @@ fn path(round_trip_ms: u64, megabits_per_s: u64) -> Path {
 }
 
 fn local(lens: &[u32]) -> Vec<Entry> {
-    lens.iter().map(|len| Entry { len: *len, source: Source::Disk(0) }).collect()
+    lens.iter().zip(0..).map(|(len, read)| Entry { len: *len, source: Source::Disk(0), read }).collect()
 }
 
 const DISK: Disk = Disk { queued: 0, service_time: Now::from_millis(10) };
@@ -173,7 +185,8 @@ fn a_disk_that_has_none_of_the_chunks_holds_nothing_up() {
 #[test]
 fn disks_share_the_work_and_the_busier_one_sheds() {
     let busy = Disk { queued: 8, ..DISK };
-    let entries: Vec<Entry> = (0..8).map(|at| Entry { len: 1000, source: Source::Disk(at % 2) }).collect();
+    let entries: Vec<Entry> =
+        (0..8).map(|at| Entry { len: 1000, source: Source::Disk(at % 2), read: at.into() }).collect();
     let sources = plan(&entries, &[DISK, busy], &path(40, 1));
     assert_eq!(sources.iter().filter(|source| **source == Source::Disk(0)).count(), 4);
     assert_eq!(
@@ -185,6 +198,21 @@ fn disks_share_the_work_and_the_busier_one_sheds() {
 
 #[test]
 fn an_entry_on_no_known_disk_comes_from_afar() {
-    let entries = [Entry { len: 9, source: Source::Disk(7) }];
+    let entries = [Entry { len: 9, source: Source::Disk(7), read: 0 }];
     assert_eq!(plan(&entries, &[DISK], &path(1, 1)), [Source::Far]);
+}
+
+#[test]
+fn chunks_that_come_with_one_read_go_together_or_not_at_all() {
+    let mut entries = local(&[100, 100, 100, 100, 1000]);
+    entries[..4].iter_mut().for_each(|entry| entry.read = 77);
+    // Two reads take 20 ms, the four small chunks 6 ms over the network; the large one then takes longer there.
+    let sources = plan(&entries, &[DISK], &path(1, 1));
+    let far: Vec<bool> = sources.into_iter().map(|source| source == Source::Far).collect();
+    assert_eq!(far, [true, true, true, true, false]);
+    // With more behind the same read it is the other way round.
+    entries[..4].iter_mut().for_each(|entry| entry.len = 500);
+    let sources = plan(&entries, &[DISK], &path(1, 1));
+    let far: Vec<bool> = sources.into_iter().map(|source| source == Source::Far).collect();
+    assert_eq!(far, [false, false, false, false, true]);
 }

@@ -1,0 +1,138 @@
+//! What the store was asked for and has not answered: tickets, and how many reads of which disk they are.
+
+use std::collections::BTreeMap;
+
+/// All requests to the store that are not answered.
+#[derive(Default)]
+pub(super) struct Reads {
+    tickets: BTreeMap<u64, Ticket>,
+    next: u64,
+    /// Chunks that each read of a disk is to bring.
+    chunks: BTreeMap<Place, u32>,
+    /// Reads of each disk.
+    queued: BTreeMap<u16, u32>,
+    /// Reads, and the chunks that they brought, lately.
+    seen: (u64, u64),
+}
+
+/// A read of a disk: chunks with the same one come together.
+pub(super) type Place = (u16, u64);
+
+struct Ticket {
+    block: u64,
+    place: Option<Place>,
+}
+
+/// So many chunks are remembered, and half of them at least.
+const REMEMBERED: u64 = 2048;
+
+impl Reads {
+    /// Returns a ticket for a request of a block, and where what it asks for is, if that takes a read.
+    pub(super) fn open(&mut self, block: u64, place: Option<Place>) -> u64 {
+        let ticket = self.next;
+        self.next += 1;
+        self.tickets.insert(ticket, Ticket { block, place });
+        if let Some(place) = place {
+            let chunks = self.chunks.entry(place).or_default();
+            *chunks += 1;
+            let is_first = *chunks == 1;
+            *self.queued.entry(place.0).or_default() += u32::from(is_first);
+            self.seen = (self.seen.0 + u64::from(is_first), self.seen.1 + 1);
+            if self.seen.1 >= REMEMBERED {
+                self.seen = (self.seen.0 / 2, self.seen.1 / 2);
+            }
+        }
+        ticket
+    }
+
+    /// Ends a request, answered or not; returns its block.
+    pub(super) fn close(&mut self, ticket: u64) -> Option<u64> {
+        let Ticket { block, place } = self.tickets.remove(&ticket)?;
+        if let Some(place) = place
+            && let Some(chunks) = self.chunks.get_mut(&place)
+        {
+            *chunks -= 1;
+            if *chunks == 0 {
+                self.chunks.remove(&place);
+                if let Some(queued) = self.queued.get_mut(&place.0) {
+                    *queued -= 1;
+                }
+            }
+        }
+        Some(block)
+    }
+
+    /// Returns the block of a request that is not answered.
+    pub(super) fn block_of(&self, ticket: u64) -> Option<u64> {
+        self.tickets.get(&ticket).map(|ticket| ticket.block)
+    }
+
+    /// Returns a number for a read that brings one chunk alone.
+    pub(super) fn alone(&self, index: u32) -> u64 {
+        u64::MAX - self.next - u64::from(index)
+    }
+
+    /// Returns the reads that a disk was asked for by this half.
+    pub(super) fn queued(&self, disk: u16) -> u32 {
+        self.queued.get(&disk).copied().unwrap_or_default()
+    }
+
+    /// Returns the requests that are not answered.
+    pub(super) fn len(&self) -> u32 {
+        u32::try_from(self.tickets.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the chunks that wait at the store, of `told` in all, which others asked for.
+    pub(super) fn of_others(&self, told: u32) -> u32 {
+        told.saturating_sub(self.len())
+    }
+
+    /// Returns how many reads bring so many chunks, if they are like those of this half.
+    pub(super) fn for_chunks(&self, chunks: u32) -> u32 {
+        let (reads, seen) = self.seen;
+        let reads = (u64::from(chunks) * reads).checked_div(seen).unwrap_or(chunks.into());
+        u32::try_from(reads).unwrap_or(u32::MAX)
+    }
+
+    /// Forgets all requests.
+    pub(super) fn clear(&mut self) {
+        self.tickets.clear();
+        self.chunks.clear();
+        self.queued.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_of_one_read_count_once_until_the_last_is_there() {
+        let mut reads = Reads::default();
+        let tickets: Vec<u64> = [5, 5, 6].map(|read| reads.open(1, Some((0, read)))).into();
+        reads.open(1, None);
+        assert_eq!((reads.queued(0), reads.queued(1)), (2, 0));
+        assert_eq!(reads.of_others(10), 6);
+        assert_eq!(reads.for_chunks(30), 20, "two reads bring three chunks");
+        assert_eq!(reads.close(tickets[0]), Some(1));
+        assert_eq!((reads.queued(0), reads.close(tickets[0])), (2, None));
+        reads.close(tickets[1]);
+        assert_eq!(reads.queued(0), 1);
+        reads.clear();
+        assert_eq!((reads.queued(0), reads.close(tickets[2])), (0, None));
+    }
+
+    #[test]
+    fn what_reads_bring_is_forgotten_by_and_by() {
+        let mut reads = Reads::default();
+        for chunk in 0..REMEMBERED {
+            let ticket = reads.open(1, Some((0, chunk)));
+            reads.close(ticket);
+        }
+        assert_eq!(reads.for_chunks(100), 100);
+        for _ in 0..20 * REMEMBERED {
+            reads.open(1, Some((0, 1)));
+        }
+        assert_eq!(reads.for_chunks(100), 0);
+    }
+}
