@@ -41,7 +41,7 @@ pub(crate) async fn carry(stream: TcpStream, flow: Flow, early: Bytes) -> Ended 
     // An application may reset while nobody reads its socket; that must not wait for room.
     let broken = tokio::select! {
         ended = both => ended.err(),
-        error = socket_error(&stream) => Some(Broken::Here(error)),
+        error = reset_by_application(&stream) => Some(Broken::Here(error)),
     };
     match broken {
         None => Ended::InOrder,
@@ -52,6 +52,20 @@ pub(crate) async fn carry(stream: TcpStream, flow: Flow, early: Bytes) -> Ended 
             }
             sockets::end_with_reset(&stream);
             Ended::Reset
+        }
+    }
+}
+
+/// Waits until the application has reset its connection, unless it had ended its stream before.
+///
+/// Who has sent all and closed is forgotten by its system after a minute, and a probe is then answered with a reset.
+/// What it sent is whole and may still be under way; that nothing can be sent to it any more is found out by sending.
+async fn reset_by_application(stream: &TcpStream) -> io::Error {
+    loop {
+        let error = socket_error(stream).await;
+        // So Linux calls a reset behind the end of a stream.
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            return error;
         }
     }
 }
@@ -154,7 +168,11 @@ async fn to_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) ->
         out.step().await?;
     }
     sockets::end_cleanly(stream);
-    end_stream(stream).map_err(Broken::Here)?;
+    match end_stream(stream) {
+        // Our application had ended its stream, and its system has forgotten it; what it sent is still to be read.
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+        ended => ended.map_err(Broken::Here)?,
+    }
     // After the far end of stream only a reset can come; our application may go on sending for hours.
     tokio::select! {
         () = ended_here.notified() => Ok(()),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 
 use crate::common::{
@@ -132,6 +133,63 @@ async fn a_servers_reset_reaches_the_client() {
         expect_reset(&mut client).await;
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_was_ended_arrives_whole_although_its_server_is_gone() {
+    within(async {
+        let data = noise(8, 16 << 20);
+        let served = data.clone();
+        let (tell, mut gone) = mpsc::channel(1);
+        let origin = Origin::start(move |mut stream| {
+            let (data, tell) = (served.clone(), tell.clone());
+            async move {
+                stream.write_all(&data).await.unwrap();
+                stream.shutdown().await.unwrap();
+                acknowledged_to_the_end(&stream).await;
+                // As a system answers that has forgotten the connection.
+                reset(stream);
+                tell.send(()).await.unwrap();
+            }
+        })
+        .await;
+        let pair = Pair::start(&forward(origin.address)).await;
+        for ends_first in [false, true, false, true] {
+            let mut client = pair.connect().await;
+            let mut got = Vec::new();
+            // No more than lets the server end, so that as much is under way then as has room.
+            while gone.try_recv().is_err() {
+                let mut part = [0; 4096];
+                let read = client.read(&mut part).await.unwrap();
+                got.extend_from_slice(&part[..read]);
+            }
+            if ends_first {
+                client.shutdown().await.unwrap();
+            }
+            client.read_to_end(&mut got).await.unwrap();
+            assert!(got == data, "{} bytes", got.len());
+        }
+    })
+    .await;
+}
+
+/// Waits until the other side's system has all that was sent, and its end.
+async fn acknowledged_to_the_end(stream: &TcpStream) {
+    const FIN_WAIT2: &str = "05";
+    let ports =
+        [stream.local_addr(), stream.peer_addr()].map(|address| format!(":{:04X}", address.unwrap().port()));
+    loop {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let is_there = sockets.lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            matches!(fields.get(1..4), Some([from, to, FIN_WAIT2])
+                if from.ends_with(&ports[0]) && to.ends_with(&ports[1]))
+        });
+        if is_there {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
