@@ -155,6 +155,20 @@ pub(crate) fn prepare_application(stream: &TcpStream, idle: Option<Duration>) {
     }
 }
 
+/// Has an application probed more often, if it is probed at all: one of the two streams has ended.
+///
+/// Connection tracking, through which `redirect` and every NAT in between work, forgets a connection that ended one way
+/// and is silent for 60 s (Linux's `nf_conntrack_tcp_timeout_close_wait`), five days being its patience before. What is
+/// sent after that, its end too, reaches nobody.
+pub(crate) fn keep_half_open(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    if socket.keepalive().unwrap_or(false)
+        && socket.tcp_keepalive_time().is_ok_and(|time| time > HALF_OPEN_IDLE)
+    {
+        let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(HALF_OPEN_IDLE));
+    }
+}
+
 /// Lets the close of an application's socket be an ordinary end from now on.
 pub(crate) fn end_cleanly(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(None);
@@ -289,6 +303,9 @@ const LEAST_NOT_SENT: u32 = 16 << 10;
 /// By way of a geostationary satellite, with room for queues.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(700);
 
+/// Two probes may be lost before what tracks a half-closed connection forgets it.
+const HALF_OPEN_IDLE: Duration = Duration::from_secs(20);
+
 /// The link has its own liveness; the kernel's probes catch lanes that it is not using.
 const LANE_IDLE: Duration = Duration::from_secs(30);
 
@@ -302,6 +319,19 @@ const PROBES: u32 = 6;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn who_is_probed_is_probed_before_connection_tracking_forgets_half_a_connection() {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        for (asked, expected) in [(Some(60), Some(20)), (Some(7), Some(7)), (None, None)] {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            prepare_application(&stream, asked.map(Duration::from_secs));
+            keep_half_open(&stream);
+            let socket = SockRef::from(&stream);
+            let probed = socket.keepalive().unwrap().then(|| socket.tcp_keepalive_time().unwrap());
+            assert_eq!(probed, expected.map(Duration::from_secs));
+        }
+    }
 
     #[test]
     fn little_waits_unsent_on_a_thin_link() {

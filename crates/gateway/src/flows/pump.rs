@@ -111,6 +111,7 @@ async fn from_application(
                     hand_on(flow, rest, false).await?;
                 }
                 flow.finish();
+                sockets::keep_half_open(stream);
                 ended_here.notify_one();
                 return Ok(());
             }
@@ -173,6 +174,7 @@ async fn to_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) ->
         Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
         ended => ended.map_err(Broken::Here)?,
     }
+    sockets::keep_half_open(stream);
     // After the far end of stream only a reset can come; our application may go on sending for hours.
     tokio::select! {
         () = ended_here.notified() => Ok(()),
