@@ -1,6 +1,6 @@
 //! The lanes of a link, and which flow travels on which.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use oncewire_codec::Now;
 use oncewire_codec::wire::{LaneId, LaneRole};
@@ -30,6 +30,8 @@ pub(crate) struct Lane {
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     lanes: BTreeMap<LaneId, Lane>,
+    /// The same by their roles, which are looked for whenever a lane has room.
+    by_role: BTreeSet<(LaneRole, LaneId)>,
 }
 
 /// Answers to pings that wait on one lane; more are dropped, the newest count.
@@ -49,11 +51,16 @@ impl Lanes {
             pongs: VecDeque::new(),
             ping_due: false,
         };
-        self.lanes.insert(id, lane);
+        if let Some(before) = self.lanes.insert(id, lane) {
+            self.by_role.remove(&(before.role, id));
+        }
+        self.by_role.insert((role, id));
     }
 
     pub(crate) fn remove(&mut self, id: LaneId) -> Option<Lane> {
-        self.lanes.remove(&id)
+        let lane = self.lanes.remove(&id)?;
+        self.by_role.remove(&(lane.role, id));
+        Some(lane)
     }
 
     pub(crate) fn get(&self, id: LaneId) -> Option<&Lane> {
@@ -91,7 +98,8 @@ impl Lanes {
 
     /// The lane for frames of a class: of the role if there is one, else any; control before others.
     pub(crate) fn for_role(&self, role: LaneRole) -> Option<LaneId> {
-        self.lanes.iter().min_by_key(|(_, lane)| (lane.role != role, lane.role)).map(|(&id, _)| id)
+        let of_role = self.by_role.range((role, LaneId(0))..).next().filter(|(its, _)| *its == role);
+        of_role.or_else(|| self.by_role.first()).map(|&(_, id)| id)
     }
 
     /// The lane for a flow that has none: its last one if that is free, since its entropy context is in step

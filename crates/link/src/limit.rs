@@ -124,15 +124,18 @@ impl Limiter {
 
     /// The class whose turn it is, and the lane that has waited longest with a flow of it.
     fn choose(&mut self, lanes: &Lanes) -> Option<(LaneId, Priority)> {
+        let mut first = ByClass::<Option<LaneId>>::default();
         let mut waits = ByClass::<bool>::default();
-        let waiting = || self.waiting.iter().filter_map(|&id| Some((id, lanes.get(id)?.turns.waits())));
-        for (_, its) in waiting() {
-            for class in Priority::ALL {
-                *waits.of_mut(class) |= *its.of(class);
+        for &id in &self.waiting {
+            let Some(lane) = lanes.get(id) else { continue };
+            let its = lane.turns.waits();
+            for class in Priority::ALL.into_iter().filter(|&class| *its.of(class)) {
+                first.of_mut(class).get_or_insert(id);
+                *waits.of_mut(class) = true;
             }
         }
         let class = self.shares.pick(&waits)?;
-        let lane = waiting().find(|(_, its)| *its.of(class)).map(|(lane, _)| lane)?;
+        let lane = (*first.of(class))?;
         Some((lane, class))
     }
 }
