@@ -133,7 +133,13 @@ impl Link {
         if let Some(limiter) = &mut self.limiter {
             limiter.end_turn();
         }
-        self.out_of_room |= !held.is_empty();
+        if !held.is_empty() {
+            self.out_of_room = true;
+            // Its turn would be of no use to it, and nobody else's: all are woken when there is room.
+            if let Some(limiter) = &mut self.limiter {
+                limiter.leave(lane);
+            }
+        }
         if let Some(lane) = self.lanes.get_mut(lane) {
             held.into_iter().rev().for_each(|(class, id)| lane.turns.push_front(class, id));
         }
