@@ -4,6 +4,7 @@
 //! written is an error with file, line, column and a way out, and all errors are reported at once.
 
 mod capture;
+mod codec;
 mod explain;
 mod memory;
 mod network;
@@ -28,6 +29,7 @@ use crate::identity::{Identity, PublicKey};
 use crate::storage_key::StorageKey;
 
 pub use capture::{Capture, PortRange, RulesBy, Scope};
+pub use codec::Codec;
 pub use memory::{LogBudget, MemoryPlan};
 pub(crate) use memory::{index_memory, log_demand};
 pub use network::{Access, Network, NetworkError};
@@ -36,7 +38,7 @@ pub use problem::{ConfigError, Problem};
 pub use sample::SampleBytes;
 pub(crate) use secrets::same as same_secret;
 pub use secrets::{Users, read_token};
-pub use settings::{Codec, CodecSettings, Entropy, Matchings, PlanChanges, SetError};
+pub use settings::{CodecSettings, Entropy, Matchings, PlanChanges, SetError};
 
 /// The configuration as meant: defaults filled in, overrides applied, files read, contradictions excluded.
 #[derive(Clone, Debug)]

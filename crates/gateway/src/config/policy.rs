@@ -7,8 +7,9 @@ use oncewire_codec::wire::{Destination, Host};
 use oncewire_codec::{Plan, Quota};
 use oncewire_link::Priority;
 
+use super::codec::Codec;
 use super::network::Network;
-use super::settings::{Codec, Matchings, PlanChanges};
+use super::settings::{Matchings, PlanChanges};
 
 /// One `[[policy]]`: conditions, which must all hold, and what is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]

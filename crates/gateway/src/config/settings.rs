@@ -1,7 +1,5 @@
 //! What can be set about the codec of one direction of a link, for the daemon and for `measure` alike.
 
-use std::fmt;
-
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
@@ -9,68 +7,14 @@ use oncewire_codec::endre::matcher::MatchParams;
 pub use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::Shape;
 use oncewire_codec::wire::MAX_BLOCK;
-use oncewire_codec::{Layers, MarkerKind, Matching, Plan, SampleTable};
+use oncewire_codec::{MarkerKind, Matching, Plan, SampleTable};
 use oncewire_link::Priority;
 
+use super::codec::Codec;
 use super::explain;
 use super::policy::Usual;
 use super::sample::SampleBytes;
 use super::units::Size;
-
-/// The systems that this build can use on a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Codec {
-    /// EndRE, and Wanax for what its log does not have where the peer has a chunk store.
-    Auto,
-    /// EndRE over the log-addressed cache, followed by the entropy stage.
-    Endre,
-    /// Names of chunks that the peer has in its store, followed by the entropy stage; the entropy stage alone where it
-    /// has none.
-    Wanax,
-    /// The flow crosses the link as it is.
-    None,
-}
-
-impl Codec {
-    /// Reads the value of `codec`.
-    ///
-    /// # Errors
-    /// A name that is unknown, or known but not in this build; the message names those that are.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "endre" => Ok(Self::Endre),
-            "wanax" => Ok(Self::Wanax),
-            "none" => Ok(Self::None),
-            _ => Err(explain::unknown_value(
-                text,
-                &["auto", "endre", "wanax", "none"],
-                &["pack", "packet", "refactor"],
-            )),
-        }
-    }
-
-    /// Returns where repeats are looked for; none if flows are not coded.
-    pub fn layers(self) -> Option<Layers> {
-        match self {
-            Self::Auto => Some(Layers::Both),
-            Self::Endre => Some(Layers::Log),
-            Self::Wanax => Some(Layers::Names),
-            Self::None => None,
-        }
-    }
-}
-
-impl fmt::Display for Codec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Auto => "auto",
-            Self::Endre => "endre",
-            Self::Wanax => "wanax",
-            Self::None => "none",
-        })
-    }
-}
 
 /// The settings of one direction of a link: what `[codec]` and `[cache]` say after overrides and defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,16 +8,20 @@
 //! Sending is pulled: the caller asks for a frame only when the lane's socket can take it, so whatever has
 //! been encoded has also been handed to its socket, and a copy never waits behind a queue of the sender's own.
 
+mod chunk_store;
+mod stats;
+
 use bytes::Bytes;
 
-use crate::cache::{Curve, Log, RangeSet};
+pub use self::chunk_store::{ChunkPlace, StoreReply, StoreRequest, StoreState};
+pub use self::stats::{ChunkStats, MAX_LEVELS, NameCounts, ReceiveStats, SendStats};
+use crate::cache::{Log, RangeSet};
 pub use crate::endre::PreparedLog;
+use crate::wanax::HintsError;
 use crate::wanax::hints::{SavePosition, SavedPiece};
-use crate::wanax::shed::Disk;
-use crate::wanax::{HintsError, Name, NameKey, Shape};
 use crate::wire::{
-    Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, NameEntry,
-    NamesHello, Range64, Refetch, StoreHeld, WireError,
+    Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, NamesHello,
+    Range64, Refetch, StoreHeld, WireError,
 };
 use crate::{Now, Plan};
 
@@ -68,122 +72,6 @@ pub struct LogWrite {
     pub start: u64,
     /// The bytes.
     pub plain: Bytes,
-}
-
-/// What the receiving half asks of the chunk store, which its owner keeps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreRequest {
-    /// Read a chunk; the answer has the same ticket. A chunk that is not what its name says is none.
-    Read {
-        /// Names the request within this half.
-        ticket: u64,
-        /// The chunk.
-        name: Name,
-        /// Its length in bytes.
-        len: u32,
-        /// What its name was made with.
-        key: NameKey,
-    },
-    /// Say where chunks are, without reading: [`StoreReply::Places`], before anything else is asked.
-    Peek {
-        /// Names the request within this half.
-        ticket: u64,
-        /// The chunks, each with its length in bytes.
-        chunks: Vec<(Name, u32)>,
-        /// What their names were made with.
-        key: NameKey,
-    },
-    /// Put a block and all its chunks. There is no answer; later reads are to find what an earlier put brought.
-    Put {
-        /// The block.
-        plain: Bytes,
-        /// What names are made with.
-        key: NameKey,
-        /// How it is cut.
-        shape: Shape,
-    },
-}
-
-/// What became of [`StoreRequest::Read`] or [`StoreRequest::Peek`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreReply {
-    /// The chunk was there.
-    Found {
-        /// The request's ticket.
-        ticket: u64,
-        /// The chunk, of the length that was asked for and under the name.
-        bytes: Bytes,
-    },
-    /// There is no such chunk.
-    Absent {
-        /// The request's ticket.
-        ticket: u64,
-    },
-    /// The chunk is damaged: it is there no longer.
-    Failed {
-        /// The request's ticket.
-        ticket: u64,
-    },
-    /// The chunk may be there and cannot be read now: too many wait, or the disk refuses. It is asked for over the
-    /// network, and nobody forgets that it is there.
-    Busy {
-        /// The request's ticket.
-        ticket: u64,
-    },
-    /// Where chunks are.
-    Places {
-        /// The request's ticket.
-        ticket: u64,
-        /// Of each chunk, in their order. Those that are left out at the end take a read of the own disk each.
-        places: Vec<ChunkPlace>,
-        /// The disks of neighbours that places speak of; the own one is as [`StoreState`] says.
-        neighbours: Vec<Disk>,
-    },
-}
-
-/// Where a chunk is, as far as can be said without reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChunkPlace {
-    /// No disk is waited for: it is in memory, or nowhere.
-    Near,
-    /// It is read from a disk.
-    Disk {
-        /// The own one at 0, behind it those of neighbours.
-        disk: u16,
-        /// Chunks of a disk with the same number come with one read; `None`: it takes one of its own.
-        read: Option<u64>,
-    },
-}
-
-impl StoreReply {
-    /// Answers [`StoreRequest::Peek`] for a store that knows nothing better: each chunk takes a read of its own.
-    pub const fn each_apart(ticket: u64) -> Self {
-        Self::Places { ticket, places: Vec::new(), neighbours: Vec::new() }
-    }
-
-    /// Returns the ticket of the request that is answered.
-    pub const fn ticket(&self) -> u64 {
-        match self {
-            Self::Found { ticket, .. }
-            | Self::Absent { ticket }
-            | Self::Failed { ticket }
-            | Self::Busy { ticket }
-            | Self::Places { ticket, .. } => *ticket,
-        }
-    }
-}
-
-/// How a chunk store stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoreState {
-    /// Chunks that wait to be read or are being read, of all links.
-    pub queued: u32,
-    /// How long a read of the disk takes once it is its turn; one may bring several chunks.
-    pub service_time: Now,
-    /// How long ago the oldest chunk that is held was put, in seconds; 0 while nothing is held.
-    pub age_secs: u64,
-    /// Whether chunks are being taken.
-    pub taking: bool,
 }
 
 /// A log that was found on disk. What it holds is verified; the two halves still compare notes before using it.
@@ -434,150 +322,4 @@ pub trait ReceivingHalf {
     fn claim(&self) -> Option<LogClaim>;
     /// Counters and sizes.
     fn stats(&self) -> ReceiveStats;
-}
-
-/// How many chunks were named, and what they stand for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NameCounts {
-    /// Chunks.
-    pub count: u64,
-    /// Their plain bytes.
-    pub bytes: u64,
-    /// Their plain bytes by level, the largest chunks first; what is beyond the last level is counted there.
-    pub by_level: [u64; MAX_LEVELS],
-}
-
-/// The levels that are counted apart: as many as any [`Shape`] has.
-pub const MAX_LEVELS: usize = 12;
-
-impl NameCounts {
-    /// Counts a named chunk.
-    pub(crate) fn count(&mut self, entry: &NameEntry) {
-        self.count += 1;
-        self.bytes += u64::from(entry.len);
-        if let Some(level) = self.by_level.get_mut(usize::from(entry.level).min(MAX_LEVELS - 1)) {
-            *level += u64::from(entry.len);
-        }
-    }
-}
-
-/// Counters of a sending half since its start; sizes as they are now. Bytes unless named otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SendStats {
-    /// Blocks encoded.
-    pub blocks: u64,
-    /// Plain bytes of them.
-    pub plain: u64,
-    /// Plain bytes replaced by copies.
-    pub copied: u64,
-    /// Plain bytes of flows that are not coded.
-    pub uncoded: u64,
-    /// Named chunks.
-    pub names: NameCounts,
-    /// Named chunks that the peer's store did not have.
-    pub absent: u64,
-    /// Named chunks that the peer asked for.
-    pub chunks_sent: u64,
-    /// Their plain bytes.
-    pub chunk_bytes_sent: u64,
-    /// Whether chunks can be named: the peer has a store, and this end was told how.
-    pub store: bool,
-    /// Chunks of which the peer's store is thought to have a copy; those that are too old are counted too.
-    pub hints: u64,
-    /// Plain bytes that took a range of the log.
-    pub remembered: u64,
-    /// Plain bytes not remembered because too much was in flight, or their class had its quota of the log.
-    pub not_remembered: u64,
-    /// Blocks and messages sent again.
-    pub resent: u64,
-    /// Mismatches that the peer reported.
-    pub mismatches: u64,
-    /// The log's epoch.
-    pub epoch: u64,
-    /// The log's capacity.
-    pub log_capacity: u64,
-    /// The bytes of log that are in use at most, by this end's limit and the peer's.
-    pub log_limit: u64,
-    /// Log bytes that can be referred to.
-    pub log_used: u64,
-    /// Whether the log's bytes are on disk only.
-    pub released: bool,
-    /// What the log saves or would save, by its size.
-    pub curve: Curve,
-    /// Plain bytes kept until they are acknowledged.
-    pub kept: u64,
-    /// Items that are not acknowledged.
-    pub unacked: u64,
-    /// Memory of log, tables, contexts and kept blocks.
-    pub memory: u64,
-}
-
-/// Counters of a receiving half since its start; sizes as they are now. Bytes unless named otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReceiveStats {
-    /// Blocks delivered.
-    pub blocks: u64,
-    /// Plain bytes of them.
-    pub plain: u64,
-    /// Plain bytes rebuilt from the log.
-    pub copied: u64,
-    /// Blocks that came twice.
-    pub duplicates: u64,
-    /// Blocks that had to wait for a range.
-    pub waited: u64,
-    /// Blocks asked for again because something they need was missing.
-    pub refetched: u64,
-    /// Blocks asked for again because they referred to what this end had given up, of which the peer had not heard.
-    pub given_up: u64,
-    /// Blocks that referred to offsets that were overwritten: the peer broke the rules of the cache.
-    pub overwritten: u64,
-    /// Rebuilt blocks that did not match their digest.
-    pub mismatches: u64,
-    /// The log's epoch.
-    pub epoch: u64,
-    /// The log's capacity.
-    pub log_capacity: u64,
-    /// The bytes of log that are held at most, by this end's limit and the peer's.
-    pub log_limit: u64,
-    /// Log bytes that can be referred to.
-    pub log_used: u64,
-    /// Whether the log's bytes are on disk only.
-    pub released: bool,
-    /// What the log saves or would save, by its size, as the peer told.
-    pub curve: Curve,
-    /// What became of named chunks.
-    pub chunks: ChunkStats,
-    /// Memory of log, contexts and waiting blocks.
-    pub memory: u64,
-}
-
-/// What became of the chunks that blocks named, since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChunkStats {
-    /// Chunks that were named.
-    pub names: NameCounts,
-    /// Those that the store had, in time.
-    pub hits: NameCounts,
-    /// Chunks that were named before the blocks that bring them were there.
-    pub waited: u64,
-    /// Chunks that the store did not have.
-    pub absent: u64,
-    /// Chunks that were damaged.
-    pub failed: u64,
-    /// Chunks that the store may have and did not read: too many waited, or the disk refused.
-    pub busy: u64,
-    /// Chunks that were asked for over the network at once, since the disk had too much to do.
-    pub shed: u64,
-    /// Chunks that took too long to read, and were asked for as well.
-    pub late: u64,
-    /// Bytes of all chunks that were asked for over the network.
-    pub requested_bytes: u64,
-    /// Bytes a second that the path is taken to carry; 0 while that is not known, and nothing is shed.
-    pub path_bytes_per_s: u64,
-    /// How long what is asked for over the network waits at the far side, beyond what round trip and rate explain.
-    pub path_wait: Now,
-    /// Blocks that were put into the store.
-    pub put: u64,
-    /// Blocks that were to be put and were not: the store takes nothing, or not as fast.
-    pub not_put: u64,
 }
