@@ -15,7 +15,7 @@ pub struct NameCounts {
     pub by_level: [u64; MAX_LEVELS],
 }
 
-/// The levels that are counted apart: as many as any [`Shape`] has.
+/// The levels that are counted apart: as many as any [`Shape`](crate::wanax::Shape) has.
 pub const MAX_LEVELS: usize = 12;
 
 impl NameCounts {
