@@ -91,16 +91,18 @@ impl Snapshot {
 
     fn traffic(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let delivered = "Bytes that applications sent, by direction as seen from this gateway";
-        self.both_ways(encoder, "delivered_bytes", delivered, |peer| {
+        self.counts_both_ways(encoder, "delivered_bytes", delivered, |peer| {
             (peer.delivered_out, peer.delivered_in)
         })?;
         let wire = "Bytes on tunnel sockets, TLS and feedback included";
-        self.both_ways(encoder, "wire_bytes", wire, |peer| (peer.wire_out, peer.wire_in))?;
+        self.counts_both_ways(encoder, "wire_bytes", wire, |peer| (peer.wire_out, peer.wire_in))?;
         let copied = "Plain bytes replaced by, or rebuilt from, copies";
-        self.both_ways(encoder, "copied_bytes", copied, |peer| (peer.out.copied, peer.inbound.copied))?;
-        self.both_ways(encoder, "blocks", "Blocks", |peer| (peer.out.blocks, peer.inbound.blocks))?;
+        self.counts_both_ways(encoder, "copied_bytes", copied, |peer| {
+            (peer.out.copied, peer.inbound.copied)
+        })?;
+        self.counts_both_ways(encoder, "blocks", "Blocks", |peer| (peer.out.blocks, peer.inbound.blocks))?;
         let mismatches = "Rebuilt blocks that did not match their digest; none was delivered";
-        self.both_ways(encoder, "mismatches", mismatches, |peer| {
+        self.counts_both_ways(encoder, "mismatches", mismatches, |peer| {
             (peer.out.mismatches, peer.inbound.mismatches)
         })
     }
@@ -136,7 +138,7 @@ impl Snapshot {
         let rungs = "Steps from the configured plan to no coding, both included";
         self.levels(encoder, "codec_rungs", rungs, |peer| Some(peer.out.plan.rungs as f64))?;
         let not_saved = "Log bytes that were not saved because the disk was too slow";
-        self.both_ways(encoder, "log_not_saved_bytes", not_saved, |peer| {
+        self.counts_both_ways(encoder, "log_not_saved_bytes", not_saved, |peer| {
             (peer.out.not_saved.unwrap_or(0), peer.inbound.not_saved.unwrap_or(0))
         })?;
         let kept = "Plain bytes kept until they are acknowledged";
@@ -145,7 +147,7 @@ impl Snapshot {
 
     fn names(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let named = "Plain bytes of chunks that were named instead of being sent";
-        self.both_ways(encoder, "named_bytes", named, |peer| {
+        self.counts_both_ways(encoder, "named_bytes", named, |peer| {
             (peer.out.names.bytes, peer.inbound.names.bytes)
         })?;
         let samples = self.0.peers.iter().flat_map(|peer| {
@@ -271,14 +273,27 @@ impl Snapshot {
         encoder: &mut DescriptorEncoder<'_>,
         name: &str,
         help: &str,
-        value: impl Fn(&PeerReport) -> (u64, u64),
+        value: impl Fn(&PeerReport) -> (Value, Value),
     ) -> fmt::Result {
         let samples = self.0.peers.iter().flat_map(|peer| {
             let (out, inbound) = value(peer);
             let labels = |direction| vec![("peer", label(peer)), ("direction", direction)];
-            [(labels("out"), Value::Count(out)), (labels("in"), Value::Count(inbound))]
+            [(labels("out"), out), (labels("in"), inbound)]
         });
         write(encoder, name, help, samples)
+    }
+
+    fn counts_both_ways(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        count: impl Fn(&PeerReport) -> (u64, u64),
+    ) -> fmt::Result {
+        self.both_ways(encoder, name, help, |peer| {
+            let (out, inbound) = count(peer);
+            (Value::Count(out), Value::Count(inbound))
+        })
     }
 
     fn levels_both_ways(
@@ -286,14 +301,12 @@ impl Snapshot {
         encoder: &mut DescriptorEncoder<'_>,
         name: &str,
         help: &str,
-        value: impl Fn(&PeerReport) -> (u64, u64),
+        level: impl Fn(&PeerReport) -> (u64, u64),
     ) -> fmt::Result {
-        let samples = self.0.peers.iter().flat_map(|peer| {
-            let (out, inbound) = value(peer);
-            let labels = |direction| vec![("peer", label(peer)), ("direction", direction)];
-            [(labels("out"), Value::Level(out as f64)), (labels("in"), Value::Level(inbound as f64))]
-        });
-        write(encoder, name, help, samples)
+        self.both_ways(encoder, name, help, |peer| {
+            let (out, inbound) = level(peer);
+            (Value::Level(out as f64), Value::Level(inbound as f64))
+        })
     }
 }
 

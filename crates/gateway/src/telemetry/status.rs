@@ -385,31 +385,11 @@ mod tests {
     }
 
     #[test]
-    fn the_json_has_the_keys_of_the_contract() {
+    fn the_json_has_sums_and_is_read_again() {
         let peer = PeerReport { delivered_out: 100, wire_in: 30, ..PeerReport::default() }.summed();
         let report = StatusReport { peers: vec![peer], ..StatusReport::default() };
         let json = serde_json::to_value(&report).unwrap();
-        for key in ["version", "gateway", "peers", "flows_not_coded"] {
-            assert!(json.get(key).is_some(), "{key}");
-        }
         let peer = &json["peers"][0];
-        for key in [
-            "name",
-            "state",
-            "lanes",
-            "flows_open",
-            "flows_total",
-            "delivered",
-            "wire",
-            "savings",
-            "rtt_ms",
-            "out",
-            "in",
-            "mismatches",
-            "resumes",
-        ] {
-            assert!(peer.get(key).is_some(), "{key}");
-        }
         assert_eq!(
             (&peer["delivered"], &peer["wire"], &peer["savings"]),
             (&100.into(), &30.into(), &0.7.into())

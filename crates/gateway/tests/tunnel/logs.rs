@@ -101,6 +101,16 @@ impl Lives {
         files.sort();
         files
     }
+
+    /// Stops both gateways, damages one side's bytes, the next time the other's index, and so on, and starts them.
+    async fn damage(&mut self, turn: usize, damage: Damage) {
+        let state = ["hub-state", "branch-state"][turn % 2];
+        let kind = ["log", "idx"][turn / 2 % 2];
+        (self.hub, self.branch) = (None, None);
+        let damaged = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == kind);
+        self.files(state).iter().filter(damaged).for_each(|file| damage(file));
+        self.start().await;
+    }
 }
 
 /// The share of a repeat that a warm log must save.
@@ -173,13 +183,7 @@ async fn damaged_files_cost_savings_and_never_a_byte() {
         let data = noise(23, 1 << 20);
         lives.cross(&data).await;
         for (turn, (name, damage)) in DAMAGES.into_iter().enumerate() {
-            // One side's bytes, then the other's index, and so on.
-            let state = ["hub-state", "branch-state"][turn % 2];
-            let kind = ["log", "idx"][turn / 2 % 2];
-            (lives.hub, lives.branch) = (None, None);
-            let damaged = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == kind);
-            lives.files(state).iter().filter(damaged).for_each(|file| damage(file));
-            lives.start().await;
+            lives.damage(turn, damage).await;
             lives.cross(&data).await;
             let [out, back] = lives.cross(&data).await;
             // A cut leaves a log with a hole, of which both ends still use the rest; how much of a repeat that
@@ -275,12 +279,7 @@ async fn a_damaged_or_missing_log_makes_no_transfer_longer_than_a_cold_one() {
         let cold = lives.wire(&data).await;
         let mut shares = Vec::new();
         for (turn, (name, damage)) in DAMAGES.into_iter().enumerate() {
-            let state = ["hub-state", "branch-state"][turn % 2];
-            let kind = ["log", "idx"][turn / 2 % 2];
-            (lives.hub, lives.branch) = (None, None);
-            let damaged = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == kind);
-            lives.files(state).iter().filter(damaged).for_each(|file| damage(file));
-            lives.start().await;
+            lives.damage(turn, damage).await;
             let wire = lives.wire(&data).await;
             // Acknowledgements and lanes that are dialled meanwhile differ from run to run.
             assert!(wire < cold + 16_000, "{name}: {wire} bytes crossed, {cold} from cold");
