@@ -74,6 +74,10 @@ pub(crate) struct Outbound {
     pub(crate) sent: u64,
     /// The first flow offset that may not be sent.
     pub(crate) credit: u64,
+    /// What the peer's hello grants, which windows are never smaller than.
+    initial: u64,
+    /// The credit that ended before the block did which is to be sent next; it waits for more.
+    short_of: Option<u64>,
     finished: bool,
     fin_sent: bool,
     /// The reset that ends the stream behind what credit allows of the queue.
@@ -94,7 +98,7 @@ const OWN_BLOCK: usize = 16 * 1024;
 impl Outbound {
     /// Starts with the credit that the peer's hello grants.
     pub(crate) fn new(credit: u64) -> Self {
-        Self { credit, ..Self::default() }
+        Self { credit, initial: credit, ..Self::default() }
     }
 
     /// Bytes that may still be queued.
@@ -131,11 +135,13 @@ impl Outbound {
     fn reset(&mut self, reason: ResetReason) {
         (self.finished, self.fin_sent) = (true, true);
         self.reset = Some(reason);
+        self.short_of = None;
         self.expect(false);
     }
 
     fn has_block(&self) -> bool {
-        !self.queue.is_empty() && self.sent < self.credit && !self.held
+        let is_short = self.short_of.is_some_and(|credit| credit >= self.credit);
+        !self.queue.is_empty() && self.sent < self.credit && !self.held && !is_short
     }
 
     pub(crate) fn finish(&mut self) {
@@ -179,7 +185,8 @@ impl Outbound {
     }
 
     /// Takes the next block, of at most [`MAX_BLOCK`] bytes, but where `end` says it should end, given what could be in
-    /// it and whether the stream ends behind that. What could be longer with what is about to come waits for that.
+    /// it and whether the stream ends behind that. What could be longer with what is about to come waits for that, and
+    /// what could be with more credit waits for credit.
     pub(crate) fn pop_cut_block(
         &mut self,
         end: impl FnOnce(&[u8], bool) -> usize,
@@ -188,8 +195,10 @@ impl Outbound {
         let mut plain = if limit == 0 { Bytes::new() } else { self.gather(limit, limit) };
         if !plain.is_empty() {
             let cut = end(&plain, self.queue.is_empty() && self.finished).max(1);
-            if self.more && cut >= plain.len() && plain.len() < limit {
-                self.held = true;
+            let is_whole = cut < plain.len();
+            self.held = !is_whole && self.more && plain.len() < limit;
+            self.short_of = Some(self.credit).filter(|_| !is_whole && self.may_wait_for_credit(plain.len()));
+            if self.held || self.short_of.is_some() {
                 self.queue.push_front(plain);
                 return None;
             }
@@ -203,6 +212,15 @@ impl Outbound {
             }
         }
         self.finish_block(plain)
+    }
+
+    /// Whether a block of so many bytes, which the credit ends, is better sent once there is more: a cut where it ended is
+    /// found in no store. The peer grants more once half a window is used, so whoever holds back no more than that of the
+    /// smallest window that there can be waits for nothing but an application that reads.
+    fn may_wait_for_credit(&self, len: usize) -> bool {
+        let left = self.credit.saturating_sub(self.sent);
+        let is_ended = len as u64 == left && !self.queue.is_empty() && len < MAX_BLOCK;
+        is_ended && left <= self.initial / 2 && self.reset.is_none()
     }
 
     fn block_limit(&self, most: usize) -> usize {
@@ -373,6 +391,35 @@ mod tests {
         let mut out = outbound(&[4_464], 1000);
         out.expect(true);
         assert_eq!(out.pop_cut_block(whole).map(|(_, plain, _)| plain.len()), Some(1000), "credit");
+    }
+
+    #[test]
+    fn what_credit_would_cut_waits_for_credit_unless_the_peer_might_wait_for_it_too() {
+        let whole = |bytes: &[u8], _: bool| bytes.len();
+        let len = |block: Option<(u64, Bytes, bool)>| block.map(|(_, plain, _)| plain.len());
+        let mut out = outbound(&[200_000], 100_000);
+        assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
+        assert_eq!(len(out.pop_cut_block(whole)), None);
+        assert!(!out.can_send());
+        out.credit += 1;
+        assert!(out.can_send());
+        assert_eq!(len(out.pop_cut_block(whole)), None);
+        out.credit += MAX_BLOCK as u64;
+        assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
+        // Its last bytes need no more credit.
+        out.credit = 200_000;
+        assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
+        assert_eq!(len(out.pop_cut_block(whole)), Some(200_000 - 3 * MAX_BLOCK));
+        // A window of which more than half is left is not extended.
+        let mut out = outbound(&[200_000], 60_000);
+        assert_eq!(len(out.pop_cut_block(whole)), Some(60_000));
+        // What a reset ends is sent as far as credit goes.
+        let mut out = outbound(&[200_000], 100_000);
+        assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
+        assert_eq!(len(out.pop_cut_block(whole)), None);
+        out.reset(ResetReason::Application);
+        assert_eq!(len(out.pop_cut_block(whole)), Some(100_000 - MAX_BLOCK));
+        assert!(out.pop_message().is_some() && out.is_done());
     }
 
     #[test]

@@ -72,14 +72,17 @@ pub(super) struct Wanted<'a> {
     pub(super) matchings: Matchings,
     /// Whether any of them may name chunks.
     pub(super) names: bool,
+    /// Whether it is a neighbour, across a LAN: there the smallest windows are large.
+    pub(super) is_near: bool,
 }
 
 impl<'a> Wanted<'a> {
-    /// Returns what the flows of a peer ask for under these rules.
-    pub(super) fn of(peer: &'a Peer, policies: &Policies) -> Self {
+    /// Returns what the flows of a peer ask for under these rules, seen from a gateway that stands at `site`.
+    pub(super) fn of(peer: &'a Peer, policies: &Policies, site: Option<&str>) -> Self {
         let settings = &peer.settings;
         let matchings = policies.matchings(&peer.name, settings.plan());
-        Self { settings, matchings, names: policies.name_chunks(&peer.name, settings.usual()) }
+        let is_near = site.is_some() && peer.group.is_some() && peer.site.as_deref() == site;
+        Self { settings, matchings, names: policies.name_chunks(&peer.name, settings.usual()), is_near }
     }
 }
 
@@ -99,7 +102,8 @@ pub(crate) fn index_memory(disk: u64, memory: u64) -> u64 {
 /// Shares `memory` out. Where it suffices, each peer gets what its settings ask for, then all get equal parts of the
 /// rest: an eighth of it for hints, a quarter of what remains for contexts and the remainder for flows, all within bounds
 /// beyond which more is of no use. Where it does not, these get the least that they can do with, and logs compete for what
-/// is left.
+/// is left. Neighbours get that least in any case, unless there are no others: a window for the LAN that is as large as
+/// that for the line would be taken from the line's.
 ///
 /// # Errors
 /// If there is too little even then: the smallest `memory` that would do.
@@ -127,7 +131,13 @@ pub(super) fn share_out(
     let bytes = most.min(memory - beside);
     let budget = LogBudget { bytes, contested: bytes < most };
     let sizes = sizes::share_out(bytes, &demands);
-    let rest = (memory - tables - bytes).checked_div(count).unwrap_or(0);
+    let hints_of = |peer: &Wanted<'_>| if peer.names { hint_memory.unwrap_or(MIN_HINTS) } else { 0 };
+    let least_of = |peer: &Wanted<'_>| flow_memory.unwrap_or(MIN_FLOWS) + MIN_CONTEXTS + hints_of(peer);
+    let is_least = |peer: &Wanted<'_>| peer.is_near && peers.iter().any(|peer| !peer.is_near);
+    let (near, far): (Vec<_>, Vec<_>) = peers.iter().partition(|peer| is_least(peer));
+    let for_near: u64 = near.into_iter().map(least_of).sum();
+    let for_far = (memory - tables - bytes).saturating_sub(for_near);
+    let for_far = for_far.checked_div(far.len() as u64).unwrap_or(0);
     let plans = peers.iter().zip(sizes.chunks(2)).zip(demands.chunks(2)).map(|((peer, sizes), demands)| {
         let (log_sent, log_received) =
             (sizes.first().copied().unwrap_or(0), sizes.last().copied().unwrap_or(0));
@@ -137,6 +147,7 @@ pub(super) fn share_out(
             .map(|(demand, size)| if demand.quarters >= 4 { *size } else { 0 })
             .sum::<u64>();
         let cost = sizes.iter().zip(demands).map(|(size, demand)| demand.cost(*size)).sum::<u64>();
+        let rest = if is_least(peer) { least_of(peer) } else { for_far };
         let least = flow_memory.unwrap_or(MIN_FLOWS) + MIN_CONTEXTS + MIN_HINTS;
         let more = rest.saturating_sub(least) / 8;
         let for_hints = hint_memory.unwrap_or_else(|| (MIN_HINTS + more).min(MAX_HINTS));
@@ -176,7 +187,7 @@ mod tests {
     fn the_plan_never_exceeds_the_memory() {
         let settings = CodecSettings::for_gateway();
         for peers in [1, 2, 7] {
-            let wanted = Wanted { settings: &settings, matchings: MAX, names: true };
+            let wanted = Wanted { settings: &settings, matchings: MAX, names: true, is_near: false };
             let peers = vec![wanted; peers];
             for mib in [1, 100, 200, 300, 1000, 2000, 50_000] {
                 match share_out(mib << 20, &peers, Fixed::default()) {
@@ -205,7 +216,7 @@ mod tests {
     #[test]
     fn what_is_set_is_given_as_it_is_set() {
         let settings = CodecSettings::for_gateway();
-        let peers = [Wanted { settings: &settings, matchings: MAX, names: true }];
+        let peers = [Wanted { settings: &settings, matchings: MAX, names: true, is_near: false }];
         let flows = |bytes| Fixed { flow_memory: Some(bytes), ..Fixed::default() };
         let (plans, _) = share_out(1 << 30, &peers, flows(100 << 20)).unwrap();
         assert_eq!(plans[0].flows, 100 << 20);
@@ -218,9 +229,32 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_take_little_from_what_flows_over_the_line_have() {
+        let settings = CodecSettings { log_memory: 1 << 20, ..CodecSettings::for_gateway() };
+        let hub = Wanted { settings: &settings, matchings: MAX, names: true, is_near: false };
+        let neighbour = Wanted { is_near: true, ..hub };
+        let flows = |peers: &[Wanted<'_>], fixed| {
+            let (plans, _) = share_out(512 << 20, peers, fixed).unwrap();
+            assert!(plans.iter().map(MemoryPlan::total).sum::<u64>() <= 512 << 20);
+            plans.iter().map(|plan| plan.flows).collect::<Vec<_>>()
+        };
+        let alone = flows(&[hub], Fixed::default())[0];
+        for neighbours in 1..=3 {
+            let peers: Vec<_> = [hub].into_iter().chain([neighbour].repeat(neighbours)).collect();
+            let shared = flows(&peers, Fixed::default());
+            assert!(shared[0] >= alone - neighbours as u64 * (48 << 20), "{neighbours}: {shared:?}");
+            assert!(shared[1..].iter().all(|flows| *flows == MIN_FLOWS), "{shared:?}");
+            let set = Fixed { flow_memory: Some(40 << 20), ..Fixed::default() };
+            assert!(flows(&peers, set).iter().all(|flows| *flows == 40 << 20));
+        }
+        let equal = flows(&[neighbour, neighbour], Fixed::default());
+        assert!(equal[0] > MIN_FLOWS && equal[0] == equal[1], "{equal:?}");
+    }
+
+    #[test]
     fn who_names_no_chunks_needs_no_hints() {
         let settings = CodecSettings::for_gateway();
-        let peers = [Wanted { settings: &settings, matchings: MAX, names: false }];
+        let peers = [Wanted { settings: &settings, matchings: MAX, names: false, is_near: false }];
         let (plans, _) = share_out(1 << 30, &peers, Fixed::default()).unwrap();
         assert_eq!(plans[0].hints, 0);
     }

@@ -1,5 +1,6 @@
 //! The driver itself: times and bytes that follow from the path alone.
 
+use oncewire_codec::Layers;
 use oncewire_codec::entropy::Entropy;
 
 use super::*;
@@ -72,6 +73,25 @@ fn a_file_that_the_log_has_crosses_once() {
     driver.fetch(file, SECOND);
     driver.run(60 * SECOND).unwrap();
     assert!(driver.wire_bytes(FAR) - first < 1 << 14);
+}
+
+#[test]
+fn no_window_makes_the_chunks_of_a_file_smaller() {
+    let names = |window| {
+        let disk = DiskParams { seek: Duration::from_millis(8), ..DiskParams::default() };
+        let store = StoreConfig { disk, disks: 1, memory: 0, containers: true, shed: false };
+        let plan = Plan { layers: Layers::Names, ..gateways().plan };
+        let mut driver = driver(Some(GatewayConfig { plan, window, store: Some(store), ..gateways() }));
+        let file: Bytes = Corpus::new(5).random(1 << 20).into();
+        for _ in 0..2 {
+            driver.fetch(file.clone(), SECOND);
+            driver.run(60 * SECOND).unwrap();
+        }
+        driver.link_stats(NEAR).unwrap().inbound.chunks.names.count
+    };
+    // Whole blocks, but for one that a reading cut; blocks that ended where credit did were found in 260 to 337 pieces.
+    let counts = [128 << 10, 200_000, 256 << 10, 300_000].map(names);
+    assert!(counts[0] <= 32 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
 }
 
 #[test]

@@ -138,7 +138,8 @@ impl Resolver {
             flow_memory: raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0),
             hint_memory: raw.cache.hint_memory.as_ref().map(|bytes| bytes.get_ref().0),
         };
-        let wanted: Vec<_> = peers.iter().map(|peer| memory::Wanted::of(peer, policies)).collect();
+        let site = raw.gateway.get_ref().site.as_ref().map(|site| site.get_ref().as_str());
+        let wanted: Vec<_> = peers.iter().map(|peer| memory::Wanted::of(peer, policies, site)).collect();
         match memory::share_out(memory.saturating_sub(index_memory), &wanted, fixed) {
             Ok((plans, logs)) => {
                 peers.iter_mut().zip(plans).for_each(|(peer, plan)| peer.memory = plan);
