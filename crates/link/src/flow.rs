@@ -215,12 +215,12 @@ impl Outbound {
     }
 
     /// Whether a block of so many bytes, which the credit ends, is better sent once there is more: a cut where it ended is
-    /// found in no store. The peer grants more once half a window is used, so whoever holds back no more than that of the
-    /// smallest window that there can be waits for nothing but an application that reads.
+    /// found in no store. The peer grants more once half a window is used, so whoever holds back less of the smallest window
+    /// that there can be waits for nothing but an application that reads; with a quarter, little of it is idle.
     fn may_wait_for_credit(&self, len: usize) -> bool {
         let left = self.credit.saturating_sub(self.sent);
         let is_ended = len as u64 == left && !self.queue.is_empty() && len < MAX_BLOCK;
-        is_ended && left <= self.initial / 2 && self.reset.is_none()
+        is_ended && left <= self.initial / 4 && self.reset.is_none()
     }
 
     fn block_limit(&self, most: usize) -> usize {
@@ -397,28 +397,29 @@ mod tests {
     fn what_credit_would_cut_waits_for_credit_unless_the_peer_might_wait_for_it_too() {
         let whole = |bytes: &[u8], _: bool| bytes.len();
         let len = |block: Option<(u64, Bytes, bool)>| block.map(|(_, plain, _)| plain.len());
-        let mut out = outbound(&[200_000], 100_000);
+        let mut out = outbound(&[200_000], 80_000);
         assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
         assert_eq!(len(out.pop_cut_block(whole)), None);
         assert!(!out.can_send());
         out.credit += 1;
         assert!(out.can_send());
         assert_eq!(len(out.pop_cut_block(whole)), None);
-        out.credit += MAX_BLOCK as u64;
+        out.credit = 3 * MAX_BLOCK as u64;
         assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
-        // Its last bytes need no more credit.
+        assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
+        // The last bytes of a stream need no more credit than their own.
         out.credit = 200_000;
-        assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
         assert_eq!(len(out.pop_cut_block(whole)), Some(200_000 - 3 * MAX_BLOCK));
-        // A window of which more than half is left is not extended.
-        let mut out = outbound(&[200_000], 60_000);
-        assert_eq!(len(out.pop_cut_block(whole)), Some(60_000));
-        // What a reset ends is sent as far as credit goes.
+        // With more of the window left, its end cuts.
         let mut out = outbound(&[200_000], 100_000);
+        assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
+        assert_eq!(len(out.pop_cut_block(whole)), Some(100_000 - MAX_BLOCK));
+        // What a reset ends is sent as far as credit goes.
+        let mut out = outbound(&[200_000], 80_000);
         assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
         assert_eq!(len(out.pop_cut_block(whole)), None);
         out.reset(ResetReason::Application);
-        assert_eq!(len(out.pop_cut_block(whole)), Some(100_000 - MAX_BLOCK));
+        assert_eq!(len(out.pop_cut_block(whole)), Some(80_000 - MAX_BLOCK));
         assert!(out.pop_message().is_some() && out.is_done());
     }
 
