@@ -64,6 +64,10 @@ counters! {
     faults,
     /// Chunks that may be there and could not be read: the disk refused, or their file is set aside.
     unreadable,
+    /// Chunks that were forgotten, since their file is given up.
+    given_up,
+    /// Blocks that were stored again, since the disk refuses to read a chunk of them.
+    replaced,
     /// Writes that failed and stopped the store.
     write_errors,
 }

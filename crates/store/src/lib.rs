@@ -17,6 +17,7 @@
 
 mod backend;
 mod bytes;
+mod compact;
 mod container;
 mod counters;
 mod folder;
@@ -29,6 +30,8 @@ pub mod pool;
 mod progress;
 mod read;
 mod recover;
+mod refused;
+mod ring;
 mod seal;
 mod segment;
 mod slow;
@@ -42,6 +45,7 @@ use std::io;
 use std::ops::Range;
 
 pub use self::backend::Backend;
+pub use self::compact::Compacted;
 pub use self::container::MAX_PARTS;
 pub use self::counters::Counts;
 pub use self::folder::{Folder, FolderError};
@@ -49,11 +53,12 @@ pub use self::index::IndexMemory;
 pub use self::memory::Memory;
 pub use self::progress::Progress;
 pub use self::recover::{OpenError, Opened, Prepared};
+pub use self::ring::ROUNDS_TO_GIVE_UP;
 pub use self::seal::Sealer;
 pub use self::segment::Level;
 pub use self::slow::Slow;
 pub use self::store::{Horizon, MIN_SEGMENT_BYTES, Options, Store};
-pub use self::tools::{Compacted, Stat, Verified};
+pub use self::tools::{Stat, Verified};
 
 /// A chunk of a block: what a [tree](Store::insert) consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +133,12 @@ pub enum Fault {
         /// What is the matter with it.
         why: &'static str,
     },
+    /// The disk refused its file again and again, and read others meanwhile: it is [given up](Store::given_up).
+    #[error("{file}: given up, since the disk refuses it and no other")]
+    GivenUp {
+        /// The file's name in the folder.
+        file: String,
+    },
 }
 
 impl Fault {
@@ -135,4 +146,29 @@ impl Fault {
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. })
     }
+
+    /// Says whether what was there is to be stored again as soon as it comes: it is damaged or given up, or the disk
+    /// refused this very place. Else the reason is another, and passes: the process may open no more files, or the disk
+    /// was not asked.
+    pub fn wants_again(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => !is_of_the_process(source),
+            Self::Damaged { .. } | Self::GivenUp { .. } => true,
+            Self::NotTried { .. } => false,
+        }
+    }
+
+    /// Says whether the index is to forget it.
+    fn is_lost(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::GivenUp { .. })
+    }
+}
+
+/// Says whether an error is about this process or a moment, and not about what was to be read.
+fn is_of_the_process(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| {
+        [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::INTR].contains(&errno)
+    })
 }

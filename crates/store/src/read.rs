@@ -1,6 +1,7 @@
 //! The reading end.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::container::{Container, Lengths, Place};
 use crate::index::Class;
@@ -16,8 +17,9 @@ impl Store {
     /// unless it is one of the last that were read. What has not been written yet takes none.
     ///
     /// # Errors
-    /// If what lies there is damaged: it is forgotten, so that the chunk can be stored again. Or if it cannot be read now:
-    /// nothing is forgotten then, for the disk may do so later.
+    /// If what lies there is damaged or given up: it is forgotten, so that the chunk can be stored again. Or if it cannot
+    /// be read now: nothing is forgotten then, for the disk may do so later; but if the disk refused this very place, a
+    /// block with the chunk is [stored](Store::insert) when it comes, although it is known.
     pub fn read(&self, tag: u64, len: u32, check: &dyn Fn(&[u8]) -> bool) -> Result<Option<Vec<u8>>, Fault> {
         self.read_telling(tag, len, check, &mut 0)
     }
@@ -37,6 +39,10 @@ impl Store {
                 Class::Coarse => self.read_coarse(place, len, check, requests),
                 Class::Medium | Class::Fine => self.read_small(place, tag, len, check, requests),
             };
+            let is_refused = found.as_ref().is_err_and(|fault| !fault.is_lost());
+            if found.as_ref().err().is_none_or(Fault::wants_again) {
+                self.refused.note((class, place, len), is_refused);
+            }
             match found {
                 Ok(Some(bytes)) => {
                     self.counters.hits.add(1);
@@ -44,7 +50,7 @@ impl Store {
                     return Ok(Some(bytes));
                 }
                 Ok(None) => {}
-                Err(error) if error.is_damage() => fault = fault.or(Some(error)),
+                Err(error) if error.is_lost() => fault = fault.or(Some(error)),
                 Err(error) => {
                     fault = Some(error);
                     continue;
@@ -55,8 +61,11 @@ impl Store {
         }
         match fault {
             Some(fault) => {
-                let counter =
-                    if fault.is_damage() { &self.counters.faults } else { &self.counters.unreadable };
+                let counter = match &fault {
+                    Fault::Damaged { .. } => &self.counters.faults,
+                    Fault::GivenUp { .. } => &self.counters.given_up,
+                    Fault::Io { .. } | Fault::NotTried { .. } => &self.counters.unreadable,
+                };
                 counter.add(1);
                 Err(fault)
             }
@@ -169,7 +178,11 @@ impl Store {
             self.counters.disk_reads.add(1);
             *requests += 1;
         }
-        self.unless_gone(segment, segment.read(u64::from(at), len).map(Some))
+        let read = segment.read(u64::from(at), len);
+        if read.is_ok() {
+            self.delivered.store(true, Ordering::Relaxed);
+        }
+        self.unless_gone(segment, read.map(Some))
     }
 
     /// Makes nothing of what looks damaged in a segment that went while it was being read.
@@ -178,21 +191,6 @@ impl Store {
             Err(fault) if fault.is_damage() && self.segment(segment.number).is_none() => Ok(None),
             read => read,
         }
-    }
-
-    /// Returns a segment by its number.
-    fn segment(&self, number: u64) -> Option<Arc<Segment>> {
-        let ring = self.ring.read();
-        let at = ring.binary_search_by_key(&number, |segment| segment.number).ok()?;
-        ring.get(at).cloned()
-    }
-
-    /// Returns the segment that has a container, and which of its containers that is.
-    fn holder(&self, container: u64) -> Option<(Arc<Segment>, usize)> {
-        let ring = self.ring.read();
-        let at = ring.partition_point(|segment| segment.first_container <= container).checked_sub(1)?;
-        let segment = ring.get(at)?;
-        Some((Arc::clone(segment), (container - segment.first_container) as usize))
     }
 }
 

@@ -16,17 +16,17 @@
 //! container (4), and of each chunk of at least 4 KiB its tag (8) and offset (4). It is what the index of large chunks is
 //! rebuilt from; smaller ones are read from the containers of the youngest segments, as many as fit the index.
 
-use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::Fault;
 use crate::bytes::{u32_at, u64_at};
 use crate::container::{Container, HEADER, Lengths, MAX_CONTAINER, Place};
 use crate::index::Class;
 use crate::paged::Paged;
+use crate::ring::ROUNDS_TO_GIVE_UP;
+use crate::{Fault, is_of_the_process};
 
 /// A segment that has a file.
 pub(crate) struct Segment {
@@ -40,6 +40,8 @@ pub(crate) struct Segment {
     store: u64,
     /// Reads that the disk refused since the last that it did.
     errors: AtomicU32,
+    /// Rounds in which it was refused, since the last read that it was not.
+    rounds: AtomicU32,
     /// Whether it could not be read when the store was opened; nothing is known to be in it then.
     pub(crate) is_closed: bool,
 }
@@ -79,8 +81,8 @@ pub(crate) type Coarse = (u64, u32);
 
 impl Segment {
     pub(crate) fn new(store: u64, number: u64, first_container: u64, file: Paged, extent: Extent) -> Self {
-        let (extent, errors) = (RwLock::new(extent), AtomicU32::new(0));
-        Self { number, first_container, file, extent, store, errors, is_closed: false }
+        let (extent, errors, rounds) = (RwLock::new(extent), AtomicU32::new(0), AtomicU32::new(0));
+        Self { number, first_container, file, extent, store, errors, rounds, is_closed: false }
     }
 
     /// Makes one that cannot be read now, and is to stay on the disk as it is until its turn comes to go.
@@ -91,13 +93,28 @@ impl Segment {
 
     /// Says whether the disk is not asked for what is in it, since it refused too often.
     pub(crate) fn is_aside(&self) -> bool {
-        self.is_closed || self.errors.load(Ordering::Relaxed) >= ERRORS_TO_SET_ASIDE
+        let errors = self.errors.load(Ordering::Relaxed);
+        self.is_closed || self.is_given_up() || errors >= ERRORS_TO_SET_ASIDE
     }
 
-    /// Lets the next read ask the disk again.
-    pub(crate) fn try_again(&self) {
+    /// Says whether what is in it counts as lost.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.rounds.load(Ordering::Relaxed) >= ROUNDS_TO_GIVE_UP
+    }
+
+    /// Lets the next read ask the disk again; says whether it was set aside.
+    pub(crate) fn ask_again(&self) -> bool {
         let one_left = |errors| (errors >= ERRORS_TO_SET_ASIDE).then_some(ERRORS_TO_SET_ASIDE - 1);
-        let _ = self.errors.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_left);
+        self.errors.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_left).is_ok()
+    }
+
+    /// The same, once in a while; says whether it is given up from now on. If it was refused in this round, that is
+    /// `proof` or not.
+    pub(crate) fn begin_round(&self, proof: bool) -> bool {
+        if self.is_closed || self.is_given_up() || !self.ask_again() {
+            return false;
+        }
+        proof && self.rounds.fetch_add(1, Ordering::Relaxed) + 1 >= ROUNDS_TO_GIVE_UP
     }
 
     /// Reads bytes, unless it is set aside.
@@ -106,15 +123,22 @@ impl Segment {
     }
 
     fn unless_aside<T>(&self, read: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+        let file = || self.file.name().to_owned();
+        if self.is_given_up() {
+            return Err(Fault::GivenUp { file: file() });
+        }
         if self.is_aside() {
-            let file = self.file.name().to_owned();
+            let file = file();
             return Err(Fault::NotTried { file, why: "the disk refused it again and again" });
         }
         let outcome = read();
         match &outcome {
             Err(Fault::Io { source, .. }) if is_of_the_process(source) => {}
             Err(Fault::Io { .. }) => _ = self.errors.fetch_add(1, Ordering::Relaxed),
-            _ => self.errors.store(0, Ordering::Relaxed),
+            _ => {
+                self.errors.store(0, Ordering::Relaxed);
+                self.rounds.store(0, Ordering::Relaxed);
+            }
         }
         outcome
     }
@@ -328,15 +352,6 @@ pub(crate) struct Scanned {
     pub(crate) coarse: Vec<Coarse>,
     /// What the disk did not let be looked at, the first of it.
     pub(crate) refused: Option<Fault>,
-}
-
-/// Says whether an error is about this process or a moment, and not about what was to be read.
-fn is_of_the_process(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let errno = Errno::from_io_error(error);
-    errno.is_some_and(|errno| {
-        [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::INTR].contains(&errno)
-    })
 }
 
 /// Reads a container of which only the beginning is known, and returns its length, too.

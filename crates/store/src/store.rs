@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
 
 use crate::container::{Container, MAX_CONTAINER, MAX_PARTS};
 use crate::counters::Counters;
 use crate::index::{Class, Index};
+use crate::refused::Refused;
 use crate::segment::Segment;
 use crate::writer::{Tail, Writer};
 use crate::{Backend, Counts, IndexMemory, Sealer};
@@ -57,6 +59,12 @@ pub struct Store {
     pub(crate) writer: Mutex<Writer>,
     /// Containers that were read last, since who asks for a chunk asks for its neighbours, too.
     pub(crate) recent: Mutex<VecDeque<(u64, Arc<Container>)>>,
+    /// Where the disk refused to read.
+    pub(crate) refused: Refused,
+    /// Whether the disk read anything since segments were tried again last.
+    pub(crate) delivered: AtomicBool,
+    /// Whether any segment was ever given up.
+    pub(crate) gave_up: AtomicBool,
     pub(crate) counters: Counters,
 }
 
@@ -77,6 +85,9 @@ impl Store {
             tail: RwLock::default(),
             writer: Mutex::new(Writer { next_segment: 1, next_container: 1, ..Writer::default() }),
             recent: Mutex::default(),
+            refused: Refused::default(),
+            delivered: AtomicBool::new(false),
+            gave_up: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
@@ -111,17 +122,6 @@ impl Store {
     /// Returns what it has done since it was opened.
     pub fn counts(&self) -> Counts {
         self.counters.now()
-    }
-
-    /// Returns how many segments are set aside: the disk refuses to read them. Nothing that is in them is forgotten.
-    pub fn set_aside(&self) -> usize {
-        self.ring.read().iter().filter(|segment| segment.is_aside()).count()
-    }
-
-    /// Lets the disk be asked once more for what is in segments that are set aside. When to, is the owner's to say: a
-    /// disk that refuses may take seconds to do so.
-    pub fn try_again(&self) {
-        self.ring.read().iter().for_each(|segment| segment.try_again());
     }
 
     /// Returns why it takes nothing more, if the disk failed.

@@ -1,13 +1,11 @@
-//! What an operator does with a store: look at it, read everything, make it smaller.
+//! What an operator does with a store: look at it, read everything.
 
 use std::io;
 use std::sync::Arc;
 
-use crate::container::{Container, HEADER};
-use crate::index::{Class, IndexMemory};
+use crate::index::IndexMemory;
 use crate::segment::{LEVELS, Level, Segment};
-use crate::writer::Writer;
-use crate::{Fault, Horizon, Part, Progress, Store};
+use crate::{Fault, Horizon, Progress, Store};
 
 /// What a store has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +22,8 @@ pub struct Stat {
     pub segments: u64,
     /// Of those, the ones that are [set aside](Store::set_aside).
     pub set_aside: u64,
+    /// Of those, the ones that are [given up](Store::given_up).
+    pub given_up: u64,
     /// Number of containers, the units that are checked.
     pub containers: u64,
     /// Whether it is encrypted.
@@ -55,27 +55,6 @@ pub struct Verified {
     pub unreadable: Vec<Fault>,
 }
 
-/// What rewriting has done.
-#[derive(Debug, Default)]
-pub struct Compacted {
-    /// Containers that were written again.
-    pub kept: u64,
-    /// Containers of which everything is found elsewhere, or nowhere any more.
-    pub superseded: u64,
-    /// What was damaged, and is gone.
-    pub damaged: Vec<Fault>,
-    /// Bytes of disk before.
-    pub before: u64,
-    /// Bytes of disk afterwards.
-    pub after: u64,
-}
-
-/// Why rewriting ended before all was done.
-enum Halt {
-    Read(Fault),
-    Write(io::Error),
-}
-
 impl Store {
     /// Returns what it has; counts the whole index.
     pub fn stat(&self) -> Stat {
@@ -100,6 +79,7 @@ impl Store {
             segment_bytes: self.segment_bytes,
             segments: ring.len() as u64,
             set_aside: ring.iter().filter(|segment| segment.is_aside()).count() as u64,
+            given_up: ring.iter().filter(|segment| segment.is_given_up()).count() as u64,
             containers,
             encrypted: self.sealer.is_some(),
             horizon: self.horizon(),
@@ -162,98 +142,11 @@ impl Store {
                 Err(fault) => verified.unreadable.push(fault),
             }
             // Else four bad places would hide the rest of the file.
-            segment.try_again();
+            segment.ask_again();
         }
         if was_shed {
             segment.shed();
         }
         Ok(())
-    }
-
-    /// Writes everything again that is sound and still found by the index, in its order, and lets the old segments go.
-    ///
-    /// With `shrink_to` the oldest go first until the rest takes no more bytes of disk. It takes the room of two segments
-    /// beyond the capacity meanwhile. Work for a time when nobody else writes. `progress` counts bytes of files.
-    ///
-    /// # Errors
-    /// If the disk refuses, or it is cancelled; what was not written again yet stays where it is. It ends at the first
-    /// place that the disk does not let be read: what lies there may be sound, and is not given up.
-    pub fn compact(&self, shrink_to: Option<u64>, progress: &Progress) -> io::Result<Compacted> {
-        let mut writer = self.writing();
-        if let Some(trouble) = &writer.stopped {
-            return Err(io::Error::other(trouble.clone()));
-        }
-        self.seal(&mut writer)?;
-        let mut compacted = Compacted { before: self.file_bytes(), ..Compacted::default() };
-        while shrink_to.is_some_and(|bytes| self.file_bytes() > bytes) && self.evict_before(&writer, u64::MAX)
-        {
-        }
-        let old: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
-        progress.begin(self.file_bytes());
-        writer.slack = 2;
-        let done = old.iter().try_for_each(|segment| {
-            let bytes = segment.extent.read().file_len;
-            self.rewrite(&mut writer, segment, &mut compacted)?;
-            progress.advance(bytes).map_err(Halt::Write)
-        });
-        writer.slack = 0;
-        compacted.after = self.file_bytes();
-        match done {
-            Ok(()) => Ok(compacted),
-            Err(Halt::Read(fault)) => {
-                self.sync_locked(&mut writer)?;
-                let why = format!("{fault}; it is left where it is, with all that came behind it");
-                Err(io::Error::other(why))
-            }
-            Err(Halt::Write(error)) => {
-                self.stop(&mut writer, &error);
-                Err(error)
-            }
-        }
-    }
-
-    /// Writes what is worth keeping of a segment to the end of the ring, and lets the segment go.
-    fn rewrite(&self, writer: &mut Writer, segment: &Segment, compacted: &mut Compacted) -> Result<(), Halt> {
-        if segment.is_closed {
-            let file = segment.file.name().to_owned();
-            return Err(Halt::Read(Fault::NotTried { file, why: "it was set aside at the start" }));
-        }
-        segment.recall().map_err(Halt::Read)?;
-        let containers = segment.extent.read().containers as usize;
-        for i in 0..containers {
-            let container = match self.load(segment, i) {
-                Ok(Some(container)) => container,
-                Ok(None) => continue,
-                Err(fault) if fault.is_damage() => {
-                    compacted.damaged.push(fault);
-                    continue;
-                }
-                Err(fault) => return Err(Halt::Read(fault)),
-            };
-            let live = self.live_parts(segment, i, &container);
-            if live.is_empty() {
-                compacted.superseded += 1;
-                continue;
-            }
-            self.append(writer, container.blocks(), &live, container.time_s).map_err(Halt::Write)?;
-            self.close_container(writer);
-            compacted.kept += 1;
-        }
-        self.sync_locked(writer).map_err(Halt::Write)?;
-        self.evict_before(writer, segment.number + 1);
-        Ok(())
-    }
-
-    /// Returns the chunks of a container that the index finds in it.
-    fn live_parts(&self, segment: &Segment, index: usize, container: &Container) -> Vec<Part> {
-        let Ok(Some((start, _))) = segment.container(index) else { return Vec::new() };
-        let blocks = self.address(segment.number, start + HEADER as u32);
-        let number = segment.first_container + index as u64;
-        let is_live = |part: &Part| {
-            let class = Class::of(part.len);
-            let here = if class == Class::Coarse { blocks + u64::from(part.start) } else { number };
-            self.index.places(part.tag, class).contains(&here)
-        };
-        container.parts.iter().copied().filter(is_live).collect()
     }
 }

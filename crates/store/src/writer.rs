@@ -95,8 +95,8 @@ impl Store {
     /// Puts a block and its chunks into the store.
     ///
     /// `parts` are the chunks of all levels, the block itself among them; they may overlap, and its bytes are stored
-    /// once. A block that is already there as a whole is not stored again. A chunk that lies in an older block, too, is
-    /// from now on found in this one. `now_s` is the owner's clock, in seconds; the store only hands it back.
+    /// once. A block that is already there as a whole is not stored again, unless the disk refuses to read any chunk of
+    /// it. A chunk that lies in an older block, too, is from now on found in this one. `now_s` is the owner's clock, in seconds; the store only hands it back.
     ///
     /// Work for a thread of its own: every so often it writes a group of about 1 MiB, or waits for the disk.
     pub fn insert(&self, block: &[u8], parts: &[Part], now_s: u64) -> Inserted {
@@ -112,8 +112,11 @@ impl Store {
         }
         let root = parts.iter().find(|part| part.len as usize == block.len());
         if root.is_some_and(|root| self.index.has(root.tag, Class::of(root.len))) {
-            self.counters.known.add(1);
-            return Inserted::Known;
+            if !self.is_refused(parts) {
+                self.counters.known.add(1);
+                return Inserted::Known;
+            }
+            self.counters.replaced.add(1);
         }
         match self.append(&mut writer, block, parts, now_s) {
             Ok((new, moved)) => {
@@ -289,26 +292,6 @@ impl Store {
         Ok(())
     }
 
-    /// Frees the memory of the offsets of containers that no entry of a small chunk can point to any more. They are
-    /// needed again only to say what is damaged.
-    pub(crate) fn shed_offsets(&self, writer: &Writer) {
-        let reach = writer.next_container.saturating_sub(self.index.reach());
-        let ring = self.ring.read();
-        let old = ring.partition_point(|segment| {
-            segment.first_container + u64::from(segment.extent.read().containers) <= reach
-        });
-        // Those before one that has none have none either, or no footer.
-        for segment in ring.iter().take(old).rev() {
-            let extent = segment.extent.read();
-            let is_done = extent.has_footer && extent.starts.is_empty();
-            drop(extent);
-            if is_done {
-                return;
-            }
-            segment.shed();
-        }
-    }
-
     /// Begins a segment, and lets the oldest ones go that are in its way.
     fn begin_segment(&self, writer: &mut Writer) -> io::Result<()> {
         let allowed = self.capacity + writer.slack * self.segment_bytes;
@@ -334,28 +317,6 @@ impl Store {
         Ok(())
     }
 
-    /// Lets the oldest segment go if it is older than this one; false if there is none.
-    pub(crate) fn evict_before(&self, writer: &Writer, number: u64) -> bool {
-        let gone = {
-            let mut ring = self.ring.write();
-            if ring.front().is_none_or(|front| front.number >= number) {
-                return false;
-            }
-            let Some(gone) = ring.pop_front() else { return false };
-            let (segment, container) =
-                ring.front().map_or((writer.next_segment, writer.next_container), |front| {
-                    (front.number, front.first_container)
-                });
-            self.index.addresses.set_oldest(segment << self.span_bits);
-            self.index.containers.set_oldest(container);
-            gone
-        };
-        self.counters.evicted_segments.add(1);
-        // A file that stays is found and removed, or taken up, by the next start.
-        let _ = gone.file.remove();
-        true
-    }
-
     /// Takes nothing more: the disk cannot be relied on.
     pub(crate) fn stop(&self, writer: &mut Writer, error: &io::Error) {
         self.counters.write_errors.add(1);
@@ -365,11 +326,6 @@ impl Store {
             segment.extent.write().cut(tail.at);
         }
         *tail = Tail::default();
-    }
-
-    /// Returns bytes of all segments' files.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.ring.read().iter().map(|segment| segment.extent.read().file_len).sum()
     }
 
     /// Waits for whoever writes, and keeps others from it.

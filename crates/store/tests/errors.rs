@@ -1,13 +1,16 @@
-//! Disks that refuse to read, for a moment or for good: nothing is forgotten for it, and nothing removed.
+//! Disks that refuse to read, for a moment or for good: nothing is forgotten for it that is not proven to be lost.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use common::{block, open, options, parts, read, sealed, whole};
-use oncewire_store::{Backend as _, Inserted, Memory, OpenError, Options, Progress, Store};
+use oncewire_store::{
+    Backend as _, Fault, Inserted, Memory, OpenError, Options, Progress, ROUNDS_TO_GIVE_UP, Store,
+};
 
 /// The disk says that it cannot read, and that the process has too many files open.
 const EIO: i32 = 5;
@@ -60,11 +63,11 @@ fn a_disk_that_refuses_a_read_makes_nobody_forget_what_is_there() {
             assert!(!fault.is_damage() && fault.to_string().starts_with("0000000000000001.seg: "), "{fault}");
         }
         memory.fail_reads_of(&name(1), None);
-        store.try_again();
-        assert_eq!(insert(&store, 1), Inserted::Known, "it is not stored again");
+        assert_eq!(store.try_again(), [""; 0]);
         for part in parts(&block) {
             assert!(read(&store, &block[part.start as usize..(part.start + part.len) as usize]).unwrap());
         }
+        assert_eq!(insert(&store, 1), Inserted::Known, "it is not stored again");
         assert_eq!((store.counts().faults, store.counts().unreadable), (0, 4));
     }
 }
@@ -210,21 +213,144 @@ fn a_segment_of_another_store_is_set_aside_and_one_under_a_wrong_name_removed() 
     assert!(there(&store, 20).len() >= 10);
 }
 
+/// A store of 20 blocks on a disk that refuses part of the second segment, and has other moods besides.
+fn with_a_bad_place(options: &Options, hidden: Range<u64>) -> (Memory, Store) {
+    let memory = left(options, 20, true);
+    let store = Store::open(Arc::new(common::hiding(&memory, name(2), hidden)), options).unwrap().0;
+    (memory, store)
+}
+
 #[test]
-fn what_cannot_be_read_is_told_apart_from_damage_and_compacting_does_not_give_it_up() {
+fn a_bad_place_is_replaced_by_what_comes_again() {
+    for (options, len) in [(options(20), LEN), (options(20), 128), (sealed(1, 20), LEN)] {
+        let (_, store) = with_a_bad_place(&options, 20_000..28_000);
+        let is_bad = |number: u64| match read(&store, &block(number, LEN)[..len]) {
+            Ok(found) => !found,
+            Err(fault) => matches!(fault, Fault::Io { .. }) && fault.wants_again(),
+        };
+        let bad: Vec<u64> = (0..20).filter(|number| is_bad(*number)).collect();
+        assert_eq!(bad.len(), 1, "chunks of {len} bytes: {bad:?}");
+        for number in 0..20 {
+            let is_stored = matches!(insert(&store, number), Inserted::Stored { .. });
+            assert_eq!(is_stored, bad.contains(&number), "block {number}");
+        }
+        assert_eq!((store.counts().replaced, store.counts().faults), (1, 0));
+        store.sync().unwrap();
+        assert!(!is_bad(bad[0]) && there(&store, 20).len() == 20);
+        assert_eq!(insert(&store, bad[0]), Inserted::Known, "once is enough");
+    }
+}
+
+#[test]
+fn a_file_that_is_refused_for_long_beside_others_is_given_up_and_what_comes_again_is_stored() {
+    let memory = left(&options(20), 20, true);
+    let store = open(&memory, &options(20));
+    memory.fail_reads_of(&name(2), Some(EIO));
+    let refused: Vec<u64> = (0..20).filter(|number| read(&store, &block(*number, LEN)).is_err()).collect();
+    assert!(refused.len() >= 4, "{refused:?}");
+    drop(store);
+    memory.fail_reads_of(&name(2), None);
+    let store = open(&memory, &options(20));
+    memory.fail_reads_of(&name(2), Some(EIO));
+    let other = (0..20).find(|number| !refused.contains(number)).unwrap();
+    let ask = |number: u64| read(&store, &block(number, LEN));
+    for round in 1..=ROUNDS_TO_GIVE_UP {
+        assert_eq!(store.given_up(), 0, "round {round}");
+        // The same one, so that the others are not stored again for having been refused themselves.
+        (0..4).for_each(|_| assert!(ask(refused[0]).is_err()));
+        assert!(ask(other).unwrap());
+        let given_up = store.try_again();
+        assert_eq!(given_up, if round == ROUNDS_TO_GIVE_UP { vec![name(2)] } else { vec![] });
+    }
+    assert_eq!((store.given_up(), store.set_aside(), store.stat().given_up), (1, 1, 1));
+    // Those that were asked for are forgotten; those that were not are replaced all the same.
+    for (i, number) in refused.iter().enumerate() {
+        if i % 2 == 0 {
+            let fault = ask(*number).unwrap_err();
+            assert!(matches!(&fault, Fault::GivenUp { file } if *file == name(2)) && fault.wants_again());
+            assert!(!ask(*number).unwrap(), "it is forgotten");
+        }
+        assert!(matches!(insert(&store, *number), Inserted::Stored { .. }), "block {number}");
+    }
+    assert_eq!(store.counts().given_up, refused.len().div_ceil(2) as u64);
+    assert_eq!(there(&store, 20).len(), 20);
+    assert!(names(&memory).contains(&name(2)), "nothing is removed");
+}
+
+#[test]
+fn a_disk_that_refuses_everything_for_long_loses_nothing() {
+    let memory = left(&options(20), 20, true);
+    let store = open(&memory, &options(20));
+    memory.fail_reads(Some(io::ErrorKind::Other));
+    for _ in 0..3 * ROUNDS_TO_GIVE_UP {
+        (0..20).for_each(|number| assert!(read(&store, &block(number, LEN)).is_err()));
+        assert_eq!(store.try_again(), [""; 0]);
+    }
+    memory.fail_reads(None);
+    assert_eq!((there(&store, 20).len(), store.given_up(), store.set_aside()), (20, 0, 0));
+}
+
+#[test]
+fn a_file_that_is_read_again_in_between_is_not_given_up() {
+    let memory = left(&options(20), 20, true);
+    let store = open(&memory, &options(20));
+    for round in 0..3 * ROUNDS_TO_GIVE_UP {
+        let fails = round % ROUNDS_TO_GIVE_UP != 0;
+        memory.fail_reads_of(&name(2), fails.then_some(EIO));
+        let found = there(&store, 20).len();
+        assert_eq!(found == 20, !fails, "round {round}");
+        assert_eq!(store.try_again(), [""; 0], "round {round}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_told_apart_from_damage_and_a_file_of_which_nothing_is_read_stays() {
     let memory = left(&options(40), 20, true);
     let store = open(&memory, &options(40));
     memory.fail_reads_of(&name(2), Some(EIO));
     let progress = Progress::default();
     let verified = store.verify(&progress).unwrap();
     assert!(verified.damaged.is_empty() && verified.unreadable.len() >= 4, "{verified:?}");
+    let compacted = store.compact(None, &Progress::default()).unwrap();
+    assert_eq!((compacted.left.len(), compacted.lost.len()), (1, 0), "{compacted:?}");
+    assert!(compacted.left[0].to_string().starts_with(&name(2)), "{compacted:?}");
+    let stay = names(&memory);
+    assert!(stay.contains(&name(2)) && !stay.contains(&name(1)) && !stay.contains(&name(3)), "{stay:?}");
+    memory.fail_reads_of(&name(2), None);
+    assert_eq!(there(&store, 20).len(), 20);
+    store.close().unwrap();
+    let store = open(&memory, &options(40));
+    assert_eq!(there(&store, 20).len(), 20, "also by the index");
+    store.compact(None, &Progress::default()).unwrap();
+    assert_eq!(there(&store, 20).len(), 20);
+    assert!(!names(&memory).contains(&name(2)));
+}
+
+#[test]
+fn compacting_goes_past_bad_places_and_says_what_was_lost() {
+    for options in [options(40), sealed(1, 40)] {
+        let (memory, store) = with_a_bad_place(&options, 20_000..28_000);
+        let before = store.stat().containers;
+        let compacted = store.compact(None, &Progress::default()).unwrap();
+        assert_eq!((compacted.lost.len(), compacted.left.len()), (1, 0), "{compacted:?}");
+        assert!(compacted.lost[0].to_string().starts_with(&name(2)), "{compacted:?}");
+        assert_eq!(compacted.kept, before - 1, "{compacted:?}");
+        assert!(!names(&memory).contains(&name(2)));
+        assert_eq!(there(&store, 20).len(), 19, "one container is one block here");
+        assert!(
+            store.trouble().is_none() && store.verify(&Progress::default()).unwrap().unreadable.is_empty()
+        );
+    }
+}
+
+#[test]
+fn a_process_that_may_read_no_more_loses_nothing_by_compacting() {
+    let memory = left(&options(40), 20, true);
+    let store = open(&memory, &options(40));
+    memory.fail_reads_of(&name(2), Some(EMFILE));
     let refused = store.compact(None, &Progress::default()).unwrap_err();
     assert!(refused.to_string().contains(&name(2)), "{refused}");
-    assert!(names(&memory).contains(&name(2)) && store.trouble().is_none());
     memory.fail_reads_of(&name(2), None);
-    store.try_again();
-    assert_eq!(there(&store, 20).len(), 20);
-    store.compact(None, &Progress::default()).unwrap();
     assert_eq!(there(&store, 20).len(), 20);
 }
 

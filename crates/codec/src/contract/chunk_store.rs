@@ -55,12 +55,12 @@ pub enum StoreReply {
         /// The request's ticket.
         ticket: u64,
     },
-    /// The chunk is damaged: it is there no longer.
+    /// The chunk is damaged, or the disk refuses the place where it is: it is to be put again.
     Failed {
         /// The request's ticket.
         ticket: u64,
     },
-    /// The chunk may be there and cannot be read now: too many wait, or the disk refuses. It is asked for over the
+    /// The chunk may be there and cannot be read now: too many wait, or the disk is not asked. It is asked for over the
     /// network, and nobody forgets that it is there.
     Busy {
         /// The request's ticket.

@@ -39,8 +39,11 @@ impl ChunkStore {
         let try_again = sync && (tally.syncs.fetch_add(1, Relaxed) + 1).is_multiple_of(TRY_AGAIN_EVERY);
         let job = move |store: &Store| {
             let synced = if sync { store.sync() } else { Ok(()) };
-            if try_again {
-                store.try_again();
+            for file in try_again.then(|| store.try_again()).into_iter().flatten() {
+                tracing::error!(
+                    "chunk store: {file} is given up, since the disk refuses it and no other; what was in it is \
+                     fetched and stored again when it is needed"
+                );
             }
             let (trouble, horizon, counts) = (store.trouble(), store.horizon(), store.counts());
             let trouble = trouble.or_else(|| synced.err().map(|error| error.to_string()));

@@ -121,7 +121,7 @@ impl ChunkStore {
                     if let Some(held_back) = tally.log.due() {
                         tracing::warn!(held_back, "chunk store: {fault}; it is asked for at the far side");
                     }
-                    match fault.is_damage() {
+                    match fault.wants_again() {
                         true => StoreReply::Failed { ticket },
                         false => StoreReply::Busy { ticket },
                     }
@@ -320,11 +320,12 @@ impl ChunkStore {
             found: counts.hits,
             found_bytes: counts.hit_bytes,
             turned_away: tally.turned_away.load(Relaxed),
-            damaged: counts.faults,
+            damaged: counts.faults + counts.given_up,
             unreadable: counts.unreadable,
             puts: tally.puts.load(Relaxed),
             put_bytes: tally.put_bytes.load(Relaxed),
             known: counts.known,
+            replaced: counts.replaced,
             dropped: tally.dropped.load(Relaxed) + counts.refused,
             written: counts.written_bytes,
             write_errors: counts.write_errors,

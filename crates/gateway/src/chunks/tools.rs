@@ -87,8 +87,6 @@ impl AtRest {
     /// If the disk refuses.
     pub fn verify(&self, progress: &Progress) -> Result<VerifyReport, AtRestError> {
         let verified = self.store.verify(progress).map_err(|error| failed(&self.path, &error))?;
-        let some = |faults: &[Fault]| faults.iter().take(MOST_DAMAGED).map(ToString::to_string).collect();
-        let left_out = |faults: &[Fault]| faults.len().saturating_sub(MOST_DAMAGED) as u64;
         Ok(VerifyReport {
             containers: verified.containers,
             bytes: verified.bytes,
@@ -101,16 +99,20 @@ impl AtRest {
     }
 
     /// Writes everything again that is sound and can be found, at most `shrink_to` bytes of it; `progress` counts bytes of
-    /// files.
+    /// files. Places that the disk refuses are left behind, and files of which it lets nothing be read stay as they are.
     ///
     /// # Errors
-    /// If the disk refuses; what was not written again yet stays where it is.
+    /// If the disk refuses to write; what was not written again yet stays where it is.
     pub fn compact(&self, shrink_to: Option<u64>, progress: &Progress) -> Result<CompactReport, AtRestError> {
         let done = self.store.compact(shrink_to, progress).map_err(|error| failed(&self.path, &error))?;
         Ok(CompactReport {
             kept: done.kept,
             superseded: done.superseded,
             damaged: done.damaged.len() as u64,
+            lost: some(&done.lost),
+            lost_left_out: left_out(&done.lost),
+            left: some(&done.left),
+            left_left_out: left_out(&done.left),
             before: done.before,
             after: done.after,
         })
@@ -161,6 +163,7 @@ pub(super) fn report(path: &Path, stat: &Stat) -> StoreReport {
         encrypted: Some(stat.encrypted),
         segments: stat.segments,
         set_aside: stat.set_aside,
+        given_up: stat.given_up,
         segment_bytes: stat.segment_bytes,
         levels: levels.map(level).collect(),
         indexed: stat.indexed.to_vec(),
@@ -171,6 +174,16 @@ pub(super) fn report(path: &Path, stat: &Stat) -> StoreReport {
     }
 }
 
+/// Returns the first faults as sentences.
+fn some(faults: &[Fault]) -> Vec<String> {
+    faults.iter().take(MOST_LISTED).map(ToString::to_string).collect()
+}
+
+/// Returns how many there are beyond.
+fn left_out(faults: &[Fault]) -> u64 {
+    faults.len().saturating_sub(MOST_LISTED) as u64
+}
+
 fn failed(path: &Path, error: &io::Error) -> AtRestError {
     AtRestError::Failed { path: path.to_owned(), why: error.to_string() }
 }
@@ -178,8 +191,8 @@ fn failed(path: &Path, error: &io::Error) -> AtRestError {
 /// Memory that a tool may take an eighth of for the index, where no configuration says how much.
 const MOST_MEMORY: u64 = 8 << 30;
 
-/// Damaged containers that are listed one by one.
-const MOST_DAMAGED: usize = 100;
+/// Places that are listed one by one.
+const MOST_LISTED: usize = 100;
 
 /// Returns the bytes of a folder's files.
 fn fs_bytes(path: &Path) -> io::Result<u64> {

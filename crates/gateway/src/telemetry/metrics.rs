@@ -185,6 +185,8 @@ impl Snapshot {
         write(encoder, "store_oldest_read_seconds", "Age of the oldest read", level(oldest_read))?;
         let aside = "Files of the chunk store that the disk refuses to read";
         write(encoder, "store_set_aside", aside, level(store.set_aside as f64))?;
+        let given_up = "Of those, files that count as lost";
+        write(encoder, "store_given_up", given_up, level(store.given_up as f64))?;
         let service = store.service_time_us as f64 / 1e6;
         write(encoder, "store_service_seconds", "Time of a read once it is its turn", level(service))?;
         let count = |result: &'static str, count: u64| (vec![("result", result)], Value::Count(count));
@@ -199,6 +201,8 @@ impl Snapshot {
         write(encoder, "store_reads", "Chunks that links asked for", reads)?;
         let puts = [count("taken", store.puts), count("dropped", store.dropped)];
         write(encoder, "store_puts", "Blocks that links put", puts)?;
+        let replaced = "Blocks that were stored again, since the disk refuses to read where they were";
+        write(encoder, "store_replaced", replaced, [(vec![], Value::Count(store.replaced))])?;
         let written = [(vec![], Value::Count(store.written))];
         write(encoder, "store_written_bytes", "Bytes written to the store's disk", written)
     }

@@ -25,6 +25,9 @@ pub struct StoreReport {
     pub segments: u64,
     /// Of those, the ones that are set aside since the disk refuses to read them; they are tried again.
     pub set_aside: u64,
+    /// Of those, the ones that are given up, since the disk refused them for minutes and read others.
+    #[serde(default)]
+    pub given_up: u64,
     /// The bytes of a file that is full.
     pub segment_bytes: u64,
     /// Its chunks by level, the largest first; at most 16.
@@ -53,7 +56,7 @@ pub struct StoreReport {
     pub found_bytes: u64,
     /// Of those, the ones that were not looked for, since too many waited, the disk hangs or the store is not open.
     pub turned_away: u64,
-    /// Of those, the ones that were damaged.
+    /// Of those, the ones that were damaged, or whose file is given up.
     pub damaged: u64,
     /// Of those, the ones that the disk refused to read; they are not forgotten.
     pub unreadable: u64,
@@ -63,6 +66,9 @@ pub struct StoreReport {
     pub put_bytes: u64,
     /// Of those, the ones that were there already.
     pub known: u64,
+    /// Of those, the ones that were there, and were stored again since the disk refuses to read a chunk of them.
+    #[serde(default)]
+    pub replaced: u64,
     /// Blocks that were not taken: too many waited, or the disk failed.
     pub dropped: u64,
     /// Bytes written to the disk, whatever they are.
@@ -142,6 +148,18 @@ pub struct CompactReport {
     pub superseded: u64,
     /// Containers that were damaged, and are gone.
     pub damaged: u64,
+    /// Containers that the disk refused although it read others of their files, and that are gone; at most 100 of them.
+    #[serde(default)]
+    pub lost: Vec<String>,
+    /// How many there are beyond.
+    #[serde(default)]
+    pub lost_left_out: u64,
+    /// Files of which the disk let nothing be read, and that stay as they are; at most 100 of them.
+    #[serde(default)]
+    pub left: Vec<String>,
+    /// How many there are beyond.
+    #[serde(default)]
+    pub left_left_out: u64,
     /// Bytes of disk before.
     pub before: u64,
     /// Bytes of disk now.

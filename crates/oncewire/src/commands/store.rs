@@ -23,16 +23,11 @@ pub(super) fn run(command: &Store) -> anyhow::Result<()> {
         Store::Verify(work) => verify(work),
         Store::Compact(args) => {
             let report = compact(&args.work, args.to.map(|size| size.0))?;
-            print(args.work.at.json, &report, |report| {
-                format!(
-                    "{} now, {} before: {} containers written again, {} no longer found, {} damaged\n",
-                    bytes(report.after),
-                    bytes(report.before),
-                    report.kept,
-                    report.superseded,
-                    report.damaged,
-                )
-            })
+            print(args.work.at.json, &report, render_compacted)?;
+            match report.left.len() as u64 + report.left_left_out {
+                0 => Ok(()),
+                left => bail!("the disk lets nothing be read of {left} files, which stay as they are"),
+            }
         }
     }
 }
@@ -119,7 +114,7 @@ fn verify(work: &StoreWork) -> anyhow::Result<()> {
         );
     }
     if unreadable > 0 {
-        bail!("the disk refused to read in {unreadable} places; nothing of them is given up");
+        bail!("the disk refused to read in {unreadable} places; `oncewire store compact` leaves them behind");
     }
     Ok(())
 }
@@ -131,6 +126,24 @@ fn compact(work: &StoreWork, to: Option<u64>) -> anyhow::Result<CompactReport> {
     let report = progress::shown(&what, work.progress, |progress| store.compact(to, progress))?;
     store.close()?;
     Ok(report)
+}
+
+fn render_compacted(report: &CompactReport) -> String {
+    let mut text = format!(
+        "{} now, {} before: {} containers written again, {} no longer found, {} damaged, {} refused by the disk\n",
+        bytes(report.after),
+        bytes(report.before),
+        report.kept,
+        report.superseded,
+        report.damaged,
+        report.lost.len() as u64 + report.lost_left_out,
+    );
+    for (what, places) in [("lost", &report.lost), ("stays", &report.left)] {
+        for place in places {
+            let _ = writeln!(text, "{what}: {}", printable(place));
+        }
+    }
+    text
 }
 
 fn print<T: Serialize>(json: bool, report: &T, render: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
@@ -172,6 +185,12 @@ pub(super) fn render(store: &StoreReport) -> String {
             store.segments
         );
     }
+    if store.given_up > 0 {
+        let _ = writeln!(text, "{} of them count as lost: the disk reads others", store.given_up);
+    }
+    if store.replaced > 0 {
+        let _ = writeln!(text, "{} blocks were stored again where the disk reads them", store.replaced);
+    }
     if store.reads + store.puts > 0 {
         let _ = writeln!(
             text,
@@ -211,11 +230,31 @@ mod tests {
             opened_percent: Some(42),
             segments: 7,
             set_aside: 2,
+            given_up: 1,
+            replaced: 3,
             ..StoreReport::default()
         };
         let text = render(&store);
         assert!(text.contains("it is being opened: its files are looked through, 42 % done"), "{text}");
         assert!(text.contains("refuses to read 2 of 7 files"), "{text}");
+        assert!(text.contains("1 of them count as lost") && text.contains("3 blocks were stored"), "{text}");
+    }
+
+    #[test]
+    fn compacting_says_what_was_lost_and_what_stays() {
+        let report = CompactReport {
+            kept: 9,
+            lost: vec!["0000000000000001.seg: offset 4096: Input/output error".to_owned()],
+            lost_left_out: 1,
+            left: vec!["0000000000000002.seg: offset 0: Input/output error".to_owned()],
+            ..CompactReport::default()
+        };
+        let text = render_compacted(&report);
+        assert!(
+            text.contains("9 containers written again") && text.contains("2 refused by the disk"),
+            "{text}"
+        );
+        assert!(text.contains("lost: 0000000000000001.seg") && text.contains("stays: 0000000000000002.seg"));
     }
 
     #[test]

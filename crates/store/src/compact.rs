@@ -1,0 +1,178 @@
+//! Rewriting a store, so that what is damaged, found elsewhere or refused by the disk takes no room.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::container::{Container, HEADER};
+use crate::index::Class;
+use crate::segment::Segment;
+use crate::writer::Writer;
+use crate::{Fault, Part, Progress, Store};
+
+/// What rewriting has done.
+#[derive(Debug, Default)]
+pub struct Compacted {
+    /// Containers that were written again.
+    pub kept: u64,
+    /// Containers of which everything is found elsewhere, or nowhere any more.
+    pub superseded: u64,
+    /// What was damaged, and is gone.
+    pub damaged: Vec<Fault>,
+    /// Containers that the disk refused to read, although it read others of their segments: they are gone.
+    pub lost: Vec<Fault>,
+    /// Segments of which the disk let nothing be read: they stay as they are.
+    pub left: Vec<Fault>,
+    /// Bytes of disk before.
+    pub before: u64,
+    /// Bytes of disk afterwards.
+    pub after: u64,
+}
+
+impl Store {
+    /// Writes everything again that is sound and still found by the index, in its order, and lets the old segments go.
+    ///
+    /// With `shrink_to` the oldest go first until the rest takes no more bytes of disk. It takes the room of two segments
+    /// beyond the capacity meanwhile. Work for a time when nobody else writes. `progress` counts bytes of files.
+    ///
+    /// What the disk refuses, three times one behind the other, is left behind if the disk reads other containers of the
+    /// same segment and takes them elsewhere. A segment of which it lets nothing be read stays where it is, since a disk
+    /// that is not there says nothing of what is on it.
+    ///
+    /// # Errors
+    /// If the disk refuses to write, the process may read no more files, or it is cancelled; what was not written again
+    /// yet stays where it is.
+    pub fn compact(&self, shrink_to: Option<u64>, progress: &Progress) -> io::Result<Compacted> {
+        let mut writer = self.writing();
+        if let Some(trouble) = &writer.stopped {
+            return Err(io::Error::other(trouble.clone()));
+        }
+        self.seal(&mut writer)?;
+        let mut compacted = Compacted { before: self.file_bytes(), ..Compacted::default() };
+        while shrink_to.is_some_and(|bytes| self.file_bytes() > bytes) && self.evict_before(&writer, u64::MAX)
+        {
+        }
+        let old: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
+        progress.begin(self.file_bytes());
+        writer.slack = 2;
+        let done = old.iter().try_for_each(|segment| {
+            let bytes = segment.extent.read().file_len;
+            self.rewrite(&mut writer, segment, &mut compacted)?;
+            progress.advance(bytes).map_err(Halt::Write)
+        });
+        writer.slack = 0;
+        compacted.after = self.file_bytes();
+        match done {
+            Ok(()) => Ok(compacted),
+            Err(Halt::Read(fault)) => {
+                self.sync_locked(&mut writer)?;
+                let why = format!("{fault}; it is left where it is, with all that came behind it");
+                Err(io::Error::other(why))
+            }
+            Err(Halt::Write(error)) => {
+                self.stop(&mut writer, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes what is worth keeping of a segment to the end of the ring, and lets the segment go.
+    fn rewrite(&self, writer: &mut Writer, segment: &Segment, compacted: &mut Compacted) -> Result<(), Halt> {
+        if segment.is_closed {
+            let file = segment.file.name().to_owned();
+            compacted.left.push(Fault::NotTried { file, why: "it was set aside at the start" });
+            return Ok(());
+        }
+        match patiently(segment, || segment.recall()) {
+            Err(fault) if !fault.wants_again() => return Err(Halt::Read(fault)),
+            Err(fault) => {
+                compacted.left.push(fault);
+                return Ok(());
+            }
+            Ok(_) => {}
+        }
+        let (mut lost, mut was_read) = (Vec::new(), false);
+        for i in 0..segment.extent.read().containers as usize {
+            match patiently(segment, || self.load(segment, i)) {
+                Ok(Some(container)) => self.rewrite_container(writer, (segment, i), &container, compacted)?,
+                Ok(None) => {}
+                Err(fault) if fault.is_damage() => compacted.damaged.push(fault),
+                Err(fault) if !fault.wants_again() => return Err(Halt::Read(fault)),
+                Err(fault) => {
+                    lost.push(fault);
+                    if !was_read && lost.len() >= MOST_REFUSED {
+                        break;
+                    }
+                    continue;
+                }
+            }
+            was_read = true;
+        }
+        if !was_read && !lost.is_empty() {
+            compacted.left.extend(lost.into_iter().next());
+            return Ok(());
+        }
+        // That the disk takes what was read is what tells bad places from a disk that is gone.
+        self.sync_locked(writer).map_err(Halt::Write)?;
+        compacted.lost.append(&mut lost);
+        self.let_go(writer, segment.number);
+        Ok(())
+    }
+
+    fn rewrite_container(
+        &self,
+        writer: &mut Writer,
+        (segment, index): (&Segment, usize),
+        container: &Container,
+        compacted: &mut Compacted,
+    ) -> Result<(), Halt> {
+        let live = self.live_parts(segment, index, container);
+        if live.is_empty() {
+            compacted.superseded += 1;
+            return Ok(());
+        }
+        self.append(writer, container.blocks(), &live, container.time_s).map_err(Halt::Write)?;
+        self.close_container(writer);
+        compacted.kept += 1;
+        Ok(())
+    }
+
+    /// Returns the chunks of a container that the index finds in it.
+    fn live_parts(&self, segment: &Segment, index: usize, container: &Container) -> Vec<Part> {
+        let Ok(Some((start, _))) = segment.container(index) else { return Vec::new() };
+        let blocks = self.address(segment.number, start + HEADER as u32);
+        let number = segment.first_container + index as u64;
+        let is_live = |part: &Part| {
+            let class = Class::of(part.len);
+            let here = if class == Class::Coarse { blocks + u64::from(part.start) } else { number };
+            self.index.places(part.tag, class).contains(&here)
+        };
+        container.parts.iter().copied().filter(is_live).collect()
+    }
+}
+
+/// Why rewriting ended before all was done.
+enum Halt {
+    Read(Fault),
+    Write(io::Error),
+}
+
+/// Reads until the disk has refused so often that it will go on to.
+fn patiently<T>(segment: &Segment, mut read: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+    let mut outcome = read();
+    for _ in 1..TRIES {
+        if !matches!(&outcome, Err(fault @ Fault::Io { .. }) if fault.wants_again()) {
+            break;
+        }
+        segment.ask_again();
+        outcome = read();
+    }
+    segment.ask_again();
+    outcome
+}
+
+/// How often what the disk refuses is read in all.
+const TRIES: usize = 3;
+
+/// Containers in a row that the disk refuses before a segment of which nothing was read is left alone: each may take the
+/// disk seconds.
+const MOST_REFUSED: usize = 16;
