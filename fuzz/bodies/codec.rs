@@ -1,5 +1,6 @@
 //! What the fuzzers of the codec check. The corpora are replayed by `crates/codec/tests/replay.rs`, with this code.
 
+pub(crate) mod neighbours;
 #[allow(dead_code, reason = "a part of it is used here")]
 pub(crate) mod script;
 

@@ -42,3 +42,13 @@ fn codec_pair_survives_its_corpus() {
 fn both_halves_survive_random_scripts() {
     random(200, 2000, bodies::codec_pair);
 }
+
+#[test]
+fn neighbourhood_survives_its_corpus() {
+    replay("neighbourhood", bodies::neighbours::neighbourhood);
+}
+
+#[test]
+fn a_site_survives_random_scripts() {
+    random(400, 2000, bodies::neighbours::neighbourhood);
+}

@@ -3,8 +3,8 @@
 //! `note` is what crosses, `roster` what follows from it, `sockets` how it crosses. Whoever is found becomes a peer
 //! like one that is configured, which is the daemon's affair. `docs/design/neighbours.md` says why so.
 
-mod note;
-mod roster;
+pub mod note;
+pub mod roster;
 mod sockets;
 
 use std::collections::BTreeMap;
@@ -213,7 +213,6 @@ async fn resolve(seeds: Vec<String>, found: watch::Sender<Vec<SocketAddr>>) {
                 Err(_) => all = false,
             }
         }
-        addresses.truncate(MAX_SEED_ADDRESSES);
         found.send_replace(addresses);
         tokio::time::sleep(if all { RESOLVE_EVERY } else { RESOLVE_AGAIN }).await;
     }
@@ -222,5 +221,3 @@ async fn resolve(seeds: Vec<String>, found: watch::Sender<Vec<SocketAddr>>) {
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const RESOLVE_EVERY: Duration = Duration::from_secs(60);
 const RESOLVE_AGAIN: Duration = Duration::from_secs(5);
-/// More than any list of seeds is worth.
-const MAX_SEED_ADDRESSES: usize = 64;

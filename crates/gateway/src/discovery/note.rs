@@ -13,33 +13,33 @@ use crate::identity::PublicKey;
 
 /// What a member says of itself, and to one that it has heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub struct Note {
     /// Its key, by which the tunnel knows it.
-    pub(crate) public_key: PublicKey,
+    pub public_key: PublicKey,
     /// Where its tunnel listens, at the address that the note comes from.
-    pub(crate) port: u16,
+    pub port: u16,
     /// What the receiver is to answer, to show that it is there; 0 is nothing.
-    pub(crate) challenge: u64,
+    pub challenge: u64,
     /// The receiver's challenge; 0 answers none.
-    pub(crate) answer: u64,
+    pub answer: u64,
     /// The place where it stands, at most [`MAX_TEXT`] bytes.
-    pub(crate) site: String,
+    pub site: String,
     /// Its name, at most [`MAX_TEXT`] bytes.
-    pub(crate) name: String,
+    pub name: String,
     /// Where others are that it knows, at most [`MAX_OTHERS`].
-    pub(crate) others: Vec<SocketAddr>,
+    pub others: Vec<SocketAddr>,
 }
 
 /// Seals and opens the notes of one group.
 #[derive(Debug)]
-pub(crate) struct NoteKey(LessSafeKey);
+pub struct NoteKey(LessSafeKey);
 
 /// The bytes of every datagram.
-pub(crate) const NOTE_LEN: usize = MAGIC.len() + NONCE_LEN + PLAIN_LEN + TAG_LEN;
+pub const NOTE_LEN: usize = MAGIC.len() + NONCE_LEN + PLAIN_LEN + TAG_LEN;
 /// The most bytes of a text.
-pub(crate) const MAX_TEXT: usize = 64;
+pub const MAX_TEXT: usize = 64;
 /// The most addresses in one note.
-pub(crate) const MAX_OTHERS: usize = 8;
+pub const MAX_OTHERS: usize = 8;
 
 const MAGIC: &[u8; 4] = b"owd1";
 const VERSION: u8 = 1;
@@ -49,12 +49,12 @@ const PLAIN_LEN: usize = 1 + 32 + 2 + 8 + 8 + 2 * (1 + MAX_TEXT) + 1 + MAX_OTHER
 
 impl NoteKey {
     /// Takes the group's secret for notes; none if the system refuses it, which a working build does not.
-    pub(crate) fn new(secret: &[u8; 32]) -> Option<Self> {
+    pub fn new(secret: &[u8; 32]) -> Option<Self> {
         Some(Self(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, secret).ok()?)))
     }
 
     /// Seals a note with a nonce that was never used before; none if it does not fit.
-    pub(crate) fn seal(&self, note: &Note, nonce: [u8; NONCE_LEN]) -> Option<Vec<u8>> {
+    pub fn seal(&self, note: &Note, nonce: [u8; NONCE_LEN]) -> Option<Vec<u8>> {
         let mut plain = note.encode()?;
         let aad = Aad::from(MAGIC);
         self.0.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut plain).ok()?;
@@ -62,7 +62,7 @@ impl NoteKey {
     }
 
     /// Opens a datagram; none if it is not a note of this group.
-    pub(crate) fn open(&self, datagram: &[u8]) -> Option<Note> {
+    pub fn open(&self, datagram: &[u8]) -> Option<Note> {
         if datagram.len() != NOTE_LEN {
             return None;
         }
@@ -98,7 +98,7 @@ impl Note {
     }
 
     /// Reads what [`Self::encode`] writes and nothing else: one note has one form.
-    pub(crate) fn decode(plain: &[u8]) -> Option<Self> {
+    pub fn decode(plain: &[u8]) -> Option<Self> {
         let mut rest = plain.strip_prefix(&[VERSION])?;
         let public_key = PublicKey::from_bytes(take(&mut rest)?);
         let port = u16::from_le_bytes(take(&mut rest)?);

@@ -11,7 +11,7 @@ use crate::identity::PublicKey;
 
 /// What one gateway knows of the members of one group at its site.
 #[derive(Debug)]
-pub(crate) struct Roster {
+pub struct Roster {
     own: Own,
     /// What challenges are made of.
     secret: hmac::Key,
@@ -29,18 +29,22 @@ pub(crate) struct Roster {
 
 /// What this gateway says of itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Own {
-    pub(crate) public_key: PublicKey,
-    pub(crate) site: String,
-    pub(crate) name: String,
+pub struct Own {
+    /// Its key, by which the tunnel knows it.
+    pub public_key: PublicKey,
+    /// The place where it stands.
+    pub site: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// A member that has shown that it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) name: String,
+pub struct Found {
+    /// What it calls itself.
+    pub name: String,
     /// Where its tunnel listens.
-    pub(crate) tunnel: SocketAddr,
+    pub tunnel: SocketAddr,
     /// Where its notes come from.
     at: SocketAddr,
     /// When it last showed that it is there.
@@ -51,7 +55,7 @@ pub(crate) struct Found {
 
 /// What is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
+pub enum Output {
     /// To all who listen on the chosen interfaces.
     Announce(Note),
     /// To one.
@@ -60,22 +64,26 @@ pub(crate) enum Output {
 
 /// What became of notes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NoteCounts {
+pub struct NoteCounts {
     /// Notes of the group, own ones left out.
-    pub(crate) heard: u64,
+    pub heard: u64,
     /// Of those, the ones of other sites, or from addresses that cannot be dialled.
-    pub(crate) elsewhere: u64,
+    pub elsewhere: u64,
     /// Notes that were not answered, since too many were in that second.
-    pub(crate) unanswered: u64,
+    pub unanswered: u64,
     /// Members that there was no room for.
-    pub(crate) turned_away: u64,
+    pub turned_away: u64,
 }
 
 /// The most members that are found; a larger site configures its gateways.
-pub(crate) const MAX_FOUND: usize = 32;
+pub const MAX_FOUND: usize = 32;
 /// The most addresses that are tried because others told of them, and how often each.
 const MAX_HINTED: usize = 64;
 const TRIES: u8 = 3;
+/// The most addresses of seeds; more than any list of them is worth.
+const MAX_SEEDS: usize = 64;
+/// The most notes that are sent when time has passed: one to all, and to each that is looked for.
+pub const MAX_SENT: usize = 1 + MAX_SEEDS + MAX_FOUND + MAX_HINTED;
 /// The first announcements follow each other sooner.
 const FIRST_ANNOUNCEMENTS: u32 = 4;
 const FIRST_EVERY: Now = Now::from_secs(1);
@@ -85,13 +93,13 @@ const FORGET: Now = Now::from_secs(60);
 /// For so long a member is not taken to have moved because it is heard from another of its addresses.
 const STAYS: Now = Now::from_secs(20);
 /// The most notes that are answered in a second.
-const MAX_ANSWERS: u32 = 200;
+pub const MAX_ANSWERS: u32 = 200;
 /// A challenge holds for this long, and as long again.
 const EPOCH: Now = Now::from_secs(10);
 
 impl Roster {
     /// Begins without knowing anybody; `secret` is new with every process.
-    pub(crate) fn new(own: Own, secret: &[u8; 32], now: Now) -> Self {
+    pub fn new(own: Own, secret: &[u8; 32], now: Now) -> Self {
         Self {
             own,
             secret: hmac::Key::new(hmac::HMAC_SHA256, secret),
@@ -107,22 +115,23 @@ impl Roster {
     }
 
     /// Returns who is there.
-    pub(crate) fn members(&self) -> &BTreeMap<PublicKey, Found> {
+    pub fn members(&self) -> &BTreeMap<PublicKey, Found> {
         &self.members
     }
 
     /// Returns what was counted so far.
-    pub(crate) fn counts(&self) -> NoteCounts {
+    pub fn counts(&self) -> NoteCounts {
         self.counts
     }
 
-    /// Takes where seeds are, as their names resolve now.
-    pub(crate) fn handle_seeds(&mut self, seeds: Vec<SocketAddr>) {
+    /// Takes where seeds are, as their names resolve now; the first 64 of them.
+    pub fn handle_seeds(&mut self, mut seeds: Vec<SocketAddr>) {
+        seeds.truncate(MAX_SEEDS);
         self.seeds = seeds;
     }
 
     /// Takes whether the link to a member is up.
-    pub(crate) fn handle_link(&mut self, public_key: &PublicKey, up: bool, now: Now) {
+    pub fn handle_link(&mut self, public_key: &PublicKey, up: bool, now: Now) {
         if let Some(member) = self.members.get_mut(public_key) {
             if member.up || up {
                 member.heard = now;
@@ -132,7 +141,7 @@ impl Roster {
     }
 
     /// Takes a note that was sealed with the group's key.
-    pub(crate) fn handle_note(&mut self, note: &Note, from: SocketAddr, now: Now) {
+    pub fn handle_note(&mut self, note: &Note, from: SocketAddr, now: Now) {
         if note.public_key == self.own.public_key {
             return;
         }
@@ -158,12 +167,12 @@ impl Roster {
     }
 
     /// Returns when [`Self::handle_timeout`] is to be called.
-    pub(crate) fn poll_timeout(&self) -> Now {
+    pub fn poll_timeout(&self) -> Now {
         self.announce_at
     }
 
     /// Announces this gateway, and forgets who is gone; `random` spreads announcements.
-    pub(crate) fn handle_timeout(&mut self, now: Now, random: u64) {
+    pub fn handle_timeout(&mut self, now: Now, random: u64) {
         if now < self.announce_at {
             return;
         }
@@ -189,7 +198,7 @@ impl Roster {
     }
 
     /// Takes what is to be sent next.
-    pub(crate) fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 

@@ -1,0 +1,8 @@
+//! See `discovery` in `bodies/discovery.rs`.
+#![no_main]
+
+#[allow(dead_code, reason = "each target uses one of the bodies")]
+#[path = "../bodies/discovery.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::discovery(data));
