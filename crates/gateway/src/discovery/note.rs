@@ -1,6 +1,6 @@
 //! What members of a group tell each other of where they are: datagrams of one length, sealed with the group's key.
 //!
-//! Four bytes that name the format, a nonce of 12, and [`PLAIN_LEN`] bytes under AES-256-GCM with its tag of 16. The plain
+//! Four bytes that name the format, a nonce of 12, and 326 bytes under AES-256-GCM with its tag of 16. The plain
 //! bytes are version, public key, tunnel port, challenge, answer, site, name, addresses of others, and zeros; numbers are
 //! little-endian, texts have their length before them. All notes are as long as each other, so that no answer is longer
 //! than what it answers, and their length tells nothing.
@@ -97,7 +97,7 @@ impl Note {
         Some(plain)
     }
 
-    /// Reads what [`Self::encode`] writes and nothing else: one note has one form.
+    /// Reads what is sealed and nothing else: one note has one form.
     pub fn decode(plain: &[u8]) -> Option<Self> {
         let mut rest = plain.strip_prefix(&[VERSION])?;
         let public_key = PublicKey::from_bytes(take(&mut rest)?);

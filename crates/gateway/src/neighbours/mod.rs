@@ -56,6 +56,8 @@ struct Shared {
     waiting_bytes: AtomicUsize,
     /// Chunks that came to the store, and those of them that the task was not told of, by the bytes of their key.
     came: Mutex<BTreeMap<[u8; 32], (u64, u64)>>,
+    /// Chunks of which members told beyond what they are listened to for, by the bytes of their key.
+    unheard: Mutex<BTreeMap<[u8; 32], u64>>,
 }
 
 /// The groups in which somebody is there.
@@ -124,6 +126,11 @@ impl Neighbours {
     pub(crate) fn handle_said(&self, peer: &Arc<Peer>, frame: GroupFrame) {
         // Nothing that is said is more than a hint or an answer that is not waited for forever.
         let _ = self.told.try_send(Told::Said(Arc::clone(peer), frame));
+    }
+
+    /// Counts news that a member told beyond what it is listened to for.
+    pub(crate) fn count_unheard(&self, key: &NameKey, tags: usize) {
+        *self.shared.unheard.lock().entry(*key.bytes()).or_default() += tags as u64;
     }
 
     /// Says whether there is a neighbour to ask for what this key names.

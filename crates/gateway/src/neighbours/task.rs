@@ -295,6 +295,7 @@ impl Task {
 
     fn report(&self) {
         let came = self.inbox.neighbours.shared.came.lock().clone();
+        let unheard = self.inbox.neighbours.shared.unheard.lock().clone();
         let report = |group: &Group| {
             let stats = group.machine.stats();
             let (announced, forgotten) = group.announcer.stats();
@@ -319,6 +320,7 @@ impl Task {
                 announced,
                 not_announced: forgotten + missed,
                 heard: group.heard,
+                not_heard: unheard.get(group.key.bytes()).copied().unwrap_or_default(),
             }
         };
         *self.inbox.neighbours.shared.reports.write() = self.groups.iter().map(report).collect();

@@ -45,4 +45,7 @@ pub struct GroupReport {
     pub not_announced: u64,
     /// Chunks that members told of.
     pub heard: u64,
+    /// Beside those, the ones that a member told of beyond what it is listened to for.
+    #[serde(default)]
+    pub not_heard: u64,
 }

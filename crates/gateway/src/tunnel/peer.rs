@@ -22,6 +22,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use oncewire_codec::Now;
+use oncewire_codec::wanax::neighbours::Hearing;
 use oncewire_codec::wire::{FlowId, GroupFrame, LaneId, Network};
 use oncewire_link::{Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
 
@@ -102,6 +103,8 @@ pub(crate) struct Peer {
     pace_log: Seldom,
     /// A link that breaks loses its lanes one by one.
     resume_log: Seldom,
+    /// How much it is listened to as a member of a group that tells what is new.
+    hearing: Mutex<Hearing>,
 }
 
 /// Whether the link is up, and since when it has been so.
@@ -195,6 +198,7 @@ impl Peer {
             effort,
             pace_log: Seldom::default(),
             resume_log: Seldom::default(),
+            hearing: Mutex::new(Hearing::new(clock.now())),
         });
         peer.touch();
         peer
@@ -302,6 +306,15 @@ impl Peer {
         }
     }
 
+    /// Hands on what a member says, but for news beyond what it may tell.
+    fn hear(self: &Arc<Self>, member: &Member, frame: GroupFrame) {
+        let tags = if let GroupFrame::Stored { tags, .. } = &frame { Some(tags.len()) } else { None };
+        match tags.filter(|tags| !self.hearing.lock().admits(*tags, self.clock.now())) {
+            Some(refused) => member.neighbours.count_unheard(&member.key, refused),
+            None => member.neighbours.handle_said(self, frame),
+        }
+    }
+
     fn carry_out(self: &Arc<Self>, due: Due) {
         for waker in due.wakers {
             waker.wake();
@@ -327,7 +340,7 @@ impl Peer {
             if due.up {
                 member.neighbours.handle_link();
             }
-            due.said.into_iter().for_each(|frame| member.neighbours.handle_said(self, frame));
+            due.said.into_iter().for_each(|frame| self.hear(member, frame));
         }
         if due.logs {
             self.load_logs();

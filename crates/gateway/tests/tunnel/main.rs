@@ -8,6 +8,7 @@ mod cuts;
 mod direct;
 mod discovery;
 mod http;
+mod liars;
 mod logs;
 mod neighbours;
 mod outages;

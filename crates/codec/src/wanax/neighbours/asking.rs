@@ -97,15 +97,14 @@ impl Neighbourhood {
 
     pub(super) fn handle_chunk(&mut self, from: MemberId, request: u64, bytes: Option<Bytes>, now: Now) {
         let Some(waiting) = self.take_from(from, request) else { return };
-        let Asked::Chunk { read, put_off, .. } = waiting.what else { return self.fail(&waiting, now) };
+        let Asked::Chunk { read, put_off, .. } = waiting.what else { return self.wrong(&waiting, now) };
         match bytes {
             Some(bytes) if self.answer_if_right(&read, bytes.clone()) => {
                 self.stats.spared += u64::from(put_off);
                 self.praise(&waiting, now);
             }
             Some(_) => {
-                self.stats.wrong += 1;
-                self.fail(&waiting, now);
+                self.wrong(&waiting, now);
                 self.go_on(waiting.what, now);
             }
             None => {

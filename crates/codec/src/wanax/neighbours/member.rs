@@ -59,8 +59,13 @@ impl Member {
 
     /// It answered what was asked at `asked_at`, and well.
     pub(super) fn answered(&mut self, asked_at: Now, now: Now) {
-        self.answer_time = (self.answer_time * 7 + now.saturating_sub(asked_at)) / 8;
+        self.took(asked_at, now);
         self.trust = Trust::default();
+    }
+
+    /// It took so long for an answer.
+    pub(super) fn took(&mut self, asked_at: Now, now: Now) {
+        self.answer_time = (self.answer_time * 7 + now.saturating_sub(asked_at)) / 8;
     }
 
     /// It answered well what it had said would take its time, which tells nothing about the time of others.

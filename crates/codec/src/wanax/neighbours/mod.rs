@@ -4,12 +4,13 @@
 //! The state machine knows no disk and no link. The shell tells which neighbours' links are up, hands in what they
 //! send and what the codec wants read, and after each call carries out [`Neighbourhood::poll_output`].
 //!
-//! By subject: `asking` for chunks, `serving` those of others who ask, `offering` what is new, and `claims`, by
-//! which one fetches for all.
+//! By subject: `asking` for chunks, `serving` those of others who ask, `offering` what is new, `hearing` what is new
+//! elsewhere, and `claims`, by which one fetches for all.
 
 mod announce;
 mod asking;
 mod claims;
+mod hearing;
 mod member;
 mod offering;
 mod rendezvous;
@@ -28,6 +29,7 @@ use crate::wire::{GroupFrame, Load, Sought};
 
 pub use announce::Announcer;
 use claims::Claims;
+pub use hearing::{HEARD_PER_SECOND, Hearing};
 use member::Member;
 use offering::Promises;
 pub use rendezvous::{MemberId, responsible};
@@ -354,6 +356,12 @@ impl Neighbourhood {
         self.take(request)
     }
 
+    /// An answer was not what was asked for.
+    fn wrong(&mut self, waiting: &Waiting, now: Now) {
+        self.stats.wrong += 1;
+        self.fail(waiting, now);
+    }
+
     fn fail(&mut self, waiting: &Waiting, now: Now) {
         if let Some(member) = self.members.get_mut(&waiting.member) {
             member.failed(waiting.asked_at, now);
@@ -364,7 +372,9 @@ impl Neighbourhood {
         let Some(member) = self.members.get_mut(&waiting.member) else { return };
         match waiting.what {
             Asked::Chunk { put_off: true, .. } => member.answered_later(),
-            _ => member.answered(waiting.asked_at, now),
+            Asked::Chunk { put_off: false, .. } => member.answered(waiting.asked_at, now),
+            // That it says what it has shows how soon it answers, and not that it gives what it is asked for.
+            Asked::Offer { .. } => member.took(waiting.asked_at, now),
         }
     }
 

@@ -78,11 +78,11 @@ impl Neighbourhood {
     pub(super) fn handle_have(&mut self, from: MemberId, request: u64, held: &[bool], now: Now) {
         let Some(waiting) = self.take_from(from, request) else { return };
         let Asked::Offer { pieces, shape } = &waiting.what else {
-            self.fail(&waiting, now);
+            self.wrong(&waiting, now);
             return self.go_on(waiting.what, now);
         };
         if held.len() != pieces.len() {
-            return self.fail(&waiting, now);
+            return self.wrong(&waiting, now);
         }
         self.praise(&waiting, now);
         for (piece, _) in pieces.iter().zip(held).filter(|(_, held)| !**held) {

@@ -15,7 +15,7 @@ pub struct NeighbourStats {
     pub absent: u64,
     /// What was not answered in time.
     pub late: u64,
-    /// Answers whose content was not what its name says.
+    /// Answers that were not what was asked for: other content than the name says, or of another kind.
     pub wrong: u64,
     /// Chunks that were waited for, since another gateway of the site fetched them already.
     pub waited: u64,

@@ -301,6 +301,36 @@ fn a_liar_is_found_out_and_the_next_is_asked() {
 }
 
 #[test]
+fn a_liar_is_not_trusted_again_for_saying_what_it_has() {
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    let (other, mut now) = (MemberId(2), Now::from_secs(9));
+    machine.handle_up(other);
+    let theirs = (0..).find(|&tag| machine.responsible(tag).is_some()).unwrap();
+    let request = |machine: &mut Neighbourhood| {
+        let sent = std::iter::from_fn(|| machine.poll_output()).find_map(|output| match output {
+            Output::Send(_, GroupFrame::Get { request, .. } | GroupFrame::Peek { request, .. }) => {
+                Some(request)
+            }
+            _ => None,
+        });
+        sent.expect("it was asked")
+    };
+    for rest in [1, 2, 4, 8] {
+        machine.read(Read { ticket: rest, name: Name([1; 20]), len: 2048, held: false }, now);
+        let bytes = Some(Bytes::from_static(b"a lie"));
+        let lie = GroupFrame::Chunk { request: request(&mut machine), bytes };
+        machine.handle_frame(other, lie, now);
+        now += Now::from_secs(rest) - Now::from_nanos(1);
+        assert!(!machine.can_ask(other, now), "{rest} s");
+        now += Now::from_nanos(1);
+        machine.offer(Shape::default(), vec![Piece { tag: theirs, bytes: chunk(1) }], now);
+        let have = GroupFrame::Have { request: request(&mut machine), held: vec![true] };
+        machine.handle_frame(other, have, now);
+    }
+    assert_eq!(machine.stats().wrong, 4);
+}
+
+#[test]
 fn a_chunk_is_found_after_a_member_came_that_is_responsible_for_it_now() {
     let mut site = Site::new(&[Good, Good, Good]);
     site.part(0, 2);

@@ -1,0 +1,395 @@
+//! A neighbour that holds the group's key and lies: a member made by hand around the library's own link.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bytes::{Bytes, BytesMut};
+use oncewire_codec::wanax::{NamesConfig, Shape};
+use oncewire_codec::wire::{GroupFrame, Hello, LaneId, LaneRole, MAX_BLOCK, MAX_TAGS};
+use oncewire_gateway::daemon::Gateway;
+use oncewire_gateway::group_key::GroupKey;
+use oncewire_gateway::identity::Identity;
+use oncewire_gateway::telemetry::LinkState;
+use oncewire_link::{Event, Link, LinkConfig, Now};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::{CryptoProvider, ring, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::common::{LIMIT, noise, until, within};
+use crate::neighbours::{LEN, Plan, fetch, file, files_for, folder, group, same, told, tunnel};
+
+/// What it answers when it is asked for a chunk.
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    /// Other bytes, as many as were asked for.
+    Other,
+    /// A byte less than was asked for, or more.
+    Lengths,
+    /// What answers another question.
+    Beside,
+    /// Nothing, to this and to all else.
+    Silence,
+    /// Nothing, but tells without end of chunks that nobody has.
+    Babble,
+}
+
+/// A member of the group, as its key and its hello say.
+struct Liar {
+    lie: Lie,
+    /// Chunks that it was asked for.
+    asked: Arc<AtomicU64>,
+    link: Link,
+    started: Instant,
+    identity: Identity,
+    victim: SocketAddr,
+    lanes: BTreeMap<LaneId, Lane>,
+    /// What lanes bring; nothing is the end of one.
+    arriving: (mpsc::Sender<Arriving>, mpsc::Receiver<Arriving>),
+    readers: JoinSet<()>,
+}
+
+type Arriving = (LaneId, BytesMut);
+
+struct Lane {
+    write: WriteHalf<TlsStream<TcpStream>>,
+    /// The beginning of a frame whose end has not come.
+    input: BytesMut,
+}
+
+impl Liar {
+    fn new(dir: &Path, name: &str, victim: &Gateway, lie: Lie) -> Self {
+        let load = |name: &str| Identity::load(&dir.join(format!("{name}.key"))).unwrap();
+        let (identity, theirs) = (load("liar"), load(name).public_key());
+        let names = NamesConfig {
+            key: GroupKey::load(&dir.join("group.key")).unwrap().name_key(),
+            shape: Shape::default(),
+            hint_memory: 1 << 16,
+            saved: None,
+            clock_secs: 1 << 30,
+        };
+        let config = LinkConfig {
+            instance: 1,
+            first: identity.public_key() < theirs,
+            dialer: true,
+            log_capacity: LinkConfig::MIN_LOG,
+            contexts: 1,
+            names: Some(names),
+            store: Some(1),
+            group: true,
+            ..LinkConfig::default()
+        };
+        Self {
+            lie,
+            asked: Arc::default(),
+            link: Link::new(config, Now::ZERO),
+            started: Instant::now(),
+            identity,
+            victim: tunnel(victim).unwrap(),
+            lanes: BTreeMap::new(),
+            arriving: mpsc::channel(64),
+            readers: JoinSet::new(),
+        }
+    }
+
+    async fn run(mut self) {
+        self.dial(LaneId(1), LaneRole::Control).await;
+        let mut next = 2;
+        loop {
+            while let Some(event) = self.link.poll_event() {
+                match event {
+                    Event::LanesWanted { role, count } => {
+                        for _ in 0..count {
+                            self.dial(LaneId(next), role).await;
+                            next += 1;
+                        }
+                    }
+                    Event::CloseLane(lane, _) => drop(self.lanes.remove(&lane)),
+                    Event::Group(frame) => self.answer(frame),
+                    _ => {}
+                }
+            }
+            if matches!(self.lie, Lie::Babble) {
+                self.babble(next);
+                next += 1;
+            }
+            self.transmit().await;
+            let due = self.link.poll_timeout().unwrap_or(Now::MAX / 2);
+            let due = if matches!(self.lie, Lie::Babble) { due.min(self.now() + BABBLE_EVERY) } else { due };
+            tokio::select! {
+                Some((lane, bytes)) = self.arriving.1.recv() => self.take(lane, &bytes),
+                () = tokio::time::sleep_until(self.started + due) => self.link.handle_timeout(self.now()),
+            }
+        }
+    }
+
+    /// Tells of what fills a frame eight times, other chunks each time.
+    fn babble(&mut self, seed: u64) {
+        let words = noise(seed, 8 * 8 * MAX_TAGS);
+        for frame in words.chunks(8 * MAX_TAGS) {
+            let (tags, _) = frame.as_chunks::<8>();
+            let tags = tags.iter().map(|tag| u64::from_le_bytes(*tag)).collect();
+            self.link.tell_group(GroupFrame::Stored { least_log2: 14, tags });
+        }
+    }
+
+    fn now(&self) -> Now {
+        self.started.elapsed()
+    }
+
+    fn take(&mut self, id: LaneId, bytes: &[u8]) {
+        let now = self.now();
+        if bytes.is_empty() {
+            self.lanes.remove(&id);
+            self.link.handle_lane_lost(id, now);
+        } else if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.input.extend_from_slice(bytes);
+            self.link.handle_input(id, &mut lane.input, now).unwrap();
+        }
+    }
+
+    async fn transmit(&mut self) {
+        let now = self.now();
+        for (id, lane) in &mut self.lanes {
+            let mut out = Vec::new();
+            self.link.poll_transmit(*id, now, &mut out);
+            // A lane that broke is reported by its reader.
+            let _ = lane.write.write_all(&out).await;
+            let _ = lane.write.flush().await;
+        }
+    }
+
+    async fn dial(&mut self, lane: LaneId, role: LaneRole) {
+        let stream = TcpStream::connect(self.victim).await.unwrap();
+        let name = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
+        let mut stream = TlsConnector::from(tls(&self.identity)).connect(name, stream).await.unwrap();
+        let mut input = BytesMut::new();
+        let hello = loop {
+            assert!(stream.read_buf(&mut input).await.unwrap() > 0, "no hello");
+            if let Some((hello, used)) = Hello::decode(&input).unwrap() {
+                let _ = input.split_to(used);
+                break hello;
+            }
+        };
+        let mut own = Vec::new();
+        self.link.hello(lane, role).encode(&mut own);
+        stream.write_all(&own).await.unwrap();
+        self.link.handle_lane_up(&hello, lane, role, self.now()).unwrap();
+        let (read, write) = tokio::io::split(stream);
+        self.lanes.insert(lane, Lane { write, input: BytesMut::new() });
+        self.readers.spawn(read_lane(lane, read, input, self.arriving.0.clone()));
+    }
+
+    fn answer(&mut self, frame: GroupFrame) {
+        self.asked.fetch_add(u64::from(matches!(frame, GroupFrame::Get { .. })), Relaxed);
+        let answer = match frame {
+            _ if matches!(self.lie, Lie::Silence | Lie::Babble) => return,
+            GroupFrame::Get { request, len, .. } => self.lie.about(request, len as usize),
+            // Here it does well, as one that is not to be found out by its silence.
+            GroupFrame::Peek { request, chunks } => {
+                GroupFrame::Have { request, held: vec![true; chunks.len()] }
+            }
+            _ => return,
+        };
+        self.link.tell_group(answer);
+    }
+}
+
+impl Lie {
+    fn about(self, request: u64, len: usize) -> GroupFrame {
+        let len = match self {
+            Self::Lengths if request.is_multiple_of(2) => len - 1,
+            Self::Lengths => (len + 1).min(MAX_BLOCK),
+            _ => len,
+        };
+        match self {
+            Self::Beside => GroupFrame::Have { request, held: vec![false] },
+            _ => GroupFrame::Chunk { request, bytes: Some(Bytes::from(vec![0xee; len])) },
+        }
+    }
+}
+
+async fn read_lane(
+    lane: LaneId,
+    mut read: ReadHalf<TlsStream<TcpStream>>,
+    mut input: BytesMut,
+    to: mpsc::Sender<Arriving>,
+) {
+    loop {
+        if !input.is_empty() && to.send((lane, input.split())).await.is_err() {
+            return;
+        }
+        if !matches!(read.read_buf(&mut input).await, Ok(1..)) {
+            let _ = to.send((lane, BytesMut::new())).await;
+            return;
+        }
+    }
+}
+
+fn tls(identity: &Identity) -> Arc<ClientConfig> {
+    let keys = AlwaysResolvesClientRawPublicKeys::new(identity.certified_key().unwrap());
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        .with_client_cert_resolver(Arc::new(keys));
+    config.resumption = Resumption::disabled();
+    config.enable_sni = false;
+    config.alpn_protocols = vec![b"oncewire/1".to_vec()];
+    Arc::new(config)
+}
+
+/// Takes whoever answers for the gateway that was dialled.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("only TLS 1.3 is spoken".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let spki = SubjectPublicKeyInfoDer::from(cert.as_ref());
+        verify_tls13_signature_with_raw_key(message, &spki, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+/// Has a gateway fetch what one of its two neighbours fetched before, while the other one lies, until it has been lied to,
+/// and has then fetched a file by way of the honest one without asking the liar for anything.
+async fn is_found_out_and_left_alone(lie: Lie, seed: u64) {
+    let origin = files_for(2, seed, same).await;
+    let dir = folder(&["hub", "first", "second", "liar"]);
+    let town = Some("town");
+    let hub = Plan::new("hub").peer("first", town, None).peer("second", town, None).start(dir.path()).await;
+    let branch = |name| Plan::new(name).at("town").peer("hub", None, tunnel(&hub));
+    let first = branch("first").peer("second", town, None).forward("hub", origin.address);
+    let first = first.start(dir.path()).await;
+    let second = branch("second").peer("first", town, tunnel(&first)).peer("liar", town, None);
+    let second = second.forward("hub", origin.address).start(dir.path()).await;
+    assert!(first.wait_up("hub", LIMIT).await && second.wait_up("hub", LIMIT).await);
+    let liar = Liar::new(dir.path(), "second", &second, lie);
+    let asked = Arc::clone(&liar.asked);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(liar.run());
+    until(|| group(&second).neighbours == 2).await;
+    let caught = |gateway: &Gateway| {
+        let group = group(gateway);
+        if matches!(lie, Lie::Silence) { group.late } else { group.wrong }
+    };
+    for number in 0.. {
+        let data = file(seed, number);
+        assert!(fetch(&first, 0).await == data, "file {number}");
+        told(&first, &[&hub, &second]).await;
+        let (lies, found) = (asked.load(Relaxed), group(&second).found);
+        assert!(fetch(&second, 0).await == data, "file {number}");
+        let more = (asked.load(Relaxed) - lies, group(&second).found - found);
+        println!(
+            "file {number}: the liar was asked {} times, {} were found; {:?}",
+            more.0,
+            more.1,
+            group(&second)
+        );
+        if caught(&second) > 0 && lies > 0 && more.0 == 0 && more.1 > 0 {
+            break;
+        }
+    }
+    let status = second.status();
+    let peer = status.peers.iter().find(|peer| peer.name == "liar").unwrap();
+    assert_eq!(peer.state, LinkState::Up, "a lie is no fault of the link");
+    assert_eq!(status.peers.iter().map(|peer| peer.mismatches).sum::<u64>(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_neighbour_that_gives_other_content_is_left_alone_and_the_other_asked() {
+    within(is_found_out_and_left_alone(Lie::Other, 21)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_neighbour_that_gives_other_lengths_is_left_alone_and_the_other_asked() {
+    within(is_found_out_and_left_alone(Lie::Lengths, 22)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_neighbour_that_answers_beside_the_question_is_left_alone_and_the_other_asked() {
+    within(is_found_out_and_left_alone(Lie::Beside, 23)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_neighbour_that_says_nothing_is_left_alone_and_the_other_asked() {
+    within(is_found_out_and_left_alone(Lie::Silence, 24)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_babbles_is_heard_in_part_and_takes_no_savings_from_others() {
+    within(async {
+        let origin = files_for(2, 25, same).await;
+        let dir = folder(&["hub", "branch", "liar"]);
+        let town = Some("town");
+        let hub = Plan::new("hub").peer("branch", town, None).peer("liar", town, None);
+        let hub = hub.start(dir.path()).await;
+        let branch = Plan::new("branch").at("town").peer("hub", None, tunnel(&hub));
+        let branch = branch.forward("hub", origin.address).start(dir.path()).await;
+        assert!(branch.wait_up("hub", LIMIT).await);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Liar::new(dir.path(), "hub", &hub, Lie::Babble).run());
+        until(|| group(&hub).not_heard > 0).await;
+        let crossed = || branch.status().peers.iter().map(|peer| peer.wire_in).sum::<u64>();
+        for number in 0.. {
+            let data = file(25, number);
+            assert!(fetch(&branch, 0).await == data, "file {number}");
+            told(&branch, &[&hub]).await;
+            let (before, unheard) = (crossed(), group(&hub).not_heard);
+            assert!(fetch(&branch, 0).await == data, "file {number}");
+            let again = crossed() - before;
+            println!("file {number}: {again} of {LEN} bytes crossed again; {:?}", group(&hub));
+            if again < LEN as u64 / 10 && group(&hub).not_heard > unheard {
+                break;
+            }
+        }
+    })
+    .await;
+}
+
+const BABBLE_EVERY: Now = Now::from_millis(10);
