@@ -32,6 +32,7 @@ mod read;
 mod recover;
 mod refused;
 mod ring;
+mod scan;
 mod seal;
 mod segment;
 mod slow;

@@ -172,6 +172,15 @@ impl Paged {
         Ok(bytes)
     }
 
+    /// Counts the pages from an offset on, the beginning of one, that are empty: zeros, as files are made of. At most
+    /// `most` are looked at, with one request; what cannot be read is not empty.
+    pub(crate) fn empty_pages(&self, at: u64, most: usize) -> usize {
+        let mut bytes = vec![0; most * PAGE];
+        let read = self.backend.read(&self.name, self.place(at), &mut bytes);
+        let empty = bytes.chunks(PAGE).take_while(|page| page.iter().all(|byte| *byte == 0)).count();
+        read.map_or(0, |()| empty)
+    }
+
     /// Says that what is addressed by an offset is damaged.
     pub(crate) fn damaged(&self, at: u64, what: &'static str) -> Fault {
         self.damaged_at(self.place(at), what)

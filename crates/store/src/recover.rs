@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::identity::{Identity, is_possible};
 use crate::index::Class;
 use crate::paged::{Header, Kind, NotOurs, Paged};
-use crate::segment::{Coarse, Extent, Scanned, Segment};
+use crate::scan::Scanned;
+use crate::segment::{Coarse, Extent, Segment};
 use crate::snapshot;
 use crate::store::{MIN_SEGMENT_BYTES, Options, Store};
 use crate::writer::{Writer, is_full};
@@ -203,12 +204,14 @@ impl Store {
     fn rebuild(&self, files: Files, opened: &mut Opened, progress: &Progress) -> io::Result<()> {
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
         let mut segments = VecDeque::new();
-        let mut coarse = Vec::new();
         let closed = files.closed.into_iter().map(|(number, file, len)| (number, file, len, true));
         let found =
             files.found.into_iter().map(|(number, file, extent)| (number, file, extent.file_len, false));
         let mut all: Vec<_> = closed.chain(found).collect();
         all.sort_by_key(|(number, ..)| *number);
+        if let Some((oldest, ..)) = all.first() {
+            self.index.addresses.set_oldest(oldest << self.span_bits);
+        }
         for (number, file, len, is_closed) in all {
             progress.advance(1)?;
             writer.next_segment = number + 1;
@@ -226,21 +229,25 @@ impl Store {
                 }
             };
             writer.next_container += u64::from(segment.extent.read().containers);
+            // At once, or the entries of a terabyte would all be in memory twice.
+            self.index_large(number, &large);
             segments.push_back(Arc::new(segment));
-            coarse.push(large);
         }
         self.set_window(&segments, &writer);
-        for (segment, large) in segments.iter().zip(coarse) {
-            for some in large.chunks(512) {
-                self.index.touch(some.iter().map(|(tag, _)| (*tag, Class::Coarse)));
-                for (tag, at) in some {
-                    self.index.put(*tag, Class::Coarse, self.address(segment.number, *at), 0);
-                }
-            }
-        }
         *self.ring.write() = segments;
         *self.writing() = writer;
         self.rebuild_small(opened, progress)
+    }
+
+    /// Indexes the large chunks of a segment behind those of all that came before.
+    fn index_large(&self, segment: u64, large: &[Coarse]) {
+        self.index.addresses.set_head((segment + 1) << self.span_bits);
+        for some in large.chunks(512) {
+            self.index.touch(some.iter().map(|(tag, _)| (*tag, Class::Coarse)));
+            for (tag, at) in some {
+                self.index.put(*tag, Class::Coarse, self.address(segment, *at), 0);
+            }
+        }
     }
 
     /// Returns what is in a segment, by its footer or by all its containers.

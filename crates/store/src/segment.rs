@@ -22,8 +22,7 @@ use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::bytes::{u32_at, u64_at};
-use crate::container::{Container, HEADER, Lengths, MAX_CONTAINER, Place};
-use crate::index::Class;
+use crate::container::MAX_CONTAINER;
 use crate::paged::Paged;
 use crate::ring::ROUNDS_TO_GIVE_UP;
 use crate::{Fault, is_of_the_process};
@@ -317,55 +316,6 @@ impl Extent {
         let coarse = coarse.map(|at| Some((u64_at(footer, at)?, u32_at(footer, at + 8)?)));
         Some((extent, coarse.collect::<Option<_>>()?))
     }
-
-    /// Finds the containers of a file without a footer, by their checks. What is torn or damaged is passed over to the
-    /// next page, where a group may begin; and so is what the disk refuses, unless it refuses too often.
-    pub(crate) fn scan(file: &Paged, file_len: u64, store: u64, segment: u64) -> Scanned {
-        let (mut extent, mut coarse, mut refused) = (Self::default(), Vec::new(), None);
-        let (room, payload) = (file.room(file_len).min(u64::from(u32::MAX)), file.payload() as u64);
-        let (mut at, mut errors) = (0, 0);
-        while at + (HEADER as u64) < room && errors < ERRORS_TO_SET_ASIDE {
-            let found = read_container(file, Place { store, segment, at }, room - at);
-            let (container, len) = match found {
-                Ok(found) => found,
-                Err(fault) => {
-                    at = (at + 1).next_multiple_of(payload);
-                    errors += u32::from(!fault.is_damage());
-                    refused = refused.or((!fault.is_damage()).then_some(fault));
-                    continue;
-                }
-            };
-            let end = at + len as u64;
-            extent.add(at as u32, end as u32, container.time_s, &container.parts);
-            let large = container.parts.iter().filter(|part| Class::of(part.len) == Class::Coarse);
-            coarse.extend(large.map(|part| (part.tag, at as u32 + HEADER as u32 + part.start)));
-            at = end;
-        }
-        extent.file_len = file_len;
-        Scanned { extent, coarse, refused }
-    }
-}
-
-/// What was found without a footer.
-pub(crate) struct Scanned {
-    pub(crate) extent: Extent,
-    pub(crate) coarse: Vec<Coarse>,
-    /// What the disk did not let be looked at, the first of it.
-    pub(crate) refused: Option<Fault>,
-}
-
-/// Reads a container of which only the beginning is known, and returns its length, too.
-fn read_container(file: &Paged, place: Place, room: u64) -> Result<(Container, usize), Fault> {
-    let damaged = |what| file.damaged(place.at, what);
-    let header = file.read(place.at, HEADER)?;
-    let lengths = Lengths::decode(&header).ok_or_else(|| damaged("no container"))?;
-    if lengths.total() as u64 > room {
-        return Err(damaged("container is cut short"));
-    }
-    let container = file.read(place.at, lengths.total())?;
-    let container =
-        Container::decode(container, place).ok_or_else(|| damaged("container fails its check"))?;
-    Ok((container, lengths.total()))
 }
 
 /// Returns the length of a footer without its trailer.

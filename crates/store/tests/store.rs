@@ -168,6 +168,25 @@ fn without_its_index_a_store_is_rebuilt_from_footers_and_has_the_same() {
 }
 
 #[test]
+fn what_is_empty_of_a_segment_is_passed_over_in_few_reads() {
+    for options in [options(2), sealed(1, 2)] {
+        let segment_bytes = 16 << 20;
+        let options = Options { segment_bytes, capacity: 2 * segment_bytes, ..options };
+        let memory = Memory::default();
+        let store = open(&memory, &options);
+        insert_all(&store, &[60_000; 3]);
+        store.sync().unwrap();
+        drop(store);
+        let before = memory.reads();
+        let store = open(&memory, &options);
+        let reads = memory.reads() - before;
+        // Two for each 64 of its 4096 pages, and some more.
+        assert!(reads < 200, "{reads} reads");
+        assert_eq!(whole(&store, &[60_000; 3]).len(), 3);
+    }
+}
+
+#[test]
 fn an_index_that_an_older_start_left_is_not_taken_up() {
     let memory = Memory::default();
     let store = open(&memory, &options(20));

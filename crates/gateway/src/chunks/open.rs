@@ -258,7 +258,8 @@ pub(super) fn options(index_memory: u64, disk: u64, key: Option<&StorageKey>) ->
         Ok(salt)
     };
     let sealer = key.map(|key| Arc::new(Sealer::new(&key.derive("oncewire chunk store"), salts)));
-    let segment_bytes = (disk / LEAST_SEGMENTS).clamp(LEAST_SEGMENT, MOST_SEGMENT) / PAGE * PAGE;
+    let most = (disk / MOST_SEGMENTS).clamp(LARGE_SEGMENT, MOST_SEGMENT);
+    let segment_bytes = (disk / LEAST_SEGMENTS).clamp(LEAST_SEGMENT, most) / PAGE * PAGE;
     let index = IndexMemory::divide(index_memory, disk);
     Options { capacity: disk, segment_bytes, index, id: crate::tunnel::dialer::random(), sealer }
 }
@@ -321,7 +322,12 @@ const MOST_JOB_BYTES: u64 = 32 << 20;
 /// With so many segments, giving the oldest up costs a sixteenth of what is remembered.
 const LEAST_SEGMENTS: u64 = 16;
 const LEAST_SEGMENT: u64 = 1 << 20;
-const MOST_SEGMENT: u64 = 64 << 20;
+/// Segments are no larger as long as there are not too many of them.
+const LARGE_SEGMENT: u64 = 64 << 20;
+/// A start reads the first page of each, so a terabyte should not have too many.
+const MOST_SEGMENTS: u64 = 4096;
+/// What the format allows.
+const MOST_SEGMENT: u64 = 4 << 30;
 const PAGE: u64 = 4096;
 
 /// What the model of a slow disk reads in a second beside moving its arm.
@@ -344,11 +350,18 @@ mod tests {
 
     #[test]
     fn a_store_is_whole_segments() {
-        for disk in [64 << 20, 100_000_000, 1 << 40] {
+        for (disk, segment_bytes) in [
+            (64 << 20, 4 << 20),
+            (100_000_000, 6_246_400),
+            (100 << 30, 64 << 20),
+            (1 << 40, 256 << 20),
+            (1 << 50, 4 << 30),
+        ] {
             let options = options(1 << 20, disk, None);
             assert!(
                 options.segment_bytes.is_multiple_of(PAGE) && options.capacity >= 2 * options.segment_bytes
             );
+            assert_eq!(options.segment_bytes, segment_bytes, "of {disk}");
         }
     }
 }

@@ -9,8 +9,8 @@ use oncewire_netem::{LinkParams, Queue};
 
 /// Show what oncewire saves: moves files over an emulated link without and with a pair of gateways
 ///
-/// Everything runs in this process on loopback. The files are fetched for the first time, again, and after an
-/// edit, and every byte is compared. Without PATHS they are sources of crates that Cargo has fetched.
+/// Everything runs in this process on loopback. The files are fetched for the first time, again, after an edit, and
+/// after a restart of the near gateway, and every byte is compared. Without PATHS they are sources of crates that Cargo has fetched.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Rate of the link, each way

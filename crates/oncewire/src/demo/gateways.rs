@@ -16,6 +16,8 @@ pub(crate) struct Pair {
     folder: TempDir,
     hub: Gateway,
     branch: Option<Gateway>,
+    /// What the branch is started with.
+    branch_config: String,
     hub_address: SocketAddr,
     forward_address: SocketAddr,
     socks_address: SocketAddr,
@@ -39,7 +41,15 @@ impl Pair {
         let hub = start(&text, folder.path(), "hub").await?;
         let hub_address = *hub.local_addrs().tunnel.first().context("the hub listens nowhere")?;
         let unknown = hub_address;
-        Ok(Self { folder, hub, branch: None, hub_address, forward_address: unknown, socks_address: unknown })
+        Ok(Self {
+            folder,
+            hub,
+            branch: None,
+            branch_config: String::new(),
+            hub_address,
+            forward_address: unknown,
+            socks_address: unknown,
+        })
     }
 
     /// Returns where the hub waits for the branch.
@@ -54,15 +64,32 @@ impl Pair {
     /// A gateway that does not start, or a link that is not up within [`LINK_LIMIT`].
     pub(crate) async fn start_branch(&mut self, hub: SocketAddr, origin: SocketAddr) -> anyhow::Result<()> {
         let hub_key = Identity::load(&self.folder.path().join("hub.key"))?;
-        let text = format!(
+        self.branch_config = format!(
             "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n\
+             [cache]\nstore_disk = \"{STORE_DISK}\"\nstore_path = \"store\"\n\
              [[peer]]\nname = \"hub\"\npublic_key = \"{}\"\naddress = \"{hub}\"\n\
              [[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{origin}\"\npeer = \"hub\"\n\
              on_peer_loss = \"refuse\"\n\
              [[intercept]]\nmode = \"socks5\"\nlisten = \"127.0.0.1:0\"\npeer = \"hub\"\non_peer_loss = \"refuse\"\n",
             hub_key.public_key()
         );
-        let branch = start(&text, self.folder.path(), "branch").await?;
+        self.run_branch().await
+    }
+
+    /// Ends the branch, whose logs are in memory alone, and starts it again, with what its chunk store has on disk.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start_branch`].
+    pub(crate) async fn restart_branch(&mut self) -> anyhow::Result<()> {
+        if let Some(branch) = self.branch.take() {
+            branch.shutdown(DRAIN).await;
+        }
+        self.run_branch().await
+    }
+
+    async fn run_branch(&mut self) -> anyhow::Result<()> {
+        let branch = start(&self.branch_config, self.folder.path(), "branch").await?;
         if let [forward, socks] = branch.local_addrs().intercepts.as_slice() {
             (self.forward_address, self.socks_address) = (*forward, *socks);
         }
@@ -99,5 +126,7 @@ async fn start(text: &str, folder: &Path, name: &str) -> anyhow::Result<Gateway>
 
 /// Time for the first lane to come up; a lost SYN costs a second on any link.
 const LINK_LIMIT: Duration = Duration::from_secs(30);
+/// Disk for the branch's chunk store.
+const STORE_DISK: &str = "4 GiB";
 /// Nothing is under way any more when the gateways are stopped.
 const DRAIN: Duration = Duration::from_secs(1);

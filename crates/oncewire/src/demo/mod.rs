@@ -2,7 +2,8 @@
 //!
 //! Everything runs in this process and on loopback: an origin server and one gateway at the far side of an
 //! emulated [`path`], a client and the other gateway at its near side. The client fetches each file over the
-//! bare path and then through the gateways: for the first time, again, and after an edit. It compares every byte.
+//! bare path and then through the gateways: for the first time, again, after an edit, and after a restart of the near
+//! gateway, whose logs are gone then and whose chunk store is not. It compares every byte.
 //! The path is a model of a link and of TCP across it, so no privileges are needed; see
 //! [`oncewire_netem::tcp`] for what the model leaves out.
 
@@ -24,7 +25,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use report::{LinkFacts, Report};
 use stage::{Route, Stage};
-use steps::Show;
+use steps::{Show, Step};
 
 pub(crate) use args::Args;
 
@@ -49,11 +50,14 @@ async fn show(args: &Args, corpus: corpus::Corpus) -> anyhow::Result<()> {
         report::print_setting(&mut io::stdout().lock(), args, &corpus)?;
     }
     let edited = edit::edit_all(&corpus.files, args.seed);
-    let stage = Stage::start(args, &corpus.files, &edited).await?;
+    let mut stage = Stage::start(args, &corpus.files, &edited).await?;
     let baseline = !args.json && args.congestion != stage::LANE_CONGESTION;
-    let progress = progress_bar(corpus.total() * (6 + u64::from(baseline)));
+    let progress = progress_bar(corpus.total() * (8 + u64::from(baseline)));
     let show = Show { stage: &stage, files: &corpus.files, edited: &edited, progress: &progress };
-    let rows = show.all_steps().await?;
+    let mut rows = show.steps(&Step::AT_ONCE).await?;
+    stage.restart_branch().await?;
+    let show = Show { stage: &stage, files: &corpus.files, edited: &edited, progress: &progress };
+    rows.extend(show.steps(&[Step::Restart]).await?);
     let baseline_seconds = match baseline {
         true => Some(show.seconds_by(Route::Baseline).await?),
         false => None,

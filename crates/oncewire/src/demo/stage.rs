@@ -70,6 +70,15 @@ impl Stage {
         Ok(Self { link, origin, direct, baseline, _lanes: lanes, pair, rtt: args.rtt.0 })
     }
 
+    /// Restarts the gateway at the near side, so that only its disk remembers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub(crate) async fn restart_branch(&mut self) -> anyhow::Result<()> {
+        self.pair.restart_branch().await
+    }
+
     /// Returns where the client connects for a route.
     pub(crate) fn address(&self, route: Route) -> SocketAddr {
         match route {

@@ -20,6 +20,13 @@ pub(crate) enum Step {
     Again,
     /// The files with small edits.
     Edit,
+    /// The files once more, after the near gateway was restarted.
+    Restart,
+}
+
+impl Step {
+    /// Those that go on without anything in between.
+    pub(crate) const AT_ONCE: [Self; 3] = [Self::First, Self::Again, Self::Edit];
 }
 
 /// One run of the demonstration.
@@ -38,14 +45,14 @@ struct Cost {
 }
 
 impl Show<'_> {
-    /// Moves all files in each step, directly and then through the gateways.
+    /// Moves all files in each of these steps, directly and then through the gateways.
     ///
     /// # Errors
     ///
     /// The first transfer that fails or differs.
-    pub(crate) async fn all_steps(&self) -> anyhow::Result<Vec<Row>> {
+    pub(crate) async fn steps(&self, steps: &[Step]) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
-        for step in [Step::First, Step::Again, Step::Edit] {
+        for &step in steps {
             let direct = self.move_all(step, Route::Direct).await?;
             let oncewire = self.move_all(step, Route::Oncewire).await?;
             for ((file, direct), oncewire) in self.files_of(step).iter().zip(direct).zip(oncewire) {
@@ -111,12 +118,13 @@ impl Step {
             Self::First => "first",
             Self::Again => "again",
             Self::Edit => "edit",
+            Self::Restart => "restart",
         }
     }
 
     fn edition(self) -> Edition {
         match self {
-            Self::First | Self::Again => Edition::Original,
+            Self::First | Self::Again | Self::Restart => Edition::Original,
             Self::Edit => Edition::Edited,
         }
     }
@@ -128,6 +136,7 @@ impl fmt::Display for Step {
             Self::First => "first time",
             Self::Again => "again",
             Self::Edit => "after an edit",
+            Self::Restart => "after a restart",
         })
     }
 }

@@ -7,7 +7,7 @@ use oncewire_store::{Backend, IndexMemory, Inserted, Options, Store};
 
 use crate::content::{BLOCK, fill, mixed, tag, tree};
 use crate::regenerating::Regenerating;
-use crate::{cpu_time, resident};
+use crate::{cpu_time, forget_peak, peak, resident};
 
 /// Puts a tenth more than so many gigabytes through a store that holds as many, and reads from it.
 pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
@@ -55,15 +55,19 @@ pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
 /// Opens what is there, and says what that took.
 fn open_again(what: &str, backend: &Arc<Regenerating>, options: &Options) -> Store {
     let (begun, before) = (cpu_time(), backend.reads.load(Ordering::Relaxed));
+    let at_first = resident();
+    forget_peak();
     let (store, opened) = Store::open(Arc::clone(backend) as Arc<dyn Backend>, options).unwrap();
     println!(
-        "opened {what}: {:.1} s of CPU, {} reads, {} of {} segments scanned, index kept: {}; {} entries",
+        "opened {what}: {:.1} s of CPU, {} reads, {} of {} segments scanned, index kept: {}; {} entries; at most {:.0} MB of \
+         memory",
         (cpu_time() - begun).as_secs_f64(),
         backend.reads.load(Ordering::Relaxed) - before,
         opened.scanned,
         opened.segments,
         opened.index_kept,
         store.stat().indexed.iter().sum::<u64>(),
+        peak().saturating_sub(at_first) as f64 / 1e6,
     );
     store
 }

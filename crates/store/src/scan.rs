@@ -1,0 +1,79 @@
+//! Finding what is in a segment that has no footer.
+
+use crate::Fault;
+use crate::container::{Container, HEADER, Lengths, Place};
+use crate::index::Class;
+use crate::paged::Paged;
+use crate::segment::{Coarse, ERRORS_TO_SET_ASIDE, Extent};
+
+/// What was found without a footer.
+pub(crate) struct Scanned {
+    pub(crate) extent: Extent,
+    pub(crate) coarse: Vec<Coarse>,
+    /// What the disk did not let be looked at, the first of it.
+    pub(crate) refused: Option<Fault>,
+}
+
+impl Extent {
+    /// Finds the containers of a file without a footer, by their checks. What is torn or damaged is passed over to the
+    /// next page, where a group may begin; and so is what the disk refuses, unless it refuses too often.
+    pub(crate) fn scan(file: &Paged, file_len: u64, store: u64, segment: u64) -> Scanned {
+        let (mut extent, mut coarse, mut refused) = (Self::default(), Vec::new(), None);
+        let (room, payload) = (file.room(file_len).min(u64::from(u32::MAX)), file.payload() as u64);
+        let (mut at, mut errors, mut empty) = (0, 0, Empty { window: 1 });
+        while at + (HEADER as u64) < room && errors < ERRORS_TO_SET_ASIDE {
+            let found = read_container(file, Place { store, segment, at }, room - at);
+            let (container, len) = match found {
+                Ok(found) => found,
+                Err(fault) => {
+                    at = (at + 1).next_multiple_of(payload);
+                    at += empty.skip(file, at, room);
+                    errors += u32::from(!fault.is_damage());
+                    refused = refused.or((!fault.is_damage()).then_some(fault));
+                    continue;
+                }
+            };
+            let end = at + len as u64;
+            extent.add(at as u32, end as u32, container.time_s, &container.parts);
+            let large = container.parts.iter().filter(|part| Class::of(part.len) == Class::Coarse);
+            coarse.extend(large.map(|part| (part.tag, at as u32 + HEADER as u32 + part.start)));
+            at = end;
+        }
+        extent.file_len = file_len;
+        Scanned { extent, coarse, refused }
+    }
+}
+
+/// Passes over empty pages, which most of a segment is that was just begun: in ever larger steps, as a request for each
+/// would take minutes on a disk.
+struct Empty {
+    window: u64,
+}
+
+impl Empty {
+    /// Returns how many bytes are empty from the beginning of a page on, as far as one request tells.
+    fn skip(&mut self, file: &Paged, at: u64, room: u64) -> u64 {
+        let payload = file.payload() as u64;
+        let most = self.window.min(room.saturating_sub(at) / payload);
+        let found = file.empty_pages(at, most as usize) as u64;
+        self.window = if found == self.window { (2 * found).min(PAGES_AT_ONCE) } else { 1 };
+        found * payload
+    }
+}
+
+/// Reads a container of which only the beginning is known, and returns its length, too.
+fn read_container(file: &Paged, place: Place, room: u64) -> Result<(Container, usize), Fault> {
+    let damaged = |what| file.damaged(place.at, what);
+    let header = file.read(place.at, HEADER)?;
+    let lengths = Lengths::decode(&header).ok_or_else(|| damaged("no container"))?;
+    if lengths.total() as u64 > room {
+        return Err(damaged("container is cut short"));
+    }
+    let container = file.read(place.at, lengths.total())?;
+    let container =
+        Container::decode(container, place).ok_or_else(|| damaged("container fails its check"))?;
+    Ok((container, lengths.total()))
+}
+
+/// Pages that are looked at with one request.
+const PAGES_AT_ONCE: u64 = 64;
