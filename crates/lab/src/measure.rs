@@ -106,7 +106,7 @@ impl Measurement {
         loop {
             // The end must be known when the last block is sent.
             let at_end = !fill(&mut source, &mut waiting).map_err(|source| read_error(path, source))?;
-            let rest = waiting.split_off(self.pair.block_end(&waiting, at_end).min(waiting.len()));
+            let rest = waiting.split_off(self.pair.block_end(flow, &waiting, at_end).min(waiting.len()));
             let block = Bytes::from(waiting);
             let (sent, fin) = (block.len() as u64, at_end && rest.is_empty());
             self.pair.send(flow, offset, block, fin).map_err(codec_error)?;

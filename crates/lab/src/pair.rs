@@ -167,12 +167,12 @@ impl Pair {
         }
     }
 
-    /// Returns how long the next block should be that `bytes` begin with, as a link cuts its flows; `at_end` says that
+    /// Returns how long the next block should be that a flow's `bytes` begin with, as a link cuts its flows; `at_end` says that
     /// nothing follows them.
-    pub fn block_end(&mut self, bytes: &[u8], at_end: bool) -> usize {
-        match self.config.plan.is_some_and(|plan| self.sender.is_naming(&plan)) {
-            true => self.sender.block_end(bytes, at_end, MAX_BLOCK, Now::ZERO),
-            false => bytes.len().min(MAX_BLOCK),
+    pub fn block_end(&mut self, flow: FlowId, bytes: &[u8], at_end: bool) -> usize {
+        match &self.config.plan {
+            Some(plan) => self.sender.block_end(flow, plan, bytes, at_end, MAX_BLOCK, Now::ZERO),
+            None => bytes.len().min(MAX_BLOCK),
         }
     }
 

@@ -64,7 +64,8 @@ pub struct LinkConfig {
     pub shed: bool,
     /// Whether the key of [`Self::names`] is that of a trust group of which the peer is to be. Default no.
     pub group: bool,
-    /// Silence after which a lane or peer is dead. Default: the larger of 10 s and 8 smoothed round trips.
+    /// Silence after which a lane or peer is dead. Default: the largest of 10 s, 8 smoothed round trips, and
+    /// twice the longest round trip of the last minute.
     pub dead_after: Option<Now>,
 }
 

@@ -20,10 +20,26 @@ pub(crate) struct Lane {
     /// Whether the shell was told that there is something to send and has not found nothing since.
     pub(crate) woken: bool,
     pub(crate) heard: Now,
+    /// When it was first to be asked for a sign of life since it was heard.
+    pub(crate) asked: Option<Now>,
     pub(crate) pinged: Now,
     pub(crate) used: Now,
     pub(crate) pongs: VecDeque<u64>,
     pub(crate) ping_due: bool,
+}
+
+impl Lane {
+    /// The lane is to ask for a sign of life.
+    pub(crate) fn ask(&mut self, now: Now) {
+        self.ping_due = true;
+        self.asked.get_or_insert(now);
+    }
+
+    /// When the lane is dead unless it is heard before. It is asked four times in the time `dead` after which it is, and
+    /// that may have been longer when it was asked last.
+    pub(crate) fn silent_at(&self, dead: Now) -> Option<Now> {
+        Some((self.heard + dead).max(self.asked? + dead * 3 / 4))
+    }
 }
 
 /// All lanes.
@@ -46,6 +62,7 @@ impl Lanes {
             turns: Turns::default(),
             woken: false,
             heard: now,
+            asked: None,
             pinged: now,
             used: now,
             pongs: VecDeque::new(),

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
+use crate::endre::tokens::Copy;
 use crate::wanax::hints::PackedTag;
-use crate::wire::{Ack, FlowId, LaneId, Message, NameEntry, Range64};
+use crate::wire::{Ack, Digest, FlowId, LaneId, Message, NameEntry, Range64};
 
 /// The most items that may be unacknowledged; the receiving half refuses numbers further ahead than this.
 pub const MAX_UNACKED: u64 = 16 * 1024;
@@ -31,6 +32,16 @@ pub enum Content {
     Message(Message),
 }
 
+/// How a block was coded, to be sent once more in the same words: what it refers to cannot be overwritten before it is
+/// acknowledged, and was sent earlier.
+#[derive(Clone, Debug)]
+pub struct Coded {
+    /// What was copied of the block's residue, which is all that is not named.
+    pub copies: Vec<Copy>,
+    /// What the block is checked against.
+    pub digest: Digest,
+}
+
 /// One unacknowledged block or message.
 #[derive(Clone, Debug)]
 pub struct Item {
@@ -48,6 +59,8 @@ pub struct Item {
     pub remembered: bool,
     /// The log ranges that the block copied from.
     pub sources: Vec<Range64>,
+    /// How the block was coded, if little of it crossed.
+    pub coded: Option<Coded>,
     /// The entropy context that the block went through.
     pub slot: Option<usize>,
     /// The block's parts that were named.
@@ -73,7 +86,8 @@ impl Item {
 
     /// Memory beside the plain bytes.
     fn attached(&self) -> u64 {
-        (size_of_val(&self.names[..]) + size_of_val(&self.news[..])) as u64
+        let copies = self.coded.as_ref().map_or(0, |coded| size_of_val(&coded.copies[..]));
+        (size_of_val(&self.names[..]) + size_of_val(&self.news[..]) + copies) as u64
     }
 
     fn kept(&self) -> u64 {

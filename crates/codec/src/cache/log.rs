@@ -170,6 +170,11 @@ impl Log {
         segment.split_at_checked(self.within(offset)).unwrap_or_default()
     }
 
+    /// Returns the first offset that lies in memory, whatever is there; the end if nothing does.
+    pub fn oldest(&self) -> LogOffset {
+        if self.segments.is_empty() { self.end } else { LogOffset(self.first << self.shift) }
+    }
+
     /// Asks for the memory of a byte that will soon be read.
     #[inline]
     pub fn prefetch(&self, offset: LogOffset) {

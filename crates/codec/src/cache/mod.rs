@@ -46,7 +46,7 @@ pub(crate) mod samples;
 mod sizes;
 
 pub use curve::Curve;
-pub use ledger::{Content, Item, Ledger, MAX_UNACKED, Repair};
+pub use ledger::{Coded, Content, Item, Ledger, MAX_UNACKED, Repair};
 pub use log::{Log, LogOffset};
 pub use quotas::Quotas;
 pub use ranges::{Arrived, RangeSet};

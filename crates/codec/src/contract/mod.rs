@@ -228,10 +228,18 @@ pub trait SendingHalf {
     /// Whether blocks with this plan are looked through for chunks that the peer's store has, and are to be cut by
     /// [`Self::block_end`].
     fn is_naming(&self, plan: &Plan) -> bool;
-    /// Returns how long the next block should be that is taken off the front of `bytes`, so that what is repeated is
-    /// cut alike. `at_end` says that the stream ends behind them. A block has at most `most` bytes, but one of which
-    /// only a name is to cross may have up to [`crate::wire::MAX_BLOCK`].
-    fn block_end(&mut self, bytes: &[u8], at_end: bool, most: usize, now: Now) -> usize;
+    /// Returns how long the next block of a flow with this plan should be that is taken off the front of `bytes`, so that
+    /// what is repeated is cut alike. `at_end` says that the stream ends behind them. A block has at most `most` bytes,
+    /// but one of which only a name or a copy is to cross may have up to [`crate::wire::MAX_BLOCK`].
+    fn block_end(
+        &mut self,
+        flow: FlowId,
+        plan: &Plan,
+        bytes: &[u8],
+        at_end: bool,
+        most: usize,
+        now: Now,
+    ) -> usize;
     /// Appends what the log is worth if there is news of it; returns whether there was.
     fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool;
     /// Says again everything that was said before: the control lane is a new one.

@@ -1,5 +1,6 @@
 //! The sending half: remembers what the peer remembers, and refers to it [EndRE §4, §5.2].
 
+mod cutting;
 mod emulation;
 mod encode;
 mod ghosts;
@@ -24,7 +25,7 @@ use crate::entropy::{Compressor, Entropy, Mode};
 use crate::strong::StrongDigests;
 use crate::wanax::NamesConfig;
 use crate::wanax::hints::{SavePosition, SavedPiece};
-use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, MAX_BLOCK, Message};
+use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, Message};
 use crate::{Matching, Now, Plan};
 
 /// How a sending half is set up.
@@ -215,6 +216,7 @@ impl SendingHalf for Sender {
             start: self.log.head(),
             remembered: false,
             sources: Vec::new(),
+            coded: None,
             slot: None,
             names: Vec::new(),
             keep: false,
@@ -236,13 +238,15 @@ impl SendingHalf for Sender {
                 item.slot = Some(slot);
                 self.slots.used(slot, lane, seq);
             }
+            let digest = self.digest(&plain, plan, encoded.tokens.is_some());
+            item.coded = self.keep_coded(&encoded, plain_len, digest);
             let body = Body {
                 epoch: self.log.epoch(),
                 start: self.log.head(),
                 remembered: encoded.remembered,
                 keep: item.keep,
                 names: item.names.clone(),
-                digest: self.digest(&plain, plan, encoded.tokens.is_some()),
+                digest,
                 tokens: encoded.tokens,
                 literals: encoded.literals,
                 entropy: encoded.entropy,
@@ -262,6 +266,8 @@ impl SendingHalf for Sender {
                 self.quotas.take(quota.class, self.log.head(), plain_len as u64);
             }
             self.log.remember(&plain, &self.scratch.copies);
+            // Whoever sends the same may have gone on behind it by the time that this flow does.
+            self.diagonals.entry(flow).or_insert(LogOffset(self.log.head()));
             self.stats.remembered += plain_len as u64;
         } else if plan.is_some_and(|plan| !self.may_remember(plain_len, &plan)) {
             self.stats.not_remembered += plain_len as u64;
@@ -278,6 +284,7 @@ impl SendingHalf for Sender {
             start: self.log.head(),
             remembered: false,
             sources: Vec::new(),
+            coded: None,
             slot: None,
             names: Vec::new(),
             keep: false,
@@ -393,9 +400,16 @@ impl SendingHalf for Sender {
         plan.layers.use_names() && self.naming.as_ref().is_some_and(Naming::is_met)
     }
 
-    fn block_end(&mut self, bytes: &[u8], at_end: bool, most: usize, now: Now) -> usize {
-        let whole = bytes.len().min(most).min(MAX_BLOCK);
-        self.naming.as_mut().map_or(whole, |naming| naming.block_end(bytes, at_end, most, now))
+    fn block_end(
+        &mut self,
+        flow: FlowId,
+        plan: &Plan,
+        bytes: &[u8],
+        at_end: bool,
+        most: usize,
+        now: Now,
+    ) -> usize {
+        self.cut(flow, plan, bytes, at_end, most, now)
     }
 
     fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool {
@@ -433,7 +447,9 @@ impl SendingHalf for Sender {
     fn poll_lost(&mut self, flow: FlowId, lane: LaneId, out: &mut Vec<u8>) -> bool {
         let Some((seq, item)) = self.ledger.take_lost(flow, lane) else { return false };
         let item = item.clone();
-        self.resend(seq, &item, out);
+        if !self.send_once_more(seq, &item, out) {
+            self.resend(seq, &item, out);
+        }
         true
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-use super::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use super::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::cache::{Log, LogOffset, RangeSet};
 use crate::contract::{
     Delivery, Feedback, Payload, PeerSender, PeerState, ReceivingHalf, SavedLog, SendEvent, SendingHalf,
@@ -272,4 +272,76 @@ fn a_sender_without_bytes_finds_what_was_saved_of_its_log() {
     assert!(copied > 290_000, "{copied}");
     let memory = halves.sender.stats().memory - halves.sender.stats().kept;
     assert!(memory < CAPACITY / 3, "{memory}");
+}
+
+/// A block of flow 2 that begins at `offset`.
+fn payload(plan: Plan, offset: u64, plain: &[u8]) -> Payload {
+    Payload { flow: FlowId(2), offset, plain: Bytes::copy_from_slice(plain), fin: false, plan: Some(plan) }
+}
+
+#[test]
+fn a_repeat_whose_lane_was_lost_crosses_again_in_as_few_bytes() {
+    for matching in [Matching::Max, Matching::Chunk] {
+        let mut halves = Halves::new(matching);
+        let (plain, lane) = (noise(4, 60_000), LaneId(2));
+        halves.cross(&plain);
+        let (mut lost, mut again) = (Vec::new(), Vec::new());
+        halves.sender.handle_payload(payload(halves.plan, 0, &plain), lane, halves.now, &mut lost);
+        halves.sender.handle_lane_lost(lane);
+        assert!(halves.sender.has_lost(FlowId(2)));
+        assert!(halves.sender.poll_lost(FlowId(2), LANE, &mut again));
+        // Chunk-Match has a token for each chunk, and the ends of a block are in none.
+        assert!(again.len() < 4_000 && again.len() < lost.len() + 30, "{} after {}", again.len(), lost.len());
+        let mut delivered = Vec::new();
+        halves.receive(&again, &mut delivered);
+        // What was on the lost lane comes late.
+        halves.receive(&lost, &mut delivered);
+        assert_eq!(delivered, [&plain[..]]);
+        assert_eq!((halves.sender.stats().resent, halves.receiver.stats().duplicates), (1, 1));
+    }
+}
+
+#[test]
+fn what_goes_on_repeating_is_one_block_however_short_blocks_are() {
+    let mut halves = Halves::new(Matching::Max);
+    let (plan, now, most) = (halves.plan, halves.now, 4096);
+    let mut plain = noise(5, 60_000);
+    halves.cross(&plain);
+    plain[40_000] ^= 1;
+    let end = |sender: &mut Sender, from: usize| {
+        from + sender.block_end(FlowId(2), &plan, &plain[from..], true, most, now)
+    };
+    assert_eq!(end(&mut halves.sender, 0), most, "nothing is known of the flow");
+    halves.sender.handle_payload(payload(plan, 0, &plain[..most]), LANE, now, &mut Vec::new());
+    assert_eq!(end(&mut halves.sender, most), 40_000);
+    let repeat = payload(plan, most as u64, &plain[most..40_000]);
+    halves.sender.handle_payload(repeat, LANE, now, &mut Vec::new());
+    assert_eq!(end(&mut halves.sender, 40_000), 40_000 + most, "an edit");
+}
+
+#[test]
+fn what_came_to_a_released_log_that_shrank_is_not_referred_to() {
+    let mut halves = Halves::new(Matching::Max);
+    let blocks: Vec<Vec<u8>> = (0..8).map(|seed| noise(seed, 50_000)).collect();
+    let mut saved = SavedLog { epoch: 1, log: Log::new(CAPACITY as usize), ranges: RangeSet::default() };
+    for (number, block) in blocks.iter().enumerate() {
+        if number == 3 {
+            assert!(halves.sender.release_log());
+        }
+        if number < 3 {
+            let start = number as u64 * 50_000;
+            saved.log.write(LogOffset(start), block);
+            saved.ranges.insert(start..start + 50_000);
+        }
+        halves.cross(block);
+    }
+    [20_000, CAPACITY].into_iter().for_each(|limit| halves.sender.set_limit(limit, halves.now));
+    let config = sender_config(halves.plan, CAPACITY);
+    halves.sender.restore_log(Some(PreparedLog::new(&config, saved, &halves.plan)));
+    for block in blocks.iter().rev() {
+        assert_eq!(halves.cross(block), [&block[..]]);
+    }
+    let stats = halves.receiver.stats();
+    assert_eq!(stats.mismatches, 0);
+    assert!(stats.copied > 160_000, "{}", stats.copied);
 }

@@ -23,7 +23,7 @@ use oncewire_codec::wanax::Shape;
 use oncewire_codec::{Now, Plan};
 use oncewire_link::{FlowId, LaneRefused, LinkStats, OpenRefused, ProtocolError};
 use oncewire_netem::tcp::congestion::Policy;
-use oncewire_netem::tcp::{Account, ConnectionId, Event, TooManyConnections};
+use oncewire_netem::tcp::{Account, ConnectionId, Event, TooManyConnections, Traffic};
 use oncewire_netem::{LinkParams, ParamsError, Queue as LinkQueue};
 
 pub use clients::Fetch;
@@ -225,6 +225,11 @@ impl Driver {
     /// Returns the bytes that a side has put on the path, headers included: [`NEAR`] or [`FAR`].
     pub fn wire_bytes(&self, side: usize) -> u64 {
         self.wires.network.link_counters(network_side(side)).carried_bytes
+    }
+
+    /// Returns what a side's lanes have put on the path.
+    pub fn traffic(&self, side: usize) -> Traffic {
+        self.wires.network.traffic(wires::LANES, network_side(side))
     }
 
     /// Returns a gateway's counters.

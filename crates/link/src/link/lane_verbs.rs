@@ -49,7 +49,7 @@ impl Link {
         let ids: Vec<FlowId> = self.flows.keys().copied().collect();
         ids.into_iter().for_each(|id| self.schedule(id));
         if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.ping_due = true;
+            lane.ask(now);
         }
         self.wake(lane);
         self.want_lanes();

@@ -11,6 +11,8 @@ use crate::limit::Limiter;
 #[derive(Debug, Default)]
 pub(super) struct RoundTrip {
     smoothed: Option<Now>,
+    /// The longest of late, and when it was seen.
+    longest: (Now, Now),
 }
 
 impl RoundTrip {
@@ -18,23 +20,34 @@ impl RoundTrip {
         self.smoothed
     }
 
-    fn sample(&mut self, sample: Now) {
+    fn sample(&mut self, sample: Now, now: Now) {
         self.smoothed = Some(match self.smoothed {
             None => sample,
             Some(smoothed) => (smoothed * 7 + sample) / 8,
         });
+        let (longest, seen) = self.longest;
+        if sample >= longest || now >= seen + LATELY {
+            self.longest = (sample, now);
+        }
+    }
+
+    /// How long a lane that is there may take to answer.
+    fn patience(&self) -> Now {
+        // When a jam ends its late answers come all at once, and those on other lanes are as late.
+        (self.smoothed.unwrap_or_default() * 8).max(self.longest.0 * 2)
     }
 }
 
 const MIN_DEAD_AFTER: Now = Now::from_secs(10);
 const MIN_PING_INTERVAL: Now = Now::from_millis(250);
+/// For so long a long round trip is not forgotten.
+const LATELY: Now = Now::from_secs(60);
 /// A spare lane beyond those kept warm is closed after this long.
 const IDLE_LANE: Now = Now::from_secs(60);
 
 impl Link {
     fn dead_after(&self) -> Now {
-        let by_round_trip = self.round_trip.smoothed().unwrap_or_default() * 8;
-        self.config.dead_after.unwrap_or(MIN_DEAD_AFTER.max(by_round_trip))
+        self.config.dead_after.unwrap_or(MIN_DEAD_AFTER.max(self.round_trip.patience()))
     }
 
     fn ping_interval(&self) -> Now {
@@ -44,7 +57,7 @@ impl Link {
     pub(super) fn handle_pong(&mut self, token: u64, now: Now) {
         let sent = Now::from_micros(token);
         if sent <= now {
-            self.round_trip.sample(now - sent);
+            self.round_trip.sample(now - sent, now);
             let patience = self.round_trip.smoothed().unwrap_or_default() * 2;
             self.receiver.handle_patience(patience.max(Now::from_millis(50)));
         }
@@ -55,8 +68,9 @@ impl Link {
         let (dead, ping) = (self.dead_after(), self.ping_interval());
         let lanes = self.lanes.iter().map(|(_, lane)| {
             // A ping that waits for its lane's writer is not asked for twice.
-            let next_ping = if lane.ping_due { lane.heard + dead } else { lane.pinged + ping };
-            next_ping.min(lane.heard + dead)
+            let next_ping = Some(lane.pinged + ping).filter(|_| !lane.ping_due);
+            let silent = lane.silent_at(dead);
+            next_ping.into_iter().chain(silent).min().unwrap_or(lane.heard + dead)
         });
         let resume = self
             .down_since
@@ -90,10 +104,10 @@ impl Link {
         let mut silent: Vec<LaneId> = Vec::new();
         let mut due: Vec<LaneId> = Vec::new();
         for (id, lane) in self.lanes.iter_mut() {
-            if lane.heard + dead <= now {
+            if lane.silent_at(dead).is_some_and(|at| at <= now) {
                 silent.push(id);
             } else if lane.pinged + ping <= now && !lane.ping_due {
-                lane.ping_due = true;
+                lane.ask(now);
                 due.push(id);
             }
         }
@@ -133,5 +147,37 @@ impl Link {
         if flows > 0 {
             self.note(Note::GaveUp { flows });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::Lanes;
+
+    #[test]
+    fn late_answers_that_come_all_at_once_do_not_make_lanes_dead() {
+        let mut round_trip = RoundTrip::default();
+        let jam = Now::from_secs(100);
+        (0..75).rev().for_each(|secs| round_trip.sample(Now::from_secs(secs), jam));
+        assert!(round_trip.patience() >= Now::from_secs(74 * 2));
+        for secs in 0..60 {
+            round_trip.sample(Now::from_millis(100), jam + LATELY + Now::from_secs(secs));
+        }
+        assert!(round_trip.patience() < Now::from_secs(1), "{:?}", round_trip.patience());
+    }
+
+    #[test]
+    fn a_lane_is_dead_once_it_was_asked_and_had_time_to_answer() {
+        let (mut lanes, lane, up) = (Lanes::default(), LaneId(1), Now::from_secs(100));
+        lanes.insert(lane, LaneRole::Flow, true, up);
+        let lane = lanes.get_mut(lane).unwrap();
+        let dead = Now::from_secs(40);
+        assert_eq!(lane.silent_at(dead), None, "it was not asked");
+        lane.ask(up + Now::from_secs(10));
+        lane.ask(up + Now::from_secs(20));
+        assert_eq!(lane.silent_at(dead), Some(up + dead));
+        // A limit that has become smaller since does not count from before the question.
+        assert_eq!(lane.silent_at(Now::from_secs(8)), Some(up + Now::from_secs(16)));
     }
 }

@@ -175,10 +175,11 @@ impl Link {
         }
         let most = self.limiter.as_ref().map_or(MAX_BLOCK, Limiter::block_limit);
         let plan = flow.plan().and_then(|plan| self.pacing.apply(&plan));
-        let block = if plan.is_some_and(|plan| self.sender.is_naming(&plan)) {
-            flow.out.pop_cut_block(|bytes, at_end| self.sender.block_end(bytes, at_end, most, now))
-        } else {
-            flow.out.pop_block(most)
+        let block = match plan.filter(|plan| most < MAX_BLOCK || self.sender.is_naming(plan)) {
+            Some(plan) => flow
+                .out
+                .pop_cut_block(|bytes, at_end| self.sender.block_end(id, &plan, bytes, at_end, most, now)),
+            None => flow.out.pop_block(most),
         };
         let Some((offset, plain, fin)) = block else { return true };
         self.stats.delivered_out += plain.len() as u64;

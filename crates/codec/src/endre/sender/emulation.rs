@@ -231,9 +231,11 @@ impl Emulation {
             return;
         };
         log.set_limit(self.limit());
-        self.copy_since(until, &mut log);
+        // Of what came since, memory may have become too little meanwhile.
+        let since = self.bytes().map_or(self.head, |own| own.oldest().0).clamp(until, self.head);
+        self.copy_since(since, &mut log);
         if let Some(mut max) = max {
-            max.index(&log, LogOffset(until)..LogOffset(self.head));
+            max.index(&log, LogOffset(since)..LogOffset(self.head));
             self.max = Some(max);
         }
         self.chunks = self.chunks.take().or(chunks);
@@ -242,9 +244,7 @@ impl Emulation {
         // What was on disk behind the old head is what was just copied; before it, what was not there is a hole.
         let old = holes.into_iter().filter(|hole| hole.start < until);
         self.holes.extend(old.map(|hole| hole.start..hole.end.min(until)));
-        if head < until {
-            self.holes.push(head..until);
-        }
+        self.holes.extend([head.min(until)..until, until..since].into_iter().filter(|hole| !hole.is_empty()));
         self.apply_limits();
     }
 
@@ -330,6 +330,19 @@ impl Emulation {
 
     pub(super) fn head(&self) -> u64 {
         self.head
+    }
+
+    /// The bytes of the log, if they are kept.
+    pub(super) fn bytes(&self) -> Option<&Log> {
+        match &self.content {
+            Content::Bytes(log) => Some(log),
+            Content::Samples(_) => None,
+        }
+    }
+
+    /// Ranges below the head that the receiver does not have.
+    pub(super) fn holes(&self) -> &[Range64] {
+        &self.holes
     }
 
     /// Whether nothing was remembered in this epoch.

@@ -5,9 +5,9 @@ use super::super::tokens;
 use super::Sender;
 use super::naming::{Named, trim};
 use super::price::Price;
-use crate::cache::LogOffset;
+use crate::cache::{Coded, LogOffset};
 use crate::entropy::{Kind, Mode};
-use crate::wire::{Block, BlockBody, FlowId, LaneId, Range64, encode_block_in_pieces};
+use crate::wire::{Block, BlockBody, Digest, FlowId, LaneId, Range64, encode_block_in_pieces};
 use crate::{Now, Plan};
 
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub(super) struct Scratch {
     /// What the names leave of it, placed as in the residue.
     trimmed: Vec<Copy>,
     /// Tokens; behind them literals, if they had to be put together.
-    raw: Vec<u8>,
+    pub(super) raw: Vec<u8>,
     pub(super) compressed: Vec<u8>,
     pub(super) settled: Vec<FlowId>,
 }
@@ -56,6 +56,8 @@ enum Bytes {
 /// A block is not remembered again if at most one byte in this many is new: what is new and not remembered is
 /// paid for again with every repeat.
 const NEW_SHARE: usize = 500;
+/// A block of which more than one byte in this many crossed is sent whole when its lane is lost.
+const WHOLE_SHARE: usize = 4;
 
 impl Sender {
     pub(super) fn encode(&mut self, block: Source<'_>, plan: &Plan, now: Now) -> Encoded {
@@ -108,6 +110,14 @@ impl Sender {
             self.spent.entry(flow).or_default().count(body.len(), out);
         }
         encoded
+    }
+
+    /// Returns what is kept of a block that was just encoded, so that it need not be sent whole if its lane is lost.
+    pub(super) fn keep_coded(&self, encoded: &Encoded, plain_len: usize, digest: Digest) -> Option<Coded> {
+        let named = self.naming.as_ref().is_some_and(|naming| !naming.names.is_empty());
+        let copies = if named { &self.scratch.trimmed } else { &self.scratch.copies };
+        (encoded.literals <= plain_len / WHOLE_SHARE && (named || !copies.is_empty()))
+            .then(|| Coded { copies: copies.clone(), digest })
     }
 
     /// Appends the frame of a block that was just encoded; `block` lacks nothing but the bytes of its body.

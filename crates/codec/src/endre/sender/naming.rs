@@ -309,7 +309,7 @@ fn behind(under_way: &UnderWay, chunk: PackedTag, sent: &Ledger) -> Option<NonZe
 }
 
 /// Returns the parts of a block that are not named, in order; some may be empty.
-fn literals<'a>(names: &'a [NameEntry], plain: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+pub(super) fn literals<'a>(names: &'a [NameEntry], plain: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let starts = std::iter::once(0).chain(names.iter().map(NameEntry::end));
     let ends = names.iter().map(|entry| entry.at as usize).chain([plain.len()]);
     starts.zip(ends).map(|(start, end)| plain.get(start..end).unwrap_or_default())

@@ -1,8 +1,10 @@
 //! What the sending half does when something went wrong: blocks sent again, mismatches, new epochs, resumed logs.
 
+use super::super::tokens;
 use super::Sender;
+use super::naming::literals;
 use crate::Now;
-use crate::cache::{Content, Item};
+use crate::cache::{Content, Item, LogOffset};
 use crate::contract::{PeerFault, SendEvent};
 use crate::digest::block_digest;
 use crate::entropy::Mode;
@@ -102,6 +104,46 @@ impl Sender {
             return true;
         }
         false
+    }
+
+    /// Appends a block whose lane was lost as it was coded at first; returns whether that can be done. What crossed as
+    /// sixty bytes would else cross as 64 KiB, at a time when the link has the least to spare.
+    pub(super) fn send_once_more(&mut self, seq: u64, item: &Item, out: &mut Vec<u8>) -> bool {
+        let (Some(coded), Content::Block { offset, plain, fin, .. }) = (&item.coded, &item.content) else {
+            return false;
+        };
+        if item.epoch != self.log.epoch() || !item.absent.is_empty() {
+            return false;
+        }
+        self.stats.resent += 1;
+        let residue: Vec<u8> = literals(&item.names, plain).flatten().copied().collect();
+        let raw = &mut self.scratch.raw;
+        raw.clear();
+        tokens::encode(&coded.copies, LogOffset(item.start), raw);
+        let tokens = (!coded.copies.is_empty()).then_some(raw.len());
+        tokens::literals(&coded.copies, &residue).for_each(|piece| raw.extend_from_slice(piece));
+        let literals = raw.len() - tokens.unwrap_or(0);
+        let compressed = &mut self.scratch.compressed;
+        compressed.clear();
+        self.compressor.set_entropy(self.config.entropy);
+        let smaller = !raw.is_empty() && self.compressor.compress(Mode::Alone, raw, compressed);
+        let kind = self.config.entropy.kind().filter(|_| smaller);
+        let body = BlockBody::Coded(Body {
+            epoch: item.epoch,
+            start: item.start,
+            remembered: item.remembered,
+            keep: item.keep,
+            names: item.names.clone(),
+            digest: coded.digest,
+            tokens,
+            literals,
+            entropy: kind.map(|kind| (kind, Mode::Alone)),
+            bytes: if kind.is_some() { compressed } else { raw },
+        });
+        let (flow, offset, fin) = (item.flow, *offset, *fin);
+        Frame::Block(Block { seq, flow, offset, plain_len: plain.len(), fin, resent: false, body })
+            .encode(out);
+        true
     }
 
     /// Appends an item in its self-contained form.
