@@ -310,15 +310,41 @@ fn a_look_that_panics_is_not_the_last() {
 }
 
 #[test]
-fn a_store_that_takes_long_to_open_is_used_once_it_is_open() {
+fn what_the_disk_refuses_is_stored_again_when_it_comes() {
+    let memory = Memory::default();
+    let store = store_on(Arc::new(memory.clone()));
+    // More than a segment has.
+    fill(&store, 100);
+    let answers: Arc<[AtomicU64; 2]> = Arc::default();
+    memory.fail_reads_of("0000000000000001.seg", Some(5));
+    assert!(ask(&store, 0, &answers));
+    until("the disk refused it", || answers[1].load(Relaxed) == 1);
+    put(&store, 0);
+    until("it is stored again", || store.report().replaced == 1);
+    assert!(ask(&store, 0, &answers));
+    until("it is found where it is now", || answers[0].load(Relaxed) == 1);
+    let report = store.report();
+    // A read that a look was taken before is tried once more behind it.
+    assert!(report.unreadable > 0 && report.damaged == 0, "{report:?}");
+    assert_eq!(report.state, StoreCondition::Open);
+}
+
+/// A store with four blocks that is being opened: what says which store it is can be read, and then nothing more until
+/// the gate is open.
+fn opening() -> (Moody, Option<u64>, Gated, ChunkStore) {
     let disk = Moody::new(Mood::Works);
     let first = store_on(Arc::new(disk.clone()));
     fill(&first, 4);
     let id = first.id();
     close(&first);
-    // What says which store it is can be read, and then nothing more for a while.
     let gate = Gated { disk: disk.clone(), shut: Arc::new((Mutex::new(true), parking_lot::Condvar::new())) };
     let store = opening_on(Arc::new(gate.clone()), Duration::ZERO);
+    (disk, id, gate, store)
+}
+
+#[test]
+fn a_store_that_takes_long_to_open_is_used_once_it_is_open() {
+    let (_, id, gate, store) = opening();
     let report = store.report();
     assert_eq!((store.id(), report.state), (id, StoreCondition::Opening), "{report:?}");
     assert!(report.opened_percent.is_some() && report.id.is_some());
@@ -341,12 +367,7 @@ fn a_store_that_takes_long_to_open_is_used_once_it_is_open() {
 
 #[test]
 fn a_store_that_is_closed_while_it_is_opened_is_as_it_was() {
-    let disk = Moody::new(Mood::Works);
-    let first = store_on(Arc::new(disk.clone()));
-    fill(&first, 4);
-    close(&first);
-    let gate = Gated { disk: disk.clone(), shut: Arc::new((Mutex::new(true), parking_lot::Condvar::new())) };
-    let store = opening_on(Arc::new(gate.clone()), Duration::ZERO);
+    let (disk, _, gate, store) = opening();
     let opening = std::thread::scope(|scope| {
         let closing = scope.spawn(|| close(&store));
         until("it was told to end", || matches!(&*store.slot.read(), Slot::None));
@@ -363,12 +384,7 @@ fn a_store_that_is_closed_while_it_is_opened_is_as_it_was() {
 
 #[test]
 fn a_store_that_cannot_be_looked_through_is_none_after_all() {
-    let disk = Moody::new(Mood::Works);
-    let first = store_on(Arc::new(disk.clone()));
-    fill(&first, 4);
-    close(&first);
-    let gate = Gated { disk: disk.clone(), shut: Arc::new((Mutex::new(true), parking_lot::Condvar::new())) };
-    let store = opening_on(Arc::new(gate.clone()), Duration::ZERO);
+    let (disk, _, gate, store) = opening();
     disk.inner.fail_writes(Some(io::ErrorKind::Other));
     gate.open();
     until("it is given up", || store.report().state == StoreCondition::Failed);
