@@ -163,9 +163,11 @@ pub(crate) fn prepare_application(stream: &TcpStream, idle: Option<Duration>) {
 pub(crate) fn keep_half_open(stream: &TcpStream) {
     let socket = SockRef::from(stream);
     if socket.keepalive().unwrap_or(false)
-        && socket.tcp_keepalive_time().is_ok_and(|time| time > HALF_OPEN_IDLE)
+        && let (Ok(idle), Ok(interval)) = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval())
     {
-        let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(HALF_OPEN_IDLE));
+        // A third of what was asked for, as the interval has it, which stays when the other stream ends too.
+        let idle = idle.min(interval * (PROBES / 3)).min(HALF_OPEN_IDLE);
+        let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle));
     }
 }
 
@@ -323,9 +325,17 @@ mod tests {
     #[tokio::test]
     async fn who_is_probed_is_probed_before_connection_tracking_forgets_half_a_connection() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        for (asked, expected) in [(Some(60), Some(20)), (Some(7), Some(7)), (None, None)] {
+        let cases = [
+            (Some(60), Some(20)),
+            (Some(30_000), Some(20)),
+            (Some(7), Some(2)),
+            (Some(1), Some(1)),
+            (None, None),
+        ];
+        for (asked, expected) in cases {
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             prepare_application(&stream, asked.map(Duration::from_secs));
+            keep_half_open(&stream);
             keep_half_open(&stream);
             let socket = SockRef::from(&stream);
             let probed = socket.keepalive().unwrap().then(|| socket.tcp_keepalive_time().unwrap());

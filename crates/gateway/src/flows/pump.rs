@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -33,15 +34,15 @@ pub(crate) enum Ended {
 /// `stream` must have been prepared as an application's socket, whose close is a reset; that is taken back only
 /// when the far application's end has been written. `early` was read from the socket before.
 pub(crate) async fn carry(stream: TcpStream, flow: Flow, early: Bytes) -> Ended {
-    let ended_here = Notify::new();
+    let (ended_here, is_whole) = (Notify::new(), AtomicBool::new(false));
     let both = async {
         let from = from_application(&stream, &flow, early, &ended_here);
-        tokio::try_join!(from, to_application(&stream, &flow, &ended_here))
+        tokio::try_join!(from, to_application(&stream, &flow, &ended_here, &is_whole))
     };
     // An application may reset while nobody reads its socket; that must not wait for room.
     let broken = tokio::select! {
         ended = both => ended.err(),
-        error = reset_by_application(&stream) => Some(Broken::Here(error)),
+        error = reset_by_application(&stream, &is_whole) => Some(Broken::Here(error)),
     };
     match broken {
         None => Ended::InOrder,
@@ -60,13 +61,33 @@ pub(crate) async fn carry(stream: TcpStream, flow: Flow, early: Bytes) -> Ended 
 ///
 /// Who has sent all and closed is forgotten by its system after a minute, and a probe is then answered with a reset.
 /// What it sent is whole and may still be under way; that nothing can be sent to it any more is found out by sending.
-async fn reset_by_application(stream: &TcpStream) -> io::Error {
+async fn reset_by_application(stream: &TcpStream, is_whole: &AtomicBool) -> io::Error {
     loop {
         let error = socket_error(stream).await;
-        // So Linux calls a reset behind the end of a stream.
-        if error.kind() != io::ErrorKind::BrokenPipe {
-            return error;
+        match error.kind() {
+            // So Linux calls a reset behind the end of a stream,
+            io::ErrorKind::BrokenPipe => {}
+            // but not once we have ended ours too.
+            io::ErrorKind::ConnectionReset if is_whole.load(Relaxed) => {}
+            _ => return error,
         }
+    }
+}
+
+/// Says whether our application has ended its stream, whether or not all of it was read.
+///
+/// # Errors
+/// If it was reset: a stream that ended so is not whole.
+async fn has_ended(stream: &TcpStream) -> io::Result<bool> {
+    let ended = tokio::select! {
+        biased;
+        ready = stream.ready(Interest::READABLE) => ready?.is_read_closed(),
+        () = std::future::ready(()) => false,
+    };
+    // A reset closes both ways. One that came before we looked shows here, and one that comes now was not seen above.
+    match stream.take_error()? {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(ended),
     }
 }
 
@@ -163,11 +184,17 @@ pub(crate) fn read_block(stream: &TcpStream) -> io::Result<Read> {
     })
 }
 
-async fn to_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) -> Result<(), Broken> {
+async fn to_application(
+    stream: &TcpStream,
+    flow: &Flow,
+    ended_here: &Notify,
+    is_whole: &AtomicBool,
+) -> Result<(), Broken> {
     let mut out = Outgoing { stream, flow, blocks: VecDeque::new(), consumed: 0, finished: false };
     while !out.is_done() {
         out.step().await?;
     }
+    is_whole.store(has_ended(stream).await.map_err(Broken::Here)?, Relaxed);
     sockets::end_cleanly(stream);
     match end_stream(stream) {
         // Our application had ended its stream, and its system has forgotten it; what it sent is still to be read.

@@ -1,0 +1,189 @@
+//! Connections of which one half has ended, and which are forgotten on the way: by connection tracking, or by the system
+//! of whoever has sent all and closed. Each host's own settings make seconds of the minutes after which that happens.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use oncewire_testnet::{Host, isolated};
+
+use super::deployment::{Deployment, LIMIT, Plan};
+use crate::common::data::{assert_same, random};
+use crate::common::wait::eventually;
+
+const PORT: u16 = 7070;
+const INTERCEPTS: &str = "[[intercept]]\nmode = \"redirect\"\nlisten = \"0.0.0.0:15001\"\nscope = \"gateway\"\n\
+                          interfaces = [\"lan0\"]\nnetworks = [\"198.18.2.0/24\", \"fd18:2::/64\"]\n";
+
+/// Gateways of which the branch's redirects, with these keys in their `[gateway]`.
+fn deployment(gateway: &str) -> Option<Deployment> {
+    let plan = Plan { intercepts: INTERCEPTS, gateway, hub: gateway, ..Plan::default() };
+    let mut deployment = Deployment::new(&plan)?;
+    deployment.start();
+    Some(deployment)
+}
+
+fn server(deployment: &Deployment) -> SocketAddr {
+    SocketAddr::new(deployment.servers()[0], PORT)
+}
+
+/// Serves the first connection to the server's host.
+fn serve<R: Send + 'static>(
+    deployment: &Deployment,
+    body: impl FnOnce(TcpStream) -> R + Send + 'static,
+) -> JoinHandle<R> {
+    let address = server(deployment);
+    let listener = deployment.network.host("server").enter(|| TcpListener::bind(address).unwrap());
+    std::thread::spawn(move || body(listener.accept().unwrap().0))
+}
+
+/// Connects from the client, and sees to it that the branch took the connection in.
+fn connect(deployment: &Deployment) -> TcpStream {
+    let (address, before) = (server(deployment), deployment.taken_count());
+    let stream =
+        deployment.network.host("client").enter(|| TcpStream::connect_timeout(&address, LIMIT).unwrap());
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    eventually("it is taken in", LIMIT, || (deployment.taken_count() > before).then_some(()));
+    stream
+}
+
+fn set(host: &Host, key: &str, value: u32) {
+    host.enter(|| std::fs::write(format!("/proc/sys/net/{key}"), value.to_string()))
+        .unwrap_or_else(|error| panic!("{key}: {error}"));
+}
+
+/// Returns the state of the connection from this port, as connection tracking of a host has it, and the seconds until it is
+/// forgotten.
+fn tracked(host: &Host, port: u16) -> Option<(String, u32)> {
+    let table = host.enter(|| std::fs::read_to_string("/proc/thread-self/net/nf_conntrack")).unwrap();
+    let line =
+        table.lines().find(|line| line.split_whitespace().any(|word| word == format!("sport={port}")))?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    Some((words[5].to_owned(), words[4].parse().unwrap()))
+}
+
+/// Returns the states of TCP connections with the server's port at either end, as a host's system has them, and how much of
+/// what they brought nobody has read.
+fn known(host: &Host) -> Vec<(String, u64)> {
+    const LISTENS: &str = "0A";
+    let table = host.enter(|| std::fs::read_to_string("/proc/thread-self/net/tcp")).unwrap();
+    let port = format!(":{PORT:04X}");
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let rows = rows.filter(|row| row[3] != LISTENS && (row[1].ends_with(&port) || row[2].ends_with(&port)));
+    let unread = |row: &[&str]| u64::from_str_radix(row[4].split_once(':').unwrap().1, 16).unwrap();
+    rows.map(|row| (row[3].to_owned(), unread(&row))).collect()
+}
+
+#[test]
+fn an_answer_that_takes_longer_than_connection_tracking_waits_for_half_a_connection_arrives() {
+    isolated(|| {
+        let Some(deployment) = deployment("keepalive = \"12 s\"\n") else { return };
+        let branch = deployment.network.host("branch");
+        const FORGOTTEN_S: u32 = 10;
+        for state in ["close_wait", "fin_wait", "last_ack"] {
+            set(branch, &format!("netfilter/nf_conntrack_tcp_timeout_{state}"), FORGOTTEN_S);
+        }
+        let (go_on, told) = mpsc::channel();
+        let served = serve(&deployment, move |mut stream| {
+            let mut request = Vec::new();
+            stream.read_to_end(&mut request).unwrap();
+            told.recv().unwrap();
+            stream.write_all(&[b"got ", request.as_slice()].concat()).unwrap();
+        });
+        let mut client = connect(&deployment);
+        client.write_all(b"all of it").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let port = client.local_addr().unwrap().port();
+        // Half the connection has ended once its time is short.
+        let left = || tracked(branch, port).expect("the connection was forgotten").1;
+        eventually("half of it has ended", LIMIT, || (left() <= FORGOTTEN_S).then_some(()));
+        // Three times a probe keeps what would be forgotten: longer than its time altogether.
+        let mut before = left();
+        for kept in 1..=3 {
+            eventually("a probe keeps the connection", LIMIT, || {
+                let (earlier, now) = (before, left());
+                before = now;
+                (now > earlier).then_some(())
+            });
+            println!("kept {kept} times, {:?}", tracked(branch, port));
+        }
+        go_on.send(()).unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, b"got all of it");
+        served.join().unwrap();
+    });
+}
+
+/// How a hub finds out that the server's system has forgotten a connection whose bytes it has not read yet.
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    /// It asks whether anybody is there.
+    Probe,
+    /// The client ends its stream, and the hub passes that on.
+    End,
+}
+
+/// Has a server send and close, and its system forget the connection, while some of what it sent is still to be read.
+fn a_download_outlives_its_server(by: By) {
+    let keepalive = if by == By::Probe { "keepalive = \"2 s\"\n" } else { "keepalive = \"0 s\"\n" };
+    let Some(deployment) = deployment(keepalive) else { return };
+    set(deployment.network.host("server"), "ipv4/tcp_fin_timeout", 1);
+    let data = random(6, 32 << 20);
+    // A busy machine may read after all what the hub is to have left; then once more.
+    let _ = outlives_its_server(&deployment, by, &data) || outlives_its_server(&deployment, by, &data);
+}
+
+/// Says whether the hub's system had something that the hub had not read.
+fn outlives_its_server(deployment: &Deployment, by: By, data: &[u8]) -> bool {
+    let [hub, server] = ["hub", "server"].map(|name| deployment.network.host(name));
+    let (sent, (close, closed)) = (data.to_vec(), mpsc::channel());
+    let served = serve(deployment, move |stream| close.send(fill(&stream, &sent)).unwrap());
+    let mut client = connect(deployment);
+    let sent = closed.recv().unwrap();
+    let mut got = Vec::new();
+    // No more than lets the server's system send what it took, and the end.
+    const ENDED: &str = "05";
+    while !known(server).iter().all(|(state, _)| state == ENDED) {
+        let mut part = [0; 4 << 10];
+        let read = client.read(&mut part).unwrap();
+        got.extend_from_slice(&part[..read]);
+    }
+    served.join().unwrap();
+    eventually("the server is forgotten", LIMIT, || known(server).is_empty().then_some(()));
+    let unread: u64 = known(hub).iter().map(|(_, unread)| unread).sum();
+    println!("{sent} bytes were sent and {} read, and {unread} were with the hub's system", got.len());
+    if by == By::End {
+        client.shutdown(Shutdown::Write).unwrap();
+    }
+    eventually("the hub is told that nobody is there", LIMIT, || known(hub).is_empty().then_some(()));
+    client.read_to_end(&mut got).unwrap();
+    assert_same(&got, &data[..sent], "seed 6");
+    unread > 0
+}
+
+/// Sends until nothing more has had room for a while, since nobody reads; returns how much that was.
+fn fill(mut stream: &TcpStream, data: &[u8]) -> usize {
+    // So that little is left to be sent once nothing more has room.
+    socket2::SockRef::from(stream).set_send_buffer_size(16 << 10).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut sent = 0;
+    while sent < data.len()
+        && let Ok(more) = stream.write(&data[sent..data.len().min(sent + (16 << 10))])
+    {
+        sent += more;
+    }
+    sent
+}
+
+#[test]
+fn a_download_arrives_whole_although_its_server_is_probed_in_vain() {
+    isolated(|| a_download_outlives_its_server(By::Probe));
+}
+
+#[test]
+fn a_download_arrives_whole_although_its_clients_end_reaches_nobody() {
+    isolated(|| a_download_outlives_its_server(By::End));
+}
