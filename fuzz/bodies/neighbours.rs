@@ -39,7 +39,7 @@ struct Member {
     announcer: Announcer,
     store: BTreeMap<Name, Bytes>,
     /// What is to be read for neighbours: from, request, name.
-    serving: Vec<(MemberId, u64, Name)>,
+    serving: Vec<(MemberId, u64, Name, u32)>,
     /// Reads that were not answered: the chunk, whether it was held, and when it was asked for.
     reads: BTreeMap<u64, (u8, bool, Now)>,
     /// What the member that says anything asked for, less the answers.
@@ -149,13 +149,13 @@ impl Site {
         if member.serving.is_empty() {
             return;
         }
-        let (from, request, name) = member.serving.remove(pick % member.serving.len());
+        let (from, request, name, len) = member.serving.remove(pick % member.serving.len());
         let bytes = match how {
             0 => None,
             1 => Some(chunk(pick as u8)),
             _ => member.store.get(&name).cloned(),
         };
-        member.machine.handle_served(from, request, name, bytes, self.now);
+        member.machine.handle_served(from, request, (name, len), bytes, self.now);
         self.carry_out(at);
     }
 
@@ -232,6 +232,7 @@ impl Site {
     }
 
     fn carry_out(&mut self, at: usize) {
+        self.members[at].machine.look_around(self.now);
         while let Some(output) = self.members[at].machine.poll_output() {
             match output {
                 Output::Send(to, frame) => self.send(at, to, frame),
@@ -245,9 +246,9 @@ impl Site {
                     let held = chunks.iter().map(held).collect();
                     member.machine.handle_held(from, request, held);
                 }
-                Output::Serve { from, request, name, .. } => {
+                Output::Serve { from, request, name, len } => {
                     let serving = &mut self.members[at].serving;
-                    serving.push((from, request, name));
+                    serving.push((from, request, name, len));
                     let of_one = serving.iter().filter(|(asker, ..)| *asker == from).count();
                     assert!(of_one <= MAX_ASKED, "{of_one} are served to one");
                 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use oncewire_codec::Plan;
 use oncewire_codec::pace::PaceStats;
 use oncewire_codec::wanax::HintsError;
+use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::{
     Destination, FlowId, GroupFrame, LaneId, LaneRole, Network, OpenFailure, ResetReason,
 };
@@ -71,6 +72,8 @@ pub enum Event {
     Down,
     /// The peer is a new process: its old flows were reset.
     PeerRestarted,
+    /// The peer, which is of the group, has these chunks in its store: its neighbours can read them too.
+    Stored(Vec<PackedTag>),
     /// The networks that the peer fronts, all of them; replaces what was said before.
     Announced(Vec<Network>),
     /// A peer of the group speaks, which [`crate::Link::is_of_group`].

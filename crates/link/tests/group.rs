@@ -6,6 +6,7 @@ use bytes::Bytes;
 use common::{Pair, config};
 use oncewire_codec::wanax::{NameKey, NamesConfig, Shape};
 use oncewire_codec::wire::{GroupFrame, Load, MAX_BLOCK};
+use oncewire_codec::{Layers, Plan};
 use oncewire_link::{LinkConfig, Now};
 
 /// The settings of an end that names chunks with a key.
@@ -80,4 +81,46 @@ fn what_waits_is_bounded_and_forgotten_with_the_last_lane() {
     assert!(pair.sides[0].link.tell_group(load(2)));
     pair.pass(Now::from_secs(1));
     assert_eq!(pair.sides[1].heard, [load(2)]);
+}
+
+#[test]
+fn what_one_gateway_of_a_site_was_sent_is_named_to_another_from_its_small_chunks_on() {
+    let start = |seed| {
+        let store = LinkConfig { store: Some(77), ..naming(false, 7, true) };
+        let mut pair = Pair::with(seed, naming(true, 7, true), store);
+        pair.plan = Plan { layers: Layers::Names, ..Plan::default() };
+        let flow = pair.connect(0);
+        (pair, flow)
+    };
+    let (mut first, flow) = start(1);
+    let file = first.random_bytes(100_000);
+    first.send(0, flow, &file);
+    first.pass(Now::from_secs(1));
+    let stored = std::mem::take(&mut first.sides[0].stored);
+    assert!(stored.len() > 100, "{}", stored.len());
+    // Its neighbour is sent the file with 40 bytes changed in each 10,000.
+    let mut edited = file.clone();
+    edited.chunks_mut(10_000).for_each(|part| part[5_000..5_040].fill(7));
+    let named = |learns: bool| {
+        let (mut second, flow) = start(2);
+        let now = second.clock(0);
+        if learns {
+            second.sides[0].link.learn_stored(&stored, now);
+        }
+        second.send(0, flow, &edited);
+        second.pass(Now::from_secs(1));
+        assert!(second.sides[1].stream(flow).bytes == edited);
+        second.sides[0].link.stats().out.names.bytes
+    };
+    assert_eq!(named(false), 0);
+    let named = named(true);
+    assert!(named > 80_000, "{named}");
+    // In no group nothing is to be passed on.
+    let store = LinkConfig { store: Some(77), ..naming(false, 7, false) };
+    let mut alone = Pair::with(1, naming(true, 7, false), store);
+    alone.plan = Plan { layers: Layers::Names, ..Plan::default() };
+    let flow = alone.connect(0);
+    alone.send(0, flow, &file);
+    alone.pass(Now::from_secs(1));
+    assert!(alone.sides[0].stored.is_empty());
 }

@@ -18,7 +18,7 @@ pub use self::stats::{ChunkStats, MAX_LEVELS, NameCounts, ReceiveStats, SendStat
 use crate::cache::{Log, RangeSet};
 pub use crate::endre::PreparedLog;
 use crate::wanax::HintsError;
-use crate::wanax::hints::{SavePosition, SavedPiece};
+use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
 use crate::wire::{
     Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, NamesHello,
     Range64, Refetch, StoreHeld, WireError,
@@ -99,6 +99,8 @@ pub enum SendEvent {
         /// Why.
         reason: &'static str,
     },
+    /// The peer's store has these chunks of 256 bytes and more, as it acknowledged.
+    Stored(Vec<PackedTag>),
     /// What was saved of the hints cannot be used; chunks are named once they were sent again.
     HintsLost(HintsError),
     /// The peer still had the log of an earlier connection.
@@ -217,8 +219,10 @@ pub trait SendingHalf {
     /// [`save_by`](crate::wanax::hints::save_by), are for the next process's
     /// [`NamesConfig::saved`](crate::wanax::NamesConfig::saved). `None` if nothing is known.
     fn save_hints(&self, at: SavePosition) -> Option<SavedPiece>;
-    /// Takes the tags of chunks of at least `len` bytes that the peer can read, though this half did not send them.
-    fn handle_stored(&mut self, len: u32, tags: &[u64], now: Now);
+    /// Takes chunks that the peer can read, though this half did not send them.
+    fn handle_stored(&mut self, chunks: &[PackedTag], now: Now);
+    /// Says whether others than the peer can read what is put into its store, and [`SendEvent::Stored`] is wanted.
+    fn tell_stored(&mut self, wanted: bool);
     /// Gives the memory of the log back while nobody uses it: what is on disk can come back with
     /// [`Self::restore_log`]. Until then nothing older is referred to. Returns false, and does nothing, while anything
     /// is unacknowledged.

@@ -24,7 +24,7 @@ use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
 use crate::strong::StrongDigests;
 use crate::wanax::NamesConfig;
-use crate::wanax::hints::{SavePosition, SavedPiece};
+use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
 use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, Message};
 use crate::{Matching, Now, Plan};
 
@@ -190,10 +190,11 @@ impl Sender {
             return Err(PeerFault::AckOfUnsent(last));
         }
         let mut settled = std::mem::take(&mut self.scratch.settled);
-        let naming = &mut self.naming;
+        let (naming, events) = (&mut self.naming, &mut self.events);
         self.ledger.acknowledge(ack, &mut settled, |item| {
             if let Some(naming) = naming {
-                naming.settle(item, now);
+                let stored = naming.settle(item, now);
+                events.extend((!stored.is_empty()).then_some(SendEvent::Stored(stored)));
             }
         });
         self.events.extend(settled.drain(..).map(SendEvent::Settled));
@@ -386,9 +387,15 @@ impl SendingHalf for Sender {
         self.start_epoch(self.log.epoch() + 1, "cleared");
     }
 
-    fn handle_stored(&mut self, len: u32, tags: &[u64], now: Now) {
+    fn handle_stored(&mut self, chunks: &[PackedTag], now: Now) {
         if let Some(naming) = &mut self.naming {
-            naming.stored(len, tags, now);
+            naming.stored(chunks, now);
+        }
+    }
+
+    fn tell_stored(&mut self, wanted: bool) {
+        if let Some(naming) = &mut self.naming {
+            naming.tells = wanted;
         }
     }
 

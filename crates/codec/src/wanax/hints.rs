@@ -201,7 +201,7 @@ impl PackedTag {
     }
 
     /// Whether the chunk is of the smallest class, below 256 bytes.
-    pub(super) const fn is_smallest(self) -> bool {
+    pub(crate) const fn is_smallest(self) -> bool {
         self.class() == CLASSES - 1
     }
 

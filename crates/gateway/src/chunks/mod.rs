@@ -160,6 +160,16 @@ impl ChunkStore {
         StoreReply::Places { ticket, places, neighbours: Vec::new() }
     }
 
+    /// Says whether a read is done so soon that no neighbour could help.
+    pub(crate) fn is_soon(&self) -> bool {
+        let slot = self.slot.read();
+        let load = slot.pool().map(|PoolOf(pool)| pool.load());
+        load.is_some_and(|load| {
+            let reads = u32::try_from(load.queued).unwrap_or(u32::MAX).saturating_add(1);
+            service_time(&load).saturating_mul(reads) <= SOON
+        })
+    }
+
     /// Says whether it may hold a chunk, without I/O.
     pub(crate) fn holds(&self, tag: u64, len: u32) -> bool {
         self.slot.read().pool().is_some_and(|PoolOf(pool)| pool.store().peek(tag, len))
@@ -354,6 +364,8 @@ fn service_time(load: &Load) -> Duration {
     Duration::from_micros(load.service_time.max(load.stalled).as_micros() as u64 / 100 * 100)
 }
 
+/// About what a neighbour takes for an answer that needs no disk.
+const SOON: Duration = Duration::from_millis(2);
 /// How long the end of a gateway waits for the store's disk.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 

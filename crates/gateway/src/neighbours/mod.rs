@@ -13,6 +13,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc};
 
+use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wanax::neighbours::MemberId;
 use oncewire_codec::wanax::{Name, NameKey, Shape};
 use oncewire_codec::wire::{GroupFrame, Sought};
@@ -52,8 +53,9 @@ pub(crate) struct Neighbours {
 struct Shared {
     open: RwLock<Open>,
     reports: RwLock<Vec<GroupReport>>,
-    /// Bytes of news that wait.
+    /// Bytes of news that wait, and of what peers said.
     waiting_bytes: AtomicUsize,
+    said_bytes: AtomicUsize,
     /// Chunks that came to the store, and those of them that the task was not told of, by the bytes of their key.
     came: Mutex<BTreeMap<[u8; 32], (u64, u64)>>,
     /// Chunks of which members told beyond what they are listened to for, by the bytes of their key.
@@ -73,10 +75,12 @@ struct Open {
 enum Told {
     /// A peer of a group speaks.
     Said(Arc<Peer>, GroupFrame),
+    /// A peer of a group has these chunks, which were sent from here.
+    Stored(Arc<Peer>, Vec<PackedTag>),
     /// A chunk is to be read.
     Read(Wanted),
     /// A chunk that a neighbour asked for was looked up here.
-    Served { key: NameKey, from: MemberId, request: u64, name: Name, bytes: Option<Bytes> },
+    Served { key: NameKey, from: MemberId, request: u64, name: Name, len: u32, bytes: Option<Bytes> },
 }
 
 /// A chunk that a link wants.
@@ -124,8 +128,20 @@ impl Neighbours {
 
     /// A peer of a group speaks.
     pub(crate) fn handle_said(&self, peer: &Arc<Peer>, frame: GroupFrame) {
+        let bytes = frame.size();
+        let waiting = self.shared.said_bytes.fetch_add(bytes, Relaxed);
         // Nothing that is said is more than a hint or an answer that is not waited for forever.
-        let _ = self.told.try_send(Told::Said(Arc::clone(peer), frame));
+        let taken = waiting + bytes <= MOST_SAID_BYTES
+            && self.told.try_send(Told::Said(Arc::clone(peer), frame)).is_ok();
+        if !taken {
+            self.shared.said_bytes.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    /// A peer of a group has these chunks, so that its neighbours can read them.
+    pub(crate) fn handle_stored(&self, peer: &Arc<Peer>, chunks: Vec<PackedTag>) {
+        // What is not told is sent once more.
+        let _ = self.told.try_send(Told::Stored(Arc::clone(peer), chunks));
     }
 
     /// Counts news that a member told beyond what it is listened to for.
@@ -174,7 +190,9 @@ impl Neighbours {
     }
 }
 
-/// Frames hold up to 64 KiB each.
-const MOST_TOLD: usize = 512;
+/// As many chunks as links may want in one moment; what there is no room for is read from the own store.
+const MOST_TOLD: usize = 16 << 10;
+/// Frames hold up to 64 KiB each. No more is asked of a neighbour at a time than comes in here.
+const MOST_SAID_BYTES: usize = 32 << 20;
 const MOST_NEWS: usize = 4096;
 const MOST_NEWS_BYTES: usize = 16 << 20;

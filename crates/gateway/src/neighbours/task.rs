@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use oncewire_codec::wanax::NameKey;
+use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wanax::neighbours::{Announcer, Answer, MemberId, Neighbourhood, Output, Piece, Read};
 use oncewire_codec::wire::{GroupFrame, Load};
 use oncewire_link::Now;
@@ -89,7 +90,7 @@ impl Task {
                 }
             };
             tokio::select! {
-                Some(told) = self.inbox.told.recv() => self.handle_told(told),
+                Some(told) = self.inbox.told.recv() => self.handle_all_told(told),
                 Some(news) = self.inbox.news.recv() => {
                     self.inbox.neighbours.shared.waiting_bytes.fetch_sub(news.plain.len(), Relaxed);
                     self.handle_news(&news);
@@ -140,7 +141,19 @@ impl Task {
         *self.inbox.neighbours.shared.open.write() = open;
     }
 
+    /// Takes what was told, with what has come meanwhile: what follows is done once for all of it.
+    fn handle_all_told(&mut self, first: Told) {
+        self.handle_told(first);
+        for _ in 1..AT_ONCE {
+            let Ok(told) = self.inbox.told.try_recv() else { return };
+            self.handle_told(told);
+        }
+    }
+
     fn handle_told(&mut self, told: Told) {
+        if let Told::Said(_, frame) = &told {
+            self.inbox.neighbours.shared.said_bytes.fetch_sub(frame.size(), Relaxed);
+        }
         let now = self.clock.now();
         match told {
             Told::Said(peer, GroupFrame::Stored { least_log2, tags }) => {
@@ -152,10 +165,12 @@ impl Task {
                     group.machine.handle_frame(member.id, frame, now);
                 }
             }
+            Told::Stored(peer, chunks) => self.share(&peer, &chunks),
             Told::Read(wanted) => self.read(wanted, now),
-            Told::Served { key, from, request, name, bytes } => {
+            Told::Served { key, from, request, name, len, bytes } => {
                 if let Some(group) = group_of(&mut self.groups, &key) {
-                    group.machine.handle_served(from, request, name, bytes, now);
+                    let sought = (name, len);
+                    group.machine.handle_served(from, request, sought, bytes, now);
                 }
             }
         }
@@ -181,6 +196,17 @@ impl Task {
                 peer.learn_chunks(least_log2, tags);
             }
         }
+    }
+
+    /// What was sent to one gateway of a site can be read by its neighbours; it knows by itself.
+    fn share(&self, with: &Arc<Peer>, chunks: &[PackedTag]) {
+        let Some(origin) = with.settings.group.as_ref().filter(|origin| origin.site.is_some()) else {
+            return;
+        };
+        let near = members(&self.peers).filter(|(_, member)| {
+            member.key == origin.key && member.site == origin.site && member.id != origin.id
+        });
+        near.for_each(|(peer, _)| peer.learn_stored(chunks));
     }
 
     fn handle_news(&mut self, news: &News) {
@@ -231,6 +257,10 @@ impl Task {
 
     fn carry_out(&mut self) {
         for at in 0..self.groups.len() {
+            let now = self.clock.now();
+            if let Some(group) = self.groups.get_mut(at) {
+                group.machine.look_around(now);
+            }
             while let Some((output, key)) = self
                 .groups
                 .get_mut(at)
@@ -276,12 +306,12 @@ impl Task {
                 let of = key.clone();
                 // On a thread of the store, which may wait for this task as this task never waits for it.
                 let reply = move |bytes| {
-                    drop(told.blocking_send(Told::Served { key: of, from, request, name, bytes }));
+                    drop(told.blocking_send(Told::Served { key: of, from, request, name, len, bytes }));
                 };
                 let taken =
                     self.store.as_ref().is_some_and(|store| store.lend(name, len, key.clone(), reply));
                 if !taken && let Some(group) = group_of(&mut self.groups, key) {
-                    group.machine.handle_served(from, request, name, None, self.clock.now());
+                    group.machine.handle_served(from, request, (name, len), None, self.clock.now());
                 }
             }
             Output::Put { shape, bytes } => {
@@ -349,6 +379,8 @@ fn group_of<'a>(groups: &'a mut [Group], key: &NameKey) -> Option<&'a mut Group>
     groups.iter_mut().find(|group| group.key == *key)
 }
 
+/// The most that is heard before anything is said.
+const AT_ONCE: usize = 256;
 /// How often the own disk is looked at while it is busy.
 const LOOK_EVERY: Now = Now::from_millis(50);
 /// Links wait at least so long for any read, and need not be told of less.

@@ -22,6 +22,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use oncewire_codec::Now;
+use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wanax::neighbours::Hearing;
 use oncewire_codec::wire::{FlowId, GroupFrame, LaneId, Network};
 use oncewire_link::{Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
@@ -141,6 +142,8 @@ struct Due {
     logs: bool,
     /// What it says as a member of a group.
     said: Vec<GroupFrame>,
+    /// What it has in its store.
+    stored: Vec<PackedTag>,
 }
 
 impl Peer {
@@ -290,6 +293,7 @@ impl Peer {
                 // Under the lock, so that the last word is the last.
                 Event::Announced(networks) => _ = self.announced.send_replace(Some(networks)),
                 Event::Group(frame) => due.said.push(frame),
+                Event::Stored(chunks) => due.stored.extend(chunks),
                 Event::Note(note) => tracing::info!(peer = self.name(), "{note}"),
             }
         }
@@ -341,6 +345,9 @@ impl Peer {
                 member.neighbours.handle_link();
             }
             due.said.into_iter().for_each(|frame| self.hear(member, frame));
+            if !due.stored.is_empty() {
+                member.neighbours.handle_stored(self, due.stored);
+            }
         }
         if due.logs {
             self.load_logs();

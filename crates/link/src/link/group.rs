@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use oncewire_codec::Now;
+use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::{Frame, GroupFrame, Hello, LaneRole};
 
 use super::Link;
@@ -61,7 +62,13 @@ impl Link {
 
     /// Takes the tags of chunks of at least `len` bytes that the peer can read, in its own store or a neighbour's.
     pub fn learn_chunks(&mut self, len: u32, tags: &[u64], now: Now) {
-        self.sender.handle_stored(len, tags, now);
+        let chunks: Vec<PackedTag> = tags.iter().map(|&tag| PackedTag::new(tag, len)).collect();
+        self.learn_stored(&chunks, now);
+    }
+
+    /// Takes chunks that the peer can read in a neighbour's store, as [`Event::Stored`] said of that.
+    pub fn learn_stored(&mut self, chunks: &[PackedTag], now: Now) {
+        self.sender.handle_stored(chunks, now);
     }
 
     /// Starts over with a new process of the peer.
@@ -70,6 +77,7 @@ impl Link {
         let agreed = ours.is_some() && ours == hello.names.as_ref().map(|names| &names.key);
         let keeps_chunks = hello.store.is_some();
         self.group_talk = GroupTalk { agreed, keeps_chunks, ..GroupTalk::default() };
+        self.sender.tell_stored(agreed && keeps_chunks);
     }
 
     /// Takes what the peer says; from a peer that is not of the group it is passed over.

@@ -311,6 +311,7 @@ impl Link {
                 SendEvent::Settled(flow) => self.settle(flow, now),
                 SendEvent::Mismatch(flow) => self.note(Note::Mismatch(flow)),
                 SendEvent::NewEpoch { epoch, reason } => self.note(Note::NewEpoch { epoch, reason }),
+                SendEvent::Stored(chunks) => self.events.push_back(Event::Stored(chunks)),
                 SendEvent::HintsLost(error) => self.note(Note::HintsLost(error)),
                 SendEvent::Warm { bytes } => self.note(Note::Warm { bytes }),
             }

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use bytes::{Bytes, BytesMut};
 use oncewire_codec::Plan;
 use oncewire_codec::wanax::Name;
+use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::GroupFrame;
 use oncewire_link::{
     Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received, StoreReply,
@@ -29,6 +30,8 @@ pub struct Side {
     pub restarts: u32,
     /// What the peer said as a member of the group.
     pub heard: Vec<GroupFrame>,
+    /// What the peer's store has, as the link says to be passed on.
+    pub stored: Vec<PackedTag>,
     /// Flows whose application does not read.
     pub stalled: Vec<FlowId>,
     /// The side's chunk store.
@@ -109,6 +112,7 @@ impl Side {
             notes: Vec::new(),
             restarts: 0,
             heard: Vec::new(),
+            stored: Vec::new(),
             stalled: Vec::new(),
             chunks: BTreeMap::new(),
             reads: VecDeque::new(),
@@ -259,6 +263,7 @@ impl Pair {
                 Event::FlowReadable(flow) => self.read(side, flow),
                 Event::PeerRestarted => self.sides[side].restarts += 1,
                 Event::Group(frame) => self.sides[side].heard.push(frame),
+                Event::Stored(chunks) => self.sides[side].stored.extend(chunks),
                 Event::Note(note) => self.sides[side].notes.push(note.to_string()),
                 _ => {}
             }

@@ -25,6 +25,8 @@ pub(super) struct Naming {
     doubt: u64,
     /// Blocks that were not named for that, since the last that was.
     passed: u32,
+    /// Whether others are told what the store has.
+    pub(super) tells: bool,
     /// The last block's names, in order.
     pub(super) names: Vec<NameEntry>,
     /// The last block's chunks that were looked for and not found.
@@ -72,6 +74,7 @@ impl Naming {
             store: None,
             doubt: 0,
             passed: 0,
+            tells: false,
             names: Vec::new(),
             news: Vec::new(),
             seen: Vec::new(),
@@ -131,19 +134,28 @@ impl Naming {
     }
 
     /// Takes note of a block that was acknowledged: what it brought was put, what it named and lacked as well, and the
-    /// rest of what it named was there.
-    pub(super) fn settle(&mut self, item: &Item, now: Now) {
+    /// rest of what it named was there. Returns what is there now, if others are told.
+    pub(super) fn settle(&mut self, item: &Item, now: Now) -> Vec<PackedTag> {
         let clock = self.clock(now);
         self.hints.insert_all(&item.news, clock);
         let mut missed = Vec::new();
+        let mut stored = Vec::new();
+        let tells = |chunk: &PackedTag| self.tells && !chunk.is_smallest();
+        stored.extend(item.news.iter().copied().filter(tells));
         for (index, entry) in (0..).zip(&item.names) {
-            if !item.absent.contains(&index) {
+            let chunk = PackedTag::new(entry.name.tag(), entry.len);
+            let is_absent = item.absent.contains(&index);
+            if !is_absent {
                 self.doubt = self.doubt.saturating_sub(entry.len.into());
             } else if item.keep {
-                missed.push(PackedTag::new(entry.name.tag(), entry.len));
+                missed.push(chunk);
             }
+            stored.extend(
+                Some(chunk).filter(|chunk| self.tells && !chunk.is_smallest() && (!is_absent || item.keep)),
+            );
         }
         self.hints.insert_all(&missed, clock);
+        stored
     }
 
     /// Takes note of bytes that were named and not there. Once they are many, the store may have lost everything, and
@@ -164,9 +176,9 @@ impl Naming {
     }
 
     /// Notes that the peer can read chunks that somebody else sent.
-    pub(super) fn stored(&mut self, len: u32, tags: &[u64], now: Now) {
+    pub(super) fn stored(&mut self, chunks: &[PackedTag], now: Now) {
         let clock = self.clock(now);
-        tags.iter().for_each(|&tag| self.hints.insert_told(PackedTag::new(tag, len), clock));
+        chunks.iter().for_each(|&chunk| self.hints.insert_told(chunk, clock));
     }
 
     /// Notes that the peer does not have chunks.

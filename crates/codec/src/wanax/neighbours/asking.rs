@@ -3,7 +3,9 @@
 use bytes::Bytes;
 
 use super::claims::{MOST_WAIT, Verdict, Waiter};
-use super::{Answer, Asked, LEAST_SHARED, MemberId, Neighbourhood, Output, Read, responsible};
+use super::member::Member;
+use super::searching::Searches;
+use super::{Answer, Asked, LEAST_SHARED, MemberId, Neighbourhood, Output, Read, Waiting, responsible};
 use crate::Now;
 use crate::wire::GroupFrame;
 
@@ -12,7 +14,10 @@ impl Neighbourhood {
     pub fn read(&mut self, read: Read, now: Now) {
         let tag = read.name.tag();
         if read.len < LEAST_SHARED {
-            return self.give_up(&read);
+            return match !read.held && Searches::are_for(read.len) && !self.is_alone() {
+                true => self.searches.gather(read),
+                false => self.give_up(&read),
+            };
         }
         if read.held {
             let responsible = self.responsible(tag).filter(|id| self.is_less_busy(*id, now));
@@ -34,25 +39,85 @@ impl Neighbourhood {
             && self.members.get(&id).is_some_and(|member| self.load.wait() > member.wait().saturating_mul(2))
     }
 
-    fn ask(&mut self, read: Read, member: MemberId, next: Option<MemberId>, now: Now) {
-        let what = Asked::Chunk { read, next, put_off: false };
-        if !self.can_ask(member, now) {
+    pub(super) fn ask(&mut self, read: Read, member: MemberId, next: Option<MemberId>, now: Now) {
+        self.ask_until(read, member, next, now + MOST_ASKING, now);
+    }
+
+    fn ask_until(&mut self, read: Read, id: MemberId, next: Option<MemberId>, until: Now, now: Now) {
+        let what = Asked::Chunk { read, next, until, put_off: false };
+        let is_soon = |member: &Member| member.has_room() || member.expected() <= MOST_EXPECTED;
+        if !self.can_ask(id, now) || !self.members.get(&id).is_some_and(is_soon) {
             return self.go_on(what, now);
         }
         self.stats.asked += 1;
-        let request = self.wait_for(member, what, now);
-        if let Some(waiting) = self.waiting.get(&request) {
-            let time = waiting.deadline.saturating_sub(now);
-            self.outputs.push_back(Output::Wait { ticket: read.ticket, time });
+        let request = self.next_request;
+        self.next_request += 1;
+        self.deadlines.insert((until, request));
+        self.waiting.insert(request, Waiting { member: id, asked_at: None, deadline: until, what });
+        if let Some(member) = self.members.get_mut(&id) {
+            member.queued_bytes += read.len as usize;
+            member.queue.push_back(request);
         }
-        self.send(member, GroupFrame::Get { request, name: read.name, len: read.len });
+        self.tell_wait(&read, until.saturating_sub(now));
+        self.ask_more(id, now);
+    }
+
+    /// Asks a neighbour for what waits for it, as far as there is room.
+    pub(super) fn ask_more(&mut self, id: MemberId, now: Now) {
+        let Some(member) = self.members.get_mut(&id) else { return };
+        if member.rests(now) {
+            let queue = std::mem::take(&mut member.queue);
+            let waiting: Vec<Waiting> = queue.into_iter().filter_map(|request| self.take(request)).collect();
+            return waiting.into_iter().for_each(|waiting| self.go_on(waiting.what, now));
+        }
+        while member.has_room()
+            && let Some(request) = member.queue.pop_front()
+        {
+            let Some(waiting) = self.waiting.get_mut(&request) else { continue };
+            let Asked::Chunk { read, until, .. } = &waiting.what else { continue };
+            let frame = GroupFrame::Get { request, name: read.name, len: read.len };
+            member.done(waiting);
+            member.asked += 1;
+            member.asked_bytes += read.len as usize;
+            self.deadlines.remove(&(waiting.deadline, request));
+            waiting.asked_at = Some(now);
+            waiting.deadline = (now + member.patience()).min(*until);
+            self.deadlines.insert((waiting.deadline, request));
+            self.outputs.push_back(Output::Send(id, frame));
+        }
+    }
+
+    /// Gives a chunk that is late more time while its neighbour brings others; says whether it did.
+    pub(super) fn is_given_time(&mut self, request: u64, now: Now) -> bool {
+        let Some(waiting) = self.waiting.get_mut(&request) else { return false };
+        let (Asked::Chunk { until, put_off: false, .. }, Some(asked_at)) = (&waiting.what, waiting.asked_at)
+        else {
+            return false;
+        };
+        let last = self.members.get(&waiting.member).map_or(now, |member| member.last_moment(asked_at));
+        let deadline = last.min(*until);
+        if deadline <= now {
+            return false;
+        }
+        self.deadlines.remove(&(waiting.deadline, request));
+        waiting.deadline = deadline;
+        self.deadlines.insert((deadline, request));
+        true
+    }
+
+    /// Says how long a chunk may take.
+    pub(super) fn tell_wait(&mut self, read: &Read, time: Now) {
+        self.outputs.push_back(Output::Wait { ticket: read.ticket, time });
     }
 
     /// Goes on without an answer, or with one that says no.
     pub(super) fn go_on(&mut self, what: Asked, now: Now) {
         match what {
-            Asked::Chunk { read, next: Some(next), .. } => self.ask(read, next, None, now),
+            Asked::Chunk { read, next: Some(next), until, .. } => {
+                self.ask_until(read, next, None, until, now)
+            }
             Asked::Chunk { read, next: None, .. } => self.lack(read, now),
+            Asked::Search(id) => self.leave_search(id),
             Asked::Offer { .. } => {}
         }
     }
@@ -60,7 +125,7 @@ impl Neighbourhood {
     /// Nobody who was asked has it: it is fetched, unless it is for this gateway to know that another fetches it.
     fn lack(&mut self, read: Read, now: Now) {
         let tag = read.name.tag();
-        if read.held {
+        if read.held || read.len < LEAST_SHARED {
             return self.give_up(&read);
         }
         if self.responsible(tag).is_some() {
@@ -71,7 +136,7 @@ impl Neighbourhood {
             Verdict::Fetch => self.give_up(&read),
             Verdict::Wait(time) => {
                 self.stats.waited += 1;
-                self.outputs.push_back(Output::Wait { ticket: read.ticket, time });
+                self.tell_wait(&read, time);
             }
         }
     }
@@ -97,7 +162,10 @@ impl Neighbourhood {
 
     pub(super) fn handle_chunk(&mut self, from: MemberId, request: u64, bytes: Option<Bytes>, now: Now) {
         let Some(waiting) = self.take_from(from, request) else { return };
-        let Asked::Chunk { read, put_off, .. } = waiting.what else { return self.wrong(&waiting, now) };
+        let Asked::Chunk { read, put_off, .. } = waiting.what else {
+            self.wrong(&waiting, now);
+            return self.go_on(waiting.what, now);
+        };
         match bytes {
             Some(bytes) if self.answer_if_right(&read, bytes.clone()) => {
                 self.stats.spared += u64::from(put_off);
@@ -121,17 +189,26 @@ impl Neighbourhood {
 
     /// A neighbour says that another fetches the chunk. It may say so once, or it could hold a reader up forever.
     pub(super) fn handle_wait(&mut self, from: MemberId, request: u64, time_ms: u32, now: Now) {
-        let asked = self.waiting.get_mut(&request).filter(|waiting| waiting.member == from);
+        let asked = self.waiting.get_mut(&request);
+        let asked = asked.filter(|waiting| waiting.member == from && waiting.asked_at.is_some());
         let Some(waiting) = asked else { return };
         let Asked::Chunk { read, put_off: put_off @ false, .. } = &mut waiting.what else { return };
         let patience = self.members.get(&from).map_or(Now::ZERO, |member| member.patience());
         let time = Now::from_millis(time_ms.into()).min(MOST_WAIT) + patience;
-        let (ticket, before) = (read.ticket, waiting.deadline);
+        let (ticket, before, len) = (read.ticket, waiting.deadline, read.len as usize);
         *put_off = true;
         waiting.deadline = now + time;
         self.deadlines.remove(&(before, request));
         self.deadlines.insert((now + time, request));
+        if let Some(member) = self.members.get_mut(&from) {
+            member.asked_bytes = member.asked_bytes.saturating_sub(len);
+        }
         self.stats.waited += 1;
         self.outputs.push_back(Output::Wait { ticket, time });
     }
 }
+
+/// How long neighbours are asked for a chunk, all together.
+const MOST_ASKING: Now = Now::from_secs(2);
+/// A neighbour at which it would be a chunk's turn later than this is not asked for it.
+const MOST_EXPECTED: Now = Now::from_secs(1);

@@ -1,6 +1,8 @@
 //! One neighbour: how busy it is, how soon it answers, and whether it is to be asked.
 
-use super::Load;
+use std::collections::VecDeque;
+
+use super::{Load, MAX_ASKED, MAX_ASKED_BYTES, Waiting};
 use crate::Now;
 
 /// What is known of a neighbour whose link is up.
@@ -9,6 +11,13 @@ pub(super) struct Member {
     pub(super) load: Load,
     /// What was asked of it and is not answered.
     pub(super) asked: usize,
+    /// The bytes of chunks among it.
+    pub(super) asked_bytes: usize,
+    /// Requests that wait for room, some of which may be over, and the bytes of all that were ever put there.
+    pub(super) queue: VecDeque<u64>,
+    pub(super) queued_bytes: usize,
+    /// When it last answered well.
+    answered_at: Now,
     /// What it asked for and has not been answered.
     pub(super) serving: usize,
     /// How long answers have taken lately.
@@ -26,7 +35,8 @@ pub(super) struct Trust {
 
 /// What an answer is taken to take before there was one.
 const FIRST_ANSWER_TIME: Now = Now::from_millis(50);
-const LEAST_PATIENCE: Now = Now::from_millis(20);
+/// Long for a LAN, and short beside what the bytes cost on a line; a machine that has much to do takes some of it.
+const LEAST_PATIENCE: Now = Now::from_millis(100);
 const MOST_PATIENCE: Now = Now::from_secs(1);
 const LEAST_REST: Now = Now::from_secs(1);
 const MOST_REST: Now = Now::from_secs(60);
@@ -36,6 +46,10 @@ impl Member {
         Self {
             load: Load::default(),
             asked: 0,
+            asked_bytes: 0,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            answered_at: Now::ZERO,
             serving: 0,
             answer_time: FIRST_ANSWER_TIME,
             trust: Trust::default(),
@@ -52,6 +66,39 @@ impl Member {
         (self.answer_time * 4 + self.load.wait()).clamp(LEAST_PATIENCE, MOST_PATIENCE)
     }
 
+    /// Returns how long a chunk takes that is asked for now: what waits before it, a window at a time.
+    pub(super) fn expected(&self) -> Now {
+        let windows = (self.asked_bytes + self.queued_bytes) / MAX_ASKED_BYTES;
+        self.wait().saturating_mul(u32::try_from(windows).unwrap_or(u32::MAX).saturating_add(1))
+    }
+
+    /// Says whether there is room to ask for another chunk.
+    pub(super) fn has_room(&self) -> bool {
+        self.asked < MAX_ASKED && self.asked_bytes < MAX_ASKED_BYTES
+    }
+
+    /// Ends what it was asked, or was to be asked.
+    pub(super) fn done(&mut self, waiting: &Waiting) {
+        let bytes = waiting.bytes();
+        if waiting.asked_at.is_some() {
+            self.asked = self.asked.saturating_sub(1);
+            self.asked_bytes = self.asked_bytes.saturating_sub(bytes);
+        } else {
+            self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// Until when an answer may come that was asked for at `asked_at`: as long as others come, it may take longer than
+    /// they have.
+    pub(super) fn last_moment(&self, asked_at: Now) -> Now {
+        (self.answered_at + self.patience()).min(asked_at + self.longest())
+    }
+
+    /// The longest that an answer is waited for while others come.
+    pub(super) fn longest(&self) -> Now {
+        self.patience() * 3
+    }
+
     /// Says whether it failed lately and is left alone.
     pub(super) fn rests(&self, now: Now) -> bool {
         self.trust.rests(now)
@@ -59,18 +106,18 @@ impl Member {
 
     /// It answered what was asked at `asked_at`, and well.
     pub(super) fn answered(&mut self, asked_at: Now, now: Now) {
-        self.took(asked_at, now);
-        self.trust = Trust::default();
+        self.answer_time = (self.answer_time * 7 + now.saturating_sub(asked_at)) / 8;
+        self.answered_later(now);
     }
 
-    /// It took so long for an answer.
-    pub(super) fn took(&mut self, asked_at: Now, now: Now) {
-        self.answer_time = (self.answer_time * 7 + now.saturating_sub(asked_at)) / 8;
+    /// It said that it has something, or not: that shows that it is there, and not that it gives what it is asked for.
+    pub(super) fn spoke(&mut self, now: Now) {
+        self.answered_at = now;
     }
 
     /// It answered well what it had said would take its time, which tells nothing about the time of others.
-    pub(super) fn answered_later(&mut self) {
-        self.trust = Trust::default();
+    pub(super) fn answered_later(&mut self, now: Now) {
+        (self.trust, self.answered_at) = (Trust::default(), now);
     }
 
     /// It did not answer what was asked at `asked_at`, or wrongly.

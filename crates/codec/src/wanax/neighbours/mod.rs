@@ -4,8 +4,8 @@
 //! The state machine knows no disk and no link. The shell tells which neighbours' links are up, hands in what they
 //! send and what the codec wants read, and after each call carries out [`Neighbourhood::poll_output`].
 //!
-//! By subject: `asking` for chunks, `serving` those of others who ask, `offering` what is new, `hearing` what is new
-//! elsewhere, and `claims`, by which one fetches for all.
+//! By subject: `asking` for chunks and `searching` for small ones, `serving` those of others who ask, `offering` what is
+//! new, `hearing` what is new elsewhere, and `claims`, by which one fetches for all.
 
 mod announce;
 mod asking;
@@ -14,6 +14,7 @@ mod hearing;
 mod member;
 mod offering;
 mod rendezvous;
+mod searching;
 mod serving;
 mod stats;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use hearing::{HEARD_PER_SECOND, Hearing};
 use member::Member;
 use offering::Promises;
 pub use rendezvous::{MemberId, responsible};
+use searching::Searches;
 pub use stats::NeighbourStats;
 
 /// One gateway's view of its neighbours in one group.
@@ -45,6 +47,8 @@ pub struct Neighbourhood {
     waiting: BTreeMap<u64, Waiting>,
     deadlines: BTreeSet<(Now, u64)>,
     next_request: u64,
+    /// Small chunks that are looked for at all neighbours.
+    searches: Searches,
     /// Bytes of chunks that are offered and were not answered.
     offered: usize,
     /// What neighbours, or this gateway, fetch from the far side and are to bring here.
@@ -144,7 +148,8 @@ pub struct Piece {
 #[derive(Debug)]
 struct Waiting {
     member: MemberId,
-    asked_at: Now,
+    /// None until there is room for it at the neighbour.
+    asked_at: Option<Now>,
     deadline: Now,
     what: Asked,
 }
@@ -155,21 +160,42 @@ enum Asked {
         read: Read,
         /// Who is asked next if it is not there.
         next: Option<MemberId>,
+        /// When nobody is asked any more.
+        until: Now,
         /// Whether the neighbour said that it takes its time.
         put_off: bool,
     },
+    /// Which of some chunks it has, for the search of the number.
+    Search(u64),
     Offer {
         pieces: Vec<Piece>,
         shape: Shape,
     },
 }
 
-/// Chunks below this length are neither asked for nor offered nor announced.
+impl Waiting {
+    /// The bytes that take room at the neighbour until they have come; those that another is to bring do not.
+    fn bytes(&self) -> usize {
+        match &self.what {
+            Asked::Chunk { read, put_off: false, .. } => read.len as usize,
+            _ => 0,
+        }
+    }
+}
+
+/// Chunks below this length are neither offered nor announced, and lie at those neighbours where larger ones brought them.
 pub const LEAST_SHARED: u32 = 2048;
+/// Chunks below this length are not asked for.
+pub const LEAST_SOUGHT: u32 = 256;
 /// The most neighbours.
 pub const MAX_MEMBERS: usize = 64;
 /// The most that is asked of one neighbour at a time, and served to one.
 pub const MAX_ASKED: usize = 256;
+/// The most bytes that are asked of one neighbour at a time, and a chunk more: enough for any LAN, and little enough for
+/// answers to come soon after they were asked for.
+pub const MAX_ASKED_BYTES: usize = 2 << 20;
+/// The most chunks that wait for room at one neighbour.
+pub const MAX_WAITING: usize = 4096;
 /// The most bytes of chunks that are offered at a time.
 pub const MAX_OFFERED: usize = 8 << 20;
 /// The least time between two words on how busy the own disk is.
@@ -192,6 +218,7 @@ impl Neighbourhood {
             waiting: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             next_request: 1,
+            searches: Searches::default(),
             offered: 0,
             claims: Claims::default(),
             promises: Promises::default(),
@@ -265,6 +292,7 @@ impl Neighbourhood {
             // Hints are the link's.
             GroupFrame::Stored { .. } => {}
         }
+        self.ask_more(from, now);
     }
 
     /// Answers [`Output::Peek`].
@@ -292,12 +320,18 @@ impl Neighbourhood {
         while let Some(&(deadline, request)) = self.deadlines.first()
             && deadline <= now
         {
+            if self.is_given_time(request, now) {
+                continue;
+            }
             let Some(waiting) = self.take(request) else { continue };
             self.stats.late += 1;
             self.fail(&waiting, now);
-            if let Asked::Chunk { read, .. } = waiting.what {
-                self.give_up(&read);
+            match waiting.what {
+                Asked::Chunk { read, .. } => self.give_up(&read),
+                Asked::Search(id) => self.leave_search(id),
+                Asked::Offer { .. } => {}
             }
+            self.ask_more(waiting.member, now);
         }
         self.end_claims(now);
         self.tell(now);
@@ -317,6 +351,10 @@ impl Neighbourhood {
     }
 
     fn can_ask(&self, id: MemberId, now: Now) -> bool {
+        self.members.get(&id).is_some_and(|member| member.queue.len() < MAX_WAITING && !member.rests(now))
+    }
+
+    fn can_offer(&self, id: MemberId, now: Now) -> bool {
         self.members.get(&id).is_some_and(|member| member.asked < MAX_ASKED && !member.rests(now))
     }
 
@@ -333,7 +371,7 @@ impl Neighbourhood {
         });
         let deadline = now + patience;
         self.deadlines.insert((deadline, request));
-        self.waiting.insert(request, Waiting { member: id, asked_at: now, deadline, what });
+        self.waiting.insert(request, Waiting { member: id, asked_at: Some(now), deadline, what });
         request
     }
 
@@ -342,7 +380,7 @@ impl Neighbourhood {
         let waiting = self.waiting.remove(&request)?;
         self.deadlines.remove(&(waiting.deadline, request));
         if let Some(member) = self.members.get_mut(&waiting.member) {
-            member.asked = member.asked.saturating_sub(1);
+            member.done(&waiting);
         }
         if let Asked::Offer { pieces, .. } = &waiting.what {
             self.offered -= pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>();
@@ -352,7 +390,7 @@ impl Neighbourhood {
 
     /// Ends the wait for an answer that came from `from`; none if it was not asked that.
     fn take_from(&mut self, from: MemberId, request: u64) -> Option<Waiting> {
-        self.waiting.get(&request).filter(|waiting| waiting.member == from)?;
+        self.waiting.get(&request).filter(|waiting| waiting.member == from && waiting.asked_at.is_some())?;
         self.take(request)
     }
 
@@ -363,18 +401,19 @@ impl Neighbourhood {
     }
 
     fn fail(&mut self, waiting: &Waiting, now: Now) {
-        if let Some(member) = self.members.get_mut(&waiting.member) {
-            member.failed(waiting.asked_at, now);
+        // What was never asked is nobody's failure.
+        if let (Some(member), Some(asked_at)) = (self.members.get_mut(&waiting.member), waiting.asked_at) {
+            member.failed(asked_at, now);
         }
     }
 
     fn praise(&mut self, waiting: &Waiting, now: Now) {
         let Some(member) = self.members.get_mut(&waiting.member) else { return };
-        match waiting.what {
-            Asked::Chunk { put_off: true, .. } => member.answered_later(),
-            Asked::Chunk { put_off: false, .. } => member.answered(waiting.asked_at, now),
-            // That it says what it has shows how soon it answers, and not that it gives what it is asked for.
-            Asked::Offer { .. } => member.took(waiting.asked_at, now),
+        match (&waiting.what, waiting.asked_at) {
+            (Asked::Chunk { put_off: false, .. }, Some(asked_at)) => member.answered(asked_at, now),
+            (Asked::Chunk { .. }, _) => member.answered_later(now),
+            // Without a disk, so it says nothing about the time of chunks.
+            (Asked::Offer { .. } | Asked::Search(_), _) => member.spoke(now),
         }
     }
 

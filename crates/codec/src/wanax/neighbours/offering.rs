@@ -55,7 +55,7 @@ impl Neighbourhood {
         let mut shares: BTreeMap<MemberId, Vec<Piece>> = BTreeMap::new();
         for piece in pieces {
             let Some(member) = self.responsible(piece.tag) else { continue };
-            let fits = self.can_ask(member, now) && self.offered + piece.bytes.len() <= MAX_OFFERED;
+            let fits = self.can_offer(member, now) && self.offered + piece.bytes.len() <= MAX_OFFERED;
             if !fits {
                 self.stats.not_offered += 1;
                 continue;
@@ -77,6 +77,12 @@ impl Neighbourhood {
 
     pub(super) fn handle_have(&mut self, from: MemberId, request: u64, held: &[bool], now: Now) {
         let Some(waiting) = self.take_from(from, request) else { return };
+        if let Asked::Search(id) = waiting.what {
+            return match self.handle_seen(from, id, held, now) {
+                true => self.praise(&waiting, now),
+                false => self.wrong(&waiting, now),
+            };
+        }
         let Asked::Offer { pieces, shape } = &waiting.what else {
             self.wrong(&waiting, now);
             return self.go_on(waiting.what, now);

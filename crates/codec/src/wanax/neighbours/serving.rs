@@ -18,18 +18,19 @@ impl Neighbourhood {
         self.outputs.push_back(Output::Serve { from, request, name, len });
     }
 
-    /// Answers [`Output::Serve`], which asked for `name`: the chunk, or none. One that lacks what another fetches
-    /// already is told to wait for it.
+    /// Answers [`Output::Serve`], which asked for a name of a length: the chunk, or none. One that lacks what another
+    /// fetches already, and is to bring, is told to wait for it.
     pub fn handle_served(
         &mut self,
         from: MemberId,
         request: u64,
-        name: Name,
+        (name, len): (Name, u32),
         bytes: Option<Bytes>,
         now: Now,
     ) {
         let tag = name.tag();
-        if bytes.is_none() && self.members.contains_key(&from) && self.responsible(tag).is_none() {
+        let is_brought = len >= LEAST_SHARED && self.responsible(tag).is_none();
+        if bytes.is_none() && self.members.contains_key(&from) && is_brought {
             let waiter = Waiter::Member { id: from, request, name };
             if let Verdict::Wait(time) = self.claims.join(tag, from, waiter, now) {
                 let time_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);

@@ -18,6 +18,8 @@ enum Manner {
     Liar,
     /// Answers what it was not asked, too.
     Babbler,
+    /// Sends no more than so many bytes in a millisecond.
+    Narrow(u64),
 }
 
 struct Site {
@@ -30,6 +32,8 @@ struct Site {
     /// Frames under way: when, a number that keeps order, from, to.
     under_way: BTreeMap<(Now, u64), (usize, usize, GroupFrame)>,
     sent: u64,
+    /// When what members sent last has left them.
+    free_at: Vec<Now>,
     /// How long the far side takes, if what is absent is fetched from there and offered.
     far: Option<Now>,
     far_under_way: BTreeMap<(Now, usize, u64), Bytes>,
@@ -55,6 +59,7 @@ impl Site {
             ids,
             under_way: BTreeMap::new(),
             sent: 0,
+            free_at: vec![Now::ZERO; manners.len()],
             far: None,
             far_under_way: BTreeMap::new(),
             fetches: 0,
@@ -94,6 +99,8 @@ impl Site {
     }
 
     fn carry_out(&mut self, at: usize) {
+        let now = self.now;
+        self.machines[at].look_around(now);
         while let Some(output) = self.machines[at].poll_output() {
             let manner = self.manners[at];
             match output {
@@ -123,7 +130,7 @@ impl Site {
                         _ => self.stores[at].get(&name).cloned(),
                     };
                     let now = self.now;
-                    self.machines[at].handle_served(from, request, name, chunk, now);
+                    self.machines[at].handle_served(from, request, (name, len), chunk, now);
                 }
                 Output::Wait { .. } => {}
                 Output::Put { bytes, .. } => {
@@ -137,6 +144,12 @@ impl Site {
         let delay = match self.manners[from] {
             Manner::Dead => return,
             Manner::Slow(ms) => Now::from_millis(ms),
+            Manner::Narrow(bytes) => {
+                let free =
+                    self.free_at[from].max(self.now) + Now::from_micros(1000 * frame.size() as u64 / bytes);
+                self.free_at[from] = free;
+                free - self.now + LATENCY
+            }
             _ => LATENCY,
         };
         if self.manners[from] == Manner::Babbler {
@@ -212,7 +225,90 @@ fn chunk(number: u32) -> Bytes {
     Bytes::from([number.to_le_bytes().as_slice(), &[number as u8; 2044]].concat())
 }
 
+/// A chunk that is not shared by itself.
+fn small(number: u32) -> Bytes {
+    chunk(number).slice(..1024)
+}
+
+fn root(number: u32) -> Bytes {
+    Bytes::from([number.to_le_bytes().as_slice(), &[7; 65_532]].concat())
+}
+
 use Manner::*;
+
+#[test]
+fn what_is_asked_for_all_at_once_is_brought_piece_by_piece_and_nothing_of_it_is_late() {
+    // 10 MB at 8 MB/s, from one that was quick before.
+    let mut site = Site::new(&[Good, Good]);
+    let roots: Vec<Bytes> = (0..150).map(root).collect();
+    for chunk in roots.iter().chain(&[chunk(1)]) {
+        let name = site.name(chunk);
+        site.stores[1].insert(name, chunk.clone());
+    }
+    for ticket in 0..20 {
+        site.read(0, 1000 + ticket, &chunk(1));
+        site.settle();
+    }
+    site.manners[1] = Narrow(8_000);
+    for (ticket, root) in roots.iter().enumerate() {
+        site.read(0, ticket as u64, root);
+    }
+    assert!(site.under_way.len() <= 1 + MAX_ASKED_BYTES / roots[0].len());
+    site.settle();
+    for (ticket, root) in roots.iter().enumerate() {
+        assert_eq!(*site.answer(0, ticket as u64), Answer::Found(root.clone()), "{ticket}");
+    }
+    assert_eq!(site.machines[0].stats().late, 0);
+}
+
+#[test]
+fn one_that_brings_too_little_is_not_waited_for() {
+    let mut site = Site::new(&[Good, Narrow(100)]);
+    let roots: Vec<Bytes> = (0..150).map(root).collect();
+    for (ticket, root) in roots.iter().enumerate() {
+        let name = site.name(root);
+        site.stores[1].insert(name, root.clone());
+        site.read(0, ticket as u64, root);
+    }
+    let asked = site.now;
+    site.settle();
+    let last = site.answers.values().map(|(_, at)| *at).max().unwrap();
+    assert!(last - asked <= Now::from_secs(2), "{:?}", last - asked);
+    assert!(site.answers.values().filter(|(answer, _)| *answer == Answer::Absent).count() > 100);
+}
+
+#[test]
+fn small_chunks_are_found_wherever_they_are_with_one_question_to_each_for_all() {
+    let mut site = Site::new(&[Good; 5]);
+    for number in 0..200 {
+        let name = site.name(&small(number));
+        if number < 150 {
+            site.stores[1 + number as usize % 4].insert(name, small(number));
+        }
+        let now = site.now;
+        site.machines[0].read(Read { ticket: number.into(), name, len: 1024, held: false }, now);
+    }
+    let (asked, sent) = (site.now, site.sent);
+    site.carry_out(0);
+    assert_eq!(site.sent - sent, 4);
+    site.settle();
+    for number in 0..200 {
+        let found = if number < 150 { Answer::Found(small(number)) } else { Answer::Absent };
+        assert_eq!(*site.answer(0, number.into()), found, "{number}");
+    }
+    let last = site.answers.values().map(|(_, at)| *at).max().unwrap();
+    assert_eq!(last - asked, 4 * LATENCY);
+    // One that says nothing holds up what nobody has, for its patience and no longer.
+    site.manners[4] = Dead;
+    site.read(0, 1000, &small(1000));
+    let asked = site.now;
+    site.settle();
+    assert_eq!(*site.answer(0, 1000), Answer::Absent);
+    assert!(site.answers[&(0, 1000)].1 - asked <= Now::from_secs(1));
+    // Too small to be worth asking for.
+    site.read(0, 1001, &small(1).slice(..LEAST_SOUGHT as usize - 1));
+    assert_eq!(*site.answer(0, 1001), Answer::Absent);
+}
 
 #[test]
 fn what_one_member_fetched_is_a_hit_at_every_other() {
@@ -428,9 +524,11 @@ fn asking_serving_offering_and_members_are_bounded() {
     let (other, now) = (MemberId(2), Now::from_secs(1));
     machine.handle_up(other);
     let name = Name([1; 20]);
-    for ticket in 0..MAX_ASKED as u64 + 5 {
+    for ticket in 0..(MAX_ASKED + MAX_WAITING) as u64 + 5 {
         machine.read(Read { ticket, name, len: 2048, held: false }, now);
-        machine.handle_frame(other, GroupFrame::Get { request: ticket, name, len: 2048 }, now);
+    }
+    for request in 0..MAX_ASKED as u64 + 5 {
+        machine.handle_frame(other, GroupFrame::Get { request, name, len: 2048 }, now);
     }
     let outputs: Vec<Output> = std::iter::from_fn(|| machine.poll_output()).collect();
     let count = |wanted: fn(&Output) -> bool| outputs.iter().filter(|output| wanted(output)).count();
@@ -438,6 +536,9 @@ fn asking_serving_offering_and_members_are_bounded() {
     assert_eq!(count(|output| matches!(output, Output::Answer { answer: Answer::Absent, .. })), 5);
     assert_eq!(count(|output| matches!(output, Output::Serve { .. })), MAX_ASKED);
     assert_eq!(count(|output| matches!(output, Output::Send(_, GroupFrame::Chunk { bytes: None, .. }))), 5);
+    machine.handle_timeout(now + Now::from_secs(9));
+    assert!(machine.waiting.is_empty() && machine.deadlines.is_empty());
+    assert_eq!((machine.members[&other].asked_bytes, machine.members[&other].queued_bytes), (0, 0));
     // Offers.
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
     machine.handle_up(other);
@@ -541,6 +642,11 @@ fn a_wait_is_heeded_once_and_bounded() {
     assert_eq!(machine.poll_output(), Some(Output::Answer { ticket: 5, answer: Answer::Absent }));
 }
 
+/// A chunk that is shared by itself, or one in three that is not.
+fn any(number: u32) -> Bytes {
+    if number.is_multiple_of(3) { small(number) } else { chunk(number) }
+}
+
 /// What happens to a site.
 #[derive(Clone, Debug)]
 enum Step {
@@ -554,7 +660,14 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let manner = prop_oneof![Just(Good), Just(Dead), Just(Liar), Just(Babbler), (1u64..1500).prop_map(Slow)];
+    let manner = prop_oneof![
+        Just(Good),
+        Just(Dead),
+        Just(Liar),
+        Just(Babbler),
+        (1u64..1500).prop_map(Slow),
+        (1u64..100).prop_map(Narrow)
+    ];
     let step = prop_oneof![
         4 => (0usize..4, 0u32..30).prop_map(|(at, chunk)| Step::Fetch(at, chunk)),
         8 => (0usize..4, 0u32..30).prop_map(|(at, chunk)| Step::Read(at, chunk)),
@@ -575,10 +688,14 @@ proptest! {
         for (ticket, step) in steps.into_iter().enumerate() {
             let now = site.now;
             match step {
-                Step::Fetch(at, number) => site.fetched(at, &chunk(number)),
+                Step::Fetch(at, number) if number.is_multiple_of(3) => {
+                    let name = site.name(&any(number));
+                    site.stores[at].insert(name, any(number));
+                }
+                Step::Fetch(at, number) => site.fetched(at, &any(number)),
                 Step::Read(at, number) => {
                     asked.insert((at, ticket as u64), (number, now));
-                    site.read(at, ticket as u64, &chunk(number));
+                    site.read(at, ticket as u64, &any(number));
                 }
                 Step::Part(a, b) if a != b => site.part(a, b),
                 Step::Meet(a, b) if a != b => {
@@ -604,7 +721,7 @@ proptest! {
         for (at, (answer, answered)) in &site.answers {
             let (number, asked) = asked[at];
             if let Answer::Found(bytes) = answer {
-                prop_assert_eq!(bytes, &chunk(number));
+                prop_assert_eq!(bytes, &any(number));
             }
             // Two neighbours at most, a second each, a wait of two more, and what a step of this test skips.
             prop_assert!(*answered - asked <= Now::from_millis(4_000 + 120 * 10), "{:?}", answered);
@@ -612,7 +729,9 @@ proptest! {
         for machine in &site.machines {
             prop_assert!(machine.waiting.is_empty() && machine.deadlines.is_empty() && machine.offered == 0);
             prop_assert!(machine.claims.is_empty(), "{:?}", machine.claims);
-            prop_assert!(machine.members.values().all(|member| member.asked == 0 && member.serving == 0));
+            prop_assert!(machine.searches.is_empty(), "{:?}", machine.searches);
+            let idle = |member: &Member| (member.asked, member.asked_bytes, member.queued_bytes, member.serving);
+            prop_assert!(machine.members.values().all(|member| idle(member) == (0, 0, 0, 0)));
         }
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use oncewire_codec::wanax::hints::save_by;
+use oncewire_codec::wanax::hints::{PackedTag, save_by};
+use oncewire_codec::wanax::neighbours::LEAST_SHARED;
 use oncewire_codec::wire::GroupFrame;
 use oncewire_link::{StoreReply, StoreRequest};
 
@@ -59,8 +60,12 @@ impl Peer {
         else {
             return store.serve(self, request);
         };
+        let held = store.holds(name.tag(), *len);
+        if held && (*len < LEAST_SHARED || store.is_soon()) {
+            return store.serve(self, request);
+        }
         let (peer, waiting, ticket) = (Arc::downgrade(self), Arc::downgrade(self), *ticket);
-        let (held, name, len, key) = (store.holds(name.tag(), *len), *name, *len, key.clone());
+        let (name, len, key) = (*name, *len, key.clone());
         let again = request.clone();
         let done = move |found: Option<Bytes>| {
             let Some(peer) = peer.upgrade() else { return };
@@ -99,6 +104,11 @@ impl Peer {
     /// Takes what can be read at the peer's site.
     pub(crate) fn learn_chunks(self: &Arc<Self>, least_log2: u8, tags: &[u64]) {
         self.with(|core, now| core.link.learn_chunks(1 << least_log2.min(16), tags, now));
+    }
+
+    /// As [`Self::learn_chunks`], of what a neighbour of the peer has.
+    pub(crate) fn learn_stored(self: &Arc<Self>, chunks: &[PackedTag]) {
+        self.with(|core, now| core.link.learn_stored(chunks, now));
     }
 
     /// Saves what is known of the peer's store beside the logs, if they are kept; returns how many bytes that is. It is
