@@ -200,7 +200,7 @@ impl Site {
                 request,
                 chunks: (0..script.below(20)).map(|at| Sought { tag: at as u64, len: 1 }).collect(),
             },
-            1 => GroupFrame::Have { request, held: vec![pick % 2 == 0; script.below(4)] },
+            1 => GroupFrame::Have { request, held: vec![pick.is_multiple_of(2); script.below(4)] },
             2 => GroupFrame::Get { request, name, len: bytes.len() as u32 },
             3 => GroupFrame::Chunk { request, bytes: Some(bytes) },
             4 => GroupFrame::Chunk { request, bytes: None },
