@@ -2,9 +2,11 @@
 
 mod acks;
 mod awaited;
+mod blocks;
 mod fetching;
 mod held;
 mod parked;
+mod planning;
 mod reads;
 mod rebuild;
 mod store;

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::fetching::{Fetch, Fetching};
+use super::blocks::Fetch;
+use super::fetching::Fetching;
 use crate::Now;
 use crate::wire::ChunkReason;
 

@@ -7,63 +7,34 @@ use bytes::Bytes;
 use super::super::matcher::Copy;
 use super::Head;
 use super::awaited::Awaited;
+use super::blocks::{Blocks, Fetch};
 use super::reads::Reads;
 use crate::Now;
 use crate::cache::Arrived;
-use crate::contract::{ChunkPlace, NameCounts, StoreReply, StoreRequest, StoreState};
+use crate::contract::{NameCounts, StoreReply, StoreRequest, StoreState};
 use crate::wanax::NameKey;
 use crate::wanax::backlog::Backlog;
-use crate::wanax::shed::{Disk, Entry, Path, Planner, Source};
+use crate::wanax::shed::{Entry, Path, Planner};
 use crate::wire::{ChunkReason, ChunkRequest, NameEntry, Range64};
-
-/// A block whose chunks are being fetched.
-pub(super) struct Fetch {
-    pub(super) head: Head,
-    pub(super) copies: Vec<Copy>,
-    pub(super) literals: Vec<u8>,
-    pub(super) entries: Vec<NameEntry>,
-    /// The chunks of the entries, as far as they are there.
-    pub(super) chunks: Vec<Option<Bytes>>,
-    /// How many are not.
-    wanting: usize,
-    /// Entries whose chunks come with blocks that are not there yet, and those blocks.
-    pub(super) awaited: BTreeMap<u32, u64>,
-    /// What names were made with, if there is a store to ask.
-    pub(super) key: Option<NameKey>,
-    /// Tickets of questions where chunks are that were not answered, and which entries those are.
-    peeks: BTreeMap<u64, Vec<u32>>,
-    /// Tickets of reads that were not answered, by entry.
-    reads: BTreeMap<u64, u32>,
-    /// Entries that were asked for over the network and are not there.
-    asked: BTreeSet<u32>,
-    /// Those of them for which the request is to be sent yet.
-    due: BTreeMap<u32, ChunkReason>,
-    /// When reads take longer than they should.
-    read_deadline: Option<Now>,
-    patience: Now,
-    /// When to repeat the request, and how much later the time after.
-    ask_deadline: Now,
-    ask_interval: Now,
-}
 
 /// All blocks that wait for chunks, and the requests that they make.
 pub(super) struct Fetching {
-    pub(super) blocks: BTreeMap<u64, Fetch>,
+    pub(super) blocks: Blocks,
     pub(super) awaited: Awaited,
-    reads: Reads,
-    requests: VecDeque<StoreRequest>,
+    pub(super) reads: Reads,
+    pub(super) requests: VecDeque<StoreRequest>,
     bytes: usize,
     /// Plain bytes that were asked for over the network and are not there.
-    asked_bytes: u64,
+    pub(super) asked_bytes: u64,
     /// Blocks with requests to be sent.
     due: BTreeSet<u64>,
-    planner: Planner,
+    pub(super) planner: Planner,
     /// Chunks that take a read, and which entries of their block they are.
-    planned: (Vec<Entry>, Vec<u32>),
+    pub(super) planned: (Vec<Entry>, Vec<u32>),
     pub(super) state: StoreState,
     /// The path without what waits at the far side.
-    path: Path,
-    backlog: Backlog,
+    pub(super) path: Path,
+    pub(super) backlog: Backlog,
     pub(super) counts: FetchCounts,
 }
 
@@ -81,17 +52,16 @@ pub(super) struct FetchCounts {
     pub(super) requested_bytes: u64,
 }
 
-const MAX_FETCHING: usize = 1024;
+/// The most that blocks may take which wait, with all their chunks: what counts is memory, and blocks may be short.
 const MAX_FETCHING_BYTES: usize = 32 << 20;
 /// A request is repeated for the first time after so many times the patience, and then after twice as long each
 /// time: lanes lose nothing, so that only a lane that is lost unnoticed can have lost it.
 const ASK_PATIENCE: u32 = 8;
-const LONGEST_ASK: Now = Now::from_secs(30);
 
 impl Default for Fetching {
     fn default() -> Self {
         Self {
-            blocks: BTreeMap::new(),
+            blocks: Blocks::default(),
             awaited: Awaited::default(),
             reads: Reads::default(),
             requests: VecDeque::new(),
@@ -142,7 +112,7 @@ impl Fetching {
             ask_interval: patience * ASK_PATIENCE,
         };
         let bytes = fetch.size();
-        if self.blocks.len() >= MAX_FETCHING || self.bytes + bytes > MAX_FETCHING_BYTES {
+        if self.bytes + bytes > MAX_FETCHING_BYTES {
             return false;
         }
         self.bytes += bytes;
@@ -166,101 +136,8 @@ impl Fetching {
         true
     }
 
-    /// Asks the store where some chunks are, on which the plan depends.
-    pub(super) fn peek(&mut self, fetch: &mut Fetch, indexes: Vec<u32>, now: Now) {
-        let Some(key) = fetch.key.clone().filter(|_| !indexes.is_empty()) else { return };
-        let entries = indexes.iter().filter_map(|index| fetch.entries.get(*index as usize));
-        let chunks = entries.map(|entry| (entry.name, entry.len)).collect();
-        let ticket = self.reads.open(fetch.head.seq, None);
-        fetch.peeks.insert(ticket, indexes);
-        fetch.wait_for_reads(now + fetch.patience);
-        self.requests.push_back(StoreRequest::Peek { ticket, chunks, key });
-    }
-
-    /// Decides which of the chunks whose places were asked for are read and which are asked for [Wanax §3.4].
-    fn plan(
-        &mut self,
-        fetch: &mut Fetch,
-        asked: &[u32],
-        places: &[ChunkPlace],
-        neighbours: &[Disk],
-        now: Now,
-    ) {
-        let (mut entries, mut indexes) = std::mem::take(&mut self.planned);
-        entries.clear();
-        indexes.clear();
-        let mut near = Vec::new();
-        for (at, &index) in asked.iter().enumerate() {
-            let (Some(entry), Some(None)) =
-                (fetch.entries.get(index as usize), fetch.chunks.get(index as usize))
-            else {
-                continue;
-            };
-            if fetch.asked.contains(&index) {
-                continue;
-            }
-            let place = places.get(at).copied();
-            let ChunkPlace::Disk { disk, read } = place.unwrap_or(ChunkPlace::Disk { disk: 0, read: None })
-            else {
-                near.push(index);
-                continue;
-            };
-            let read = read.unwrap_or_else(|| self.reads.alone(index));
-            entries.push(Entry { len: entry.len, source: Source::Disk(disk), read });
-            indexes.push(index);
-        }
-        let others = self.reads.of_others(self.state.queued);
-        let disks = self.disks(others, neighbours);
-        let sources = self.planner.plan(&entries, &disks, &self.path(now)).to_vec();
-        near.into_iter().for_each(|index| self.read(fetch, index, None));
-        for ((&index, entry), source) in indexes.iter().zip(&entries).zip(sources) {
-            match source {
-                Source::Disk(disk) => self.read(fetch, index, Some((disk, entry.read))),
-                Source::Far => {
-                    self.counts.shed += 1;
-                    self.ask(fetch, index, ChunkReason::Shed);
-                }
-            }
-        }
-        self.planned = (entries, indexes);
-        // In the worst case each takes a read: what is late costs bytes.
-        let reads = others.saturating_add(self.reads.len());
-        let deadline = now + fetch.patience + self.state.service_time.saturating_mul(reads).saturating_mul(2);
-        fetch.read_deadline = fetch.read_deadline.filter(|_| !fetch.peeks.is_empty());
-        if !fetch.reads.is_empty() {
-            fetch.wait_for_reads(deadline);
-        }
-    }
-
-    /// The own disk, from which others wait for so many chunks, and those of neighbours, as they are for the planner.
-    fn disks(&self, others: u32, neighbours: &[Disk]) -> Vec<Disk> {
-        let queued = self.reads.queued(0).saturating_add(self.reads.for_chunks(others));
-        let own = Disk { queued, service_time: self.state.service_time };
-        // What was asked since a neighbour last told its queue may not be in it.
-        let theirs = (1..)
-            .zip(neighbours)
-            .map(|(disk, told)| Disk { queued: told.queued.max(self.reads.queued(disk)), ..*told });
-        [own].into_iter().chain(theirs).collect()
-    }
-
-    /// The path as it is for what is asked for now.
-    fn path(&self, now: Now) -> Path {
-        let round_trip = self.path.round_trip.saturating_add(self.backlog.wait(now));
-        Path { round_trip, pending: self.asked_bytes, ..self.path }
-    }
-
-    /// Takes what the path is like while nothing waits.
-    pub(super) fn set_path(&mut self, round_trip: Now, bytes_per_s: u64) {
-        self.path = Path { round_trip, bytes_per_s, ..self.path };
-    }
-
-    /// Returns what the path is taken to carry, and how long answers wait.
-    pub(super) fn path_now(&self, now: Now) -> (u64, Now) {
-        (self.path.bytes_per_s, self.backlog.wait(now))
-    }
-
     /// Has an entry read.
-    fn read(&mut self, fetch: &mut Fetch, index: u32, place: Option<(u16, u64)>) {
+    pub(super) fn read(&mut self, fetch: &mut Fetch, index: u32, place: Option<(u16, u64)>) {
         let (Some(entry), Some(key)) = (fetch.entries.get(index as usize), fetch.key.clone()) else { return };
         let ticket = self.reads.open(fetch.head.seq, place);
         fetch.reads.insert(ticket, index);
@@ -317,9 +194,10 @@ impl Fetching {
 
     /// Gives a read, and with it its block, which needs all of them, more time.
     pub(super) fn handle_wait(&mut self, ticket: u64, until: Now) {
-        let fetch = self.reads.block_of(ticket).and_then(|seq| self.blocks.get_mut(&seq));
-        if let Some(deadline) = fetch.and_then(|fetch| fetch.read_deadline.as_mut()) {
-            *deadline = (*deadline).max(until);
+        if let Some(seq) = self.reads.block_of(ticket) {
+            self.blocks.change(seq, |fetch| {
+                fetch.read_deadline = fetch.read_deadline.map(|deadline| deadline.max(until));
+            });
         }
     }
 
@@ -437,37 +315,24 @@ impl Fetching {
     pub(super) fn restate(&mut self) {
         self.awaited.restate();
         self.backlog.forget_all();
-        for (&seq, fetch) in &mut self.blocks {
-            for &index in &fetch.asked {
-                fetch.due.entry(index).or_insert(ChunkReason::Shed);
-                self.due.insert(seq);
-            }
+        for seq in self.blocks.asking() {
+            self.blocks.change(seq, Fetch::repeat);
+            self.due.insert(seq);
         }
     }
 
     /// When [`Self::handle_timeout`] has something to do.
     pub(super) fn deadline(&self) -> Option<Now> {
-        let reads = self.blocks.values().filter_map(|fetch| fetch.read_deadline);
-        let asked =
-            self.blocks.values().filter(|fetch| !fetch.asked.is_empty()).map(|fetch| fetch.ask_deadline);
-        reads.chain(asked).chain(self.awaited.deadline()).min()
+        self.blocks.deadline().into_iter().chain(self.awaited.deadline()).min()
     }
 
     /// Asks for what takes too long to be read, and again for what was asked for long ago.
     pub(super) fn handle_timeout(&mut self, now: Now) {
-        let late = |fetch: &Fetch| {
-            fetch.read_deadline.is_some_and(|deadline| deadline <= now)
-                || !fetch.asked.is_empty() && fetch.ask_deadline <= now
-        };
-        let seqs: Vec<u64> =
-            self.blocks.iter().filter(|(_, fetch)| late(fetch)).map(|(&seq, _)| seq).collect();
-        for seq in seqs {
+        for seq in self.blocks.late(now) {
             let Some(mut fetch) = self.blocks.remove(&seq) else { continue };
-            if fetch.ask_deadline <= now {
-                for &index in &fetch.asked {
-                    fetch.due.entry(index).or_insert(ChunkReason::Shed);
-                    self.due.insert(seq);
-                }
+            if fetch.ask_deadline <= now && !fetch.asked.is_empty() {
+                fetch.repeat();
+                self.due.insert(seq);
             }
             if fetch.read_deadline.is_some_and(|deadline| deadline <= now) {
                 fetch.read_deadline = None;
@@ -489,41 +354,16 @@ impl Fetching {
     /// Takes the next request to be sent.
     pub(super) fn poll_chunk_request(&mut self, now: Now) -> Option<ChunkRequest> {
         while let Some(&seq) = self.due.first() {
-            if let Some(fetch) = self.blocks.get_mut(&seq)
-                && let Some((_, &reason)) = fetch.due.first_key_value()
-            {
-                let same = fetch.due.iter().filter(|(_, other)| **other == reason);
-                let indexes: Vec<u32> = same.map(|(&index, _)| index).collect();
-                fetch.due.retain(|_, other| *other != reason);
+            if let Some(Some((reason, indexes))) = self.blocks.change(seq, |fetch| fetch.take_due(now)) {
                 if self.path.bytes_per_s > 0 {
                     // Its own bytes are among those that were asked for.
                     let expected = Path { pending: self.asked_bytes, ..self.path }.time(0);
                     self.backlog.handle_asked(seq, expected, now);
                 }
-                fetch.ask_deadline = now + fetch.ask_interval;
-                fetch.ask_interval = (fetch.ask_interval * 2).min(LONGEST_ASK);
                 return Some(ChunkRequest { seq, reason, indexes });
             }
             self.due.remove(&seq);
         }
         None
-    }
-}
-
-impl Fetch {
-    /// Gives what was asked of the store this long at least.
-    fn wait_for_reads(&mut self, deadline: Now) {
-        self.read_deadline = Some(self.read_deadline.map_or(deadline, |before| before.max(deadline)));
-    }
-
-    /// The memory of the block once all its chunks are there.
-    fn size(&self) -> usize {
-        let chunks: usize = self.entries.iter().map(|entry| entry.len as usize).sum();
-        let each = size_of::<NameEntry>() + size_of::<Option<Bytes>>();
-        size_of::<Self>()
-            + self.literals.len()
-            + size_of_val(&self.copies[..])
-            + self.entries.len() * each
-            + chunks
     }
 }

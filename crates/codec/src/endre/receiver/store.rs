@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::fetching::Fetch;
+use super::blocks::Fetch;
 use super::{Head, Receiver};
 use crate::Now;
 use crate::contract::{ChunkStats, StoreRequest, StoreState};

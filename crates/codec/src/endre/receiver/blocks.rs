@@ -1,0 +1,153 @@
+//! The blocks whose chunks are being fetched, and which of them is late first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use super::super::matcher::Copy;
+use super::Head;
+use crate::Now;
+use crate::wanax::NameKey;
+use crate::wire::{ChunkReason, NameEntry};
+
+/// A block whose chunks are being fetched.
+pub(super) struct Fetch {
+    pub(super) head: Head,
+    pub(super) copies: Vec<Copy>,
+    pub(super) literals: Vec<u8>,
+    pub(super) entries: Vec<NameEntry>,
+    /// The chunks of the entries, as far as they are there.
+    pub(super) chunks: Vec<Option<Bytes>>,
+    /// How many are not.
+    pub(super) wanting: usize,
+    /// Entries whose chunks come with blocks that are not there yet, and those blocks.
+    pub(super) awaited: BTreeMap<u32, u64>,
+    /// What names were made with, if there is a store to ask.
+    pub(super) key: Option<NameKey>,
+    /// Tickets of questions where chunks are that were not answered, and which entries those are.
+    pub(super) peeks: BTreeMap<u64, Vec<u32>>,
+    /// Tickets of reads that were not answered, by entry.
+    pub(super) reads: BTreeMap<u64, u32>,
+    /// Entries that were asked for over the network and are not there.
+    pub(super) asked: BTreeSet<u32>,
+    /// Those of them for which the request is to be sent yet.
+    pub(super) due: BTreeMap<u32, ChunkReason>,
+    /// When reads take longer than they should.
+    pub(super) read_deadline: Option<Now>,
+    pub(super) patience: Now,
+    /// When to repeat the request, and how much later the time after.
+    pub(super) ask_deadline: Now,
+    pub(super) ask_interval: Now,
+}
+
+/// Blocks by sequence number, and by when something of them is late.
+#[derive(Default)]
+pub(super) struct Blocks {
+    by_seq: BTreeMap<u64, Fetch>,
+    deadlines: BTreeSet<(Now, u64)>,
+}
+
+impl Blocks {
+    pub(super) fn insert(&mut self, seq: u64, fetch: Fetch) {
+        self.deadlines.extend(fetch.deadline().map(|deadline| (deadline, seq)));
+        self.by_seq.insert(seq, fetch);
+    }
+
+    pub(super) fn remove(&mut self, seq: &u64) -> Option<Fetch> {
+        let fetch = self.by_seq.remove(seq)?;
+        if let Some(deadline) = fetch.deadline() {
+            self.deadlines.remove(&(deadline, *seq));
+        }
+        Some(fetch)
+    }
+
+    /// Changes a block, if it is there.
+    pub(super) fn change<T>(&mut self, seq: u64, change: impl FnOnce(&mut Fetch) -> T) -> Option<T> {
+        let mut fetch = self.remove(&seq)?;
+        let changed = change(&mut fetch);
+        self.insert(seq, fetch);
+        Some(changed)
+    }
+
+    pub(super) fn get(&self, seq: &u64) -> Option<&Fetch> {
+        self.by_seq.get(seq)
+    }
+
+    pub(super) fn contains_key(&self, seq: &u64) -> bool {
+        self.by_seq.contains_key(seq)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_seq.is_empty()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Fetch> {
+        self.by_seq.values()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.by_seq.clear();
+        self.deadlines.clear();
+    }
+
+    /// When something of a block is late first.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Returns the blocks of which something is late.
+    pub(super) fn late(&self, now: Now) -> Vec<u64> {
+        self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, seq)| *seq).collect()
+    }
+
+    /// Returns the blocks for which something was asked over the network.
+    pub(super) fn asking(&self) -> Vec<u64> {
+        let asking = self.by_seq.iter().filter(|(_, fetch)| !fetch.asked.is_empty());
+        asking.map(|(&seq, _)| seq).collect()
+    }
+}
+
+impl Fetch {
+    /// Gives what was asked of the store this long at least.
+    pub(super) fn wait_for_reads(&mut self, deadline: Now) {
+        self.read_deadline = Some(self.read_deadline.map_or(deadline, |before| before.max(deadline)));
+    }
+
+    /// The memory of the block once all its chunks are there.
+    pub(super) fn size(&self) -> usize {
+        let chunks: usize = self.entries.iter().map(|entry| entry.len as usize).sum();
+        let each = size_of::<NameEntry>() + size_of::<Option<Bytes>>() + ENTRY;
+        size_of::<Self>()
+            + self.literals.len()
+            + size_of_val(&self.copies[..])
+            + self.entries.len() * each
+            + chunks
+    }
+
+    /// Has all that was asked for asked for again.
+    pub(super) fn repeat(&mut self) {
+        for &index in &self.asked {
+            self.due.entry(index).or_insert(ChunkReason::Shed);
+        }
+    }
+
+    /// Takes what is to be asked for now, all with the same reason.
+    pub(super) fn take_due(&mut self, now: Now) -> Option<(ChunkReason, Vec<u32>)> {
+        let (_, &reason) = self.due.first_key_value()?;
+        let same = self.due.extract_if(.., |_, other| *other == reason);
+        let indexes = same.map(|(index, _)| index).collect();
+        self.ask_deadline = now + self.ask_interval;
+        self.ask_interval = (self.ask_interval * 2).min(LONGEST_ASK);
+        Some((reason, indexes))
+    }
+
+    /// When something of it is late.
+    fn deadline(&self) -> Option<Now> {
+        let asked = Some(self.ask_deadline).filter(|_| !self.asked.is_empty());
+        [self.read_deadline, asked].into_iter().flatten().min()
+    }
+}
+
+/// What tickets and what was asked for take beside, about.
+const ENTRY: usize = 128;
+const LONGEST_ASK: Now = Now::from_secs(30);

@@ -1,0 +1,103 @@
+//! Which chunks of a block are read, and which are asked for over the network.
+
+use super::blocks::Fetch;
+use super::fetching::Fetching;
+use crate::Now;
+use crate::contract::{ChunkPlace, StoreRequest};
+use crate::wanax::shed::{Disk, Entry, Path, Source};
+use crate::wire::ChunkReason;
+
+impl Fetching {
+    /// Asks the store where some chunks are, on which the plan depends.
+    pub(super) fn peek(&mut self, fetch: &mut Fetch, indexes: Vec<u32>, now: Now) {
+        let Some(key) = fetch.key.clone().filter(|_| !indexes.is_empty()) else { return };
+        let entries = indexes.iter().filter_map(|index| fetch.entries.get(*index as usize));
+        let chunks = entries.map(|entry| (entry.name, entry.len)).collect();
+        let ticket = self.reads.open(fetch.head.seq, None);
+        fetch.peeks.insert(ticket, indexes);
+        fetch.wait_for_reads(now + fetch.patience);
+        self.requests.push_back(StoreRequest::Peek { ticket, chunks, key });
+    }
+
+    /// Decides which of the chunks whose places were asked for are read and which are asked for [Wanax §3.4].
+    pub(super) fn plan(
+        &mut self,
+        fetch: &mut Fetch,
+        asked: &[u32],
+        places: &[ChunkPlace],
+        neighbours: &[Disk],
+        now: Now,
+    ) {
+        let (mut entries, mut indexes) = std::mem::take(&mut self.planned);
+        entries.clear();
+        indexes.clear();
+        let mut near = Vec::new();
+        for (at, &index) in asked.iter().enumerate() {
+            let (Some(entry), Some(None)) =
+                (fetch.entries.get(index as usize), fetch.chunks.get(index as usize))
+            else {
+                continue;
+            };
+            if fetch.asked.contains(&index) {
+                continue;
+            }
+            let place = places.get(at).copied();
+            let ChunkPlace::Disk { disk, read } = place.unwrap_or(ChunkPlace::Disk { disk: 0, read: None })
+            else {
+                near.push(index);
+                continue;
+            };
+            let read = read.unwrap_or_else(|| self.reads.alone(index));
+            entries.push(Entry { len: entry.len, source: Source::Disk(disk), read });
+            indexes.push(index);
+        }
+        let others = self.reads.of_others(self.state.queued);
+        let disks = self.disks(others, neighbours);
+        let sources = self.planner.plan(&entries, &disks, &self.path(now)).to_vec();
+        near.into_iter().for_each(|index| self.read(fetch, index, None));
+        for ((&index, entry), source) in indexes.iter().zip(&entries).zip(sources) {
+            match source {
+                Source::Disk(disk) => self.read(fetch, index, Some((disk, entry.read))),
+                Source::Far => {
+                    self.counts.shed += 1;
+                    self.ask(fetch, index, ChunkReason::Shed);
+                }
+            }
+        }
+        self.planned = (entries, indexes);
+        // In the worst case each takes a read: what is late costs bytes.
+        let reads = others.saturating_add(self.reads.len());
+        let deadline = now + fetch.patience + self.state.service_time.saturating_mul(reads).saturating_mul(2);
+        fetch.read_deadline = fetch.read_deadline.filter(|_| !fetch.peeks.is_empty());
+        if !fetch.reads.is_empty() {
+            fetch.wait_for_reads(deadline);
+        }
+    }
+
+    /// The own disk, from which others wait for so many chunks, and those of neighbours, as they are for the planner.
+    fn disks(&self, others: u32, neighbours: &[Disk]) -> Vec<Disk> {
+        let queued = self.reads.queued(0).saturating_add(self.reads.for_chunks(others));
+        let own = Disk { queued, service_time: self.state.service_time };
+        // What was asked since a neighbour last told its queue may not be in it.
+        let theirs = (1..)
+            .zip(neighbours)
+            .map(|(disk, told)| Disk { queued: told.queued.max(self.reads.queued(disk)), ..*told });
+        [own].into_iter().chain(theirs).collect()
+    }
+
+    /// The path as it is for what is asked for now.
+    fn path(&self, now: Now) -> Path {
+        let round_trip = self.path.round_trip.saturating_add(self.backlog.wait(now));
+        Path { round_trip, pending: self.asked_bytes, ..self.path }
+    }
+
+    /// Takes what the path is like while nothing waits.
+    pub(super) fn set_path(&mut self, round_trip: Now, bytes_per_s: u64) {
+        self.path = Path { round_trip, bytes_per_s, ..self.path };
+    }
+
+    /// Returns what the path is taken to carry, and how long answers wait.
+    pub(super) fn path_now(&self, now: Now) -> (u64, Now) {
+        (self.path.bytes_per_s, self.backlog.wait(now))
+    }
+}
