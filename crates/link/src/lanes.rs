@@ -29,6 +29,12 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
+    /// Something arrived on the lane. A question that waits for the lane's writer is still to be answered.
+    pub(crate) fn hear(&mut self, now: Now) {
+        self.heard = now;
+        self.asked = self.ping_due.then_some(now);
+    }
+
     /// The lane is to ask for a sign of life.
     pub(crate) fn ask(&mut self, now: Now) {
         self.ping_due = true;

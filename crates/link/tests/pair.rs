@@ -221,6 +221,28 @@ fn a_lane_that_loses_one_way_is_given_up_and_its_flows_go_on() {
 }
 
 #[test]
+fn a_lane_whose_socket_takes_nothing_is_given_up_once_nothing_is_heard() {
+    let mut pair = Pair::new(8);
+    let flows: Vec<_> = (0..40).map(|_| pair.connect(0)).collect();
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 0, true));
+    for flow in flows {
+        let bytes = pair.random_bytes(60_000);
+        pair.send(0, flow, &bytes);
+    }
+    // The peer is heard while a question waits behind what the socket does not take; then it is gone.
+    pair.pass(Now::from_secs(6));
+    let (mut now, link) = (pair.clock(0), &mut pair.sides[0].link);
+    let end = now + Now::from_secs(30);
+    while let Some(due) = link.poll_timeout().filter(|due| *due <= end) {
+        assert!(due > now, "what was due at {now:?} is due again");
+        now = due;
+        link.handle_timeout(now);
+    }
+    let stats = link.stats();
+    assert_eq!((stats.lanes_busy, stats.lanes_spare), (0, 0));
+}
+
+#[test]
 fn a_restarted_peer_resets_its_old_flows_and_serves_new_ones() {
     for side in [0, 1] {
         let mut pair = Pair::new(8);

@@ -21,7 +21,7 @@ impl Link {
     /// What the protocol forbids: the lane is to be closed, and [`Self::handle_lane_lost`] called.
     pub fn handle_input(&mut self, lane: LaneId, input: &mut BytesMut, now: Now) -> Result<(), PeerFault> {
         match self.lanes.get_mut(lane) {
-            Some(lane) => (lane.heard, lane.asked) = (now, None),
+            Some(lane) => lane.hear(now),
             // A lane that was fenced: what it still brings belongs to the past.
             None => {
                 input.clear();

@@ -66,11 +66,10 @@ impl Link {
     /// When [`Self::handle_timeout`] is to be called; changes with every other call.
     pub fn poll_timeout(&self) -> Option<Now> {
         let (dead, ping) = (self.dead_after(), self.ping_interval());
-        let lanes = self.lanes.iter().map(|(_, lane)| {
+        let lanes = self.lanes.iter().filter_map(|(_, lane)| {
             // A ping that waits for its lane's writer is not asked for twice.
             let next_ping = Some(lane.pinged + ping).filter(|_| !lane.ping_due);
-            let silent = lane.silent_at(dead);
-            next_ping.into_iter().chain(silent).min().unwrap_or(lane.heard + dead)
+            next_ping.into_iter().chain(lane.silent_at(dead)).min()
         });
         let resume = self
             .down_since
@@ -179,5 +178,8 @@ mod tests {
         assert_eq!(lane.silent_at(dead), Some(up + dead));
         // A limit that has become smaller since does not count from before the question.
         assert_eq!(lane.silent_at(Now::from_secs(8)), Some(up + Now::from_secs(16)));
+        // What it still waits to ask counts from when it was heard.
+        lane.hear(up + Now::from_secs(30));
+        assert_eq!(lane.silent_at(dead), Some(up + Now::from_secs(70)));
     }
 }

@@ -385,6 +385,11 @@ impl Pair {
                 let (now, link) = (self.clock(side), &mut self.sides[side].link);
                 if link.poll_timeout().is_some_and(|at| at <= now) {
                     link.handle_timeout(now);
+                    let next = link.poll_timeout();
+                    assert!(
+                        next.is_none_or(|at| at > now),
+                        "what was due at {now:?} is due again at {next:?}"
+                    );
                 }
             }
             self.run();
