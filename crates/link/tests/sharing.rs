@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
+use oncewire_codec::cache::MAX_UNACKED;
 use oncewire_codec::wanax::Name;
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{
@@ -288,6 +289,21 @@ impl Wan {
         longest
     }
 
+    /// Sends a byte from side 1, which does not arrive, while nothing else is to be sent; returns the lane that it was on.
+    fn send_alone(&mut self, flow: FlowId) -> LaneId {
+        let (link, now) = (&mut self.sides[1].link, self.now);
+        let blocks = link.stats().out.blocks;
+        link.handle_payload(flow, Bytes::from_static(b"x"), now).unwrap();
+        while let Some(event) = link.poll_event() {
+            let Event::LaneReady(lane) = event else { continue };
+            while link.poll_transmit(lane, now, &mut Vec::new()) {}
+            if link.stats().out.blocks > blocks {
+                return lane;
+            }
+        }
+        panic!("{flow:?} sends nothing");
+    }
+
     fn flow_lane(&self, side: usize, flow: FlowId) -> LaneId {
         let under_way = self.sides[side].under_way.iter();
         let lanes: BTreeSet<_> =
@@ -404,4 +420,50 @@ fn a_lane_whose_socket_takes_nothing_keeps_nobodys_share() {
     let [received] = wan.received_in([bulk], Now::from_secs(3));
     let most = (RATE_BITS_PER_S * 95 / 100 / 8 * 3) as usize;
     assert!(received > most * 94 / 100, "{received} of {most}");
+}
+
+#[test]
+fn lanes_without_room_are_not_called_for_their_turn_again_and_again() {
+    let mut wan = Wan::new(|config| limited(LinkConfig { max_lanes: 2, spare_lanes: 2, ..config }));
+    let flows = [None; 10].map(|priority| wan.open(priority));
+    // Nothing is acknowledged from here on, so flows stay on their lanes.
+    wan.sides[0].stuck.extend((1..=wan.lanes).map(|lane| (LaneId(lane), false)));
+    let mut by_lane = BTreeMap::<LaneId, Vec<FlowId>>::new();
+    for flow in flows {
+        wan.run(Now::from_millis(10));
+        by_lane.entry(wan.send_alone(flow)).or_default().push(flow);
+    }
+    let (&shared, of_shared) = by_lane.iter().find(|(_, flows)| flows.len() > 1).unwrap();
+    let (&other, of_other) = by_lane.iter().find(|(lane, _)| **lane != shared).unwrap();
+    let (interactive, bulk, filler) = (of_shared[0], of_shared[1], of_other[0]);
+    let link = &mut wan.sides[1].link;
+    link.prioritize_flow(interactive, Some(Priority::Interactive));
+    [bulk, filler].into_iter().for_each(|flow| link.prioritize_flow(flow, Some(Priority::Bulk)));
+    while wan.sides[1].link.stats().out.unacked < MAX_UNACKED - 1 {
+        wan.sides[1].link.handle_payload(filler, Bytes::from_static(b"x"), wan.now).unwrap();
+        wan.tick();
+    }
+    // The last item that there is room for closes the line for a while, in which both lanes ask for their turn.
+    let noise = wan.noise(40_000);
+    let (mut now, link) = (wan.now + Now::from_millis(20), &mut wan.sides[1].link);
+    link.handle_payload(filler, noise, now).unwrap();
+    assert!(link.poll_transmit(other, now, &mut Vec::new()));
+    assert_eq!(link.stats().out.unacked, MAX_UNACKED);
+    assert!(!link.poll_transmit(other, now, &mut Vec::new()));
+    for flow in [interactive, bulk] {
+        link.handle_payload(flow, Bytes::from_static(b"x"), now).unwrap();
+    }
+    assert!(!link.poll_transmit(shared, now, &mut Vec::new()));
+    while link.poll_event().is_some() {}
+    now += Now::from_millis(20);
+    link.handle_timeout(now);
+    let mut calls = 0;
+    while let Some(event) = link.poll_event() {
+        if let Event::LaneReady(lane) = event {
+            calls += 1;
+            assert!(calls < 1000, "{lane:?} is called again and again");
+            link.poll_transmit(lane, now, &mut Vec::new());
+        }
+    }
+    assert!(calls > 0, "nobody was called");
 }
