@@ -57,7 +57,10 @@ impl ChunkStore {
             let stat = changed.then(|| store.stat());
             let mut seen = looking.0.lock();
             if let (None, Some(why)) = (&seen.trouble, &trouble) {
-                tracing::error!("the chunk store takes nothing more: {why}");
+                tracing::error!(
+                    "the chunk store takes nothing more: {why}; what it has is read on, and the rest of the traffic goes \
+                     without; when the disk is well, start the gateway again"
+                );
             }
             if stat.is_some() {
                 (seen.stat, seen.stat_counts) = (stat, counts);

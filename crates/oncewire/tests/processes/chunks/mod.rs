@@ -2,10 +2,12 @@
 //!
 //! `ONCEWIRE_KILLS=20 cargo test -p oncewire --test processes chunks::kills` kills more often.
 
-use std::fs::{self, File};
-use std::io::{BufRead as _, Read as _};
+mod damage;
+mod disks;
+
+use std::fs;
+use std::io::Read as _;
 use std::net::TcpStream;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
@@ -105,18 +107,6 @@ fn segments(store: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "seg")).collect()
 }
 
-/// Says whether bytes occur, from one place to the next where the first of them does.
-fn holds(mut bytes: &[u8], part: &[u8]) -> bool {
-    let mut passed_over = Vec::new();
-    while bytes.read_until(part[0], &mut passed_over).unwrap() > 0 {
-        if bytes.starts_with(&part[1..]) {
-            return true;
-        }
-        passed_over.clear();
-    }
-    false
-}
-
 /// Waits until a killed branch would have the file on disk, but for what a busy machine may have left out.
 fn wait_until_on_disk(pair: &Pair) {
     eventually("the store has the file", LIMIT, || {
@@ -178,130 +168,6 @@ fn a_limit_on_the_line_costs_names_little() {
         wait_until_stored(&pair);
         (fetch(&pair, file) < file.len as u64 * 3 / 100).then_some(())
     });
-}
-
-#[test]
-fn a_store_that_is_deleted_costs_no_more_than_none() {
-    let origin = Origin::server();
-    let mut pair = pair(&options(&origin));
-    fetch(&pair, FILE);
-    pair.branch.kill();
-    fs::remove_dir_all(store_folder(&pair)).unwrap();
-    pair.branch.start();
-    pair.wait_until_up();
-    assert_cold(fetch(&pair, FILE), "after the store was deleted");
-    assert_warm(&pair, "when it is filled again");
-    // A busy disk may take longer than anybody waits for the answer.
-    let cleared = eventually("the store is cleared", LIMIT, || pair.branch.clear_cache(&[]).ok());
-    assert!(cleared["store"].is_u64(), "{cleared}");
-    assert_cold(fetch(&pair, FILE), "after it was cleared");
-    wait_until_stored(&pair);
-    let one = pair.branch.clear_cache(&["--peer", "hub"]).unwrap();
-    assert_eq!(one["store"], Value::Null, "chunks are not sorted by peers");
-    pair.branch.terminate();
-    assert!(pair.branch.wait(LIMIT).success());
-    let config = pair.branch.config().to_str().unwrap();
-    assert!(pair.branch.run(&["store", "stat", "-c", config]).status.success());
-    let cleared = pair.branch.clear_cache(&[]).unwrap();
-    assert!(cleared["store"].as_u64().unwrap() > 0, "{cleared}");
-    assert!(!store_folder(&pair).exists());
-}
-
-#[test]
-fn a_damaged_store_is_found_out_and_no_byte_of_it_is_used() {
-    let origin = Origin::server();
-    let mut pair = pair(&options(&origin));
-    fetch(&pair, FILE);
-    wait_until_on_disk(&pair);
-    pair.branch.terminate();
-    assert!(pair.branch.wait(LIMIT).success());
-    let folder = store_folder(&pair);
-    for segment in segments(&folder) {
-        let file = File::options().read(true).write(true).open(segment).unwrap();
-        // Here and there; what says where things are lies at the end.
-        for at in (300_000..6 << 20).step_by(1 << 20) {
-            let mut byte = [0];
-            file.read_exact_at(&mut byte, at).unwrap();
-            file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
-        }
-    }
-    let config = pair.branch.config().to_str().unwrap().to_owned();
-    let verified = pair.branch.run(&["store", "verify", "--json", "-c", &config]);
-    assert_eq!(verified.status.code(), Some(1), "{}", String::from_utf8_lossy(&verified.stderr));
-    let report: Value = serde_json::from_slice(&verified.stdout).unwrap();
-    assert!(!report["damaged"].as_array().unwrap().is_empty(), "{report}");
-    pair.branch.start();
-    pair.wait_until_up();
-    fetch(&pair, FILE);
-    wait_until_damaged(&pair);
-    assert_eq!(pair.branch.counter("mismatches"), 0, "what is damaged is found out before it is used");
-    pair.branch.terminate();
-    assert!(pair.branch.wait(LIMIT).success());
-    let compacted = pair.branch.run(&["store", "compact", "--json", "-c", &config]);
-    assert!(compacted.status.success(), "{}", String::from_utf8_lossy(&compacted.stderr));
-    let verified = pair.branch.run(&["store", "verify", "--path", folder.to_str().unwrap()]);
-    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
-}
-
-#[test]
-fn a_disk_that_fails_while_it_is_read_costs_no_byte() {
-    let origin = Origin::server();
-    let pair = pair(&options(&origin));
-    fetch(&pair, FILE);
-    wait_until_on_disk(&pair);
-    for segment in segments(&store_folder(&pair)) {
-        File::options().write(true).open(segment).unwrap().set_len(0).unwrap();
-    }
-    fetch(&pair, FILE);
-    wait_until_damaged(&pair);
-}
-
-#[test]
-fn a_disk_that_is_far_too_slow_holds_nobody_up() {
-    let origin = Origin::server();
-    let slow = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"1 MiB\"\nstore_disk = \"256 MiB\"\n\
-                store_read_latency = \"2 s\"\n";
-    let pair = pair(&Options::to(origin.address()).without_adapting().with(slow));
-    // Twice what the log holds.
-    let file = Request { seed: 93, len: 2 << 20 };
-    fetch(&pair, file);
-    // Each chunk would take seconds, one after the other.
-    fetch(&pair, file);
-    fetch(&pair, file);
-    let names = pair.branch.peer()["in"]["names"].clone();
-    let elsewhere = ["late", "absent", "shed"].map(|key| names[key].as_u64().unwrap());
-    assert!(elsewhere.iter().sum::<u64>() > 0, "{names}");
-}
-
-#[test]
-fn a_full_disk_keeps_what_fits() {
-    let origin = Origin::server();
-    let options = options(&origin);
-    let small = tempfile::tempdir().unwrap();
-    let (mount, wrapper) = (small.path().join("disk"), small.path().join("oncewire"));
-    fs::create_dir(&mount).unwrap();
-    // The branch has a disk of its own that is smaller than it was told.
-    let script = format!(
-        "#!/bin/sh\nexec unshare -rm sh -c 'mount -t tmpfs -o size=48m tmpfs {} && exec {} \"$@\"' sh \"$@\"\n",
-        mount.display(),
-        crate::binary().display(),
-    );
-    fs::write(&wrapper, script).unwrap();
-    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut pair = pair(&options);
-    pair.branch.kill();
-    let config = fs::read_to_string(pair.branch.config()).unwrap();
-    let there = format!("store_path = {:?}\nstore_disk", mount.display().to_string());
-    let config = config.replace("store_disk", &there);
-    pair.branch = Gateway::new(&wrapper, pair.dir.path(), "branch", pair.branch.admin(), &config);
-    pair.branch.start();
-    pair.wait_until_up();
-    for seed in 100..110 {
-        fetch(&pair, Request { seed, len: 8 << 20 });
-    }
-    assert_warm(&pair, "what came last");
-    let store = store_of(&pair.branch);
-    assert_eq!(store["state"], "open", "{store}");
 }
 
 #[test]
@@ -377,47 +243,6 @@ fn names_alone_without_a_store_are_said_in_the_status() {
     assert!(text.contains("it has no chunk store, so nothing is named"), "{text}");
     let error = pair.hub.run(&["store", "stat", "-c", config]);
     assert_eq!(error.status.code(), Some(2));
-}
-
-#[test]
-fn an_encrypted_store_shows_nothing_and_opens_with_its_key_alone() {
-    let origin = Origin::server();
-    let mut pair = pair(&options(&origin));
-    let config = fs::read_to_string(pair.branch.config()).unwrap();
-    let key = pair.dir.path().join("storage.key");
-    assert!(pair.branch.run(&["keygen", "--encrypt-key", "--out", key.to_str().unwrap()]).status.success());
-    let keyed = config.replace("[gateway]\n", "[gateway]\nencrypt_key_file = \"storage.key\"\n");
-    // In clear text first: with a key, that is not taken up and not removed.
-    fetch(&pair, FILE);
-    wait_until_on_disk(&pair);
-    let restart = |pair: &mut Pair, config: &str| {
-        pair.branch.terminate();
-        assert!(pair.branch.wait(LIMIT).success());
-        pair.branch.write_config(config);
-    };
-    restart(&mut pair, &keyed);
-    let refused = pair.branch.run(&["run", "-c", pair.branch.config().to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("encrypt_key_file"), "{said}");
-    let folder = store_folder(&pair);
-    let part = &FILE.answer()[1 << 20..(1 << 20) + 64];
-    let shows = |folder: &Path| segments(folder).iter().any(|path| holds(&fs::read(path).unwrap(), part));
-    assert!(shows(&folder), "what is in clear text is found so");
-    fs::remove_dir_all(&folder).unwrap();
-    pair.branch.start();
-    pair.wait_until_up();
-    fetch(&pair, FILE);
-    assert_warm(&pair, "from an encrypted store");
-    wait_until_on_disk(&pair);
-    restart(&mut pair, &config);
-    assert!(!shows(&folder));
-    let folder = folder.to_str().unwrap();
-    let refused = pair.branch.run(&["store", "stat", "--path", folder]);
-    assert!(!refused.status.success());
-    let stat = ["store", "stat", "--json", "--path", folder, "--encrypt-key-file", key.to_str().unwrap()];
-    let stat: Value = serde_json::from_slice(&pair.branch.run(&stat).stdout).unwrap();
-    assert_eq!(stat["encrypted"], true);
-    assert!(stat["levels"][0]["bytes"].as_u64().unwrap() >= FILE.len as u64 / 10 * 9, "{stat}");
 }
 
 #[test]

@@ -1,0 +1,134 @@
+//! Stores that were deleted, damaged, or closed to those without the key.
+
+use std::fs::{self, File};
+use std::io::BufRead as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::origin::Origin;
+use crate::common::pair::Pair;
+use crate::common::wait::{LIMIT, eventually};
+use crate::pair;
+
+use super::{
+    FILE, assert_cold, assert_warm, fetch, options, segments, store_folder, wait_until_damaged,
+    wait_until_on_disk, wait_until_stored,
+};
+
+/// Says whether bytes occur, from one place to the next where the first of them does.
+fn holds(mut bytes: &[u8], part: &[u8]) -> bool {
+    let mut passed_over = Vec::new();
+    while bytes.read_until(part[0], &mut passed_over).unwrap() > 0 {
+        if bytes.starts_with(&part[1..]) {
+            return true;
+        }
+        passed_over.clear();
+    }
+    false
+}
+
+#[test]
+fn a_store_that_is_deleted_costs_no_more_than_none() {
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin));
+    fetch(&pair, FILE);
+    pair.branch.kill();
+    fs::remove_dir_all(store_folder(&pair)).unwrap();
+    pair.branch.start();
+    pair.wait_until_up();
+    assert_cold(fetch(&pair, FILE), "after the store was deleted");
+    assert_warm(&pair, "when it is filled again");
+    // A busy disk may take longer than anybody waits for the answer.
+    let cleared = eventually("the store is cleared", LIMIT, || pair.branch.clear_cache(&[]).ok());
+    assert!(cleared["store"].is_u64(), "{cleared}");
+    assert_cold(fetch(&pair, FILE), "after it was cleared");
+    wait_until_stored(&pair);
+    let one = pair.branch.clear_cache(&["--peer", "hub"]).unwrap();
+    assert_eq!(one["store"], Value::Null, "chunks are not sorted by peers");
+    pair.branch.terminate();
+    assert!(pair.branch.wait(LIMIT).success());
+    let config = pair.branch.config().to_str().unwrap();
+    assert!(pair.branch.run(&["store", "stat", "-c", config]).status.success());
+    let cleared = pair.branch.clear_cache(&[]).unwrap();
+    assert!(cleared["store"].as_u64().unwrap() > 0, "{cleared}");
+    assert!(!store_folder(&pair).exists());
+}
+
+#[test]
+fn a_damaged_store_is_found_out_and_no_byte_of_it_is_used() {
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin));
+    fetch(&pair, FILE);
+    wait_until_on_disk(&pair);
+    pair.branch.terminate();
+    assert!(pair.branch.wait(LIMIT).success());
+    let folder = store_folder(&pair);
+    for segment in segments(&folder) {
+        let file = File::options().read(true).write(true).open(segment).unwrap();
+        // Here and there; what says where things are lies at the end.
+        for at in (300_000..6 << 20).step_by(1 << 20) {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+        }
+    }
+    let config = pair.branch.config().to_str().unwrap().to_owned();
+    let verified = pair.branch.run(&["store", "verify", "--json", "-c", &config]);
+    assert_eq!(verified.status.code(), Some(1), "{}", String::from_utf8_lossy(&verified.stderr));
+    let report: Value = serde_json::from_slice(&verified.stdout).unwrap();
+    assert!(!report["damaged"].as_array().unwrap().is_empty(), "{report}");
+    pair.branch.start();
+    pair.wait_until_up();
+    fetch(&pair, FILE);
+    wait_until_damaged(&pair);
+    assert_eq!(pair.branch.counter("mismatches"), 0, "what is damaged is found out before it is used");
+    pair.branch.terminate();
+    assert!(pair.branch.wait(LIMIT).success());
+    let compacted = pair.branch.run(&["store", "compact", "--json", "-c", &config]);
+    assert!(compacted.status.success(), "{}", String::from_utf8_lossy(&compacted.stderr));
+    let verified = pair.branch.run(&["store", "verify", "--path", folder.to_str().unwrap()]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+}
+
+#[test]
+fn an_encrypted_store_shows_nothing_and_opens_with_its_key_alone() {
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin));
+    let config = fs::read_to_string(pair.branch.config()).unwrap();
+    let key = pair.dir.path().join("storage.key");
+    assert!(pair.branch.run(&["keygen", "--encrypt-key", "--out", key.to_str().unwrap()]).status.success());
+    let keyed = config.replace("[gateway]\n", "[gateway]\nencrypt_key_file = \"storage.key\"\n");
+    // In clear text first: with a key, that is not taken up and not removed.
+    fetch(&pair, FILE);
+    wait_until_on_disk(&pair);
+    let restart = |pair: &mut Pair, config: &str| {
+        pair.branch.terminate();
+        assert!(pair.branch.wait(LIMIT).success());
+        pair.branch.write_config(config);
+    };
+    restart(&mut pair, &keyed);
+    let refused = pair.branch.run(&["run", "-c", pair.branch.config().to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("encrypt_key_file"), "{said}");
+    let folder = store_folder(&pair);
+    let part = &FILE.answer()[1 << 20..(1 << 20) + 64];
+    let shows = |folder: &Path| segments(folder).iter().any(|path| holds(&fs::read(path).unwrap(), part));
+    assert!(shows(&folder), "what is in clear text is found so");
+    fs::remove_dir_all(&folder).unwrap();
+    pair.branch.start();
+    pair.wait_until_up();
+    fetch(&pair, FILE);
+    assert_warm(&pair, "from an encrypted store");
+    wait_until_on_disk(&pair);
+    restart(&mut pair, &config);
+    assert!(!shows(&folder));
+    let folder = folder.to_str().unwrap();
+    let refused = pair.branch.run(&["store", "stat", "--path", folder]);
+    assert!(!refused.status.success());
+    let stat = ["store", "stat", "--json", "--path", folder, "--encrypt-key-file", key.to_str().unwrap()];
+    let stat: Value = serde_json::from_slice(&pair.branch.run(&stat).stdout).unwrap();
+    assert_eq!(stat["encrypted"], true);
+    assert!(stat["levels"][0]["bytes"].as_u64().unwrap() >= FILE.len as u64 / 10 * 9, "{stat}");
+}

@@ -1,0 +1,198 @@
+//! Disks that are slow, full, or refuse.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::gateway::Gateway;
+use crate::common::origin::{Origin, Request};
+use crate::common::pair::{Options, Pair};
+use crate::common::programs;
+use crate::common::wait::{LIMIT, eventually};
+use crate::pair;
+
+use super::{
+    FILE, assert_warm, fetch, options, segments, store_folder, store_of, wait_until_damaged,
+    wait_until_on_disk, wait_until_stored,
+};
+
+/// A disk that refuses a gateway's system calls (`EIO`) until this is dropped, by way of strace.
+struct Refusal(Child);
+
+impl Refusal {
+    /// Begins with calls on the files of a store, those that it may make soon included.
+    fn of(gateway: &Gateway, calls: &str, store: &Path) -> Self {
+        let mut strace = strace(calls, store);
+        let strace = strace.args(["-p", &gateway.pid().to_string()]);
+        let begun = Self(strace.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        eventually("each thread is traced", LIMIT, || {
+            let mut threads = fs::read_dir(format!("/proc/{}/task", gateway.pid())).ok()?;
+            let is_traced = |status: String| !status.contains("TracerPid:\t0\n");
+            threads
+                .all(|thread| fs::read_to_string(thread.unwrap().path().join("status")).is_ok_and(is_traced))
+                .then_some(())
+        });
+        begun
+    }
+}
+
+impl Drop for Refusal {
+    fn drop(&mut self) {
+        // It lets the gateway go before it ends.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// Begins a command that makes calls fail which concern a store's first segments.
+fn strace(calls: &str, store: &Path) -> Command {
+    let mut command = programs::command("strace");
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("inject={calls}:error=EIO")]);
+    for number in 0..64 {
+        command.arg("-P").arg(store.join(format!("{number:016x}.seg")));
+    }
+    command
+}
+
+/// Ends a branch in good order.
+#[track_caller]
+fn end(pair: &mut Pair) {
+    pair.branch.terminate();
+    assert!(pair.branch.wait(LIMIT).success());
+}
+
+/// Starts a branch again and expects that its store is whole.
+#[track_caller]
+fn assert_whole_after_a_start(pair: &mut Pair) {
+    pair.branch.start();
+    pair.wait_until_up();
+    assert_warm(pair, "after the disk is well again");
+    let store = store_of(&pair.branch);
+    assert_eq!((&store["state"], &store["set_aside"]), (&"open".into(), &0.into()), "{store}");
+}
+
+#[test]
+fn a_disk_that_refuses_to_read_costs_what_it_saved_and_no_more() {
+    if programs::missing(&["strace"]) {
+        return;
+    }
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin));
+    fetch(&pair, FILE);
+    assert_warm(&pair, "from a disk that is well");
+    wait_until_on_disk(&pair);
+    let refusal = Refusal::of(&pair.branch, "pread64", &store_folder(&pair));
+    let wire = fetch(&pair, FILE);
+    assert!(wire < FILE.len as u64 / 100 * 115, "{wire} bytes crossed");
+    let store = eventually("its file is set aside", LIMIT, || {
+        Some(store_of(&pair.branch)).filter(|store| store["set_aside"] == 1)
+    });
+    assert_eq!((&store["state"], &store["damaged"]), (&"open".into(), &0.into()), "{store}");
+    assert!(store["unreadable"].as_u64() > Some(0), "{store}");
+    assert!(pair.branch.log().contains("it is asked for at the far side"), "{}", pair.branch.log());
+    fetch(&pair, FILE);
+    drop(refusal);
+    end(&mut pair);
+    let store = store_folder(&pair);
+    let verified = strace("pread64", &store)
+        .arg(crate::binary())
+        .args(["store", "verify", "--path"])
+        .arg(&store)
+        .output();
+    let verified = verified.unwrap();
+    let said =
+        [verified.stdout, verified.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(
+        verified.status.code() == Some(1) && said.contains("cannot be read: 0000000000000001.seg"),
+        "{said}"
+    );
+    assert_whole_after_a_start(&mut pair);
+}
+
+#[test]
+fn a_disk_that_refuses_to_write_is_said_once_and_traffic_goes_on() {
+    if programs::missing(&["strace"]) {
+        return;
+    }
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin));
+    let refusal = Refusal::of(&pair.branch, "pwrite64", &store_folder(&pair));
+    for _ in 0..2 {
+        let wire = fetch(&pair, FILE);
+        assert!(wire < FILE.len as u64 / 100 * 115, "{wire} bytes crossed");
+        wait_until_stored(&pair);
+    }
+    let store = eventually("the store says that it takes nothing more", LIMIT, || {
+        Some(store_of(&pair.branch)).filter(|store| store["state"] == "read_only")
+    });
+    let reason = store["reason"].as_str().unwrap();
+    assert!(reason.contains("0000000000000001.seg: Input/output error"), "{store}");
+    assert_eq!(pair.branch.log().matches("takes nothing more").count(), 1, "{}", pair.branch.log());
+    drop(refusal);
+    end(&mut pair);
+    assert_whole_after_a_start(&mut pair);
+}
+
+#[test]
+fn a_disk_that_fails_while_it_is_read_costs_no_byte() {
+    let origin = Origin::server();
+    let pair = pair(&options(&origin));
+    fetch(&pair, FILE);
+    wait_until_on_disk(&pair);
+    for segment in segments(&store_folder(&pair)) {
+        File::options().write(true).open(segment).unwrap().set_len(0).unwrap();
+    }
+    fetch(&pair, FILE);
+    wait_until_damaged(&pair);
+}
+
+#[test]
+fn a_disk_that_is_far_too_slow_holds_nobody_up() {
+    let origin = Origin::server();
+    let slow = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"1 MiB\"\nstore_disk = \"256 MiB\"\n\
+                store_read_latency = \"2 s\"\n";
+    let pair = pair(&Options::to(origin.address()).without_adapting().with(slow));
+    // Twice what the log holds.
+    let file = Request { seed: 93, len: 2 << 20 };
+    fetch(&pair, file);
+    // Each chunk would take seconds, one after the other.
+    fetch(&pair, file);
+    fetch(&pair, file);
+    let names = pair.branch.peer()["in"]["names"].clone();
+    let elsewhere = ["late", "absent", "shed"].map(|key| names[key].as_u64().unwrap());
+    assert!(elsewhere.iter().sum::<u64>() > 0, "{names}");
+}
+
+#[test]
+fn a_full_disk_keeps_what_fits() {
+    let origin = Origin::server();
+    let options = options(&origin);
+    let small = tempfile::tempdir().unwrap();
+    let (mount, wrapper) = (small.path().join("disk"), small.path().join("oncewire"));
+    fs::create_dir(&mount).unwrap();
+    // The branch has a disk of its own that is smaller than it was told.
+    let script = format!(
+        "#!/bin/sh\nexec unshare -rm sh -c 'mount -t tmpfs -o size=48m tmpfs {} && exec {} \"$@\"' sh \"$@\"\n",
+        mount.display(),
+        crate::binary().display(),
+    );
+    fs::write(&wrapper, script).unwrap();
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut pair = pair(&options);
+    pair.branch.kill();
+    let config = fs::read_to_string(pair.branch.config()).unwrap();
+    let there = format!("store_path = {:?}\nstore_disk", mount.display().to_string());
+    let config = config.replace("store_disk", &there);
+    pair.branch = Gateway::new(&wrapper, pair.dir.path(), "branch", pair.branch.admin(), &config);
+    pair.branch.start();
+    pair.wait_until_up();
+    for seed in 100..110 {
+        fetch(&pair, Request { seed, len: 8 << 20 });
+    }
+    assert_warm(&pair, "what came last");
+    let store = store_of(&pair.branch);
+    assert_eq!(store["state"], "open", "{store}");
+}
