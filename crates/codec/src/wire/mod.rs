@@ -6,6 +6,7 @@
 mod block;
 mod chunks;
 mod frame;
+mod framing;
 mod group;
 mod hello;
 mod names;
@@ -17,11 +18,9 @@ pub mod varint;
 
 pub use block::{Block, BlockBody, Body, Digest, Range64};
 pub use chunks::{ChunkReason, ChunkRequest, Chunks, NameEntry, StoreHeld};
-pub(crate) use frame::encode_block_in_pieces;
-pub use frame::{
-    Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, RawFrame, Refetch, RefetchReason,
-    take_frame,
-};
+pub use frame::{Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, Refetch, RefetchReason};
+pub(crate) use framing::encode_block_in_pieces;
+pub use framing::{RawFrame, take_frame};
 pub use group::{GroupFrame, Load, MAX_PEEK, MAX_TAGS, Sought};
 pub use hello::{Hello, HelloError, LogClaim, NamesHello, Sample};
 pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};
