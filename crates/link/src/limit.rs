@@ -114,6 +114,10 @@ impl Limiter {
             return None;
         }
         self.called = self.choose(lanes).map(|(lane, _)| lane);
+        if self.called.is_none() {
+            // What they waited to send is gone, with its flows; for anything else they ask again.
+            self.waiting.clear();
+        }
         self.called
     }
 

@@ -14,6 +14,7 @@ use oncewire_codec::wanax::Name;
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{
     Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Priority, Received,
+    ResetReason,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -135,6 +136,12 @@ impl Wan {
                 && link.poll_timeout().is_some_and(|at| at <= self.now)
             {
                 link.handle_timeout(self.now);
+                let next = link.poll_timeout();
+                assert!(
+                    next.is_none_or(|at| at > self.now),
+                    "what was due at {:?} is due again at {next:?}",
+                    self.now
+                );
             }
         }
         // What one side's events cause at the other is taken up in the same tick.
@@ -237,6 +244,7 @@ impl Wan {
                     }
                 }
                 Received::Opened(answer) => drop(answer.unwrap()),
+                Received::Reset(_) => return,
                 other => panic!("{other:?}"),
             }
         }
@@ -466,4 +474,22 @@ fn lanes_without_room_are_not_called_for_their_turn_again_and_again() {
         }
     }
     assert!(calls > 0, "nobody was called");
+}
+
+#[test]
+fn a_lane_that_waits_for_the_turn_of_a_flow_that_is_gone_leaves_no_timer_behind() {
+    let mut wan = Wan::new(limited);
+    let flow = wan.open(Some(Priority::Bulk));
+    let beside = wan.open_source(Some(Priority::Interactive));
+    wan.run(Now::from_secs(1));
+    // Its reset arrives while what it has to say waits for its turn.
+    let (link, now) = (&mut wan.sides[0].link, wan.now);
+    link.abort_flow(flow, ResetReason::Application, now);
+    wan.run(DELAY - Now::from_millis(1));
+    let (link, now) = (&mut wan.sides[1].link, wan.now);
+    link.handle_payload(flow, Bytes::from_static(b"x"), now).unwrap();
+    wan.run(Now::from_millis(5));
+    assert!(wan.sides[1].link.flow(flow).is_none());
+    wan.sides[1].sources.remove(&beside);
+    wan.run(Now::from_secs(1));
 }
