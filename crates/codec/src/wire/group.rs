@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::reader::{Reader, WireError};
 use super::varint::put_varint;
-use crate::wanax::{NAME_LEN, Name, Shape, TAG_LEN};
+use crate::wanax::{Name, Shape};
 
 /// A frame between members of a trust group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,16 +206,15 @@ impl GroupFrame {
 
     /// Returns about how many bytes the frame takes.
     pub fn size(&self) -> usize {
-        // A type, a length, and what no frame has more of.
-        16 + match self {
-            Self::Peek { chunks, .. } => chunks.len() * (TAG_LEN + 3),
-            Self::Have { held, .. } => held.len() / 8,
-            Self::Get { .. } => NAME_LEN,
-            Self::Chunk { bytes, .. } => bytes.as_ref().map_or(0, Bytes::len),
-            Self::Put { bytes, .. } => bytes.len(),
-            Self::Load(_) | Self::Wait { .. } => 0,
-            Self::Stored { tags, .. } => tags.len() * TAG_LEN,
-        }
+        size_of::<Self>()
+            + match self {
+                Self::Peek { chunks, .. } => size_of_val(&chunks[..]),
+                Self::Have { held, .. } => size_of_val(&held[..]),
+                Self::Chunk { bytes, .. } => bytes.as_ref().map_or(0, Bytes::len),
+                Self::Put { bytes, .. } => bytes.len(),
+                Self::Get { .. } | Self::Load(_) | Self::Wait { .. } => 0,
+                Self::Stored { tags, .. } => size_of_val(&tags[..]),
+            }
     }
 
     /// Says whether the frame brings content, which travels on the repair lane so that control frames need not wait.
@@ -259,6 +258,7 @@ fn decode_have(reader: &mut Reader<'_>) -> Result<GroupFrame, WireError> {
 mod tests {
     use super::super::{Frame, take_frame};
     use super::*;
+    use crate::wanax::NAME_LEN;
 
     fn name(first: u8) -> Name {
         let mut name = [0; NAME_LEN];

@@ -58,8 +58,17 @@ struct Shared {
     said_bytes: AtomicUsize,
     /// Chunks that came to the store, and those of them that the task was not told of, by the bytes of their key.
     came: Mutex<BTreeMap<[u8; 32], (u64, u64)>>,
-    /// Chunks of which members told beyond what they are listened to for, by the bytes of their key.
-    unheard: Mutex<BTreeMap<[u8; 32], u64>>,
+    /// What members said beyond what they are listened to for, by the bytes of their key.
+    unheard: Mutex<BTreeMap<[u8; 32], Unheard>>,
+}
+
+/// What members said beyond what they are listened to for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unheard {
+    /// Chunks of which they told.
+    tags: u64,
+    /// Frames of all other kinds.
+    frames: u64,
 }
 
 /// The groups in which somebody is there.
@@ -144,9 +153,14 @@ impl Neighbours {
         let _ = self.told.try_send(Told::Stored(Arc::clone(peer), chunks));
     }
 
-    /// Counts news that a member told beyond what it is listened to for.
-    pub(crate) fn count_unheard(&self, key: &NameKey, tags: usize) {
-        *self.shared.unheard.lock().entry(*key.bytes()).or_default() += tags as u64;
+    /// Counts what a member said beyond what it is listened to for.
+    pub(crate) fn count_unheard(&self, key: &NameKey, frame: &GroupFrame) {
+        let mut unheard = self.shared.unheard.lock();
+        let count = unheard.entry(*key.bytes()).or_default();
+        match frame {
+            GroupFrame::Stored { tags, .. } => count.tags += tags.len() as u64,
+            _ => count.frames += 1,
+        }
     }
 
     /// Says whether there is a neighbour to ask for what this key names.

@@ -330,6 +330,7 @@ impl Task {
             let stats = group.machine.stats();
             let (announced, forgotten) = group.announcer.stats();
             let (new, missed) = came.get(group.key.bytes()).copied().unwrap_or_default();
+            let unheard = unheard.get(group.key.bytes()).copied().unwrap_or_default();
             GroupReport {
                 name: group.name.clone(),
                 neighbours: stats.members,
@@ -350,7 +351,8 @@ impl Task {
                 announced,
                 not_announced: forgotten + missed,
                 heard: group.heard,
-                not_heard: unheard.get(group.key.bytes()).copied().unwrap_or_default(),
+                not_heard: unheard.tags,
+                turned_away: unheard.frames,
             }
         };
         *self.inbox.neighbours.shared.reports.write() = self.groups.iter().map(report).collect();

@@ -48,4 +48,8 @@ pub struct GroupReport {
     /// Beside those, the ones that a member told of beyond what it is listened to for.
     #[serde(default)]
     pub not_heard: u64,
+    /// Questions of members, chunks that they gave to be kept and other frames of theirs, beyond what a member is listened
+    /// to for; who asked was told no.
+    #[serde(default)]
+    pub turned_away: u64,
 }

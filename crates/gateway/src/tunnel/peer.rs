@@ -310,13 +310,22 @@ impl Peer {
         }
     }
 
-    /// Hands on what a member says, but for news beyond what it may tell.
+    /// Hands on what a member says. Who asks beyond what it is listened to for is told no, so that it need not wait; the
+    /// rest is dropped.
     fn hear(self: &Arc<Self>, member: &Member, frame: GroupFrame) {
-        let tags = if let GroupFrame::Stored { tags, .. } = &frame { Some(tags.len()) } else { None };
-        match tags.filter(|tags| !self.hearing.lock().admits(*tags, self.clock.now())) {
-            Some(refused) => member.neighbours.count_unheard(&member.key, refused),
-            None => member.neighbours.handle_said(self, frame),
+        if self.hearing.lock().admits(&frame, self.clock.now()) {
+            return member.neighbours.handle_said(self, frame);
         }
+        member.neighbours.count_unheard(&member.key, &frame);
+        let no = match frame {
+            GroupFrame::Get { request, .. } => GroupFrame::Chunk { request, bytes: None },
+            GroupFrame::Peek { request, chunks } => {
+                GroupFrame::Have { request, held: vec![false; chunks.len()] }
+            }
+            _ => return,
+        };
+        // One that does not take its answers need not have them.
+        _ = self.tell_group(no);
     }
 
     fn carry_out(self: &Arc<Self>, due: Due) {

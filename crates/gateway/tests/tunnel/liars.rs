@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::{Bytes, BytesMut};
-use oncewire_codec::wanax::{NamesConfig, Shape};
-use oncewire_codec::wire::{GroupFrame, Hello, LaneId, LaneRole, MAX_BLOCK, MAX_TAGS};
+use oncewire_codec::wanax::{Name, NamesConfig, Shape};
+use oncewire_codec::wire::{GroupFrame, Hello, LaneId, LaneRole, MAX_BLOCK, MAX_PEEK, MAX_TAGS, Sought};
 use oncewire_gateway::daemon::Gateway;
 use oncewire_gateway::group_key::GroupKey;
 use oncewire_gateway::identity::Identity;
@@ -43,6 +43,8 @@ enum Lie {
     Silence,
     /// Nothing, but tells without end of chunks that nobody has.
     Babble,
+    /// Nothing, but asks without end, for what is there and what is not, and gives what nobody wants.
+    Flood,
 }
 
 /// A member of the group, as its key and its hello say.
@@ -120,13 +122,16 @@ impl Liar {
                     _ => {}
                 }
             }
-            if matches!(self.lie, Lie::Babble) {
-                self.babble(next);
-                next += 1;
+            match self.lie {
+                Lie::Babble => self.babble(next),
+                Lie::Flood => self.flood(next),
+                _ => {}
             }
+            next += 1;
             self.transmit().await;
             let due = self.link.poll_timeout().unwrap_or(Now::MAX / 2);
-            let due = if matches!(self.lie, Lie::Babble) { due.min(self.now() + BABBLE_EVERY) } else { due };
+            let speaks = matches!(self.lie, Lie::Babble | Lie::Flood);
+            let due = if speaks { due.min(self.now() + BABBLE_EVERY) } else { due };
             tokio::select! {
                 Some((lane, bytes)) = self.arriving.1.recv() => self.take(lane, &bytes),
                 () = tokio::time::sleep_until(self.started + due) => self.link.handle_timeout(self.now()),
@@ -141,6 +146,21 @@ impl Liar {
             let (tags, _) = frame.as_chunks::<8>();
             let tags = tags.iter().map(|tag| u64::from_le_bytes(*tag)).collect();
             self.link.tell_group(GroupFrame::Stored { least_log2: 14, tags });
+        }
+    }
+
+    /// Asks four full questions and for a thousand chunks, and gives four.
+    fn flood(&mut self, request: u64) {
+        let words = noise(request, 8 * MAX_PEEK);
+        let tags = words.as_chunks::<8>().0.iter().map(|tag| u64::from_le_bytes(*tag));
+        let chunks: Vec<Sought> = tags.map(|tag| Sought { tag, len: 4096 }).collect();
+        for at in 0..4 {
+            self.link.tell_group(GroupFrame::Peek { request, chunks: chunks.clone() });
+            let bytes = Bytes::from(noise(request * 4 + at, MAX_BLOCK));
+            self.link.tell_group(GroupFrame::Put { shape: Shape::default(), bytes });
+        }
+        for name in words.as_chunks::<20>().0.iter().cycle().take(1000) {
+            self.link.tell_group(GroupFrame::Get { request, name: Name(*name), len: 4096 });
         }
     }
 
@@ -194,7 +214,7 @@ impl Liar {
     fn answer(&mut self, frame: GroupFrame) {
         self.asked.fetch_add(u64::from(matches!(frame, GroupFrame::Get { .. })), Relaxed);
         let answer = match frame {
-            _ if matches!(self.lie, Lie::Silence | Lie::Babble) => return,
+            _ if matches!(self.lie, Lie::Silence | Lie::Babble | Lie::Flood) => return,
             GroupFrame::Get { request, len, .. } => self.lie.about(request, len as usize),
             // Here it does well, as one that is not to be found out by its silence.
             GroupFrame::Peek { request, chunks } => {
@@ -385,6 +405,39 @@ async fn a_member_that_babbles_is_heard_in_part_and_takes_no_savings_from_others
             let again = crossed() - before;
             println!("file {number}: {again} of {LEN} bytes crossed again; {:?}", group(&hub));
             if again < LEN as u64 / 10 && group(&hub).not_heard > unheard {
+                break;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_asks_without_end_is_told_no_and_keeps_nothing_from_others() {
+    within(async {
+        let origin = files_for(2, 26, same).await;
+        let dir = folder(&["hub", "first", "second", "liar"]);
+        let town = Some("town");
+        let hub = Plan::new("hub").peer("first", town, None).peer("second", town, None);
+        let hub = hub.start(dir.path()).await;
+        let branch = |name| Plan::new(name).at("town").peer("hub", None, tunnel(&hub));
+        let first = branch("first").peer("second", town, None).peer("liar", town, None);
+        let first = first.forward("hub", origin.address).start(dir.path()).await;
+        let second = branch("second").peer("first", town, tunnel(&first)).forward("hub", origin.address);
+        let second = second.start(dir.path()).await;
+        assert!(first.wait_up("hub", LIMIT).await && second.wait_up("hub", LIMIT).await);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Liar::new(dir.path(), "first", &first, Lie::Flood).run());
+        until(|| group(&first).turned_away > 0).await;
+        for number in 0.. {
+            let data = file(26, number);
+            assert!(fetch(&first, 0).await == data, "file {number}");
+            told(&first, &[&hub, &second]).await;
+            let (found, refused) = (group(&second).found_bytes, group(&first).turned_away);
+            assert!(fetch(&second, 0).await == data, "file {number}");
+            let found = group(&second).found_bytes - found;
+            println!("file {number}: {found} of {LEN} bytes from the neighbour; {:?}", group(&first));
+            if found > LEN as u64 / 2 && group(&first).turned_away > refused {
                 break;
             }
         }

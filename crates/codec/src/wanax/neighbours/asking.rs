@@ -209,6 +209,6 @@ impl Neighbourhood {
 }
 
 /// How long neighbours are asked for a chunk, all together.
-const MOST_ASKING: Now = Now::from_secs(2);
+pub(super) const MOST_ASKING: Now = Now::from_secs(2);
 /// A neighbour at which it would be a chunk's turn later than this is not asked for it.
 const MOST_EXPECTED: Now = Now::from_secs(1);

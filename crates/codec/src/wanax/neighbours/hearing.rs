@@ -1,52 +1,102 @@
-//! How much one member is listened to when it tells what is new in its store.
+//! How much one member is listened to: when it tells what is new in its store, and when it asks, answers and brings.
 
 use crate::Now;
-use crate::wire::MAX_TAGS;
+use crate::wire::{GroupFrame, MAX_TAGS};
 
-/// Bounds what is heard of one member: twice what an [`Announcer`](super::Announcer) tells, and no more for long.
+/// Bounds what is heard of one member: of news, twice what an [`Announcer`](super::Announcer) tells, and of all else
+/// more than a LAN has use for, and no more for long.
 ///
-/// What is refused is lost like any hint, which costs bytes on the line and nothing else.
+/// What is refused costs bytes on the line and nothing else: news that are lost are hints, and who asks is told no.
 #[derive(Clone, Debug)]
 pub struct Hearing {
-    /// Millionths of tags that are listened to at once.
-    left: u64,
-    at: Now,
+    news: Budget,
+    talk: Budget,
 }
 
 /// The most tags a second that one member is listened to for.
 pub const HEARD_PER_SECOND: u64 = 20 * MAX_TAGS as u64;
-/// What is listened to at once, after as long a silence: what gathers in three seconds in which a line stands still.
-const AT_ONCE: u64 = 3 * HEARD_PER_SECOND;
-/// A frame costs no less than this many tags.
-const LEAST_COST: u64 = 32;
-const MILLION: u64 = 1_000_000;
+/// A frame of news costs no less than this many tags.
+const LEAST_NEWS: u64 = 32;
+/// What else one member may cost in a second, in looks into the index, of which each takes a few hundred nanoseconds:
+/// 16,384 chunks that are asked for, 318 full questions which are there, 38 MiB to keep, or 81,920 other frames.
+pub const TALK_PER_SECOND: u64 = 16 * HEARD_PER_SECOND;
+/// A read from disk, checked and sent, takes so many times as long as a look, with the disk idle.
+const GET: u64 = 16;
+/// Any frame takes as long as so many.
+const LEAST_TALK: u64 = 4;
+/// A chunk to be kept is cut, named and written, and displaces as much: a look for so many bytes.
+const BYTES_KEPT: u64 = 128;
 
 impl Hearing {
     /// Begins to listen.
     pub fn new(now: Now) -> Self {
-        Self { left: AT_ONCE * MILLION, at: now }
+        Self { news: Budget::new(HEARD_PER_SECOND, now), talk: Budget::new(TALK_PER_SECOND, now) }
     }
 
-    /// Says whether a frame of so many tags is listened to now.
-    pub fn admits(&mut self, tags: usize, now: Now) -> bool {
+    /// Says whether a frame is listened to now.
+    pub fn admits(&mut self, frame: &GroupFrame, now: Now) -> bool {
+        let talk = match frame {
+            GroupFrame::Stored { tags, .. } => {
+                return self.news.spend((tags.len() as u64).max(LEAST_NEWS), now);
+            }
+            GroupFrame::Peek { chunks, .. } => chunks.len() as u64,
+            GroupFrame::Get { .. } => GET,
+            GroupFrame::Put { bytes, .. } => GET + bytes.len() as u64 / BYTES_KEPT,
+            GroupFrame::Have { .. }
+            | GroupFrame::Chunk { .. }
+            | GroupFrame::Wait { .. }
+            | GroupFrame::Load(_) => 0,
+        };
+        self.talk.spend(LEAST_TALK + talk, now)
+    }
+}
+
+/// What is left of so much a second, and of three seconds at once after as long a silence: what gathers while a line stands
+/// still.
+#[derive(Clone, Debug)]
+struct Budget {
+    per_second: u64,
+    /// Millionths.
+    left: u64,
+    at: Now,
+}
+
+/// Seconds that are listened to at once.
+const AT_ONCE: u64 = 3;
+const MILLION: u64 = 1_000_000;
+
+impl Budget {
+    fn new(per_second: u64, now: Now) -> Self {
+        Self { per_second, left: AT_ONCE * per_second * MILLION, at: now }
+    }
+
+    /// Spends so much if there is as much left; says whether there was.
+    fn spend(&mut self, cost: u64, now: Now) -> bool {
         let elapsed_us = u64::try_from(now.saturating_sub(self.at).as_micros()).unwrap_or(u64::MAX);
-        self.left =
-            self.left.saturating_add(elapsed_us.saturating_mul(HEARD_PER_SECOND)).min(AT_ONCE * MILLION);
+        let gained = elapsed_us.saturating_mul(self.per_second);
+        self.left = self.left.saturating_add(gained).min(AT_ONCE * self.per_second * MILLION);
         self.at = self.at.max(now);
-        let cost = (tags as u64).max(LEAST_COST).saturating_mul(MILLION);
-        let admitted = cost <= self.left;
-        if admitted {
+        let cost = cost.saturating_mul(MILLION);
+        let is_left = cost <= self.left;
+        if is_left {
             self.left -= cost;
         }
-        admitted
+        is_left
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::super::Announcer;
     use super::*;
-    use crate::wire::{GroupFrame, Sought};
+    use crate::wanax::{Name, Shape};
+    use crate::wire::{Load, MAX_BLOCK, MAX_PEEK, Sought};
+
+    fn news(tags: usize) -> GroupFrame {
+        GroupFrame::Stored { least_log2: 14, tags: vec![7; tags] }
+    }
 
     #[test]
     fn who_tells_as_fast_as_it_can_is_heard_in_full() {
@@ -59,8 +109,8 @@ mod tests {
                 announcer.stored(Sought { tag: ms * 20 + at, len }, now);
             }
             for frame in announcer.poll_frames(now) {
+                assert!(hearing.admits(&frame, now), "{now:?}");
                 let GroupFrame::Stored { tags, .. } = frame else { panic!() };
-                assert!(hearing.admits(tags.len(), now), "{now:?}");
                 heard += tags.len() as u64;
             }
         }
@@ -70,19 +120,44 @@ mod tests {
     #[test]
     fn who_babbles_is_heard_at_the_rate_whatever_its_frames_hold() {
         let start = Now::from_secs(7);
-        for tags in [0, 1, 100, MAX_TAGS] {
+        let name = Name([1; 20]);
+        let sought = Sought { tag: 1, len: 300 };
+        let put = |len| GroupFrame::Put { shape: Shape::default(), bytes: Bytes::from(vec![0; len]) };
+        let chunk = GroupFrame::Chunk { request: 1, bytes: Some(Bytes::from(vec![0; MAX_BLOCK])) };
+        let cases = [
+            (news(0), HEARD_PER_SECOND, LEAST_NEWS),
+            (news(100), HEARD_PER_SECOND, 100),
+            (news(MAX_TAGS), HEARD_PER_SECOND, MAX_TAGS as u64),
+            (GroupFrame::Get { request: 1, name, len: 9 }, TALK_PER_SECOND, LEAST_TALK + GET),
+            (GroupFrame::Peek { request: 1, chunks: vec![sought; MAX_PEEK] }, TALK_PER_SECOND, 1028),
+            (GroupFrame::Peek { request: 1, chunks: vec![sought] }, TALK_PER_SECOND, 5),
+            (put(1), TALK_PER_SECOND, LEAST_TALK + GET),
+            (put(MAX_BLOCK), TALK_PER_SECOND, LEAST_TALK + GET + 512),
+            (chunk, TALK_PER_SECOND, LEAST_TALK),
+            (GroupFrame::Load(Load::default()), TALK_PER_SECOND, LEAST_TALK),
+        ];
+        for (frame, per_second, cost) in cases {
             let mut hearing = Hearing::new(start);
-            let heard = (0..100_000).filter(|at| hearing.admits(tags, start + Now::from_micros(100) * *at));
-            let most = (AT_ONCE + 10 * HEARD_PER_SECOND) / (tags as u64).max(LEAST_COST);
+            let heard = (0..200_000).filter(|at| hearing.admits(&frame, start + Now::from_micros(5) * *at));
+            let most = (AT_ONCE + 1) * per_second / cost;
             let heard = heard.count() as u64;
-            assert!((most - 1..=most).contains(&heard), "{tags}: {heard} of {most}");
+            assert!((most - 1..=most).contains(&heard) || heard == 200_000, "{frame:?}: {heard} of {most}");
         }
+    }
+
+    #[test]
+    fn whoever_asks_too_much_is_still_heard_when_it_tells_what_is_new() {
+        let (mut hearing, now) = (Hearing::new(Now::ZERO), Now::from_secs(7));
+        let get = GroupFrame::Get { request: 1, name: Name([1; 20]), len: 9 };
+        while hearing.admits(&get, now) {}
+        assert!(hearing.admits(&news(9), now));
     }
 
     #[test]
     fn a_clock_that_stands_or_goes_back_gives_nothing() {
         let mut hearing = Hearing::new(Now::from_secs(7));
-        let heard = (0..1000).filter(|at| hearing.admits(MAX_TAGS, Now::from_secs(at % 7))).count() as u64;
-        assert_eq!(heard, AT_ONCE / MAX_TAGS as u64);
+        let full = news(MAX_TAGS);
+        let heard = (0..1000).filter(|at| hearing.admits(&full, Now::from_secs(at % 7))).count() as u64;
+        assert_eq!(heard, AT_ONCE * HEARD_PER_SECOND / MAX_TAGS as u64);
     }
 }

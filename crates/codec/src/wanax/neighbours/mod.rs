@@ -30,7 +30,7 @@ use crate::wire::{GroupFrame, Load, Sought};
 
 pub use announce::Announcer;
 use claims::Claims;
-pub use hearing::{HEARD_PER_SECOND, Hearing};
+pub use hearing::{HEARD_PER_SECOND, Hearing, TALK_PER_SECOND};
 use member::Member;
 use offering::Promises;
 pub use rendezvous::{MemberId, responsible};

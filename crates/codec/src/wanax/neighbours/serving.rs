@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::asking::MOST_ASKING;
 use super::claims::{Verdict, Waiter};
 use super::{LEAST_SHARED, MAX_ASKED, MemberId, Neighbourhood, Output, Piece};
 use crate::Now;
@@ -11,7 +12,8 @@ use crate::wire::GroupFrame;
 impl Neighbourhood {
     pub(super) fn handle_get(&mut self, from: MemberId, request: u64, name: Name, len: u32) {
         let Some(member) = self.members.get_mut(&from) else { return };
-        if member.serving >= MAX_ASKED {
+        // What nobody waits for any more once it is read keeps the disk from what somebody does.
+        if member.serving >= MAX_ASKED || self.load.wait() > MOST_ASKING {
             return self.send(from, GroupFrame::Chunk { request, bytes: None });
         }
         member.serving += 1;
@@ -94,5 +96,30 @@ impl Neighbourhood {
             Waiter::Member { id, request, .. } => self.serve(id, request, None),
             Waiter::Own(read) => self.give_up(&read),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wanax::NameKey;
+    use crate::wire::Load;
+
+    #[test]
+    fn a_disk_that_is_busier_than_anybody_waits_for_is_asked_for_nothing_more() {
+        let (mut machine, other, now) =
+            (Neighbourhood::new(MemberId(1), NameKey::new([1; 32])), MemberId(2), Now::from_secs(1));
+        machine.handle_up(other);
+        let (name, len) = (Name([1; 20]), 2048);
+        let mut asked = |queued, request| {
+            machine.handle_load(Load { queued, service_us: 10_000 }, now);
+            machine.handle_frame(other, GroupFrame::Get { request, name, len }, now);
+            std::iter::from_fn(|| machine.poll_output())
+                .find(|output| !matches!(output, Output::Send(_, GroupFrame::Load(_))))
+        };
+        assert_eq!(asked(199, 7), Some(Output::Serve { from: other, request: 7, name, len }));
+        let no = GroupFrame::Chunk { request: 8, bytes: None };
+        assert_eq!(asked(200, 8), Some(Output::Send(other, no)));
+        assert_eq!(asked(10, 9), Some(Output::Serve { from: other, request: 9, name, len }));
     }
 }
