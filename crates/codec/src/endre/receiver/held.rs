@@ -103,7 +103,11 @@ impl Receiver {
                     found.log.write(LogOffset(range.start), &bytes);
                 }
                 self.log = found.log;
-                found.ranges.iter().for_each(|range| self.written.insert(range));
+                // What else lies there is of an earlier log whose epoch had the same number.
+                let (mut lost, mut there) = (RangeSet::default(), Vec::new());
+                gone.iter().for_each(|range| lost.insert(range.clone()));
+                ranges.iter().for_each(|range| lost.missing(&range, &mut there));
+                there.into_iter().for_each(|range| self.written.insert(range));
             }
         }
         self.apply_limit();
