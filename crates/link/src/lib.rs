@@ -14,6 +14,7 @@ mod lanes;
 mod limit;
 mod link;
 mod reassembly;
+mod records;
 mod sharing;
 mod stats;
 
@@ -32,6 +33,7 @@ pub use oncewire_codec::wire::{
     Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, MAX_NETWORKS, Network, OpenFailure,
     ResetReason,
 };
+pub use records::{MAX_RECORD, records};
 pub use sharing::Priority;
 pub use stats::{FlowOutcome, FlowStats, LinkStats};
 

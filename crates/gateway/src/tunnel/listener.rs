@@ -142,8 +142,8 @@ impl TunnelDoor {
             }
         };
         let peer = guests.peers.get(&key)?;
-        tls_tcp::count_for(&mut stream, &peer.wire);
-        tls_tcp::prepare(&stream, &peer.settings.lanes);
+        stream.count_for(&peer.wire);
+        stream.prepare(&peer.settings.lanes);
         match lane::accept_hello(peer, key, stream).await {
             Ok(joined) => Some((Arc::clone(peer), joined)),
             Err(error) => {

@@ -3,8 +3,9 @@
 //! The links, codecs and names are those of the daemon. Modelled are the path (`oncewire-netem`: rate, delay, queue,
 //! loss, and TCP with slow start, which all lanes and all direct connections share), the disks of the near gateway's
 //! chunk store ([`DiskParams`]) and the applications: clients at the near side ask for files with a short request,
-//! servers at the far side send them. Not modelled: CPU time, TLS's bytes (its round trip is), and the networks behind the
-//! gateways, which cost no time.
+//! servers at the far side send them. What lanes write is in records as the daemon's, of which TLS hands out whole ones. Not
+//! modelled: CPU time, the bytes of TLS's handshake (its round trip is), and the networks behind the gateways, which cost
+//! no time.
 //!
 //! Time passes from event to event, so the same configuration gives the same times and bytes on every machine.
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bytes::BytesMut;
+use bytes::{BufMut as _, BytesMut};
 use oncewire_codec::Now;
 use oncewire_codec::wire::{LaneId, LaneRole};
+use oncewire_link::records;
 use oncewire_netem::ParamsError;
 use oncewire_netem::tcp::{Account, ConnectionId, Network, Side, TooManyConnections};
 
@@ -34,7 +35,9 @@ struct End {
     unsent: BytesMut,
     /// Written, and not yet arrived.
     under_way: BytesMut,
-    /// Arrived, and no whole frame yet.
+    /// Arrived, and no whole record yet.
+    sealed: BytesMut,
+    /// Out of its records, and no whole frame yet.
     input: BytesMut,
 }
 
@@ -89,7 +92,8 @@ impl Wires {
         let [near, far] = &mut wire.ends;
         let (from, to) = if side == NEAR { (far, near) } else { (near, far) };
         let len = (bytes as usize).min(from.under_way.len());
-        to.input.extend_from_slice(&from.under_way.split_to(len));
+        to.sealed.extend_from_slice(&from.under_way.split_to(len));
+        open(&mut to.sealed, &mut to.input);
         Some(&mut to.input)
     }
 
@@ -112,7 +116,7 @@ impl Wires {
                 if room > 0 && !make(&mut frames) {
                     return true;
                 }
-                end.unsent.extend_from_slice(&frames);
+                seal(&frames, &mut end.unsent);
             }
             let room = self.network.room(connection, network_side(side));
             let len = (room as usize).min(end.unsent.len());
@@ -140,6 +144,32 @@ impl Wires {
     }
 }
 
+/// Puts frames into records, as long as the daemon's.
+fn seal(frames: &[u8], into: &mut BytesMut) {
+    for record in records(frames) {
+        into.put_u32(record.len() as u32);
+        into.extend_from_slice(record);
+        into.put_bytes(0, RECORD_BYTES - HEADER);
+    }
+}
+
+/// Takes whole records out of what arrived: before its last byte is there, TLS hands out nothing of one.
+fn open(sealed: &mut BytesMut, into: &mut BytesMut) {
+    while let Some((header, rest)) = sealed.split_first_chunk::<HEADER>() {
+        let len = u32::from_be_bytes(*header) as usize;
+        if rest.len() < len + RECORD_BYTES - HEADER {
+            return;
+        }
+        let record = sealed.split_to(len + RECORD_BYTES);
+        into.extend_from_slice(&record[HEADER..HEADER + len]);
+    }
+}
+
+/// What a record takes beside what it holds: header, type and tag of TLS 1.3.
+const RECORD_BYTES: usize = 22;
+/// How much of it stands in front.
+const HEADER: usize = 4;
+
 /// Whose traffic lanes are.
 pub(super) const LANES: Account = Account(0);
 
@@ -153,5 +183,23 @@ pub(super) fn side_index(side: Side) -> usize {
     match side {
         Side::Near => 0,
         Side::Far => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_handed_out_once_its_last_byte_is_there() {
+        let (frames, mut wire, mut input) = (vec![0xff; 20_000], BytesMut::new(), BytesMut::new());
+        seal(&frames, &mut wire);
+        assert_eq!(wire.len(), frames.len() + 2 * RECORD_BYTES);
+        let mut arrived = wire.split_to(10_000 + RECORD_BYTES - 1);
+        open(&mut arrived, &mut input);
+        assert!(input.is_empty());
+        arrived.unsplit(wire);
+        open(&mut arrived, &mut input);
+        assert_eq!((input.as_ref(), arrived.len()), (&frames[..], 0));
     }
 }

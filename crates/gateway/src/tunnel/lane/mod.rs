@@ -20,12 +20,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use oncewire_codec::wire::{Hello, HelloError, LaneId, LaneRole};
+use oncewire_link::records;
 
 use super::effort::{EffortMeter, LaneEffort};
 use super::peer::{JoinError, LaneGone, Peer};
 use crate::identity::PublicKey;
 
-/// A connected and authenticated byte stream, whatever its kind.
+/// A connected and authenticated byte stream, whatever its kind; what is written leaves with the next flush at the latest.
 pub(crate) trait LaneStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> LaneStream for S {}
@@ -241,7 +242,9 @@ async fn write_lane<S: LaneStream>(
         signal.effort.work();
         if peer.transmit(signal.id, &mut out) {
             let write = async {
-                stream.write_all(&out).await?;
+                for record in records(&out) {
+                    stream.write_all(record).await?;
+                }
                 stream.flush().await
             };
             signal.effort.write(write).await?;

@@ -1,12 +1,14 @@
 //! Lane kind 1: TLS 1.3 over TCP. Half the processor time of QUIC, and it passes every firewall.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::{AlertDescription, ClientConfig, Error as TlsError, ServerConfig};
-use tokio::io::BufReader;
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
@@ -17,8 +19,12 @@ use crate::tunnel::count::{Counting, WireCounter};
 use crate::tunnel::onward::OwnSockets;
 use crate::tunnel::tls::{self, PinnedKeys};
 
-/// The stream of a lane. The buffer lies under TLS, which by itself asks the kernel for 4 KiB at a time.
-pub(crate) type TlsTcp = TlsStream<BufReader<Counting<TcpStream>>>;
+/// The stream of a lane. Each write is a record of its own, and leaves with the next flush: so a lane decides where records
+/// end, and many of them take one system call. What waits to be flushed is bounded by the lane's writer.
+pub(crate) struct TlsTcp(Inner);
+
+/// The buffer lies under TLS, which by itself asks the kernel for 4 KiB at a time.
+type Inner = TlsStream<BufReader<Counting<TcpStream>>>;
 
 /// Why dialling a peer failed.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +107,7 @@ impl Dialling {
         let Some(theirs) = tls::presented_key(stream.get_ref().1.peer_certificates()) else {
             return Err(self.tls_error(io::ErrorKind::InvalidData.into()));
         };
-        Ok((ready(stream.into()), theirs))
+        Ok((TlsTcp::new(stream.into()), theirs))
     }
 
     fn tls_error(&self, source: io::Error) -> DialError {
@@ -154,31 +160,56 @@ pub(crate) async fn accept(
         None => AcceptError::Io(error),
     })?;
     let key = tls::presented_key(stream.get_ref().1.peer_certificates()).ok_or(AcceptError::UnknownKey)?;
-    Ok((ready(stream.into()), key))
+    Ok((TlsTcp::new(stream.into()), key))
 }
 
-/// Counts a lane's bytes, those of its handshake included, for the peer that it turned out to be.
-pub(crate) fn count_for(stream: &mut TlsTcp, counter: &Arc<WireCounter>) {
-    stream.get_mut().0.get_mut().count_for(counter);
+impl TlsTcp {
+    /// Lets TLS take whatever it is given at once. By itself it takes 64 KiB, and what is beyond would have to be flushed
+    /// apart.
+    fn new(mut stream: Inner) -> Self {
+        match &mut stream {
+            TlsStream::Client(client) => client.get_mut().1.set_buffer_limit(None),
+            TlsStream::Server(server) => server.get_mut().1.set_buffer_limit(None),
+        }
+        Self(stream)
+    }
+
+    /// Counts a lane's bytes, those of its handshake included, for the peer that it turned out to be.
+    pub(crate) fn count_for(&mut self, counter: &Arc<WireCounter>) {
+        self.0.get_mut().0.get_mut().count_for(counter);
+    }
+
+    /// Prepares the socket of an accepted lane for the peer that it turned out to be.
+    pub(crate) fn prepare(&self, options: &LaneOptions) {
+        sockets::prepare_lane(self.0.get_ref().0.get_ref().get_ref(), options);
+    }
 }
 
-/// Prepares the socket of an accepted lane for the peer that it turned out to be.
-pub(crate) fn prepare(stream: &TlsTcp, options: &LaneOptions) {
-    sockets::prepare_lane(stream.get_ref().0.get_ref().get_ref(), options);
+impl AsyncRead for TlsTcp {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for TlsTcp {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(match &mut self.get_mut().0 {
+            TlsStream::Client(client) => client.get_mut().1.writer().write(bytes),
+            TlsStream::Server(server) => server.get_mut().1.writer().write(bytes),
+        })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+    }
 }
 
 fn buffered(tcp: TcpStream, counter: Arc<WireCounter>) -> BufReader<Counting<TcpStream>> {
     BufReader::with_capacity(SOCKET_BUFFER, Counting::new(tcp, counter))
-}
-
-/// Lets TLS take whatever it is given at once. By itself it takes 64 KiB, so that each block would leave a few bytes
-/// behind for a record, a system call and a packet of their own. What it is given is bounded by the lane's writer.
-fn ready(mut stream: TlsTcp) -> TlsTcp {
-    match &mut stream {
-        TlsStream::Client(client) => client.get_mut().1.set_buffer_limit(None),
-        TlsStream::Server(server) => server.get_mut().1.set_buffer_limit(None),
-    }
-    stream
 }
 
 fn tls_cause(error: &io::Error) -> Option<&TlsError> {
@@ -200,3 +231,46 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// From the first packet to the other side's hello.
 pub(crate) const DIAL_LIMIT: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::identity::Identity;
+
+    async fn joined() -> (TlsTcp, TlsTcp) {
+        let (branch, hub) = (Identity::from_seed([1; 32]), Identity::from_seed([2; 32]));
+        let client = tls::client_config(&branch, PinnedKeys::new([hub.public_key()])).unwrap();
+        let server = tls::server_config(&hub, PinnedKeys::new([branch.public_key()])).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let dialled = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        let connected =
+            TlsConnector::from(client).connect(tls::server_name(), buffered(dialled, Arc::default()));
+        let (near, far) = tokio::join!(connected, accept(accepted, Arc::default(), &server));
+        (TlsTcp::new(near.unwrap().into()), far.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn each_write_is_a_record_and_leaves_with_the_flush() {
+        let (mut near, mut far) = joined().await;
+        let counter = Arc::new(WireCounter::default());
+        near.count_for(&counter);
+        let before = counter.sent();
+        near.write_all(&[1; 3_000]).await.unwrap();
+        near.write_all(&[2; 200]).await.unwrap();
+        assert_eq!(counter.sent(), before, "nothing was flushed");
+        near.flush().await.unwrap();
+        assert_eq!(counter.sent() - before, 3_000 + 200 + 2 * RECORD_BYTES);
+        let mut got = [0; 3_200];
+        far.read_exact(&mut got).await.unwrap();
+        assert_eq!(got, [[1; 3_000].as_slice(), &[2; 200]].concat()[..]);
+        near.shutdown().await.unwrap();
+        assert_eq!(far.read(&mut got).await.unwrap(), 0);
+    }
+
+    /// Header, type and tag of a record of TLS 1.3.
+    const RECORD_BYTES: u64 = 22;
+}
