@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     /// One part alone.
     #[arg(long, value_enum)]
     only: Option<Part>,
-    /// How often `peers` and `savings` are measured; medians count.
+    /// How often `peers`, `disks` and `savings` are measured; medians count.
     #[arg(long, default_value_t = 3)]
     runs: u64,
     /// Networks that run at the same time.
@@ -39,6 +39,8 @@ pub(crate) struct Arguments {
 enum Part {
     /// Three files with one, two and three gateways at the site [Wanax Fig. 12, 13].
     Peers,
+    /// The same where disks are slower than the line [Wanax Fig. 13].
+    Disks,
     /// What crosses of a file that a neighbour has fetched, or another hub has sent.
     Savings,
     /// Many clients that watch the same film [Wanax §6].
@@ -49,6 +51,9 @@ pub(crate) fn run(arguments: &Arguments) {
     let wanted = |part| arguments.only.is_none_or(|only| only == part);
     if wanted(Part::Peers) {
         peers::run(arguments);
+    }
+    if wanted(Part::Disks) {
+        peers::run_disks(arguments);
     }
     if wanted(Part::Savings) {
         savings::run(arguments);

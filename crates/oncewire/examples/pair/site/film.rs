@@ -12,6 +12,7 @@ use super::{line, median, serve};
 
 /// How many watch what.
 #[derive(Clone, Copy, clap::Args)]
+#[group(skip)]
 pub(crate) struct Arguments {
     /// Clients that watch the film, one second apart.
     #[arg(long, default_value_t = 20)]

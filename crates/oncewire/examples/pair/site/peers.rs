@@ -1,4 +1,7 @@
-//! Three files with one, two and three gateways at the site [Wanax Fig. 12, 13].
+//! Three files with one, two and three gateways at the site, where the line is slow or where the disks are
+//! [Wanax Fig. 12, 13].
+
+use oncewire_testnet::LinkParams;
 
 use crate::common::data;
 use crate::common::site::{Plan, Seat, Site};
@@ -7,8 +10,17 @@ use crate::shed::{LEN, changed};
 
 use super::{all, fetch, line, median, serve};
 
+/// Where the files are fetched.
+struct Setting {
+    ways: Vec<Way>,
+    line: LinkParams,
+    files: [Vec<u8>; 2],
+}
+
 /// A way to fetch the files.
 struct Way {
+    /// What each read of the modelled disks takes; `None`: the machine's own disk.
+    read_ms: Option<u64>,
     /// `None`: without gateways.
     codec: Option<&'static str>,
     shed: bool,
@@ -34,14 +46,28 @@ struct Chunks {
     far: u64,
 }
 
+/// A line that is slower than the disks.
 pub(super) fn run(arguments: &super::Arguments) {
     let first = data::random(1, LEN);
     let files = [first.clone(), changed(&first)];
-    let ways = ways();
+    compare(&Setting { ways: ways(), line: line(512_000, 200), files }, arguments);
+}
+
+/// Disks that are slower than the line, and such as are not.
+pub(super) fn run_disks(arguments: &super::Arguments) {
+    let first = data::random(1, 4 * LEN);
+    let files = [first.clone(), changed(&first)];
+    compare(&Setting { ways: ways_of_disks(), line: line(10_000_000, 200), files }, arguments);
+}
+
+fn compare(setting: &Setting, arguments: &super::Arguments) {
+    let ways = &setting.ways;
     let jobs: Vec<usize> = (0..arguments.runs).flat_map(|_| 0..ways.len()).collect();
-    let costs = all(&jobs, arguments.at_once, |way| (*way, measure(&ways[*way], &files)));
-    println!("| codec | gateways | clients | shedding | first | again | its chunks | second | its chunks |");
-    println!("|---|---|---|---|---|---|---|---|---|");
+    let costs = all(&jobs, arguments.at_once, |way| (*way, measure(setting, &ways[*way])));
+    println!(
+        "| codec | a read | gateways | clients | shedding | first | again | its chunks | second | its chunks |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     for (at, way) in ways.iter().enumerate() {
         let runs = costs.iter().filter(|(of, _)| *of == at).filter_map(|(_, costs)| *costs);
         let runs: Vec<[Cost; 3]> = runs.collect();
@@ -50,35 +76,49 @@ pub(super) fn run(arguments: &super::Arguments) {
         }
     }
     println!(
-        "\nkB on the line both ways, packets' headers included, and Mbit/s from the request to the last byte, for {LEN} \
+        "\nkB on the line both ways, packets' headers included, and Mbit/s from the request to the last byte, for {} \
          bytes. Chunks that were named: from the own disk + from neighbours + from the far side. Medians of {} runs.\n",
+        setting.files[0].len(),
         arguments.runs
     );
 }
 
 fn ways() -> Vec<Way> {
-    let mut ways = vec![Way { codec: None, shed: false, members: 1, spread: false }];
+    let read_ms = Some(8);
+    let mut ways = vec![Way { read_ms, codec: None, shed: false, members: 1, spread: false }];
     for (codec, shed) in [("wanax", false), ("wanax", true), ("auto", true)] {
         for (members, spread) in [(1, false), (2, false), (3, false), (2, true), (3, true)] {
             // How disks add up without shedding is what one door shows.
             if shed || !spread {
-                ways.push(Way { codec: Some(codec), shed, members, spread });
+                ways.push(Way { read_ms, codec: Some(codec), shed, members, spread });
             }
         }
     }
     ways
 }
 
+fn ways_of_disks() -> Vec<Way> {
+    let mut ways = vec![Way { read_ms: None, codec: None, shed: false, members: 1, spread: false }];
+    for (read_ms, shed) in [(Some(30), true), (Some(30), false), (None, true)] {
+        for (members, spread) in [(1, false), (2, false), (3, false), (2, true), (3, true)] {
+            ways.push(Way { read_ms, codec: Some("wanax"), shed, members, spread });
+        }
+    }
+    ways
+}
+
 /// Fetches the files one way; `None`, with the reason printed, where no network can be had.
-fn measure(way: &Way, files: &[Vec<u8>; 2]) -> Option<[Cost; 3]> {
+fn measure(setting: &Setting, way: &Way) -> Option<[Cost; 3]> {
+    let Setting { line, files, .. } = setting;
     let Way { shed, members, .. } = *way;
+    let disk = way.read_ms.map(|ms| format!("store_read_latency = \"{ms} ms\"\n")).unwrap_or_default();
     let codec = way.codec.unwrap_or("none");
     let all = format!(
         "[codec]\ncodec = \"{codec}\"\nentropy = \"none\"\nadapt = false\n[link]\nshed = {shed}\ndead_after = \"60 s\"\n\
          [cache]\nmemory = \"512 MiB\"\nlog_memory = \"256 KiB\"\nstore_disk = \"1 GiB\"\n\
-         store_read_latency = \"{READ_MS} ms\"\n"
+         {disk}"
     );
-    let plan = Plan { line: line(512_000, 200), members, hubs: 1, grouped: true, all };
+    let plan = Plan { line: line.clone(), members, hubs: 1, grouped: true, all };
     let mut site = Site::start(&crate::binary(), &plan)?;
     let _origin = serve(&site, 0, files.to_vec());
     let [again, second] = if way.spread { [1, members - 1] } else { [0, 0] };
@@ -152,16 +192,15 @@ fn row(way: &Way, runs: &[[Cost; 3]]) -> String {
         from.map(|figure| format!("{:.0}", of(file, figure))).join(" + ")
     };
     let Some(codec) = way.codec else {
-        return format!("no gateways | | | | {} | {} | | {} |", cost(0), cost(1), cost(2));
+        return format!("no gateways | | | | | {} | {} | | {} |", cost(0), cost(1), cost(2));
     };
     let (clients, shed) = (if way.spread { "spread" } else { "at one" }, if way.shed { "on" } else { "off" });
     let Way { members, .. } = way;
+    let read = way.read_ms.map_or(String::new(), |ms| format!("{ms} ms"));
     let (again, second) = (chunks(1), chunks(2));
     let [a, b, c] = [0, 1, 2].map(cost);
-    format!("{codec} | {members} | {clients} | {shed} | {a} | {b} | {again} | {c} | {second}")
+    format!("{codec} | {read} | {members} | {clients} | {shed} | {a} | {b} | {again} | {c} | {second}")
 }
 
-/// What each read of the modelled disk takes.
-const READ_MS: u64 = 8;
 /// A look takes longer than 10 ms, and what is told is gathered for 100 ms.
 const QUIET_LOOKS: usize = 20;
