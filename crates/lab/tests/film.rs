@@ -43,6 +43,7 @@ fn who_asks_for_what_is_under_way_costs_little() {
     for (layers, rate_limit, most) in [(Layers::Log, Some(950_000), LIMITED), (Layers::Both, None, UNLIMITED)]
     {
         let films = watch(layers, rate_limit);
+        println!("{films:.2} films crossed, {layers:?}, {rate_limit:?}");
         assert!(films < most, "{films:.2} films crossed, {layers:?}, {rate_limit:?}");
     }
 }

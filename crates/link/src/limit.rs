@@ -10,6 +10,7 @@ use oncewire_codec::Now;
 use oncewire_codec::wire::{LaneId, MAX_BLOCK};
 
 use crate::lanes::Lanes;
+use crate::records;
 use crate::sharing::{ByClass, Priority, Shares};
 
 /// The limit and those who wait for it.
@@ -50,9 +51,9 @@ impl Limiter {
         self.bucket.sent_in(BLOCK_TIME).clamp(MIN_BLOCK, MAX_BLOCK)
     }
 
-    /// Counts what a lane was given; nothing is too urgent to be counted.
-    pub(crate) fn spend(&mut self, bytes: usize, now: Now) {
-        self.bucket.spend(bytes, now);
+    /// Counts frames that a lane was given; nothing is too urgent to be counted.
+    pub(crate) fn spend(&mut self, frames: &[u8], now: Now) {
+        self.bucket.spend(frames.len(), records(frames).count(), now);
     }
 
     /// Counts what was given to flows of a class, in addition to [`Self::spend`].
@@ -160,13 +161,12 @@ impl Bucket {
         self.free_at <= now
     }
 
-    /// Counts bytes of frames, and what TLS, TCP and IP put around them.
-    fn spend(&mut self, bytes: usize, now: Now) {
+    /// Counts bytes of frames, and what TLS, TCP and IP put around them and their records.
+    fn spend(&mut self, bytes: usize, records: usize, now: Now) {
         if bytes == 0 {
             return;
         }
-        let wire =
-            bytes + bytes.div_ceil(RECORD) * RECORD_OVERHEAD + bytes.div_ceil(SEGMENT) * SEGMENT_OVERHEAD;
+        let wire = bytes + records * RECORD_OVERHEAD + bytes.div_ceil(SEGMENT) * SEGMENT_OVERHEAD;
         let nanos = wire as u128 * 8 * 1_000_000_000 / u128::from(self.bits_per_s);
         // Time that was not used is lost but for the last few milliseconds, by which timers may be late.
         let from = self.free_at.max(now.saturating_sub(BURST));
@@ -186,8 +186,7 @@ const BURST: Now = Now::from_millis(5);
 const BLOCK_TIME: Now = Now::from_millis(8);
 const MIN_BLOCK: usize = 4 << 10;
 
-/// A TLS 1.3 record, and its header, content type and tag.
-const RECORD: usize = 16 << 10;
+/// Header, content type and tag of a TLS 1.3 record.
 const RECORD_OVERHEAD: usize = 22;
 
 /// A segment over Ethernet's MTU, and its headers of TCP with timestamps and IPv4.
@@ -205,13 +204,26 @@ mod tests {
         let end = now + Now::from_secs(1);
         while now < end {
             if bucket.is_open(now) {
-                bucket.spend(1448 * 4, now);
+                bucket.spend(1448 * 4, 1, now);
                 sent += 1500 * 4 + RECORD_OVERHEAD;
             }
             now += Now::from_micros(700);
         }
         // A megabyte a second, the burst at the start, and the last block.
         assert!((1_000_000..1_000_000 + 5_000 + 6_100).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn each_record_is_counted() {
+        // Frames of 2,003 bytes, of a type that nobody knows.
+        let frames: Vec<u8> = [&[0x7f, 0xd0, 0x0f][..], &[0; 2_000]].concat().repeat(10);
+        assert_eq!(records(&frames).count(), 10);
+        let mut limiter = Limiter::new(8_000_000);
+        let now = Now::from_secs(50);
+        limiter.spend(&frames, now);
+        let wire = 20_030 + 10 * RECORD_OVERHEAD + 14 * SEGMENT_OVERHEAD;
+        let free_at = now + Now::from_micros(wire as u64) - BURST;
+        assert!(!limiter.bucket.is_open(free_at - Now::from_nanos(1)) && limiter.bucket.is_open(free_at));
     }
 
     #[test]

@@ -32,14 +32,14 @@ impl Link {
             self.put_group(true, TARGET.saturating_sub(out.len() - before), out);
         }
         let flows_start = out.len();
-        self.spend(flows_start - before, now);
+        self.spend(&out[before..flows_start], now);
         self.put_flows(lane, now, before, out);
         let company = out.len() > before;
         if is_control || company {
             self.receiver.poll_frame(company, out);
         }
         // At once: what is written together shares records and segments.
-        self.spend(out.len() - flows_start, now);
+        self.spend(&out[flows_start..], now);
         self.drain_sender(now);
         let any = out.len() > before;
         if let Some(lane) = self.lanes.get_mut(lane) {
@@ -54,10 +54,10 @@ impl Link {
         any
     }
 
-    /// Counts bytes against the limit of the link.
-    fn spend(&mut self, bytes: usize, now: Now) {
+    /// Counts frames against the limit of the link.
+    fn spend(&mut self, frames: &[u8], now: Now) {
         if let Some(limiter) = &mut self.limiter {
-            limiter.spend(bytes, now);
+            limiter.spend(frames, now);
         }
     }
 
