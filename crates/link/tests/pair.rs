@@ -374,6 +374,28 @@ fn an_application_that_leaves_while_its_flow_is_opened_leaves_nothing_behind() {
 }
 
 #[test]
+fn an_answer_that_comes_when_nobody_waits_for_it_any_more_leaves_nothing_behind() {
+    let mut pair = Pair::new(18);
+    let flow = pair.open(0);
+    pair.run();
+    let local = std::net::SocketAddr::from(([127, 0, 0, 1], 5));
+    for lane in pair.lanes() {
+        pair.block(lane, 1, true);
+    }
+    pair.sides[1].link.answer_flow(flow, Ok(local), pair.now);
+    pair.run();
+    // The answer is lost with its lane, and comes again long after the flow was given up.
+    pair.reachable = false;
+    pair.cut_all();
+    pair.pass(Now::from_secs(180));
+    assert!(pair.sides[0].stream(flow).reset.is_some());
+    pair.sides[0].stalled.push(flow);
+    pair.reachable = true;
+    pair.pass(Now::from_secs(600));
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+}
+
+#[test]
 fn a_reset_of_a_flow_whose_application_is_done_leaves_nothing_behind() {
     let mut pair = Pair::new(16);
     let flow = pair.connect(0);

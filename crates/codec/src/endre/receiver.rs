@@ -117,6 +117,9 @@ impl Head {
 }
 
 const DEFAULT_PATIENCE: Now = Now::from_millis(200);
+/// Frames that wait for a lane before no more single blocks are asked for again: some hundred kilobytes, if a peer sends
+/// what is wrong and takes nothing.
+const MAX_QUEUED_FRAMES: usize = 4096;
 impl Receiver {
     /// Starts with an empty log.
     pub fn new(config: ReceiverConfig) -> Self {
@@ -190,7 +193,9 @@ impl Receiver {
             RefetchReason::Mismatch => self.stats.mismatches += 1,
         }
         // A block that fails again waits for its turn: the peer decides how often it comes.
-        if self.missing.insert(seq, (reason, now + self.patience)).is_none() {
+        let is_new = self.missing.insert(seq, (reason, now + self.patience)).is_none();
+        // What finds no room is asked for when it is late.
+        if is_new && self.frames.len() < MAX_QUEUED_FRAMES {
             self.frames.push_back(Frame::Refetch(Refetch { reason, seqs: vec![seq] }));
         }
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, watch};
 
 use oncewire_codec::wanax::NameKey;
 use oncewire_codec::wanax::hints::PackedTag;
@@ -304,9 +306,9 @@ impl Task {
             Output::Serve { from, request, name, len } => {
                 let told = self.inbox.neighbours.told.clone();
                 let of = key.clone();
-                // On a thread of the store, which may wait for this task as this task never waits for it.
+                let runtime = Handle::current();
                 let reply = move |bytes| {
-                    drop(told.blocking_send(Told::Served { key: of, from, request, name, len, bytes }));
+                    tell(told, &runtime, Told::Served { key: of, from, request, name, len, bytes });
                 };
                 let taken =
                     self.store.as_ref().is_some_and(|store| store.lend(name, len, key.clone(), reply));
@@ -372,6 +374,14 @@ impl Group {
     }
 }
 
+/// Tells the task what the store answered: on a thread of the store, or on one of the runtime where what is turned away is
+/// told. Neither may wait.
+fn tell(told: mpsc::Sender<Told>, runtime: &Handle, answer: Told) {
+    if let Err(TrySendError::Full(answer)) = told.try_send(answer) {
+        runtime.spawn(async move { drop(told.send(answer).await) });
+    }
+}
+
 /// Returns the peers that are in a group, with what is configured of it.
 fn members(peers: &[Arc<Peer>]) -> impl Iterator<Item = (&Arc<Peer>, &Member)> {
     peers.iter().filter_map(|peer| Some((peer, peer.settings.group.as_ref()?)))
@@ -387,3 +397,36 @@ const AT_ONCE: usize = 256;
 const LOOK_EVERY: Now = Now::from_millis(50);
 /// Links wait at least so long for any read, and need not be told of less.
 const SHORT: Now = Now::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_the_store_answers_is_told_from_any_thread_however_much_waits() {
+        let (told, mut inbox) = mpsc::channel(1);
+        let name = NameKey::new([1; 32]).name(b"chunk");
+        let answer = move |request| Told::Served {
+            key: NameKey::new([1; 32]),
+            from: MemberId(1),
+            request,
+            name,
+            len: 5,
+            bytes: None,
+        };
+        // On a thread of the runtime, as when the store's reads are turned away.
+        for request in 0..3 {
+            tell(told.clone(), &Handle::current(), answer(request));
+        }
+        let (of_the_store, runtime) = (told.clone(), Handle::current());
+        let thread = std::thread::spawn(move || tell(of_the_store, &runtime, answer(3)));
+        let mut got = BTreeSet::new();
+        while got.len() < 4 {
+            if let Some(Told::Served { request, .. }) = inbox.recv().await {
+                got.insert(request);
+            }
+        }
+        thread.join().unwrap();
+        assert_eq!(got, (0..4).collect());
+    }
+}

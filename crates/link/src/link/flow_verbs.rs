@@ -161,6 +161,10 @@ impl Link {
                 return None;
             }
             let reason = over.reason;
+            if flow.open == OpenState::Asked {
+                // Nobody waits for the answer any more, which may still come by a lane that is resumed.
+                flow.open = OpenState::Open;
+            }
             self.forget_if_done(id);
             return Some(Received::Reset(reason));
         }
