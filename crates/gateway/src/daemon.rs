@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use self::listeners::{Bound, Listeners};
 pub use self::reload::Reloaded;
@@ -23,6 +23,7 @@ use crate::ledger::Ledger;
 use crate::lifecycle::limits::raise_open_files;
 use crate::logs::{Logs, PeerLogs};
 use crate::neighbours::Neighbours;
+use crate::slow_disk::{self, DISK_LIMIT};
 use crate::telemetry::{DiscoveryReport, FlowsReport, StatusReport};
 use crate::tunnel::clock::Clock;
 use crate::tunnel::listener::TunnelDoor;
@@ -256,15 +257,13 @@ impl Gateway {
         tracing::info!(open_flows = open, "shutting down; flows may finish within {deadline:?}");
         until(end, || all(peers, Peer::is_idle) && self.report.ledger.connections.open() == 0).await;
         end_links(peers).await;
-        for peer in peers {
-            peer.save_hints().await;
-        }
+        save_hints(peers).await;
         if let Some(store) = &self.site.store {
             store.close().await;
         }
         if let Some(logs) = self.logs.take() {
             // A panic there was reported by the thread that had it; there is nothing left to stop.
-            let _ = tokio::task::spawn_blocking(move || logs.finish()).await;
+            let _ = slow_disk::run("logs-end", move || logs.finish()).await;
         }
     }
 }
@@ -292,6 +291,17 @@ async fn end_links(peers: &[Arc<Peer>]) {
     until(Instant::now() + LAST_WORDS, || all(peers, Peer::is_idle)).await;
     peers.iter().for_each(|peer| peer.close_lanes());
     until(Instant::now() + LAST_WORDS, || all(peers, |peer| peer.lane_count() == 0)).await;
+}
+
+/// Saves what is known of peers' chunk stores, unless the disk hangs.
+async fn save_hints(peers: &[Arc<Peer>]) {
+    for peer in peers {
+        let Some(saved) = peer.save_hints() else { continue };
+        if timeout(DISK_LIMIT, saved).await.is_err() {
+            tracing::warn!("the disk takes too long to save what is known of the chunk stores of peers");
+            return;
+        }
+    }
 }
 
 /// Says whether a condition holds for every peer.

@@ -16,6 +16,7 @@ pub mod logs;
 mod neighbours;
 mod peering;
 pub mod secret;
+mod slow_disk;
 mod sockets;
 pub mod storage_key;
 pub mod telemetry;

@@ -27,6 +27,7 @@ use self::put::Cutter;
 use self::slot::{Held, PoolOf, Slot};
 use crate::config::StoreSettings;
 use crate::neighbours::{Neighbours, News};
+use crate::slow_disk::{self, DISK_LIMIT};
 use crate::telemetry::{StoreCondition, StoreReport};
 use crate::tunnel::peer::Peer;
 use crate::tunnel::seldom::Seldom;
@@ -273,15 +274,8 @@ impl ChunkStore {
             }
             slot => slot,
         };
-        let (done, closed) = oneshot::channel();
-        // Not on a thread that the end of the process waits for: a disk may hang.
-        let closing = move || {
-            let _ = done.send(slot.close());
-        };
-        if std::thread::Builder::new().name("store-close".to_owned()).spawn(closing).is_err() {
-            return;
-        }
-        match tokio::time::timeout(CLOSE_LIMIT, closed).await {
+        let closed = slow_disk::run("store-close", move || slot.close());
+        match tokio::time::timeout(DISK_LIMIT, closed).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => {
                 tracing::warn!("chunk store: {error}; the next start looks through it anew");
@@ -366,8 +360,6 @@ fn service_time(load: &Load) -> Duration {
 
 /// About what a neighbour takes for an answer that needs no disk.
 const SOON: Duration = Duration::from_millis(2);
-/// How long the end of a gateway waits for the store's disk.
-const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests;

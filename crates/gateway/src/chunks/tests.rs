@@ -289,7 +289,7 @@ fn a_gateway_ends_at_once_although_its_disk_hangs() {
     assert!(!store.state().taking);
     let begun = Instant::now();
     close(&store);
-    assert!(begun.elapsed() < CLOSE_LIMIT, "nobody waited for the disk");
+    assert!(begun.elapsed() < DISK_LIMIT, "nobody waited for the disk");
     disk.set(Mood::Works);
 }
 

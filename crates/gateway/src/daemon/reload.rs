@@ -6,7 +6,7 @@ use super::listeners::{Bound, TUNNEL};
 use super::report::Report;
 use super::start::{Site, log_owner};
 use super::state::State;
-use super::{Gateway, StartError, end_links, settings};
+use super::{Gateway, StartError, end_links, save_hints, settings};
 use crate::config::{self, Config};
 use crate::intercept::Entrance;
 use crate::intercept::rules::{self, RuleSet};
@@ -202,16 +202,14 @@ impl Changing<'_> {
     }
 
     /// Ends peers as a shutdown does, with what flows they have, and closes their logs.
-    async fn end(&self, peers: &[Arc<Peer>]) {
+    async fn end(&mut self, peers: &[Arc<Peer>]) {
         peers.iter().for_each(|peer| peer.drain_flows());
         end_links(peers).await;
-        for peer in peers {
-            peer.save_hints().await;
-            peer.end();
-            if let Some(closed) = peer.close_logs() {
-                // An error means that the writing has ended by itself.
-                let _ = closed.await;
-            }
+        save_hints(peers).await;
+        peers.iter().for_each(|peer| peer.end());
+        let closing: Vec<_> = peers.iter().filter_map(|peer| peer.close_logs()).collect();
+        if let Some(logs) = &mut self.logs {
+            logs.closed(closing).await;
         }
     }
 
@@ -219,18 +217,10 @@ impl Changing<'_> {
     async fn logs_of_new(&mut self, config: &Config, kept: &[Option<Arc<Peer>>]) -> Vec<PeerLogs> {
         let new = config.peers.iter().zip(kept).filter(|(peer, kept)| kept.is_none() && !peer.found);
         let owners: Vec<_> = new.map(|(peer, _)| log_owner(peer)).collect();
-        if owners.is_empty() {
-            return Vec::new();
+        match &mut self.logs {
+            Some(logs) if !owners.is_empty() => logs.open_more(owners).await,
+            _ => Vec::new(),
         }
-        let Some(mut logs) = self.logs.take() else { return Vec::new() };
-        let opened = tokio::task::spawn_blocking(move || {
-            let opened = logs.open_more(&owners);
-            (logs, opened)
-        });
-        let (logs, opened) =
-            opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
-        *self.logs = Some(logs);
-        opened
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use oncewire_codec::Layers;
 use oncewire_codec::contract::{ChunkStats, ReceiveStats, SendStats};
@@ -104,7 +104,14 @@ impl Source for Report {
                     ))
                 })?;
                 // Nothing is known any more, so this empties the file.
-                peer.save_hints().await;
+                if let Some(saved) = peer.save_hints()
+                    && timeout(DISK_LIMIT, saved).await.is_err()
+                {
+                    return Err(ClearRefused::Disk(format!(
+                        "the logs of {name} are cleared, and what is known of its chunk store is not yet: \
+                         it took longer than {DISK_LIMIT:?}"
+                    )));
+                }
                 tracing::info!(peer = name, memory, disk, "logs cleared");
                 reports.push(ClearedReport { peer: name, memory, disk });
             }
@@ -171,7 +178,7 @@ fn intercepts(state: &State) -> Vec<InterceptReport> {
 async fn files_cleared(on_disk: Option<[Cleared; 2]>) -> Result<u64, String> {
     let mut bytes = 0;
     for log in on_disk.into_iter().flatten() {
-        bytes += match tokio::time::timeout(DISK_LIMIT, log).await {
+        bytes += match timeout(DISK_LIMIT, log).await {
             Ok(Ok(cleared)) => cleared.map_err(|error| format!("they could not be: {error}"))?,
             Ok(Err(_)) => return Err("they may not be: the gateway is stopping".to_owned()),
             Err(_) => return Err(format!("they are not yet: it took longer than {DISK_LIMIT:?}")),
@@ -182,7 +189,7 @@ async fn files_cleared(on_disk: Option<[Cleared; 2]>) -> Result<u64, String> {
 
 /// Waits until the chunk store is cleared, and returns how many bytes it had.
 async fn chunks_cleared(chunks: ChunksCleared) -> Result<u64, String> {
-    match tokio::time::timeout(DISK_LIMIT, chunks).await {
+    match timeout(DISK_LIMIT, chunks).await {
         Ok(Ok(cleared)) => cleared.map_err(|error| format!("could not be: {error}")),
         Ok(Err(_)) => Err("is not: too much waits for its disk, or the gateway is stopping".to_owned()),
         Err(_) => Err(format!("is not yet: it took longer than {DISK_LIMIT:?}")),

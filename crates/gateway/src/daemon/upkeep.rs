@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::state::State;
@@ -21,7 +22,7 @@ pub(super) async fn run(mut state: watch::Receiver<Arc<State>>, store: Option<Ar
         }
         hints = now.peers.iter().map(|peer| Watched::of(peer, &mut hints)).collect();
         for watched in &mut hints {
-            watched.save_if_due().await;
+            watched.save_if_due();
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -33,6 +34,8 @@ struct Watched {
     /// What was counted when they were saved last.
     counted: Counted,
     due: Instant,
+    /// What tells how many bytes that took, as long as they are being saved.
+    saving: Option<oneshot::Receiver<u64>>,
 }
 
 /// What changes whenever something more is known of the peer's store, or may soon be.
@@ -48,20 +51,31 @@ impl Watched {
         match before.iter().position(|known| Arc::ptr_eq(&known.peer, peer)) {
             Some(at) => before.swap_remove(at),
             None => {
-                Self { peer: Arc::clone(peer), counted: Counted::default(), due: Instant::now() + SAVE_EVERY }
+                let due = Instant::now() + SAVE_EVERY;
+                Self { peer: Arc::clone(peer), counted: Counted::default(), due, saving: None }
             }
         }
     }
 
-    async fn save_if_due(&mut self) {
+    /// Begins to save them if there is anything new, but not while the disk is busy with the last.
+    fn save_if_due(&mut self) {
+        if let Some(saving) = &mut self.saving {
+            let bytes = match saving.try_recv() {
+                Ok(bytes) => bytes,
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Closed) => 0,
+            };
+            // No more than a megabyte a second, however much is known.
+            self.due = Instant::now() + SAVE_EVERY.max(Duration::from_secs(bytes >> 20));
+            self.saving = None;
+        }
         let out = self.peer.status().link.out;
         let counted = Counted { blocks: out.blocks, unacked: out.unacked, hints: out.hints };
         if counted == self.counted || Instant::now() < self.due {
             return;
         }
-        let bytes = self.peer.save_hints().await;
-        // No more than a megabyte a second, however much is known.
-        self.due = Instant::now() + SAVE_EVERY.max(Duration::from_secs(bytes >> 20));
+        self.saving = self.peer.save_hints();
+        self.due = Instant::now() + SAVE_EVERY;
         self.counted = counted;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use rustix::net::netdevice::name_to_index;
 use rustix::net::sockopt::{set_ip_multicast_if_with_ifindex, set_ipv6_multicast_if};
@@ -125,12 +126,15 @@ impl NoteSockets {
             };
             match received {
                 Ok(received) => return received,
-                // What an earlier note met on its way, such as a port where nobody listens.
-                Err(_) => tokio::task::yield_now().await,
+                // What an earlier note met on its way, such as a port where nobody listens; or an error that stays.
+                Err(_) => tokio::time::sleep(AFTER_ERROR).await,
             }
         }
     }
 }
+
+/// How long nothing is read after an error.
+const AFTER_ERROR: Duration = Duration::from_millis(50);
 
 async fn receive_v6(socket: Option<&UdpSocket>, datagram: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
     match socket {

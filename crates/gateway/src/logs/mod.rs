@@ -86,8 +86,13 @@ mod writer;
 use std::fmt::Write as _;
 use std::fs::{self, TryLockError};
 use std::io;
+use std::iter::repeat_with;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use tokio::time::{timeout, timeout_at};
 
 use oncewire_link::{LogLimits, LogSide, SavedLog, SavedLogs};
 
@@ -99,6 +104,7 @@ use self::seal::Seal;
 pub(crate) use self::writer::{Cleared, LogWriter, Settled};
 use self::writer::{Closing, Keeper, Queue};
 use crate::identity::PublicKey;
+use crate::slow_disk::{self, DISK_LIMIT, READ_LIMIT};
 use crate::storage_key::StorageKey;
 
 /// What the logs of a peer begin with, and where they go on; nothing by default.
@@ -153,6 +159,24 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Finds logs and starts to write them, with what says that nobody else may; one entry for each owner, in order.
+    fn open(&self, owners: &[LogOwner], lock: Arc<fs::File>) -> (Option<Writing>, Vec<PeerLogs>) {
+        let seal = Seal::new(self.key.as_ref());
+        let (mut keeper, queue) = (Keeper::new(), Arc::new(Queue::default()));
+        let open = |owner| open_peer(&self.state, &seal, owner, &mut keeper, &queue);
+        let logs = owners.iter().map(open).collect();
+        let thread = thread::Builder::new().name("oncewire-logs".to_owned());
+        let started = thread.spawn({
+            let queue = Arc::clone(&queue);
+            // The lock is held as long as it writes.
+            move || writer::run(&queue, keeper, lock)
+        });
+        match started {
+            Ok(_) => (Some(Writing(queue)), logs),
+            Err(error) => (None, self.cold(owners, &error)),
+        }
+    }
+
     /// Says why nothing is kept there.
     fn cold(&self, owners: &[LogOwner], error: &io::Error) -> Vec<PeerLogs> {
         tracing::warn!(state = %self.state.display(), "logs start cold and are not kept: {error}");
@@ -165,8 +189,22 @@ impl Place {
 pub(crate) struct Logs {
     place: Place,
     /// One for those who were there at the start, and one for those of each reload that brought new ones.
-    queues: Vec<Arc<Queue>>,
+    queues: Vec<Writing>,
     lock: Arc<fs::File>,
+    /// The disk was waited for in vain, and may yet touch files: no more are opened.
+    hangs: bool,
+}
+
+/// A thread that writes logs; dropped, it writes what still waits.
+#[derive(Debug)]
+struct Writing(Arc<Queue>);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if self.0.close(Closing::Leave) {
+            self.0.wait_for_end(Instant::now() + DISK_LIMIT);
+        }
+    }
 }
 
 impl Logs {
@@ -184,41 +222,47 @@ impl Logs {
             Err(TryLockError::WouldBlock) => return Err(StateInUse),
             Err(TryLockError::Error(error)) => return Ok((None, place.cold(owners, &error))),
         };
-        let mut opened = Self { place: place.clone(), queues: Vec::new(), lock };
-        let logs = opened.open_more(owners);
-        Ok((Some(opened), logs))
+        let (writing, logs) = place.open(owners, Arc::clone(&lock));
+        let queues = writing.into_iter().collect();
+        Ok((Some(Self { place: place.clone(), queues, lock, hangs: false }), logs))
     }
 
     /// Finds and writes the logs of further peers, as [`Logs::open`]; one entry for each owner, in order. Whoever
-    /// wrote any of them before has closed it ([`LogWriter::close`]).
-    pub(crate) fn open_more(&mut self, owners: &[LogOwner]) -> Vec<PeerLogs> {
-        let (state, seal) = (&*self.place.state, Seal::new(self.place.key.as_ref()));
-        let (mut keeper, queue) = (Keeper::new(), Arc::new(Queue::default()));
-        let logs = owners.iter().map(|owner| open_peer(state, &seal, owner, &mut keeper, &queue)).collect();
-        let thread = std::thread::Builder::new().name("oncewire-logs".to_owned());
-        let started = thread.spawn({
-            // As long as it writes, nobody else may.
-            let (queue, lock) = (Arc::clone(&queue), Arc::clone(&self.lock));
-            move || writer::run(&queue, keeper, lock)
-        });
-        match started {
-            Ok(_) => {
-                self.queues.push(queue);
-                logs
+    /// wrote any of them before has closed it ([`Logs::closed`]).
+    pub(crate) async fn open_more(&mut self, owners: Vec<LogOwner>) -> Vec<PeerLogs> {
+        let (place, lock) = (self.place.clone(), Arc::clone(&self.lock));
+        let count = owners.len();
+        if !self.hangs {
+            let opened = slow_disk::run("logs-open", move || place.open(&owners, lock));
+            if let Ok(Ok((writing, logs))) = timeout(READ_LIMIT, opened).await {
+                self.queues.extend(writing);
+                return logs;
             }
-            Err(error) => self.place.cold(owners, &error),
+            self.hangs = true;
+        }
+        let state = self.place.state.display();
+        tracing::warn!(%state, "the disk takes too long; until the next start, the logs of new peers are not kept");
+        repeat_with(PeerLogs::default).take(count).collect()
+    }
+
+    /// Waits until logs are closed ([`LogWriter::close`]), but not for a disk that hangs.
+    pub(crate) async fn closed(&mut self, logs: impl IntoIterator<Item = Settled>) {
+        let end = tokio::time::Instant::now() + DISK_LIMIT;
+        for closed in logs {
+            // An answer that cannot come means that the writing has ended by itself.
+            self.hangs |= timeout_at(end, closed).await.is_err();
         }
     }
 
     /// Writes what still waits and has the disk keep it; takes as long as the disk does, within limits.
     pub(crate) fn finish(self) {
-        self.queues.iter().for_each(|queue| queue.close(Closing::Sync));
-    }
-}
-
-impl Drop for Logs {
-    fn drop(&mut self) {
-        self.queues.iter().for_each(|queue| queue.close(Closing::Leave));
+        let end = Instant::now() + DISK_LIMIT;
+        self.queues.iter().for_each(|writing| {
+            writing.0.close(Closing::Sync);
+        });
+        if !self.queues.iter().all(|writing| writing.0.wait_for_end(end)) {
+            tracing::warn!("the disk takes too long to write the last of the logs; it is left to it");
+        }
     }
 }
 

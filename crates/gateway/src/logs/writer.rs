@@ -167,18 +167,20 @@ impl Queue {
         self.bytes.fetch_sub(cost(write), Relaxed);
     }
 
-    /// Takes nothing more, and waits until what waits is written, but not for a disk that hangs.
-    pub(super) fn close(&self, closing: Closing) {
-        let end = Instant::now() + CLOSE_LIMIT;
+    /// Takes nothing more, and has what waits written; false if that was said before. Never waits.
+    pub(super) fn close(&self, closing: Closing) -> bool {
         let mut state = self.state.lock();
+        let first = state.closing.is_none();
         state.closing.get_or_insert(closing);
         self.wake.notify_one();
-        while !state.ended {
-            if self.ended.wait_until(&mut state, end).timed_out() {
-                tracing::warn!("the disk takes too long to write the last of the logs; it is left to it");
-                return;
-            }
-        }
+        first
+    }
+
+    /// Waits until the writing has ended, but no longer than that; says whether it has.
+    pub(super) fn wait_for_end(&self, end: Instant) -> bool {
+        let mut state = self.state.lock();
+        while !state.ended && !self.ended.wait_until(&mut state, end).timed_out() {}
+        state.ended
     }
 
     fn report_skipped(&self) {
@@ -334,9 +336,6 @@ const MAX_QUEUED: usize = 64 << 20;
 
 /// How often the disk is asked to have everything: what a power cut may cost.
 const SYNC_EVERY: Duration = Duration::from_secs(30);
-
-/// How long the end of a gateway waits for the disk.
-const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -33,7 +33,10 @@ pub(super) fn run(path: &Path, log: &Log) -> anyhow::Result<()> {
     warn_of(&config);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    runtime.block_on(serve(path, config, log))
+    let served = runtime.block_on(serve(path, config, log));
+    // A disk that hangs has been waited for.
+    runtime.shutdown_background();
+    served
 }
 
 async fn serve(path: &Path, config: Config, log: &Log) -> anyhow::Result<()> {

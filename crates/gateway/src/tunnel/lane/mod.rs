@@ -256,6 +256,8 @@ async fn write_lane<S: LaneStream>(
             out = Vec::new();
         }
         tokio::select! {
+            biased;
+            // What a lane has to say comes before its end.
             () = signal.ready.notified() => {}
             () = signal.closing.notified() => break,
         }

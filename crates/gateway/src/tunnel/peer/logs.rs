@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use tokio::time::timeout;
+
 use oncewire_codec::wire::Hello;
 use oncewire_link::{LinkStats, LoadedLogs, LogLimits};
 
 use super::Peer;
 use crate::logs::{Cleared, LogWriter, Settled};
+use crate::slow_disk::{self, READ_LIMIT};
 
 impl Peer {
     /// Sets how much of each log there is memory for.
@@ -44,7 +47,15 @@ impl Peer {
             let (config, reader) = (peer.settings.link.clone(), peer.kept.clone().map(|(_, reader)| reader));
             let limits = peer.log_limits();
             let read = move || reader.map(|reader| LoadedLogs::new(&config, reader.read(limits)));
-            let loaded = tokio::task::spawn_blocking(read).await.ok().flatten().unwrap_or_default();
+            let loaded = timeout(READ_LIMIT, slow_disk::run("logs-load", read)).await;
+            if loaded.is_err() {
+                tracing::warn!(
+                    peer = peer.name(),
+                    "the disk takes too long to read its logs; they begin anew"
+                );
+            }
+            // The thread reported a panic.
+            let loaded = loaded.ok().and_then(Result::ok).flatten().unwrap_or_default();
             peer.with(|core, now| {
                 core.link.restore_logs(loaded, now);
                 peer.released.send_replace(false);

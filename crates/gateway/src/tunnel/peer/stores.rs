@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use oncewire_codec::wanax::hints::{PackedTag, save_by};
 use oncewire_codec::wanax::neighbours::LEAST_SHARED;
@@ -12,6 +13,7 @@ use oncewire_link::{StoreReply, StoreRequest};
 use super::{Core, Peer};
 use crate::chunks::ChunkStore;
 use crate::neighbours::Wanted;
+use crate::slow_disk;
 
 /// How a link stands to a group.
 #[derive(Clone, Copy, Debug)]
@@ -111,18 +113,19 @@ impl Peer {
         self.with(|core, now| core.link.learn_stored(chunks, now));
     }
 
-    /// Saves what is known of the peer's store beside the logs, if they are kept; returns how many bytes that is. It is
-    /// taken from the link piece by piece, so that the peer's lock is held for none of them longer than for a block.
-    pub(crate) async fn save_hints(self: &Arc<Self>) -> u64 {
-        let Some(file) = self.hints.clone() else { return 0 };
+    /// Has what is known of the peer's store saved beside the logs, if they are kept; tells how many bytes that is when
+    /// the disk has them. Never waits. It is taken from the link piece by piece, so that the peer's lock is held for
+    /// none of them longer than for a block.
+    pub(crate) fn save_hints(self: &Arc<Self>) -> Option<oneshot::Receiver<u64>> {
+        let file = self.hints.clone()?;
         let peer = Arc::clone(self);
         let save = move || {
             let saved = file.write(|| save_by(|at| peer.core.lock().link.save_hints(at)));
-            saved.inspect_err(|error| {
+            saved.unwrap_or_else(|error| {
                 tracing::warn!(peer = peer.name(), %error, "cannot save what is known of its chunk store");
-            })
+                0
+            }) as u64
         };
-        // A panic there was reported by the thread that had it.
-        tokio::task::spawn_blocking(save).await.ok().and_then(Result::ok).unwrap_or(0) as u64
+        Some(slow_disk::run("save-hints", save))
     }
 }

@@ -2,10 +2,8 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::gateway::Gateway;
 use crate::common::origin::{Origin, Request};
@@ -15,17 +13,29 @@ use crate::common::wait::{LIMIT, eventually};
 use crate::pair;
 
 use super::{
-    FILE, assert_warm, fetch, options, segments, store_folder, store_of, wait_until_damaged,
+    FILE, assert_warm, fetch, options, segments, store_folder, store_of, wait_until_damaged, wait_until_kept,
     wait_until_on_disk, wait_until_stored,
 };
 
-/// A disk that refuses a gateway's system calls (`EIO`) until this is dropped, by way of strace.
-struct Refusal(Child);
+/// A disk that fails a gateway until this is dropped, by way of strace.
+struct Fault(Child);
 
-impl Refusal {
-    /// Begins with calls on the files of a store, those that it may make soon included.
-    fn of(gateway: &Gateway, calls: &str, store: &Path) -> Self {
-        let mut strace = strace(calls, store);
+impl Fault {
+    /// Refuses calls (`EIO`) on a store's first segments.
+    fn refusing(gateway: &Gateway, calls: &str, store: &Path) -> Self {
+        Self::begin(gateway, refusing(calls, store))
+    }
+
+    /// Has a gateway wait for ever for each write, rename and sync of what it keeps of its only peer.
+    fn hanging(gateway: &Gateway, state: &Path) -> Self {
+        let folder = fs::read_dir(state.join("logs")).unwrap().next().unwrap().unwrap().path();
+        let names = ["out.log", "out.idx", "in.log", "in.idx", "hints"];
+        let files = names.iter().flat_map(|name| [folder.join(name), folder.join(format!("{name}.new"))]);
+        let calls = "write,pwrite64,rename,fsync,fdatasync,ftruncate:delay_enter=1000000000";
+        Self::begin(gateway, strace(calls, files))
+    }
+
+    fn begin(gateway: &Gateway, mut strace: Command) -> Self {
         let strace = strace.args(["-p", &gateway.pid().to_string()]);
         let begun = Self(strace.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         eventually("each thread is traced", LIMIT, || {
@@ -39,21 +49,27 @@ impl Refusal {
     }
 }
 
-impl Drop for Refusal {
+impl Drop for Fault {
     fn drop(&mut self) {
-        // It lets the gateway go before it ends.
-        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        // The system lets go of what it traced; asked to end, it would first wait for calls that hang.
+        let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Begins a command that makes calls fail which concern a store's first segments.
-fn strace(calls: &str, store: &Path) -> Command {
+/// Begins a command that has calls fail which concern a store's first segments.
+fn refusing(calls: &str, store: &Path) -> Command {
+    let segments = (0..64).map(|number| store.join(format!("{number:016x}.seg")));
+    strace(&format!("{calls}:error=EIO"), segments)
+}
+
+/// Begins a command that tampers with calls which concern files.
+fn strace(inject: &str, files: impl Iterator<Item = PathBuf>) -> Command {
     let mut command = programs::command("strace");
-    command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("inject={calls}:error=EIO")]);
-    for number in 0..64 {
-        command.arg("-P").arg(store.join(format!("{number:016x}.seg")));
-    }
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("inject={inject}")]);
+    files.for_each(|file| {
+        command.arg("-P").arg(file);
+    });
     command
 }
 
@@ -84,7 +100,7 @@ fn a_disk_that_refuses_to_read_costs_what_it_saved_and_no_more() {
     fetch(&pair, FILE);
     assert_warm(&pair, "from a disk that is well");
     wait_until_on_disk(&pair);
-    let refusal = Refusal::of(&pair.branch, "pread64", &store_folder(&pair));
+    let refusal = Fault::refusing(&pair.branch, "pread64", &store_folder(&pair));
     let wire = fetch(&pair, FILE);
     assert!(wire < FILE.len as u64 / 100 * 115, "{wire} bytes crossed");
     let store = eventually("its file is set aside", LIMIT, || {
@@ -97,7 +113,7 @@ fn a_disk_that_refuses_to_read_costs_what_it_saved_and_no_more() {
     drop(refusal);
     end(&mut pair);
     let store = store_folder(&pair);
-    let verified = strace("pread64", &store)
+    let verified = refusing("pread64", &store)
         .arg(crate::binary())
         .args(["store", "verify", "--path"])
         .arg(&store)
@@ -119,7 +135,7 @@ fn a_disk_that_refuses_to_write_is_said_once_and_traffic_goes_on() {
     }
     let origin = Origin::server();
     let mut pair = pair(&options(&origin));
-    let refusal = Refusal::of(&pair.branch, "pwrite64", &store_folder(&pair));
+    let refusal = Fault::refusing(&pair.branch, "pwrite64", &store_folder(&pair));
     for _ in 0..2 {
         let wire = fetch(&pair, FILE);
         assert!(wire < FILE.len as u64 / 100 * 115, "{wire} bytes crossed");
@@ -134,6 +150,47 @@ fn a_disk_that_refuses_to_write_is_said_once_and_traffic_goes_on() {
     drop(refusal);
     end(&mut pair);
     assert_whole_after_a_start(&mut pair);
+}
+
+#[test]
+fn a_state_disk_that_hangs_holds_up_neither_traffic_nor_reloads_nor_the_end() {
+    if programs::missing(&["strace"]) {
+        return;
+    }
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin));
+    fetch(&pair, FILE);
+    wait_until_kept(&pair);
+    let fault = Fault::hanging(&pair.hub, &pair.dir.path().join("hub-state"));
+    // There is more to keep than ever gets there.
+    fetch(&pair, Request { seed: 94, len: 4 << 20 });
+    eventually("what is known of the branch's store hangs", LIMIT, || {
+        let mut threads = fs::read_dir(format!("/proc/{}/task", pair.hub.pid())).ok()?;
+        let saves = |name: String| name.trim_end() == "save-hints";
+        threads
+            .any(|thread| fs::read_to_string(thread.unwrap().path().join("comm")).is_ok_and(saves))
+            .then_some(())
+    });
+    let config = fs::read_to_string(pair.hub.config()).unwrap();
+    pair.hub.write_config(&config.replace("shed = false", "shed = true"));
+    pair.hub.reload();
+    eventually("the peer begins anew", LIMIT, || {
+        pair.hub.log().contains("reload: peer branch").then_some(())
+    });
+    pair.wait_until_up();
+    fetch(&pair, FILE);
+    let log = pair.hub.log();
+    assert!(log.contains("until the next start, the logs of new peers are not kept"), "{log}");
+    pair.hub.terminate();
+    eventually("the gateway ends, but for threads that are traced", LIMIT, || {
+        let status = fs::read_to_string(format!("/proc/{}/status", pair.hub.pid())).ok()?;
+        status.contains("State:\tZ").then_some(())
+    });
+    drop(fault);
+    assert!(pair.hub.wait(LIMIT).success(), "{}", pair.hub.log());
+    pair.hub.start();
+    pair.wait_until_up();
+    fetch(&pair, FILE);
 }
 
 #[test]

@@ -1,0 +1,28 @@
+//! Work on disks that may hang: on threads of its own, for which neither the runtime nor the end of the process waits.
+
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+/// Runs work on a thread of its own. The result never comes if the thread cannot be started, or panics.
+pub(crate) fn run<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> oneshot::Receiver<T> {
+    let (done, result) = oneshot::channel();
+    let work = move || {
+        // Whoever waited may have gone.
+        let _ = done.send(work());
+    };
+    if let Err(error) = thread::Builder::new().name(name.to_owned()).spawn(work) {
+        tracing::warn!("cannot start the thread {name}: {error}");
+    }
+    result
+}
+
+/// How long a gateway that stops or changes waits for a disk that may hang.
+pub(crate) const DISK_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long logs may take to be read while the gateway runs: some gigabytes of a slow disk.
+pub(crate) const READ_LIMIT: Duration = Duration::from_secs(60);
