@@ -256,6 +256,8 @@ impl Gateway {
         let open = on_links + self.report.ledger.connections.open();
         tracing::info!(open_flows = open, "shutting down; flows may finish within {deadline:?}");
         until(end, || all(peers, Peer::is_idle) && self.report.ledger.connections.open() == 0).await;
+        // Whoever dials again is to find nobody.
+        self.report.state().ports.iter().for_each(|port| port.close());
         end_links(peers).await;
         save_hints(peers).await;
         if let Some(store) = &self.site.store {

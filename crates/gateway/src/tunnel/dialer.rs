@@ -14,12 +14,12 @@ use super::peer::{Peer, ROLES, role_index};
 use super::tasks::Tasks;
 use crate::telemetry::LinkState;
 
-/// Dials a peer as long as the gateway runs.
+/// Dials a peer until it ends.
 pub(crate) async fn run(peer: Arc<Peer>, dialling: Dialling, tasks: Arc<Tasks>) {
     let dialling = Arc::new(dialling);
     let pace = Pace { is_found: peer.settings.found, ..Pace::default() };
     let mut dialler = Dialler { dials: JoinSet::new(), in_progress: [0; 3], pace };
-    loop {
+    while !peer.has_ended() {
         if peer.take_short_lived() > 0 {
             dialler.pace.failed(false);
         }

@@ -18,7 +18,7 @@ use crate::tunnel::lane::LaneSignal;
 pub(crate) enum JoinError {
     #[error("its lane id is in use")]
     Duplicate,
-    #[error("the peer is no longer configured, or otherwise")]
+    #[error("the gateway stops, or the peer is no longer configured, or otherwise")]
     Ended,
     #[error("the peer changed its key while flows of the old one wait to resume")]
     KeyChanged,
@@ -146,15 +146,20 @@ impl Peer {
 
     /// Ends all that runs for the peer, and takes no more lanes.
     pub(crate) fn end(&self) {
-        self.ended.store(true, Relaxed);
         self.close_lanes();
         self.tasks.end();
     }
 
-    /// Lets every lane write what it has and end.
+    /// Lets every lane write what it has and end, and takes no more.
     pub(crate) fn close_lanes(&self) {
         let core = self.core.lock();
+        self.ended.store(true, Relaxed);
         core.lanes.values().for_each(|lane| lane.close());
+    }
+
+    /// Says whether no lane is taken any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Relaxed)
     }
 
     pub(crate) fn lane_count(&self) -> usize {

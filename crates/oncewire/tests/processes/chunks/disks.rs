@@ -188,6 +188,9 @@ fn a_state_disk_that_hangs_holds_up_neither_traffic_nor_reloads_nor_the_end() {
     });
     drop(fault);
     assert!(pair.hub.wait(LIMIT).success(), "{}", pair.hub.log());
+    let log = pair.hub.log();
+    let (_, last) = log.split_once("shutting down").expect("it says that it stops");
+    assert!(!last.contains("link up"), "whoever dials finds nobody: {log}");
     pair.hub.start();
     pair.wait_until_up();
     fetch(&pair, FILE);
