@@ -313,7 +313,7 @@ pub trait ReceivingHalf {
     /// Takes what is known of the path from the sending half: round trip, and the bytes a second that it carries.
     fn handle_path(&mut self, round_trip: Now, bytes_per_s: u64);
     /// Says again everything that was said before: the control lane is a new one.
-    fn restate(&mut self);
+    fn restate(&mut self, now: Now);
     /// Does what is due.
     fn handle_timeout(&mut self, now: Now);
     /// When [`Self::handle_timeout`] is to be called; changes with every other call.

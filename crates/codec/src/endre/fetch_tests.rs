@@ -171,7 +171,7 @@ fn what_is_absent_is_asked_for_at_once_and_again_ever_more_seldom() {
     }
     assert_eq!(times, [400, 1200, 2800, 6000, 12_400, 25_200]);
     // A lane was lost: at once.
-    receiver.restate();
+    receiver.restate(Now::ZERO);
     assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![1, 2])]);
     let chunks = Chunks { seq: 0, indexes: vec![1, 2], entropy: None, bytes: &[7; 128] };
     receiver.handle_chunks(chunks, Now::ZERO).unwrap();
@@ -338,7 +338,7 @@ fn a_block_that_many_wait_for_is_asked_for_once_and_is_taken_whichever_way_it_co
         }
     }
     assert_eq!(times, [200, 600, 1000]);
-    receiver.restate();
+    receiver.restate(Now::ZERO);
     let now = receiver.poll_timeout().unwrap();
     receiver.handle_timeout(now);
     assert_eq!((now, asked(&mut receiver).1), (Now::ZERO, 1), "a lane was lost: at once");

@@ -431,7 +431,7 @@ impl Model {
         let keep = self.below(self.feedback.len() as u64 + 1) as usize;
         self.feedback.truncate(keep);
         self.sender.restate();
-        self.receiver.restate();
+        self.receiver.restate(self.now);
         self.resend_lost();
     }
 
@@ -484,7 +484,7 @@ impl Model {
         self.receiver.handle_peer_restart(peer_sender());
         self.meet(claim);
         self.sender.restate();
-        self.receiver.restate();
+        self.receiver.restate(self.now);
     }
 
     /// Lets everything arrive and checks that nothing is missing.

@@ -335,7 +335,8 @@ impl ReceivingHalf for Receiver {
         self.apply_limit();
     }
 
-    fn restate(&mut self) {
+    fn restate(&mut self, now: Now) {
+        self.now = now;
         self.acks.restate = true;
         if self.held.serial > 0 {
             self.held.tell();

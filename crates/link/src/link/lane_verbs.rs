@@ -44,7 +44,7 @@ impl Link {
             self.events.push_back(Event::Up);
         }
         if was_down || role == LaneRole::Control {
-            self.restate();
+            self.restate(now);
         }
         let ids: Vec<FlowId> = self.flows.keys().copied().collect();
         ids.into_iter().for_each(|id| self.schedule(id));
@@ -95,8 +95,8 @@ impl Link {
     }
 
     /// Says again all that is idempotent: the peer may have missed it.
-    fn restate(&mut self) {
-        self.receiver.restate();
+    fn restate(&mut self, now: Now) {
+        self.receiver.restate(now);
         self.sender.restate();
         self.tell_networks();
         if !self.config.dialer && !self.lanes.is_empty() {
@@ -139,7 +139,7 @@ impl Link {
             self.events.push_back(Event::Down);
         } else {
             self.control.push_back(Frame::LaneDead(id));
-            self.restate();
+            self.restate(now);
         }
         if resumed > 0 {
             self.stats.resumes += resumed;

@@ -70,11 +70,16 @@ impl Neighbourhood {
             let waiting: Vec<Waiting> = queue.into_iter().filter_map(|request| self.take(request)).collect();
             return waiting.into_iter().for_each(|waiting| self.go_on(waiting.what, now));
         }
+        let mut late = Vec::new();
         while member.has_room()
             && let Some(request) = member.queue.pop_front()
         {
             let Some(waiting) = self.waiting.get_mut(&request) else { continue };
             let Asked::Chunk { read, until, .. } = &waiting.what else { continue };
+            if now + member.answer_time() > *until {
+                late.push(request);
+                continue;
+            }
             let frame = GroupFrame::Get { request, name: read.name, len: read.len };
             member.done(waiting);
             member.asked += 1;
@@ -84,6 +89,12 @@ impl Neighbourhood {
             waiting.deadline = (now + member.patience()).min(*until);
             self.deadlines.insert((waiting.deadline, request));
             self.outputs.push_back(Output::Send(id, frame));
+        }
+        // Asked now, they would be brought to nobody.
+        for request in late {
+            let Some(Waiting { what: Asked::Chunk { read, .. }, .. }) = self.take(request) else { continue };
+            self.stats.late += 1;
+            self.give_up(&read);
         }
     }
 

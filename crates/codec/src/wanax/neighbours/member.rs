@@ -61,6 +61,11 @@ impl Member {
         self.load.wait().max(self.answer_time)
     }
 
+    /// Returns how long answers have taken lately.
+    pub(super) fn answer_time(&self) -> Now {
+        self.answer_time
+    }
+
     /// Returns how long an answer is waited for.
     pub(super) fn patience(&self) -> Now {
         (self.answer_time * 4 + self.load.wait()).clamp(LEAST_PATIENCE, MOST_PATIENCE)

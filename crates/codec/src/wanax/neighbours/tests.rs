@@ -262,6 +262,23 @@ fn what_is_asked_for_all_at_once_is_brought_piece_by_piece_and_nothing_of_it_is_
 }
 
 #[test]
+fn nothing_is_asked_for_that_would_come_too_late_and_who_brings_what_it_can_has_not_failed() {
+    // More than it brings in the time that is waited for, however steadily it does.
+    let mut site = Site::new(&[Good, Narrow(8_000)]);
+    let roots: Vec<Bytes> = (0..400).map(root).collect();
+    for (ticket, root) in roots.iter().enumerate() {
+        let name = site.name(root);
+        site.stores[1].insert(name, root.clone());
+        site.read(0, ticket as u64, root);
+    }
+    site.settle_until(|site| site.answers.len() == roots.len());
+    assert!(site.machines[0].stats().late > 0);
+    site.read(0, 1000, &roots[0]);
+    site.settle();
+    assert!(matches!(site.answer(0, 1000), Answer::Found(_)), "it is asked again, and answers at once");
+}
+
+#[test]
 fn one_that_brings_too_little_is_not_waited_for() {
     let mut site = Site::new(&[Good, Narrow(100)]);
     let roots: Vec<Bytes> = (0..150).map(root).collect();
