@@ -1,5 +1,7 @@
 //! The verify gate: what is rebuilt wrongly is counted, fetched again, and never delivered.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -365,4 +367,36 @@ fn a_released_log_takes_nothing_back_that_it_did_not_hold() {
     halves.receiver.restore_log(Some(saved), halves.now);
     assert_eq!(halves.receiver.stats().log_used, 50_000);
     assert_eq!(halves.cross(&block), [&block[..]]);
+}
+
+#[test]
+fn requests_for_wrong_blocks_are_bounded_until_they_leave() {
+    let mut halves = Halves::new(Matching::Max);
+    let wrong =
+        PeerSender { capacity: CAPACITY, max_in_flight: CAPACITY, digest_seed: SEED + 1, names: None };
+    halves.receiver.handle_peer_restart(wrong);
+    let (blocks, mut out, mut delivered) = (5000, Vec::new(), Vec::new());
+    for offset in 0..blocks {
+        halves.sender.handle_payload(payload(halves.plan, offset, b"?"), LANE, halves.now, &mut out);
+    }
+    halves.receive(&out, &mut delivered);
+    assert!(delivered.is_empty());
+    let mut asked = BTreeSet::new();
+    let mut first = 0;
+    while (asked.len() as u64) < blocks {
+        let (mut feedback, mut count) = (Vec::new(), 0);
+        halves.receiver.poll_frame(true, &mut feedback);
+        let mut rest = &feedback[..];
+        while let Some((kind, body, used)) = take_frame(rest).unwrap() {
+            if let Frame::Refetch(refetch) = Frame::decode(kind, body).unwrap() {
+                count += refetch.seqs.len();
+                asked.extend(refetch.seqs);
+            }
+            rest = &rest[used..];
+        }
+        first = if first == 0 { count } else { first };
+        let next = halves.receiver.poll_timeout().expect("what found no room is asked for later");
+        halves.receiver.handle_timeout(next.max(halves.now));
+    }
+    assert!((1..=4096).contains(&first), "{first} at once");
 }
