@@ -9,6 +9,7 @@ pub(crate) mod dialer;
 pub(crate) mod effort;
 pub(crate) mod lane;
 pub(crate) mod listener;
+mod lookup;
 pub(crate) mod onward;
 pub(crate) mod peer;
 pub(crate) mod pending;

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 use oncewire_link::OpenRequest;
 
+use super::lookup::Lookups;
 use super::peer::Peer;
 use super::seldom::Seldom;
 use crate::config::{Access, Network, Policies};
@@ -34,6 +35,7 @@ pub(crate) struct Onward {
     /// After how long a silence applications here are probed, if ever.
     pub(crate) keepalive: Option<Duration>,
     pub(crate) patience: Patience,
+    pub(crate) lookups: Lookups,
     pub(crate) log: Arc<Seldom>,
 }
 
@@ -147,7 +149,7 @@ pub(crate) async fn connect(
     onward: &Onward,
     client: Option<SocketAddr>,
 ) -> Result<TcpStream, OpenFailure> {
-    let addresses = tokio::time::timeout(RESOLVE_LIMIT, resolve(destination)).await;
+    let addresses = tokio::time::timeout(RESOLVE_LIMIT, resolve(destination, &onward.lookups)).await;
     let addresses = addresses.unwrap_or(Err(OpenFailure::TimedOut))?;
     let connecting = first_to_answer(addresses, onward, client);
     let stream = match onward.patience.places.try_acquire() {
@@ -214,14 +216,10 @@ fn permits(onward: &Onward, address: SocketAddr) -> bool {
     onward.access.permits(address.ip()) && !onward.own.contains(address)
 }
 
-async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>, OpenFailure> {
+async fn resolve(destination: &Destination, lookups: &Lookups) -> Result<Vec<SocketAddr>, OpenFailure> {
     match &destination.host {
         Host::Ip(ip) => Ok(vec![SocketAddr::new(*ip, destination.port)]),
-        Host::Name(name) => {
-            let found = tokio::net::lookup_host((name.as_str(), destination.port)).await;
-            let found = found.map_err(|_| OpenFailure::NameNotFound)?;
-            Ok(found.take(MAX_ADDRESSES).collect())
-        }
+        Host::Name(name) => lookups.addresses(name, destination.port).await,
     }
 }
 
@@ -248,9 +246,6 @@ const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long an address has before the next one of the name is tried as well [RFC 8305 §5].
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-
-/// Names with more addresses are not tried further.
-const MAX_ADDRESSES: usize = 8;
 
 const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
