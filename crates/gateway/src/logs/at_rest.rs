@@ -58,7 +58,12 @@ pub fn clear_at_rest(
     // What is left belongs to peers of the past.
     let left = if all { fs::read_dir(&logs).ok() } else { None };
     for entry in left.into_iter().flatten() {
-        let path = entry.map_err(io(&logs))?.path();
+        let entry = entry.map_err(io(&logs))?;
+        let path = entry.path();
+        if !entry.file_type().map_err(io(&path))?.is_dir() {
+            // Somebody else's.
+            continue;
+        }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let mut report = ClearedReport::new(&name);
         report.disk = remove(&path)?;
@@ -123,10 +128,14 @@ mod tests {
     fn with_all_those_of_peers_of_the_past_go_too() {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path()).finish();
+        let note = dir.path().join("logs/note");
+        fs::write(&note, "somebody else's").unwrap();
         let report = clear_at_rest(dir.path(), &peers(&[("one", 1), ("two", 2)]), true).unwrap();
         let names: Vec<_> = report.cleared.iter().map(|cleared| cleared.peer.clone()).collect();
         assert_eq!(names, ["one".to_owned(), "two".to_owned(), "03".repeat(32)]);
-        assert_eq!(fs::read_dir(dir.path().join("logs")).unwrap().count(), 0);
+        let left: Vec<_> =
+            fs::read_dir(dir.path().join("logs")).unwrap().map(|left| left.unwrap().path()).collect();
+        assert_eq!(left, [note]);
     }
 
     #[test]
