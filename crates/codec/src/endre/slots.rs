@@ -45,7 +45,10 @@ impl Slots {
         let slot = &mut self.slots[index];
         slot.last_used = self.clock;
         slot.restart |= slot.entropy.replace(entropy) != Some(entropy);
-        if slot.restart || slot.lane != Some(lane) { Mode::First(index) } else { Mode::Next(index) }
+        // A start that is not used, since the block does not compress, ends what was begun on the other lane all the
+        // same; `used` says when there is something to go on with.
+        slot.restart |= slot.lane != Some(lane);
+        if slot.restart { Mode::First(index) } else { Mode::Next(index) }
     }
 
     fn acquire(&mut self, flow: FlowId, ledger: &Ledger) -> Option<usize> {

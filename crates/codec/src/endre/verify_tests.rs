@@ -400,3 +400,25 @@ fn requests_for_wrong_blocks_are_bounded_until_they_leave() {
     }
     assert!((1..=4096).contains(&first), "{first} at once");
 }
+
+#[test]
+fn a_flow_that_comes_back_to_its_lane_is_compressed_again() {
+    let mut halves = Halves::new(Matching::Max);
+    let text = |number: u32| -> Vec<u8> {
+        (0..1500u32).flat_map(|i| format!("{:x} ", i.wrapping_mul(number * 7919)).into_bytes()).collect()
+    };
+    let mut send = |plain: &[u8], lane| {
+        let mut out = Vec::new();
+        halves.sender.handle_payload(payload(halves.plan, halves.offset, plain), lane, halves.now, &mut out);
+        halves.offset += plain.len() as u64;
+        out.len()
+    };
+    send(&text(1), LANE);
+    // Too short to be compressed, where the context would begin afresh.
+    send(b"a key", LaneId(2));
+    for number in 2..5 {
+        let plain = text(number);
+        let sent = send(&plain, LANE);
+        assert!(sent * 4 < plain.len() * 3, "{sent} of {}", plain.len());
+    }
+}
