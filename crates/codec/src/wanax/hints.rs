@@ -138,6 +138,10 @@ impl Hints {
         let found = self.table(chunk.class()).find(chunk.0);
         let stale = found.is_none_or(|entry| self.is_stale(entry, now_secs));
         if stale && let Some(table) = self.tables.get_mut(chunk.class()) {
+            if found.is_some() {
+                // The stale one would be found first.
+                table.forget(chunk.0);
+            }
             table.insert(chunk.0, now_secs);
         }
     }
@@ -148,6 +152,10 @@ impl Hints {
         let found = self.table(chunk.class()).find(chunk.0);
         let stale = found.is_none_or(|entry| self.is_stale(entry, now_secs));
         if stale && let Some(table) = self.tables.get_mut(chunk.class()) {
+            if found.is_some() {
+                // The stale one would be found first.
+                table.forget(chunk.0);
+            }
             table.insert_within(chunk.0, WAYS - WAYS_OF_TOLD..WAYS, now_secs);
         }
     }

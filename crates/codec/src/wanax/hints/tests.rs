@@ -182,3 +182,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_stale_hint_hides_no_newer_one() {
+    let mut hints = Hints::new(4096);
+    hints.bind(STORE);
+    // Others of its bucket come first, so that the chunk stands at one of the first places.
+    let chunk = tag(1);
+    let table = &hints.tables[PackedTag::new(chunk, 5000).class()];
+    let is_beside = |other: &u64| table.bucket(*other) == table.bucket(chunk);
+    let others: Vec<u64> = (2..).map(tag).filter(is_beside).take(3).collect();
+    for tag in others.iter().chain([&chunk]) {
+        hints.insert(PackedTag::new(*tag, 5000), 1000);
+    }
+    hints.set_oldest(50_000);
+    assert!(!hints.lookup(chunk, 5000, 60_000));
+    hints.insert_told(PackedTag::new(chunk, 5000), 60_000);
+    assert!(hints.lookup(chunk, 5000, 60_000));
+    hints.forget(chunk, 5000);
+    assert!(!hints.lookup(chunk, 5000, 60_000));
+}
