@@ -90,6 +90,8 @@ impl ChunkMatch {
         self.chunks.clear();
         let block = search.block.get(..u32::MAX as usize).unwrap_or(search.block);
         let search = Search { block, ..*search };
+        // Others write to the log too.
+        self.ring.retire(search.at);
         let mut pieces = Pieces::new(self.markers.period(), self.params.window);
         let mut expected = self.start(&search, &mut pieces);
         let mut position = 0;
@@ -132,8 +134,8 @@ impl ChunkMatch {
     /// Drops the chunks that touch any of `ranges`, once the two ends disagree about them, and what left the log
     /// whose head is at `head`.
     pub fn forget(&mut self, ranges: &[Range64], head: LogOffset) {
-        ranges.iter().for_each(|range| self.ring.forget(range, head));
         self.ring.retire(head);
+        ranges.iter().for_each(|range| self.ring.forget(range, head));
     }
 
     /// Enters the chunks of a range that `log` holds already, as after a restart.

@@ -82,9 +82,12 @@ impl Ring {
 
     /// Lets go of the chunks that begin too far before `head`.
     ///
-    /// Positions come round after 4 GiB; for the oldest to be told, the head must not have gone on by more than
-    /// [`MAX_JUMP`] since the last time.
+    /// Positions come round after 4 GiB: if the head went on by more than [`MAX_JUMP`] since the last chunk, all are
+    /// let go.
     pub(super) fn retire(&mut self, head: LogOffset) {
+        if head.since(self.end) > MAX_JUMP {
+            self.live = 0;
+        }
         while self.live > 0 && self.distance(self.oldest(), head).is_none_or(|distance| distance > self.reach)
         {
             self.live -= 1;
@@ -185,8 +188,9 @@ const SLACK: u64 = 32;
 const MIN_CHUNKS: u64 = 256;
 /// The most of a log that is found: half of what a position of 32 bits can tell.
 const MAX_REACH: u64 = 1 << 31;
-/// How far the head may jump, as after a restart, without everything being let go.
-const MAX_JUMP: u64 = 1 << 28;
+/// How far the head may go on without a chunk, as after a restart, without everything being let go: with the reach,
+/// less than a position can tell.
+const MAX_JUMP: u64 = 1 << 30;
 
 #[cfg(test)]
 mod tests {

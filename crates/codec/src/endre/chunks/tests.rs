@@ -198,3 +198,21 @@ fn what_comes_again_and_again_stays_known() {
         }
     }
 }
+
+#[test]
+fn what_was_remembered_four_gibibytes_ago_is_not_found() {
+    let capacity = 64 << 20;
+    let mut chunks = ChunkMatch::new(capacity, MatchParams::default(), 3);
+    let (block, mut copies) = (noise(1, 60_000), Vec::new());
+    let start = LogOffset(1 << 20);
+    chunks.find(&Search { block: &block, at: start, floor: start, hint: None }, &mut copies);
+    chunks.remember(start);
+    // Other flows of the link are Max-Match's, and write to the same log.
+    for (written, found) in [(10 << 20, 60_000), (4 << 30, 0)] {
+        let at = start.plus(written + (10 << 20));
+        let floor = at.minus(capacity * 3 / 4);
+        chunks.find(&Search { block: &block, at, floor, hint: None }, &mut copies);
+        let copied: u32 = copies.iter().map(|copy| copy.len).sum();
+        assert_eq!(copied, found, "behind {written} bytes");
+    }
+}
