@@ -188,11 +188,13 @@ impl Neighbourhood {
             }
             None => {
                 self.stats.absent += 1;
-                self.praise(&waiting, now);
                 match put_off {
-                    // It has waited enough.
+                    // The chunk has waited enough, and for nothing: that is no merit.
                     true => self.give_up(&read),
-                    false => self.go_on(waiting.what, now),
+                    false => {
+                        self.praise(&waiting, now);
+                        self.go_on(waiting.what, now);
+                    }
                 }
             }
         }

@@ -659,6 +659,31 @@ fn a_wait_is_heeded_once_and_bounded() {
     assert_eq!(machine.poll_output(), Some(Output::Answer { ticket: 5, answer: Answer::Absent }));
 }
 
+#[test]
+fn who_puts_off_and_then_has_nothing_is_not_trusted_again_for_it() {
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    let (other, mut now) = (MemberId(2), Now::from_secs(9));
+    machine.handle_up(other);
+    let ask = |machine: &mut Neighbourhood, now| {
+        machine.read(Read { ticket: 1, name: Name([1; 20]), len: 2048, held: false }, now);
+        let sent = std::iter::from_fn(|| machine.poll_output()).find_map(|output| match output {
+            Output::Send(_, GroupFrame::Get { request, .. }) => Some(request),
+            _ => None,
+        });
+        sent.expect("it was asked")
+    };
+    for rest in [1, 2, 4, 8] {
+        let request = ask(&mut machine, now);
+        machine.handle_frame(other, GroupFrame::Wait { request, time_ms: 1000 }, now);
+        machine.handle_frame(other, GroupFrame::Chunk { request, bytes: None }, now);
+        let (request, bytes) = (ask(&mut machine, now), Some(Bytes::from_static(b"a lie")));
+        machine.handle_frame(other, GroupFrame::Chunk { request, bytes }, now);
+        now += Now::from_secs(rest) - Now::from_nanos(1);
+        assert!(!machine.can_ask(other, now), "{rest} s");
+        now += Now::from_nanos(1);
+    }
+}
+
 /// A chunk that is shared by itself, or one in three that is not.
 fn any(number: u32) -> Bytes {
     if number.is_multiple_of(3) { small(number) } else { chunk(number) }
