@@ -30,6 +30,7 @@ use std::ops::Range;
 use oncewire_fingerprint::{Adaptation, MarkerKind, SampleTable, Selector};
 
 use crate::cache::{Log, LogOffset};
+use crate::wire::Range64;
 use places::Places;
 use scan::Scan;
 use slots::{Reach, Slots, source};
@@ -224,12 +225,14 @@ impl MaxMatch {
         at.since(source) > self.reach / 2
     }
 
-    /// Drops the fingerprints of everything that touches `range`, once the two ends disagree about it.
+    /// Drops the fingerprints of everything that touches any of a few `ranges`, once the two ends disagree about them.
     ///
-    /// It goes through the whole table: a millisecond for 8 MiB. A repeat that is found beside the range is still
+    /// It goes through the whole table: a millisecond for 8 MiB. A repeat that is found beside a range is still
     /// extended into it.
-    pub fn forget(&mut self, range: Range<LogOffset>) {
-        self.slots.remove(range.start.minus(self.covered as u64 - 1)..range.end);
+    pub fn forget(&mut self, ranges: &[Range64]) {
+        let touching =
+            |range: &Range64| LogOffset(range.start).minus(self.covered as u64 - 1)..LogOffset(range.end);
+        self.slots.remove(&ranges.iter().map(touching).collect::<Vec<_>>());
     }
 
     /// Inserts the markers of a range that `log` holds already, as after a restart.

@@ -92,15 +92,30 @@ impl Slots {
         *pair = [(fingerprint as u32 & !positions) | grain, newer];
     }
 
-    /// Empties the slots that point into `range`.
-    pub(super) fn remove(&mut self, range: Range<LogOffset>) {
-        let (start, end, positions) = (grain(range.start), grain(range.end), self.positions);
-        if range.end.since(range.start) / GRAIN >= u64::from(positions) {
+    /// Empties the slots that point into any of a few `ranges`.
+    pub(super) fn remove(&mut self, ranges: &[Range<LogOffset>]) {
+        let positions = self.positions;
+        if ranges.iter().any(|range| range.end.since(range.start) / GRAIN >= u64::from(positions)) {
             return self.clear();
         }
-        let last = end.wrapping_sub(start) & positions;
+        let of = |range: &Range<LogOffset>| {
+            let start = grain(range.start);
+            (start, grain(range.end).wrapping_sub(start) & positions)
+        };
+        let ranges: Vec<(u32, u32)> = ranges.iter().map(of).collect();
+        // Most slots point into none, and their part of the log says so.
+        let shift = u32::BITS.saturating_sub(positions.leading_zeros() + PARTS_LOG2);
+        let mut touched = [false; 1 << PARTS_LOG2];
+        for &(start, last) in &ranges {
+            let first = (start & positions) >> shift;
+            let parts = ((start & positions & ((1 << shift) - 1)) + last) >> shift;
+            for part in first..=first + parts {
+                touched[part as usize & (positions >> shift) as usize] = true;
+            }
+        }
         for slot in self.pairs.as_flattened_mut() {
-            if slot.wrapping_sub(start) & positions <= last {
+            let is_within = |&(start, last): &(u32, u32)| slot.wrapping_sub(start) & positions <= last;
+            if touched[((*slot & positions) >> shift) as usize] && ranges.iter().any(is_within) {
                 *slot = 0;
             }
         }
@@ -153,5 +168,46 @@ fn empty(len: usize) -> Vec<[u32; 2]> {
 /// Slots say where a fingerprint occurred to this many bytes: the bits that this saves are worth more in the tag.
 pub(super) const GRAIN: u64 = 4;
 
+/// The log's parts of which it is noted whether anything in them is to be removed, as a power of two.
+const PARTS_LOG2: u32 = 10;
+
 /// The smallest table.
 const MIN_SLOTS: u64 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_points_into_any_of_the_ranges_is_removed_and_nothing_else(
+            capacity in prop::sample::select(vec![1u64, 900, 5000, 1 << 20, 1 << 32]),
+            grains in prop::collection::vec(any::<u32>(), 1..400),
+            ranges in prop::collection::vec((any::<u64>(), 0u64..6000), 0..8),
+        ) {
+            let mut slots = Slots::new(capacity, 64, 1);
+            let positions = slots.positions;
+            let places = slots.pairs.as_flattened_mut().iter_mut();
+            places.zip(grains.iter().cycle()).for_each(|(slot, grain)| *slot = *grain);
+            let before = slots.pairs.clone();
+            let ranges: Vec<Range<LogOffset>> = ranges
+                .into_iter()
+                .map(|(start, len)| (LogOffset(start % (4 * capacity)), len))
+                .map(|(start, len)| start..start.plus(len))
+                .collect();
+            slots.remove(&ranges);
+            let is_all = ranges
+                .iter()
+                .any(|range| range.end.since(range.start) / GRAIN >= u64::from(positions));
+            let is_within = |slot: u32| ranges.iter().any(|range| {
+                (range.start.0 / GRAIN..=range.end.0 / GRAIN)
+                    .any(|grain| grain as u32 & positions == slot & positions)
+            });
+            for (&now, &was) in slots.pairs.as_flattened().iter().zip(before.as_flattened()).take(400) {
+                prop_assert_eq!(now, if is_all || is_within(was) { 0 } else { was });
+            }
+        }
+    }
+}

@@ -437,7 +437,7 @@ impl Emulation {
     /// Drops what would lead to ranges that the two ends disagree about.
     pub(super) fn forget(&mut self, ranges: &[Range64]) {
         if let Some(max) = &mut self.max {
-            ranges.iter().for_each(|range| max.forget(LogOffset(range.start)..LogOffset(range.end)));
+            max.forget(ranges);
         }
         if let Some(chunks) = &mut self.chunks {
             chunks.forget(ranges, LogOffset(self.head));

@@ -30,6 +30,7 @@ impl Sender {
 
     pub(super) fn handle_refetch(&mut self, refetch: &Refetch, now: Now) {
         let mut start_over = false;
+        let mut sources = Vec::new();
         for &seq in &refetch.seqs {
             let Some(item) = self.ledger.request_repair(seq) else { continue };
             if let Some(slot) = item.slot {
@@ -44,11 +45,9 @@ impl Sender {
             if let Some(naming) = &mut self.naming {
                 naming.forget(item.names.iter());
             }
-            // Each range costs a walk through the whole table: beyond a few, a new epoch is cheaper.
+            // Most of the table would be looked at closely: beyond a few, a new epoch is cheaper.
             start_over |= item.sources.len() > SOURCES_TO_FORGET;
-            if !start_over {
-                self.log.forget(&item.sources);
-            }
+            sources.extend(item.sources.iter().filter(|_| !start_over).cloned());
             self.recent_mismatches.push_back(now);
             while self.recent_mismatches.front().is_some_and(|&at| at + MISMATCH_WINDOW < now) {
                 self.recent_mismatches.pop_front();
@@ -57,6 +56,9 @@ impl Sender {
         }
         if start_over {
             self.start_epoch(self.log.epoch() + 1, "repeated mismatches");
+        } else if !sources.is_empty() {
+            // It goes through the whole table, whatever there is to forget.
+            self.log.forget(&sources);
         }
     }
 
