@@ -1,10 +1,10 @@
 //! The frame that carries a block of a flow.
 
-use super::MAX_BLOCK;
 use super::chunks::{NameEntry, decode_entries, encode_entries};
 use super::names::FlowId;
 use super::reader::{Reader, WireError};
 use super::varint::put_varint;
+use super::{MAX_BLOCK, MAX_LOG_NUMBER};
 use crate::entropy::{Kind, Mode};
 
 /// A half-open range of log offsets or sequence numbers.
@@ -177,8 +177,8 @@ impl<'a> Body<'a> {
     }
 
     fn decode(reader: &mut Reader<'a>, flags: u8, plain_len: usize) -> Result<Self, WireError> {
-        let epoch = reader.varint("epoch")?;
-        let start = reader.varint_up_to(u64::MAX / 2, "log offset")?;
+        let epoch = reader.varint_up_to(MAX_LOG_NUMBER, "epoch")?;
+        let start = reader.varint_up_to(MAX_LOG_NUMBER, "log offset")?;
         let digest = match flags & STRONG {
             0 => Digest::Fast(reader.u64("digest")?),
             _ => Digest::Strong(reader.array("digest")?),

@@ -3,7 +3,7 @@
 use super::names::{LaneId, LaneRole};
 use super::reader::{Reader, WireError};
 use super::varint::{put_varint, take_varint};
-use super::{NAMES_SINCE, OLDEST, VERSION};
+use super::{MAX_CLAIMED, NAMES_SINCE, OLDEST, VERSION};
 use crate::wanax::{NameKey, Shape};
 
 /// What a gateway says of itself at the start of every lane.
@@ -240,7 +240,7 @@ impl LogClaim {
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
-        let mut field = |what| reader.varint_up_to(u64::MAX / 4, what);
+        let mut field = |what| reader.varint_up_to(MAX_CLAIMED, what);
         let (epoch, start) = (field("epoch")?, field("claim")?);
         let (end, highest) = (field("claim")?, field("claim")?);
         if start > end || end > highest {
@@ -249,7 +249,7 @@ impl LogClaim {
         let count = reader.varint_up_to(MAX_SAMPLES as u64, "samples")?;
         let samples = (0..count)
             .map(|_| {
-                let start = reader.varint_up_to(u64::MAX / 4, "sample")?;
+                let start = reader.varint_up_to(MAX_CLAIMED, "sample")?;
                 let len = reader.varint_up_to(1 << 20, "sample")? as u32;
                 Ok(Sample { start, len, digest: reader.u64("sample")? })
             })

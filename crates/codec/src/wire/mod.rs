@@ -29,6 +29,10 @@ pub use reader::{Reader, WireError};
 
 /// The most plain bytes that one block stands for.
 pub const MAX_BLOCK: usize = 64 * 1024;
+/// The largest epoch, and the largest log offset at which a block is encoded.
+pub const MAX_LOG_NUMBER: u64 = u64::MAX / 4;
+/// The largest epoch or offset that a claim names: whoever goes on behind it has room for that, whoever named it.
+pub const MAX_CLAIMED: u64 = MAX_LOG_NUMBER / 2;
 /// The largest frame that is read, its type and length included.
 pub const MAX_FRAME: usize = 80 * 1024;
 /// The newest protocol version that this build speaks.

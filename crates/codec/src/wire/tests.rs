@@ -310,3 +310,38 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_block_leads_to_can_be_claimed_and_gone_on_with() {
+    let block = |epoch, start| {
+        let body = Body {
+            epoch,
+            start,
+            remembered: true,
+            keep: false,
+            names: Vec::new(),
+            digest: Digest::Fast(1),
+            tokens: None,
+            literals: 1,
+            entropy: None,
+            bytes: b"x",
+        };
+        let (flow, body) = (FlowId(1), BlockBody::Coded(body));
+        let block = Block { seq: 0, flow, offset: 0, plain_len: 1, fin: false, resent: false, body };
+        let mut out = Vec::new();
+        Frame::Block(block).encode(&mut out);
+        decode(&out).map(drop)
+    };
+    assert_eq!(block(MAX_LOG_NUMBER, MAX_LOG_NUMBER), Ok(()));
+    assert_eq!(block(MAX_LOG_NUMBER + 1, 0), Err(WireError::Invalid("epoch")));
+    assert_eq!(block(0, MAX_LOG_NUMBER + 1), Err(WireError::Invalid("log offset")));
+    let claiming = |epoch, highest| {
+        let claim = Some(LogClaim { epoch, start: 0, end: 5, highest, samples: Vec::new() });
+        Hello::decode(&bytes(&Hello { claim, ..hello() })).map(drop)
+    };
+    assert_eq!(claiming(MAX_CLAIMED, MAX_CLAIMED), Ok(()));
+    assert_eq!(claiming(MAX_CLAIMED + 1, 5), Err(WireError::Invalid("epoch").into()));
+    assert_eq!(claiming(1, MAX_CLAIMED + 1), Err(WireError::Invalid("claim").into()));
+    // An epoch above the claimed one, and a block behind the highest offset, are within what a block may say.
+    assert!(MAX_CLAIMED < MAX_LOG_NUMBER - MAX_BLOCK as u64);
+}

@@ -5,7 +5,7 @@ use crate::Now;
 use crate::cache::samples::SampleGrid;
 use crate::cache::{Curve, LogOffset, RangeSet};
 use crate::contract::SavedLog;
-use crate::wire::{LogClaim, LogWorth};
+use crate::wire::{LogClaim, LogWorth, MAX_CLAIMED};
 
 /// What was held of the log when its memory was given back.
 pub(super) struct Released {
@@ -123,8 +123,12 @@ impl Receiver {
         }
     }
 
-    /// What is claimed of the log: the longest range that is there, with samples of it.
+    /// What is claimed of the log: the longest range that is there, with samples of it. Nothing is claimed of a log
+    /// that leaves no room to go on, which only a faulty peer can have made.
     pub(super) fn claim_held(&self) -> Option<LogClaim> {
+        if self.epoch.max(self.highest) > MAX_CLAIMED {
+            return None;
+        }
         if let Some(claim) = self.released.as_ref().and_then(|released| released.claim.clone()) {
             return Some(LogClaim { highest: self.highest, ..claim });
         }

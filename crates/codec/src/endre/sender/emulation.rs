@@ -8,7 +8,7 @@ use crate::cache::samples::Samples;
 use crate::cache::{Curve, Log, LogOffset};
 use crate::contract::SavedLog;
 use crate::digest::log_digest;
-use crate::wire::{LogClaim, LogHeld, MAX_BLOCK, Range64, Sample};
+use crate::wire::{LogClaim, LogHeld, MAX_BLOCK, MAX_CLAIMED, Range64, Sample};
 use crate::{Matching, Plan};
 
 /// One direction's log as the sending half knows it.
@@ -125,14 +125,15 @@ impl Emulation {
         }
     }
 
-    /// Takes up a log that was found on disk; one of another capacity is left aside.
+    /// Takes up a log that was found on disk; one of another capacity, or that leaves no room to go on, is left aside.
     ///
     /// It goes into the table of the plan's matching. Without bytes that is Chunk-Match's, and they are dropped.
     pub(super) fn restore(&mut self, saved: SavedLog, plan: &Plan) {
         let ends = saved.ranges.iter().next().zip(saved.ranges.iter().next_back());
-        let Some((first, last)) = ends.filter(|_| saved.log.capacity() == self.capacity) else {
-            return;
+        let fits = |(_, last): &(Range64, Range64)| {
+            saved.log.capacity() == self.capacity && saved.epoch.max(last.end) <= MAX_CLAIMED
         };
+        let Some((first, last)) = ends.filter(fits) else { return };
         self.epoch = saved.epoch;
         (self.base, self.head) = (first.start, last.end);
         saved.ranges.missing(&(first.start..last.end), &mut self.holes);
