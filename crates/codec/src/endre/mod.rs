@@ -3,6 +3,8 @@
 pub mod chunks;
 #[cfg(test)]
 mod fetch_tests;
+#[cfg(test)]
+mod hole_tests;
 pub mod matcher;
 #[cfg(test)]
 mod model_store;

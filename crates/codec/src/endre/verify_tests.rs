@@ -15,12 +15,12 @@ use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, LogClaim, take_frame};
 use crate::{Matching, Now, Plan};
 
-const CAPACITY: u64 = 1 << 20;
-const LANE: LaneId = LaneId(1);
+pub(super) const CAPACITY: u64 = 1 << 20;
+pub(super) const LANE: LaneId = LaneId(1);
 
-const SEED: u64 = 5;
+pub(super) const SEED: u64 = 5;
 
-fn sender_config(plan: Plan, capacity: u64) -> SenderConfig {
+pub(super) fn sender_config(plan: Plan, capacity: u64) -> SenderConfig {
     SenderConfig {
         capacity,
         max_in_flight: None,
@@ -34,20 +34,20 @@ fn sender_config(plan: Plan, capacity: u64) -> SenderConfig {
     }
 }
 
-struct Halves {
-    sender: Sender,
-    receiver: Receiver,
+pub(super) struct Halves {
+    pub(super) sender: Sender,
+    pub(super) receiver: Receiver,
     plan: Plan,
-    offset: u64,
-    now: Now,
+    pub(super) offset: u64,
+    pub(super) now: Now,
 }
 
 impl Halves {
-    fn new(matching: Matching) -> Self {
+    pub(super) fn new(matching: Matching) -> Self {
         Self::with(Plan { entropy: Entropy::Zstd(1), matching, ..Plan::default() }, CAPACITY)
     }
 
-    fn with(plan: Plan, capacity: u64) -> Self {
+    pub(super) fn with(plan: Plan, capacity: u64) -> Self {
         Self {
             sender: Sender::new(sender_config(plan, capacity)),
             receiver: Receiver::new(ReceiverConfig {
@@ -65,7 +65,7 @@ impl Halves {
     }
 
     /// Sends a block and lets both sides say all they have to; returns what was delivered.
-    fn cross(&mut self, plain: &[u8]) -> Vec<Bytes> {
+    pub(super) fn cross(&mut self, plain: &[u8]) -> Vec<Bytes> {
         let payload = Payload {
             flow: FlowId(1),
             offset: self.offset,
@@ -88,7 +88,7 @@ impl Halves {
     }
 
     /// Brings the link up with a new instance of the peer that claims this; returns how many bytes are warm.
-    fn reconnect(&mut self, claim: Option<LogClaim>) -> Option<u64> {
+    pub(super) fn reconnect(&mut self, claim: Option<LogClaim>) -> Option<u64> {
         self.receiver.handle_peer_restart(PeerSender {
             capacity: CAPACITY,
             max_in_flight: CAPACITY / 4,
@@ -127,7 +127,7 @@ impl Halves {
     }
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
     (0..len).map(|_| (rng.next_u64() >> 9) as u8).collect()
 }

@@ -25,7 +25,7 @@ pub(super) struct Emulation {
     /// First offset of the epoch that may be referred to.
     base: u64,
     head: u64,
-    /// Ranges below the head that the receiver does not have.
+    /// Ranges below the head that the receiver does not have, or this end lost.
     holes: Vec<Range64>,
     /// The bytes of log that this end has memory for.
     limit: u64,
@@ -384,7 +384,7 @@ impl Emulation {
             _ => copies.clear(),
         }
         self.note_ghosts(floor, copies);
-        self.drop_holes(floor, copies);
+        self.drop_holes(copies);
     }
 
     /// Counts what a larger log would have found.
@@ -396,13 +396,15 @@ impl Emulation {
     }
 
     /// Drops the copies that touch what the receiver does not have.
-    fn drop_holes(&mut self, floor: u64, copies: &mut Vec<Copy>) {
+    fn drop_holes(&mut self, copies: &mut Vec<Copy>) {
         self.reindex = false;
         for copy in &*copies {
             self.curve.add(self.head.saturating_sub(copy.source.0), u64::from(copy.len));
         }
         if !self.holes.is_empty() {
-            self.holes.retain(|hole| hole.end > floor);
+            // Not by the floor, which goes down again when a log is taken back or gets more memory.
+            let lasting = self.base.max(self.head.saturating_sub(self.capacity));
+            self.holes.retain(|hole| hole.end > lasting);
             let (holes, found) = (&self.holes, copies.len());
             copies.retain(|copy| {
                 holes.iter().all(|hole| copy.source_end().0 <= hole.start || copy.source.0 >= hole.end)
@@ -459,11 +461,13 @@ impl Emulation {
         if common.end < head {
             let hole = common.end..head;
             self.forget(std::slice::from_ref(&hole));
+            self.holes.retain(|other| other.start < hole.start);
             self.holes.push(hole);
         }
         Some(common.end - common.start)
     }
 
+    /// Compares what both ends have; a claim of which nothing can be compared is not believed.
     fn samples_match(&self, claim: &LogClaim, common: &Range64) -> bool {
         let mut compared = 0;
         for sample in &claim.samples {
@@ -471,7 +475,10 @@ impl Emulation {
             if sample.start < common.start || end > common.end {
                 continue;
             }
-            // Where nothing was noted, nothing can be said.
+            // Where this end has nothing, or noted nothing, nothing can be said.
+            if self.holes.iter().any(|hole| hole.start < end && hole.end > sample.start) {
+                continue;
+            }
             let Some(digest) = self.content.digest(sample) else { continue };
             if digest != sample.digest {
                 return false;

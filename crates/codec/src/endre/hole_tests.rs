@@ -1,0 +1,148 @@
+//! What one end lost of a log is not referred to, and costs no more than itself.
+
+use super::verify_tests::{CAPACITY, Halves, SEED, noise, sender_config};
+use super::{PreparedLog, Receiver, ReceiverConfig, Sender};
+use crate::cache::{Log, LogOffset, RangeSet};
+use crate::contract::{ReceivingHalf, SavedLog, SendingHalf};
+use crate::digest::block_digest;
+use crate::entropy::Entropy;
+use crate::wire::{Block, BlockBody, Body, Digest, FlowId, LaneId, MAX_CLAIMED, MAX_LOG_NUMBER};
+use crate::{Matching, Now, Plan};
+
+fn plan() -> Plan {
+    Plan { entropy: Entropy::None, matching: Matching::Max, ..Plan::default() }
+}
+
+/// What the disk has of a log of these blocks, but for those that are skipped.
+fn saved(blocks: &[Vec<u8>], is_skipped: impl Fn(usize) -> bool) -> SavedLog {
+    let mut saved = SavedLog { epoch: 1, log: Log::new(CAPACITY as usize), ranges: RangeSet::default() };
+    let mut start = 0;
+    for (number, block) in blocks.iter().enumerate() {
+        let end = start + block.len() as u64;
+        if !is_skipped(number) {
+            saved.log.write(LogOffset(start), block);
+            saved.ranges.insert(start..end);
+        }
+        start = end;
+    }
+    saved
+}
+
+/// Two halves that have these blocks in their logs.
+fn halves(blocks: &[Vec<u8>]) -> Halves {
+    let mut halves = Halves::with(plan(), CAPACITY);
+    for block in blocks {
+        assert_eq!(halves.cross(block), [&block[..]]);
+    }
+    halves
+}
+
+fn blocks() -> Vec<Vec<u8>> {
+    (0..8).map(|seed| noise(seed, 50_000)).collect()
+}
+
+fn restart_sender(halves: &mut Halves, saved: SavedLog) -> Option<u64> {
+    halves.sender = Sender::with_log(sender_config(plan(), CAPACITY), saved, &plan());
+    let claim = halves.receiver.claim();
+    halves.reconnect(claim)
+}
+
+fn receiver_config() -> ReceiverConfig {
+    ReceiverConfig {
+        capacity: CAPACITY,
+        max_in_flight: CAPACITY / 4,
+        contexts: 2,
+        digest_seed: SEED,
+        persist: false,
+        store: false,
+    }
+}
+
+#[test]
+fn a_hole_at_the_receiver_is_still_one_after_logs_were_released() {
+    let blocks = blocks();
+    let mut halves = halves(&blocks);
+    halves.receiver = Receiver::with_log(receiver_config(), saved(&blocks, |number| number >= 6));
+    let claim = halves.receiver.claim();
+    assert_eq!(halves.reconnect(claim), Some(300_000));
+    assert!(halves.sender.release_log());
+    let news = noise(50, 40_000);
+    assert_eq!(halves.cross(&news), [&news[..]]);
+    let saved = saved(&blocks, |_| false);
+    halves.sender.restore_log(Some(PreparedLog::new(&sender_config(plan(), CAPACITY), saved, &plan())));
+    // Neither is it referred to nor asked for, and what is remembered anew is found.
+    for block in [&blocks[7], &blocks[6], &blocks[7]] {
+        assert_eq!(halves.cross(block), [&block[..]]);
+    }
+    let stats = halves.receiver.stats();
+    assert_eq!((stats.waited, stats.refetched, stats.copied), (0, 0, 50_000));
+}
+
+#[test]
+fn a_hole_in_the_senders_saved_log_costs_the_hole_only() {
+    let blocks = blocks();
+    let mut halves = halves(&blocks);
+    assert_eq!(restart_sender(&mut halves, saved(&blocks, |number| number == 4)), Some(400_000));
+    for block in &blocks {
+        assert_eq!(halves.cross(block), [&block[..]]);
+    }
+    let stats = halves.receiver.stats();
+    assert_eq!((stats.waited, stats.refetched, stats.mismatches), (0, 0, 0));
+    assert!((349_000..=350_000).contains(&stats.copied), "{}", stats.copied);
+}
+
+#[test]
+fn what_one_end_lost_does_not_cost_the_log_when_the_other_restarts() {
+    let blocks = blocks();
+    let mut halves = halves(&blocks);
+    assert_eq!(restart_sender(&mut halves, saved(&blocks, |number| number >= 6)), Some(300_000));
+    for seed in 20..24 {
+        let block = noise(seed, 50_000);
+        assert_eq!(halves.cross(&block), [&block[..]]);
+    }
+    let claim = halves.receiver.claim();
+    assert_eq!(halves.reconnect(claim), Some(600_000));
+    let copied = halves.receiver.stats().copied;
+    assert_eq!(halves.cross(&blocks[7]), [&blocks[7][..]]);
+    assert_eq!(halves.receiver.stats().copied, copied, "a hole is still one");
+}
+
+#[test]
+fn a_claim_of_which_nothing_can_be_compared_is_not_believed() {
+    // Samples are 4 KiB at each 64 KiB, which is all that is lost.
+    let blocks: Vec<Vec<u8>> =
+        (0..12).map(|seed| noise(seed, if seed % 2 == 0 { 4 << 10 } else { 60 << 10 })).collect();
+    let mut halves = halves(&blocks);
+    assert_eq!(restart_sender(&mut halves, saved(&blocks, |number| number % 2 == 0)), None);
+    assert_eq!(halves.cross(&blocks[1]), [&blocks[1][..]]);
+}
+
+#[test]
+fn a_log_that_leaves_no_room_to_go_on_is_not_claimed() {
+    for (epoch, start, is_claimed) in [
+        (1, 0, true),
+        (MAX_CLAIMED, MAX_CLAIMED - 1000, true),
+        (MAX_CLAIMED + 1, 0, false),
+        (1, MAX_CLAIMED - 999, false),
+        (MAX_LOG_NUMBER, MAX_LOG_NUMBER, false),
+    ] {
+        let mut receiver = Receiver::new(receiver_config());
+        let plain = noise(1, 1000);
+        let body = Body {
+            epoch,
+            start,
+            remembered: true,
+            keep: false,
+            names: Vec::new(),
+            digest: Digest::Fast(block_digest(SEED, epoch, &plain)),
+            tokens: None,
+            literals: plain.len(),
+            entropy: None,
+            bytes: &plain,
+        };
+        let (flow, plain_len, body) = (FlowId(1), plain.len(), BlockBody::Coded(body));
+        let block = Block { seq: 0, flow, offset: 0, plain_len, fin: false, resent: false, body };
+        receiver.handle_block(block, LaneId(1), Now::ZERO).unwrap();
+        assert_eq!(receiver.claim().is_some(), is_claimed, "epoch {epoch}, start {start}");
+    }
+}
