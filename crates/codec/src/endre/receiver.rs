@@ -369,10 +369,8 @@ impl ReceivingHalf for Receiver {
                 self.parked.overdue(now, self.patience, &coming)
             }
         };
-        let ranges: Vec<Range64> = ranges.iter().take(MAX_RANGES).collect();
-        if !ranges.is_empty() {
-            self.frames.push_back(Frame::Need(ranges));
-        }
+        let ranges: Vec<Range64> = ranges.iter().collect();
+        self.frames.extend(ranges.chunks(MAX_RANGES).map(|ranges| Frame::Need(ranges.to_vec())));
         for seq in hopeless {
             self.parked.take(seq);
             self.ask_again(seq, RefetchReason::Missing, now);

@@ -8,7 +8,7 @@ use super::Head;
 use crate::Now;
 use crate::cache::RangeSet;
 use crate::endre::matcher::Copy;
-use crate::wire::Range64;
+use crate::wire::{MAX_RANGES, Range64};
 
 /// A block that waits.
 pub(super) struct Parked {
@@ -37,6 +37,9 @@ pub(super) struct Parking {
 /// What was asked for is on its way, behind whatever waits for a slow link: many blocks may want it, and each asking
 /// would bring it once more. So it is given so many times the patience.
 const ASKED_PATIENCE: u32 = 8;
+
+/// Ranges that are asked for at once, but for those of the last block: four frames.
+const MAX_ASKED: usize = 4 * MAX_RANGES;
 
 const MAX_PARKED: usize = 4096;
 const MAX_PARKED_BYTES: usize = 32 << 20;
@@ -109,7 +112,8 @@ impl Parking {
     }
 
     /// Returns the ranges to ask for now, and the blocks for which that was done before and did not help. `written`
-    /// is what is there or will be: a block that lacks nothing else waits on.
+    /// is what is there or will be: a block that lacks nothing else waits on. Blocks that come to lack more than
+    /// [`MAX_ASKED`] ranges together have their turn the next time.
     pub(super) fn overdue(&mut self, now: Now, patience: Now, written: &RangeSet) -> (RangeSet, Vec<u64>) {
         let (mut ranges, mut hopeless) = (RangeSet::default(), Vec::new());
         let (mut missing, mut news) = (Vec::new(), Vec::new());
@@ -118,6 +122,9 @@ impl Parking {
             self.asked_until = now + patience * ASKED_PATIENCE;
         }
         for (&seq, parked) in self.blocks.iter_mut().filter(|(_, parked)| parked.deadline <= now) {
+            if news.len() >= MAX_ASKED {
+                break;
+            }
             if parked.asked {
                 hopeless.push(seq);
                 continue;
@@ -194,6 +201,22 @@ mod tests {
         let mut parking = parking(5);
         assert_eq!(pass(&mut parking, 1..9), (1, vec![]));
         assert_eq!(pass(&mut parking, 9..10), (0, vec![1]), "eight times the patience, and it did not come");
+    }
+
+    #[test]
+    fn what_finds_no_room_in_what_is_asked_for_has_its_turn_the_next_time() {
+        let mut parking = parking(3);
+        let many = MAX_ASKED as u64;
+        for (number, parked) in (0..).zip(parking.blocks.values_mut()) {
+            let source = |at| LogOffset(1_000_000 * number + at * 10);
+            parked.copies =
+                (0..many).map(|at| Copy { at: at as u32 * 5, len: 5, source: source(at) }).collect();
+            parked.deadline = Now::ZERO;
+        }
+        assert_eq!(pass(&mut parking, 1..2), (MAX_ASKED, vec![]));
+        assert_eq!(parking.deadline(), Some(Now::ZERO));
+        assert_eq!(pass(&mut parking, 1..2), (MAX_ASKED, vec![]));
+        assert_eq!(pass(&mut parking, 1..3), (MAX_ASKED, vec![]));
     }
 
     #[test]
