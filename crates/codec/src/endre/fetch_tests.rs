@@ -2,14 +2,16 @@
 
 use std::num::NonZeroU32;
 
+use super::tokens::{self, Copy};
 use super::{Receiver, ReceiverConfig};
 use crate::Now;
+use crate::cache::LogOffset;
 use crate::contract::{ChunkPlace, PeerSender, ReceivingHalf, StoreReply, StoreRequest, StoreState};
 use crate::digest::block_digest;
 use crate::wanax::{NameKey, Shape};
 use crate::wire::{
     Block, BlockBody, Body, ChunkReason, Chunks, Digest, FlowId, Frame, LaneId, NameEntry, NamesHello,
-    take_frame,
+    Range64, take_frame,
 };
 
 const LANE: LaneId = LaneId(1);
@@ -465,4 +467,63 @@ fn a_store_that_does_not_say_where_chunks_are_is_not_waited_for() {
     let chunks = Chunks { seq: 0, indexes: vec![0, 1, 2], entropy: None, bytes: &[7; 192] };
     receiver.handle_chunks(chunks, Now::from_millis(90)).unwrap();
     assert_eq!((receiver.stats().blocks, receiver.stats().chunks.late), (1, 3));
+}
+
+#[test]
+fn a_block_that_is_asked_for_whole_is_asked_for_ever_more_seldom() {
+    let mut receiver = receiver();
+    receiver.handle_patience(Now::from_millis(400));
+    for seq in 0..600 {
+        name(&mut receiver, seq, 1, 65_536, Now::ZERO);
+    }
+    let (_, first) = asked(&mut receiver);
+    assert!((50..200).contains(&first), "{first}");
+    let mut again = Vec::new();
+    for ms in (50..20_000).step_by(50) {
+        receiver.handle_timeout(Now::from_millis(ms));
+        let (_, whole) = asked(&mut receiver);
+        again.extend((whole > 0).then_some((ms, whole)));
+    }
+    assert_eq!(again, [(3200, first), (9600, first)]);
+    // What was lost with a lane is asked for at once.
+    receiver.restate(Now::from_secs(20));
+    receiver.handle_timeout(Now::from_secs(20));
+    assert_eq!(asked(&mut receiver).1, first);
+}
+
+#[test]
+fn all_that_a_block_lacks_is_asked_for_however_many_ranges_it_is() {
+    let mut receiver = receiver();
+    let copies: Vec<Copy> =
+        (0..600).map(|at| Copy { at: at * 20, len: 20, source: LogOffset(u64::from(at) * 30) }).collect();
+    let mut bytes = Vec::new();
+    tokens::encode(&copies, LogOffset(100_000), &mut bytes);
+    let body = Body {
+        epoch: 0,
+        start: 100_000,
+        remembered: false,
+        keep: false,
+        names: Vec::new(),
+        digest: Digest::Fast(0),
+        tokens: Some(bytes.len()),
+        literals: 0,
+        entropy: None,
+        bytes: &bytes,
+    };
+    let body = BlockBody::Coded(body);
+    let (flow, plain_len) = (FlowId(0), 12_000);
+    let block = Block { seq: 1, flow, offset: 0, plain_len, fin: false, resent: false, body };
+    receiver.handle_block(block, LANE, Now::ZERO).unwrap();
+    receiver.handle_timeout(Now::from_millis(50));
+    let (mut out, mut ranges) = (Vec::new(), Vec::new());
+    receiver.poll_frame(true, &mut out);
+    let mut rest = &out[..];
+    while let Some((kind, body, used)) = take_frame(rest).unwrap() {
+        if let Frame::Need(some) = Frame::decode(kind, body).unwrap() {
+            ranges.extend(some);
+        }
+        rest = &rest[used..];
+    }
+    let lacking: Vec<Range64> = copies.iter().map(|copy| copy.range()).collect();
+    assert_eq!(ranges, lacking);
 }

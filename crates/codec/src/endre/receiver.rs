@@ -5,6 +5,7 @@ mod awaited;
 mod blocks;
 mod fetching;
 mod held;
+mod missing;
 mod parked;
 mod planning;
 mod reads;
@@ -18,6 +19,7 @@ use bytes::Bytes;
 use self::acks::PendingAcks;
 use self::fetching::Fetching;
 use self::held::{Held, Released};
+use self::missing::Missing;
 use self::parked::Parking;
 use self::store::StoreSide;
 use super::matcher::Copy;
@@ -78,7 +80,7 @@ pub struct Receiver {
     /// The time as it was last told.
     now: Now,
     /// Blocks that were asked for again, and when to repeat that.
-    missing: BTreeMap<u64, (RefetchReason, Now)>,
+    missing: Missing,
     acks: PendingAcks,
     frames: VecDeque<Frame<'static>>,
     deliveries: VecDeque<Delivery>,
@@ -142,7 +144,7 @@ impl Receiver {
             fetching: Fetching::default(),
             store: StoreSide::new(config.store),
             now: Now::ZERO,
-            missing: BTreeMap::new(),
+            missing: Missing::default(),
             acks: PendingAcks::default(),
             frames: VecDeque::new(),
             deliveries: VecDeque::new(),
@@ -193,10 +195,14 @@ impl Receiver {
             RefetchReason::Mismatch => self.stats.mismatches += 1,
         }
         // A block that fails again waits for its turn: the peer decides how often it comes.
-        let is_new = self.missing.insert(seq, (reason, now + self.patience)).is_none();
-        // What finds no room is asked for when it is late.
-        if is_new && self.frames.len() < MAX_QUEUED_FRAMES {
+        if self.missing.contains(seq) {
+            return;
+        }
+        if self.frames.len() < MAX_QUEUED_FRAMES {
+            self.missing.insert(seq, self.patience, now);
             self.frames.push_back(Frame::Refetch(Refetch { reason, seqs: vec![seq] }));
+        } else {
+            self.missing.insert_late(seq, now);
         }
     }
 
@@ -218,8 +224,7 @@ impl ReceivingHalf for Receiver {
         let Block { seq, flow, offset, plain_len, fin, resent, body } = block;
         self.check_seq(seq)?;
         self.now = now;
-        let is_known =
-            self.parked.contains(seq) || self.fetching.contains(seq) || self.missing.contains_key(&seq);
+        let is_known = self.parked.contains(seq) || self.fetching.contains(seq) || self.missing.contains(seq);
         if self.arrived.contains(seq) || (!resent && is_known) {
             self.handle_overtaken(&body, lane);
             return Ok(());
@@ -345,9 +350,7 @@ impl ReceivingHalf for Receiver {
         self.fetching.restate();
         self.parked.restate();
         self.frames.clear();
-        for missing in self.missing.values_mut() {
-            missing.1 = Now::ZERO;
-        }
+        self.missing.restate();
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -375,14 +378,7 @@ impl ReceivingHalf for Receiver {
             self.parked.take(seq);
             self.ask_again(seq, RefetchReason::Missing, now);
         }
-        let patience = self.patience;
-        let mut again = Vec::new();
-        for (&seq, (_, deadline)) in &mut self.missing {
-            if *deadline <= now && again.len() < MAX_RANGES {
-                *deadline = now + patience * 2;
-                again.push(seq);
-            }
-        }
+        let again = self.missing.overdue(now, self.patience, MAX_RANGES);
         if !again.is_empty() {
             self.frames.push_back(Frame::Refetch(Refetch { reason: RefetchReason::Missing, seqs: again }));
         }
@@ -394,10 +390,9 @@ impl ReceivingHalf for Receiver {
             // What was asked for has not even left: asking more often does not help.
             return acks;
         }
-        let missing = self.missing.values().map(|missing| missing.1).min();
         let parked = self.parked.deadline().filter(|_| self.released.is_none());
         let fetching = self.fetching.deadline().filter(|_| !self.fetching.has_requests());
-        [parked, missing, acks, fetching].into_iter().flatten().min()
+        [parked, self.missing.deadline(), acks, fetching].into_iter().flatten().min()
     }
 
     fn poll_frame(&mut self, flush: bool, out: &mut Vec<u8>) -> bool {

@@ -24,7 +24,7 @@ impl PendingAcks {
 impl Receiver {
     pub(super) fn acknowledge(&mut self, seq: u64, now: Now) {
         self.arrived.insert(seq);
-        self.missing.remove(&seq);
+        self.missing.remove(seq);
         self.acks.fresh.insert(seq..seq + 1);
         self.acks.count += 1;
         self.acks.since.get_or_insert(now);

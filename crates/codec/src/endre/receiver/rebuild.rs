@@ -80,7 +80,7 @@ impl Receiver {
     pub(super) fn ask_for_awaited(&mut self, now: Now) {
         let Self { fetching, parked, missing, .. } = self;
         let seqs = fetching.overdue_blocks(now, self.patience, MAX_RANGES, |seq| {
-            parked.contains(seq) || missing.contains_key(&seq)
+            parked.contains(seq) || missing.contains(seq)
         });
         if !seqs.is_empty() {
             self.stats.refetched += seqs.len() as u64;

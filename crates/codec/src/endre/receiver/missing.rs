@@ -1,0 +1,133 @@
+//! Blocks that were asked for whole, and when to ask for them again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Now;
+
+/// Blocks that were asked for, by sequence number, and by when they are to be asked for again.
+#[derive(Default)]
+pub(super) struct Missing {
+    blocks: BTreeMap<u64, Asked>,
+    deadlines: BTreeSet<(Now, u64)>,
+}
+
+/// A block that was asked for.
+#[derive(Clone, Copy)]
+struct Asked {
+    deadline: Now,
+    /// How long it was waited for the last time.
+    interval: Now,
+}
+
+/// A request is repeated for the first time after so many times the patience, and then after twice as long each
+/// time: a repair waits behind others for a slow line, and each request would bring it once more. Lanes lose nothing,
+/// and when one is lost everything is asked for at once.
+const ASK_PATIENCE: u32 = 8;
+const LONGEST_ASK: Now = Now::from_secs(30);
+
+impl Missing {
+    /// Notes that a block is asked for now.
+    pub(super) fn insert(&mut self, seq: u64, patience: Now, now: Now) {
+        let interval = patience * ASK_PATIENCE;
+        self.put(seq, Asked { deadline: now + interval, interval });
+    }
+
+    /// Notes a block that could not be asked for yet: that is to be done with the next [`Self::overdue`].
+    pub(super) fn insert_late(&mut self, seq: u64, now: Now) {
+        self.put(seq, Asked { deadline: now, interval: Now::ZERO });
+    }
+
+    fn put(&mut self, seq: u64, asked: Asked) {
+        self.remove(seq);
+        self.deadlines.insert((asked.deadline, seq));
+        self.blocks.insert(seq, asked);
+    }
+
+    /// Forgets a block: it is there.
+    pub(super) fn remove(&mut self, seq: u64) {
+        if let Some(asked) = self.blocks.remove(&seq) {
+            self.deadlines.remove(&(asked.deadline, seq));
+        }
+    }
+
+    pub(super) fn contains(&self, seq: u64) -> bool {
+        self.blocks.contains_key(&seq)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Has everything asked for with the next [`Self::overdue`]: requests, or repairs, may have been lost with a lane.
+    pub(super) fn restate(&mut self) {
+        self.blocks.values_mut().for_each(|asked| asked.deadline = Now::ZERO);
+        self.deadlines = self.blocks.keys().map(|&seq| (Now::ZERO, seq)).collect();
+    }
+
+    /// When [`Self::overdue`] has something to say.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Returns at most `most` blocks to be asked for now.
+    pub(super) fn overdue(&mut self, now: Now, patience: Now, most: usize) -> Vec<u64> {
+        let late = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
+        let late: Vec<u64> = late.take(most).map(|(_, seq)| *seq).collect();
+        for &seq in &late {
+            let before = self.blocks.get(&seq).map_or(Now::ZERO, |asked| asked.interval);
+            let interval = (before * 2).min(LONGEST_ASK).max(patience * ASK_PATIENCE);
+            self.put(seq, Asked { deadline: now + interval, interval });
+        }
+        late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Now = Now::from_millis(400);
+
+    #[test]
+    fn a_block_is_asked_for_ever_more_seldom() {
+        let mut missing = Missing::default();
+        missing.insert(7, PATIENCE, Now::ZERO);
+        let mut asked = Vec::new();
+        for _ in 0..7 {
+            let next = missing.deadline().unwrap();
+            assert!(missing.overdue(next - Now::from_nanos(1), PATIENCE, 9).is_empty());
+            assert_eq!(missing.overdue(next, PATIENCE, 9), [7]);
+            asked.push(next.as_millis());
+        }
+        assert_eq!(asked, [3200, 9600, 22_400, 48_000, 78_000, 108_000, 138_000]);
+    }
+
+    #[test]
+    fn on_a_path_that_became_longer_requests_are_not_repeated_sooner() {
+        let mut missing = Missing::default();
+        missing.insert(7, PATIENCE, Now::ZERO);
+        let slow = Now::from_secs(5);
+        missing.overdue(Now::from_secs(4), slow, 9);
+        assert_eq!(missing.deadline(), Some(Now::from_secs(44)));
+    }
+
+    #[test]
+    fn what_may_have_been_lost_with_a_lane_is_asked_for_at_once_and_each_once() {
+        let mut missing = Missing::default();
+        (0..5).for_each(|seq| missing.insert(seq, PATIENCE, Now::ZERO));
+        missing.insert_late(5, Now::ZERO);
+        assert_eq!(missing.overdue(Now::ZERO, PATIENCE, 9), [5]);
+        missing.restate();
+        missing.remove(2);
+        let now = Now::from_millis(100);
+        assert_eq!(missing.overdue(now, PATIENCE, 3), [0, 1, 3]);
+        assert_eq!(missing.overdue(now, PATIENCE, 3), [4, 5]);
+        assert_eq!(missing.overdue(now, PATIENCE, 3), [0; 0]);
+        (0..6).for_each(|seq| missing.remove(seq));
+        assert!(missing.is_empty() && missing.deadline().is_none());
+    }
+}
