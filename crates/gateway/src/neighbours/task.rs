@@ -1,6 +1,7 @@
 //! The task that speaks with the members of this gateway's groups.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -38,6 +39,7 @@ pub(crate) struct Task {
 
 /// Who waits for a chunk.
 struct Waiting {
+    key: NameKey,
     done: Box<dyn FnOnce(Option<Bytes>) + Send>,
     wait: Box<dyn Fn(Now) + Send>,
 }
@@ -82,6 +84,7 @@ impl Task {
     ) {
         self.peers = peers(&state.borrow_and_update());
         self.handle_links();
+        self.report();
         let links = Arc::clone(&self.inbox.neighbours.links);
         loop {
             let due = self.due();
@@ -107,6 +110,7 @@ impl Task {
             }
             self.handle_time();
             self.carry_out();
+            self.drop_groups();
             self.report();
         }
     }
@@ -182,8 +186,8 @@ impl Task {
         let Some(group) = group_of(&mut self.groups, &wanted.key) else { return (wanted.done)(None) };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let Wanted { name, len, held, done, wait, .. } = wanted;
-        self.waiting.insert(ticket, Waiting { done, wait });
+        let Wanted { key, name, len, held, done, wait } = wanted;
+        self.waiting.insert(ticket, Waiting { key, done, wait });
         group.machine.read(Read { ticket, name, len, held }, now);
     }
 
@@ -217,9 +221,8 @@ impl Task {
         let piece = |(sought, at): &(_, u32)| {
             let sought: &oncewire_codec::wire::Sought = sought;
             let start = *at as usize;
-            let bytes =
-                news.plain.slice(start..start.saturating_add(sought.len as usize).min(news.plain.len()));
-            Piece { tag: sought.tag, bytes }
+            let end = start.saturating_add(sought.len as usize).min(news.plain.len());
+            Piece { tag: sought.tag, bytes: piece_of(&news.plain, start..end) }
         };
         news.chunks.iter().for_each(|(sought, _)| group.announcer.stored(*sought, now));
         if !group.machine.is_alone() {
@@ -325,6 +328,18 @@ impl Task {
         None
     }
 
+    /// Drops the groups in which no peer is any more, once they have said what there was to say.
+    fn drop_groups(&mut self) {
+        let shared = &self.inbox.neighbours.shared;
+        let is_over = |group: &mut Group| !members(&self.peers).any(|(_, member)| member.key == group.key);
+        for group in self.groups.extract_if(.., is_over) {
+            let left = self.waiting.extract_if(.., |_, waiting| waiting.key == group.key);
+            left.for_each(|(_, waiting)| (waiting.done)(None));
+            shared.came.lock().remove(group.key.bytes());
+            shared.unheard.lock().remove(group.key.bytes());
+        }
+    }
+
     fn report(&self) {
         let came = self.inbox.neighbours.shared.came.lock().clone();
         let unheard = self.inbox.neighbours.shared.unheard.lock().clone();
@@ -387,6 +402,12 @@ fn members(peers: &[Arc<Peer>]) -> impl Iterator<Item = (&Arc<Peer>, &Member)> {
     peers.iter().filter_map(|peer| Some((peer, peer.settings.group.as_ref()?)))
 }
 
+/// Returns a part of a block. It may be kept for some time, and a small one is not to keep the whole block.
+fn piece_of(plain: &Bytes, range: Range<usize>) -> Bytes {
+    let piece = plain.slice(range);
+    if piece.len() < plain.len() / 4 { Bytes::copy_from_slice(&piece) } else { piece }
+}
+
 fn group_of<'a>(groups: &'a mut [Group], key: &NameKey) -> Option<&'a mut Group> {
     groups.iter_mut().find(|group| group.key == *key)
 }
@@ -428,5 +449,14 @@ mod tests {
         }
         thread.join().unwrap();
         assert_eq!(got, (0..4).collect());
+    }
+
+    #[test]
+    fn a_small_piece_does_not_keep_its_block() {
+        let plain = Bytes::from(vec![7; 65_536]);
+        let lies_within = |piece: &Bytes| plain.as_ptr_range().contains(&piece.as_ptr());
+        let (large, small) = (piece_of(&plain, 0..16_384), piece_of(&plain, 60_000..62_048));
+        assert!(lies_within(&large) && !lies_within(&small));
+        assert_eq!((large.len(), small), (16_384, plain.slice(60_000..62_048)));
     }
 }

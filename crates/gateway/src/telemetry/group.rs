@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a gateway and the other members of a group have done for each other since the start.
+/// What a gateway and the other members of a group have done for each other since the start, or since the first peer
+/// came into the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupReport {
     /// The group's name here.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use oncewire_gateway::config::Config;
 use oncewire_gateway::daemon::Gateway;
 use oncewire_gateway::group_key::GroupKey;
 use oncewire_gateway::identity::Identity;
@@ -316,6 +317,29 @@ async fn a_gateway_that_does_not_say_that_it_is_of_the_group_is_not() {
         assert!(fetch(&branch, 0).await == file(4, 0));
         assert_eq!((group(&branch).neighbours, group(&branch).announced), (0, 0));
         assert_eq!(hub.status().groups, []);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_in_which_no_peer_is_any_more_is_not_reported() {
+    within(async {
+        let dir = folder(&["hub", "branch"]);
+        let plan = Plan::new("branch").at("town").peer("hub", Some("town"), None);
+        let mut branch = plan.start(dir.path()).await;
+        let names = |gateway: &Gateway| -> Vec<String> {
+            gateway.status().groups.into_iter().map(|group| group.name).collect()
+        };
+        until(|| names(&branch) == ["all"]).await;
+        let path = dir.path().join("oncewire.toml");
+        std::fs::remove_file(dir.path().join("group.key")).unwrap();
+        GroupKey::create(&dir.path().join("group.key")).unwrap();
+        let text = plan.text(dir.path()).replace("\"all\"", "\"others\"");
+        branch.reload(Config::parse(&text, &path).unwrap()).await.unwrap();
+        until(|| names(&branch) == ["others"]).await;
+        let text = Plan { grouped: false, ..plan }.text(dir.path());
+        branch.reload(Config::parse(&text, &path).unwrap()).await.unwrap();
+        until(|| names(&branch).is_empty()).await;
     })
     .await;
 }
