@@ -66,7 +66,12 @@ struct Shared {
     store: Store,
     limits: Limits,
     queues: Mutex<Queues>,
-    work: Condvar,
+    /// What the thread that writes waits on: a job, or the end.
+    jobs: Condvar,
+    /// What readers wait on: a read, or that the last job is done once nothing more comes. Each read that gets into the
+    /// queue, from wherever, wakes one of them behind the lock. One that was awake takes it instead if it is there first,
+    /// and the one that was woken waits again; so a read is never left to nobody while a reader waits.
+    reads: Condvar,
     queued: AtomicUsize,
     service_ns: AtomicU64,
     ingest_bytes: AtomicU64,
@@ -84,6 +89,8 @@ struct Queues {
     /// Reads that found nothing, behind jobs that may bring it.
     patient: VecDeque<Read>,
     jobs: VecDeque<(u64, Job)>,
+    /// A job that goes before these, and is not counted below.
+    first: Option<Job>,
     /// Jobs that were ever taken, and done.
     taken: u64,
     done: u64,
@@ -116,7 +123,8 @@ impl Pool {
             store,
             limits,
             queues: Mutex::default(),
-            work: Condvar::new(),
+            jobs: Condvar::new(),
+            reads: Condvar::new(),
             queued: AtomicUsize::new(0),
             service_ns: AtomicU64::new(0),
             ingest_bytes: AtomicU64::new(0),
@@ -159,7 +167,7 @@ impl Pool {
         let behind = queues.taken;
         queues.reads.push_back(Read { tag, len, check: Box::new(check), reply: Box::new(reply), behind });
         drop(queues);
-        self.shared.work.notify_all();
+        self.shared.reads.notify_one();
         Ok(())
     }
 
@@ -180,7 +188,23 @@ impl Pool {
         queues.taken += 1;
         queues.jobs.push_back((bytes, Box::new(job)));
         drop(queues);
-        self.shared.work.notify_all();
+        self.shared.jobs.notify_one();
+        Ok(())
+    }
+
+    /// Does a job on that thread as soon as the one is done that it is at, before all that wait, and however many those
+    /// are: what has its time. No read waits for it.
+    ///
+    /// # Errors
+    /// [`Full`] if there is one already that has not begun.
+    pub fn ingest_first(&self, job: impl FnOnce(&Store) + Send + 'static) -> Result<(), Full> {
+        let mut queues = self.shared.queues.lock();
+        if queues.first.is_some() {
+            return Err(Full);
+        }
+        queues.first = Some(Box::new(job));
+        drop(queues);
+        self.shared.jobs.notify_one();
         Ok(())
     }
 
@@ -205,10 +229,20 @@ impl Pool {
 
     /// Takes all reads out that wait for a reader or a job, so that nobody need wait for a disk that hangs.
     pub fn turn_away(&self) -> TurnedAway {
-        let mut queues = self.shared.queues.lock();
-        let mut waiting = std::mem::take(&mut queues.reads);
-        waiting.append(&mut queues.patient);
-        drop(queues);
+        self.take_out(|queues| {
+            let mut waiting = std::mem::take(&mut queues.reads);
+            waiting.append(&mut queues.patient);
+            waiting
+        })
+    }
+
+    /// Takes those out that found nothing and wait for a job that may bring it; readers go on with the others.
+    pub fn turn_away_patient(&self) -> TurnedAway {
+        self.take_out(|queues| std::mem::take(&mut queues.patient))
+    }
+
+    fn take_out(&self, which: impl FnOnce(&mut Queues) -> VecDeque<Read>) -> TurnedAway {
+        let waiting = which(&mut self.shared.queues.lock());
         self.shared.queued.fetch_sub(waiting.len(), Ordering::Relaxed);
         TurnedAway(waiting)
     }
@@ -285,7 +319,8 @@ impl Shared {
     /// Has the threads end once there is nothing more to do.
     fn end(&self) {
         self.queues.lock().closing = true;
-        self.work.notify_all();
+        self.jobs.notify_all();
+        self.reads.notify_all();
     }
 
     /// The time since the start in nanoseconds, never 0.
@@ -303,28 +338,49 @@ impl Shared {
         loop {
             let mut queues = self.queues.lock();
             let (bytes, job) = loop {
+                if let Some(job) = queues.first.take() {
+                    drop(queues);
+                    self.work(job);
+                    queues = self.queues.lock();
+                    continue;
+                }
                 match queues.jobs.pop_front() {
                     Some(job) => break job,
                     None if queues.closing => return,
-                    None => self.work.wait(&mut queues),
+                    None => self.jobs.wait(&mut queues),
                 }
             };
             drop(queues);
-            // One that panics is done, too, or everybody who waits for it would wait for ever.
-            let working = self.clocked(&self.working);
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| job(&self.store)));
-            drop(working);
+            self.work(job);
             self.ingest_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            let mut queues = self.queues.lock();
-            queues.done += 1;
-            let done = queues.done;
-            while queues.patient.front().is_some_and(|read| read.behind <= done) {
-                let ready = queues.patient.pop_front();
-                queues.reads.extend(ready);
-            }
-            drop(queues);
-            self.work.notify_all();
+            self.has_done_one();
         }
+    }
+
+    /// Does a job. One that panics is done, too, or everybody who waits for it would wait for ever.
+    fn work(&self, job: Job) {
+        let _working = self.clocked(&self.working);
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| job(&self.store)));
+    }
+
+    /// Counts a job, and has the reads served that waited for it. Readers have nothing else to wake up for, unless they
+    /// are to end with the last job.
+    fn has_done_one(&self) {
+        let mut queues = self.queues.lock();
+        queues.done += 1;
+        let done = queues.done;
+        let mut ready = 0;
+        while queues.patient.front().is_some_and(|read| read.behind <= done) {
+            let read = queues.patient.pop_front();
+            queues.reads.extend(read);
+            ready += 1;
+        }
+        let is_last = queues.closing && done == queues.taken;
+        drop(queues);
+        if is_last {
+            self.reads.notify_all();
+        }
+        (0..ready).for_each(|_| _ = self.reads.notify_one());
     }
 
     fn serve_reads(&self, reader: usize) {
@@ -335,7 +391,7 @@ impl Shared {
                 match queues.reads.pop_front() {
                     Some(read) => break read,
                     None if queues.closing && queues.done == queues.taken => return,
-                    None => self.work.wait(&mut queues),
+                    None => self.reads.wait(&mut queues),
                 }
             };
             let done = queues.done;
@@ -364,7 +420,8 @@ impl Shared {
             } else {
                 queues.reads.push_back(read);
                 drop(queues);
-                self.work.notify_all();
+                // This reader may take another one that waits, and be long at it.
+                self.reads.notify_one();
             }
             return;
         }

@@ -276,3 +276,87 @@ fn a_read_that_panics_is_answered_and_leaves_its_place() {
     assert!(next(&from).is_some());
     pool.close().unwrap();
 }
+
+#[test]
+fn a_job_that_goes_first_is_taken_however_many_wait_and_no_read_waits_for_it() {
+    let pool = pool(&Memory::default());
+    let release = hold(&pool);
+    let (order, done) = channel();
+    let note = |what| {
+        let order = order.clone();
+        move |_: &Store| order.send(what).unwrap()
+    };
+    for _ in 0..4 {
+        pool.ingest(1, note("behind")).unwrap();
+    }
+    assert_eq!(pool.ingest(1, note("too many")), Err(Full));
+    let (to, from) = channel();
+    read(&pool, &block(1, 1000), &to).unwrap();
+    pool.ingest_first(note("first")).unwrap();
+    assert_eq!(pool.ingest_first(note("a second one")), Err(Full), "one at a time");
+    drop(release);
+    assert!(next(&from).is_none());
+    let order: Vec<_> = (0..5).map(|_| done.recv_timeout(LONG).unwrap()).collect();
+    assert_eq!(order, ["first", "behind", "behind", "behind", "behind"]);
+    // One that goes first is not what a read waits for, so the count of those that are done is right behind it.
+    let release = hold(&pool);
+    pool.ingest_first(note("first")).unwrap();
+    put(&pool, 1).unwrap();
+    read(&pool, &block(1, 50_000), &to).unwrap();
+    drop(release);
+    assert_eq!(next(&from), Some(block(1, 50_000)));
+    pool.close().unwrap();
+}
+
+#[test]
+fn who_waits_for_a_job_alone_is_turned_away_and_the_others_are_served() {
+    let gate = Gate::default();
+    let pool = filled(|memory| gate.before(memory, |name| name == "0000000000000001.seg"));
+    let release = hold(&pool);
+    let ((patient, told), (to, from)) = (channel(), channel());
+    read(&pool, &block(100, 50_000), &patient).unwrap();
+    // Both readers have looked for it in vain once they are at something else.
+    gate.shut(true);
+    for _ in 0..4 {
+        read(&pool, &block(1, 50_000), &to).unwrap();
+    }
+    until("both readers are held", || pool.load().stalled > Duration::ZERO);
+    pool.turn_away_patient().tell();
+    assert!(told.recv_timeout(LONG).unwrap().is_err());
+    assert_eq!(pool.load().queued, 4, "they are read, or wait for a reader");
+    gate.shut(false);
+    (0..4).for_each(|_| assert_eq!(next(&from), Some(block(1, 50_000))));
+    drop(release);
+    pool.close().unwrap();
+}
+
+/// Were a wake-up lost, a read would wait with all threads idle, or the pool would not end: nothing else happens here that
+/// could wake anybody later.
+#[test]
+fn no_read_and_no_job_is_left_to_sleeping_threads() {
+    for readers in [1, 2, 4] {
+        let (store, _) = Store::open(Arc::new(Memory::default()), &options(20)).unwrap();
+        let pool = Pool::start(store, Limits { readers, ..LIMITS }).unwrap();
+        std::thread::scope(|scope| {
+            for asker in 0..2 {
+                let pool = &pool;
+                scope.spawn(move || {
+                    let (to, from) = channel();
+                    for round in 0..600 {
+                        let number = asker * 1000 + round;
+                        let content = block(number, 4096);
+                        let stored = content.clone();
+                        let job = move |store: &Store| _ = store.insert(&stored, &parts(&stored), 0);
+                        until("there is room", || pool.ingest(1, job.clone()).is_ok());
+                        // One that is there, mostly behind the job, and one that never is; then nobody does anything.
+                        read(pool, &content, &to).unwrap();
+                        read(pool, &block(number | 1 << 40, 4096), &to).unwrap();
+                        let answers = [next(&from), next(&from)];
+                        assert!(answers.contains(&Some(content)) && answers.contains(&None), "{number}");
+                    }
+                });
+            }
+        });
+        pool.close().unwrap();
+    }
+}
