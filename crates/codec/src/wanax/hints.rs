@@ -187,9 +187,13 @@ impl Hints {
     }
 
     fn is_stale(&self, entry: u64, now_secs: u64) -> bool {
+        // One that is to come says nothing: it was saved by a clock that was ahead of this one.
+        let Some(reach) = now_secs.checked_sub(self.oldest_secs) else { return false };
         // Rounded up: the two ends note the time of the same chunk a little apart.
-        let reach = now_secs.saturating_sub(self.oldest_secs) / UNIT_SECS + 1;
-        age(entry, now_secs) > reach
+        let reach = reach / UNIT_SECS + 1;
+        let age = age(entry, now_secs);
+        // The same of the time of a hint. What lies in the half that is to come is as well years old, and costs a question.
+        age > reach && age <= TIME_MASK / 2
     }
 }
 

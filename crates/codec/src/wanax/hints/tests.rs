@@ -46,6 +46,20 @@ fn what_is_put_again_keeps_its_time() {
 }
 
 #[test]
+fn hints_of_a_clock_that_was_ahead_are_known_after_it_was_set_back() {
+    let mut hints = hints();
+    hints.insert(PackedTag::new(tag(1), 64), 1_000_000);
+    hints.set_oldest(990_000);
+    let mut hints = Hints::restore(1 << 20, &hints.save()).unwrap();
+    assert!(hints.lookup(tag(1), 64, 500_000), "before the peer has said how far its store reaches back");
+    hints.set_oldest(490_000);
+    assert!(hints.lookup(tag(1), 64, 500_000));
+    // It grows old as time catches up.
+    hints.set_oldest(1_100_000);
+    assert!(!hints.lookup(tag(1), 64, 1_200_000));
+}
+
+#[test]
 fn what_the_store_does_not_have_is_forgotten_and_nothing_else() {
     let mut hints = hints();
     (0..100).for_each(|number| hints.insert(PackedTag::new(tag(number), 64), 50));
