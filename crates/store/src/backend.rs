@@ -50,6 +50,14 @@ pub trait Backend: Send + Sync + 'static {
     /// Whatever the disk says.
     fn remove(&self, name: &str) -> io::Result<()>;
 
+    /// Removes files, durably once it returns, and goes on where one cannot be removed.
+    ///
+    /// # Errors
+    /// What the disk said first.
+    fn remove_all(&self, names: &[String]) -> io::Result<()> {
+        names.iter().map(|name| self.remove(name)).fold(Ok(()), io::Result::and)
+    }
+
     /// Returns names and lengths of all files, in the order of their names.
     ///
     /// # Errors

@@ -82,6 +82,14 @@ impl Folder {
         self.open.lock().retain(|(known, _)| known != name);
     }
 
+    /// Removes a file; none is no error.
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        let removed = fs::remove_file(self.path.join(name));
+        // Behind it, or whoever reads meanwhile opens the file again and the disk keeps its room.
+        self.forget(name);
+        removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+    }
+
     fn sync_folder(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
@@ -138,13 +146,14 @@ impl Backend for Folder {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let removed = fs::remove_file(self.path.join(name));
-        // Behind it, or whoever reads meanwhile opens the file again and the disk keeps its room.
-        self.forget(name);
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => self.sync_folder(),
-        }
+        self.unlink(name)?;
+        self.sync_folder()
+    }
+
+    fn remove_all(&self, names: &[String]) -> io::Result<()> {
+        let removed = names.iter().map(|name| self.unlink(name)).fold(Ok(()), io::Result::and);
+        // Once for all of them: each takes a disk as long as a write.
+        removed.and(self.sync_folder())
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {

@@ -74,7 +74,7 @@ impl Identity {
 
     fn write(self, backend: &Arc<dyn Backend>, sealer: Option<&Sealer>) -> io::Result<()> {
         let header = Header { kind: Kind::Store, store: self.id, number: self.segment_bytes };
-        let file = Paged::create(backend, sealer, format!("{STORE}.new"), PAGE as u64, header)?;
+        let file = Paged::create(backend, sealer, NEW.to_owned(), PAGE as u64, header)?;
         file.sync()?;
         file.rename(STORE)
     }
@@ -126,4 +126,7 @@ pub(crate) fn is_possible(segment_bytes: u64) -> bool {
 }
 
 /// The file that says which store this is.
-const STORE: &str = "store";
+pub(crate) const STORE: &str = "store";
+
+/// What it is called while it is written.
+pub(crate) const NEW: &str = "store.new";

@@ -59,6 +59,9 @@ impl Class {
     }
 }
 
+/// Bytes of the three tables, and how many bits of a slot are the place in each, a byte each.
+pub(crate) type Layout = [u64; 4];
+
 /// The tables, and what of their places counts.
 pub(crate) struct Index {
     pub(crate) coarse: Table<AtomicU64>,
@@ -113,6 +116,19 @@ impl Index {
         }
     }
 
+    /// Makes empty tables that are laid out as ones that were saved; none if no tables can be.
+    pub(crate) fn laid_out([coarse, medium, fine, bits]: Layout) -> Option<Self> {
+        let bits = |class: u32| (bits >> (16 - 8 * class)) as u32 & 0xff;
+        let index = Self {
+            coarse: Table::laid_out(coarse, bits(0))?,
+            medium: Table::laid_out(medium, bits(1))?,
+            fine: Table::laid_out(fine, bits(2))?,
+            addresses: Bounds::at(0),
+            containers: Bounds::at(0),
+        };
+        Some(index)
+    }
+
     pub(crate) fn memory(&self) -> IndexMemory {
         IndexMemory { coarse: self.coarse.memory(), medium: self.medium.memory(), fine: self.fine.memory() }
     }
@@ -123,7 +139,7 @@ impl Index {
     }
 
     /// Describes how the tables are laid out: what is saved fits no other.
-    pub(crate) fn layout(&self) -> [u64; 4] {
+    pub(crate) fn layout(&self) -> Layout {
         let memory = self.memory();
         let bits = [self.coarse.place_bits(), self.medium.place_bits(), self.fine.place_bits()];
         let bits = bits.into_iter().fold(0, |all, bits| (all << 8) | u64::from(bits));

@@ -17,6 +17,7 @@
 
 mod backend;
 mod bytes;
+mod clear;
 mod compact;
 mod container;
 mod counters;
@@ -46,6 +47,7 @@ use std::io;
 use std::ops::Range;
 
 pub use self::backend::Backend;
+pub use self::clear::StoreFiles;
 pub use self::compact::Compacted;
 pub use self::container::MAX_PARTS;
 pub use self::counters::Counts;

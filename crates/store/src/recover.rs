@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::identity::{Identity, is_possible};
 use crate::index::Class;
@@ -114,7 +115,7 @@ impl Store {
         }
         let mut opened = Opened::default();
         let identity = Identity::find(&backend, options, &mut opened)?;
-        if options.capacity / 2 < identity.segment_bytes {
+        if !options.at_rest && options.capacity / 2 < identity.segment_bytes {
             let (capacity, segment_bytes) = (options.capacity, identity.segment_bytes);
             return Err(OpenError::Capacity { capacity, segment_bytes });
         }
@@ -122,12 +123,15 @@ impl Store {
     }
 
     /// Writes what is in memory, and the index, so that the next start finds it at once. With a full disk the oldest
-    /// segments give way to the index.
+    /// segments give way to the index. A store [at rest](Options::at_rest) to which nothing was written is as it was found.
     ///
     /// # Errors
     /// If the disk refuses; the next start then rebuilds the index.
     pub fn close(self) -> io::Result<()> {
         let mut writer = self.writing();
+        if self.is_as_found.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         if let Some(trouble) = &writer.stopped {
             return Err(io::Error::other(trouble.clone()));
         }
@@ -344,14 +348,18 @@ impl Prepared {
     /// As there, and [`io::ErrorKind::Interrupted`] if it was cancelled: the folder is then as a killed process leaves it.
     pub fn open(self, progress: &Progress) -> Result<(Store, Opened), OpenError> {
         let Self { backend, options, identity, mut opened } = self;
-        let store = Store::empty(backend, &options, identity.id, identity.segment_bytes);
+        let saved = options.at_rest.then(|| snapshot::layout_of(&backend, &options, identity.id)).flatten();
+        let store = Store::empty(backend, &options, identity, saved);
         let mut files = store.find_segments(&mut opened, progress)?;
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
         // One that speaks of files that cannot be read now does not say how to do without them.
         let snapshot = files.snapshot.filter(|_| files.closed.is_empty());
         let kept = snapshot.and_then(|len| store.load_index(len, &mut files.found, &mut writer));
-        // It holds no longer as soon as anything is written.
-        snapshot::remove(&store.backend)?;
+        // It holds no longer as soon as anything is written. What is only looked at may have other things to say of its
+        // segments, if the disk refuses them now: then it is compared with them anew by the next start.
+        if !options.at_rest {
+            snapshot::remove(&store.backend)?;
+        }
         match kept {
             Some(firsts) => {
                 opened.index_kept = true;

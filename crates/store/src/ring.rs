@@ -82,6 +82,8 @@ impl Store {
             gone
         };
         self.counters.evicted_segments.add(1);
+        // An index that is still there no longer matches the files, so it is in nobody's way if this fails.
+        let _ = self.leave_as_found();
         // A file that stays is found and removed, or taken up, by the next start.
         let _ = gone.file.remove();
         true

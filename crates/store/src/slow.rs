@@ -91,6 +91,10 @@ impl Backend for Slow {
         self.inner.remove(name)
     }
 
+    fn remove_all(&self, names: &[String]) -> io::Result<()> {
+        self.inner.remove_all(names)
+    }
+
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         self.inner.list()
     }

@@ -13,14 +13,16 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::index::Layout;
 use crate::paged::{Header, Kind, Paged};
 use crate::segment::{Extent, Level, Segment};
 use crate::table::{LINE, Table, Word};
 use crate::writer::Writer;
-use crate::{Backend, Store};
+use crate::{Backend, Options, Store};
 
 impl Store {
     /// Writes the index; the segments must all be sealed. None is written while there are segments of which it says
@@ -48,6 +50,14 @@ impl Store {
         let check = out.hash.digest();
         out.put(&check.to_le_bytes())?;
         out.finish()?.rename(NAME)
+    }
+
+    /// Removes what was saved of the index if it was left until something changes.
+    pub(crate) fn leave_as_found(&self) -> io::Result<()> {
+        match self.is_as_found.swap(false, Ordering::Relaxed) {
+            true => remove(&self.backend),
+            false => Ok(()),
+        }
     }
 
     /// Takes up the index if the snapshot matches the segments, which get what it says of them.
@@ -84,6 +94,24 @@ impl Store {
         }
         Some(firsts)
     }
+}
+
+/// Returns how the tables in a snapshot of a store are laid out; none if there is no sound beginning of one. What is
+/// behind it may still not be what it should.
+pub(crate) fn layout_of(backend: &Arc<dyn Backend>, options: &Options, store: u64) -> Option<Layout> {
+    let (_, file_len) = backend.list().ok()?.into_iter().find(|(name, _)| name == NAME)?;
+    let (file, header) = Paged::open(backend, options.sealer.as_deref(), NAME.to_owned()).ok()?;
+    (header.kind == Kind::Snapshot && header.store == store).then_some(())?;
+    let mut input = In::new(file, file_len);
+    let _counts = [input.number()?, input.number()?, input.number()?];
+    let layout = [input.number()?, input.number()?, input.number()?, input.number()?];
+    // It has these tables in it, so damage cannot ask for more memory than that.
+    layout
+        .iter()
+        .take(3)
+        .try_fold(0_u64, |sum, bytes| sum.checked_add(*bytes))
+        .filter(|sum| *sum <= file_len)?;
+    Some(layout)
 }
 
 /// Removes the snapshot, which holds no longer, and one that was never finished.
@@ -228,7 +256,7 @@ impl In {
 pub(crate) const NAME: &str = "index";
 
 /// What the snapshot is called while it is written.
-const NEW: &str = "index.new";
+pub(crate) const NEW: &str = "index.new";
 
 /// Bytes that are written or read at once.
 const PIECE: usize = 1 << 20;

@@ -8,7 +8,8 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::container::{Container, MAX_CONTAINER, MAX_PARTS};
 use crate::counters::Counters;
-use crate::index::{Class, Index};
+use crate::identity::Identity;
+use crate::index::{Class, Index, Layout};
 use crate::refused::Refused;
 use crate::segment::Segment;
 use crate::writer::{Tail, Writer};
@@ -28,14 +29,21 @@ pub struct Options {
     pub id: u64,
     /// Encrypts what is written; files of another key, or of none, are not taken up.
     pub sealer: Option<Arc<Sealer>>,
+    /// Opened to be looked at or rewritten as it is, and not to be gone on with: nothing goes although `capacity` is
+    /// exceeded, and the index is laid out as it was saved, if it was; `capacity` and `index` say how it is where it was
+    /// not. As long as nothing is written, what was saved of the index stays, and nothing is saved anew.
+    pub at_rest: bool,
 }
 
 /// How far a store reaches back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Horizon {
-    /// When the oldest block that is still there came, on the owner's clock; none if there is none. What came earlier
-    /// is gone.
+    /// The earliest time of a block that is still there, on the owner's clock; none if there is no block. What came
+    /// earlier is gone.
     pub oldest_s: Option<u64>,
+    /// The latest time of one. An owner whose clock goes on from here never gives a block an earlier time than those
+    /// before it.
+    pub newest_s: Option<u64>,
     /// Segments that went since the store was opened; while it stays the same, nothing has gone.
     pub evicted_segments: u64,
 }
@@ -65,22 +73,32 @@ pub struct Store {
     pub(crate) delivered: AtomicBool,
     /// Whether any segment was ever given up.
     pub(crate) gave_up: AtomicBool,
+    /// Whether what was saved of the index is still to be removed before anything changes: it was left by who opened the
+    /// store at rest.
+    pub(crate) is_as_found: AtomicBool,
     pub(crate) counters: Counters,
 }
 
 impl Store {
-    pub(crate) fn empty(backend: Arc<dyn Backend>, options: &Options, id: u64, segment_bytes: u64) -> Self {
+    /// Makes one without anything in it; the index is laid out as `saved`, if that makes sense.
+    pub(crate) fn empty(
+        backend: Arc<dyn Backend>,
+        options: &Options,
+        Identity { id, segment_bytes }: Identity,
+        saved: Option<Layout>,
+    ) -> Self {
         let span_bits = segment_bytes.next_power_of_two().trailing_zeros();
         let segments = options.capacity.div_ceil(segment_bytes);
+        let index = saved.and_then(Index::laid_out);
         Self {
             backend,
             sealer: options.sealer.clone(),
             id,
-            capacity: options.capacity,
+            capacity: if options.at_rest { ALL } else { options.capacity },
             segment_bytes,
             group_bytes: (segment_bytes / 4).min(GROUP_BYTES) as usize,
             span_bits,
-            index: Index::new(options.index, segments << span_bits),
+            index: index.unwrap_or_else(|| Index::new(options.index, segments << span_bits)),
             ring: RwLock::default(),
             tail: RwLock::default(),
             writer: Mutex::new(Writer { next_segment: 1, next_container: 1, ..Writer::default() }),
@@ -88,6 +106,7 @@ impl Store {
             refused: Refused::default(),
             delivered: AtomicBool::new(false),
             gave_up: AtomicBool::new(false),
+            is_as_found: AtomicBool::new(options.at_rest),
             counters: Counters::default(),
         }
     }
@@ -111,12 +130,18 @@ impl Store {
 
     /// Returns how far back it reaches.
     pub fn horizon(&self) -> Horizon {
-        let ring = self.ring.read();
-        let mut filled = ring.iter().map(|segment| segment.extent.read());
-        Horizon {
-            oldest_s: filled.find(|extent| extent.containers > 0).map(|extent| extent.oldest_s),
-            evicted_segments: self.counters.now().evicted_segments,
+        // Of all, since the order of the segments says little if the owner's clock was set back.
+        let (mut oldest_s, mut newest_s) = (None, None);
+        for segment in self.ring.read().iter() {
+            let extent = segment.extent.read();
+            if extent.containers > 0 {
+                let (early, late) =
+                    (extent.oldest_s.min(extent.newest_s), extent.oldest_s.max(extent.newest_s));
+                oldest_s = Some(oldest_s.map_or(early, |oldest: u64| oldest.min(early)));
+                newest_s = newest_s.max(Some(late));
+            }
         }
+        Horizon { oldest_s, newest_s, evicted_segments: self.counters.now().evicted_segments }
     }
 
     /// Returns what it has done since it was opened.
@@ -132,6 +157,9 @@ impl Store {
 
 /// The smallest segments: room for one container of the greatest length, and its footer.
 pub const MIN_SEGMENT_BYTES: u64 = (2 * MAX_CONTAINER + 12 * MAX_PARTS).next_multiple_of(65_536) as u64;
+
+/// More than any disk has.
+const ALL: u64 = 1 << 60;
 
 /// Bytes that are written at once.
 const GROUP_BYTES: u64 = 1 << 20;

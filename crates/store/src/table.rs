@@ -114,7 +114,20 @@ impl<W: Word> Table<W> {
     /// apart, as long as they leave [`MIN_PRINT_BITS`] for the print.
     pub(crate) fn new(bytes: u64, places: u64) -> Self {
         let lines = (bytes / LINE as u64).clamp(1, u64::from(u32::MAX));
-        let place_bits = (64 - places.leading_zeros()).clamp(8, W::BITS - MIN_PRINT_BITS);
+        let place_bits = (64 - places.leading_zeros()).clamp(MIN_PLACE_BITS, W::BITS - MIN_PRINT_BITS);
+        Self::of_lines(lines, place_bits)
+    }
+
+    /// Makes an empty table of just these bytes, with so many bits for a place; none if none can be so.
+    pub(crate) fn laid_out(bytes: u64, place_bits: u32) -> Option<Self> {
+        let lines = bytes / LINE as u64;
+        let can_be = bytes.is_multiple_of(LINE as u64)
+            && (1..=u64::from(u32::MAX)).contains(&lines)
+            && (MIN_PLACE_BITS..=W::BITS - MIN_PRINT_BITS).contains(&place_bits);
+        can_be.then(|| Self::of_lines(lines, place_bits))
+    }
+
+    fn of_lines(lines: u64, place_bits: u32) -> Self {
         Self { lines: (0..lines).map(|_| W::Line::default()).collect(), place_bits }
     }
 
@@ -213,10 +226,15 @@ impl<W: Word> Table<W> {
         self.lines.iter().flat_map(|line| line.as_ref()).for_each(|slot| slot.store(0));
     }
 
-    /// Counts the entries whose places count; looks at every slot.
+    /// Counts the entries whose places count; of a table with more than [`MOST_COUNTED`] lines, in lines spread evenly
+    /// over it, so that it takes no longer however large it is. Tags are hashes, so any line is like any other.
     pub(crate) fn live(&self, window: Window) -> u64 {
-        let words = self.lines.iter().flat_map(|line| line.as_ref().iter().map(W::load));
-        words.filter(|word| self.place(*word, window).is_some()).count() as u64
+        let step = self.lines.len().div_ceil(MOST_COUNTED).max(1);
+        let counted = self.lines.iter().step_by(step);
+        let (lines, all) = (counted.len() as u64, self.lines.len() as u64);
+        let words = counted.flat_map(|line| line.as_ref().iter().map(W::load));
+        let live = words.filter(|word| self.place(*word, window).is_some()).count() as u64;
+        (u128::from(live) * u128::from(all) / u128::from(lines.max(1))) as u64
     }
 
     /// Appends the slots of some lines; fewer than asked for at the end.
@@ -277,6 +295,11 @@ impl<W: Word> Table<W> {
 /// What a print has at least: of 4096 chunks that are not there, one is taken for the chunk in a given slot.
 const MIN_PRINT_BITS: u32 = 12;
 
+const MIN_PLACE_BITS: u32 = 8;
+
+/// Lines of which the entries are counted: half a million entries say what share of a table counts to a thousandth.
+const MOST_COUNTED: usize = 1 << 16;
+
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
@@ -298,6 +321,18 @@ mod tests {
             ControlFlow::Continue(())
         });
         places
+    }
+
+    #[test]
+    fn a_part_of_a_large_table_says_how_many_entries_count() {
+        let table = Table::<AtomicU32>::new((3 * MOST_COUNTED * LINE) as u64, 1 << 20);
+        let put = table.slots() / 8;
+        for i in 1..=put {
+            table.put(mixed(i), i, Window { oldest: 1, head: i + 1 });
+        }
+        // The older half counts no more.
+        let counted = table.live(Window { oldest: put / 2, head: put + 1 });
+        assert!(counted.abs_diff(put / 2) < put / 50, "{counted} of {put}");
     }
 
     fn what_was_put_is_found<W: Word>(load: f64, least: f64) {

@@ -30,13 +30,11 @@ pub struct Stat {
     pub encrypted: bool,
     /// How far it reaches back.
     pub horizon: Horizon,
-    /// When its newest container was begun.
-    pub newest_s: Option<u64>,
     /// Chunks on disk by level, those that lie there more than once counted each time.
     pub levels: [Level; LEVELS],
     /// Memory of the index.
     pub index: IndexMemory,
-    /// Entries of the index that count, large, medium and small chunks.
+    /// Entries of the index that count, large, medium and small chunks; of large tables an estimate.
     pub indexed: [u64; 3],
     /// Entries that it has room for.
     pub slots: [u64; 3],
@@ -56,15 +54,14 @@ pub struct Verified {
 }
 
 impl Store {
-    /// Returns what it has; counts the whole index.
+    /// Returns what it has, in some milliseconds at most: of a large index a part is counted.
     pub fn stat(&self) -> Stat {
         let mut levels = [Level::default(); LEVELS];
-        let (mut containers, mut newest_s) = (0, None);
+        let mut containers = 0;
         let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
         for segment in &ring {
             let extent = segment.extent.read();
             containers += u64::from(extent.containers);
-            newest_s = if extent.containers == 0 { newest_s } else { Some(extent.newest_s) };
             for (sum, level) in levels.iter_mut().zip(extent.levels) {
                 sum.chunks = sum.chunks.saturating_add(level.chunks);
                 sum.bytes += level.bytes;
@@ -83,7 +80,6 @@ impl Store {
             containers,
             encrypted: self.sealer.is_some(),
             horizon: self.horizon(),
-            newest_s,
             levels,
             index: index.memory(),
             indexed: [index.coarse.live(addresses), index.medium.live(numbers), index.fine.live(numbers)],

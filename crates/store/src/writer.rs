@@ -294,6 +294,7 @@ impl Store {
 
     /// Begins a segment, and lets the oldest ones go that are in its way.
     fn begin_segment(&self, writer: &mut Writer) -> io::Result<()> {
+        self.leave_as_found()?;
         let allowed = self.capacity + writer.slack * self.segment_bytes;
         while self.file_bytes() + self.segment_bytes > allowed && self.evict_before(writer, u64::MAX) {}
         let number = writer.next_segment;

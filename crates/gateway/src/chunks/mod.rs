@@ -3,6 +3,7 @@
 //! The store itself is [`oncewire_store`]; here it is opened, fed by links, watched and closed. The decisions stand in
 //! `docs/design/store-in-the-daemon.md`.
 
+mod clock;
 mod look;
 pub(crate) mod names;
 mod open;
@@ -23,6 +24,7 @@ use oncewire_link::{ChunkPlace, StoreReply, StoreRequest, StoreState};
 use oncewire_store::pool::{Load, ReadOutcome};
 use oncewire_store::{Counts, Stat};
 
+use self::clock::StoreClock;
 use self::put::Cutter;
 use self::slot::{Held, PoolOf, Slot};
 use crate::config::StoreSettings;
@@ -44,6 +46,7 @@ pub(crate) struct ChunkStore {
     id: Option<u64>,
     slot: Arc<RwLock<Slot>>,
     cutter: Arc<Mutex<Cutter>>,
+    clock: Arc<StoreClock>,
     tally: Arc<Tally>,
     /// What was seen of it last, by the thread that writes.
     seen: Arc<Mutex<Seen>>,
@@ -65,7 +68,7 @@ struct Tally {
     put_bytes: AtomicU64,
     /// Puts that were dropped since too many bytes waited.
     dropped: AtomicU64,
-    /// Seconds since 1970 of the oldest chunk, 0 if there is none.
+    /// The time of the oldest chunk by the clock of the store, 0 if there is none.
     oldest_s: AtomicU64,
     taking: AtomicBool,
     log: Seldom,
@@ -191,17 +194,18 @@ impl ChunkStore {
 
     /// Puts a chunk that a neighbour gave; nobody else is told.
     pub(crate) fn keep(&self, plain: Bytes, key: NameKey, shape: Shape) {
-        let cutter = Arc::clone(&self.cutter);
+        let (cutter, clock) = (Arc::clone(&self.cutter), Arc::clone(&self.clock));
         let cost = plain.len() as u64;
-        self.ingest(cost, move |store| cutter.lock().put(store, &plain, &key, shape));
+        self.ingest(cost, move |store| cutter.lock().put(store, &plain, (&key, shape), clock.now_s()));
     }
 
     fn put(&self, plain: Bytes, key: NameKey, shape: Shape) {
-        let (cutter, bytes) = (Arc::clone(&self.cutter), plain.len() as u64);
+        let (cutter, clock, bytes) = (Arc::clone(&self.cutter), Arc::clone(&self.clock), plain.len() as u64);
         let neighbours = self.neighbours.clone().filter(|neighbours| neighbours.can_tell(&key));
         self.ingest(bytes, move |store| {
-            let Some(neighbours) = neighbours else { return cutter.lock().put(store, &plain, &key, shape) };
-            let chunks = cutter.lock().put_and_tell(store, &plain, &key, shape);
+            let (named, now_s) = ((&key, shape), clock.now_s());
+            let Some(neighbours) = neighbours else { return cutter.lock().put(store, &plain, named, now_s) };
+            let chunks = cutter.lock().put_and_tell(store, &plain, named, now_s);
             if !chunks.is_empty() {
                 neighbours.handle_news(News { key, shape, plain, chunks });
             }
@@ -229,7 +233,7 @@ impl ChunkStore {
         let Some(load) = load.filter(|load| !self.held(load).reads) else { return StoreState::default() };
         let age_secs = match self.tally.oldest_s.load(Relaxed) {
             0 => 0,
-            oldest_s => names::unix_time_s().saturating_sub(oldest_s),
+            oldest_s => self.clock.now_s().saturating_sub(oldest_s),
         };
         StoreState {
             queued: u32::try_from(load.queued).unwrap_or(u32::MAX),
@@ -253,9 +257,7 @@ impl ChunkStore {
         };
         let tally = Arc::clone(&self.tally);
         let job = move |store: &oncewire_store::Store| {
-            let cleared = store
-                .compact(Some(0), &Progress::default())
-                .map(|done| done.before.saturating_sub(done.after));
+            let cleared = store.clear();
             tally.oldest_s.store(store.horizon().oldest_s.unwrap_or(0), Relaxed);
             let _ = done.send(cleared.map_err(|error| error.to_string()));
         };
@@ -307,8 +309,8 @@ impl ChunkStore {
             Slot::Opening(opening) => Some((100.0 * opening.progress.share()) as u64),
             Slot::Open(_) | Slot::None => None,
         };
-        let base =
-            seen.stat.as_ref().map(|stat| tools::report(&self.settings.path, stat)).unwrap_or_default();
+        let report = |stat| tools::report(&self.settings.path, stat, self.clock.now_s());
+        let base = seen.stat.as_ref().map(report).unwrap_or_default();
         StoreReport {
             id: self.id.map(|id| format!("{id:016x}")),
             path: self.settings.path.display().to_string(),

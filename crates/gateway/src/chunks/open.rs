@@ -11,9 +11,11 @@ use parking_lot::{Mutex, RwLock};
 
 use oncewire_store::pool::{Limits, Pool};
 use oncewire_store::{
-    Backend, Folder, FolderError, IndexMemory, Opened, Options, Prepared, Progress, Sealer, Slow, Store,
+    Backend, Folder, FolderError, Horizon, IndexMemory, Opened, Options, Prepared, Progress, Sealer, Slow,
+    Store,
 };
 
+use super::clock::StoreClock;
 use super::slot::{Opening, PoolOf, Slot};
 use super::{ChunkStore, Seen, Tally};
 use crate::config::StoreSettings;
@@ -82,6 +84,7 @@ impl ChunkStore {
             slot: Arc::clone(&store.slot),
             seen: Arc::clone(&store.seen),
             tally: Arc::clone(&store.tally),
+            clock: Arc::clone(&store.clock),
         };
         *store.slot.write() = Slot::Opening(Opening { progress, thread: None });
         let work = move || {
@@ -149,6 +152,7 @@ impl ChunkStore {
             id: pool.as_ref().map(|pool| pool.store().id()),
             slot: Arc::new(RwLock::new(pool.map_or(Slot::None, |pool| Slot::Open(PoolOf(pool))))),
             cutter: Arc::default(),
+            clock: Arc::default(),
             // It takes chunks until a look says otherwise.
             tally: Arc::new(Tally { taking: AtomicBool::new(pool_is_there), ..Tally::default() }),
             seen: Arc::new(Mutex::new(Seen { trouble, ..Seen::default() })),
@@ -167,6 +171,7 @@ struct Opener {
     slot: Arc<RwLock<Slot>>,
     seen: Arc<Mutex<Seen>>,
     tally: Arc<Tally>,
+    clock: Arc<StoreClock>,
 }
 
 impl Opener {
@@ -197,8 +202,17 @@ impl Opener {
             Ok((pool, opened)) => {
                 report(path, &opened);
                 self.tally.taking.store(true, Relaxed);
-                let oldest_s = pool.store().horizon().oldest_s;
+                let Horizon { oldest_s, newest_s, .. } = pool.store().horizon();
                 self.tally.oldest_s.store(oldest_s.unwrap_or(0), Relaxed);
+                let ahead_s = self.clock.go_on_from(newest_s.unwrap_or(0));
+                if ahead_s > LITTLE_S {
+                    let path = path.display();
+                    tracing::warn!(
+                        %path,
+                        "the newest chunk of the chunk store is of a time in {ahead_s} s: the clock was ahead then, or is \
+                         behind now; ages are counted on from there"
+                    );
+                }
                 *slot = Slot::Open(PoolOf(pool));
             }
             Err(why) => {
@@ -261,7 +275,14 @@ pub(super) fn options(index_memory: u64, disk: u64, key: Option<&StorageKey>) ->
     let most = (disk / MOST_SEGMENTS).clamp(LARGE_SEGMENT, MOST_SEGMENT);
     let segment_bytes = (disk / LEAST_SEGMENTS).clamp(LEAST_SEGMENT, most) / PAGE * PAGE;
     let index = IndexMemory::divide(index_memory, disk);
-    Options { capacity: disk, segment_bytes, index, id: crate::tunnel::dialer::random(), sealer }
+    Options {
+        capacity: disk,
+        segment_bytes,
+        index,
+        id: crate::tunnel::dialer::random(),
+        sealer,
+        at_rest: false,
+    }
 }
 
 /// Says what was found.
@@ -304,6 +325,9 @@ fn holder_of(locks: &str, device: u64, inode: u64) -> Option<u32> {
     };
     locks.lines().find_map(holder)
 }
+
+/// Seconds that clocks are put right by without a word.
+const LITTLE_S: u64 = 60;
 
 /// Longer than a disk that works takes for anything, also one that tries a bad place again and again.
 const HANGS_AFTER: Duration = Duration::from_secs(10);

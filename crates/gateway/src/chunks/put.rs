@@ -5,8 +5,6 @@ use oncewire_codec::wanax::{NameKey, Node, Shape, Tree};
 use oncewire_codec::wire::Sought;
 use oncewire_store::{Inserted, MAX_PARTS, Part, Store};
 
-use super::names::unix_time_s;
-
 /// What cuts blocks; links of other shapes are rare, so it keeps that of the last one.
 #[derive(Debug, Default)]
 pub(super) struct Cutter {
@@ -16,10 +14,10 @@ pub(super) struct Cutter {
 
 impl Cutter {
     /// Cuts a block into chunks of all levels, tags them and puts them into the store.
-    pub(super) fn put(&mut self, store: &Store, block: &[u8], key: &NameKey, shape: Shape) {
+    pub(super) fn put(&mut self, store: &Store, block: &[u8], (key, shape): (&NameKey, Shape), now_s: u64) {
         self.cut(block, key, shape);
         // What it does not take, it counts.
-        store.insert(block, &self.parts, unix_time_s());
+        store.insert(block, &self.parts, now_s);
     }
 
     /// As [`Self::put`]; returns the chunks of the two largest levels that are new, and where they begin.
@@ -27,14 +25,14 @@ impl Cutter {
         &mut self,
         store: &Store,
         block: &[u8],
-        key: &NameKey,
-        shape: Shape,
+        (key, shape): (&NameKey, Shape),
+        now_s: u64,
     ) -> Vec<(Sought, u32)> {
         self.cut(block, key, shape);
         let shared = self.parts.iter().filter(|part| part.level <= SHARED_LEVELS && part.len >= LEAST_SHARED);
         let new = shared.filter(|part| !store.peek(part.tag, part.len));
         let new = new.map(|part| (Sought { tag: part.tag, len: part.len }, part.start)).collect();
-        match store.insert(block, &self.parts, unix_time_s()) {
+        match store.insert(block, &self.parts, now_s) {
             Inserted::Stored { .. } => new,
             Inserted::Known | Inserted::Refused => Vec::new(),
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use oncewire_store::{Fault, Options, Progress, Stat, Store};
+use oncewire_store::{Fault, Options, Progress, Stat, Store, StoreFiles};
 
 use super::OpenError;
 use super::names::unix_time_s;
@@ -55,7 +55,8 @@ impl AtRest {
     /// # Errors
     /// If there is none, a gateway uses it, its key is another, or the disk fails.
     pub fn open(path: &Path, key: Option<&StorageKey>, room: Option<Room>) -> Result<Self, AtRestError> {
-        if !path.join("store").is_file() {
+        let files = StoreFiles::find(path).map_err(|error| failed(path, &error))?;
+        if files.segment_bytes() == 0 && !path.join("store").is_file() {
             return Err(AtRestError::None(path.to_owned()));
         }
         let not_opened = |error| match error {
@@ -63,13 +64,14 @@ impl AtRest {
             NotOpened::Failed(why) => AtRestError::Failed { path: path.to_owned(), why },
         };
         let folder = open::take(path).map_err(not_opened)?;
-        let taken = fs_bytes(path).map_err(|error| failed(path, &error))?;
+        let taken = files.segment_bytes();
         let room = room.unwrap_or_else(|| {
             let index_memory = index_memory(taken, MOST_MEMORY);
             Room { disk: taken, index_memory }
         });
-        // However small it is to become, nothing of it is to go now.
-        let options = Options { capacity: 1 << 60, ..open::options(room.index_memory, room.disk, key) };
+        let options = open::options(room.index_memory, room.disk, key);
+        // The index must tell all places apart that are in use now.
+        let options = Options { capacity: room.disk.max(taken), at_rest: true, ..options };
         let (store, opened) = open::open(folder, &options, path).map_err(not_opened)?;
         Ok(Self { path: path.to_owned(), store, notes: opened.notes })
     }
@@ -77,7 +79,9 @@ impl AtRest {
     /// Returns what is in it.
     pub fn stat(&self) -> StoreReport {
         let stat = self.store.stat();
-        let base = report(&self.path, &stat);
+        // A clock that was ahead when chunks came makes none of them younger than it is.
+        let now_s = unix_time_s().max(stat.horizon.newest_s.unwrap_or(0));
+        let base = report(&self.path, &stat, now_s);
         StoreReport { size: base.used, ..base }
     }
 
@@ -118,7 +122,7 @@ impl AtRest {
         })
     }
 
-    /// Closes it in order.
+    /// Closes it in order. If it was not written to, nothing of it has changed.
     ///
     /// # Errors
     /// If the disk refuses.
@@ -128,26 +132,32 @@ impl AtRest {
     }
 }
 
-/// Removes a chunk store that no gateway uses, and returns how many bytes its files had; none is no error.
+/// Removes a chunk store that no gateway uses, and returns how many bytes its files had; none is no error. What else is in
+/// the folder stays, and the folder then, too.
 ///
 /// # Errors
 /// If a gateway uses it, or a file cannot be removed.
 pub fn clear_at_rest(path: &Path) -> Result<u64, AtRestError> {
-    if !path.join("store").is_file() {
+    let find = || StoreFiles::find(path).map_err(|error| failed(path, &error));
+    if find()?.is_empty() {
         return Ok(0);
     }
     let _lock = open::take(path).map_err(|error| match error {
         NotOpened::Refused(refused) => AtRestError::Refused(refused),
         NotOpened::Failed(why) => AtRestError::Failed { path: path.to_owned(), why },
     })?;
-    let bytes = fs_bytes(path).map_err(|error| failed(path, &error))?;
-    fs::remove_dir_all(path).map_err(|error| failed(path, &error))?;
-    Ok(bytes)
+    let files = find()?;
+    files.remove().map_err(|error| failed(path, &error))?;
+    let tidied = fs::remove_file(path.join("lock")).and_then(|()| fs::remove_dir(path));
+    match tidied {
+        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => Err(failed(path, &error)),
+        _ => Ok(files.bytes()),
+    }
 }
 
 /// Describes what is in a store.
-pub(super) fn report(path: &Path, stat: &Stat) -> StoreReport {
-    let age = |time_s: u64| unix_time_s().saturating_sub(time_s);
+pub(super) fn report(path: &Path, stat: &Stat, now_s: u64) -> StoreReport {
+    let age = |time_s: u64| now_s.saturating_sub(time_s);
     let levels = stat.levels.iter().enumerate().filter(|(_, level)| level.chunks > 0);
     let level = |(number, level): (usize, &oncewire_store::Level)| LevelReport {
         level: number as u64,
@@ -169,7 +179,7 @@ pub(super) fn report(path: &Path, stat: &Stat) -> StoreReport {
         indexed: stat.indexed.to_vec(),
         index_memory: stat.index.total(),
         oldest_secs: stat.horizon.oldest_s.map(age),
-        newest_secs: stat.newest_s.map(age),
+        newest_secs: stat.horizon.newest_s.map(age),
         ..StoreReport::default()
     }
 }
@@ -193,8 +203,3 @@ const MOST_MEMORY: u64 = 8 << 30;
 
 /// Places that are listed one by one.
 const MOST_LISTED: usize = 100;
-
-/// Returns the bytes of a folder's files.
-fn fs_bytes(path: &Path) -> io::Result<u64> {
-    fs::read_dir(path)?.try_fold(0, |sum, entry| Ok(sum + entry?.metadata()?.len()))
-}

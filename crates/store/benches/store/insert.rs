@@ -98,6 +98,7 @@ fn insert(backend: Arc<dyn Backend>, blocks: u64, sizes: &[usize], layout: Layou
         index: IndexMemory { coarse: 64 << 20, medium: 64 << 20, fine: 64 << 20 },
         id: 1,
         sealer: (layout == Layout::Sealed).then(|| Arc::new(sealer())),
+        at_rest: false,
     };
     let (store, _) = Store::open(backend, &options).unwrap();
     let (mut block, mut parts) = (vec![0; BLOCK], Vec::new());

@@ -17,7 +17,7 @@ pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
     let chunks: usize = 1 + sizes.iter().map(|size| BLOCK / size).sum::<usize>();
     let coarse = capacity / BLOCK as u64 * chunks as u64 * 95 / 10;
     let index = IndexMemory { coarse, medium: 64, fine: 64 };
-    let options = Options { capacity, segment_bytes: 64 << 20, index, id: 1, sealer: None };
+    let options = Options { capacity, segment_bytes: 64 << 20, index, id: 1, sealer: None, at_rest: false };
     let before = resident();
     let (store, _) = Store::open(Arc::clone(&backend) as Arc<dyn Backend>, &options).unwrap();
     println!("\n{gigabytes} GB of 64 KiB blocks of {chunks} chunks through a store of that capacity\n");

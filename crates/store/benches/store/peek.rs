@@ -32,7 +32,8 @@ fn row(name: &str, len: u32, slot: u64, entries: u64, load: u64) {
         _ => IndexMemory { coarse: small, medium: small, fine: bytes },
     };
     // A terabyte, which decides how wide addresses are.
-    let options = Options { capacity: 1 << 40, segment_bytes: 64 << 20, index, id: 1, sealer: None };
+    let options =
+        Options { capacity: 1 << 40, segment_bytes: 64 << 20, index, id: 1, sealer: None, at_rest: false };
     let (store, _) = Store::open(Arc::new(Nothing), &options).unwrap();
     insert(&store, len, entries);
     let found = (0..entries).filter(|i| store.peek(mixed(*i), len)).count();

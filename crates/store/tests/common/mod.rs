@@ -67,6 +67,7 @@ pub(crate) fn options(segments: u64) -> Options {
         index: IndexMemory { coarse: 1 << 15, medium: 1 << 16, fine: 1 << 18 },
         id: 0x1234,
         sealer: None,
+        at_rest: false,
     }
 }
 

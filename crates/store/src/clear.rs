@@ -1,0 +1,111 @@
+//! Removing a store: all that it has while it is open, or its files where nobody has it open.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::segment::Segment;
+use crate::{Store, identity, snapshot};
+
+/// The files of a store in a folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreFiles {
+    /// Each with its length, in the order in which they are to be removed: what speaks of segments before them, and what
+    /// says which store it is last. What an interruption leaves is then found, and removed by the next try.
+    files: Vec<(PathBuf, u64)>,
+    segment_bytes: u64,
+}
+
+impl StoreFiles {
+    /// Looks for them. A folder that is not there has none, and what is in it under other names is another's.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn find(path: &Path) -> io::Result<Self> {
+        let mut found = Self::default();
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            entries => entries?,
+        };
+        let mut ranked = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let Some(rank) = entry.file_name().to_str().and_then(rank) else { continue };
+            let metadata = entry.metadata()?;
+            if !metadata.is_file() {
+                continue;
+            }
+            if rank == SEGMENT {
+                found.segment_bytes += metadata.len();
+            }
+            ranked.push((rank, (entry.path(), metadata.len())));
+        }
+        ranked.sort();
+        found.files = ranked.into_iter().map(|(_, file)| file).collect();
+        Ok(found)
+    }
+
+    /// Says whether there is nothing of a store.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Returns the bytes of all of them.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|(_, len)| len).sum()
+    }
+
+    /// Returns the bytes of the segments.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// Removes them; who does holds the folder, so that nobody uses the store.
+    ///
+    /// # Errors
+    /// If one cannot be removed: it is still there, with those that come behind it.
+    pub fn remove(&self) -> io::Result<()> {
+        self.files.iter().try_for_each(|(path, _)| match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        })
+    }
+}
+
+impl Store {
+    /// Forgets every chunk and removes their files; returns how many bytes those had. What comes meanwhile waits.
+    ///
+    /// # Errors
+    /// If the store takes nothing more, or a file cannot be removed: the next start would take it up again.
+    pub fn clear(&self) -> io::Result<u64> {
+        let mut writer = self.writing();
+        if let Some(trouble) = &writer.stopped {
+            return Err(io::Error::other(trouble.clone()));
+        }
+        self.seal(&mut writer)?;
+        self.leave_as_found()?;
+        let bytes = self.file_bytes();
+        let gone = {
+            let mut ring = self.ring.write();
+            self.index.addresses.set_oldest(writer.next_segment << self.span_bits);
+            self.index.containers.set_oldest(writer.next_container);
+            std::mem::take(&mut *ring)
+        };
+        self.counters.evicted_segments.add(gone.len() as u64);
+        let names: Vec<String> = gone.iter().map(|segment| segment.file.name().to_owned()).collect();
+        self.backend.remove_all(&names)?;
+        Ok(bytes)
+    }
+}
+
+/// Says when a file of a store is removed, by its name; None for one of another's.
+fn rank(name: &str) -> Option<u8> {
+    match name {
+        snapshot::NAME | snapshot::NEW => Some(0),
+        identity::NEW => Some(2),
+        identity::STORE => Some(3),
+        name => Segment::number_of(name).map(|_| SEGMENT),
+    }
+}
+
+const SEGMENT: u8 = 1;

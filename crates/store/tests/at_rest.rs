@@ -1,0 +1,198 @@
+//! A store that is looked at or rewritten by who does not go on with it, and one that is cleared.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{block, open, options, parts, whole};
+use oncewire_store::{
+    Backend, Folder, IndexMemory, Inserted, Memory, Opened, Options, Progress, Store, StoreFiles,
+};
+
+const LENS: [usize; 60] = [60_000; 60];
+
+fn fill(store: &Store, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let block = block(number, 60_000);
+        assert!(matches!(store.insert(&block, &parts(&block), number), Inserted::Stored { .. }));
+    }
+}
+
+/// A store of several segments that was closed in order.
+fn closed(options: &Options) -> Memory {
+    let memory = Memory::default();
+    let store = open(&memory, options);
+    fill(&store, 0..60);
+    store.close().unwrap();
+    memory
+}
+
+/// As tools open it that know neither how large it is nor how much memory its index has.
+fn at_rest(capacity: u64) -> Options {
+    let index = IndexMemory { coarse: 1 << 12, medium: 1 << 12, fine: 1 << 12 };
+    Options { capacity, index, at_rest: true, ..options(4) }
+}
+
+fn reopened(memory: &Memory, options: &Options) -> (Store, Opened) {
+    Store::open(Arc::new(memory.clone()), options).unwrap()
+}
+
+#[test]
+fn who_looks_at_a_store_finds_its_index_and_leaves_it() {
+    for capacity in [0, 1 << 20, 1 << 60] {
+        let memory = closed(&options(200));
+        let files = memory.list().unwrap();
+        let (store, opened) = reopened(&memory, &at_rest(capacity));
+        assert!(opened.index_kept && opened.notes.is_empty(), "{opened:?}");
+        assert_eq!(whole(&store, &LENS).len(), 60, "nothing goes");
+        assert_eq!(store.verify(&Progress::default()).unwrap().damaged.len(), 0);
+        store.close().unwrap();
+        assert_eq!(memory.list().unwrap(), files);
+        let (store, opened) = reopened(&memory, &options(200));
+        assert!(opened.index_kept);
+        assert_eq!(whole(&store, &LENS).len(), 60);
+    }
+}
+
+#[test]
+fn who_looks_and_is_killed_has_changed_nothing() {
+    let memory = closed(&options(200));
+    drop(reopened(&memory, &at_rest(0)));
+    assert!(reopened(&memory, &options(200)).1.index_kept);
+}
+
+#[test]
+fn a_store_that_was_not_closed_in_order_is_no_different_after_a_look() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(200));
+    fill(&store, 0..60);
+    store.sync().unwrap();
+    drop(store);
+    let (store, opened) = reopened(&memory, &Options { at_rest: true, ..options(8) });
+    assert!(!opened.index_kept);
+    assert_eq!(whole(&store, &LENS).len(), 60);
+    store.close().unwrap();
+    assert!(memory.list().unwrap().iter().all(|(name, _)| name != "index"), "no index is saved");
+}
+
+#[test]
+fn what_is_rewritten_at_rest_has_the_index_of_before() {
+    let memory = closed(&options(200));
+    let (store, _) = reopened(&memory, &at_rest(0));
+    let compacted = store.compact(None, &Progress::default()).unwrap();
+    assert_eq!((compacted.superseded, whole(&store, &LENS).len()), (0, 60));
+    store.close().unwrap();
+    let (store, opened) = reopened(&memory, &options(200));
+    assert!(opened.index_kept, "{opened:?}");
+    assert_eq!(whole(&store, &LENS).len(), 60);
+}
+
+#[test]
+fn a_saved_index_does_not_outlive_what_it_speaks_of() {
+    let memory = closed(&options(200));
+    let (store, _) = reopened(&memory, &at_rest(0));
+    store.compact(None, &Progress::default()).unwrap();
+    // Killed before anything was saved anew.
+    drop(store);
+    let (store, opened) = reopened(&memory, &options(200));
+    assert!(!opened.index_kept);
+    assert_eq!(whole(&store, &LENS).len(), 60);
+}
+
+#[test]
+fn how_far_it_reaches_back_is_the_earliest_and_the_latest_time_in_whatever_order_they_came() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(200));
+    assert_eq!((store.horizon().oldest_s, store.horizon().newest_s), (None, None));
+    fill(&store, 40..60);
+    fill(&store, 10..40);
+    store.sync().unwrap();
+    assert_eq!((store.horizon().oldest_s, store.horizon().newest_s), (Some(10), Some(59)));
+}
+
+/// A disk that counts how files are removed.
+#[derive(Clone, Default)]
+struct Counting(Memory, Arc<[AtomicUsize; 2]>);
+
+#[test]
+fn a_store_that_is_cleared_is_empty_and_goes_on() {
+    let disk = Counting::default();
+    let (store, _) = Store::open(Arc::new(disk.clone()), &options(200)).unwrap();
+    fill(&store, 0..60);
+    let count = |at: usize| disk.1[at].swap(0, Ordering::Relaxed);
+    (0..2).for_each(|at| _ = count(at));
+    assert!(store.clear().unwrap() > 60 * 60_000);
+    assert_eq!((count(0), count(1)), (0, 1), "all files at once");
+    assert_eq!((whole(&store, &LENS).len(), store.stat().file_bytes), (0, 0));
+    assert_eq!(store.horizon().oldest_s, None);
+    fill(&store, 0..5);
+    assert_eq!(whole(&store, &LENS), [0, 1, 2, 3, 4]);
+    store.close().unwrap();
+    let (store, opened) = reopened(&disk.0, &options(200));
+    assert!(opened.index_kept);
+    assert_eq!(whole(&store, &LENS), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn the_files_of_a_store_are_removed_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(StoreFiles::find(&dir.path().join("none")).unwrap().is_empty());
+    let (store, _) = Store::open(Arc::new(Folder::open(dir.path()).unwrap()), &options(200)).unwrap();
+    fill(&store, 0..60);
+    store.close().unwrap();
+    for other in ["notes.seg", "0000000000000001.seg.bak", "index.txt"] {
+        std::fs::write(dir.path().join(other), "another's").unwrap();
+    }
+    std::fs::create_dir(dir.path().join("00000000000000ff.seg")).unwrap();
+    let files = StoreFiles::find(dir.path()).unwrap();
+    assert!(files.segment_bytes() > 60 * 60_000 && files.bytes() > files.segment_bytes() + 8192);
+    files.remove().unwrap();
+    assert!(StoreFiles::find(dir.path()).unwrap().is_empty());
+    let mut left: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["0000000000000001.seg.bak", "00000000000000ff.seg", "index.txt", "lock", "notes.seg"]);
+}
+
+impl Backend for Counting {
+    fn create(&self, name: &str, len: u64) -> io::Result<()> {
+        self.0.create(name, len)
+    }
+
+    fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read(name, at, into)
+    }
+
+    fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write(name, at, bytes)
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        self.0.truncate(name, len)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        self.0.sync(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.1[0].fetch_add(1, Ordering::Relaxed);
+        self.0.remove(name)
+    }
+
+    fn remove_all(&self, names: &[String]) -> io::Result<()> {
+        self.1[1].fetch_add(1, Ordering::Relaxed);
+        self.0.remove_all(names)
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        self.0.list()
+    }
+}
