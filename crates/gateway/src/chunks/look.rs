@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use oncewire_store::Store;
 
 use super::slot::{Held, PoolOf};
-use super::{ChunkStore, Seen};
+use super::{ChunkStore, Seen, Tally};
 
 /// Says that a look is under way, for as long as it is there: also if the look is never made, or ends badly.
 struct Looking(Arc<Mutex<Seen>>);
@@ -20,13 +20,16 @@ impl Drop for Looking {
 }
 
 impl ChunkStore {
-    /// Has the thread that writes look at the store, and sync it; unless it has not come to the last look yet. Who waits
-    /// for a disk that hangs is told to wait no longer.
+    /// Has the thread that writes look at the store before it does anything else, and sync it; unless it has not come to
+    /// the last look yet, which then syncs, too. Who waits for a disk that hangs is told to wait no longer.
     pub(crate) fn look(&self, sync: bool) {
+        self.seen.lock().sync_is_due |= sync;
         let slot = self.slot.read();
         let Some(PoolOf(pool)) = slot.pool() else { return };
-        if Held::of(&pool.load(), self.hangs_after).any() {
-            let away = pool.turn_away();
+        let held = Held::of(&pool.load(), self.hangs_after);
+        if held.any() {
+            // Readers that work go on with what they are asked for.
+            let away = if held.reads { pool.turn_away() } else { pool.turn_away_patient() };
             // Who is told may ask for something else at once.
             drop(slot);
             return away.tell();
@@ -36,40 +39,47 @@ impl ChunkStore {
         }
         let looking = Looking(Arc::clone(&self.seen));
         let tally = Arc::clone(&self.tally);
-        let try_again = sync && (tally.syncs.fetch_add(1, Relaxed) + 1).is_multiple_of(TRY_AGAIN_EVERY);
-        let job = move |store: &Store| {
-            let synced = if sync { store.sync() } else { Ok(()) };
-            for file in try_again.then(|| store.try_again()).into_iter().flatten() {
-                tracing::error!(
-                    "chunk store: {file} is given up, since the disk refuses it and no other; what was in it is \
-                     fetched and stored again when it is needed"
-                );
-            }
-            let (trouble, horizon, counts) = (store.trouble(), store.horizon(), store.counts());
-            let trouble = trouble.or_else(|| synced.err().map(|error| error.to_string()));
-            tally.oldest_s.store(horizon.oldest_s.unwrap_or(0), Relaxed);
-            tally.taking.store(trouble.is_none(), Relaxed);
-            let changed = {
-                let seen = looking.0.lock();
-                seen.stat.is_none() || sync && seen.stat_counts != counts
-            };
-            // It counts the whole index, so not more often than things change.
-            let stat = changed.then(|| store.stat());
-            let mut seen = looking.0.lock();
-            if let (None, Some(why)) = (&seen.trouble, &trouble) {
-                tracing::error!(
-                    "the chunk store takes nothing more: {why}; what it has is read on, and the rest of the traffic goes \
-                     without; when the disk is well, start the gateway again"
-                );
-            }
-            if stat.is_some() {
-                (seen.stat, seen.stat_counts) = (stat, counts);
-            }
-            (seen.counts, seen.trouble) = (counts, trouble);
-        };
-        // One that finds no room was none.
-        let _ = pool.ingest(0, job);
+        // There is never another one that goes first.
+        let _ = pool.ingest_first(move |store| look_at(store, &looking.0, &tally));
     }
+}
+
+fn look_at(store: &Store, seen: &Mutex<Seen>, tally: &Tally) {
+    let sync = seen.lock().sync_is_due;
+    let synced = if sync { store.sync() } else { Ok(()) };
+    if sync {
+        // Nothing was put meanwhile, for that is done by this thread.
+        seen.lock().sync_is_due = false;
+        let syncs = tally.syncs.fetch_add(1, Relaxed) + 1;
+        let given_up = if syncs.is_multiple_of(TRY_AGAIN_EVERY) { store.try_again() } else { Vec::new() };
+        for file in given_up {
+            tracing::error!(
+                "chunk store: {file} is given up, since the disk refuses it and no other; what was in it is fetched and \
+                 stored again when it is needed"
+            );
+        }
+    }
+    let (trouble, horizon, counts) = (store.trouble(), store.horizon(), store.counts());
+    let trouble = trouble.or_else(|| synced.err().map(|error| error.to_string()));
+    tally.oldest_s.store(horizon.oldest_s.unwrap_or(0), Relaxed);
+    tally.taking.store(trouble.is_none(), Relaxed);
+    let changed = {
+        let seen = seen.lock();
+        seen.stat.is_none() || sync && seen.stat_counts != counts
+    };
+    // It takes milliseconds, so not more often than things change.
+    let stat = changed.then(|| store.stat());
+    let mut seen = seen.lock();
+    if let (None, Some(why)) = (&seen.trouble, &trouble) {
+        tracing::error!(
+            "the chunk store takes nothing more: {why}; what it has is read on, and the rest of the traffic goes without; \
+             when the disk is well, start the gateway again"
+        );
+    }
+    if stat.is_some() {
+        (seen.stat, seen.stat_counts) = (stat, counts);
+    }
+    (seen.counts, seen.trouble) = (counts, trouble);
 }
 
 /// Syncs from one to the next after which a disk is asked again for what it refused: with one every five seconds, a

@@ -82,6 +82,8 @@ struct Seen {
     stat_counts: Counts,
     counts: Counts,
     trouble: Option<String>,
+    /// The store is to be synced by the next look, or by the one that is under way if it has not done so yet.
+    sync_is_due: bool,
     /// A look is under way, so that a disk that hangs is not looked at by more and more.
     looking: bool,
 }

@@ -52,7 +52,8 @@ fn what_was_put_is_told_with_its_levels_and_forgotten_when_it_is_cleared() {
     put(&store, 0);
     until("it is counted", || {
         store.look(true);
-        store.report().levels.first().is_some_and(|level| level.chunks == 4)
+        let report = store.report();
+        report.waiting_bytes == 0 && report.levels.first().is_some_and(|level| level.chunks == 4)
     });
     let report = store.report();
     assert_eq!((report.puts, report.known, report.dropped), (5, 1, 0), "{report:?}");
@@ -327,6 +328,162 @@ fn what_the_disk_refuses_is_stored_again_when_it_comes() {
     // A read that a look was taken before is tried once more behind it.
     assert!(report.unreadable > 0 && report.damaged == 0, "{report:?}");
     assert_eq!(report.state, StoreCondition::Open);
+}
+
+/// Keeps the thread that writes until the sender is dropped or used, and fills its queue if that is asked.
+fn hold(store: &ChunkStore, fill: bool) -> std::sync::mpsc::Sender<()> {
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let slot = store.slot.read();
+    let PoolOf(pool) = slot.pool().unwrap();
+    pool.ingest(1, move |_| {
+        begun.send(()).unwrap();
+        let _ = wait.recv();
+    })
+    .unwrap();
+    has_begun.recv_timeout(Duration::from_secs(60)).unwrap();
+    while fill && pool.ingest(1, |_| {}).is_ok() {}
+    release
+}
+
+#[test]
+fn a_sync_is_done_however_many_blocks_wait_and_however_late_the_last_look_is() {
+    let store = store_on(Arc::new(Memory::default()));
+    let is_idle = |store: &ChunkStore| !store.seen.lock().looking;
+    until("it was looked at", || store.state().taking && is_idle(&store));
+    let syncs = || store.tally.syncs.load(Relaxed);
+    for fill in [false, true] {
+        let (before, release) = (syncs(), hold(&store, fill));
+        store.look(false);
+        assert!(store.seen.lock().looking, "a look is always taken");
+        // The sync finds that one still waiting, and is not lost.
+        store.look(true);
+        drop(release);
+        until("it has synced", || syncs() == before + 1 && is_idle(&store));
+        store.look(false);
+        until("it was looked at again", || is_idle(&store));
+        assert_eq!(syncs(), before + 1, "once");
+    }
+}
+
+#[test]
+fn while_the_writer_alone_is_held_readers_are_used_and_who_waits_for_it_is_told() {
+    let mut store = store_on(Arc::new(Memory::default()));
+    fill(&store, 8);
+    store.hangs_after = Duration::from_millis(1);
+    let (here, absent): (Arc<[AtomicU64; 2]>, Arc<[AtomicU64; 2]>) = Default::default();
+    let release = hold(&store, true);
+    until("it hangs", || store.report().state == StoreCondition::Hanging);
+    assert!(ask(&store, 200, &absent));
+    until("it was looked for in vain", || {
+        store.report().oldest_read_ms == 0 && {
+            store.look(false);
+            absent[1].load(Relaxed) == 1
+        }
+    });
+    assert!(ask(&store, 3, &here));
+    until("what is there is read", || here[0].load(Relaxed) == 1);
+    drop(release);
+    until("all is done", || store.report().queue == 0);
+}
+
+/// A store whose blocks came at these times, one in each segment.
+fn of_times(times_s: impl Iterator<Item = u64>) -> ChunkStore {
+    let memory = Memory::default();
+    let options = open::options(1 << 20, 64 << 20, None);
+    let (key, mut cutter) = (NameKey::new([7; 32]), Cutter::default());
+    for (number, time_s) in times_s.enumerate() {
+        let (store, _) = oncewire_store::Store::open(Arc::new(memory.clone()), &options).unwrap();
+        cutter.put(&store, &block(number as u8), (&key, Shape::default()), time_s);
+        store.close().unwrap();
+    }
+    store_on(Arc::new(memory))
+}
+
+#[test]
+fn a_clock_that_was_ahead_makes_the_store_no_younger() {
+    const DAY: u64 = 86_400;
+    let now = names::unix_time_s();
+    let ages = |times_s: &[u64]| of_times(times_s.iter().copied()).state().age_secs;
+    // As it should be; a second may have passed.
+    assert!((3 * DAY..3 * DAY + 60).contains(&ages(&[now - 3 * DAY, now - 2 * DAY, now])));
+    // All of it by a clock that was a month ahead, and half of it, when time has not caught up and when it has.
+    assert!(ages(&[now + 28 * DAY, now + 30 * DAY]) >= 2 * DAY);
+    assert!(ages(&[now + 30 * DAY, now + 30 * DAY, now - 2 * DAY, now]) >= 2 * DAY);
+    assert!(ages(&[now - 10, now - 9, now - 2 * DAY, now - DAY]) >= 2 * DAY);
+    // What comes now is not of a time before the others.
+    let store = of_times([now + 30 * DAY].into_iter());
+    put(&store, 100);
+    let horizon = |store: &ChunkStore| store.slot.read().pool().map(|PoolOf(pool)| pool.store().horizon());
+    until("it is there", || {
+        store.look(true);
+        store.report().levels.first().is_some_and(|level| level.chunks == 2)
+    });
+    assert_eq!(horizon(&store).unwrap().oldest_s, Some(now + 30 * DAY));
+}
+
+/// The files of a folder with what is in them.
+fn files(path: &std::path::Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+    let mut files: Vec<_> =
+        entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn looking_at_a_store_and_verifying_it_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = StoreSettings {
+        path: dir.path().join("store"),
+        disk: 64 << 20,
+        index_memory: 1 << 20,
+        read_latency: None,
+    };
+    let store = ChunkStore::open(&settings, None).unwrap();
+    fill(&store, 100);
+    close(&store);
+    let before = files(&settings.path);
+    assert!(before.iter().any(|(name, _)| name == "index"));
+    let configured = Room { disk: settings.disk, index_memory: settings.index_memory };
+    for room in [None, Some(configured), Some(Room { disk: 16 << 20, ..configured })] {
+        let store = AtRest::open(&settings.path, None, room).unwrap();
+        assert_eq!(store.stat().levels.first().map(|level| level.chunks), Some(100));
+        assert_eq!(store.verify(&Progress::default()).unwrap().damaged.len(), 0);
+        store.close().unwrap();
+        assert!(files(&settings.path) == before, "{room:?}");
+    }
+    let store = AtRest::open(&settings.path, None, None).unwrap();
+    assert_eq!(store.compact(None, &Progress::default()).unwrap().superseded, 0);
+    store.close().unwrap();
+    let options = open::options(settings.index_memory, settings.disk, None);
+    let folder = Arc::new(oncewire_store::Folder::open(&settings.path).unwrap());
+    let (_, opened) = oncewire_store::Store::open(folder, &options).unwrap();
+    assert!(opened.index_kept, "the gateway finds the index as it wants it");
+}
+
+#[test]
+fn clearing_goes_on_where_it_was_interrupted_and_leaves_what_is_not_the_stores() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    assert_eq!(clear_at_rest(&path).unwrap(), 0);
+    assert!(!path.exists());
+    for left in ["0000000000000001.seg", "index", "store"] {
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join(left), vec![1; 8192]).unwrap();
+        assert_eq!(clear_at_rest(&path).unwrap(), 8192, "{left}");
+        assert!(!path.exists(), "{left}");
+    }
+    let settings =
+        StoreSettings { path: path.clone(), disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
+    let store = ChunkStore::open(&settings, None).unwrap();
+    fill(&store, 4);
+    assert!(matches!(clear_at_rest(&path), Err(AtRestError::Refused(OpenError::InUse { .. }))));
+    close(&store);
+    drop(store);
+    std::fs::write(path.join("thesis.txt"), "another's").unwrap();
+    assert!(clear_at_rest(&path).unwrap() > 4 << 16);
+    assert_eq!(files(&path), [("thesis.txt".into(), b"another's".to_vec())]);
 }
 
 /// A store with four blocks that is being opened: what says which store it is can be read, and then nothing more until
