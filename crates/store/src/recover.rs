@@ -355,8 +355,8 @@ impl Prepared {
         // One that speaks of files that cannot be read now does not say how to do without them.
         let snapshot = files.snapshot.filter(|_| files.closed.is_empty());
         let kept = snapshot.and_then(|len| store.load_index(len, &mut files.found, &mut writer));
-        // It holds no longer as soon as anything is written. What is only looked at may have other things to say of its
-        // segments, if the disk refuses them now: then it is compared with them anew by the next start.
+        // It holds no longer as soon as anything is written. Who only looks leaves it, also where it is of no use now: the
+        // next start compares it with the files anew.
         if !options.at_rest {
             snapshot::remove(&store.backend)?;
         }
