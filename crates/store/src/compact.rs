@@ -91,7 +91,9 @@ impl Store {
             Ok(_) => {}
         }
         let (mut lost, mut was_read) = (Vec::new(), false);
-        for i in 0..segment.extent.read().containers as usize {
+        // Apart: what is written meanwhile may have to change it.
+        let containers = segment.extent.read().containers as usize;
+        for i in 0..containers {
             match patiently(segment, || self.load(segment, i)) {
                 Ok(Some(container)) => self.rewrite_container(writer, (segment, i), &container, compacted)?,
                 Ok(None) => {}

@@ -19,10 +19,12 @@ use crate::Backend;
 pub struct Folder {
     path: PathBuf,
     /// Files that were used last, so that a read need not open one; a terabyte has thousands.
-    open: Mutex<VecDeque<(String, Arc<File>)>>,
+    open: Mutex<OpenFiles>,
     /// Held as long as the folder is in use.
     _lock: File,
 }
+
+type OpenFiles = VecDeque<(String, Arc<File>)>;
 
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -65,11 +67,7 @@ impl Folder {
             open.push_front(found);
             return Ok(file);
         }
-        let mut opened = private().open(self.path.join(name));
-        while opened.as_ref().is_err_and(lacks_descriptors) && open.pop_back().is_some() {
-            opened = private().open(self.path.join(name));
-        }
-        let file = opened?;
+        let file = with_room(&mut open, || private().open(self.path.join(name)))?;
         // Chunks are asked for from anywhere, and a read should take what it needs and no more.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
         let file = Arc::new(file);
@@ -91,14 +89,25 @@ impl Folder {
     }
 
     fn sync_folder(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        let folder = with_room(&mut self.open.lock(), || File::open(&self.path))?;
+        folder.sync_all()
     }
+}
+
+/// Opens a file; where the process may open no more, those that were not used for longest are closed for it.
+fn with_room(open: &mut OpenFiles, mut attempt: impl FnMut() -> io::Result<File>) -> io::Result<File> {
+    let mut opened = attempt();
+    while opened.as_ref().is_err_and(lacks_descriptors) && open.pop_back().is_some() {
+        opened = attempt();
+    }
+    opened
 }
 
 impl Backend for Folder {
     fn create(&self, name: &str, len: u64) -> io::Result<()> {
         self.forget(name);
-        let file = private().create(true).truncate(true).open(self.path.join(name))?;
+        let create = || private().create(true).truncate(true).open(self.path.join(name));
+        let file = with_room(&mut self.open.lock(), create)?;
         let mut permissions = file.metadata()?.permissions();
         if permissions.mode() & 0o077 != 0 {
             permissions.set_mode(0o600);
@@ -121,7 +130,14 @@ impl Backend for Folder {
     }
 
     fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.file(name)?.read_exact_at(into, at)
+        match self.file(name) {
+            // Not kept open: it could not be written once the file system can be again.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                let file = with_room(&mut self.open.lock(), || File::open(self.path.join(name)))?;
+                file.read_exact_at(into, at)
+            }
+            file => file?.read_exact_at(into, at),
+        }
     }
 
     fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use common::{block, options, parts, whole};
-use oncewire_store::{Folder, Inserted, Store};
+use oncewire_store::{Folder, IndexMemory, Inserted, Options, Store};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LEN: usize = 60_000;
@@ -16,7 +16,8 @@ const LEN: usize = 60_000;
 fn a_store_of_more_files_than_may_be_open_serves_all_of_it_and_forgets_nothing_when_none_may() {
     let dir = tempfile::tempdir().unwrap();
     let folder = Arc::new(Folder::open(dir.path()).unwrap());
-    let (store, _) = Store::open(folder, &options(200)).unwrap();
+    let roomy = IndexMemory { coarse: 1 << 17, medium: 1 << 16, fine: 1 << 18 };
+    let (store, _) = Store::open(folder, &Options { index: roomy, ..options(200) }).unwrap();
     let blocks = 400;
     for number in 0..blocks {
         let block = block(number, LEN);
@@ -32,6 +33,12 @@ fn a_store_of_more_files_than_may_be_open_serves_all_of_it_and_forgets_nothing_w
     setrlimit(Resource::Nofile, Rlimit { current: Some(taken), ..before }).unwrap();
     let hoard: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     assert_eq!(all(), blocks, "it makes do with what it has");
+    for number in blocks..blocks + 50 {
+        let block = block(number, LEN);
+        assert!(matches!(store.insert(&block, &parts(&block), number), Inserted::Stored { .. }), "{number}");
+    }
+    let newest = whole(&store, &[LEN; 450]).iter().filter(|number| **number >= blocks).count();
+    assert_eq!((newest, store.trouble()), (50, None), "new segments too");
     setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..before }).unwrap();
     let served = all();
     assert!(served < blocks, "{served} of {blocks} were read although nothing can be opened");

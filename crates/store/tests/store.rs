@@ -5,9 +5,10 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use common::{block, mixed, open, options, parts, read, sealed, tag, whole};
 use oncewire_store::{IndexMemory, Inserted, Memory, OpenError, Options, Part, Progress, Store};
@@ -341,6 +342,26 @@ fn compacting_drops_what_is_damaged_or_superseded_and_keeps_the_rest() {
     assert_eq!(store.verify(&Progress::default()).unwrap().damaged.len(), 0);
     let there = (10..30).chain(100..110).filter(|i| read(&store, &block(*i, 65_536)).unwrap()).count();
     assert_eq!(there, 29);
+}
+
+#[test]
+fn compacting_ends_also_when_small_chunks_get_out_of_reach_meanwhile() {
+    // As many containers as the index of small chunks reaches, and some more.
+    for blocks in [256, 257, 262, 267, 268] {
+        let memory = Memory::default();
+        let few = IndexMemory { coarse: 1 << 16, medium: 64, fine: 64 };
+        let store = open(&memory, &Options { index: few, ..options(400) });
+        for number in 0..blocks {
+            let block = block(number, 60_000);
+            let root = Part { tag: tag(&block), level: 0, start: 0, len: 60_000 };
+            assert!(matches!(store.insert(&block, &[root], number), Inserted::Stored { .. }));
+        }
+        store.sync().unwrap();
+        let (done, outcome) = mpsc::channel();
+        thread::spawn(move || done.send(store.compact(None, &Progress::default()).map(|done| done.kept)));
+        let kept = outcome.recv_timeout(Duration::from_secs(60)).expect("it ends");
+        assert_eq!(kept.unwrap(), blocks);
+    }
 }
 
 #[test]
