@@ -9,4 +9,4 @@ pub mod namespaces;
 pub mod packets;
 mod pages;
 
-pub use pages::prefer_large;
+pub use pages::{Pages, Plain};

@@ -1,58 +1,272 @@
-//! Large pages for large tables.
+//! Memory for logs and large tables, from the system and back to it.
+//!
+//! What is remembered has to be in memory only as long as it is remembered. An allocator may keep what it was given
+//! back, for a thread that may never ask again: that of the GNU C library does, once it has seen a few large pieces
+//! come and go. So large pieces are maps of their own.
 //!
 //! A lookup in a fingerprint table of 128 MiB or a copy from a log of 1 GiB touches a page that the processor's
 //! address cache does not hold; with pages of 2 MiB it mostly does. Linux gives them on request
-//! (`madvise(MADV_HUGEPAGE)`), which changes how memory is mapped and nothing that a program can see of it, so
-//! the state machines that are otherwise free of system calls may make this one.
+//! (`madvise(MADV_HUGEPAGE)`).
+//!
+//! All of this changes where memory is and how it is mapped, and nothing that a program can see of it, so the state
+//! machines that are otherwise free of system calls may make these.
 
-/// Asks for large pages under `memory`, as far as whole ones fit into it.
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// What a [`Pages`] holds: integers, and arrays of them.
+pub trait Plain: Copy + Send + Sync + sealed::Sealed + 'static {
+    /// The value of which all bytes are zero.
+    const ZERO: Self;
+}
+
+/// A slice of fixed length that begins with zeros.
 ///
-/// It is a wish: a system that has no such pages, or none to spare, goes on with small ones, and there is no
-/// error. Call it before the memory is first written; a page that exists already stays as it is. Memory is then
-/// taken from the system in pieces of 2 MiB.
-pub fn prefer_large<T>(memory: &mut [T]) {
-    if size_of_val(memory) >= WORTHWHILE {
-        advise(memory);
+/// From 128 KiB on it lies in memory of its own, which the system gives as it is used, and has back as soon as this is
+/// dropped. From 4 MiB on it begins at a multiple of 2 MiB and is to lie in large pages. Both are wishes: where the
+/// system does not do that, it is memory like any other.
+pub struct Pages<T: Plain> {
+    first: NonNull<T>,
+    len: usize,
+    /// Whether it is a map, and not a boxed slice.
+    mapped: bool,
+}
+
+// SAFETY: it owns what it points to, as a boxed slice does, and what it holds is `Send` and `Sync`.
+#[allow(unsafe_code, reason = "a pointer is neither by itself")]
+unsafe impl<T: Plain> Send for Pages<T> {}
+// SAFETY: as above.
+#[allow(unsafe_code, reason = "a pointer is neither by itself")]
+unsafe impl<T: Plain> Sync for Pages<T> {}
+
+impl<T: Plain> Pages<T> {
+    /// Takes `len` zeros.
+    pub fn zeroed(len: usize) -> Self {
+        let bytes = len.saturating_mul(size_of::<T>());
+        if bytes >= OF_ITS_OWN
+            && align_of::<T>() <= SMALL_PAGE
+            && let Some(first) = map::zeros(bytes)
+        {
+            return Self { first: first.cast(), len, mapped: true };
+        }
+        let first = Box::leak(vec![T::ZERO; len].into_boxed_slice());
+        Self { first: NonNull::from(first).cast(), len, mapped: false }
     }
 }
 
-/// Below this, small pages are few enough.
-const WORTHWHILE: usize = 4 << 20;
+#[allow(unsafe_code, reason = "what was mapped is known by a pointer only")]
+impl<T: Plain> Deref for Pages<T> {
+    type Target = [T];
 
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `first` begins `len` values, of a boxed slice or of zeros from a map, that are ours until we drop.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+}
+
+#[allow(unsafe_code, reason = "what was mapped is known by a pointer only")]
+impl<T: Plain> DerefMut for Pages<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `deref`; that nobody else looks is what `&mut self` says.
+        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Plain> Drop for Pages<T> {
+    #[allow(unsafe_code, reason = "memory goes back by its address")]
+    fn drop(&mut self) {
+        if self.mapped {
+            map::give_back(self.first.cast(), self.len * size_of::<T>());
+            return;
+        }
+        let slice = NonNull::slice_from_raw_parts(self.first, self.len);
+        // SAFETY: it was leaked from a box of that length, and nobody has it any more.
+        drop(unsafe { Box::from_raw(slice.as_ptr()) });
+    }
+}
+
+impl<T: Plain> Clone for Pages<T> {
+    fn clone(&self) -> Self {
+        let mut clone = Self::zeroed(self.len);
+        clone.copy_from_slice(self);
+        clone
+    }
+}
+
+impl<T: Plain> fmt::Debug for Pages<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pages").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Plain for u8 {
+    const ZERO: Self = 0;
+}
+
+impl Plain for u16 {
+    const ZERO: Self = 0;
+}
+
+impl Plain for u32 {
+    const ZERO: Self = 0;
+}
+
+impl Plain for u64 {
+    const ZERO: Self = 0;
+}
+
+impl<T: Plain, const N: usize> Plain for [T; N] {
+    const ZERO: Self = [T::ZERO; N];
+}
+
+mod sealed {
+    /// Of these, zeros are a value: what a map begins with.
+    pub trait Sealed {}
+
+    impl Sealed for u8 {}
+    impl Sealed for u16 {}
+    impl Sealed for u32 {}
+    impl Sealed for u64 {}
+    impl<T: Sealed, const N: usize> Sealed for [T; N] {}
+}
+
+/// Maps of zeros, of at least one byte each.
 #[cfg(target_os = "linux")]
-#[allow(unsafe_code, reason = "madvise takes a pointer")]
-fn advise<T>(memory: &mut [T]) {
-    use rustix::mm::{Advice, madvise};
+#[allow(unsafe_code, reason = "mmap, munmap and madvise take pointers")]
+mod map {
+    use std::ffi::c_void;
+    use std::ptr::{NonNull, null_mut};
 
-    let range = memory.as_mut_ptr_range();
-    let start = range.start.addr().next_multiple_of(PAGE);
-    let len = (range.end.addr() / PAGE * PAGE).saturating_sub(start);
-    let first = range.start.with_addr(start).cast();
-    // SAFETY: the range lies within `memory`, which is borrowed for us alone, and this advice neither moves nor
-    // changes what is there. That it may be refused is why the result does not matter.
-    let _ = unsafe { madvise(first, len, Advice::LinuxHugepage) };
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    use super::{LARGE_PAGE, SMALL_PAGE, WITH_LARGE_PAGES};
+
+    /// Maps so many zeros; none if the system has no room for them, or no room for another map.
+    pub(super) fn zeros(bytes: usize) -> Option<NonNull<c_void>> {
+        let len = bytes.checked_next_multiple_of(SMALL_PAGE)?;
+        if len < WITH_LARGE_PAGES {
+            return map(len);
+        }
+        let around = map(len.checked_add(LARGE_PAGE)?)?;
+        let before = around.as_ptr().addr().wrapping_neg() % LARGE_PAGE;
+        // SAFETY: all three begin within the map, and the middle one does not reach the others: `before` and
+        // `LARGE_PAGE - before` are what it has beyond `len`. Nobody has been told of it yet. That large pages may be
+        // refused is why that result does not matter.
+        unsafe {
+            let first = around.byte_add(before);
+            unmap(around, before);
+            unmap(first.byte_add(len), LARGE_PAGE - before);
+            let _ = madvise(first.as_ptr(), len, Advice::LinuxHugepage);
+            Some(first)
+        }
+    }
+
+    /// Gives back what [`zeros`] returned for so many.
+    pub(super) fn give_back(first: NonNull<c_void>, bytes: usize) {
+        // SAFETY: it is what was mapped, as rounded up there, and its only owner is being dropped.
+        unsafe { unmap(first, bytes.next_multiple_of(SMALL_PAGE)) }
+    }
+
+    fn map(len: usize) -> Option<NonNull<c_void>> {
+        // SAFETY: where no address is given, the system chooses one that nobody uses.
+        let mapped =
+            unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+        mapped.ok().and_then(NonNull::new)
+    }
+
+    /// Unmaps a part of a map; none of it if `len` is 0.
+    ///
+    /// # Safety
+    /// Nobody uses it any more.
+    unsafe fn unmap(first: NonNull<c_void>, len: usize) {
+        if len > 0 {
+            // SAFETY: as the caller says. It fails only where that would part a map and the system can have no more
+            // of them; the memory stays taken then, and nobody touches it.
+            let _ = unsafe { munmap(first.as_ptr(), len) };
+        }
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn advise<T>(_memory: &mut [T]) {}
+mod map {
+    use std::ffi::c_void;
+    use std::ptr::NonNull;
 
-/// `madvise` wants whole small pages. Systems with larger ones refuse what is not theirs.
+    pub(super) fn zeros(_bytes: usize) -> Option<NonNull<c_void>> {
+        None
+    }
+
+    pub(super) fn give_back(_first: NonNull<c_void>, _bytes: usize) {}
+}
+
+/// What is smaller is a matter for the allocator, as smaller maps would be too many.
+const OF_ITS_OWN: usize = 128 << 10;
+
+/// Below this, small pages are few enough.
 #[cfg(target_os = "linux")]
-const PAGE: usize = 4096;
+const WITH_LARGE_PAGES: usize = 4 << 20;
+
+/// Large pages begin at multiples of this.
+#[cfg(target_os = "linux")]
+const LARGE_PAGE: usize = 2 << 20;
+
+/// The largest that systems call small; maps are rounded up to it.
+const SMALL_PAGE: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Lengths around each border, and some that fill no page.
+    fn lengths() -> impl Iterator<Item = usize> {
+        let borders = [OF_ITS_OWN, SMALL_PAGE * 3, 4 << 20, 6 << 20];
+        [0, 1, 4095].into_iter().chain(borders.into_iter().flat_map(|at| [at - 1, at, at + 1]))
+    }
+
     #[test]
-    fn what_is_written_is_there_whatever_pages_it_lies_in() {
-        for len in [0, 1, 4095, WORTHWHILE - 1, WORTHWHILE, 3 * WORTHWHILE + 5] {
-            let mut memory = vec![0u8; len];
-            prefer_large(&mut memory);
-            assert!(memory.iter().all(|byte| *byte == 0));
-            memory.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
-            prefer_large(&mut memory);
-            assert!(memory.iter().enumerate().all(|(at, byte)| *byte == at as u8));
+    fn it_begins_with_zeros_and_what_is_written_is_there() {
+        for len in lengths() {
+            let mut pages = Pages::<u8>::zeroed(len);
+            assert!(pages.len() == len && pages.iter().all(|byte| *byte == 0), "{len}");
+            pages.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+            let clone = pages.clone();
+            drop(pages);
+            assert!(clone.iter().enumerate().all(|(at, byte)| *byte == at as u8), "{len}");
+        }
+    }
+
+    #[test]
+    fn values_are_as_many_as_were_asked_for_whatever_their_size() {
+        for len in [0, 1, 30_000, 1 << 20] {
+            let mut pages = Pages::<[u16; 5]>::zeroed(len);
+            assert_eq!(size_of_val(&pages[..]), len * 10);
+            if let Some(last) = pages.last_mut() {
+                *last = [1, 2, 3, 4, 5];
+            }
+            assert!(pages.iter().rev().skip(1).all(|value| *value == [0; 5]), "{len}");
+        }
+    }
+
+    #[test]
+    fn dropped_memory_is_the_systems_again_and_its_neighbours_are_not() {
+        let pieces: Vec<_> = lengths().chain([5 << 20; 8]).map(Pages::<u8>::zeroed).collect();
+        let (mut dropped, mut kept) = (Vec::new(), Vec::new());
+        for (at, mut piece) in pieces.into_iter().enumerate() {
+            piece.fill(at as u8 + 1);
+            if at % 2 == 0 { dropped.push(piece) } else { kept.push((at, piece)) }
+        }
+        drop(dropped);
+        assert!(kept.iter().all(|(at, piece)| piece.iter().all(|byte| *byte == *at as u8 + 1)));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_large_begins_where_a_large_page_can() {
+        for len in [4 << 20, (7 << 20) + 5] {
+            assert_eq!(Pages::<u8>::zeroed(len).as_ptr().addr() % LARGE_PAGE, 0);
         }
     }
 }

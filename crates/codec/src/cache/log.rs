@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use bytes::BufMut;
 use oncewire_fingerprint::{copy_streaming, prefetch_read};
-use oncewire_sys::prefer_large;
+use oncewire_sys::Pages;
 
 /// A position in the endless sequence of bytes that one direction of a link has remembered.
 ///
@@ -71,7 +71,7 @@ impl fmt::Display for LogOffset {
 /// clears none as it goes on.
 pub struct Log {
     /// Neighbours in order; the first is number `first`.
-    segments: VecDeque<Segment>,
+    segments: VecDeque<Pages<u8>>,
     first: u64,
     /// A segment holds 2 to the power of `shift` bytes.
     shift: u32,
@@ -123,7 +123,7 @@ impl Log {
 
     /// Writes `bytes` at `offset`, in any order within the limit; what would lie further back is not written.
     pub fn write(&mut self, offset: LogOffset, bytes: &[u8]) {
-        let large = self.segment_len() as u64 >= WITH_LARGE_PAGES;
+        let large = self.segment_len() as u64 >= PAST_CACHES;
         let surplus = (bytes.len() as u64).saturating_sub(self.limit);
         let (_, mut rest) = bytes.split_at(surplus as usize);
         let mut at = offset.plus(surplus);
@@ -228,7 +228,7 @@ impl Log {
     #[inline]
     fn segment(&self, number: u64) -> &[u8] {
         let index = number.wrapping_sub(self.first);
-        self.segments.get(index as usize).map_or(&[], Segment::bytes)
+        self.segments.get(index as usize).map_or(&[], |segment| segment)
     }
 
     /// Returns the segment of a number, newly made if need be; `None` if it is behind the limit.
@@ -243,47 +243,15 @@ impl Log {
             self.first = number;
         }
         while number < self.first {
-            self.segments.push_front(Segment::new(len));
+            self.segments.push_front(Pages::zeroed(len));
             self.first -= 1;
         }
         while number - self.first >= self.segments.len() as u64 {
             let old = if self.first < floor { self.segments.pop_front() } else { None };
             self.first += u64::from(old.is_some());
-            self.segments.push_back(old.unwrap_or_else(|| Segment::new(len)));
+            self.segments.push_back(old.unwrap_or_else(|| Pages::zeroed(len)));
         }
-        self.segments.get_mut((number - self.first) as usize).map(Segment::bytes_mut)
-    }
-}
-
-/// A part of a log.
-struct Segment {
-    memory: Vec<u8>,
-    /// Where its bytes begin in `memory`.
-    start: usize,
-    len: usize,
-}
-
-impl Segment {
-    /// Takes zeros from the system; those of a large segment are to lie in large pages.
-    fn new(len: usize) -> Self {
-        if len < WITH_LARGE_PAGES as usize {
-            return Self { memory: vec![0; len], start: 0, len };
-        }
-        // What lies beside whole pages is never touched, and so never taken from the system.
-        let mut memory = vec![0; len + LARGE_PAGE];
-        let start = memory.as_ptr().addr().wrapping_neg() % LARGE_PAGE;
-        prefer_large(memory.get_mut(start..start + len).unwrap_or_default());
-        Self { memory, start, len }
-    }
-
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        self.memory.get(self.start..self.start + self.len).unwrap_or_default()
-    }
-
-    #[inline]
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        self.memory.get_mut(self.start..self.start + self.len).unwrap_or_default()
+        self.segments.get_mut((number - self.first) as usize).map(|segment| &mut **segment)
     }
 }
 
@@ -303,11 +271,8 @@ const MIN_SEGMENT: u64 = 128 << 10;
 /// Larger ones would give nothing but coarser steps.
 const MAX_SEGMENT: u64 = 8 << 20;
 
-/// Segments of this size, those of logs from 64 MiB on, lie in large pages.
-const WITH_LARGE_PAGES: u64 = 4 << 20;
-
-/// Large pages begin at multiples of this.
-const LARGE_PAGE: usize = 2 << 20;
+/// Segments of this size, those of logs from 64 MiB on, are written past the caches.
+const PAST_CACHES: u64 = 4 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@ mod saving;
 mod tests;
 
 use oncewire_fingerprint::prefetch_read;
+use oncewire_sys::Pages;
 use twox_hash::XxHash3_64;
 
 pub use self::saving::{SavePosition, SavedPiece, save_by};
@@ -43,7 +44,7 @@ pub enum HintsError {
 /// Of one class of lengths: buckets of [`WAYS`] entries, each 40 bits of tag and 24 bits of time; 0 is none.
 #[derive(Clone, Debug)]
 struct Table {
-    entries: Vec<u64>,
+    entries: Pages<u64>,
     used: u64,
 }
 
@@ -226,11 +227,11 @@ impl PackedTag {
 impl Table {
     fn new(memory: u64) -> Self {
         let buckets = (memory / (8 * WAYS as u64)).clamp(1, u64::from(u32::MAX)) as usize;
-        Self { entries: vec![NONE; buckets * WAYS], used: 0 }
+        Self { entries: Pages::zeroed(buckets * WAYS), used: 0 }
     }
 
     fn clear(&mut self) {
-        self.entries.fill(NONE);
+        self.entries = Pages::zeroed(self.entries.len());
         self.used = 0;
     }
 

@@ -9,7 +9,7 @@ use oncewire_codec::wire::MAX_BLOCK;
 use oncewire_fingerprint::{Markers as _, Selector, copy_streaming, fingerprint};
 use oncewire_lab::cpu::Stopwatch;
 use oncewire_lab::encoder::Encoder;
-use oncewire_sys::prefer_large;
+use oncewire_sys::Pages;
 
 use crate::coder::{Decoder, PLAN, copies, fill, groups, warm};
 use crate::files::Corpus;
@@ -166,15 +166,14 @@ pub(crate) fn choose(
 
 /// Where the copies go.
 struct Ring {
-    memory: Vec<u8>,
+    memory: Pages<u8>,
     at: usize,
     block: Vec<u8>,
 }
 
 impl Ring {
     fn new(len: usize) -> Self {
-        let mut memory = vec![0; len];
-        prefer_large(&mut memory);
+        let mut memory = Pages::zeroed(len);
         memory.fill(1);
         Self { memory, at: 0, block: vec![0; MAX_BLOCK] }
     }

@@ -1,7 +1,7 @@
 //! From hashes to chunks: sixteen slots in each line of the cache.
 
 use oncewire_fingerprint::prefetch_read;
-use oncewire_sys::prefer_large;
+use oncewire_sys::Pages;
 
 use super::ring::{Ring, Seq, Tag};
 
@@ -9,7 +9,7 @@ use super::ring::{Ring, Seq, Tag};
 pub(super) struct Index {
     /// Sets of [`SLOTS`]: a few bits of the hash above, the lower bits of the chunk's number below. What precedes the
     /// first set is there to let it begin on a line of the cache.
-    slots: Vec<u32>,
+    slots: Pages<u32>,
     skip: usize,
     sets: u64,
     /// The bits of a slot that hold the chunk's number: one more than the ring needs, so that a chunk that was
@@ -31,8 +31,7 @@ impl Index {
     /// Its memory is taken from the system as it is used.
     pub(super) fn new(chunks: usize) -> Self {
         let sets = (chunks as u64 * 2).div_ceil(TWICE_THE_LOAD);
-        let mut slots = vec![0; sets as usize * SLOTS + SLOTS - 1];
-        prefer_large(&mut slots);
+        let slots = Pages::<u32>::zeroed(sets as usize * SLOTS + SLOTS - 1);
         let skip = slots.as_ptr().align_offset(SLOTS * size_of::<u32>()).min(SLOTS - 1);
         Self { slots, skip, sets, bits: (chunks.ilog2() + 2).min(MAX_BITS) }
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use oncewire_fingerprint::prefetch_read;
-use oncewire_sys::prefer_large;
+use oncewire_sys::Pages;
 
 use crate::cache::LogOffset;
 use crate::wire::Range64;
@@ -18,7 +18,7 @@ pub(super) struct Tag([u16; 3]);
 /// The most recent chunks of the log, as many as there is room for.
 pub(super) struct Ring {
     /// Position, lower half first, and tag.
-    entries: Vec<[u16; 5]>,
+    entries: Pages<[u16; 5]>,
     next: Seq,
     /// Where the next chunk goes.
     head: usize,
@@ -45,8 +45,7 @@ impl Ring {
     pub(super) fn new(capacity: u64, period: usize) -> Self {
         let reach = capacity.clamp(1, MAX_REACH);
         let expected = reach / period.max(1) as u64;
-        let mut entries = vec![[0; 5]; (expected + expected / SLACK).max(MIN_CHUNKS) as usize];
-        prefer_large(&mut entries);
+        let entries = Pages::zeroed((expected + expected / SLACK).max(MIN_CHUNKS) as usize);
         Self { entries, next: 0, head: 0, live: 0, end: LogOffset::ZERO, reach }
     }
 

@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use oncewire_fingerprint::prefetch_read;
-use oncewire_sys::prefer_large;
+use oncewire_sys::Pages;
 
 use crate::cache::LogOffset;
 
@@ -17,7 +17,7 @@ use crate::cache::LogOffset;
 pub(super) struct Slots {
     /// Pairs of slots, the newer one first. A slot is a tag above, and a grain modulo `positions + 1` below. A grain
     /// of zero is an empty slot; those that would look so are not inserted.
-    pairs: Vec<[u32; 2]>,
+    pairs: Pages<[u32; 2]>,
     /// How far right a fingerprint is shifted to be an index.
     shift: u32,
     /// The bits of a slot that hold the grain.
@@ -52,7 +52,7 @@ impl Slots {
         let slots =
             (found / period.max(1) as u64 * u64::from(slots_per_marker)).max(MIN_SLOTS).next_power_of_two();
         Self {
-            pairs: empty(slots as usize / 2),
+            pairs: Pages::zeroed(slots as usize / 2),
             shift: 65 - slots.trailing_zeros(),
             positions: (found.next_power_of_two() / GRAIN).saturating_sub(1) as u32,
         }
@@ -123,7 +123,7 @@ impl Slots {
 
     /// Empties all slots and gives their memory back to the system.
     pub(super) fn clear(&mut self) {
-        self.pairs = empty(self.pairs.len());
+        self.pairs = Pages::zeroed(self.pairs.len());
     }
 
     /// Returns the bytes of memory that the table takes.
@@ -156,13 +156,6 @@ fn distance(slot: u32, fingerprint: u64, head: LogOffset, positions: u32) -> u32
     // The same position as the head's is a whole turn away, and out of the log.
     let distance = grain(head).wrapping_sub(slot) & positions;
     if same_tag && slot & positions != 0 { distance } else { 0 }
-}
-
-/// Returns `len` empty pairs, in large pages where the system has them: every access is to another page.
-fn empty(len: usize) -> Vec<[u32; 2]> {
-    let mut pairs = vec![[0; 2]; len];
-    prefer_large(&mut pairs);
-    pairs
 }
 
 /// Slots say where a fingerprint occurred to this many bytes: the bits that this saves are worth more in the tag.
