@@ -23,6 +23,7 @@ use crate::ledger::Ledger;
 use crate::lifecycle::limits::raise_open_files;
 use crate::logs::{Logs, PeerLogs};
 use crate::neighbours::Neighbours;
+use crate::peering::Peering;
 use crate::slow_disk::{self, DISK_LIMIT};
 use crate::telemetry::{DiscoveryReport, FlowsReport, StatusReport};
 use crate::tunnel::clock::Clock;
@@ -175,7 +176,7 @@ impl Gateway {
             .collect::<Result<Vec<_>, _>>()?;
         let guests = site.guests(&config, peers.iter())?;
         let tunnel = TunnelDoor::new(guests, Arc::clone(&site.ledger), Arc::clone(&site.tasks));
-        let peering = site.peering(&config, &peers);
+        let peering = Peering::new(&config, &peers);
         let router = site.router(&config, &peering);
         let ports = listeners.tunnel.into_iter().map(|bound| site.open_port(&tunnel, bound)).collect();
         let entrances = config.intercepts.iter().zip(listeners.intercepts);

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Pair, config};
 use oncewire_link::{
-    Effort, LinkConfig, LoadedLogs, Log, LogLimits, LogOffset, LogSide, Now, OpenFailure, RangeSet,
-    ResetReason, SavedLog, SavedLogs,
+    Effort, Link, LinkConfig, LoadedLogs, Log, LogLimits, LogOffset, LogSide, Now, OpenFailure, OpenRequest,
+    RangeSet, ResetReason, SavedLog, SavedLogs,
 };
 
 /// Text that compresses and repeats.
@@ -41,6 +41,41 @@ fn bytes_and_ends_cross_in_both_directions() {
     assert!(pair.sides[0].stream(flow).bytes.ends_with(b"still here"));
     assert!(pair.sides[0].stream(flow).finished);
     assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+}
+
+#[test]
+fn a_link_that_has_ended_is_empty_and_takes_nothing_more() {
+    let mut pair = Pair::new(3);
+    let flow = pair.connect(0);
+    let bytes = pair.random_bytes(400_000);
+    pair.send(0, flow, &bytes);
+    pair.pass(Now::from_secs(1));
+    let (now, lanes) = (pair.now, pair.lanes());
+    for side in &mut pair.sides {
+        let was = side.link.end(now);
+        let used = |link: &Link| link.stats().out.log_used + link.stats().inbound.log_used;
+        assert!(used(&was) >= 400_000 && was.is_up());
+        assert_eq!((used(&side.link), side.link.is_up(), side.link.open_flows()), (0, false, 0));
+        let request = OpenRequest {
+            destination: std::net::SocketAddr::from(([127, 0, 0, 1], 80)).into(),
+            source: None,
+            as_client: false,
+            plan: None,
+        };
+        assert!(side.link.open_flow(request, now).is_err());
+        // Whoever has not heard of the end yet.
+        assert!(
+            side.link.is_over(flow) && side.link.handle_payload(flow, bytes.clone().into(), now).is_err()
+        );
+        side.link.finish_flow(flow, now);
+        side.link.handle_consumed(flow, 1, now);
+        side.link.handle_timeout(now);
+        for lane in &lanes {
+            assert!(!side.link.poll_transmit(*lane, now, &mut Vec::new()));
+            side.link.handle_lane_lost(*lane, now);
+        }
+        assert!(side.link.poll_payload(flow, now).is_none() && side.link.poll_event().is_none());
+    }
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Gateway {
         if old.config.gateway.keepalive != config.gateway.keepalive {
             done.changes.push("`keepalive` changed".to_owned());
         }
-        let peering = self.site.peering(&config, &peers);
+        let peering = Peering::new(&config, &peers);
         let state = self.open(places, Arc::clone(&config), peers, peering, old.admin);
         self.site.held.set_entrances(&state.entrances);
         self.site.hold_no_more(&config);

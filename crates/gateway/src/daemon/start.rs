@@ -209,13 +209,6 @@ impl Site {
         port
     }
 
-    /// Makes what chooses among peers.
-    pub(super) fn peering(&self, config: &Config, peers: &[Arc<Peer>]) -> Arc<Peering> {
-        let peering = Peering::new(config, peers);
-        self.tasks.spawn(peering.run());
-        peering
-    }
-
     /// Makes what decides which way flows go.
     pub(super) fn router(&self, config: &Arc<Config>, peering: &Arc<Peering>) -> Arc<Router> {
         Router::new(Arc::clone(config), Arc::clone(peering), Arc::clone(&self.ledger), self.own.clone())

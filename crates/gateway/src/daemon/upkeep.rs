@@ -1,4 +1,4 @@
-//! Looking after the chunk store, and what is known of peers' stores, while the gateway runs.
+//! Looking after peers, the chunk store, and what is known of peers' stores, while the gateway runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,13 @@ use super::state::State;
 use crate::chunks::ChunkStore;
 use crate::tunnel::peer::Peer;
 
-/// Has the store synced and looked at, and what is known of peers' stores saved, for as long as the gateway runs.
+/// Has peers and the store looked at, the store synced, and what is known of peers' stores saved, for as long as the
+/// gateway runs.
 pub(super) async fn run(mut state: watch::Receiver<Arc<State>>, store: Option<Arc<ChunkStore>>) {
     let mut hints: Vec<Watched> = Vec::new();
     for turn in 0_u64.. {
         let now = Arc::clone(&state.borrow_and_update());
+        now.peering.look();
         if let Some(store) = &store {
             store.look(turn.is_multiple_of(SYNC_EVERY));
             now.peers.iter().for_each(Peer::tell_store_state);

@@ -6,7 +6,6 @@ mod table;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -73,19 +72,8 @@ impl Peering {
         Arc::new(Self { peers: known, own, exclusive, clock: Clock::start(), state })
     }
 
-    /// Looks after the peers for as long as somebody uses this.
-    pub(crate) fn run(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<> {
-        let weak = Arc::downgrade(self);
-        async move {
-            while let Some(peering) = weak.upgrade() {
-                peering.look();
-                drop(peering);
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        }
-    }
-
-    fn look(&self) {
+    /// Looks who is up and how near; once a second.
+    pub(crate) fn look(&self) {
         let stats = |peer: &Arc<Peer>| (peer.is_up(), peer.status().link.round_trip);
         let seen: Vec<_> = self.peers.iter().map(stats).collect();
         let mut state = self.state.lock();
@@ -181,9 +169,6 @@ impl Peering {
         state.claims.iter().enumerate().map(of).collect()
     }
 }
-
-/// How often it is looked who is up and how near.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The most refused networks of one announcement that the log names; `status` has them all.
 const MOST_LINES: usize = 5;

@@ -130,6 +130,8 @@ pub(crate) struct Core {
     log_writer: Option<LogWriter>,
     /// What the link was told last of the chunk store, if anything.
     store_state: Option<StoreState>,
+    /// Whether the link has ended for good, and remembers nothing.
+    over: bool,
 }
 
 /// What is carried out after the lock is released.
@@ -175,6 +177,7 @@ impl Peer {
             first: settings.link.first,
             log_writer: logs.writer.clone(),
             store_state: None,
+            over: false,
         };
         let effort = Arc::new(EffortMeter::new(settings.link.adapt, clock));
         let peer = Arc::new(Self {

@@ -138,8 +138,12 @@ impl Link {
     }
 
     /// Starts without a lane, and with what was found of the logs of an earlier process.
-    pub fn with_logs(config: LinkConfig, saved: SavedLogs, now: Now) -> Self {
+    pub fn with_logs(mut config: LinkConfig, saved: SavedLogs, now: Now) -> Self {
         let sender_config = sender_config(&config);
+        if let Some(names) = &mut config.names {
+            // The sending half takes it up, and nobody reads it again.
+            names.saved = None;
+        }
         let receiver_config = ReceiverConfig {
             capacity: config.log_capacity,
             max_in_flight: config.log_capacity,
@@ -222,6 +226,17 @@ impl Link {
     pub fn order_keys(&mut self, first: bool) {
         self.config.first = first;
         self.next_flow = self.next_flow & !1 | u32::from(!first);
+    }
+
+    /// Ends the link for good, and returns what it was, to be dropped where that may take its time. What is left here
+    /// knows of no lane or flow, takes none, and holds no memory to speak of.
+    pub fn end(&mut self, now: Now) -> Self {
+        let LinkConfig { instance, secret, first, .. } = self.config;
+        let least =
+            LinkConfig { instance, secret, first, log_capacity: LinkConfig::MIN_LOG, ..Default::default() };
+        let mut ended = Self::new(least, now);
+        ended.draining = true;
+        std::mem::replace(self, ended)
     }
 
     /// Refuses new flows from now on; those that are open go on.

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use oncewire_codec::wire::{Hello, LaneId, LaneRole};
 use oncewire_link::{LaneRefused, ProtocolError};
 
-use super::{Core, Peer};
+use super::{Core, Due, Peer};
 use crate::identity::PublicKey;
 use crate::telemetry::LinkState;
 use crate::tunnel::lane::LaneSignal;
@@ -144,10 +144,19 @@ impl Peer {
         *self.trouble.lock() = Some((state, reason));
     }
 
-    /// Ends all that runs for the peer, and takes no more lanes.
-    pub(crate) fn end(&self) {
+    /// Ends all that runs for the peer, takes no more lanes, and lets go of all that is remembered for it: connections
+    /// that came in before it ended know of it for as long as they live.
+    pub(crate) fn end(self: &Arc<Self>) {
         self.close_lanes();
+        self.reset_flows();
         self.tasks.end();
+        let link = self.with(|core, now| {
+            core.over = true;
+            core.link.end(now)
+        });
+        // Not under the lock: to give memory back takes its time.
+        drop(link);
+        self.carry_out(Due { up: true, ..Due::default() });
     }
 
     /// Lets every lane write what it has and end, and takes no more.

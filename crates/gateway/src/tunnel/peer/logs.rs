@@ -57,7 +57,9 @@ impl Peer {
             // The thread reported a panic.
             let loaded = loaded.ok().and_then(Result::ok).flatten().unwrap_or_default();
             peer.with(|core, now| {
-                core.link.restore_logs(loaded, now);
+                if !core.over {
+                    core.link.restore_logs(loaded, now);
+                }
                 peer.released.send_replace(false);
             });
             tracing::info!(peer = peer.name(), "its logs are back in memory");

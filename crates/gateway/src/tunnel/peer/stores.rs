@@ -1,5 +1,6 @@
 //! A peer's link and the chunk stores of both ends.
 
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -115,12 +116,16 @@ impl Peer {
 
     /// Has what is known of the peer's store saved beside the logs, if they are kept; tells how many bytes that is when
     /// the disk has them. Never waits. It is taken from the link piece by piece, so that the peer's lock is held for
-    /// none of them longer than for a block.
+    /// none of them longer than for a block. Of a link that is over nothing is saved.
     pub(crate) fn save_hints(self: &Arc<Self>) -> Option<oneshot::Receiver<u64>> {
-        let file = self.hints.clone()?;
+        let file = self.hints.clone().filter(|_| !self.core.lock().over)?;
         let peer = Arc::clone(self);
         let save = move || {
-            let saved = file.write(|| save_by(|at| peer.core.lock().link.save_hints(at)));
+            let saved = file.write(|| {
+                let saved = save_by(|at| peer.core.lock().link.save_hints(at));
+                // What is there is the best that there will be, or its successor's.
+                if peer.core.lock().over { Err(io::ErrorKind::Interrupted.into()) } else { Ok(saved) }
+            });
             saved.unwrap_or_else(|error| {
                 tracing::warn!(peer = peer.name(), %error, "cannot save what is known of its chunk store");
                 0
