@@ -188,7 +188,8 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Logs {
     place: Place,
-    /// One for those who were there at the start, and one for those of each reload that brought new ones.
+    /// One for those who were there at the start, and one for those of each reload that brought new ones, as long as
+    /// any of them is there.
     queues: Vec<Writing>,
     lock: Arc<fs::File>,
     /// The disk was waited for in vain, and may yet touch files: no more are opened.
@@ -232,6 +233,7 @@ impl Logs {
     pub(crate) async fn open_more(&mut self, owners: Vec<LogOwner>) -> Vec<PeerLogs> {
         let (place, lock) = (self.place.clone(), Arc::clone(&self.lock));
         let count = owners.len();
+        self.queues.retain(|writing| !writing.0.has_ended());
         if !self.hangs {
             let opened = slow_disk::run("logs-open", move || place.open(&owners, lock));
             if let Ok(Ok((writing, logs))) = timeout(READ_LIMIT, opened).await {

@@ -176,6 +176,20 @@ impl Queue {
         first
     }
 
+    /// Takes nothing more, unless something waits; says whether nothing is taken any more.
+    fn close_if_empty(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.waiting.is_empty() {
+            state.closing.get_or_insert(Closing::Leave);
+        }
+        state.closing.is_some()
+    }
+
+    /// Says whether the writing has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state.lock().ended
+    }
+
     /// Waits until the writing has ended, but no longer than that; says whether it has.
     pub(super) fn wait_for_end(&self, end: Instant) -> bool {
         let mut state = self.state.lock();
@@ -194,8 +208,8 @@ impl Queue {
     }
 }
 
-/// Writes what is queued until the queue is closed; whoever waits for the end finds the files closed and `held`
-/// dropped.
+/// Writes what is queued until the queue is closed, or every log is; whoever waits for the end finds the files closed
+/// and `held` dropped.
 pub(super) fn run<D: Disk, H>(queue: &Arc<Queue>, keeper: Keeper<D>, held: H) {
     // Locals are dropped last to first, parameters after them.
     let _ended = EndedOnDrop(Arc::clone(queue));
@@ -226,6 +240,8 @@ pub(super) fn run<D: Disk, H>(queue: &Arc<Queue>, keeper: Keeper<D>, held: H) {
         match closing {
             Some(Closing::Sync) => return keeper.sync(),
             Some(Closing::Leave) => return,
+            // What comes for them now is dropped, and nobody else is written for here.
+            None if keeper.is_done() && queue.close_if_empty() => return,
             None if Instant::now() >= sync_at => {
                 keeper.sync();
                 queue.report_skipped();
@@ -257,6 +273,8 @@ struct Entry<D: Disk> {
     log: Option<KeptLog<D>>,
     /// Whether the disk failed it: nothing more of it is kept, unless it is cleared.
     given_up: bool,
+    /// Whether it was let go of.
+    closed: bool,
 }
 
 impl<D: Disk> Keeper<D> {
@@ -266,7 +284,7 @@ impl<D: Disk> Keeper<D> {
 
     /// Adds a log under the name that it has in messages; returns its place.
     pub(super) fn add(&mut self, name: String, log: Option<KeptLog<D>>) -> usize {
-        self.logs.push(Entry { name, log, given_up: false });
+        self.logs.push(Entry { name, log, given_up: false, closed: false });
         self.logs.len() - 1
     }
 
@@ -285,7 +303,13 @@ impl<D: Disk> Keeper<D> {
     fn let_go(&mut self, place: usize) {
         if let Some(entry) = self.logs.get_mut(place) {
             entry.log = None;
+            entry.closed = true;
         }
+    }
+
+    /// Says whether every log was let go of.
+    fn is_done(&self) -> bool {
+        self.logs.iter().all(|entry| entry.closed)
     }
 
     pub(super) fn flush(&mut self) {
@@ -514,6 +538,39 @@ mod tests {
         queue.close(Closing::Leave);
         thread.join().unwrap();
         assert!(writer.settle().blocking_recv().is_err());
+    }
+
+    #[test]
+    fn the_thread_ends_with_the_last_log_and_what_comes_later_is_dropped() {
+        let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
+        let mut keeper = Keeper::new();
+        // Of the second, nothing could be opened.
+        let logs = [Some(kept(&disk)), None, None, None];
+        let places = logs.map(|log| keeper.add("log".to_owned(), log));
+        let [first, second] = [[places[0], places[1]], [places[2], places[3]]]
+            .map(|places| LogWriter::new(Arc::clone(&queue), places));
+        let thread = std::thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || run(&queue, keeper, ())
+        });
+        assert_eq!(second.close().blocking_recv(), Ok(true));
+        first.write(LogSide::Out, piece(0));
+        assert_eq!(
+            first.settle().blocking_recv(),
+            Ok(false),
+            "one of its two is kept nowhere, and it was asked"
+        );
+        first.write(LogSide::Out, piece(1 << 16));
+        assert_eq!(first.close().blocking_recv(), Ok(true));
+        thread.join().unwrap();
+        assert!(queue.has_ended() && queue.wait_for_end(Instant::now()));
+        for writer in [&first, &second] {
+            writer.write(LogSide::Out, piece(2 << 16));
+            assert!(writer.settle().blocking_recv().is_err() && writer.close().blocking_recv().is_err());
+        }
+        assert!(queue.state.lock().waiting.is_empty() && queue.bytes.load(Relaxed) == 0, "nothing piles up");
+        let saved = KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY, CAPACITY, Seal::Clear);
+        assert_eq!(ranges(&saved.saved.unwrap()), [(0, 2 << 16)]);
     }
 
     #[test]
