@@ -12,6 +12,7 @@ mod crash;
 mod cuts;
 mod lifecycle;
 mod many;
+mod memory;
 mod names;
 mod network;
 mod programs;

@@ -1,0 +1,109 @@
+//! What is remembered no more takes no memory: of links that ended, and of logs that are on disk only.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use crate::common::gateway::Gateway;
+use crate::common::origin::{Origin, Request};
+use crate::common::pair::{Options, Pair};
+use crate::common::wait::{LIMIT, eventually};
+use crate::pair;
+
+/// Fills most of a log at either end; nothing of it repeats.
+const CONTENT: Request = Request { seed: 90, len: 48 << 20 };
+
+/// Has the branch's link start anew again and again, with what it remembers; `before_each` comes before each time.
+fn reload_often(pair: &Pair, mut before_each: impl FnMut()) {
+    let config = std::fs::read_to_string(pair.branch.config()).unwrap();
+    for turn in 1..=RELOADS {
+        before_each();
+        pair.branch.write_config(&format!("{config}[link]\nresume_window = \"{} s\"\n", 100 + turn));
+        pair.branch.reload();
+        eventually("the link starts anew", LIMIT, || {
+            (pair.branch.whole_log().matches("changed; its link starts anew").count() == turn).then_some(())
+        });
+        pair.wait_until_up();
+        println!("reload {turn}: {} MiB in use", pair.branch.resident() >> 20);
+    }
+}
+
+/// Expects that the branch is back at what it had in use, and that its threads for logs are those of one link.
+fn assert_no_more_than(before: u64, branch: &Gateway) {
+    let resident = branch.resident();
+    assert!(resident < before + SLACK, "{} MiB in use, {} MiB before", resident >> 20, before >> 20);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", branch.pid())).unwrap().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    let writing = names.filter(|name| name.trim_end() == "oncewire-logs").count();
+    // The last but one may be about to end.
+    assert!(writing <= 2, "{writing} threads write logs");
+}
+
+#[test]
+fn links_that_start_anew_with_their_logs_take_no_more_memory() {
+    let origin = Origin::server();
+    let pair = pair(&Options::to(origin.address()));
+    assert_eq!(CONTENT.fetch(pair.forward()).unwrap().len(), CONTENT.len);
+    let before = pair.branch.resident();
+    reload_often(&pair, || ());
+    assert_no_more_than(before, &pair.branch);
+    assert!(pair.branch.peer()["in"]["log_used"].as_u64() > Some(40 << 20), "the log came back each time");
+}
+
+#[test]
+fn connections_that_live_on_keep_nothing_of_links_that_ended() {
+    let (origin, echo) = (Origin::server(), Origin::echo());
+    let direct =
+        format!("[[policy]]\nmatch = {{ ports = [{}] }}\npath = \"direct\"\n", echo.address().port());
+    let mut options = Options::to(origin.address()).with(&direct);
+    options.targets.push(echo.address());
+    let pair = pair(&options);
+    assert_eq!(CONTENT.fetch(pair.forward()).unwrap().len(), CONTENT.len);
+    let before = pair.branch.resident();
+    let mut steady = Vec::new();
+    reload_often(&pair, || {
+        let mut stream = TcpStream::connect(pair.forwards[1]).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        echoes(&mut stream);
+        steady.push(stream);
+    });
+    assert_no_more_than(before, &pair.branch);
+    steady.iter_mut().for_each(echoes);
+}
+
+fn echoes(stream: &mut TcpStream) {
+    let mut got = [0];
+    stream.write_all(b"x").unwrap();
+    stream.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"x");
+}
+
+#[test]
+fn logs_that_are_on_disk_only_take_no_memory_however_often_they_come_back() {
+    let origin = Origin::server();
+    let cache = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\nlog_idle = \"1 s\"\n";
+    let pair = pair(&Options::to(origin.address()).with(cache));
+    let empty = pair.branch.resident();
+    let mut request = CONTENT;
+    let turns = (1..=TURNS).map(|turn| {
+        assert_eq!(request.fetch(pair.forward()).unwrap().len(), request.len);
+        request.len = 1 << 10;
+        for on_disk in [false, true] {
+            eventually("the log comes back, and goes again", LIMIT, || {
+                (pair.branch.peer()["in"]["log_on_disk"] == on_disk).then_some(())
+            });
+        }
+        pair.branch.resident()
+    });
+    let most = turns.max().unwrap_or_default();
+    println!("{} MiB in use at most, {} MiB at first", most >> 20, empty >> 20);
+    assert!(most < empty + SLACK, "{} MiB in use, {} MiB at first", most >> 20, empty >> 20);
+}
+
+/// How often logs are given back.
+const TURNS: usize = 4;
+
+/// How often a link starts anew.
+const RELOADS: usize = 8;
+
+/// What else may come and go, far less than two logs.
+const SLACK: u64 = 64 << 20;
