@@ -80,11 +80,11 @@ fn echoes(stream: &mut TcpStream) {
 #[test]
 fn logs_that_are_on_disk_only_take_no_memory_however_often_they_come_back() {
     let origin = Origin::server();
-    let cache = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\nlog_idle = \"1 s\"\n";
+    let cache = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\nlog_idle = \"2 s\"\n";
     let pair = pair(&Options::to(origin.address()).with(cache));
     let empty = pair.branch.resident();
     let mut request = CONTENT;
-    let turns = (1..=TURNS).map(|turn| {
+    let turns = (0..TURNS).map(|_| {
         assert_eq!(request.fetch(pair.forward()).unwrap().len(), request.len);
         request.len = 1 << 10;
         for on_disk in [false, true] {
