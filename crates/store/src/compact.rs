@@ -31,8 +31,9 @@ pub struct Compacted {
 impl Store {
     /// Writes everything again that is sound and still found by the index, in its order, and lets the old segments go.
     ///
-    /// With `shrink_to` the oldest go first until the rest takes no more bytes of disk. It takes the room of two segments
-    /// beyond the capacity meanwhile. Work for a time when nobody else writes. `progress` counts bytes of files.
+    /// With `shrink_to` the oldest go first until the rest takes no more bytes of disk. It takes the room of about two
+    /// segments beyond the capacity meanwhile, to which none gives way. Work for a time when nobody else writes.
+    /// `progress` counts bytes of files.
     ///
     /// What the disk refuses, three times one behind the other, is left behind if the disk reads other containers of the
     /// same segment and takes them elsewhere. A segment of which it lets nothing be read stays where it is, since a disk
@@ -53,13 +54,13 @@ impl Store {
         }
         let old: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
         progress.begin(self.file_bytes());
-        writer.slack = 2;
+        writer.is_compacting = true;
         let done = old.iter().try_for_each(|segment| {
             let bytes = segment.extent.read().file_len;
             self.rewrite(&mut writer, segment, &mut compacted)?;
             progress.advance(bytes).map_err(Halt::Write)
         });
-        writer.slack = 0;
+        writer.is_compacting = false;
         compacted.after = self.file_bytes();
         match done {
             Ok(()) => Ok(compacted),

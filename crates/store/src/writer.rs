@@ -21,8 +21,8 @@ pub(crate) struct Writer {
     pub(crate) coarse: Vec<Coarse>,
     /// Why nothing is written any more.
     pub(crate) stopped: Option<String>,
-    /// Segments more than the capacity allows, while they are rewritten.
-    pub(crate) slack: u64,
+    /// Whether segments are written again, of which none is to give way meanwhile.
+    pub(crate) is_compacting: bool,
 }
 
 /// What is in memory of the segment that is being filled; read by whoever asks for what is not written yet.
@@ -249,10 +249,7 @@ impl Store {
             tail.flushing = Some((segment.number, at, Arc::clone(&bytes)));
             (segment, at, bytes)
         };
-        let mut written = segment.file.write(u64::from(at), &bytes);
-        while is_full(&written) && self.evict_before(writer, segment.number) {
-            written = segment.file.write(u64::from(at), &bytes);
-        }
+        let written = self.with_room(writer, segment.number, || segment.file.write(u64::from(at), &bytes));
         if written.is_err() {
             segment.extent.write().cut(at);
         }
@@ -278,7 +275,8 @@ impl Store {
         // What a footer speaks of is on the disk before it.
         segment.file.sync()?;
         segment.file.cut(room)?;
-        segment.file.write(u64::from(at), &footer)?;
+        // Some file systems give what was cut off to others at once.
+        self.with_room(writer, segment.number, || segment.file.write(u64::from(at), &footer))?;
         segment.file.sync()?;
         self.counters.written_bytes.add(segment.file.taken(u64::from(at), footer.len()));
         {
@@ -295,19 +293,14 @@ impl Store {
     /// Begins a segment, and lets the oldest ones go that are in its way.
     fn begin_segment(&self, writer: &mut Writer) -> io::Result<()> {
         self.leave_as_found()?;
-        let allowed = self.capacity + writer.slack * self.segment_bytes;
-        while self.file_bytes() + self.segment_bytes > allowed && self.evict_before(writer, u64::MAX) {}
+        while self.file_bytes() + self.segment_bytes > self.capacity && self.make_room(writer, u64::MAX) {}
         let number = writer.next_segment;
         let header = Header { kind: Kind::Segment, store: self.id, number };
         let create = || {
             let name = Segment::file_name(number);
             Paged::create(&self.backend, self.sealer.as_deref(), name, self.segment_bytes, header)
         };
-        let mut created = create();
-        while is_full(&created) && self.evict_before(writer, u64::MAX) {
-            created = create();
-        }
-        let file = created?;
+        let file = self.with_room(writer, u64::MAX, create)?;
         writer.next_segment += 1;
         self.counters.written_bytes.add(PAGE as u64);
         let extent = Extent { file_len: self.segment_bytes, ..Extent::default() };
@@ -316,6 +309,25 @@ impl Store {
         self.index.addresses.set_head((number + 1) << self.span_bits);
         *self.tail.write() = Tail { segment: Some(segment), ..Tail::default() };
         Ok(())
+    }
+
+    /// Does what a full disk may refuse, as often as older segments than this one can give way.
+    fn with_room<T>(
+        &self,
+        writer: &Writer,
+        number: u64,
+        mut attempt: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut done = attempt();
+        while is_full(&done) && self.make_room(writer, number) {
+            done = attempt();
+        }
+        done
+    }
+
+    /// Lets the oldest segment go, if it is older than this one; but none while they are written again.
+    fn make_room(&self, writer: &Writer, number: u64) -> bool {
+        !writer.is_compacting && self.evict_before(writer, number)
     }
 
     /// Takes nothing more: the disk cannot be relied on.

@@ -1,0 +1,91 @@
+//! Disks that have no room left.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use common::{block, open, options, parts, whole};
+use oncewire_store::{Backend, Inserted, Memory, Progress, Store};
+
+const LEN: usize = 60_000;
+
+fn insert(store: &Store, number: u64) -> Inserted {
+    let block = block(number, LEN);
+    store.insert(&block, &parts(&block), number)
+}
+
+#[test]
+fn compacting_on_a_full_disk_says_so_and_keeps_what_was_not_written_again() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(200));
+    (0..60).for_each(|number| assert!(matches!(insert(&store, number), Inserted::Stored { .. })));
+    store.sync().unwrap();
+    let there = whole(&store, &[LEN; 60]);
+    let used: u64 = memory.list().unwrap().iter().map(|(_, len)| len).sum();
+    memory.set_room(Some(used + 100_000));
+    let error = store.compact(None, &Progress::default()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    drop(store);
+    memory.set_room(None);
+    assert_eq!(whole(&open(&memory, &options(200)), &[LEN; 60]), there);
+}
+
+/// A disk that takes no room in advance, and once has none for a footer.
+#[derive(Debug)]
+struct Tight {
+    disk: Memory,
+    has_refused: AtomicBool,
+}
+
+impl Backend for Tight {
+    fn create(&self, name: &str, len: u64) -> io::Result<()> {
+        self.disk.create(name, len)
+    }
+
+    fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.disk.read(name, at, into)
+    }
+
+    fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        // Groups are longer, and there is something to give way by then.
+        let is_footer = name.ends_with(".seg") && at > 0 && bytes.len() < LEN;
+        let has_older = self.disk.list()?.iter().filter(|(name, _)| name.ends_with(".seg")).count() > 2;
+        if is_footer && has_older && !self.has_refused.swap(true, Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.disk.write(name, at, bytes)
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        self.disk.truncate(name, len)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        self.disk.sync(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        self.disk.list()
+    }
+}
+
+#[test]
+fn the_oldest_give_way_to_a_footer_that_finds_no_room() {
+    let disk = Arc::new(Tight { disk: Memory::default(), has_refused: AtomicBool::default() });
+    let (store, _) = Store::open(Arc::clone(&disk) as Arc<dyn Backend>, &options(200)).unwrap();
+    (0..60).for_each(|number| assert!(matches!(insert(&store, number), Inserted::Stored { .. })));
+    assert!(disk.has_refused.load(Relaxed) && store.trouble().is_none());
+    assert_eq!(store.counts().evicted_segments, 1);
+    assert_eq!(whole(&store, &[LEN; 60]).last(), Some(&59));
+}
