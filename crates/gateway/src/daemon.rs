@@ -232,8 +232,8 @@ impl Gateway {
         self.report.flows()
     }
 
-    /// Waits until the link to a peer is up, for at most `limit`; false if it is not by then, or no such peer is
-    /// configured.
+    /// Waits until the link to a peer is up and the peer takes flows, for at most `limit`; false if it is not by then,
+    /// or no such peer is configured.
     pub async fn wait_up(&self, peer: &str, limit: Duration) -> bool {
         match self.report.state().peers.iter().find(|known| known.name() == peer) {
             Some(peer) => peer.wait_up(limit).await,

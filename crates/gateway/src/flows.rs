@@ -1,5 +1,6 @@
 //! Flows as applications' sockets and proxies see them.
 
+mod early;
 pub(crate) mod pump;
 pub(crate) mod stream;
 
@@ -10,12 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use oncewire_codec::Plan;
 use oncewire_codec::wire::{FlowId, OpenFailure, ResetReason};
 use oncewire_link::{FlowGone, Priority, Received};
 
 use crate::tunnel::peer::Peer;
+use early::Early;
 
 /// One flow of a link. Dropping it before both directions have ended resets it.
 pub(crate) struct Flow {
@@ -27,12 +30,21 @@ pub(crate) struct Flow {
     sent_end: AtomicBool,
     /// The far side finished, or the flow is over.
     received_end: AtomicBool,
+    /// Only while the far side has not answered, or has answered that it takes no flows.
+    early: Mutex<Option<Early>>,
 }
 
 impl Flow {
     /// Wraps a flow that the peer's table knows already.
     pub(crate) fn new(peer: Arc<Peer>, id: FlowId, serial: u64) -> Self {
-        Self { peer, id, serial, sent_end: AtomicBool::new(false), received_end: AtomicBool::new(false) }
+        let (sent_end, received_end) = Default::default();
+        Self { peer, id, serial, sent_end, received_end, early: Mutex::new(None) }
+    }
+
+    /// Keeps what is sent until the far side has answered, for [`Flow::turned_back`].
+    pub(crate) fn keeping_early(self) -> Self {
+        *self.early.lock() = Some(Early::default());
+        self
     }
 
     pub(crate) fn id(&self) -> FlowId {
@@ -70,8 +82,15 @@ impl Flow {
             Some(received) => {
                 match &received {
                     Received::Finished => self.received_end.store(true, Relaxed),
+                    Received::Opened(Err(OpenFailure::Draining)) => {
+                        self.is_over();
+                        if let Some(early) = &mut *self.early.lock() {
+                            early.turn_back();
+                        }
+                    }
                     Received::Reset(_) | Received::Opened(Err(_)) => self.is_over(),
-                    Received::Opened(Ok(_)) | Received::Data(_) => {}
+                    Received::Opened(Ok(_)) => *self.early.lock() = None,
+                    Received::Data(_) => {}
                 }
                 Poll::Ready(received)
             }
@@ -88,6 +107,16 @@ impl Flow {
             Received::Reset(ResetReason::PeerLost | ResetReason::PeerRestarted) => Err(OpenFailure::TimedOut),
             Received::Reset(_) | Received::Data(_) | Received::Finished => Err(OpenFailure::Other),
         }
+    }
+
+    /// Returns all that was sent if the far side answered that it takes no flows, so that it connected to nobody. None
+    /// if the answer was another, or so much was sent that it was not kept.
+    fn turned_back(&self) -> Option<Bytes> {
+        if self.early.lock().is_some() {
+            // Who sends may find the flow over before the answer is read.
+            let _ = self.poll_received(&mut Context::from_waker(Waker::noop()), &mut 0);
+        }
+        self.early.lock().take()?.take()
     }
 
     /// Says how this side's policy wants what it sends coded, or that nothing of the flow is; before the answer.
@@ -128,6 +157,7 @@ impl Flow {
     /// # Errors
     /// If the flow is over.
     pub(crate) fn send(&self, bytes: Bytes, more: bool) -> Result<usize, FlowGone> {
+        self.early.lock().take_if(|early| !early.keep(&bytes));
         self.peer.with(|core, now| {
             let sent = bytes.len();
             let room = core.link.handle_payload(self.id, bytes, now)?;

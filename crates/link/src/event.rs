@@ -74,6 +74,8 @@ pub enum Event {
     PeerRestarted,
     /// The peer, which is of the group, has these chunks in its store: its neighbours can read them too.
     Stored(Vec<PackedTag>),
+    /// The peer takes no new flows; those that are open go on.
+    PeerDrains,
     /// The networks that the peer fronts, all of them; replaces what was said before.
     Announced(Vec<Network>),
     /// A peer of the group speaks, which [`crate::Link::is_of_group`].
@@ -184,6 +186,9 @@ pub enum OpenRefused {
     /// The gateway is stopping.
     #[error("the gateway is shutting down")]
     Draining,
+    /// The peer takes no new flows.
+    #[error("the peer takes no new flows")]
+    PeerDrains,
     /// Too many flows.
     #[error("the link carries {max} flows already", max = crate::MAX_FLOWS)]
     TooManyFlows,

@@ -15,6 +15,8 @@ use crate::sharing::Priority;
 pub struct LinkStats {
     /// Whether a lane is up.
     pub up: bool,
+    /// Whether the peer has said that it takes no new flows, and has not come anew since.
+    pub peer_drains: bool,
     /// The protocol version that both ends speak, once the peer was met.
     pub version: Option<u16>,
     /// Frames of optional types that this build does not know, or that are for peers of a group which this one is not of.

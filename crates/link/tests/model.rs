@@ -1,7 +1,7 @@
 //! The model of a link: random applications on random lanes, against what each flow was given.
 //!
 //! Applications send, stop reading, end and reset; lanes are cut, go deaf one way, all vanish; sides restart, with their
-//! chunk stores or without; stores hang, refuse and forget; what is sent is limited or not, windows are small or large,
+//! chunk stores or without, or take no new flows until they do; stores hang, refuse and forget; what is sent is limited or not, windows are small or large,
 //! and members of a group tell what they have, rightly and wrongly. A
 //! stream must at all times be a prefix of what was sent; one that ended in order must be all of it; and in the
 //! end nothing may be left behind.
@@ -27,12 +27,18 @@ struct Reference {
     finished: [bool; 2],
     /// Whether either application reset the flow, or a side restarted.
     broken: bool,
+    /// Which side opened it.
+    opener: usize,
 }
 
 struct Model {
     pair: Pair,
     flows: BTreeMap<FlowId, Reference>,
     history: Vec<u8>,
+    /// Which sides take no new flows.
+    drains: [bool; 2],
+    /// Flows that were opened with a side that took none.
+    turned_back: u64,
     /// Whose applications are about to give more.
     expecting: Vec<(usize, FlowId)>,
 }
@@ -71,7 +77,14 @@ impl Model {
         }
         let [dialer, acceptor] = configs;
         let pair = Pair::with(seed, dialer, acceptor);
-        Self { pair, flows: BTreeMap::new(), history: Vec::new(), expecting: Vec::new() }
+        Self {
+            pair,
+            flows: BTreeMap::new(),
+            history: Vec::new(),
+            drains: [false; 2],
+            turned_back: 0,
+            expecting: Vec::new(),
+        }
     }
 
     fn some_flow(&mut self) -> Option<FlowId> {
@@ -99,11 +112,11 @@ impl Model {
 
     fn open(&mut self) {
         let side = self.pair.below(2) as usize;
-        if self.flows.len() < 12 && self.pair.sides[side].link.is_up() {
+        if self.flows.len() < 12 && !self.drains[side] && self.pair.sides[side].link.takes_flows() {
             let pick = self.pair.below(3) as usize;
             self.pair.plan.layers = [Layers::Log, Layers::Names, Layers::Both][pick];
             let flow = self.pair.open(side);
-            self.flows.insert(flow, Reference::default());
+            self.flows.insert(flow, Reference { opener: side, ..Reference::default() });
         }
     }
 
@@ -209,19 +222,53 @@ impl Model {
             (0..6, Some(&lane)) => self.pair.cut(lane),
             (6..9, Some(&lane)) => self.pair.block(lane, side, true),
             (9 | 10, _) => self.pair.cut_all(),
-            _ if self.pair.below(6) == 0 => {
-                let chunks = std::mem::take(&mut self.pair.sides[side].chunks);
-                self.pair.restart(side);
-                // The store's id is the same, whatever is left of it.
-                if self.pair.below(2) == 0 {
-                    self.pair.sides[side].chunks = chunks;
-                }
-                self.flows.values_mut().for_each(|flow| flow.broken = true);
-                // The applications of the side that restarted are gone with it.
-                self.pair.sides[side].received.clear();
-                self.pair.sides[side].stalled.clear();
-            }
+            _ if self.pair.below(6) == 0 => self.restart(side),
             _ => {}
+        }
+    }
+
+    fn restart(&mut self, side: usize) {
+        let chunks = std::mem::take(&mut self.pair.sides[side].chunks);
+        self.pair.restart(side);
+        self.drains[side] = false;
+        // The store's id is the same, whatever is left of it.
+        if self.pair.below(2) == 0 {
+            self.pair.sides[side].chunks = chunks;
+        }
+        self.flows.values_mut().for_each(|flow| flow.broken = true);
+        // The applications of the side that restarted are gone with it.
+        self.pair.sides[side].received.clear();
+        self.pair.sides[side].stalled.clear();
+    }
+
+    /// A side takes no new flows from now on, or stops, having done so, and comes back.
+    fn drain(&mut self) {
+        let side = self.pair.below(2) as usize;
+        match self.drains[side] {
+            true => self.restart(side),
+            false if self.pair.below(6) == 0 => {
+                // An open that is under way is told so.
+                if self.pair.below(2) == 0 {
+                    self.open();
+                }
+                self.drains[side] = true;
+                self.pair.sides[side].link.drain();
+            }
+            false => {}
+        }
+    }
+
+    /// Takes note of flows whose far side took none: nothing of them may have arrived.
+    fn note_turned_back(&mut self) {
+        for (&id, flow) in self.flows.iter_mut().filter(|(_, flow)| !flow.broken) {
+            let far = 1 - flow.opener;
+            if self.pair.sides[flow.opener].received.get(&id).is_some_and(|got| got.opened == Some(false)) {
+                assert!(self.drains[far], "flow {} was refused by a side that takes flows", id.0);
+                let arrived = self.pair.sides[far].received.get(&id);
+                assert!(arrived.is_none_or(|got| got.bytes.is_empty()), "flow {} arrived", id.0);
+                flow.broken = true;
+                self.turned_back += 1;
+            }
         }
     }
 
@@ -275,6 +322,7 @@ impl Model {
             62..66 => self.trouble_store(),
             66 | 67 => self.talk(),
             68 => self.stop_expecting(),
+            69 => self.drain(),
             58..62 => {
                 let time = Now::from_millis(self.pair.below(400));
                 self.pair.pass(time);
@@ -289,6 +337,7 @@ impl Model {
     }
 
     fn check(&mut self) {
+        self.note_turned_back();
         for (&id, flow) in &self.flows {
             for side in [0, 1] {
                 let Some(stream) = self.pair.sides[side].received.get(&id) else { continue };
@@ -316,6 +365,11 @@ impl Model {
         for _ in 0..20 {
             self.pair.pass(Now::from_secs(2));
             self.answer();
+        }
+        self.note_turned_back();
+        for side in [0, 1] {
+            let known = self.pair.sides[side].link.peer_drains();
+            assert_eq!(known, self.drains[1 - side], "what side {side} knows of the other");
         }
         // Nothing waits for a stream's end.
         for (&id, flow) in self.flows.iter().filter(|(_, flow)| !flow.broken) {
@@ -353,7 +407,7 @@ impl Model {
 #[test]
 fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
     let (mut whole, mut resumed, mut copied, mut waited) = (0, 0, 0, 0);
-    let (mut hits, mut requested) = (0, 0);
+    let (mut hits, mut requested, mut turned_back) = (0, 0, 0);
     let seeds = more_seeds().unwrap_or(0..SEEDS);
     let runs = seeds.end - seeds.start;
     for seed in seeds {
@@ -363,6 +417,7 @@ fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
             model.step();
         }
         model.settle();
+        turned_back += model.turned_back;
         whole += model.flows.values().filter(|flow| !flow.broken).count();
         for side in &model.pair.sides {
             let stats = side.link.stats();
@@ -375,7 +430,8 @@ fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
     }
     // The runs must have been where it is dangerous.
     println!("{whole} flows whole, {resumed} resumed, {copied} bytes copied, {waited} blocks waited");
-    println!("{hits} bytes from stores, {requested} asked for");
+    println!("{hits} bytes from stores, {requested} asked for; {turned_back} flows turned back");
+    assert!(turned_back > runs / 20);
     assert!(hits > runs << 12 && requested > runs << 10);
     assert!(whole as u64 > runs && resumed > runs && copied > runs << 17 && waited > runs);
 }

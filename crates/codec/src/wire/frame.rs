@@ -55,6 +55,8 @@ pub enum Frame<'a> {
     LaneDead(LaneId),
     /// The networks that the sender of this frame fronts; the highest serial number counts.
     Networks(Networks),
+    /// The sender of this frame takes no new flows any more, until its link starts anew.
+    Draining,
     /// Between members of a trust group.
     Group(GroupFrame),
 }

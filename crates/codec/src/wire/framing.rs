@@ -29,6 +29,7 @@ const PONG: u8 = 0x31;
 const LANES_WANTED: u8 = 0x32;
 const LANE_DEAD: u8 = 0x33;
 const NETWORKS: u8 = 0x81;
+const DRAINING: u8 = 0x82;
 
 /// A frame's type and body, and its length with both.
 pub type RawFrame<'a> = (u8, &'a [u8], usize);
@@ -94,6 +95,7 @@ impl<'a> Frame<'a> {
                 let networks = (0..count).map(|_| Network::decode(&mut reader)).collect::<Result<_, _>>()?;
                 Self::Networks(Networks { serial, networks })
             }
+            DRAINING => Self::Draining,
             group::PEEK..=group::WAIT => Self::Group(GroupFrame::decode(kind, &mut reader)?),
             other => return Err(WireError::UnknownType(other)),
         };
@@ -167,6 +169,7 @@ impl<'a> Frame<'a> {
                 networks.iter().for_each(|network| network.encode(&mut body));
                 NETWORKS
             }
+            Self::Draining => DRAINING,
             Self::Group(frame) => frame.encode(&mut body),
         };
         put_frame(out, kind, &body, &[]);

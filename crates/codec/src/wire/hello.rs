@@ -35,6 +35,9 @@ pub struct Hello {
     pub names: Option<NamesHello>,
     /// The id of the store into which the sender of this hello puts what it receives.
     pub store: Option<u64>,
+    /// Whether the sender of this hello understands that an open is answered with
+    /// [`OpenFailure::Draining`](super::OpenFailure::Draining).
+    pub understands_draining: bool,
 }
 
 /// How a sending half names chunks.
@@ -96,6 +99,8 @@ pub enum HelloError {
 const MAGIC: &[u8; 8] = b"oncewire";
 const MAX_HELLO: u64 = 4096;
 const MAX_SAMPLES: usize = 64;
+/// Of the bits that say what is understood: the answer to an open that the far end drains.
+const DRAINING: u64 = 1;
 
 impl Hello {
     /// Appends the hello.
@@ -116,7 +121,7 @@ impl Hello {
             }
         }
         if self.version >= NAMES_SINCE {
-            self.encode_names(&mut body);
+            self.encode_later_fields(&mut body);
         }
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&self.version.to_le_bytes());
@@ -125,7 +130,7 @@ impl Hello {
         out.extend_from_slice(&body);
     }
 
-    fn encode_names(&self, body: &mut Vec<u8>) {
+    fn encode_later_fields(&self, body: &mut Vec<u8>) {
         match &self.names {
             None => body.push(0),
             Some(NamesHello { key, shape }) => {
@@ -141,6 +146,7 @@ impl Hello {
                 body.extend_from_slice(&id.to_le_bytes());
             }
         }
+        put_varint(body, if self.understands_draining { DRAINING } else { 0 });
     }
 
     /// Reads a hello from the front of `input`, and how many bytes it took; `None` if it is not whole yet.
@@ -193,10 +199,15 @@ impl Hello {
             },
             names: None,
             store: None,
+            understands_draining: false,
         };
         if version >= NAMES_SINCE {
             hello.names = decode_names(&mut reader)?;
             hello.store = decode_store(&mut reader)?;
+            // The first builds of that version end here.
+            if !reader.is_empty() {
+                hello.understands_draining = reader.varint("what is understood")? & DRAINING != 0;
+            }
         }
         // Since version 2 a hello may say more than its reader knows.
         if version == 1 {

@@ -215,5 +215,7 @@ reasons! {
         NotAllowed = 5, "not allowed by the far gateway";
         /// Anything else.
         Other = 6, "far gateway could not connect";
+        /// The far gateway takes no new flows, and did not try; told only to a peer that understands it.
+        Draining = 7, "far gateway takes no new connections";
     }
 }

@@ -88,6 +88,11 @@ impl<'a> Reader<'a> {
         count.min(self.rest.len() / least.max(1))
     }
 
+    /// Says whether nothing is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// Takes everything that is left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)

@@ -30,13 +30,15 @@ fn hello() -> Hello {
         }),
         names: None,
         store: None,
+        understands_draining: false,
     }
 }
 
 /// The same hello as a gateway says it that knows of named chunks.
 fn naming_hello() -> Hello {
     let (key, shape) = (NameKey::new([7; 32]), Shape::default());
-    Hello { version: 3, names: Some(NamesHello { key, shape }), store: Some(0x99), ..hello() }
+    let names = Some(NamesHello { key, shape });
+    Hello { version: 3, names, store: Some(0x99), understands_draining: true, ..hello() }
 }
 
 fn bytes(hello: &Hello) -> Vec<u8> {
@@ -70,28 +72,43 @@ fn a_hello_is_these_bytes() {
 #[test]
 fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
     let out = bytes(&naming_hello());
-    let tail = format!("01{}081007 019900000000000000", "07".repeat(32)).replace(' ', "");
+    let tail = format!("01{}081007 019900000000000000 01", "07".repeat(32)).replace(' ', "");
     assert!(hex(&out).ends_with(&tail), "{}", hex(&out));
     assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), out.len()))));
     let neither = Hello { names: None, store: None, ..naming_hello() };
-    assert!(hex(&bytes(&neither)).ends_with("4d000000000000000000"));
+    assert!(hex(&bytes(&neither)).ends_with("4d00000000000000000001"));
     assert_eq!(Hello::decode(&bytes(&neither)).unwrap().unwrap().0, neither);
     // A peer of version 2 passes over what it does not know.
     let mut older = out.clone();
     older[8] = 2;
-    let known = Hello { version: 2, names: None, store: None, ..naming_hello() };
+    let known = Hello { version: 2, names: None, store: None, understands_draining: false, ..naming_hello() };
     assert_eq!(Hello::decode(&older), Ok(Some((known, out.len()))));
     for (back, byte, error) in [
-        (45, 2, WireError::Invalid("names")),
-        (12, 3, WireError::Invalid("chunk sizes")),
-        (11, 17, WireError::Invalid("chunk sizes")),
-        (9, 2, WireError::Invalid("store")),
+        (46, 2, WireError::Invalid("names")),
+        (13, 3, WireError::Invalid("chunk sizes")),
+        (12, 17, WireError::Invalid("chunk sizes")),
+        (10, 2, WireError::Invalid("store")),
+        (1, 0x80, WireError::Short("what is understood")),
     ] {
         let mut wrong = out.clone();
         let at = out.len() - back;
         wrong[at] = byte;
         assert_eq!(Hello::decode(&wrong), Err(error.into()), "{back} from the end");
     }
+}
+
+#[test]
+fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known() {
+    let mut out = bytes(&naming_hello());
+    let before = out.len();
+    *out.last_mut().unwrap() = 0b110_0111;
+    assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), before))));
+    *out.last_mut().unwrap() = 0b110_0110;
+    let other = Hello { understands_draining: false, ..naming_hello() };
+    assert_eq!(Hello::decode(&out), Ok(Some((other.clone(), before))));
+    out.pop();
+    out[12] -= 1;
+    assert_eq!(Hello::decode(&out), Ok(Some((other, before - 1))));
 }
 
 #[test]
@@ -102,8 +119,8 @@ fn another_version_is_named_and_its_fields_are_not_read() {
     let told = HelloError::Version { oldest: 7, newest: 9 }.to_string();
     assert_eq!(told, "peer speaks protocol versions 7 to 9, this build speaks 1 to 3; update the older one");
     // A later version that still speaks ours may say more than we know.
-    out[12] += 3;
-    out.extend_from_slice(&[0, 0, 3]);
+    out[12] += 4;
+    out.extend_from_slice(&[0, 0, 0, 3]);
     for version in [2, 3, 4] {
         out[8..12].copy_from_slice(&[version, 0, 1, 0]);
         assert_eq!(Hello::decode(&out), Ok(Some((Hello { version: version.into(), ..hello() }, out.len()))));
@@ -232,6 +249,11 @@ fn frames_are_these_bytes() {
             }),
             "811a 0202 010a00000008 0220010db8000000000000000000000000 20",
         ),
+        (Frame::Draining, "8200"),
+        (
+            Frame::Message { seq: 2, flow: FlowId(4), message: Message::Opened(Err(OpenFailure::Draining)) },
+            "1203020407",
+        ),
     ];
     for (frame, expected) in golden {
         let mut out = Vec::new();
@@ -243,7 +265,7 @@ fn frames_are_these_bytes() {
 
 #[test]
 fn wrong_frames_say_what_is_wrong() {
-    let cases: [(&[u8], WireError); 32] = [
+    let cases: [(&[u8], WireError); 34] = [
         (&[0x99, 0], WireError::UnknownType(0x99)),
         (&[0x30, 0xff, 0xff, 0x7f], WireError::TooLong(0x1f_ffff)),
         (&[0x30, 0xff, 0xff, 0xff, 0xff], WireError::Invalid("frame length")),
@@ -282,6 +304,8 @@ fn wrong_frames_say_what_is_wrong() {
         (&[0x25, 3, 1, 5, 0], WireError::Short("log limit")),
         (&[0x26, 3, 1, 5, 17], WireError::Invalid("count of sizes")),
         (&[0x26, 4, 1, 5, 2, 1], WireError::Short("worth")),
+        (&[0x12, 3, 2, 4, 8], WireError::Invalid("answer to an open")),
+        (&[0x82, 1, 0], WireError::Trailing(1)),
         (&[0x81, 3, 1, 0x81, 2], WireError::Invalid("count of networks")),
         (&[0x81, 8, 1, 1, 1, 10, 1, 0, 0, 8], WireError::Invalid("network")),
         (&[0x81, 8, 1, 1, 1, 10, 1, 0, 0, 33], WireError::Invalid("network")),

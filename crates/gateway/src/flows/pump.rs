@@ -29,32 +29,53 @@ pub(crate) enum Ended {
     Reset,
 }
 
-/// Carries a flow until it ends.
+/// The far side took no new flows, and connected to nobody; all that the application sent so far, which is to go by
+/// another way. An end of its stream is still to be read.
+pub(crate) struct TurnedBack(pub(crate) Bytes);
+
+/// Carries a flow until it ends, whose connect the far side has answered.
+///
+/// As [`carry_unanswered`] otherwise.
+pub(crate) async fn carry(stream: TcpStream, flow: Flow, early: Bytes) -> Ended {
+    carry_unanswered(&stream, flow, early).await.unwrap_or(Ended::Reset)
+}
+
+/// Carries a flow until it ends, or is turned back.
 ///
 /// `stream` must have been prepared as an application's socket, whose close is a reset; that is taken back only
 /// when the far application's end has been written. `early` was read from the socket before.
-pub(crate) async fn carry(stream: TcpStream, flow: Flow, early: Bytes) -> Ended {
+///
+/// # Errors
+/// If it is turned back. The application's connection is as it was.
+pub(crate) async fn carry_unanswered(
+    stream: &TcpStream,
+    flow: Flow,
+    early: Bytes,
+) -> Result<Ended, TurnedBack> {
     let (ended_here, is_whole) = (Notify::new(), AtomicBool::new(false));
     let both = async {
-        let from = from_application(&stream, &flow, early, &ended_here);
-        tokio::try_join!(from, to_application(&stream, &flow, &ended_here, &is_whole))
+        let from = from_application(stream, &flow, early, &ended_here);
+        tokio::try_join!(from, to_application(stream, &flow, &ended_here, &is_whole))
     };
     // An application may reset while nobody reads its socket; that must not wait for room.
     let broken = tokio::select! {
         ended = both => ended.err(),
-        error = reset_by_application(&stream, &is_whole) => Some(Broken::Here(error)),
+        error = reset_by_application(stream, &is_whole) => Some(Broken::Here(error)),
     };
     match broken {
-        None => Ended::InOrder,
-        Some(broken) => {
-            if let Broken::Here(error) = broken {
-                tracing::debug!(flow = flow.id().0, %error, "the application's connection broke");
-                flow.abort(ResetReason::Application);
+        None => return Ok(Ended::InOrder),
+        Some(Broken::There) => {
+            if let Some(early) = flow.turned_back() {
+                return Err(TurnedBack(early));
             }
-            sockets::end_with_reset(&stream);
-            Ended::Reset
+        }
+        Some(Broken::Here(error)) => {
+            tracing::debug!(flow = flow.id().0, %error, "the application's connection broke");
+            flow.abort(ResetReason::Application);
         }
     }
+    sockets::end_with_reset(stream);
+    Ok(Ended::Reset)
 }
 
 /// Waits until the application has reset its connection, unless it had ended its stream before.

@@ -9,7 +9,7 @@ use oncewire_codec::wire::Destination;
 
 use super::router::Way;
 use super::{Door, direct, proxy_protocol};
-use crate::flows::pump;
+use crate::flows::pump::{self, TurnedBack};
 
 /// Carries one connection. The client is connected before the far side is, so a failure there is a reset.
 ///
@@ -21,17 +21,24 @@ pub(super) async fn serve(
     target: Destination,
     with_client: bool,
 ) {
-    let early = match with_client {
+    let mut early = match with_client {
         true => Bytes::from(proxy_protocol::header(Some(source), stream.local_addr().ok())),
         false => Bytes::new(),
     };
-    let opened = tokio::select! {
-        opened = door.router.open(&door.intercept, &target, source) => opened,
-        _ = pump::socket_error(&stream) => return,
-    };
-    match opened {
-        Ok(way) => carry(stream, way, early).await,
-        Err(why) => door.no_way(source, &target, why),
+    loop {
+        let opened = tokio::select! {
+            opened = door.router.open(&door.intercept, &target, source) => opened,
+            _ = pump::socket_error(&stream) => return,
+        };
+        early = match opened {
+            Ok(Way::Link(flow)) => match pump::carry_unanswered(&stream, flow, early).await {
+                Ok(_) => return,
+                // It is known now that this peer takes none; another way is chosen.
+                Err(TurnedBack(early)) => early,
+            },
+            Ok(way) => return carry(stream, way, early).await,
+            Err(why) => return door.no_way(source, &target, why),
+        };
     }
 }
 

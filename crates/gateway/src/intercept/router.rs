@@ -42,8 +42,8 @@ pub(crate) enum NoWay {
     /// `peer = "auto"`, and nobody fronts the destination.
     #[error("no peer fronts this destination")]
     NoPeer,
-    /// The peer is away, and `on_peer_loss` says refuse.
-    #[error("the peer is not connected")]
+    /// The peer is away or takes no new flows, and `on_peer_loss` says refuse.
+    #[error("the peer is not connected, or takes no new connections")]
     PeerGone,
     /// This gateway was told to stop; a client whose connection is still open asked for another flow.
     #[error("this gateway is shutting down")]
@@ -88,7 +88,9 @@ impl Router {
         }
         if let Some(Chosen { peer, ready: false }) = &chosen
             && !peer.is_draining()
+            && (intercept.on_peer_loss == OnPeerLoss::Refuse || !peer.is_leaving())
         {
+            // Who can connect by itself waits for no peer that has said it takes nothing more. Otherwise:
             // A link that is being repaired gets a moment, or each outage of a second would show. One that has been
             // away for longer holds nobody up.
             match intercept.peer {
@@ -143,14 +145,20 @@ impl Router {
         destination: &Destination,
         source: SocketAddr,
     ) -> Result<(Way, Option<SocketAddr>), NoWay> {
-        match self.open(intercept, destination, source).await? {
-            Way::Link(flow) => {
-                let local = Some(flow.opened().await.map_err(NoWay::Failed)?);
-                Ok((Way::Link(flow), local))
-            }
-            Way::Direct(stream, direct) => {
-                let local = stream.local_addr().ok();
-                Ok((Way::Direct(stream, direct), local))
+        loop {
+            match self.open(intercept, destination, source).await? {
+                Way::Link(flow) => match flow.opened().await {
+                    // It is known now that this peer takes none; another way is chosen.
+                    Err(OpenFailure::Draining) => {}
+                    opened => {
+                        let local = Some(opened.map_err(NoWay::Failed)?);
+                        return Ok((Way::Link(flow), local));
+                    }
+                },
+                Way::Direct(stream, direct) => {
+                    let local = stream.local_addr().ok();
+                    return Ok((Way::Direct(stream, direct), local));
+                }
             }
         }
     }
@@ -210,5 +218,5 @@ fn as_client(intercept: &Intercept) -> bool {
     intercept.mode.capture().is_some_and(|capture| capture.as_client)
 }
 
-/// How long new flows wait for a link, from when it went down.
+/// How long new flows wait for a link, from when it went down or its peer said that it takes none.
 const GRACE: Duration = Duration::from_secs(1);

@@ -80,7 +80,9 @@ impl From<NoWay> for Reply {
             // As close as RFC 1928 comes to a connect without an answer.
             NoWay::Failed(OpenFailure::TimedOut) => Self::TimeToLiveExpired,
             NoWay::Failed(OpenFailure::NotAllowed) => Self::NotAllowed,
-            NoWay::Failed(OpenFailure::Other) | NoWay::Full | NoWay::Stopping => Self::GeneralFailure,
+            NoWay::Failed(OpenFailure::Other | OpenFailure::Draining) | NoWay::Full | NoWay::Stopping => {
+                Self::GeneralFailure
+            }
         }
     }
 }

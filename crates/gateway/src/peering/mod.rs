@@ -41,7 +41,7 @@ struct State {
 /// The peer that a flow takes.
 pub(crate) struct Chosen {
     pub(crate) peer: Arc<Peer>,
-    /// Whether it is up, and known to front the destination.
+    /// Whether it takes flows, and is known to front the destination.
     pub(crate) ready: bool,
 }
 
@@ -74,7 +74,7 @@ impl Peering {
 
     /// Looks who is up and how near; once a second.
     pub(crate) fn look(&self) {
-        let stats = |peer: &Arc<Peer>| (peer.is_up(), peer.status().link.round_trip);
+        let stats = |peer: &Arc<Peer>| (peer.takes_flows(), peer.status().link.round_trip);
         let seen: Vec<_> = self.peers.iter().map(stats).collect();
         let mut state = self.state.lock();
         self.catch_up(&mut state);
@@ -85,7 +85,7 @@ impl Peering {
     pub(crate) fn choose(&self, choice: &PeerChoice, destination: &Destination) -> Option<Chosen> {
         if let PeerChoice::Named(name) = choice {
             let peer = self.peers.iter().find(|peer| peer.name() == name)?;
-            return Some(Chosen { peer: Arc::clone(peer), ready: peer.is_up() });
+            return Some(Chosen { peer: Arc::clone(peer), ready: peer.takes_flows() });
         }
         let ip = match &destination.host {
             Host::Ip(ip) => Some(*ip),
@@ -93,7 +93,7 @@ impl Peering {
         };
         let mut state = self.state.lock();
         self.catch_up(&mut state);
-        let (up, now) = (self.peers.iter().map(|peer| peer.is_up()), self.clock.now());
+        let (up, now) = (self.peers.iter().map(|peer| peer.takes_flows()), self.clock.now());
         // Or an outage that begins and ends between two looks would count for nothing, though flows avoided it.
         state.watch.look(up.clone().map(|up| (up, None)), now);
         let standings = state.watch.standings(up, now);

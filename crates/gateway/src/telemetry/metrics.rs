@@ -108,8 +108,11 @@ impl Snapshot {
     }
 
     fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let up = |peer: &PeerReport| f64::from(u8::from(peer.state == LinkState::Up));
+        let draining = |peer: &PeerReport| peer.state == LinkState::Draining;
+        let up = |peer: &PeerReport| f64::from(u8::from(peer.state == LinkState::Up || draining(peer)));
         self.levels(encoder, "peer_up", "1 while the link is up", |peer| Some(up(peer)))?;
+        let help = "1 while the link is up and the peer takes no new flows";
+        self.levels(encoder, "peer_draining", help, |peer| Some(f64::from(u8::from(draining(peer)))))?;
         let rtt = |peer: &PeerReport| peer.rtt_ms.map(|rtt_ms| rtt_ms / 1000.0);
         self.levels(encoder, "round_trip_seconds", "Smoothed round trip", rtt)?;
         let lanes = "Lanes for flows that carry one";

@@ -65,6 +65,8 @@ pub struct GatewayReport {
 pub enum LinkState {
     /// Flows can open.
     Up,
+    /// Flows that are open go on, and the peer takes no new ones: it stops, or begins anew.
+    Draining,
     /// We dial and have not failed yet.
     Connecting,
     /// There is no lane; a dialling side goes on trying.
@@ -79,6 +81,7 @@ impl LinkState {
     pub fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
+            Self::Draining => "draining",
             Self::Connecting => "connecting",
             Self::Down => "down",
             Self::Refused => "refused",

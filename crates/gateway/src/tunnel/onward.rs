@@ -93,7 +93,7 @@ fn is_of_this_machine(mut address: SocketAddr) -> bool {
 pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
     let onward = peer.onward();
     let connected = match client(&peer, &onward, &open) {
-        _ if peer.is_draining() => Err(OpenFailure::Other),
+        _ if peer.is_draining() => Err(OpenFailure::Draining),
         Err(failure) => Err(failure),
         Ok(client) => tokio::select! {
             connected = connect(&open.destination, &onward, client) => connected,

@@ -91,8 +91,6 @@ pub(crate) struct Peer {
     released: watch::Sender<bool>,
     timer: Notify,
     reach: watch::Sender<Reach>,
-    /// Held while `reach` is brought in line with the link, so that it ends as the link is, whoever comes last.
-    up_order: Mutex<()>,
     /// The networks behind it, as it announces them; none before it has spoken.
     announced: watch::Sender<Option<Vec<Network>>>,
     trouble: Mutex<Option<(LinkState, String)>>,
@@ -108,11 +106,20 @@ pub(crate) struct Peer {
     hearing: Mutex<Hearing>,
 }
 
-/// Whether the link is up, and since when it has been so.
+/// Whether flows can be opened, and since when that has been so.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
+    /// Whether the link is up.
     up: bool,
+    /// Whether the peer has said that it takes no new flows, and has not come anew since.
+    leaving: bool,
     since: Now,
+}
+
+impl Reach {
+    fn takes_flows(&self) -> bool {
+        self.up && !self.leaving
+    }
 }
 
 /// What the peer's lock protects.
@@ -140,7 +147,8 @@ struct Due {
     wakers: Vec<Waker>,
     offers: Vec<(FlowId, u64, OpenRequest)>,
     dial: bool,
-    up: bool,
+    /// Who can be reached changed, or may have.
+    reach: bool,
     logs: bool,
     /// What it says as a member of a group.
     said: Vec<GroupFrame>,
@@ -194,8 +202,7 @@ impl Peer {
             hints: logs.hints,
             released: watch::Sender::new(false),
             timer: Notify::new(),
-            reach: watch::Sender::new(Reach { up: false, since: clock.now() }),
-            up_order: Mutex::new(()),
+            reach: watch::Sender::new(Reach { up: false, leaving: false, since: clock.now() }),
             announced: watch::Sender::new(None),
             trouble: Mutex::new(None),
             draining: AtomicBool::new(false),
@@ -281,9 +288,9 @@ impl Peer {
                     core.wanted[role_index(role)] = count;
                     due.dial = true;
                 }
-                Event::Up | Event::Down => due.up = true,
+                Event::Up | Event::Down | Event::PeerDrains => due.reach = true,
                 Event::PeerRestarted => {
-                    due.up = true;
+                    due.reach = true;
                     tracing::warn!(peer = self.name(), "the peer was restarted; its old flows were reset");
                 }
                 Event::Note(note @ (Note::Paced(_) | Note::Resumed { .. })) => {
@@ -300,6 +307,9 @@ impl Peer {
                 Event::Note(note) => tracing::info!(peer = self.name(), "{note}"),
             }
         }
+        if due.reach {
+            self.note_reach(&core.link);
+        }
         if let Some(writer) = &core.log_writer {
             // Under the lock, so that pieces are queued in the order in which they were remembered.
             while let Some((side, write)) = core.link.poll_log_write() {
@@ -310,6 +320,27 @@ impl Peer {
         if next.is_some_and(|next| core.armed.is_none_or(|armed| next < armed)) {
             core.armed = next;
             self.timer.notify_one();
+        }
+    }
+
+    /// Brings `reach` in line with the link; under the lock, so that who is told of anything else finds it so.
+    fn note_reach(&self, link: &Link) {
+        let (up, leaving) = (link.is_up(), link.peer_drains());
+        let mut before = None;
+        self.reach.send_if_modified(|reach| {
+            let changed = (reach.up, reach.leaving) != (up, leaving);
+            if changed {
+                before = Some(*reach);
+                *reach = Reach { up, leaving, since: self.clock.now() };
+            }
+            changed
+        });
+        let Some(before) = before else { return };
+        if before.up != up {
+            tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
+        }
+        if leaving && !before.leaving {
+            tracing::info!(peer = self.name(), "the peer takes no new flows: it stops, or begins anew");
         }
     }
 
@@ -338,22 +369,8 @@ impl Peer {
         if due.dial {
             self.dial.notify_one();
         }
-        if due.up {
-            let _order = self.up_order.lock();
-            let up = self.core.lock().link.is_up();
-            let changed = self.reach.send_if_modified(|reach| {
-                let changed = reach.up != up;
-                if changed {
-                    *reach = Reach { up, since: self.clock.now() };
-                }
-                changed
-            });
-            if changed {
-                tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
-            }
-        }
         if let Some(member) = &self.settings.group {
-            if due.up {
+            if due.reach {
                 member.neighbours.handle_link();
             }
             due.said.into_iter().for_each(|frame| self.hear(member, frame));
@@ -370,12 +387,13 @@ impl Peer {
         }
     }
 
-    /// Waits until the link is up, for at most `limit`; says whether it is.
+    /// Waits until the peer takes flows, for at most `limit`; says whether it does.
     pub(crate) async fn wait_up(&self, limit: Duration) -> bool {
         tokio::time::timeout(limit, self.up()).await.is_ok()
     }
 
-    /// Waits for a link that is being repaired, until it has been down for `grace`: who comes later does not wait.
+    /// Waits for a link that is being repaired, or begins anew, until it has taken no flows for `grace`: who comes
+    /// later does not wait.
     pub(crate) async fn wait_repaired(&self, grace: Duration) {
         let _ = tokio::time::timeout_at(self.end_of(grace), self.up()).await;
     }
@@ -383,7 +401,7 @@ impl Peer {
     /// As [`Self::wait_repaired`], and until the peer has said what it fronts, for which it has `grace` once it is up.
     pub(crate) async fn wait_heard(&self, grace: Duration) {
         self.wait_repaired(grace).await;
-        if self.is_up() {
+        if self.takes_flows() {
             let mut announced = self.announced.subscribe();
             // An error means that the gateway ends.
             let heard = announced.wait_for(Option::is_some);
@@ -391,11 +409,11 @@ impl Peer {
         }
     }
 
-    /// Waits until the link is up.
+    /// Waits until the peer takes flows.
     async fn up(&self) {
         let mut reach = self.reach.subscribe();
         // An error means that the gateway ends.
-        let _ = reach.wait_for(|reach| reach.up).await;
+        let _ = reach.wait_for(Reach::takes_flows).await;
     }
 
     /// Says when the link will have been as it is for `grace`.
@@ -411,6 +429,16 @@ impl Peer {
 
     pub(crate) fn is_up(&self) -> bool {
         self.reach.borrow().up
+    }
+
+    /// Says whether the link is up and the peer takes new flows.
+    pub(crate) fn takes_flows(&self) -> bool {
+        self.reach.borrow().takes_flows()
+    }
+
+    /// Says whether the peer has said that it takes no new flows; it may be gone by now, but has not come anew.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.reach.borrow().leaving
     }
 
     /// Says whether no flow is open here and the link has delivered what it was given.

@@ -7,6 +7,7 @@ mod conformance;
 mod cuts;
 mod direct;
 mod discovery;
+mod draining;
 mod http;
 mod liars;
 mod logs;

@@ -9,6 +9,7 @@ use oncewire_gateway::daemon::Gateway;
 use oncewire_gateway::identity::{Identity, PublicKey};
 use oncewire_gateway::telemetry::{NetworkReport, Outcome, PeerReport, Reason};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::common::{LIMIT, Origin, exchange, expect_refused, start, until, within};
@@ -101,6 +102,28 @@ fn network(network: &str, announced: bool, reason: Option<&str>) -> NetworkRepor
         used: reason.is_none(),
         reason: reason.map(str::to_owned),
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traffic_moves_when_a_hub_takes_no_new_flows() {
+    within(async {
+        let origin = Origin::echo_on("127.1.0.1:0").await;
+        let hubs = [fronts("announce = [\"127.0.0.0/8\"]"), fronts("announce = [\"127.1.0.0/16\"]")];
+        let mut star = Star::start(&hubs, &auto(origin.address, "")).await;
+        let mut open = TcpStream::connect(star.branch.local_addrs().intercepts[0]).await.unwrap();
+        open.write_all(b"1").await.unwrap();
+        assert_eq!(open.read_u8().await.unwrap(), b'1');
+        assert_eq!(star.peer(1).flows_open, 1, "the longer prefix");
+        let stopping = tokio::spawn(star.hubs.pop().unwrap().shutdown(LIMIT));
+        until(|| star.peer(1).state.name() == "draining").await;
+        for _ in 0..10 {
+            assert_eq!(star.flow(0).await, [1, 0], "the other one fronts it too");
+        }
+        assert_eq!(star.peer(1).flows_open, 1);
+        assert_eq!(exchange(open, b"the end").await.unwrap(), b"the end");
+        stopping.await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,6 +23,9 @@ impl Link {
         if !self.is_up() {
             return Err(OpenRefused::LinkDown);
         }
+        if self.peer_drains() {
+            return Err(OpenRefused::PeerDrains);
+        }
         if self.flows.len() >= crate::MAX_FLOWS {
             return Err(OpenRefused::TooManyFlows);
         }
@@ -67,6 +70,7 @@ impl Link {
 
     /// Answers an offered flow with the outcome of the connect onward.
     pub fn answer_flow(&mut self, id: FlowId, answer: Result<SocketAddr, OpenFailure>, _now: Now) {
+        let answer = answer.map_err(|failure| self.understood(failure));
         let Some(flow) = self.flows.get_mut(&id) else { return };
         if flow.open != OpenState::Offered || flow.over.is_some() {
             return;

@@ -107,6 +107,7 @@ impl Link {
             Frame::LaneDead(dead) if dead != lane => self.close_lane(dead, CloseReason::DeadAtPeer, now),
             Frame::LaneDead(_) => {}
             Frame::Networks(said) => self.handle_networks(said),
+            Frame::Draining => self.handle_draining(),
             Frame::Group(frame) => self.handle_group(frame),
         }
         Ok(())
@@ -180,7 +181,8 @@ impl Link {
         let request = OpenRequest { destination, source, as_client, plan };
         let mut flow = self.new_flow(id, open.id, request.clone(), OpenState::Offered, now);
         if self.draining || self.flows.len() >= crate::MAX_FLOWS {
-            flow.out.push_message(Message::Opened(Err(OpenFailure::Other)));
+            let failure = if self.draining { OpenFailure::Draining } else { OpenFailure::Other };
+            flow.out.push_message(Message::Opened(Err(self.understood(failure))));
             flow.end_quietly(ResetReason::OpenFailed);
             self.flows.insert(id, flow);
             self.schedule(id);
@@ -235,6 +237,10 @@ impl Link {
         if answer.is_err() {
             // The answer itself tells the application; no reset follows it.
             flow.end(ResetReason::OpenFailed, true);
+        }
+        if answer == Err(OpenFailure::Draining) {
+            // The news itself travels on another lane.
+            self.handle_draining();
         }
         self.events.push_back(Event::FlowReadable(id));
         self.events.push_back(Event::FlowWritable(id));

@@ -88,6 +88,8 @@ impl Link {
             instance: hello.instance,
             version: hello.version.min(VERSION),
             initial_credit: hello.initial_credit,
+            understands_draining: hello.understands_draining,
+            drains: false,
         });
         self.meet_announcer();
         self.meet_group(hello);
@@ -99,6 +101,7 @@ impl Link {
         self.receiver.restate(now);
         self.sender.restate();
         self.tell_networks();
+        self.tell_draining();
         if !self.config.dialer && !self.lanes.is_empty() {
             self.tell_lanes_needed(self.lanes_needed());
         }

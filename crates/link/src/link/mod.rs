@@ -2,8 +2,9 @@
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
 //! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered), [`networks`] (who fronts what),
-//! [`pacing`] (savings for CPU), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store).
+//! [`draining`] (who takes no flows), [`pacing`] (savings for CPU), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store).
 
+mod draining;
 mod flow_verbs;
 mod group;
 mod input;
@@ -129,6 +130,12 @@ struct Peer {
     /// The protocol version that both ends speak.
     version: u16,
     initial_credit: u64,
+    /// Whether it understands that an open is answered with [`OpenFailure::Draining`].
+    ///
+    /// [`OpenFailure::Draining`]: oncewire_codec::wire::OpenFailure::Draining
+    understands_draining: bool,
+    /// Whether it takes no new flows.
+    drains: bool,
 }
 
 impl Link {
@@ -214,6 +221,7 @@ impl Link {
                 .as_ref()
                 .map(|names| NamesHello { key: names.key.clone(), shape: names.shape }),
             store: self.config.store,
+            understands_draining: true,
         }
     }
 
@@ -239,11 +247,6 @@ impl Link {
         std::mem::replace(self, ended)
     }
 
-    /// Refuses new flows from now on; those that are open go on.
-    pub fn drain(&mut self) {
-        self.draining = true;
-    }
-
     /// Flows that are open.
     pub fn open_flows(&self) -> usize {
         self.flows.len()
@@ -266,6 +269,7 @@ impl Link {
         let flow_lanes = self.lanes.count(LaneRole::Flow);
         LinkStats {
             up: self.is_up(),
+            peer_drains: self.peer_drains(),
             version: self.peer.as_ref().map(|peer| peer.version),
             lanes_busy: self.lanes.busy(),
             lanes_spare: flow_lanes - self.lanes.busy(),

@@ -6,7 +6,7 @@ use super::Link;
 use crate::event::Event;
 
 /// The first protocol version that passes over frames which it does not know.
-const SINCE_VERSION: u16 = 2;
+pub(super) const OPTIONAL_SINCE: u16 = 2;
 
 /// What both sides have said.
 pub(super) struct Announcements {
@@ -65,6 +65,6 @@ impl Link {
     }
 
     fn peer_announces(&self) -> bool {
-        self.peer.as_ref().is_some_and(|peer| peer.version >= SINCE_VERSION)
+        self.peer.as_ref().is_some_and(|peer| peer.version >= OPTIONAL_SINCE)
     }
 }

@@ -113,9 +113,7 @@ fn peers(status: &StatusReport) -> String {
 /// Writes what is out of the ordinary about a peer.
 fn remarks(text: &mut String, peer: &PeerReport) {
     let name = printable(&peer.name);
-    if let (LinkState::Down | LinkState::Refused | LinkState::Connecting, Some(reason)) =
-        (peer.state, &peer.state_reason)
-    {
+    if let Some(reason) = peer.state_reason.as_ref().filter(|_| peer.state != LinkState::Up) {
         let _ = writeln!(text, "{name} is {}: {}", peer.state.name(), printable(reason));
     }
     if peer.mismatches > 0 {

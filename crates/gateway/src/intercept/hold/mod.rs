@@ -235,7 +235,7 @@ impl From<NoWay> for Answer {
             NoWay::Failed(OpenFailure::NotAllowed) => Self::Prohibited,
             // What comes again finds the link repaired, or no gateway in its way.
             NoWay::Failed(OpenFailure::TimedOut) | NoWay::Stopping => Self::Drop,
-            NoWay::Failed(OpenFailure::Refused | OpenFailure::Other)
+            NoWay::Failed(OpenFailure::Refused | OpenFailure::Other | OpenFailure::Draining)
             | NoWay::NoPeer
             | NoWay::PeerGone
             | NoWay::Full => Self::Refuse,

@@ -35,7 +35,7 @@ impl Peer {
             self.look(core, id);
             Ok((id, serial))
         })?;
-        Ok(Flow::new(Arc::clone(self), id, serial))
+        Ok(Flow::new(Arc::clone(self), id, serial).keeping_early())
     }
 
     /// Forgets a flow's waiters.

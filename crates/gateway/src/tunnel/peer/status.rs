@@ -29,6 +29,7 @@ impl Peer {
         let trouble = self.trouble.lock().clone();
         let idle = if self.settings.address.is_some() { LinkState::Connecting } else { LinkState::Down };
         let (state, reason) = match (link.up, trouble) {
+            (true, _) if link.peer_drains => (LinkState::Draining, Some(DRAINING.to_owned())),
             (true, _) => (LinkState::Up, None),
             (false, Some((state, reason))) => (state, Some(reason)),
             (false, None) => (idle, None),
@@ -44,3 +45,6 @@ impl Peer {
         }
     }
 }
+
+/// Why a peer whose link is up takes no flows.
+const DRAINING: &str = "the peer takes no new flows: it stops, or begins anew";

@@ -1,0 +1,71 @@
+//! What a flow is given before the far side has answered: should that take no new flows, it goes by another way.
+
+use bytes::{Bytes, BytesMut};
+
+/// All that the link was given so far. Most of it is what the link holds anyway.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    pieces: Vec<Bytes>,
+    len: usize,
+    /// Whether the far side has answered that it takes no flows.
+    turned_back: bool,
+}
+
+impl Early {
+    /// Keeps a piece; says whether all pieces could be kept.
+    #[must_use]
+    pub(super) fn keep(&mut self, bytes: &Bytes) -> bool {
+        self.len += bytes.len();
+        if self.len <= LIMIT && self.pieces.len() < MAX_PIECES {
+            self.pieces.push(bytes.clone());
+            return true;
+        }
+        false
+    }
+
+    pub(super) fn turn_back(&mut self) {
+        self.turned_back = true;
+    }
+
+    /// Returns everything in one piece, if it is to go by another way.
+    pub(super) fn take(self) -> Option<Bytes> {
+        if !self.turned_back {
+            return None;
+        }
+        match <[Bytes; 1]>::try_from(self.pieces) {
+            Ok([all]) => Some(all),
+            Err(pieces) => {
+                let mut all = BytesMut::with_capacity(self.len);
+                pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+                Some(all.freeze())
+            }
+        }
+    }
+}
+
+/// As many bytes as a link queues for a flow.
+const LIMIT: usize = 512 << 10;
+
+/// Pieces of few bytes take more memory than they hold.
+const MAX_PIECES: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_it_comes_back_in_order_or_nothing() {
+        let mut early = Early::default();
+        assert!(early.keep(&Bytes::from_static(b"ab")) && early.keep(&Bytes::from_static(b"c")));
+        early.turn_back();
+        assert_eq!(early.take().unwrap(), "abc");
+        let answered_otherwise = Early::default();
+        assert_eq!(answered_otherwise.take(), None);
+        let block = Bytes::from(vec![0; LIMIT]);
+        let mut early = Early::default();
+        assert!(early.keep(&block) && !early.keep(&Bytes::from_static(b"x")));
+        let mut early = Early::default();
+        let kept = (0..2 * MAX_PIECES).filter(|_| early.keep(&Bytes::from_static(b"x"))).count();
+        assert_eq!(kept, MAX_PIECES);
+    }
+}
