@@ -252,7 +252,7 @@ impl Gateway {
         self.site.held.stop();
         let peers = &self.report.state().peers;
         self.stop.send_replace(true);
-        peers.iter().for_each(|peer| peer.drain_flows());
+        peers.iter().for_each(|peer| peer.drain_flows(true));
         let on_links: u64 = peers.iter().map(|peer| peer.status().link.flows_open).sum();
         let open = on_links + self.report.ledger.connections.open();
         tracing::info!(open_flows = open, "shutting down; flows may finish within {deadline:?}");

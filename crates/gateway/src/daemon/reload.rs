@@ -203,7 +203,7 @@ impl Changing<'_> {
 
     /// Ends peers as a shutdown does, with what flows they have, and closes their logs.
     async fn end(&mut self, peers: &[Arc<Peer>]) {
-        peers.iter().for_each(|peer| peer.drain_flows());
+        peers.iter().for_each(|peer| peer.drain_flows(false));
         end_links(peers).await;
         save_hints(peers).await;
         peers.iter().for_each(|peer| peer.end());

@@ -87,6 +87,7 @@ impl Router {
             return self.direct(intercept, None, destination, source, Reason::Policy).await;
         }
         if let Some(Chosen { peer, ready: false }) = &chosen
+            // This one does not come back; its successor is another door's.
             && !peer.is_draining()
             && (intercept.on_peer_loss == OnPeerLoss::Refuse || !peer.is_leaving())
         {
@@ -106,7 +107,7 @@ impl Router {
         let Some(Chosen { peer, ready }) = &chosen else {
             return self.by_itself(intercept, None, destination, source).await;
         };
-        if peer.is_draining() {
+        if peer.is_stopping() {
             return Err(NoWay::Stopping);
         }
         if !ready {
@@ -166,7 +167,7 @@ impl Router {
     /// Says whether a flow takes no link because a rule says so; not while the gateway stops, which takes no flows.
     fn is_excluded(&self, destination: &Destination, chosen: Option<&Chosen>) -> bool {
         let peer = chosen.map(|chosen| &chosen.peer);
-        let stopping = peer.is_some_and(|peer| peer.is_draining());
+        let stopping = peer.is_some_and(|peer| peer.is_stopping());
         let outcome = self.config.policies.decide(destination, peer.map(|peer| peer.name()));
         outcome.path == PathChoice::Direct && !stopping
     }

@@ -94,7 +94,10 @@ pub(crate) struct Peer {
     /// The networks behind it, as it announces them; none before it has spoken.
     announced: watch::Sender<Option<Vec<Network>>>,
     trouble: Mutex<Option<(LinkState, String)>>,
+    /// Takes no new flows.
     draining: AtomicBool,
+    /// The whole gateway stops.
+    stopping: AtomicBool,
     /// Set once a reload took the peer away; lanes that were on their way to it are turned back.
     ended: AtomicBool,
     short_lived: AtomicU64,
@@ -206,6 +209,7 @@ impl Peer {
             announced: watch::Sender::new(None),
             trouble: Mutex::new(None),
             draining: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             short_lived: AtomicU64::new(0),
             effort,

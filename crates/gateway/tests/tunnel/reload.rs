@@ -218,3 +218,35 @@ async fn what_needs_a_start_is_named_and_stays() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_connections_go_direct_while_a_link_begins_anew() {
+    within(async {
+        let origin = Origin::echo().await;
+        let intercept = format!("{}on_peer_loss = \"direct\"\n", forward(origin.address));
+        let mut site = Site::start(&intercept).await;
+        let address = site.branch.local_addrs().intercepts[0];
+        let (over, mut is_over) = tokio::sync::oneshot::channel::<()>();
+        let clients = tokio::spawn(async move {
+            let (mut answered, mut reset) = (0, 0);
+            while is_over.try_recv().is_err() {
+                let mut client = TcpStream::connect(address).await.unwrap();
+                let echoed = client.write_all(b"x").await.is_ok() && client.read_u8().await.is_ok();
+                *(if echoed { &mut answered } else { &mut reset }) += 1;
+            }
+            (answered, reset)
+        });
+        for seconds in 41..44 {
+            let changed = format!("{intercept}[link]\nresume_window = \"{seconds} s\"\n");
+            let text = branch_config(site.hub_key, site.tunnel, &changed);
+            let done = site.branch.reload(parse(site.dir.path(), &text)).await.unwrap();
+            assert_eq!(done.changes, ["peer hub changed; its link starts anew"]);
+            assert!(site.branch.wait_up("hub", LIMIT).await, "no link");
+        }
+        over.send(()).unwrap();
+        let (answered, reset) = clients.await.unwrap();
+        // A flow that was open is reset with its link.
+        assert!(answered > 10 && reset <= 3, "{answered} were answered, {reset} reset");
+    })
+    .await;
+}

@@ -48,14 +48,20 @@ impl Peer {
         drop(entry);
     }
 
-    /// Refuses new flows from now on.
-    pub(crate) fn drain_flows(self: &Arc<Self>) {
+    /// Refuses new flows from now on: the whole gateway stops, or this link begins anew or ends.
+    pub(crate) fn drain_flows(self: &Arc<Self>, gateway_stops: bool) {
         self.draining.store(true, Relaxed);
+        self.stopping.store(gateway_stops, Relaxed);
         self.with(|core, _| core.link.drain());
     }
 
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)
+    }
+
+    /// Says whether the whole gateway stops.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
     }
 
     /// Resets every flow that is still open, at both ends.

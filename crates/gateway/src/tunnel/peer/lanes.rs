@@ -152,11 +152,13 @@ impl Peer {
         self.tasks.end();
         let link = self.with(|core, now| {
             core.over = true;
-            core.link.end(now)
+            let link = core.link.end(now);
+            self.note_reach(&core.link);
+            link
         });
         // Not under the lock: to give memory back takes its time.
         drop(link);
-        self.carry_out(Due { up: true, ..Due::default() });
+        self.carry_out(Due { reach: true, ..Due::default() });
     }
 
     /// Lets every lane write what it has and end, and takes no more.
