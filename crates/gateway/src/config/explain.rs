@@ -12,6 +12,9 @@ pub(super) fn unknown_key(key: &str, section: &str, known: &[&str]) -> String {
         );
     }
     let place = place(section);
+    if section == "policy" && OF_MATCH.contains(&key) {
+        return format!("unknown key `{key}`{place}; write match = {{ {key} = … }}");
+    }
     if let Some(meant) = closest(key, known) {
         return format!("unknown key `{key}`{place}; did you mean `{meant}`?");
     }
@@ -112,6 +115,9 @@ pub(super) const LISTS: [&str; 4] = ["group", "peer", "intercept", "policy"];
 /// Keys of `[codec]` that a `[[peer]]` may have and a `[[policy]]` may not.
 const PER_PEER: [&str; 3] = ["window", "index_slots", "sample_bytes"];
 
+/// Keys of `match` of a `[[policy]]`.
+const OF_MATCH: [&str; 3] = ["ports", "networks", "peers"];
+
 /// Every key of this version by section, for "it belongs into …".
 const SECTIONS: [(&str, &[&str]); 8] = [
     (
@@ -131,6 +137,8 @@ const SECTIONS: [(&str, &[&str]); 8] = [
             "log_level",
             "announce",
             "site",
+            "discover",
+            "discover_port",
         ],
     ),
     ("group", &["name", "key_file"]),

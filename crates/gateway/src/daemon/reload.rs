@@ -170,7 +170,7 @@ impl Changing<'_> {
         done: &mut Reloaded,
     ) -> Result<Vec<Arc<Peer>>, StartError> {
         let kept: Vec<Option<Arc<Peer>>> =
-            config.peers.iter().map(|peer| still_there(old, peer, done)).collect();
+            config.peers.iter().map(|peer| still_there(old, config, peer, done)).collect();
         let stays = |peer: &Arc<Peer>| kept.iter().flatten().any(|kept| Arc::ptr_eq(kept, peer));
         let gone: Vec<_> = old.peers.iter().filter(|peer| !stays(peer)).cloned().collect();
         for peer in gone.iter().filter(|gone| config.peers.iter().all(|peer| peer.name != gone.name())) {
@@ -275,7 +275,12 @@ impl Places {
 }
 
 /// Returns the running peer if its link can stay as it is, and says what is to change of it.
-fn still_there(old: &State, wanted: &config::Peer, done: &mut Reloaded) -> Option<Arc<Peer>> {
+fn still_there(
+    old: &State,
+    config: &Config,
+    wanted: &config::Peer,
+    done: &mut Reloaded,
+) -> Option<Arc<Peer>> {
     let name = &wanted.name;
     let mut known = old.config.peers.iter().zip(&old.peers);
     let Some((before, peer)) = known.find(|(peer, _)| peer.name == *name) else {
@@ -296,6 +301,11 @@ fn still_there(old: &State, wanted: &config::Peer, done: &mut Reloaded) -> Optio
         done.changes.push(format!("peer {name} changed; its link starts anew"));
         return None;
     }
+    if asks_for(config, wanted).exceeds(asks_for(&old.config, before)) {
+        done.changes
+            .push(format!("a policy asks for what the link to {name} was not made with; it starts anew"));
+        return None;
+    }
     let fronts = |peer: &config::Peer| (peer.networks.clone(), peer.accept_networks.clone());
     let sources = before.allow_sources != wanted.allow_sources;
     if sources || before.access != wanted.access || fronts(before) != fronts(wanted) {
@@ -305,6 +315,27 @@ fn still_there(old: &State, wanted: &config::Peer, done: &mut Reloaded) -> Optio
         done.changes.push(format!("what peer {name} is told that we front changed"));
     }
     Some(Arc::clone(peer))
+}
+
+/// What a link has only if it was made with it, and which rules may ask for.
+#[derive(Clone, Copy, Debug)]
+struct AskedFor {
+    names: bool,
+    bytes_for_max_match: bool,
+}
+
+impl AskedFor {
+    fn exceeds(self, made_with: Self) -> bool {
+        self.names && !made_with.names || self.bytes_for_max_match && !made_with.bytes_for_max_match
+    }
+}
+
+fn asks_for(config: &Config, peer: &config::Peer) -> AskedFor {
+    let policies = &config.policies;
+    AskedFor {
+        names: policies.name_chunks(&peer.name, peer.settings.usual()),
+        bytes_for_max_match: policies.matchings(&peer.name, peer.settings.plan()).max,
+    }
 }
 
 /// Returns the wanted configuration with what only a start can change as it is.

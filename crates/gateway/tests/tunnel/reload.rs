@@ -250,3 +250,31 @@ async fn new_connections_go_direct_while_a_link_begins_anew() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_asks_for_more_than_the_link_was_made_with_makes_it_anew() {
+    within(async {
+        let origin = Origin::echo().await;
+        let plain = format!("{}[codec]\ncodec = \"endre\"\nmatching = \"chunk\"\n", forward(origin.address));
+        let mut site = Site::start(&plain).await;
+        let anew = "a policy asks for what the link to hub was not made with; it starts anew";
+        let changed = "the policies changed";
+        for (port, policy, changes) in [
+            (1, "codec = \"none\"", &[changed][..]),
+            (2, "codec = \"wanax\"", &[anew, changed]),
+            (3, "codec = \"wanax\"", &[changed]),
+            (4, "codec = \"endre\"\nmatching = \"max\"", &[anew, changed]),
+            (5, "codec = \"endre\"\nmatching = \"chunk\"", &[changed]),
+        ] {
+            let text = branch_config(
+                site.hub_key,
+                site.tunnel,
+                &format!("{plain}[[policy]]\nmatch = {{ ports = [{port}] }}\n{policy}\n"),
+            );
+            let done = site.branch.reload(parse(site.dir.path(), &text)).await.unwrap();
+            assert_eq!(done.changes, changes, "{policy}");
+            assert!(site.branch.wait_up("hub", LIMIT).await, "no link");
+        }
+    })
+    .await;
+}
