@@ -18,7 +18,8 @@ pub struct Compacted {
     pub superseded: u64,
     /// What was damaged, and is gone.
     pub damaged: Vec<Fault>,
-    /// Containers that the disk refused to read, although it read others of their segments: they are gone.
+    /// Containers that the disk refused to read, although it read others of their segments, and segments of which it hid a
+    /// part when the store was opened: what it did not read of them is gone.
     pub lost: Vec<Fault>,
     /// Segments of which the disk let nothing be read: they stay as they are.
     pub left: Vec<Fault>,
@@ -113,6 +114,10 @@ impl Store {
         if !was_read && !lost.is_empty() {
             compacted.left.extend(lost.into_iter().next());
             return Ok(());
+        }
+        if segment.is_to_be_looked_through() {
+            let (file, why) = (segment.file.name().to_owned(), "a part of it could not be read at the start");
+            lost.push(Fault::NotTried { file, why });
         }
         // That the disk takes what was read is what tells bad places from a disk that is gone.
         self.sync_locked(writer).map_err(Halt::Write)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::container::{Container, Lengths, Place};
+use crate::container::{Container, HEADER, Lengths, Place};
 use crate::index::Class;
 use crate::segment::Segment;
 use crate::{Fault, Store};
@@ -152,12 +152,34 @@ impl Store {
         requests: &mut u32,
     ) -> Result<Option<Container>, Fault> {
         let Some((at, len)) = self.unless_gone(segment, segment.container(index))? else { return Ok(None) };
-        let Some(mut bytes) = self.bytes_at(segment, at, len, requests)? else { return Ok(None) };
+        let read = match self.bytes_at(segment, at, len, requests) {
+            Err(fault) => match self.own_len(segment, at, len, requests) {
+                Some(len) => self.bytes_at(segment, at, len, requests),
+                None => Err(fault),
+            },
+            read => read,
+        };
+        let Some(mut bytes) = read? else { return Ok(None) };
         let damaged = |what| segment.file.damaged(u64::from(at), what);
         let lengths = Lengths::decode(&bytes).ok_or_else(|| damaged("no container where one was written"))?;
         bytes.truncate(lengths.total());
         let place = Place { store: self.id, segment: segment.number, at: u64::from(at) };
         Container::decode(bytes, place).map(Some).ok_or_else(|| damaged("container fails its check"))
+    }
+
+    /// Returns the length that a container's header says, if fewer pages hold it than were read in vain: where a crash left
+    /// the segment, what lies between it and the next one that was found may be a place that nobody can read.
+    fn own_len(&self, segment: &Segment, at: u32, read: usize, requests: &mut u32) -> Option<usize> {
+        if segment.extent.read().has_footer || segment.is_aside() {
+            return None;
+        }
+        self.counters.disk_reads.add(1);
+        *requests += 1;
+        // Not as a read of the segment: that a header can be read says little of what else is in it.
+        let header = segment.file.read(u64::from(at), HEADER).ok()?;
+        let own = Lengths::decode(&header)?.total();
+        let last_page = |len: usize| (at as usize + len - 1) / segment.file.payload();
+        (last_page(own) < last_page(read)).then_some(own)
     }
 
     /// Returns bytes of a segment from memory or disk; none if there is nothing, or no longer.

@@ -223,8 +223,12 @@ impl Store {
             let read = if is_closed { Read::Closed } else { self.read_segment(number, &file, len, opened)? };
             let (segment, large) = match read {
                 Read::Some(read) => {
-                    let (extent, large) = *read;
-                    (Segment::new(self.id, number, first, file, extent), large)
+                    let Contents { extent, coarse, is_whole } = *read;
+                    let segment = Segment::new(self.id, number, first, file, extent);
+                    if !is_whole {
+                        segment.found_in_part();
+                    }
+                    (segment, coarse)
                 }
                 Read::Closed => (Segment::closed(self.id, number, first, file, len), Vec::new()),
                 Read::Nothing => {
@@ -263,7 +267,7 @@ impl Store {
         opened: &mut Opened,
     ) -> io::Result<Read> {
         match Extent::read(file, file_len, Segment::footer_seed(self.id, number)) {
-            Ok(Some(read)) => return Ok(Read::Some(Box::new(read))),
+            Ok(Some((extent, coarse))) => return Ok(Read::some(extent, coarse, true)),
             Ok(None) => {}
             Err(fault) => {
                 opened.note(format!("{fault}: set aside"));
@@ -280,14 +284,17 @@ impl Store {
                 Ok(Read::Closed)
             }
             // What could not be read may be there another time.
-            Some(_) => Ok(Read::Some(Box::new((extent, coarse)))),
+            Some(fault) => {
+                opened.note(format!("{fault}: what may be behind is looked for again at the next start"));
+                Ok(Read::some(extent, coarse, false))
+            }
             None if containers == 0 => Ok(Read::Nothing),
             None => {
                 // Nothing is added to what a crash left, so the rest of its room goes back.
                 let room = u64::from(extent.end).next_multiple_of(file.payload() as u64);
                 file.cut(room)?;
                 extent.file_len = file.file_len(room);
-                Ok(Read::Some(Box::new((extent, coarse))))
+                Ok(Read::some(extent, coarse, true))
             }
         }
     }
@@ -317,9 +324,18 @@ impl Store {
                     }
                     Ok(None) => {}
                     Err(Fault::NotTried { .. }) => break,
-                    Err(fault) => opened.note(fault.to_string()),
+                    Err(fault) => {
+                        // One bad place costs the small chunks of a container, which is less than such a start each time.
+                        if !fault.wants_again() {
+                            segment.found_in_part();
+                        }
+                        opened.note(fault.to_string());
+                    }
                 }
                 progress.advance(0)?;
+            }
+            if segment.is_aside() {
+                segment.found_in_part();
             }
             progress.advance(1)?;
         }
@@ -382,11 +398,25 @@ impl Prepared {
 
 /// What a look into a segment's file gives.
 enum Read {
-    Some(Box<(Extent, Vec<Coarse>)>),
+    Some(Box<Contents>),
     /// There is nothing in it, and never will be.
     Nothing,
     /// The disk did not let it be looked at.
     Closed,
+}
+
+/// What is in a segment.
+struct Contents {
+    extent: Extent,
+    coarse: Vec<Coarse>,
+    /// Whether the disk let all of it be looked at.
+    is_whole: bool,
+}
+
+impl Read {
+    fn some(extent: Extent, coarse: Vec<Coarse>, is_whole: bool) -> Self {
+        Self::Some(Box::new(Contents { extent, coarse, is_whole }))
+    }
 }
 
 /// Lines for the log: a disk that is full of damage is as bad as they say, and no worse.

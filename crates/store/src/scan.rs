@@ -16,7 +16,8 @@ pub(crate) struct Scanned {
 
 impl Extent {
     /// Finds the containers of a file without a footer, by their checks. What is torn or damaged is passed over to the
-    /// next page, where a group may begin; and so is what the disk refuses, unless it refuses too often.
+    /// next page, where a group may begin; and so is what the disk refuses, unless it refuses too often. Where it gives the
+    /// header, what is passed over is that container.
     pub(crate) fn scan(file: &Paged, file_len: u64, store: u64, segment: u64) -> Scanned {
         let (mut extent, mut coarse, mut refused) = (Self::default(), Vec::new(), None);
         let (room, payload) = (file.room(file_len).min(u64::from(u32::MAX)), file.payload() as u64);
@@ -25,9 +26,12 @@ impl Extent {
             let found = read_container(file, Place { store, segment, at }, room - at);
             let (container, len) = match found {
                 Ok(found) => found,
-                Err(fault) => {
-                    at = (at + 1).next_multiple_of(payload);
-                    at += empty.skip(file, at, room);
+                Err(Miss { fault, len }) => {
+                    let refused_len = len.filter(|_| !fault.is_damage());
+                    at = refused_len.map_or((at + 1).next_multiple_of(payload), |len| at + len as u64);
+                    if refused_len.is_none() {
+                        at += empty.skip(file, at, room);
+                    }
                     errors += u32::from(!fault.is_damage());
                     refused = refused.or((!fault.is_damage()).then_some(fault));
                     continue;
@@ -61,18 +65,25 @@ impl Empty {
     }
 }
 
+/// Why there is no container, and how long it is if its header says so.
+struct Miss {
+    fault: Fault,
+    len: Option<usize>,
+}
+
 /// Reads a container of which only the beginning is known, and returns its length, too.
-fn read_container(file: &Paged, place: Place, room: u64) -> Result<(Container, usize), Fault> {
-    let damaged = |what| file.damaged(place.at, what);
-    let header = file.read(place.at, HEADER)?;
-    let lengths = Lengths::decode(&header).ok_or_else(|| damaged("no container"))?;
-    if lengths.total() as u64 > room {
+fn read_container(file: &Paged, place: Place, room: u64) -> Result<(Container, usize), Miss> {
+    let nothing = |fault| Miss { fault, len: None };
+    let damaged = |what| nothing(file.damaged(place.at, what));
+    let header = file.read(place.at, HEADER).map_err(nothing)?;
+    let len = Lengths::decode(&header).ok_or_else(|| damaged("no container"))?.total();
+    if len as u64 > room {
         return Err(damaged("container is cut short"));
     }
-    let container = file.read(place.at, lengths.total())?;
+    let container = file.read(place.at, len).map_err(|fault| Miss { fault, len: Some(len) })?;
     let container =
         Container::decode(container, place).ok_or_else(|| damaged("container fails its check"))?;
-    Ok((container, lengths.total()))
+    Ok((container, len))
 }
 
 /// Pages that are looked at with one request.

@@ -16,7 +16,7 @@
 //! container (4), and of each chunk of at least 4 KiB its tag (8) and offset (4). It is what the index of large chunks is
 //! rebuilt from; smaller ones are read from the containers of the youngest segments, as many as fit the index.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -43,6 +43,8 @@ pub(crate) struct Segment {
     rounds: AtomicU32,
     /// Whether it could not be read when the store was opened; nothing is known to be in it then.
     pub(crate) is_closed: bool,
+    /// Whether the disk hid a part of it when it was looked through: an index does not know what lies there.
+    is_incomplete: AtomicBool,
 }
 
 /// What is in a segment.
@@ -81,13 +83,24 @@ pub(crate) type Coarse = (u64, u32);
 impl Segment {
     pub(crate) fn new(store: u64, number: u64, first_container: u64, file: Paged, extent: Extent) -> Self {
         let (extent, errors, rounds) = (RwLock::new(extent), AtomicU32::new(0), AtomicU32::new(0));
-        Self { number, first_container, file, extent, store, errors, rounds, is_closed: false }
+        let is_incomplete = AtomicBool::new(false);
+        Self { number, first_container, file, extent, store, errors, rounds, is_closed: false, is_incomplete }
     }
 
     /// Makes one that cannot be read now, and is to stay on the disk as it is until its turn comes to go.
     pub(crate) fn closed(store: u64, number: u64, first_container: u64, file: Paged, file_len: u64) -> Self {
         let extent = Extent { file_len, ..Extent::default() };
         Self { is_closed: true, ..Self::new(store, number, first_container, file, extent) }
+    }
+
+    /// Notes that there may be more in it than was found.
+    pub(crate) fn found_in_part(&self) {
+        self.is_incomplete.store(true, Ordering::Relaxed);
+    }
+
+    /// Says whether the next start is to look into it anew, since the disk did not let all of it be found.
+    pub(crate) fn is_to_be_looked_through(&self) -> bool {
+        self.is_closed || self.is_incomplete.load(Ordering::Relaxed)
     }
 
     /// Says whether the disk is not asked for what is in it, since it refused too often.
@@ -156,8 +169,8 @@ impl Segment {
         store.wrapping_add(number)
     }
 
-    /// Returns where a container lies and how many bytes hold it at most, if it is there. Asks the disk if the offsets
-    /// are in the footer alone.
+    /// Returns where a container lies and how many bytes hold it at most, if it is there: those up to the next one that is
+    /// known. Asks the disk if the offsets are in the footer alone.
     pub(crate) fn container(&self, index: usize) -> Result<Option<(u32, usize)>, Fault> {
         self.with_offsets(|extent| {
             let start = *extent.starts.get(index)?;

@@ -26,11 +26,11 @@ use crate::{Backend, Options, Store};
 
 impl Store {
     /// Writes the index; the segments must all be sealed. None is written while there are segments of which it says
-    /// nothing, since they could not be read: the next start is to look into them.
+    /// nothing, or not all, since the disk refused when they were looked through: the next start is to look into them.
     pub(crate) fn save_index(&self, writer: &Writer) -> io::Result<()> {
         let memory = self.index.memory();
         let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
-        if ring.iter().any(|segment| segment.is_closed) {
+        if ring.iter().any(|segment| segment.is_to_be_looked_through()) {
             return Ok(());
         }
         let mut head = Vec::new();

@@ -394,3 +394,74 @@ fn a_store_full_of_damage_says_so_in_a_bounded_number_of_lines() {
     assert!(opened.notes_left_out > 0);
     assert_eq!(there(&store, 300).len(), 0);
 }
+
+/// A store that a crash left, with four blocks in one segment and each in a group of its own; returns where in the file
+/// the second of them begins, and the third.
+fn crashed(options: &Options) -> (Memory, Range<u64>) {
+    let memory = Memory::recording();
+    let store = open(&memory, options);
+    let mut begins = Vec::new();
+    for number in 0..4 {
+        begins.push(4096 + store.counts().written_bytes.saturating_sub(4096));
+        assert!(matches!(insert(&store, number), Inserted::Stored { .. }));
+        store.sync().unwrap();
+    }
+    assert_eq!(store.stat().segments, 1);
+    drop(store);
+    (memory, begins[1]..begins[2])
+}
+
+#[test]
+fn what_a_scan_could_not_see_is_looked_for_at_the_next_start_after_a_clean_end() {
+    for options in [options(20), sealed(1, 20)] {
+        let (memory, second) = crashed(&options);
+        // Its header, so that it is not found; and all of its group but the header.
+        for hidden in [second.start..second.start + 1, second.start + 4096..second.end] {
+            let disk = Arc::new(common::hiding(&memory, name(1), hidden.clone()));
+            let (store, opened) = Store::open(disk, &options).unwrap();
+            assert_eq!((opened.scanned, opened.set_aside), (1, 0), "{opened:?}");
+            assert!(opened.notes.iter().any(|note| note.contains("at the next start")), "{opened:?}");
+            assert_eq!(there(&store, 4), [0, 2, 3], "{hidden:?}");
+            store.close().unwrap();
+            let (store, opened) = Store::open(Arc::new(memory.clone()), &options).unwrap();
+            assert_eq!((opened.index_kept, there(&store, 4).len()), (false, 4), "{hidden:?}");
+            drop(store);
+        }
+    }
+}
+
+#[test]
+fn a_container_before_a_bad_place_is_read_by_its_own_length() {
+    for options in [options(20), sealed(1, 20)] {
+        let (memory, second) = crashed(&options);
+        let disk = Arc::new(common::hiding(&memory, name(1), second.start..second.start + 1));
+        let (store, _) = Store::open(disk, &options).unwrap();
+        for number in [0, 2, 3] {
+            assert!(read(&store, &block(number, LEN)[..128]).unwrap(), "block {number}");
+        }
+        let verified = store.verify(&Progress::default()).unwrap();
+        assert_eq!((verified.containers, verified.damaged.len(), verified.unreadable.len()), (3, 0, 0));
+        let compacted = store.compact(None, &Progress::default()).unwrap();
+        assert_eq!((compacted.kept, compacted.lost.len(), compacted.left.len()), (3, 1, 0), "{compacted:?}");
+        assert!(compacted.lost[0].to_string().contains("a part of it"), "{compacted:?}");
+    }
+    // What is damaged is no container's either; a sealed page of it does not open.
+    let (memory, second) = crashed(&sealed(1, 20));
+    memory.damage(&name(1), |bytes| bytes[second.start as usize] ^= 1);
+    let store = open(&memory, &sealed(1, 20));
+    assert!(read(&store, &block(0, LEN)[..128]).unwrap());
+    assert_eq!(store.counts().faults, 0);
+}
+
+#[test]
+fn small_chunks_of_a_segment_that_was_refused_at_a_start_are_found_at_the_next() {
+    let memory = left(&options(20), 20, false);
+    let footer = memory.list().unwrap().iter().find(|(file, _)| *file == name(2)).unwrap().1 - 4096;
+    let hidden = Arc::new(common::hiding(&memory, name(2), 4096..footer));
+    let (store, opened) = Store::open(hidden, &options(20)).unwrap();
+    let small =
+        |store: &Store| (0..20).filter(|i| read(store, &block(*i, LEN)[..128]).unwrap_or(false)).count();
+    assert!(small(&store) < 20 && opened.set_aside == 1, "{opened:?}");
+    store.close().unwrap();
+    assert_eq!(small(&open(&memory, &options(20))), 20);
+}
