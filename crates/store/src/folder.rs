@@ -1,15 +1,13 @@
 //! A folder of the system.
 
-use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::Backend;
+use crate::open_files::OpenFiles;
 
 /// A folder of the system, for its owner alone (0700, files 0600) and for one process at a time.
 ///
@@ -19,12 +17,10 @@ use crate::Backend;
 pub struct Folder {
     path: PathBuf,
     /// Files that were used last, so that a read need not open one; a terabyte has thousands.
-    open: Mutex<OpenFiles>,
+    open: OpenFiles,
     /// Held as long as the folder is in use.
     _lock: File,
 }
-
-type OpenFiles = VecDeque<(String, Arc<File>)>;
 
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -53,61 +49,40 @@ impl Folder {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(error)?;
         let lock = private().create(true).open(path.join(LOCK)).map_err(error)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), open: Mutex::default(), _lock: lock }),
+            Ok(()) => Ok(Self { path: path.to_owned(), open: OpenFiles::default(), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(source)) => Err(error(source)),
         }
     }
 
     fn file(&self, name: &str) -> io::Result<Arc<File>> {
-        let mut open = self.open.lock();
-        if let Some(at) = open.iter().position(|(known, _)| known == name) {
-            let found = open.remove(at).ok_or(io::ErrorKind::NotFound)?;
-            let file = Arc::clone(&found.1);
-            open.push_front(found);
-            return Ok(file);
-        }
-        let file = with_room(&mut open, || private().open(self.path.join(name)))?;
-        // Chunks are asked for from anywhere, and a read should take what it needs and no more.
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
-        let file = Arc::new(file);
-        open.push_front((name.to_owned(), Arc::clone(&file)));
-        open.truncate(MAX_OPEN);
-        Ok(file)
-    }
-
-    fn forget(&self, name: &str) {
-        self.open.lock().retain(|(known, _)| known != name);
+        self.open.get(name, || {
+            let file = private().open(self.path.join(name))?;
+            // Chunks are asked for from anywhere, and a read should take what it needs and no more.
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
+            Ok(file)
+        })
     }
 
     /// Removes a file; none is no error.
     fn unlink(&self, name: &str) -> io::Result<()> {
         let removed = fs::remove_file(self.path.join(name));
         // Behind it, or whoever reads meanwhile opens the file again and the disk keeps its room.
-        self.forget(name);
+        self.open.forget(name);
         removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
     }
 
     fn sync_folder(&self) -> io::Result<()> {
-        let folder = with_room(&mut self.open.lock(), || File::open(&self.path))?;
+        let folder = self.open.with_room(|| File::open(&self.path))?;
         folder.sync_all()
     }
 }
 
-/// Opens a file; where the process may open no more, those that were not used for longest are closed for it.
-fn with_room(open: &mut OpenFiles, mut attempt: impl FnMut() -> io::Result<File>) -> io::Result<File> {
-    let mut opened = attempt();
-    while opened.as_ref().is_err_and(lacks_descriptors) && open.pop_back().is_some() {
-        opened = attempt();
-    }
-    opened
-}
-
 impl Backend for Folder {
     fn create(&self, name: &str, len: u64) -> io::Result<()> {
-        self.forget(name);
+        self.open.forget(name);
         let create = || private().create(true).truncate(true).open(self.path.join(name));
-        let file = with_room(&mut self.open.lock(), create)?;
+        let file = self.open.with_room(create)?;
         let mut permissions = file.metadata()?.permissions();
         if permissions.mode() & 0o077 != 0 {
             permissions.set_mode(0o600);
@@ -133,7 +108,7 @@ impl Backend for Folder {
         match self.file(name) {
             // Not kept open: it could not be written once the file system can be again.
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-                let file = with_room(&mut self.open.lock(), || File::open(self.path.join(name)))?;
+                let file = self.open.with_room(|| File::open(self.path.join(name)))?;
                 file.read_exact_at(into, at)
             }
             file => file?.read_exact_at(into, at),
@@ -155,8 +130,8 @@ impl Backend for Folder {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let renamed = fs::rename(self.path.join(from), self.path.join(to));
         // Behind it, as below.
-        self.forget(from);
-        self.forget(to);
+        self.open.forget(from);
+        self.open.forget(to);
         renamed?;
         self.sync_folder()
     }
@@ -193,17 +168,8 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Says whether the process, or the system, has as many files open as it may.
-fn lacks_descriptors(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    Errno::from_io_error(error).is_some_and(|errno| errno == Errno::MFILE || errno == Errno::NFILE)
-}
-
 /// The file whose lock says that a process uses the folder.
 const LOCK: &str = "lock";
-
-/// How many files stay open.
-const MAX_OPEN: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -211,6 +177,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::open_files::MAX_OPEN;
 
     #[test]
     fn a_folder_serves_one_user_at_a_time_and_says_so() {
@@ -260,12 +227,12 @@ mod tests {
                 round.store(number, Ordering::Relaxed);
                 folder.write(&name, 0, &(number as u64).to_le_bytes()).unwrap();
                 folder.remove(&name).unwrap();
-                let is_open = folder.open.lock().iter().any(|(known, _)| *known == name);
+                let is_open = folder.open.names().contains(&name);
                 assert!(!is_open, "{name} is gone, and its room is not");
             }
             done.store(1, Ordering::Relaxed);
         });
-        assert_eq!((folder.list().unwrap().len(), folder.open.lock().len()), (0, 0));
+        assert_eq!((folder.list().unwrap().len(), folder.open.names().len()), (0, 0));
     }
 
     #[test]
@@ -282,7 +249,7 @@ mod tests {
             folder.read(name, 0, &mut bytes).unwrap();
             assert_eq!(u64::from_le_bytes(bytes), i as u64);
         }
-        assert!(folder.open.lock().len() <= MAX_OPEN);
+        assert!(folder.open.names().len() <= MAX_OPEN);
         assert_eq!(folder.list().unwrap().len(), names.len());
     }
 }

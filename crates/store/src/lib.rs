@@ -26,6 +26,7 @@ mod identity;
 mod index;
 mod locate;
 mod memory;
+mod open_files;
 mod paged;
 pub mod pool;
 mod progress;

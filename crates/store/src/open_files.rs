@@ -1,0 +1,150 @@
+//! Files that stay open, so that a read need not open one.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// The files of a folder that were used last, at most [`MAX_OPEN`] of them.
+///
+/// Files are opened and closed outside of its lock: a file system may hold whoever does so, and others need not wait for
+/// that.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles(Mutex<Files>);
+
+#[derive(Debug, Default)]
+struct Files {
+    /// Those used last in front.
+    open: VecDeque<(String, Arc<File>)>,
+    /// Counts names that no longer meant what they did.
+    forgotten: u64,
+}
+
+impl OpenFiles {
+    /// Returns a file that is open, or opens it. It is not kept if any was forgotten meanwhile: that may have been it.
+    pub(crate) fn get(&self, name: &str, open: impl Fn() -> io::Result<File>) -> io::Result<Arc<File>> {
+        let forgotten = {
+            let mut files = self.0.lock();
+            if let Some(file) = files.take(name) {
+                return Ok(files.keep(name, file));
+            }
+            files.forgotten
+        };
+        let file = Arc::new(self.with_room(open)?);
+        let mut surplus = VecDeque::new();
+        let mut files = self.0.lock();
+        if files.forgotten != forgotten {
+            return Ok(file);
+        }
+        // Another thread may have been first.
+        let file = files.take(name).unwrap_or(file);
+        let file = files.keep(name, file);
+        if files.open.len() > MAX_OPEN {
+            surplus = files.open.split_off(MAX_OPEN);
+        }
+        drop(files);
+        drop(surplus);
+        Ok(file)
+    }
+
+    /// Opens a file; where the process may open no more, those that were not used for longest are closed for it.
+    pub(crate) fn with_room(&self, open: impl Fn() -> io::Result<File>) -> io::Result<File> {
+        let mut opened = open();
+        while opened.as_ref().is_err_and(lacks_descriptors) {
+            let Some(oldest) = self.pop() else { break };
+            drop(oldest);
+            opened = open();
+        }
+        opened
+    }
+
+    fn pop(&self) -> Option<(String, Arc<File>)> {
+        self.0.lock().open.pop_back()
+    }
+
+    /// Keeps a file no longer whose name means no file, or another one.
+    pub(crate) fn forget(&self, name: &str) {
+        let mut files = self.0.lock();
+        files.forgotten += 1;
+        let gone = files.take(name);
+        drop(files);
+        // The disk may take its time to free what was removed.
+        drop(gone);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.lock().open.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+impl Files {
+    fn take(&mut self, name: &str) -> Option<Arc<File>> {
+        let at = self.open.iter().position(|(known, _)| known == name)?;
+        self.open.remove(at).map(|(_, file)| file)
+    }
+
+    fn keep(&mut self, name: &str, file: Arc<File>) -> Arc<File> {
+        self.open.push_front((name.to_owned(), Arc::clone(&file)));
+        file
+    }
+}
+
+/// Says whether the process, or the system, has as many files open as it may.
+fn lacks_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    Errno::from_io_error(error).is_some_and(|errno| errno == Errno::MFILE || errno == Errno::NFILE)
+}
+
+/// How many files stay open.
+pub(crate) const MAX_OPEN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn null() -> io::Result<File> {
+        File::open("/dev/null")
+    }
+
+    #[test]
+    fn nobody_waits_for_a_file_that_is_being_opened() {
+        let files = OpenFiles::default();
+        let slow = || {
+            assert!(!files.0.is_locked(), "others would wait");
+            files.get("b", null)?;
+            files.forget("c");
+            null()
+        };
+        files.get("a", slow).unwrap();
+        let slow = || {
+            assert!(!files.0.is_locked(), "others would wait");
+            null()
+        };
+        files.with_room(slow).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_goes_while_it_is_opened_is_used_once_and_not_kept() {
+        let files = OpenFiles::default();
+        let went = || {
+            let opened = null();
+            files.forget("a");
+            opened
+        };
+        files.get("a", went).unwrap();
+        assert_eq!(files.names(), [""; 0]);
+        files.get("a", null).unwrap();
+        assert_eq!(files.names(), ["a"]);
+    }
+
+    #[test]
+    fn two_who_open_a_file_at_once_share_one() {
+        let files = OpenFiles::default();
+        let twice = || files.get("a", null).and_then(|_| null());
+        files.get("a", twice).unwrap();
+        assert_eq!(files.names(), ["a"]);
+    }
+}
