@@ -6,7 +6,8 @@ use std::io;
 ///
 /// Behind it lie a folder of the system ([`Folder`](crate::Folder)), memory that can crash
 /// ([`Memory`](crate::Memory)), or a model of a slow disk ([`Slow`](crate::Slow)) in front of another. What is said
-/// here of durability is what recovery relies on.
+/// here of durability is what recovery relies on. Errors say of which file they are and what was being done to it, but
+/// for those of reads, of which whoever reads says so.
 pub trait Backend: Send + Sync + 'static {
     /// Makes a file of `len` zeros, its room taken, in place of any that has the name. The name is durable.
     ///

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::segment::Segment;
+use crate::told::told;
 use crate::{Store, identity, snapshot};
 
 /// The files of a store in a folder.
@@ -25,7 +26,7 @@ impl StoreFiles {
         let mut found = Self::default();
         let entries = match fs::read_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-            entries => entries?,
+            entries => entries.map_err(|error| told("listing", path.display(), error))?,
         };
         let mut ranked = Vec::new();
         for entry in entries {
@@ -66,7 +67,9 @@ impl StoreFiles {
     /// If one cannot be removed: it is still there, with those that come behind it.
     pub fn remove(&self) -> io::Result<()> {
         self.files.iter().try_for_each(|(path, _)| match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(told("removing", path.display(), error))
+            }
             _ => Ok(()),
         })
     }

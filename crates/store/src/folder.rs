@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::Backend;
 use crate::open_files::OpenFiles;
+use crate::told::told;
 
 /// A folder of the system, for its owner alone (0700, files 0600) and for one process at a time.
 ///
@@ -64,22 +65,8 @@ impl Folder {
         })
     }
 
-    /// Removes a file; none is no error.
-    fn unlink(&self, name: &str) -> io::Result<()> {
-        let removed = fs::remove_file(self.path.join(name));
-        // Behind it, or whoever reads meanwhile opens the file again and the disk keeps its room.
-        self.open.forget(name);
-        removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
-    }
-
-    fn sync_folder(&self) -> io::Result<()> {
-        let folder = self.open.with_room(|| File::open(&self.path))?;
-        folder.sync_all()
-    }
-}
-
-impl Backend for Folder {
-    fn create(&self, name: &str, len: u64) -> io::Result<()> {
+    /// Makes a file of zeros, its room taken.
+    fn make(&self, name: &str, len: u64) -> io::Result<()> {
         self.open.forget(name);
         let create = || private().create(true).truncate(true).open(self.path.join(name));
         let file = self.open.with_room(create)?;
@@ -100,7 +87,46 @@ impl Backend for Folder {
         if made.is_err() {
             fs::remove_file(self.path.join(name))?;
         }
-        made?;
+        made
+    }
+
+    /// Removes a file; none is no error.
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        let removed = fs::remove_file(self.path.join(name));
+        // Behind it, or whoever reads meanwhile opens the file again and the disk keeps its room.
+        self.open.forget(name);
+        let removed = removed
+            .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) });
+        self.told("removing", name, removed)
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        let synced = self.open.with_room(|| File::open(&self.path)).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| told("syncing", self.path.display(), error))
+    }
+
+    fn entries(&self) -> io::Result<Vec<(String, u64)>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().into_string()
+                && name != LOCK
+            {
+                files.push((name, entry.metadata()?.len()));
+            }
+        }
+        Ok(files)
+    }
+
+    /// Says of which file an error is, and at what.
+    fn told<T>(&self, doing: &'static str, name: &str, done: io::Result<T>) -> io::Result<T> {
+        done.map_err(|error| told(doing, self.path.join(name).display(), error))
+    }
+}
+
+impl Backend for Folder {
+    fn create(&self, name: &str, len: u64) -> io::Result<()> {
+        self.told("making", name, self.make(name, len))?;
         self.sync_folder()
     }
 
@@ -116,15 +142,15 @@ impl Backend for Folder {
     }
 
     fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file(name)?.write_all_at(bytes, at)
+        self.told("writing", name, self.file(name).and_then(|file| file.write_all_at(bytes, at)))
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
-        self.file(name)?.set_len(len)
+        self.told("cutting", name, self.file(name).and_then(|file| file.set_len(len)))
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
-        self.file(name)?.sync_data()
+        self.told("syncing", name, self.file(name).and_then(|file| file.sync_data()))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -132,7 +158,7 @@ impl Backend for Folder {
         // Behind it, as below.
         self.open.forget(from);
         self.open.forget(to);
-        renamed?;
+        self.told("renaming", from, renamed)?;
         self.sync_folder()
     }
 
@@ -148,15 +174,7 @@ impl Backend for Folder {
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            if let Ok(name) = entry.file_name().into_string()
-                && name != LOCK
-            {
-                files.push((name, entry.metadata()?.len()));
-            }
-        }
+        let mut files = self.entries().map_err(|error| told("listing", self.path.display(), error))?;
         files.sort();
         Ok(files)
     }
@@ -233,6 +251,30 @@ mod tests {
             done.store(1, Ordering::Relaxed);
         });
         assert_eq!((folder.list().unwrap().len(), folder.open.names().len()), (0, 0));
+    }
+
+    #[test]
+    fn errors_say_of_which_file_they_are_and_what_was_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        let refused = [
+            ("making", folder.create("a", 1)),
+            ("writing", folder.write("a", 0, &[1])),
+            ("cutting", folder.truncate("a", 0)),
+            ("syncing", folder.sync("a")),
+            ("removing", folder.remove("a")),
+            ("removing", folder.remove_all(&["b".to_owned(), "a".to_owned()])),
+            ("renaming", folder.rename("a", LOCK)),
+        ];
+        let file = dir.path().join("a");
+        for (doing, refused) in refused {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{doing} {}: ", file.display())), "{error}");
+        }
+        fs::remove_dir_all(dir.path()).unwrap();
+        let error = folder.list().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("listing {}: ", dir.path().display())), "{error}");
     }
 
     #[test]

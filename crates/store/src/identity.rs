@@ -9,6 +9,7 @@ use crate::recover::{OpenError, Opened};
 use crate::segment::Segment;
 use crate::snapshot;
 use crate::store::{MIN_SEGMENT_BYTES, Options};
+use crate::told::told;
 use crate::{Backend, Sealer};
 
 /// What tells a store from others, and its files from those of others.
@@ -34,7 +35,7 @@ impl Identity {
                 return Ok(Self { id: header.store, segment_bytes: header.number });
             }
             Err(NotOurs::Io(error)) if error.kind() == io::ErrorKind::NotFound => "is not there",
-            Err(NotOurs::Io(error)) => return Err(error.into()),
+            Err(NotOurs::Io(error)) => return Err(told("reading", STORE, error).into()),
             Err(NotOurs::OtherKey) => return Err(OpenError::OtherKey),
             Err(NotOurs::Version(version)) => return Err(OpenError::Version(version)),
             Ok(_) | Err(NotOurs::Damaged) => "is damaged",

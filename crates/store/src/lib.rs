@@ -41,6 +41,7 @@ mod slow;
 mod snapshot;
 mod store;
 mod table;
+mod told;
 mod tools;
 mod writer;
 
@@ -171,8 +172,7 @@ impl Fault {
 /// Says whether an error is about this process or a moment, and not about what was to be read.
 fn is_of_the_process(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    let errno = Errno::from_io_error(error);
-    errno.is_some_and(|errno| {
+    told::errno(error).is_some_and(|errno| {
         [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::INTR].contains(&errno)
     })
 }

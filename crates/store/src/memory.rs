@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::Backend;
+use crate::told::told;
 
 /// A folder in memory; clones share it.
 ///
@@ -145,13 +146,14 @@ impl Memory {
 
     fn change(&self, change: Change) -> io::Result<()> {
         let mut content = self.0.lock();
+        let (doing, name) = change.described();
         if let Some(kind) = content.failing_writes {
-            return Err(kind.into());
+            return Err(told(doing, name, kind.into()));
         }
         if let (Change::Created(_, len), Some(room)) = (&change, content.room) {
             let used: u64 = content.files.values().map(|file| file.len() as u64).sum();
             if used + len > room {
-                return Err(io::ErrorKind::StorageFull.into());
+                return Err(told(doing, name, io::ErrorKind::StorageFull.into()));
             }
         }
         content.redo(&change);
@@ -159,6 +161,20 @@ impl Memory {
             history.push(change);
         }
         Ok(())
+    }
+}
+
+impl Change {
+    /// Returns what it does, and to which file.
+    fn described(&self) -> (&'static str, &str) {
+        match self {
+            Self::Created(name, _) => ("making", name),
+            Self::Written(name, ..) => ("writing", name),
+            Self::Cut(name, _) => ("cutting", name),
+            Self::Synced(name) => ("syncing", name),
+            Self::Renamed(name, _) => ("renaming", name),
+            Self::Removed(name) => ("removing", name),
+        }
     }
 }
 

@@ -72,10 +72,10 @@ impl Paged {
         header: Header,
     ) -> io::Result<Self> {
         let salt = sealer.map(Sealer::salt).transpose()?;
-        backend.create(&name, len).map_err(|error| told("making", &name, &error))?;
+        backend.create(&name, len)?;
         let key = sealer.map_or([0; 16], Sealer::id);
         let first = header.encode(key, salt.unwrap_or_default());
-        backend.write(&name, 0, &first).map_err(|error| told("writing", &name, &error))?;
+        backend.write(&name, 0, &first)?;
         let seal = sealer.zip(salt).map(|(sealer, salt)| sealer.file(&salt));
         Ok(Self { backend: Arc::clone(backend), name, seal })
     }
@@ -137,11 +137,8 @@ impl Paged {
     /// Writes whole pages at the beginning of a page where nothing was written before.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(at.is_multiple_of(self.payload() as u64) && bytes.len().is_multiple_of(self.payload()));
-        let write = |bytes: &[u8]| {
-            let written = self.backend.write(&self.name, self.place(at), bytes);
-            written.map_err(|error| told("writing", &self.name, &error))
-        };
-        let Some(seal) = &self.seal else { return write(bytes) };
+        let place = self.place(at);
+        let Some(seal) = &self.seal else { return self.backend.write(&self.name, place, bytes) };
         let first = at / self.payload() as u64;
         let mut sealed = Vec::with_capacity(bytes.len() / self.payload() * PAGE);
         for (page, plain) in (first..).zip(bytes.chunks(self.payload())) {
@@ -150,7 +147,7 @@ impl Paged {
             let tag = seal.close(page, &mut sealed[begin..])?;
             sealed.extend_from_slice(tag.as_ref());
         }
-        write(&sealed)
+        self.backend.write(&self.name, place, &sealed)
     }
 
     /// Reads bytes, with one request to the backend.
@@ -197,7 +194,7 @@ impl Paged {
     }
 
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.backend.sync(&self.name).map_err(|error| told("syncing", &self.name, &error))
+        self.backend.sync(&self.name)
     }
 
     pub(crate) fn remove(&self) -> io::Result<()> {
@@ -265,11 +262,6 @@ impl Header {
         let header = Self { kind, store: u64_at(page, 16)?, number: u64_at(page, 24)? };
         Some((header, page.get(32..48)?.try_into().ok()?, page.get(48..64)?.try_into().ok()?))
     }
-}
-
-/// Says of which file an error is, and at what; its kind stays.
-fn told(doing: &str, name: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{doing} {name}: {error}"))
 }
 
 /// What a disk reads and writes as a whole.

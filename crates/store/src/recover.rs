@@ -12,7 +12,7 @@ use crate::scan::Scanned;
 use crate::segment::{Coarse, Extent, Segment};
 use crate::snapshot;
 use crate::store::{MIN_SEGMENT_BYTES, Options, Store};
-use crate::writer::{Writer, is_full};
+use crate::writer::Writer;
 use crate::{Backend, Fault, Progress};
 
 /// Why a store cannot be opened at all; damage is no reason.
@@ -34,7 +34,10 @@ pub enum OpenError {
     )]
     Segments(u64),
     /// The capacity is less than two segments.
-    #[error("chunk store: a capacity of {capacity} bytes is less than two segments of {segment_bytes}")]
+    #[error(
+        "chunk store: a capacity of {capacity} bytes is less than two segments of {segment_bytes}, the size that it was \
+         made with; give it more, or remove its files to begin anew with smaller ones"
+    )]
     Capacity {
         /// What was asked for.
         capacity: u64,
@@ -123,7 +126,7 @@ impl Store {
     }
 
     /// Writes what is in memory, and the index, so that the next start finds it at once. With a full disk the oldest
-    /// segments give way to the index. A store [at rest](Options::at_rest) to which nothing was written is as it was found.
+    /// segments give way to the index, if it is small beside them. A store [at rest](Options::at_rest) to which nothing was written is as it was found.
     ///
     /// # Errors
     /// If the disk refuses; the next start then rebuilds the index.
@@ -136,11 +139,7 @@ impl Store {
             return Err(io::Error::other(trouble.clone()));
         }
         self.seal(&mut writer)?;
-        let mut saved = self.save_index(&writer);
-        while is_full(&saved) && self.evict_before(&writer, u64::MAX) {
-            saved = self.save_index(&writer);
-        }
-        saved
+        self.save_index(&writer)
     }
 
     /// Opens the files of segments, in their order. What cannot be read is set aside, and removed only if it is proven

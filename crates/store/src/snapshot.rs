@@ -21,18 +21,35 @@ use crate::index::Layout;
 use crate::paged::{Header, Kind, Paged};
 use crate::segment::{Extent, Level, Segment};
 use crate::table::{LINE, Table, Word};
-use crate::writer::Writer;
+use crate::writer::{Writer, is_full};
 use crate::{Backend, Options, Store};
 
 impl Store {
     /// Writes the index; the segments must all be sealed. None is written while there are segments of which it says
     /// nothing, or not all, since the disk refused when they were looked through: the next start is to look into them.
+    ///
+    /// With a full disk the oldest segments give way, if the index takes no more than an eighth of what they all do; a
+    /// larger one costs less to rebuild than what would have to go for it.
+    ///
+    /// # Errors
+    /// If the disk refuses; nothing of it is left there then.
     pub(crate) fn save_index(&self, writer: &Writer) -> io::Result<()> {
-        let memory = self.index.memory();
-        let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
-        if ring.iter().any(|segment| segment.is_to_be_looked_through()) {
+        if self.ring.read().iter().any(|segment| segment.is_to_be_looked_through()) {
             return Ok(());
         }
+        let all = self.file_bytes();
+        let spare = Some(all / INDEX_SHARE).filter(|spare| self.index.memory().total() <= *spare);
+        let kept = all - spare.unwrap_or(0);
+        let mut saved = self.write_index(writer);
+        while is_full(&saved) && self.file_bytes() > kept && self.evict_before(writer, u64::MAX) {
+            saved = self.write_index(writer);
+        }
+        saved.inspect_err(|_| _ = self.backend.remove(NEW))
+    }
+
+    fn write_index(&self, writer: &Writer) -> io::Result<()> {
+        let memory = self.index.memory();
+        let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
         let mut head = Vec::new();
         let fixed = [writer.next_segment, writer.next_container, ring.len() as u64];
         fixed.into_iter().chain(self.index.layout()).for_each(|n| head.extend_from_slice(&n.to_le_bytes()));
@@ -257,6 +274,9 @@ pub(crate) const NAME: &str = "index";
 
 /// What the snapshot is called while it is written.
 pub(crate) const NEW: &str = "index.new";
+
+/// What part of the store an index may cost where the disk is full.
+const INDEX_SHARE: u64 = 8;
 
 /// Bytes that are written or read at once.
 const PIECE: usize = 1 << 20;

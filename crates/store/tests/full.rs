@@ -33,6 +33,21 @@ fn compacting_on_a_full_disk_says_so_and_keeps_what_was_not_written_again() {
     assert_eq!(whole(&open(&memory, &options(200)), &[LEN; 60]), there);
 }
 
+#[test]
+fn an_index_that_is_large_beside_the_store_costs_nothing_of_it_on_a_full_disk() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(200));
+    (0..12).for_each(|number| assert!(matches!(insert(&store, number), Inserted::Stored { .. })));
+    store.sync().unwrap();
+    let used = |memory: &Memory| memory.list().unwrap().iter().map(|(_, len)| len).sum::<u64>();
+    memory.set_room(Some(used(&memory)));
+    let error = store.close().unwrap_err();
+    assert!(error.kind() == io::ErrorKind::StorageFull && error.to_string().contains("index.new"), "{error}");
+    assert!(memory.list().unwrap().iter().all(|(name, _)| !name.starts_with("index")));
+    let (store, opened) = Store::open(Arc::new(memory), &options(200)).unwrap();
+    assert_eq!((opened.index_kept, whole(&store, &[LEN; 12]).len()), (false, 12));
+}
+
 /// A disk that takes no room in advance, and once has none for a footer.
 #[derive(Debug)]
 struct Tight {

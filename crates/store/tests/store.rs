@@ -218,17 +218,17 @@ fn less_capacity_than_last_time_lets_the_oldest_go() {
 fn a_full_disk_shrinks_the_store_and_traffic_goes_on() {
     let memory = Memory::default();
     let store = open(&memory, &options(20));
-    memory.set_room(Some(4 * oncewire_store::MIN_SEGMENT_BYTES));
-    let lens = lens(100);
+    memory.set_room(Some(10 * oncewire_store::MIN_SEGMENT_BYTES));
+    let lens = lens(300);
     insert_all(&store, &lens);
     assert_eq!(store.trouble(), None);
     let there = whole(&store, &lens);
-    assert!(there.contains(&99) && !there.contains(&0));
+    assert!(there.contains(&299) && !there.contains(&0));
     // Not even the index has room.
     store.close().unwrap();
     let (store, opened) = Store::open(Arc::new(memory), &options(20)).unwrap();
     assert!(opened.index_kept);
-    assert!(whole(&store, &lens).contains(&99));
+    assert!(whole(&store, &lens).contains(&299));
 }
 
 #[test]

@@ -110,6 +110,26 @@ fn a_folder_that_cannot_be_used_leaves_the_gateway_without_a_store() {
 }
 
 #[test]
+fn a_store_of_files_too_large_for_it_says_what_to_do() {
+    let memory: Arc<dyn Backend> = Arc::new(Memory::default());
+    let path = PathBuf::from("memory");
+    let large = StoreSettings { path, disk: 1 << 30, index_memory: 1 << 20, read_latency: None };
+    let open = |settings: &StoreSettings| {
+        let memory = Arc::clone(&memory);
+        ChunkStore::open_on(settings, None, |_| Ok(memory), Duration::from_secs(60)).unwrap()
+    };
+    close(&open(&large));
+    let report = open(&StoreSettings { disk: 100 << 20, ..large }).report();
+    let reason = report.reason.unwrap_or_default();
+    assert_eq!(report.state, StoreCondition::Failed);
+    let least = (128_u64 << 20).to_string();
+    assert!(
+        reason.contains("`store_disk`") && reason.contains(&least) && reason.contains("cache clear"),
+        "{reason}"
+    );
+}
+
+#[test]
 fn a_store_that_is_in_use_is_an_error_and_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
