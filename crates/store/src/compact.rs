@@ -61,20 +61,20 @@ impl Store {
             self.rewrite(&mut writer, segment, &mut compacted)?;
             progress.advance(bytes).map_err(Halt::Write)
         });
-        writer.is_compacting = false;
         compacted.after = self.file_bytes();
-        match done {
+        let done = match done {
             Ok(()) => Ok(compacted),
-            Err(Halt::Read(fault)) => {
-                self.sync_locked(&mut writer)?;
+            Err(Halt::Read(fault)) => self.sync_locked(&mut writer).and_then(|()| {
                 let why = format!("{fault}; it is left where it is, with all that came behind it");
                 Err(io::Error::other(why))
-            }
+            }),
             Err(Halt::Write(error)) => {
-                self.stop(&mut writer, &error);
+                self.refuse(&mut writer, &error);
                 Err(error)
             }
-        }
+        };
+        writer.is_compacting = false;
+        done
     }
 
     /// Writes what is worth keeping of a segment to the end of the ring, and lets the segment go.

@@ -68,6 +68,6 @@ counters! {
     given_up,
     /// Blocks that were stored again, since the disk refuses to read a chunk of them.
     replaced,
-    /// Writes that failed and stopped the store.
+    /// Writes that failed, and stopped the store or held it up.
     write_errors,
 }

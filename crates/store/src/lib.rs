@@ -22,6 +22,7 @@ mod compact;
 mod container;
 mod counters;
 mod folder;
+mod hold;
 mod identity;
 mod index;
 mod locate;

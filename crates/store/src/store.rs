@@ -149,9 +149,9 @@ impl Store {
         self.counters.now()
     }
 
-    /// Returns why it takes nothing more, if the disk failed.
+    /// Returns why it takes nothing, if the disk failed or [it is held up](Store::is_held_up).
     pub fn trouble(&self) -> Option<String> {
-        self.writing().stopped.clone()
+        self.writing().trouble().cloned()
     }
 }
 

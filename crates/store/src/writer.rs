@@ -21,6 +21,8 @@ pub(crate) struct Writer {
     pub(crate) coarse: Vec<Coarse>,
     /// Why nothing is written any more.
     pub(crate) stopped: Option<String>,
+    /// Why nothing is written until the next sync.
+    pub(crate) held_up: Option<String>,
     /// Whether segments are written again, of which none is to give way meanwhile.
     pub(crate) is_compacting: bool,
 }
@@ -30,7 +32,11 @@ pub(crate) struct Writer {
 pub(crate) struct Tail {
     pub(crate) segment: Option<Arc<Segment>>,
     /// The offset of the group.
-    at: u32,
+    pub(crate) at: u32,
+    /// The end of what is synced.
+    pub(crate) synced: u32,
+    /// Whether a sync failed, so that it is not known what is on the disk behind.
+    pub(crate) sync_failed: bool,
     /// The group.
     bytes: Vec<u8>,
     open: Option<Open>,
@@ -44,6 +50,13 @@ struct Open {
     begin: usize,
     parts: Vec<Part>,
     time_s: u64,
+}
+
+impl Writer {
+    /// Returns why nothing is taken.
+    pub(crate) fn trouble(&self) -> Option<&String> {
+        self.stopped.as_ref().or(self.held_up.as_ref())
+    }
 }
 
 impl Tail {
@@ -106,7 +119,7 @@ impl Store {
             && parts
                 .iter()
                 .all(|part| part.len > 0 && part.end().is_some_and(|end| end as usize <= block.len()));
-        if !is_sound || writer.stopped.is_some() {
+        if !is_sound || writer.trouble().is_some() {
             self.counters.refused.add(1);
             return Inserted::Refused;
         }
@@ -125,7 +138,7 @@ impl Store {
                 Inserted::Stored { new, moved }
             }
             Err(error) => {
-                self.stop(&mut writer, &error);
+                self.refuse(&mut writer, &error);
                 Inserted::Refused
             }
         }
@@ -134,12 +147,13 @@ impl Store {
     /// Writes what is in memory and waits until it would survive a power cut.
     ///
     /// # Errors
-    /// If the disk refuses; the store then takes nothing more until it is opened again.
+    /// If the disk refuses; the store then takes nothing more until it is opened again, or, if it [is held
+    /// up](Store::is_held_up), until the next sync that succeeds.
     pub fn sync(&self) -> io::Result<()> {
         let mut writer = self.writer.lock();
-        let synced = self.sync_locked(&mut writer);
+        let synced = self.go_on(&mut writer).and_then(|_| self.sync_locked(&mut writer));
         if let Err(error) = &synced {
-            self.stop(&mut writer, error);
+            self.refuse(&mut writer, error);
         }
         synced
     }
@@ -148,7 +162,7 @@ impl Store {
         self.close_container(writer);
         self.flush(writer)?;
         let segment = self.tail.read().segment.clone();
-        segment.map_or(Ok(()), |segment| segment.file.sync())
+        segment.map_or(Ok(()), |segment| self.sync_segment(&segment))
     }
 
     /// Appends blocks and indexes their chunks; returns how many were not indexed yet, and how many were.
@@ -273,7 +287,7 @@ impl Store {
         let footer = segment.extent.read().footer(&writer.coarse, segment.file.payload(), seed);
         let room = u64::from(at) + footer.len() as u64;
         // What a footer speaks of is on the disk before it.
-        segment.file.sync()?;
+        self.sync_segment(&segment)?;
         segment.file.cut(room)?;
         // Some file systems give what was cut off to others at once.
         self.with_room(writer, segment.number, || segment.file.write(u64::from(at), &footer))?;
@@ -291,7 +305,7 @@ impl Store {
     }
 
     /// Begins a segment, and lets the oldest ones go that are in its way.
-    fn begin_segment(&self, writer: &mut Writer) -> io::Result<()> {
+    pub(crate) fn begin_segment(&self, writer: &mut Writer) -> io::Result<()> {
         self.leave_as_found()?;
         while self.file_bytes() + self.segment_bytes > self.capacity && self.make_room(writer, u64::MAX) {}
         let number = writer.next_segment;
@@ -326,19 +340,8 @@ impl Store {
     }
 
     /// Lets the oldest segment go, if it is older than this one; but none while they are written again.
-    fn make_room(&self, writer: &Writer, number: u64) -> bool {
+    pub(crate) fn make_room(&self, writer: &Writer, number: u64) -> bool {
         !writer.is_compacting && self.evict_before(writer, number)
-    }
-
-    /// Takes nothing more: the disk cannot be relied on.
-    pub(crate) fn stop(&self, writer: &mut Writer, error: &io::Error) {
-        self.counters.write_errors.add(1);
-        writer.stopped.get_or_insert_with(|| error.to_string());
-        let mut tail = self.tail.write();
-        if let Some(segment) = &tail.segment {
-            segment.extent.write().cut(tail.at);
-        }
-        *tail = Tail::default();
     }
 
     /// Waits for whoever writes, and keeps others from it.

@@ -43,8 +43,19 @@ fn a_store_of_more_files_than_may_be_open_serves_all_of_it_and_forgets_nothing_w
     let served = all();
     assert!(served < blocks, "{served} of {blocks} were read although nothing can be opened");
     assert!(store.counts().unreadable > 0);
+    let refused = (blocks + 50..).map(|number| {
+        let block = block(number, LEN);
+        store.insert(&block, &parts(&block), number)
+    });
+    assert_eq!(refused.take(100).last(), Some(Inserted::Refused), "no file can be opened to write to");
+    assert!(store.is_held_up() && store.trouble().is_some() && store.sync().is_err());
     setrlimit(Resource::Nofile, before).unwrap();
     drop(hoard);
+    store.sync().unwrap();
+    assert_eq!((store.is_held_up(), store.trouble()), (false, None), "it goes on by itself");
+    let last = block(1000, LEN);
+    assert!(matches!(store.insert(&last, &parts(&last), 1000), Inserted::Stored { .. }));
+    store.sync().unwrap();
     assert_eq!((store.set_aside(), store.counts().faults), (0, 0));
     assert_eq!(all(), blocks, "nothing was forgotten");
 }

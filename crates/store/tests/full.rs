@@ -4,8 +4,8 @@
 mod common;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use common::{block, open, options, parts, whole};
 use oncewire_store::{Backend, Inserted, Memory, Progress, Store};
@@ -103,4 +103,91 @@ fn the_oldest_give_way_to_a_footer_that_finds_no_room() {
     assert!(disk.has_refused.load(Relaxed) && store.trouble().is_none());
     assert_eq!(store.counts().evicted_segments, 1);
     assert_eq!(whole(&store, &[LEN; 60]).last(), Some(&59));
+}
+
+/// A disk that finds out that it is full when it is to sync, and has then dropped what it was to write.
+#[derive(Default)]
+struct Delaying {
+    disk: Memory,
+    unsynced: Mutex<Vec<(String, u64, usize)>>,
+    is_full: AtomicBool,
+}
+
+impl Backend for Delaying {
+    fn create(&self, name: &str, len: u64) -> io::Result<()> {
+        self.disk.create(name, len)
+    }
+
+    fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.disk.read(name, at, into)
+    }
+
+    fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.unsynced.lock().unwrap().push((name.to_owned(), at, bytes.len()));
+        self.disk.write(name, at, bytes)
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        self.disk.truncate(name, len)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        let (of_file, others) = self.unsynced.lock().unwrap().drain(..).partition(|(of, ..)| of == name);
+        *self.unsynced.lock().unwrap() = others;
+        if !self.is_full.load(Relaxed) {
+            return self.disk.sync(name);
+        }
+        let of_file: Vec<(String, u64, usize)> = of_file;
+        for (_, at, len) in of_file {
+            self.disk.damage(name, |bytes| bytes[at as usize..at as usize + len].fill(0));
+        }
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        self.disk.list()
+    }
+}
+
+#[test]
+fn what_a_full_disk_drops_at_a_sync_counts_as_lost_and_the_store_goes_on_once_there_is_room() {
+    for older in [0, 20] {
+        let disk = Arc::new(Delaying::default());
+        let (store, _) = Store::open(Arc::clone(&disk) as Arc<dyn Backend>, &options(200)).unwrap();
+        let insert = |number| insert(&store, number);
+        let lens = vec![LEN; older as usize + 20];
+        (0..older + 2).for_each(|number| assert!(matches!(insert(number), Inserted::Stored { .. })));
+        store.sync().unwrap();
+        let before = whole(&store, &lens);
+        (older + 2..older + 4).for_each(|number| assert!(matches!(insert(number), Inserted::Stored { .. })));
+        disk.is_full.store(true, Relaxed);
+        assert_eq!(store.sync().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert!(store.is_held_up() && store.trouble().is_some());
+        assert_eq!(insert(older + 4), Inserted::Refused);
+        let there = whole(&store, &lens);
+        assert!(there.iter().all(|number| before.contains(number)), "{there:?} of {before:?}");
+        assert_eq!(
+            there.contains(&(older + 1)),
+            older > 0,
+            "what was synced stays, unless nothing else can give way"
+        );
+        assert_eq!(store.counts().faults, 0, "nothing is believed to be there that is not");
+        disk.is_full.store(false, Relaxed);
+        store.sync().unwrap();
+        assert_eq!((store.is_held_up(), store.trouble()), (false, None));
+        (older + 2..older + 6).for_each(|number| assert!(matches!(insert(number), Inserted::Stored { .. })));
+        let there = whole(&store, &lens);
+        assert!((older + 2..older + 6).all(|number| there.contains(&number)), "{there:?}");
+        store.close().unwrap();
+        let (store, opened) = Store::open(disk as Arc<dyn Backend>, &options(200)).unwrap();
+        assert_eq!((opened.index_kept, whole(&store, &lens)), (true, there));
+    }
 }

@@ -61,6 +61,8 @@ fn look_at(store: &Store, seen: &Mutex<Seen>, tally: &Tally) {
     }
     let (trouble, horizon, counts) = (store.trouble(), store.horizon(), store.counts());
     let trouble = trouble.or_else(|| synced.err().map(|error| error.to_string()));
+    let passes = store.is_held_up();
+    let trouble = trouble.map(|why| if passes { format!("{why}; {TRIED_AGAIN}") } else { why });
     tally.oldest_s.store(horizon.oldest_s.unwrap_or(0), Relaxed);
     tally.taking.store(trouble.is_none(), Relaxed);
     let changed = {
@@ -70,17 +72,30 @@ fn look_at(store: &Store, seen: &Mutex<Seen>, tally: &Tally) {
     // It takes milliseconds, so not more often than things change.
     let stat = changed.then(|| store.stat());
     let mut seen = seen.lock();
-    if let (None, Some(why)) = (&seen.trouble, &trouble) {
-        tracing::error!(
+    match (&seen.trouble, &trouble) {
+        (None, Some(why)) if passes => {
+            if let Some(held_back) = tally.log.due() {
+                tracing::warn!(
+                    held_back,
+                    "the chunk store takes nothing for now: {why}; what was not written is dropped, what it has is read on"
+                );
+            }
+        }
+        (None, Some(why)) => tracing::error!(
             "the chunk store takes nothing more: {why}; what it has is read on, and the rest of the traffic goes without; \
              when the disk is well, start the gateway again"
-        );
+        ),
+        (Some(_), None) => tracing::info!("the chunk store takes chunks again"),
+        _ => {}
     }
     if stat.is_some() {
         (seen.stat, seen.stat_counts) = (stat, counts);
     }
     (seen.counts, seen.trouble) = (counts, trouble);
 }
+
+/// What becomes of a trouble that passes.
+const TRIED_AGAIN: &str = "it is tried again with every sync, each five seconds";
 
 /// Syncs from one to the next after which a disk is asked again for what it refused: with one every five seconds, a
 /// minute, since a disk may take seconds to refuse.

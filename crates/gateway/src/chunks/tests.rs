@@ -80,6 +80,29 @@ fn a_disk_that_fails_is_said_and_links_are_told_that_nothing_is_taken() {
 }
 
 #[test]
+fn a_disk_without_room_for_anything_is_said_and_tried_again() {
+    let memory = Memory::default();
+    let store = store_on(Arc::new(memory.clone()));
+    memory.set_room(Some(1 << 16));
+    put(&store, 1);
+    until("it is noticed", || {
+        store.look(true);
+        store.report().state == StoreCondition::ReadOnly
+    });
+    assert!(store.report().reason.is_some_and(|why| why.contains("tried again")) && !store.state().taking);
+    memory.set_room(None);
+    until("it goes on by itself", || {
+        store.look(true);
+        store.report().state == StoreCondition::Open && store.state().taking
+    });
+    put(&store, 2);
+    until("it takes chunks", || {
+        store.look(true);
+        store.report().levels.first().is_some_and(|level| level.chunks == 1)
+    });
+}
+
+#[test]
 fn what_a_look_between_syncs_has_seen_is_still_counted_by_the_next_sync() {
     let store = store_on(Arc::new(Memory::default()));
     put(&store, 1);

@@ -1,0 +1,95 @@
+//! What becomes of a store when the disk refuses a write: whether it stops, or is held up for a while.
+
+use std::io;
+
+use crate::segment::Segment;
+use crate::writer::{Tail, Writer, is_full};
+use crate::{Store, is_of_the_process};
+
+impl Store {
+    /// Says whether the reason why it takes nothing passes: the next [`Store::sync`] finds out.
+    pub fn is_held_up(&self) -> bool {
+        self.writing().held_up.is_some()
+    }
+
+    /// Takes nothing after a write that failed: never more if the disk cannot be relied on, and until the next sync if it
+    /// has no room, or the process may open no more files. What was not written is dropped.
+    pub(crate) fn refuse(&self, writer: &mut Writer, error: &io::Error) {
+        self.counters.write_errors.add(1);
+        match is_full_error(error) || is_of_the_process(error) {
+            true => {
+                writer.held_up = Some(error.to_string());
+                self.leave_segment(writer);
+                if is_full_error(error) {
+                    self.make_room(writer, u64::MAX);
+                }
+            }
+            false => self.stop(writer, error),
+        }
+    }
+
+    /// Begins a segment if it was held up, and takes blocks again if that works; says whether it was.
+    ///
+    /// # Errors
+    /// If it is held up still.
+    pub(crate) fn go_on(&self, writer: &mut Writer) -> io::Result<bool> {
+        if writer.held_up.is_none() {
+            return Ok(false);
+        }
+        self.begin_segment(writer)?;
+        writer.held_up = None;
+        Ok(true)
+    }
+
+    /// Takes nothing more: the disk cannot be relied on.
+    fn stop(&self, writer: &mut Writer, error: &io::Error) {
+        writer.stopped.get_or_insert_with(|| error.to_string());
+        self.drop_tail();
+    }
+
+    /// Drops what is in memory and not written, and returns what there was.
+    fn drop_tail(&self) -> Tail {
+        let mut tail = self.tail.write();
+        if let Some(segment) = &tail.segment {
+            segment.extent.write().cut(tail.at);
+        }
+        std::mem::take(&mut *tail)
+    }
+
+    /// Leaves the segment that is being filled as a crash would, with what of it is on the disk for sure: after a sync
+    /// that failed, the system may have dropped what it was to write, and the next sync would not say so.
+    fn leave_segment(&self, writer: &mut Writer) {
+        let tail = self.drop_tail();
+        writer.coarse.clear();
+        let Some(segment) = tail.segment else { return };
+        let is_sound = !tail.sync_failed && segment.file.sync().is_ok();
+        let end = if is_sound { tail.at } else { tail.synced };
+        segment.extent.write().cut(end);
+        if segment.extent.read().containers == 0 {
+            self.let_go(writer, segment.number);
+            return;
+        }
+        let room = u64::from(end).next_multiple_of(segment.file.payload() as u64);
+        // A file that stays longer is cut by the next start that looks through it.
+        if segment.file.cut(room).is_ok() {
+            segment.extent.write().file_len = segment.file.file_len(room);
+        }
+    }
+
+    /// Syncs the segment that is being filled.
+    pub(crate) fn sync_segment(&self, segment: &Segment) -> io::Result<()> {
+        let synced = segment.file.sync();
+        let mut tail = self.tail.write();
+        match &synced {
+            Ok(()) => tail.synced = tail.at,
+            // Nothing was tried then.
+            Err(error) if is_of_the_process(error) => {}
+            Err(_) => tail.sync_failed = true,
+        }
+        synced
+    }
+}
+
+fn is_full_error(error: &io::Error) -> bool {
+    is_full(&Err::<(), _>(io::Error::from(error.kind())))
+}
