@@ -81,6 +81,7 @@ fn every_word_of_the_contract_is_documented() {
         StoreCondition::Open,
         StoreCondition::Opening,
         StoreCondition::Hanging,
+        StoreCondition::Clearing,
         StoreCondition::ReadOnly,
         StoreCondition::Failed,
     ];

@@ -18,8 +18,8 @@ pub struct Compacted {
     pub superseded: u64,
     /// What was damaged, and is gone.
     pub damaged: Vec<Fault>,
-    /// Containers that the disk refused to read, although it read others of their segments, and segments of which it hid a
-    /// part when the store was opened: what it did not read of them is gone.
+    /// Containers that the disk refused to read, although it read others of their segments, and segments of which it
+    /// hid a part when the store was opened: what it did not read of them is gone.
     pub lost: Vec<Fault>,
     /// Segments of which the disk let nothing be read: they stay as they are.
     pub left: Vec<Fault>,

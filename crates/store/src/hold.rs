@@ -12,8 +12,8 @@ impl Store {
         self.writing().held_up.is_some()
     }
 
-    /// Takes nothing after a write that failed: never more if the disk cannot be relied on, and until the next sync if it
-    /// has no room, or the process may open no more files. What was not written is dropped.
+    /// Takes nothing after a write that failed: never more if the disk cannot be relied on, and until the next sync if
+    /// it has no room, or the process may open no more files. What was not written is dropped.
     pub(crate) fn refuse(&self, writer: &mut Writer, error: &io::Error) {
         self.counters.write_errors.add(1);
         match is_full_error(error) || is_of_the_process(error) {

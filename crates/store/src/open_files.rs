@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 /// The files of a folder that were used last, at most [`MAX_OPEN`] of them.
 ///
-/// Files are opened and closed outside of its lock: a file system may hold whoever does so, and others need not wait for
-/// that.
+/// Files are opened and closed outside of its lock: a file system may hold whoever does so, and others need not wait
+/// for that.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles(Mutex<Files>);
 

@@ -167,8 +167,8 @@ impl Store {
         Container::decode(bytes, place).map(Some).ok_or_else(|| damaged("container fails its check"))
     }
 
-    /// Returns the length that a container's header says, if fewer pages hold it than were read in vain: where a crash left
-    /// the segment, what lies between it and the next one that was found may be a place that nobody can read.
+    /// Returns the length that a container's header says, if fewer pages hold it than were read in vain: where a crash
+    /// left the segment, what lies between it and the next one that was found may be a place that nobody can read.
     fn own_len(&self, segment: &Segment, at: u32, read: usize, requests: &mut u32) -> Option<usize> {
         if segment.extent.read().has_footer || segment.is_aside() {
             return None;

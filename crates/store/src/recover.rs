@@ -35,8 +35,8 @@ pub enum OpenError {
     Segments(u64),
     /// The capacity is less than two segments.
     #[error(
-        "chunk store: a capacity of {capacity} bytes is less than two segments of {segment_bytes}, the size that it was \
-         made with; give it more, or remove its files to begin anew with smaller ones"
+        "chunk store: a capacity of {capacity} bytes is less than two segments of {segment_bytes}, the size that it \
+         was made with; give it more, or remove its files to begin anew with smaller ones"
     )]
     Capacity {
         /// What was asked for.
@@ -126,7 +126,8 @@ impl Store {
     }
 
     /// Writes what is in memory, and the index, so that the next start finds it at once. With a full disk the oldest
-    /// segments give way to the index, if it is small beside them. A store [at rest](Options::at_rest) to which nothing was written is as it was found.
+    /// segments give way to the index, if it is small beside them. A store [at rest](Options::at_rest) to which
+    /// nothing was written is as it was found.
     ///
     /// # Errors
     /// If the disk refuses; the next start then rebuilds the index.
@@ -324,7 +325,8 @@ impl Store {
                     Ok(None) => {}
                     Err(Fault::NotTried { .. }) => break,
                     Err(fault) => {
-                        // One bad place costs the small chunks of a container, which is less than such a start each time.
+                        // One bad place costs the small chunks of a container, which is less than such a start each
+                        // time.
                         if !fault.wants_again() {
                             segment.found_in_part();
                         }

@@ -16,8 +16,8 @@ pub(crate) struct Scanned {
 
 impl Extent {
     /// Finds the containers of a file without a footer, by their checks. What is torn or damaged is passed over to the
-    /// next page, where a group may begin; and so is what the disk refuses, unless it refuses too often. Where it gives the
-    /// header, what is passed over is that container.
+    /// next page, where a group may begin; and so is what the disk refuses, unless it refuses too often. Where it
+    /// gives the header, what is passed over is that container.
     pub(crate) fn scan(file: &Paged, file_len: u64, store: u64, segment: u64) -> Scanned {
         let (mut extent, mut coarse, mut refused) = (Self::default(), Vec::new(), None);
         let (room, payload) = (file.room(file_len).min(u64::from(u32::MAX)), file.payload() as u64);

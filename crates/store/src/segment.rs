@@ -169,8 +169,8 @@ impl Segment {
         store.wrapping_add(number)
     }
 
-    /// Returns where a container lies and how many bytes hold it at most, if it is there: those up to the next one that is
-    /// known. Asks the disk if the offsets are in the footer alone.
+    /// Returns where a container lies and how many bytes hold it at most, if it is there: those up to the next one
+    /// that is known. Asks the disk if the offsets are in the footer alone.
     pub(crate) fn container(&self, index: usize) -> Result<Option<(u32, usize)>, Fault> {
         self.with_offsets(|extent| {
             let start = *extent.starts.get(index)?;

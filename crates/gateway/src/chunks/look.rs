@@ -72,16 +72,18 @@ fn look_at(store: &Store, seen: &Mutex<Seen>, tally: &Tally) {
     // It takes milliseconds, so not more often than things change.
     let stat = changed.then(|| store.stat());
     let mut seen = seen.lock();
+    let was_final = seen.trouble.is_some() && !seen.passes;
     match (&seen.trouble, &trouble) {
         (None, Some(why)) if passes => {
             if let Some(held_back) = tally.log.due() {
                 tracing::warn!(
                     held_back,
-                    "the chunk store takes nothing for now: {why}; what was not written is dropped, what it has is read on"
+                    "the chunk store takes nothing for now: {why}; what was not written is dropped, and what it has \
+                     is read on"
                 );
             }
         }
-        (None, Some(why)) => tracing::error!(
+        (_, Some(why)) if !passes && !was_final => tracing::error!(
             "the chunk store takes nothing more: {why}; what it has is read on, and the rest of the traffic goes without; \
              when the disk is well, start the gateway again"
         ),
@@ -91,7 +93,7 @@ fn look_at(store: &Store, seen: &Mutex<Seen>, tally: &Tally) {
     if stat.is_some() {
         (seen.stat, seen.stat_counts) = (stat, counts);
     }
-    (seen.counts, seen.trouble) = (counts, trouble);
+    (seen.counts, seen.trouble, seen.passes) = (counts, trouble, passes);
 }
 
 /// What becomes of a trouble that passes.

@@ -71,6 +71,8 @@ struct Tally {
     /// The time of the oldest chunk by the clock of the store, 0 if there is none.
     oldest_s: AtomicU64,
     taking: AtomicBool,
+    /// The thread that writes clears it.
+    clearing: AtomicBool,
     log: Seldom,
 }
 
@@ -82,6 +84,8 @@ struct Seen {
     stat_counts: Counts,
     counts: Counts,
     trouble: Option<String>,
+    /// The trouble passes, and the store tries again.
+    passes: bool,
     /// The store is to be synced by the next look, or by the one that is under way if it has not done so yet.
     sync_is_due: bool,
     /// A look is under way, so that a disk that hangs is not looked at by more and more.
@@ -259,7 +263,9 @@ impl ChunkStore {
         };
         let tally = Arc::clone(&self.tally);
         let job = move |store: &oncewire_store::Store| {
+            tally.clearing.store(true, Relaxed);
             let cleared = store.clear();
+            tally.clearing.store(false, Relaxed);
             tally.oldest_s.store(store.horizon().oldest_s.unwrap_or(0), Relaxed);
             let _ = done.send(cleared.map_err(|error| error.to_string()));
         };
@@ -299,6 +305,9 @@ impl ChunkStore {
         let (condition, reason) = match (&*slot, seen.trouble) {
             (Slot::Opening(_), _) => {
                 (StoreCondition::Opening, Some("its files are looked through".to_owned()))
+            }
+            (Slot::Open(_), _) if tally.clearing.load(Relaxed) && !self.held(&load).reads => {
+                (StoreCondition::Clearing, Some("its files are removed".to_owned()))
             }
             (Slot::Open(_), _) if self.held(&load).any() => {
                 (StoreCondition::Hanging, Some("the disk lets nobody go; the far side is asked".to_owned()))

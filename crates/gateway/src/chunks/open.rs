@@ -261,9 +261,9 @@ fn not_opened(error: oncewire_store::OpenError, keyed: bool, path: &Path) -> Not
             NotOpened::Refused(OpenError::OtherKey { path: path.to_owned(), keyed })
         }
         oncewire_store::OpenError::Capacity { capacity, segment_bytes } => NotOpened::Failed(format!(
-            "it was made with files of {segment_bytes} bytes, and `store_disk`, {capacity} bytes, is less than two of them: \
-             raise `store_disk` to {least} bytes or more, or clear the store by `oncewire cache clear` while the gateway \
-             is stopped, to begin anew with smaller files",
+            "it was made with files of {segment_bytes} bytes, and `store_disk`, {capacity} bytes, is less than two of \
+             them: raise `store_disk` to {least} bytes or more, or clear the store by `oncewire cache clear` while the \
+             gateway is stopped, to begin anew with smaller files",
             least = 2 * segment_bytes,
         )),
         error => NotOpened::Failed(error.to_string()),

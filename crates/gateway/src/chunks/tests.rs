@@ -430,6 +430,20 @@ fn while_the_writer_alone_is_held_readers_are_used_and_who_waits_for_it_is_told(
     until("all is done", || store.report().queue == 0);
 }
 
+#[test]
+fn a_clearing_that_takes_long_is_called_one() {
+    let disk = Moody::new(Mood::Works);
+    let mut store = store_on(Arc::new(disk.clone()));
+    fill(&store, 8);
+    store.hangs_after = Duration::from_millis(1);
+    disk.set(Mood::Holds);
+    let cleared = store.clear();
+    until("it is told", || store.report().state == StoreCondition::Clearing);
+    disk.set(Mood::Works);
+    assert!(cleared.blocking_recv().unwrap().unwrap() > 0);
+    until("it is over", || store.report().state == StoreCondition::Open);
+}
+
 /// A store whose blocks came at these times, one in each segment.
 fn of_times(times_s: impl Iterator<Item = u64>) -> ChunkStore {
     let memory = Memory::default();

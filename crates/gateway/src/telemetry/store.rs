@@ -87,7 +87,9 @@ pub enum StoreCondition {
     Opening,
     /// The disk lets nobody go who reads or writes; until it does the gateway runs without.
     Hanging,
-    /// It is read, and takes nothing more since the disk failed.
+    /// It is being cleared, and takes nothing until its files are removed.
+    Clearing,
+    /// It is read, and takes nothing since the disk failed, has no room, or the process may open no more files.
     ReadOnly,
     /// It could not be opened; the gateway runs without.
     #[default]
@@ -101,6 +103,7 @@ impl StoreCondition {
             Self::Open => "open",
             Self::Opening => "opening",
             Self::Hanging => "hanging",
+            Self::Clearing => "clearing",
             Self::ReadOnly => "read_only",
             Self::Failed => "failed",
         }

@@ -169,7 +169,8 @@ pub(super) fn render(store: &StoreReport) -> String {
     if store.state != StoreCondition::Open {
         let why = store.reason.as_deref().unwrap_or("unknown");
         let what = match store.state {
-            StoreCondition::ReadOnly => "it takes nothing more",
+            StoreCondition::ReadOnly => "it takes nothing",
+            StoreCondition::Clearing => "it is being cleared",
             StoreCondition::Opening => "it is being opened",
             StoreCondition::Hanging => "it is not used for now",
             StoreCondition::Failed | StoreCondition::Open => "it is not used",
