@@ -12,13 +12,14 @@ use tokio::time::{Instant, timeout};
 use self::listeners::{Bound, Listeners};
 pub use self::reload::Reloaded;
 use self::report::Report;
+use self::settings::Said;
 use self::start::{Site, open_logs, open_store};
 use self::state::State;
 use crate::admin::{self, Source as _};
 use crate::chunks;
 use crate::config::Config;
 use crate::discovery::{NoteSocketError, Talk};
-use crate::intercept::rules;
+use crate::intercept::{Current, rules};
 use crate::ledger::Ledger;
 use crate::lifecycle::limits::raise_open_files;
 use crate::logs::{Logs, PeerLogs};
@@ -35,6 +36,7 @@ use crate::tunnel::tasks::Tasks;
 mod found;
 mod listeners;
 mod log_sizes;
+mod places;
 mod reload;
 mod report;
 mod settings;
@@ -77,6 +79,21 @@ pub enum StartError {
         key: &'static str,
         /// What the system said.
         source: io::Error,
+    },
+    /// An address cannot be listened on, since this gateway itself listens there.
+    #[error(
+        "cannot listen on {address} (`{key}`): this gateway itself listens on {other} (`{other_key}`); choose another \
+         port, or restart the gateway if `{other_key}` no longer says so"
+    )]
+    ListensItself {
+        /// The address.
+        address: SocketAddr,
+        /// The key in the configuration.
+        key: &'static str,
+        /// What is listened on.
+        other: SocketAddr,
+        /// Its key in the configuration.
+        other_key: &'static str,
     },
     /// The rules that lead connections here cannot be loaded.
     #[error("cannot take connections in (`[[intercept]] rules`): {0}")]
@@ -126,11 +143,11 @@ impl Gateway {
     ///
     /// # Errors
     /// If an address cannot be listened on or the state folder is in use, with the key that names it; nothing is
-    /// left running then.
+    /// left running then, nor if this is dropped before it has an answer.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         raise_open_files();
         let listeners = Listeners::bind(&config)?;
-        let tasks = Arc::new(Tasks::new());
+        let mut started = Started { tasks: Arc::new(Tasks::new()), report: None, is_whole: false };
         let (stop, stopped) = watch::channel(false);
         let ledger: Arc<Ledger> = Arc::default();
         let (own, clock) = (OwnSockets::default(), Clock::start());
@@ -139,21 +156,23 @@ impl Gateway {
         let (logs, peer_logs) = open_logs(&config).await?;
         let (neighbours, inbox) = Neighbours::new();
         let store = open_store(&config, &neighbours).await?;
-        let site = Site { ledger, tasks: Arc::clone(&tasks), stopped, own, held, clock, store, neighbours };
+        let (router, said, tasks) = (Current::default(), Said::default(), Arc::clone(&started.tasks));
+        let site = Site { ledger, tasks, stopped, own, held, router, clock, said, store, neighbours };
         let site = Arc::new(site);
         let notes = found::open(&config)?;
         let talk = notes.and_then(|notes| site.look_for_others(&config, &listeners, notes));
         let (config, told) = (Arc::new(config), talk.as_ref().map(Talk::reports));
-        let report =
-            Self::start_all(&site, config, listeners, peer_logs, told).inspect_err(|_| tasks.end())?;
+        let report = Self::start_all(&site, config, listeners, peer_logs, told)?;
+        started.report = Some(Arc::clone(&report));
         site.talk(inbox, &report);
         if let Some(talk) = talk {
-            tasks.spawn(found::run(Arc::clone(&site), Arc::clone(&report), talk));
+            site.tasks.spawn(found::run(Arc::clone(&site), Arc::clone(&report), talk));
         }
         let state = report.state();
-        site.held.set_entrances(&state.entrances);
-        site.hold(&state.config).inspect_err(|_| tasks.end())?;
-        let rules = start_rules(&state.config, &site).await.inspect_err(|_| tasks.end())?;
+        site.held.set_entrances(state.weak_entrances());
+        site.hold(&state.config)?;
+        let rules = start_rules(&state, &site).await?;
+        started.is_whole = true;
         let gateway = &state.config.gateway;
         tracing::info!(name = gateway.name, public_key = %gateway.identity.public_key(), "gateway started");
         Ok(Self { report, site, stop, logs, rules })
@@ -167,7 +186,7 @@ impl Gateway {
         logs: Vec<PeerLogs>,
         discovery: Option<Arc<watch::Sender<DiscoveryReport>>>,
     ) -> Result<Arc<Report>, StartError> {
-        let lanes = settings::lane_options(&config);
+        let lanes = settings::lane_options(&config, &site.said);
         listeners.all().for_each(|bound| site.own.add(bound.address));
         let mut logs = logs.into_iter();
         let each = config.peers.iter().zip(&lanes);
@@ -273,18 +292,40 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        self.site.tasks.end();
-        self.report.state().peers.iter().for_each(|peer| peer.tasks.end());
+        end_tasks(&self.site.tasks, Some(&self.report));
     }
 }
 
+/// What runs of a gateway that starts; dropped before it is whole, it ends.
+struct Started {
+    tasks: Arc<Tasks>,
+    report: Option<Arc<Report>>,
+    is_whole: bool,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            end_tasks(&self.tasks, self.report.as_deref());
+        }
+    }
+}
+
+fn end_tasks(tasks: &Tasks, report: Option<&Report>) {
+    tasks.end();
+    let state = report.map(Report::state);
+    state.iter().flat_map(|state| &state.peers).for_each(|peer| peer.tasks.end());
+}
+
 /// Loads the rules of a configuration that needs any.
-async fn start_rules(config: &Config, site: &Site) -> Result<Option<rules::Loaded>, rules::LoadError> {
+async fn start_rules(state: &State, site: &Site) -> Result<Option<rules::Loaded>, rules::LoadError> {
+    let config = &state.config;
     if !config.is_transparent() {
         return Ok(None);
     }
+    let (rules, entrances) = (rules::RuleSet::of(config), state.weak_entrances());
     let (ledger, held) = (Arc::clone(&site.ledger), Arc::clone(&site.held));
-    rules::load(&config.gateway.name, rules::RuleSet::of(config), ledger, held).await.map(Some)
+    rules::load(&config.gateway.name, rules, entrances, ledger, held).await.map(Some)
 }
 
 /// Resets what is still open over links, and ends their lanes.

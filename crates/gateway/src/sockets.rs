@@ -35,23 +35,30 @@ impl Default for LaneOptions {
     }
 }
 
+/// Whether a port is shared with a listener that has the same address, or all of a family ([`share`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Alone,
+    Shared,
+}
+
 /// Binds and listens with a backlog that outlives a burst.
 ///
 /// # Errors
 /// What the kernel says: the address is in use, is not of this machine, or needs a privilege.
-pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    listen_as(address, false)
+pub(crate) fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
+    listen_as(address, sharing, false)
 }
 
 /// Binds and listens for connections that were made to any address, as rules lead them here.
 ///
 /// # Errors
 /// As [`listen`]; it takes CAP_NET_ADMIN.
-pub(crate) fn listen_transparent(address: SocketAddr) -> io::Result<TcpListener> {
-    listen_as(address, true)
+pub(crate) fn listen_transparent(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
+    listen_as(address, sharing, true)
 }
 
-fn listen_as(address: SocketAddr, transparent: bool) -> io::Result<TcpListener> {
+fn listen_as(address: SocketAddr, sharing: Sharing, transparent: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // `[::]` and `0.0.0.0` may then stand side by side, and each means what it says.
@@ -61,10 +68,20 @@ fn listen_as(address: SocketAddr, transparent: bool) -> io::Result<TcpListener> 
         set_transparent(&socket, address)?;
     }
     socket.set_reuse_address(true)?;
+    socket.set_reuse_port(sharing == Sharing::Shared)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
+}
+
+/// Lets another listener of this user have the port as well, or from now on nobody more. Of two the kernel chooses the
+/// one whose address says more.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn share(listener: &TcpListener, sharing: Sharing) -> io::Result<()> {
+    SockRef::from(listener).set_reuse_port(sharing == Sharing::Shared)
 }
 
 /// Connects, with [`OWN_MARK`] if `marked`, and from the address of somebody else if there is a `client` of the same

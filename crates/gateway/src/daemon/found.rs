@@ -102,7 +102,7 @@ async fn adopt(site: &Site, report: &Report, found: Vec<config::Peer>) -> Result
     let found: Vec<_> = found.into_iter().filter(|peer| !known(peer)).collect();
     config.peers.extend(found);
     let config = Arc::new(config);
-    let (lanes, mut done) = (settings::lane_options(&config), Reloaded::default());
+    let (lanes, mut done) = (settings::lane_options(&config, &site.said), Reloaded::default());
     let mut changing = Changing { site, report, logs: &mut None };
     let peers = changing.change_peers(&old, &config, &lanes, &mut done).await?;
     done.changes.iter().for_each(|change| tracing::info!("discovery: {change}"));

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use super::StartError;
 use crate::config::{Config, Intercept, Mode};
 use crate::intercept;
-use crate::sockets;
+use crate::sockets::{self, Sharing};
 
 /// Every listening socket of a configuration.
 pub(super) struct Listeners {
@@ -27,19 +27,19 @@ pub(super) struct Bound {
 
 impl Bound {
     /// Listens on `address`, which stands at `key` in the configuration.
-    pub(super) fn new(address: SocketAddr, key: &'static str) -> Result<Self, StartError> {
-        let bound = sockets::listen(address)
+    pub(super) fn new(address: SocketAddr, key: &'static str, sharing: Sharing) -> Result<Self, StartError> {
+        let bound = sockets::listen(address, sharing)
             .and_then(|listener| listener.local_addr().map(|address| Self { listener, address, twin: None }));
         bound.map_err(|source| StartError::Listen { address, key, source })
     }
 
     /// Listens where an interception takes connections in.
-    pub(super) fn of(config: &Intercept) -> Result<Self, StartError> {
+    pub(super) fn of(config: &Intercept, sharing: Sharing) -> Result<Self, StartError> {
         let address = config.listen;
         if config.mode.capture().is_none() {
-            return Self::new(address, INTERCEPT);
+            return Self::new(address, INTERCEPT, sharing);
         }
-        let bound = intercept::listen(config)
+        let bound = intercept::listen(config, sharing)
             .and_then(|(listener, twin)| Ok(Self { address: listener.local_addr()?, listener, twin }));
         bound.map_err(|source| match &config.mode {
             Mode::Tproxy(_) if source.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -50,12 +50,20 @@ impl Bound {
     }
 }
 
+impl Bound {
+    /// Returns what listens, of both families.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
+        std::iter::once(&self.listener).chain(&self.twin)
+    }
+}
+
 impl Listeners {
     /// Binds all of them, or none.
     pub(super) fn bind(config: &Config) -> Result<Self, StartError> {
-        let tunnel = config.gateway.listen.iter().map(|address| Bound::new(*address, TUNNEL));
-        let intercepts = config.intercepts.iter().map(Bound::of);
-        let admin = config.gateway.admin.as_ref().map(|admin| Bound::new(admin.listen, ADMIN));
+        let plain = |address, key| Bound::new(address, key, Sharing::Alone);
+        let tunnel = config.gateway.listen.iter().map(|address| plain(*address, TUNNEL));
+        let intercepts = config.intercepts.iter().map(|intercept| Bound::of(intercept, Sharing::Alone));
+        let admin = config.gateway.admin.as_ref().map(|admin| plain(admin.listen, ADMIN));
         Ok(Self {
             tunnel: tunnel.collect::<Result<_, _>>()?,
             intercepts: intercepts.collect::<Result<_, _>>()?,
@@ -70,5 +78,5 @@ impl Listeners {
 
 /// Where the addresses stand in the configuration.
 pub(super) const TUNNEL: &str = "[gateway] listen";
-const INTERCEPT: &str = "[[intercept]] listen";
-const ADMIN: &str = "[gateway] admin";
+pub(super) const INTERCEPT: &str = "[[intercept]] listen";
+pub(super) const ADMIN: &str = "[gateway] admin";

@@ -1,8 +1,8 @@
 //! Another configuration for a running gateway; the decisions stand in `docs/design/lifecycle.md`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use super::listeners::{Bound, TUNNEL};
+use super::places::{Place, Places};
 use super::report::Report;
 use super::start::{Site, log_owner};
 use super::state::State;
@@ -13,7 +13,6 @@ use crate::intercept::rules::{self, RuleSet};
 use crate::logs::{Logs, PeerLogs};
 use crate::peering::Peering;
 use crate::sockets::LaneOptions;
-use crate::tunnel::listener::TunnelPort;
 use crate::tunnel::peer::Peer;
 
 /// What a reload did, in words for the operator.
@@ -23,20 +22,6 @@ pub struct Reloaded {
     pub changes: Vec<String>,
     /// Keys that differ in the file and stay as they were until the next start.
     pub at_next_start: Vec<&'static str>,
-}
-
-/// What listens now, or will.
-enum Place<T> {
-    Kept(T),
-    New(Bound),
-}
-
-/// What listens after the reload, in the configuration's order, and what no longer does.
-struct Places {
-    ports: Vec<Place<Arc<TunnelPort>>>,
-    entrances: Vec<Place<(config::Intercept, Arc<Entrance>)>>,
-    closed_ports: Vec<Arc<TunnelPort>>,
-    closed_entrances: Vec<Arc<Entrance>>,
 }
 
 /// Puts other peers in the place of those that there are.
@@ -55,6 +40,9 @@ impl Gateway {
     ///
     /// # Errors
     /// If something new cannot be listened on. The gateway is as it was then.
+    ///
+    /// Dropped before it has an answer, it leaves a gateway that can be shut down, and no more: links that were to begin
+    /// anew have ended.
     pub async fn reload(&mut self, wanted: Config) -> Result<Reloaded, StartError> {
         let report = Arc::clone(&self.report);
         let _changing = report.changing.lock().await;
@@ -62,15 +50,15 @@ impl Gateway {
         let mut done = Reloaded::default();
         let config = Arc::new(settle(&old.config, wanted, &mut done));
         let places = Places::find(&old, &config, &mut done)?;
-        if self.change_rules(&config).await? {
+        if self.change_rules(&config, places.weak_entrances()).await? {
             done.changes.push("the rules that lead connections here changed".to_owned());
         }
-        let lanes = settings::lane_options(&config);
+        let lanes = settings::lane_options(&config, &self.site.said);
         let mut changing = Changing { site: &self.site, report: &self.report, logs: &mut self.logs };
         let peers = match changing.change_peers(&old, &config, &lanes, &mut done).await {
             Ok(peers) => peers,
             Err(error) => {
-                self.change_rules(&old.config).await?;
+                self.change_rules(&old.config, old.weak_entrances()).await?;
                 return Err(error);
             }
         };
@@ -85,17 +73,22 @@ impl Gateway {
         }
         let peering = Peering::new(&config, &peers);
         let state = self.open(places, Arc::clone(&config), peers, peering, old.admin);
-        self.site.held.set_entrances(&state.entrances);
+        self.site.held.set_entrances(state.weak_entrances());
         self.site.hold_no_more(&config);
         self.report.state.send_replace(Arc::new(state));
         Ok(done)
     }
 
-    /// Loads the rules of another configuration; says whether there are others now.
+    /// Loads the rules of another configuration, and has connections held for these entrances with them; says whether
+    /// there are others now.
     ///
     /// # Errors
     /// As for a start; the rules are as they were then.
-    async fn change_rules(&mut self, config: &Config) -> Result<bool, StartError> {
+    async fn change_rules(
+        &mut self,
+        config: &Config,
+        entrances: Vec<Weak<Entrance>>,
+    ) -> Result<bool, StartError> {
         let wanted = config.is_transparent();
         self.site.hold(config)?;
         // Before rules take in what has no mark. What is open already is not new, so no rule takes it in.
@@ -103,10 +96,11 @@ impl Gateway {
         self.site.own.mark(wanted || marked);
         let rules = RuleSet::of(config);
         let changed = match &mut self.rules {
-            Some(loaded) => loaded.change(rules).await,
+            Some(loaded) => loaded.change(rules, entrances).await,
             None if wanted => {
                 let (ledger, held) = (Arc::clone(&self.site.ledger), Arc::clone(&self.site.held));
-                rules::load(&config.gateway.name, rules, ledger, held).await.map(|loaded| {
+                let loaded = rules::load(&config.gateway.name, rules, entrances, ledger, held).await;
+                loaded.map(|loaded| {
                     self.rules = Some(loaded);
                     true
                 })
@@ -117,7 +111,7 @@ impl Gateway {
         Ok(changed?)
     }
 
-    /// Opens what is new, closes what went away, and gives every interception the rules that hold now.
+    /// Opens what is new, gives every interception the rules that hold now, and closes what went away.
     fn open(
         &self,
         places: Places,
@@ -128,14 +122,6 @@ impl Gateway {
     ) -> State {
         let router = self.site.router(&config, &peering);
         let Places { ports, entrances, closed_ports, closed_entrances } = places;
-        for port in closed_ports {
-            port.close();
-            self.site.own.remove(port.address);
-        }
-        for entrance in closed_entrances {
-            entrance.close();
-            self.site.own.remove(entrance.address());
-        }
         let open_port = |place| match place {
             Place::Kept(port) => port,
             Place::New(bound) => {
@@ -144,7 +130,7 @@ impl Gateway {
             }
         };
         let open_entrance = |(intercept, place): (&config::Intercept, _)| match place {
-            Place::Kept((_, entrance)) => {
+            Place::Kept(entrance) => {
                 let entrance: Arc<Entrance> = entrance;
                 entrance.set_door(entrance.door().changed(intercept.clone(), Arc::clone(&router)));
                 entrance
@@ -156,6 +142,14 @@ impl Gateway {
         };
         let ports = ports.into_iter().map(open_port).collect();
         let entrances = config.intercepts.iter().zip(entrances).map(open_entrance).collect();
+        for port in closed_ports {
+            port.close();
+            self.site.own.remove(port.address);
+        }
+        for entrance in closed_entrances {
+            entrance.close();
+            self.site.own.remove(entrance.address());
+        }
         State { config, peers, peering, entrances, ports, admin }
     }
 }
@@ -221,56 +215,6 @@ impl Changing<'_> {
             Some(logs) if !owners.is_empty() => logs.open_more(owners).await,
             _ => Vec::new(),
         }
-    }
-}
-
-impl Places {
-    /// Finds what can stay and binds what is new; nothing is closed or used yet.
-    fn find(old: &State, config: &Config, done: &mut Reloaded) -> Result<Self, StartError> {
-        let listen = old.config.gateway.listen.iter().copied();
-        let mut old_ports: Vec<_> = listen.zip(old.ports.iter().cloned()).collect();
-        let mut ports = Vec::new();
-        for address in &config.gateway.listen {
-            ports.push(match old_ports.iter().position(|(known, _)| known == address) {
-                Some(at) => Place::Kept(old_ports.remove(at).1),
-                None => {
-                    done.changes.push(format!("peers are accepted on {address}"));
-                    Place::New(Bound::new(*address, TUNNEL)?)
-                }
-            });
-        }
-        let mut old_entrances: Vec<_> =
-            old.config.intercepts.iter().cloned().zip(old.entrances.iter().cloned()).collect();
-        let mut entrances = Vec::new();
-        for intercept in &config.intercepts {
-            let (mode, listen) = (intercept.mode.name(), intercept.listen);
-            entrances.push(match old_entrances.iter().position(|(known, _)| known.same_sockets(intercept)) {
-                Some(at) => {
-                    let kept = old_entrances.remove(at);
-                    if kept.0 != *intercept {
-                        done.changes.push(format!("intercept {mode} on {listen} changed"));
-                    }
-                    Place::Kept(kept)
-                }
-                None => {
-                    done.changes.push(format!("intercept {mode} on {listen} added"));
-                    Place::New(Bound::of(intercept)?)
-                }
-            });
-        }
-        let no_longer =
-            |(address, _): &(std::net::SocketAddr, _)| format!("peers are no longer accepted on {address}");
-        done.changes.extend(old_ports.iter().map(no_longer));
-        let removed = |(intercept, _): &(config::Intercept, _)| {
-            format!("intercept {} on {} removed", intercept.mode.name(), intercept.listen)
-        };
-        done.changes.extend(old_entrances.iter().map(removed));
-        Ok(Self {
-            ports,
-            entrances,
-            closed_ports: old_ports.into_iter().map(|(_, port)| port).collect(),
-            closed_entrances: old_entrances.into_iter().map(|(_, entrance)| entrance).collect(),
-        })
     }
 }
 

@@ -1,5 +1,10 @@
 //! From the configuration's terms to those of links and sockets.
 
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use parking_lot::Mutex;
+
 use oncewire_link::LinkConfig;
 
 use crate::config::{Config, Peer};
@@ -34,27 +39,38 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
     }
 }
 
-/// Makes the options of each peer's lanes, and says once which congestion controls the kernel lacks.
-pub(super) fn lane_options(config: &Config) -> Vec<LaneOptions> {
-    let mut missing = Vec::new();
+/// What was said of this machine, so that a reload, and each gateway that is found, does not say it again.
+#[derive(Debug, Default)]
+pub(super) struct Said(Mutex<BTreeSet<String>>);
+
+impl Said {
+    /// Says whether a line is to be logged. They are as many as there are settings that the machine lacks something for.
+    fn is_new(&self, line: &impl Display) -> bool {
+        self.0.lock().insert(line.to_string())
+    }
+}
+
+/// Makes the options of each peer's lanes, and logs what of them the kernel lacks, each line once.
+pub(super) fn lane_options(config: &Config, said: &Said) -> Vec<LaneOptions> {
     let options = config.peers.iter().map(|peer| {
         let mut options =
             LaneOptions { congestion: Some(peer.link.congestion.clone()), ..LaneOptions::default() };
         options.user_timeout = peer.link.dead_after.unwrap_or(options.user_timeout);
         if let Some(rate) = peer.link.rate_limit {
             options.fit(rate);
-            if let Err(refused) = options.probe_buffers() {
+            if let Err(refused) = options.probe_buffers()
+                && said.is_new(&refused)
+            {
                 tracing::warn!(peer = peer.name, "{refused}");
             }
         }
         if let Err(refused) = options.probe()
-            && !missing.contains(&peer.link.congestion)
+            && said.is_new(&refused)
         {
             match peer.link.congestion_chosen {
                 true => tracing::warn!("{refused}"),
                 false => tracing::info!("{refused}"),
             }
-            missing.push(peer.link.congestion.clone());
         }
         options
     });
@@ -77,3 +93,14 @@ const FLOWS_AT_ONCE: u64 = 1024;
 /// fewer round trips at the start of each transfer.
 const LEAST_CREDIT: u64 = 64 << 10;
 const MOST_CREDIT: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_machine_lacks_is_said_once() {
+        let said = Said::default();
+        assert!(said.is_new(&"no bbr") && !said.is_new(&"no bbr") && said.is_new(&"no cubic"));
+    }
+}

@@ -9,14 +9,15 @@ use tokio::sync::watch;
 
 use super::listeners::{Bound, Listeners};
 use super::report::Report;
+use super::settings::{self, Said};
 use super::state::State;
-use super::{StartError, log_sizes, settings};
+use super::{StartError, log_sizes};
 use crate::chunks::{self, ChunkStore};
 use crate::config::{self, Config};
 use crate::discovery::{Looking, NoteSockets, Ports, Talk};
 use crate::identity::PublicKey;
 use crate::intercept::rules::RuleSet;
-use crate::intercept::{Door, Entrance, Held, Router};
+use crate::intercept::{self, Door, Entrance, Held, Router};
 use crate::ledger::Ledger;
 use crate::logs::{LogOwner, Logs, PeerLogs, Place};
 use crate::neighbours::{self, Inbox, Member, Neighbours};
@@ -38,7 +39,10 @@ pub(super) struct Site {
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) own: OwnSockets,
     pub(super) held: Arc<Held>,
+    pub(super) router: intercept::Current,
     pub(super) clock: Clock,
+    /// What was said of this machine.
+    pub(super) said: Said,
     /// The chunk store, if there is to be one; it changes with the next start only.
     pub(super) store: Option<Arc<ChunkStore>>,
     /// Where those of the same groups are spoken with.
@@ -204,14 +208,16 @@ impl Site {
 
     /// Starts to accept lanes at a port.
     pub(super) fn open_port(&self, door: &Arc<TunnelDoor>, bound: Bound) -> Arc<TunnelPort> {
-        let port = TunnelPort::new(bound.address);
-        self.tasks.spawn(Arc::clone(door).run(bound.listener, Arc::clone(&port)));
+        let listener = Arc::new(bound.listener);
+        let port = TunnelPort::new(bound.address, &listener);
+        self.tasks.spawn(Arc::clone(door).run(listener, Arc::clone(&port)));
         port
     }
 
     /// Makes what decides which way flows go.
     pub(super) fn router(&self, config: &Arc<Config>, peering: &Arc<Peering>) -> Arc<Router> {
-        Router::new(Arc::clone(config), Arc::clone(peering), Arc::clone(&self.ledger), self.own.clone())
+        let (ledger, current) = (Arc::clone(&self.ledger), self.router.clone());
+        Router::new(Arc::clone(config), Arc::clone(peering), ledger, self.own.clone(), current)
     }
 
     /// Begins to hold SYNs, if the configuration wants it and it is not done already; before rules lead any here.
@@ -240,8 +246,9 @@ impl Site {
         let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
         let held = Arc::clone(&self.held);
         let door = Door::new(intercept.clone(), Arc::clone(router), ledger, held, tasks);
-        let entrance = Entrance::new(bound.address, door);
-        for listener in std::iter::once(bound.listener).chain(bound.twin) {
+        let listeners: Vec<_> = std::iter::once(bound.listener).chain(bound.twin).map(Arc::new).collect();
+        let entrance = Entrance::new(bound.address, door, &listeners);
+        for listener in listeners {
             self.tasks.spawn(Arc::clone(&entrance).run(listener, self.stopped.clone()));
         }
         entrance

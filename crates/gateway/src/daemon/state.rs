@@ -1,7 +1,7 @@
 //! What a gateway does at one time: its configuration, and what runs by it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::LocalAddresses;
 use crate::config::Config;
@@ -25,6 +25,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Returns where connections are taken in, for those who do not keep it open.
+    pub(super) fn weak_entrances(&self) -> Vec<Weak<Entrance>> {
+        self.entrances.iter().map(Arc::downgrade).collect()
+    }
+
     /// Returns where the gateway listens.
     pub(super) fn addresses(&self) -> LocalAddresses {
         LocalAddresses {

@@ -1,7 +1,7 @@
 //! Where an interception listens.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -15,12 +15,20 @@ pub(crate) struct Entrance {
     address: SocketAddr,
     door: RwLock<Arc<Door>>,
     closed: watch::Sender<bool>,
+    /// Both families', as long as they listen.
+    listeners: Vec<Weak<TcpListener>>,
 }
 
 impl Entrance {
     /// Makes the entrance of a door at the address that it listens on.
-    pub(crate) fn new(address: SocketAddr, door: Arc<Door>) -> Arc<Self> {
-        Arc::new(Self { address, door: RwLock::new(door), closed: watch::Sender::new(false) })
+    pub(crate) fn new(address: SocketAddr, door: Arc<Door>, listeners: &[Arc<TcpListener>]) -> Arc<Self> {
+        let listeners = listeners.iter().map(Arc::downgrade).collect();
+        Arc::new(Self { address, door: RwLock::new(door), closed: watch::Sender::new(false), listeners })
+    }
+
+    /// Returns what listens.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = Arc<TcpListener>> {
+        self.listeners.iter().filter_map(Weak::upgrade)
     }
 
     /// Returns where it listens.
@@ -44,7 +52,7 @@ impl Entrance {
     }
 
     /// Accepts until the gateway stops or the entrance is closed; connections taken in by then go on.
-    pub(crate) async fn run(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+    pub(crate) async fn run(self: Arc<Self>, listener: Arc<TcpListener>, mut stop: watch::Receiver<bool>) {
         let mut closed = self.closed.subscribe();
         loop {
             let accepted = tokio::select! {

@@ -25,7 +25,7 @@ use oncewire_codec::wire::Destination;
 
 use crate::config::{Intercept, Mode};
 use crate::ledger::Ledger;
-use crate::sockets;
+use crate::sockets::{self, Sharing};
 use crate::telemetry::Refusal;
 use crate::tunnel::seldom::Seldom;
 use crate::tunnel::tasks::Tasks;
@@ -33,7 +33,7 @@ use crate::tunnel::tasks::Tasks;
 pub(crate) use entrance::Entrance;
 pub(crate) use hold::Held;
 use router::NoWay;
-pub(crate) use router::Router;
+pub(crate) use router::{Current, Router};
 
 /// One interception and what its connections share. It never changes: a reload puts another in its place, and a
 /// connection keeps to the rules under which it was taken in.
@@ -158,7 +158,10 @@ impl Door {
 ///
 /// # Errors
 /// What the kernel says. That it has no IPv6 is no error.
-pub(crate) fn listen(intercept: &Intercept) -> io::Result<(TcpListener, Option<TcpListener>)> {
+pub(crate) fn listen(
+    intercept: &Intercept,
+    sharing: Sharing,
+) -> io::Result<(TcpListener, Option<TcpListener>)> {
     let any = intercept.listen.ip().is_unspecified();
     let addresses: [IpAddr; 2] = match any {
         true => [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
@@ -168,7 +171,7 @@ pub(crate) fn listen(intercept: &Intercept) -> io::Result<(TcpListener, Option<T
         Mode::Tproxy(_) => sockets::listen_transparent,
         _ => sockets::listen,
     };
-    let [v4, v6] = addresses.map(|ip| bind(SocketAddr::new(ip, intercept.listen.port())));
+    let [v4, v6] = addresses.map(|ip| bind(SocketAddr::new(ip, intercept.listen.port()), sharing));
     let v4 = v4?;
     match v6 {
         Ok(v6) => Ok((v4, Some(v6))),

@@ -1,10 +1,13 @@
 //! Which way a flow goes: through which peer, coded or not, or direct.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::ptr;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use oncewire_codec::wire::{Destination, OpenFailure};
 use oncewire_link::{OpenRefused, OpenRequest};
@@ -26,7 +29,12 @@ pub(crate) struct Router {
     /// What this gateway connects to by itself. Its clients need not be on its machine: what is reachable from here
     /// alone is not for them.
     onward: Onward,
+    current: Current,
 }
+
+/// What decides by the configuration that holds now; doors hold it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Current(watch::Sender<Weak<Router>>);
 
 /// The way that a flow took.
 pub(crate) enum Way {
@@ -57,14 +65,18 @@ pub(crate) enum NoWay {
 }
 
 impl Router {
+    /// Makes what decides from now on, in place of what is in `current`.
     pub(crate) fn new(
         config: Arc<Config>,
         peering: Arc<Peering>,
         ledger: Arc<Ledger>,
         own: OwnSockets,
+        current: Current,
     ) -> Arc<Self> {
         let onward = Onward { own, keepalive: config.gateway.keepalive, ..Onward::default() };
-        Arc::new(Self { config, peering, ledger, onward })
+        let router = Arc::new(Self { config, peering, ledger, onward, current });
+        router.current.0.send_replace(Arc::downgrade(&router));
+        router
     }
 
     /// Returns after how long a silence applications are probed, if ever.
@@ -185,6 +197,12 @@ impl Router {
             Some(_) => (Reason::PeerLost, NoWay::PeerGone),
             None => (Reason::NoPeer, NoWay::NoPeer),
         };
+        if intercept.on_peer_loss == OnPeerLoss::Refuse
+            && peer.is_some_and(|peer| peer.is_draining() && !peer.is_stopping())
+            && let Some(next) = self.successor(intercept).await
+        {
+            return Box::pin(next.open(intercept, destination, source)).await;
+        }
         match intercept.on_peer_loss {
             // A transparent mode takes in what never asked for a tunnel: what is for nobody goes where it was going.
             OnPeerLoss::Refuse if peer.is_some() || intercept.mode.capture().is_none() => {
@@ -195,6 +213,15 @@ impl Router {
                 self.direct(intercept, name, destination, source, reason).await
             }
         }
+    }
+
+    /// Waits for what a reload puts in the place of this, which ends the links that began under it; none if that takes
+    /// too long, or the interception is another there.
+    async fn successor(&self, intercept: &Intercept) -> Option<Arc<Self>> {
+        let mut current = self.current.0.subscribe();
+        let other = current.wait_for(|current| !ptr::eq(current.as_ptr(), self));
+        let next = timeout(RELOAD_GRACE, other).await.ok()?.ok()?.upgrade()?;
+        next.config.intercepts.contains(intercept).then_some(next)
     }
 
     /// Connects without a peer; `peer` is the one that is missed, if any.
@@ -221,3 +248,6 @@ fn as_client(intercept: &Intercept) -> bool {
 
 /// How long new flows wait for a link, from when it went down or its peer said that it takes none.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// How long new flows that must not go direct wait for the reload that ends their link: its lanes' ends have two seconds.
+const RELOAD_GRACE: Duration = Duration::from_secs(3);

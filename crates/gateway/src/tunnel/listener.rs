@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -35,11 +35,17 @@ pub(crate) struct TunnelPort {
     /// Where it listens.
     pub(crate) address: SocketAddr,
     closed: Notify,
+    listener: Weak<TcpListener>,
 }
 
 impl TunnelPort {
-    pub(crate) fn new(address: SocketAddr) -> Arc<Self> {
-        Arc::new(Self { address, closed: Notify::new() })
+    pub(crate) fn new(address: SocketAddr, listener: &Arc<TcpListener>) -> Arc<Self> {
+        Arc::new(Self { address, closed: Notify::new(), listener: Arc::downgrade(listener) })
+    }
+
+    /// Returns what listens, as long as it does.
+    pub(crate) fn listener(&self) -> Option<Arc<TcpListener>> {
+        self.listener.upgrade()
     }
 
     /// Stops listening; lanes that came in go on.
@@ -80,7 +86,7 @@ impl TunnelDoor {
     }
 
     /// Accepts as long as the gateway runs, or until the port is closed.
-    pub(crate) async fn run(self: Arc<Self>, listener: TcpListener, port: Arc<TunnelPort>) {
+    pub(crate) async fn run(self: Arc<Self>, listener: Arc<TcpListener>, port: Arc<TunnelPort>) {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,

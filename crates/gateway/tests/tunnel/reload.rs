@@ -13,7 +13,8 @@ use oncewire_gateway::telemetry::LinkState;
 use tempfile::TempDir;
 
 use crate::common::{
-    LIMIT, Origin, branch_config, exchange, expect_refused, forward, hub_config, noise, start, until, within,
+    LIMIT, Origin, branch_config, exchange, expect_refused, forward, hub_config, is_reset, noise, start,
+    until, within,
 };
 
 /// Two gateways with what their configurations are made of.
@@ -200,6 +201,132 @@ async fn a_peer_that_changed_starts_anew_with_its_kept_logs() {
         assert_eq!(done.changes, ["peer hub changed; its link starts anew"]);
         let warm = cross(&site.branch).await;
         assert!(warm < 1 << 17, "{warm} bytes after the reload");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_goes_from_one_address_to_all_and_back() {
+    within(async {
+        let origin = Origin::echo().await;
+        let mut site = Site::start(&forward(origin.address)).await;
+        let mut steady = site.connect(0).await;
+        echoes(&mut steady, 1).await;
+        let port = site.tunnel.port();
+        let config = |ip: &str| {
+            let text = hub_config(site.branch_key, &forward(origin.address).replace("hub", "branch"));
+            text.replace("listen = [\"127.0.0.1:0\"]", &format!("listen = [\"{ip}:{port}\"]"))
+        };
+        for (ip, elsewhere) in [("0.0.0.0", true), ("127.0.0.1", false), ("0.0.0.0", true)] {
+            let done = site.hub.reload(parse(site.dir.path(), &config(ip))).await.unwrap();
+            assert!(done.changes.contains(&format!("peers are accepted on {ip}:{port}")), "{done:?}");
+            // Who comes as the old socket is closed may be reset, but is never refused.
+            while let Err(error) = TcpStream::connect(("127.0.0.1", port)).await {
+                assert!(is_reset(&error), "{error}");
+            }
+            while TcpStream::connect(("127.0.0.2", port)).await.is_ok() != elsewhere {
+                tokio::task::yield_now().await;
+            }
+            echoes(&mut steady, 2).await;
+        }
+        // Another gateway cannot have the port, as before.
+        for ip in ["127.0.0.1", "0.0.0.0"] {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.set_reuseaddr(true).unwrap();
+            let bound = socket.bind(SocketAddr::new(ip.parse().unwrap(), port));
+            assert!(bound.is_err() || socket.listen(1).is_err(), "{ip}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interceptions_port_goes_from_one_address_to_all_and_stays_open_if_the_reload_fails() {
+    within(async {
+        let origin = Origin::echo().await;
+        let one = forward(origin.address);
+        let mut site = Site::start(&one).await;
+        let address = site.branch.local_addrs().intercepts[0];
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let on = |address: &str| one.replace("127.0.0.1:0", address);
+        let everywhere = on(&format!("0.0.0.0:{}", address.port()));
+        let bad = format!("{everywhere}{}", on(&taken.local_addr().unwrap().to_string()));
+        let Err(error) = site.reload_branch(&bad).await else { panic!("it took the address") };
+        assert!(matches!(error, StartError::Listen { .. }), "{error}");
+        echoes(&mut site.connect(0).await, 1).await;
+        site.reload_branch(&everywhere).await.unwrap();
+        let elsewhere = ("127.0.0.2", address.port());
+        echoes(&mut TcpStream::connect(elsewhere).await.unwrap(), 2).await;
+        // Who comes as the old socket is closed may be reset, but is never refused.
+        let mut again = TcpStream::connect(address).await.unwrap();
+        while again.write_all(&[3]).await.is_err() || again.read_u8().await.is_err() {
+            again = TcpStream::connect(address).await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_the_gateway_itself_listens_on_is_said_to_be_its_own() {
+    within(async {
+        let origin = Origin::echo().await;
+        let mut site = Site::start("").await;
+        let on_tunnel =
+            forward(origin.address).replace("127.0.0.1:0", &site.tunnel.to_string()).replace("hub", "branch");
+        let Err(error) = site.reload_hub(&on_tunnel).await else { panic!("it took the address") };
+        let (said, tunnel) = (error.to_string(), site.tunnel);
+        assert!(
+            said.contains(&format!("this gateway itself listens on {tunnel} (`[gateway] listen`)")),
+            "{said}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_refused_because_a_reload_begins_a_link_anew() {
+    within(async {
+        let origin = Origin::echo().await;
+        let intercept = forward(origin.address);
+        let mut site = Site::start(&intercept).await;
+        let address = site.branch.local_addrs().intercepts[0];
+        let mut in_a_row = 0;
+        for seconds in 41.. {
+            let (over, is_over) = tokio::sync::watch::channel(false);
+            let client = || {
+                let is_over = is_over.clone();
+                tokio::spawn(async move {
+                    let mut resets = 0;
+                    while !*is_over.borrow() {
+                        let echoed = async {
+                            let mut client = TcpStream::connect(address).await?;
+                            client.write_all(b"x").await?;
+                            client.read_u8().await
+                        };
+                        resets += u32::from(echoed.await.is_err());
+                    }
+                    resets
+                })
+            };
+            let clients: Vec<_> = (0..8).map(|_| client()).collect();
+            let changed = format!("{intercept}[link]\nresume_window = \"{seconds} s\"\n");
+            let text = branch_config(site.hub_key, site.tunnel, &changed);
+            let done = site.branch.reload(parse(site.dir.path(), &text)).await.unwrap();
+            assert_eq!(done.changes, ["peer hub changed; its link starts anew"]);
+            assert!(site.branch.wait_up("hub", LIMIT).await, "no link");
+            over.send_replace(true);
+            let mut most = 0;
+            for client in clients {
+                most = most.max(client.await.unwrap());
+            }
+            println!("a client was reset {most} times at most");
+            // A flow that was open is reset with its link. On a busy machine the new link may take longer than
+            // connections wait.
+            in_a_row = if most <= 1 { in_a_row + 1 } else { 0 };
+            if in_a_row == 3 {
+                break;
+            }
+        }
     })
     .await;
 }

@@ -174,8 +174,13 @@ impl Resolver {
 impl Intercept {
     /// Says whether the sockets of one can serve as those of the other.
     pub(crate) fn same_sockets(&self, other: &Self) -> bool {
+        self.listen == other.listen && self.same_kind(other)
+    }
+
+    /// Says whether connections reach both in the same way: by rules of one kind, or because they were made to them.
+    pub(crate) fn same_kind(&self, other: &Self) -> bool {
         let kind = |mode: &Mode| (mode.capture().is_some(), matches!(mode, Mode::Tproxy(_)));
-        self.listen == other.listen && kind(&self.mode) == kind(&other.mode)
+        kind(&self.mode) == kind(&other.mode)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Rules mark and queue the SYN ([`super::rules`]), this reads it, connects onward, and lets it go with another mark,
 //! by which rules take it in or answer it. `docs/design/interception.md` has the reasons.
 
+mod places;
 mod queue;
 mod syn;
 mod table;
@@ -21,6 +22,7 @@ use oncewire_codec::wire::OpenFailure;
 use super::router::{NoWay, Way};
 use super::rules::{HoldNumbers, LIFE_MS};
 use super::{Door, Entrance};
+use places::{Place, Places};
 use queue::{Queue, Queued, Verdict};
 use syn::{Ends, Syn};
 use table::{Answer, MAX_HELD, Packet, Table, Todo};
@@ -35,8 +37,7 @@ pub(crate) struct Held {
 struct State {
     table: Table<Way>,
     reading: Option<Reading>,
-    /// One for each `[[intercept]]`, in order.
-    entrances: Vec<Weak<Entrance>>,
+    entrances: Places<Entrance>,
 }
 
 /// What there is while packets are held.
@@ -50,9 +51,24 @@ struct Reading {
 }
 
 impl Held {
-    /// Says by whose rules connections go that are held from now on.
-    pub(crate) fn set_entrances(&self, entrances: &[Arc<Entrance>]) {
-        self.state.lock().entrances = entrances.iter().map(Arc::downgrade).collect();
+    /// Says by whose rules connections go that are held from now on: one for each `[[intercept]]`, in order.
+    pub(crate) fn set_entrances(&self, entrances: Vec<Weak<Entrance>>) {
+        self.state.lock().entrances.set(entrances);
+    }
+
+    /// Takes note that other rules are being loaded. Until they are, whom a SYN is for cannot be told from its mark.
+    pub(crate) fn rules_change(&self) {
+        self.state.lock().entrances.begin_change();
+    }
+
+    /// Takes note that they are loaded, and by whose rules connections go that these have held; or, with none, that
+    /// those from before still are. What was queued before is dropped, and comes again.
+    pub(crate) fn rules_changed(&self, entrances: Option<Vec<Weak<Entrance>>>) {
+        let mut state = self.state.lock();
+        if let Some(reading) = &state.reading {
+            reading.drop_queued();
+        }
+        state.entrances.end_change(entrances);
     }
 
     /// Takes the queue that rules of these numbers lead to; what is returned reads it until [`Held::stop`].
@@ -116,10 +132,11 @@ impl Held {
         let mut asked = Vec::new();
         let mut take = |Queued { packet, mark, bytes }: Queued<'_>| {
             let index = reading.numbers.asked_by(mark);
-            let entrance = index.and_then(|index| state.entrances.get(index)?.upgrade());
-            let todo = match (Syn::read(bytes), entrance) {
+            let place = state.entrances.find(index);
+            let todo = match (Syn::read(bytes), place) {
                 _ if reading.may_be_stale(now) => Todo::Answer(Answer::Drop),
-                (Some(syn), Some(entrance)) => {
+                (_, Place::NotYet) => Todo::Answer(Answer::Drop),
+                (Some(syn), Place::Open(entrance)) => {
                     let todo = state.table.take(syn, packet, now);
                     if let Todo::Connect(number) = todo
                         && let Some(waiting) = state.table.waiting(&syn.ends)
@@ -128,7 +145,7 @@ impl Held {
                     }
                     todo
                 }
-                _ => Todo::Answer(Answer::AsItIs),
+                (_, Place::Nobodys) | (None, _) => Todo::Answer(Answer::AsItIs),
             };
             match todo {
                 Todo::Connect(_) => {}
@@ -165,10 +182,7 @@ impl Held {
         if reading.may_be_stale(now) {
             removed = state.table.forget_asked();
             reading.drop_all(&removed.packets);
-            // An error is one for whoever reads next, too.
-            while let Ok(true) =
-                reading.queue.read(false, |queued| reading.answer(queued.packet, Answer::Drop))
-            {}
+            reading.drop_queued();
         }
         reading.alive = now;
     }
@@ -198,6 +212,12 @@ impl Reading {
 
     fn drop_all(&self, packets: &[Packet]) {
         packets.iter().for_each(|packet| self.answer(*packet, Answer::Drop));
+    }
+
+    /// Drops what waits to be read.
+    fn drop_queued(&self) {
+        // An error is one for whoever reads next, too.
+        while let Ok(true) = self.queue.read(false, |queued| self.answer(queued.packet, Answer::Drop)) {}
     }
 
     fn answer(&self, packet: Packet, answer: Answer) {

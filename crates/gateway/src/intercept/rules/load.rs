@@ -3,7 +3,8 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Weak, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,7 +14,7 @@ use super::bypass::Bypassed;
 use super::heartbeat::{Heartbeat, LIFE_MS};
 use super::{RuleSet, beat_mark};
 use crate::config::RulesBy;
-use crate::intercept::Held;
+use crate::intercept::{Entrance, Held};
 use crate::ledger::Ledger;
 use crate::tunnel::tasks::Tasks;
 
@@ -95,6 +96,13 @@ impl Programs<'_> {
         Ok(there)
     }
 
+    /// Removes the rules as they fit this machine ([`Programs::remove`]), and waits no longer than `limit`; none if it
+    /// takes longer, or cannot begin.
+    pub fn remove_within(&self, limit: Duration) -> Option<Result<bool, LoadError>> {
+        let rules = self.0.clone();
+        within(limit, move || Programs(&rules.on_this_machine()).remove())
+    }
+
     /// Returns the table as it is loaded; none if it is not.
     ///
     /// # Errors
@@ -139,25 +147,28 @@ pub(crate) struct Loaded {
     current: Arc<Current>,
     bypassed: Arc<Bypassed>,
     heartbeat: Arc<Heartbeat>,
+    held: Arc<Held>,
     beats: Arc<Tasks>,
 }
 
 /// Loads the rules of a gateway if that is for it to do, and begins to give signs of life. What they let pass is counted
-/// in `ledger`, every five seconds or so.
+/// in `ledger`, every five seconds or so. Dropped at any time, it leaves no rules behind.
 ///
 /// # Errors
 /// If rules cannot be loaded or packets not be marked.
 pub(crate) async fn load(
     gateway: &str,
     rules: Option<RuleSet>,
+    entrances: Vec<Weak<Entrance>>,
     ledger: Arc<Ledger>,
     held: Arc<Held>,
 ) -> Result<Loaded, LoadError> {
-    let heartbeat = Arc::new(Heartbeat::new(beat_mark(gateway), held).map_err(LoadError::Mark)?);
+    let heartbeat = Heartbeat::new(beat_mark(gateway), Arc::clone(&held)).map_err(LoadError::Mark)?;
     let mut loaded = Loaded {
         current: Arc::default(),
         bypassed: Arc::new(Bypassed::new(ledger)),
-        heartbeat,
+        heartbeat: Arc::new(heartbeat),
+        held,
         beats: Arc::new(Tasks::new()),
     };
     if let Some(rules) = rules.as_ref().filter(|rules| rules.by() == RulesBy::Install) {
@@ -165,7 +176,7 @@ pub(crate) async fn load(
         let rules = rules.clone();
         apart(move || Programs(&rules).remove_bridge_table()).await;
     }
-    loaded.change(rules).await?;
+    loaded.change(rules, entrances).await?;
     let (current, heartbeat) = (Arc::clone(&loaded.current), Arc::clone(&loaded.heartbeat));
     let beat = move || heartbeat.beat(current.rules.lock().as_deref());
     let (current, heartbeat) = (Arc::clone(&loaded.current), Arc::clone(&loaded.heartbeat));
@@ -179,7 +190,69 @@ pub(crate) async fn load(
 #[derive(Default)]
 struct Current {
     rules: Mutex<Option<Arc<RuleSet>>>,
-    turn: tokio::sync::Mutex<()>,
+    /// Held by whoever runs programs, to their end: what was begun goes on when nobody waits for it any more.
+    turn: Mutex<Turn>,
+}
+
+#[derive(Default)]
+struct Turn {
+    /// No rules are loaded any more.
+    ended: bool,
+}
+
+impl Current {
+    /// Loads other rules; says whether they differ from those that were loaded. SYNs that are read meanwhile, or were
+    /// asked about by the old ones, are dropped: the same mark means another interception in each.
+    fn change(
+        &self,
+        rules: Option<RuleSet>,
+        entrances: Vec<Weak<Entrance>>,
+        bypassed: &Bypassed,
+        held: &Held,
+    ) -> Result<bool, LoadError> {
+        let turn = self.turn.lock();
+        let old = self.rules.lock().clone();
+        let rules = match &old {
+            Some(old) => RuleSet::after(rules, old),
+            None => rules,
+        };
+        let wanted = rules.map(RuleSet::on_this_machine).map(Arc::new);
+        if turn.ended || old == wanted {
+            return Ok(false);
+        }
+        if let Some(old) = &old
+            && let Ok(Some(table)) = Programs(old).installed()
+        {
+            bypassed.look(old, &table);
+        }
+        held.rules_change();
+        let exchanged = exchange(old.as_deref(), wanted.as_deref());
+        held.rules_changed(exchanged.is_ok().then_some(entrances));
+        exchanged?;
+        bypassed.begin_anew();
+        *self.rules.lock() = wanted;
+        Ok(true)
+    }
+
+    /// Reads what rules have let pass, and sees that they are there and fit; returns them, if there are any.
+    fn refresh(&self, bypassed: &Bypassed) -> Option<Arc<RuleSet>> {
+        let turn = self.turn.lock();
+        let rules = self.rules.lock().clone().filter(|_| !turn.ended)?;
+        let fitting = refresh(&rules, bypassed);
+        *self.rules.lock() = Some(Arc::clone(&fitting));
+        Some(fitting)
+    }
+
+    /// Removes the rules, once whoever loads any has ended, and lets nobody load others.
+    fn end(&self) {
+        let mut turn = self.turn.lock();
+        turn.ended = true;
+        if let Some(rules) = self.rules.lock().take().filter(|rules| rules.by() == RulesBy::Install)
+            && let Err(error) = Programs(&rules).remove()
+        {
+            tracing::warn!(table = rules.table(), "rules stay, without effect: {error}");
+        }
+    }
 }
 
 /// Reads what rules have let pass, and loads them anew if somebody removed them, as a firewall does that is loaded as a
@@ -187,12 +260,9 @@ struct Current {
 async fn look_after(current: Arc<Current>, bypassed: Arc<Bypassed>, heartbeat: Arc<Heartbeat>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let _turn = current.turn.lock().await;
-        let Some(rules) = current.rules.lock().clone() else { continue };
-        let bypassed = Arc::clone(&bypassed);
-        let fitting = apart(move || refresh(&rules, &bypassed)).await;
-        heartbeat.beat(Some(&fitting));
-        *current.rules.lock() = Some(fitting);
+        let (current, bypassed) = (Arc::clone(&current), Arc::clone(&bypassed));
+        let fitting = apart(move || current.refresh(&bypassed)).await;
+        heartbeat.beat(fitting.as_deref());
     }
 }
 
@@ -225,42 +295,28 @@ fn refresh(rules: &Arc<RuleSet>, bypassed: &Bypassed) -> Arc<RuleSet> {
 }
 
 impl Loaded {
-    /// Loads other rules in place of those that are loaded; says whether they differ.
+    /// Loads other rules in place of those that are loaded; says whether they differ. With them, `entrances` are those
+    /// that connections are held for, one for each `[[intercept]]`, in order.
     ///
     /// # Errors
     /// As [`load`]; those that were loaded stay then.
-    pub(crate) async fn change(&mut self, rules: Option<RuleSet>) -> Result<bool, LoadError> {
-        let _turn = self.current.turn.lock().await;
-        let old = self.current.rules.lock().clone();
-        let rules = match &old {
-            Some(old) => RuleSet::after(rules, old),
-            None => rules,
-        };
-        let wanted = apart(|| rules.map(RuleSet::on_this_machine)).await.map(Arc::new);
-        if old == wanted {
-            return Ok(false);
-        }
-        let (new, bypassed) = (wanted.clone(), Arc::clone(&self.bypassed));
-        apart(move || {
-            if let Some(old) = &old
-                && let Ok(Some(table)) = Programs(old).installed()
-            {
-                bypassed.look(old, &table);
-            }
-            exchange(old.as_deref(), new.as_deref())?;
-            bypassed.begin_anew();
-            Ok(())
-        })
-        .await?;
-        self.current.rules.lock().clone_from(&wanted);
-        self.heartbeat.beat(wanted.as_deref());
-        if let Some(rules) = wanted {
+    pub(crate) async fn change(
+        &mut self,
+        rules: Option<RuleSet>,
+        entrances: Vec<Weak<Entrance>>,
+    ) -> Result<bool, LoadError> {
+        let (current, bypassed) = (Arc::clone(&self.current), Arc::clone(&self.bypassed));
+        let held = Arc::clone(&self.held);
+        let changed = apart(move || current.change(rules, entrances, &bypassed, &held)).await?;
+        let rules = self.current.rules.lock().clone().filter(|_| changed);
+        if let Some(rules) = rules {
+            self.heartbeat.beat(Some(&rules));
             rules.say_who_loads_them();
             for obstacle in apart(move || rules.obstacles()).await {
                 tracing::warn!("{obstacle}");
             }
         }
-        Ok(true)
+        Ok(changed)
     }
 
     /// Lets new connections go direct from now on; those that are carried go on.
@@ -271,7 +327,14 @@ impl Loaded {
             // They are not ours to change, and hold until the last sign of life has died away.
             return tokio::time::sleep(Duration::from_millis(LIFE_MS)).await;
         }
-        if let Err(error) = apart(move || Programs(&rules).quiesce()).await {
+        let current = Arc::clone(&self.current);
+        let quiesced = apart(move || {
+            // A reload that nobody waits for any more may still load others.
+            let _turn = current.turn.lock();
+            let rules = current.rules.lock().clone();
+            rules.map_or(Ok(()), |rules| Programs(&rules).quiesce())
+        });
+        if let Err(error) = quiesced.await {
             tracing::warn!("rules still hold for a second: {error}");
         }
     }
@@ -293,10 +356,11 @@ impl RuleSet {
 impl Drop for Loaded {
     fn drop(&mut self) {
         self.beats.end();
-        if let Some(rules) = self.current.rules.lock().take().filter(|rules| rules.by() == RulesBy::Install)
-            && let Err(error) = Programs(&rules).remove()
-        {
-            tracing::warn!(table = rules.table(), "rules stay, without effect: {error}");
+        let current = Arc::clone(&self.current);
+        if within(REMOVAL_LIMIT, move || current.end()).is_none() {
+            tracing::warn!(
+                "a program that loads or removes rules does not end; rules may stay, without effect"
+            );
         }
     }
 }
@@ -323,6 +387,15 @@ fn exchange(old: Option<&RuleSet>, new: Option<&RuleSet>) -> Result<(), LoadErro
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
+}
+
+/// Runs what waits for a program on a thread of its own; none if it takes longer than `limit`, or has panicked.
+fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (done, result) = mpsc::channel();
+    let named = thread::Builder::new().name("rules".to_owned());
+    // Whoever waited may have gone.
+    let started = named.spawn(move || done.send(work()).unwrap_or_default());
+    started.ok().and_then(|_| result.recv_timeout(limit).ok())
 }
 
 pub(super) fn nft(arguments: &[&str], input: &str) -> Result<String, LoadError> {
@@ -376,6 +449,9 @@ fn output(program: &str, arguments: &[&str], input: &str) -> io::Result<Output> 
 fn has_ipv6() -> bool {
     Path::new("/proc/net/if_inet6").exists()
 }
+
+/// How long the end of a gateway waits until rules are removed.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether rules are there and fit.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

@@ -6,6 +6,8 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,8 @@ use oncewire_testnet::{Host, Line, LinkParams, Network, isolated};
 
 use super::connection::Connection;
 use super::{Deployment, LIMIT, PORTS, Plan};
+use crate::binary;
+use crate::common::gateway::keygen;
 use crate::common::wait::eventually;
 
 /// An interception of the servers' ports and of one where nobody listens, that holds SYNs.
@@ -259,6 +263,59 @@ fn a_gateway_that_hangs_while_it_holds_lets_go_and_forgets_what_it_held() {
         deployment.branch.set_stopped(false);
         deployment.taken_in(server.ip()).say("held again");
         connection.say("still direct");
+    });
+}
+
+#[test]
+fn a_held_connect_is_never_asked_for_by_the_rules_of_another_interception() {
+    isolated(|| {
+        if !can_hold() {
+            return;
+        }
+        let nobody = keygen(binary(), &tempfile::tempdir().unwrap().path().join("nobody.key"));
+        let peer = format!("[[peer]]\nname = \"nobody\"\npublic_key = \"{nobody}\"\n");
+        // What goes to the other one is refused.
+        let other = format!(
+            "[[intercept]]\nmode = \"tproxy\"\nlisten = \"127.0.0.1:15002\"\ninterfaces = [\"lan0\"]\n\
+             ports = [{}]\nhold_syn = true\npeer = \"nobody\"\non_peer_loss = \"refuse\"\n",
+            PORTS[1]
+        );
+        let ours = holding("peer = \"hub\"\n");
+        let orders = [format!("{ours}{other}{peer}"), format!("{other}{ours}{peer}")];
+        let Some(mut deployment) = Deployment::new(&Plan { intercepts: &orders[0], ..Plan::default() })
+        else {
+            return;
+        };
+        deployment.start();
+        let server = SocketAddr::new(deployment.servers()[0], PORTS[0]);
+        deployment.attempt(server).unwrap();
+        let refused = SocketAddr::new(deployment.servers()[0], PORTS[1]);
+        eventually("the other one refuses", LIMIT, || {
+            deployment.begin(refused).join().unwrap().is_err().then_some(())
+        });
+        let over = Arc::new(AtomicBool::new(false));
+        let clients = (0..16).map(|_| {
+            let over = Arc::clone(&over);
+            deployment.network.host("client").enter(move || {
+                thread::spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        // What is dropped comes again later than there is time for, and is no failure.
+                        let connected = TcpStream::connect_timeout(&server, Duration::from_millis(50));
+                        assert!(!connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused));
+                    }
+                })
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        for round in 1..=10 {
+            // Links begin anew, so that the reload takes a while.
+            let links = format!("[link]\nresume_window = \"{} s\"\n", 40 + round);
+            deployment.reload(&(orders[round % 2].clone() + &links));
+        }
+        over.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.join().unwrap();
+        }
     });
 }
 

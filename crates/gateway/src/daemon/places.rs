@@ -1,0 +1,191 @@
+//! Where a gateway listens before and after a reload: what stays, what is bound anew, and what goes.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use tokio::net::TcpListener;
+
+use super::StartError;
+use super::listeners::{ADMIN, Bound, INTERCEPT, TUNNEL};
+use super::reload::Reloaded;
+use super::state::State;
+use crate::config::{Config, Intercept};
+use crate::intercept::Entrance;
+use crate::sockets::{self, Sharing};
+use crate::tunnel::listener::TunnelPort;
+
+/// What listens now, or will.
+pub(super) enum Place<T> {
+    Kept(T),
+    New(Bound),
+}
+
+/// What listens after the reload, in the configuration's order, and what no longer does.
+pub(super) struct Places {
+    pub(super) ports: Vec<Place<Arc<TunnelPort>>>,
+    pub(super) entrances: Vec<Place<Arc<Entrance>>>,
+    pub(super) closed_ports: Vec<Arc<TunnelPort>>,
+    pub(super) closed_entrances: Vec<Arc<Entrance>>,
+}
+
+impl Places {
+    /// Finds what can stay and binds what is new; nothing is closed or used yet.
+    pub(super) fn find(old: &State, config: &Config, done: &mut Reloaded) -> Result<Self, StartError> {
+        let mut own = Own::of(old);
+        let ports: Vec<_> = config.gateway.listen.iter().map(|address| own.keep_port(*address)).collect();
+        let entrances: Vec<_> =
+            config.intercepts.iter().map(|intercept| own.keep_entrance(intercept)).collect();
+        let port = |(address, kept): (&SocketAddr, Option<_>)| match kept {
+            Some(port) => Ok(Place::Kept(port)),
+            None => {
+                done.changes.push(format!("peers are accepted on {address}"));
+                own.bind(Wanted::Port(*address)).map(Place::New)
+            }
+        };
+        let ports = config.gateway.listen.iter().zip(ports).map(port).collect::<Result<_, _>>()?;
+        let entrance = |(intercept, kept): (&Intercept, Option<(Intercept, _)>)| {
+            let (mode, listen) = (intercept.mode.name(), intercept.listen);
+            match kept {
+                Some((before, entrance)) => {
+                    if before != *intercept {
+                        done.changes.push(format!("intercept {mode} on {listen} changed"));
+                    }
+                    Ok(Place::Kept(entrance))
+                }
+                None => {
+                    done.changes.push(format!("intercept {mode} on {listen} added"));
+                    own.bind(Wanted::Entrance(intercept)).map(Place::New)
+                }
+            }
+        };
+        let entrances = config.intercepts.iter().zip(entrances).map(entrance).collect::<Result<_, _>>()?;
+        let no_longer = |(address, _): &(SocketAddr, _)| format!("peers are no longer accepted on {address}");
+        done.changes.extend(own.ports.iter().map(no_longer));
+        let removed = |(intercept, _): &(Intercept, _)| {
+            format!("intercept {} on {} removed", intercept.mode.name(), intercept.listen)
+        };
+        done.changes.extend(own.entrances.iter().map(removed));
+        Ok(Self {
+            ports,
+            entrances,
+            closed_ports: own.ports.into_iter().map(|(_, port)| port).collect(),
+            closed_entrances: own.entrances.into_iter().map(|(_, entrance)| entrance).collect(),
+        })
+    }
+
+    /// Returns where connections are taken in, in order; those that are new are not open yet.
+    pub(super) fn weak_entrances(&self) -> Vec<Weak<Entrance>> {
+        let weak = |place: &Place<_>| match place {
+            Place::Kept(entrance) => Arc::downgrade(entrance),
+            Place::New(_) => Weak::new(),
+        };
+        self.entrances.iter().map(weak).collect()
+    }
+}
+
+/// What this gateway listens on: what stays, and what goes as far as nothing was found that keeps it.
+struct Own {
+    ports: Vec<(SocketAddr, Arc<TunnelPort>)>,
+    entrances: Vec<(Intercept, Arc<Entrance>)>,
+    /// Where what stays listens, and the keys in the configuration.
+    stays: Vec<(SocketAddr, &'static str)>,
+}
+
+/// What is to be bound.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    Port(SocketAddr),
+    Entrance(&'a Intercept),
+}
+
+impl Own {
+    fn of(state: &State) -> Self {
+        let config = &state.config;
+        let listen = config.gateway.listen.iter().copied();
+        Self {
+            ports: listen.zip(state.ports.iter().cloned()).collect(),
+            entrances: config.intercepts.iter().cloned().zip(state.entrances.iter().cloned()).collect(),
+            stays: state.admin.iter().map(|address| (*address, ADMIN)).collect(),
+        }
+    }
+
+    fn keep_port(&mut self, address: SocketAddr) -> Option<Arc<TunnelPort>> {
+        let at = self.ports.iter().position(|(known, _)| *known == address)?;
+        let (_, port) = self.ports.remove(at);
+        self.stays.push((port.address, TUNNEL));
+        Some(port)
+    }
+
+    fn keep_entrance(&mut self, intercept: &Intercept) -> Option<(Intercept, Arc<Entrance>)> {
+        let at = self.entrances.iter().position(|(known, _)| known.same_sockets(intercept))?;
+        let (before, entrance) = self.entrances.remove(at);
+        self.stays.push((entrance.address(), INTERCEPT));
+        Some((before, entrance))
+    }
+
+    /// Binds. Where only what goes is in the way, and takes in the same kind of connections, both have the port until it
+    /// goes: nobody who connects meanwhile is turned away, and nothing has to be opened again if the reload fails.
+    fn bind(&self, wanted: Wanted<'_>) -> Result<Bound, StartError> {
+        let error = match wanted.bind(Sharing::Alone) {
+            Err(StartError::Listen { address, key, source })
+                if source.kind() == std::io::ErrorKind::AddrInUse =>
+            {
+                StartError::Listen { address, key, source }
+            }
+            done => return done,
+        };
+        let (address, key) = wanted.place();
+        let itself = |other, other_key| StartError::ListensItself { address, key, other, other_key };
+        if let Some((other, other_key)) = self.stays.iter().find(|(other, _)| overlap(*other, address)) {
+            return Err(itself(*other, other_key));
+        }
+        let ports = self.ports.iter().filter(|(_, port)| overlap(port.address, address));
+        let ports = ports.map(|(_, port)| {
+            (port.address, TUNNEL, matches!(wanted, Wanted::Port(_)), Vec::from_iter(port.listener()))
+        });
+        let entrances = self.entrances.iter().filter(|(_, entrance)| overlap(entrance.address(), address));
+        let entrances = entrances.map(|(before, entrance)| {
+            let alike = matches!(wanted, Wanted::Entrance(intercept) if intercept.same_kind(before));
+            (entrance.address(), INTERCEPT, alike, entrance.listeners().collect())
+        });
+        let in_the_way: Vec<(SocketAddr, &'static str, bool, Vec<Arc<TcpListener>>)> =
+            ports.chain(entrances).collect();
+        let Some((other, other_key, ..)) = in_the_way.first() else { return Err(error) };
+        if let Some((other, other_key, ..)) = in_the_way.iter().find(|(_, _, alike, _)| !alike) {
+            return Err(itself(*other, other_key));
+        }
+        let listeners = || in_the_way.iter().flat_map(|(.., listeners)| listeners);
+        let share = |sharing| listeners().try_for_each(|listener| sockets::share(listener, sharing));
+        let bound = share(Sharing::Shared).ok().and_then(|()| wanted.bind(Sharing::Shared).ok());
+        // Another gateway does not ask to share, and is to find the port taken. An error means that the socket is broken.
+        let _ = share(Sharing::Alone);
+        let Some(bound) = bound else { return Err(itself(*other, other_key)) };
+        let _ = bound.listeners().try_for_each(|listener| sockets::share(listener, Sharing::Alone));
+        Ok(bound)
+    }
+}
+
+impl Wanted<'_> {
+    fn bind(self, sharing: Sharing) -> Result<Bound, StartError> {
+        match self {
+            Self::Port(address) => Bound::new(address, TUNNEL, sharing),
+            Self::Entrance(intercept) => Bound::of(intercept, sharing),
+        }
+    }
+
+    /// Where, and the key in the configuration.
+    fn place(self) -> (SocketAddr, &'static str) {
+        match self {
+            Self::Port(address) => (address, TUNNEL),
+            Self::Entrance(intercept) => (intercept.listen, INTERCEPT),
+        }
+    }
+}
+
+/// Says whether who listens on one address is in the way of the other.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let ips = [one.ip(), other.ip()];
+    one.port() == other.port()
+        && one.is_ipv4() == other.is_ipv4()
+        && (ips[0] == ips[1] || ips.iter().any(|ip| ip.is_unspecified()))
+}
