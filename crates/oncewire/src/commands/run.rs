@@ -3,13 +3,15 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use oncewire_gateway::config::Config;
+use oncewire_gateway::config::{Config, RulesBy};
 use oncewire_gateway::daemon::{Gateway, Reloaded};
 use oncewire_gateway::lifecycle::notify::Notifier;
 use oncewire_gateway::lifecycle::watchdog::Watchdog;
 use oncewire_gateway::lifecycle::{limits, privileges};
+use oncewire_gateway::rules::{Programs, RuleSet};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
@@ -43,35 +45,74 @@ async fn serve(path: &Path, config: Config, log: &Log) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen for signals")?;
     let notifier = Arc::new(Notifier::from_environment());
     let (name, watchdog) = (config.gateway.name.clone(), config.gateway.watchdog);
-    let mut drain = config.gateway.drain;
+    let mut running = Running { drain: config.gateway.drain, rules: installed(&config) };
     info!(name, version = env!("CARGO_PKG_VERSION"), "starts");
-    let mut gateway = Gateway::start(config).await?;
+    let mut start = Box::pin(Gateway::start(config));
+    let mut gateway = tokio::select! {
+        started = &mut start => started?,
+        () = signals.stop() => {
+            notifier.stopping(Duration::ZERO);
+            signals.end_at_once_when_asked_again(running.rules);
+            // What was begun ends with it.
+            drop(start);
+            info!(name, "stopped before it had started");
+            return Ok(());
+        }
+    };
     let _watchdog = Watchdog::start(gateway.pulse(), watchdog, Arc::clone(&notifier));
     notifier.ready();
     while signals.next().await == Request::Reload {
         notifier.reloading();
-        match Config::load(path) {
-            Ok(config) => {
-                warn_of(&config);
-                let (wanted_drain, level) = (config.gateway.drain, config.gateway.log_level);
-                match gateway.reload(config).await {
-                    Ok(done) => {
-                        drain = wanted_drain;
-                        log.configure(level);
-                        tell(&done);
-                    }
-                    Err(error) => stays(&error),
-                }
+        tokio::select! {
+            () = running.reload(&mut gateway, path, log) => notifier.ready(),
+            () = signals.stop() => {
+                warn!("the reload that was under way is given up");
+                break;
+            }
+        }
+    }
+    notifier.stopping(running.drain);
+    signals.end_at_once_when_asked_again(running.rules);
+    gateway.shutdown(running.drain).await;
+    info!(name, "stopped");
+    Ok(())
+}
+
+/// What is needed of the configuration when the gateway ends.
+struct Running {
+    drain: Duration,
+    /// The rules that this process has loaded, or tries to.
+    rules: Option<RuleSet>,
+}
+
+impl Running {
+    /// Reads the configuration again, and has the gateway take it on.
+    async fn reload(&mut self, gateway: &mut Gateway, path: &Path, log: &Log) {
+        let path = path.to_owned();
+        // Apart, since disks may hang and signals are to be heard meanwhile.
+        let config = match tokio::task::spawn_blocking(move || Config::load(&path)).await {
+            Ok(Ok(config)) => config,
+            Ok(Err(error)) => return stays(&error),
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        };
+        warn_of(&config);
+        let (drain, level) = (config.gateway.drain, config.gateway.log_level);
+        // What was loaded once stays as far as open connections need it.
+        self.rules = installed(&config).or(self.rules.take());
+        match gateway.reload(config).await {
+            Ok(done) => {
+                self.drain = drain;
+                log.configure(level);
+                tell(&done);
             }
             Err(error) => stays(&error),
         }
-        notifier.ready();
     }
-    notifier.stopping(drain);
-    signals.end_at_once_when_asked_again();
-    gateway.shutdown(drain).await;
-    info!(name, "stopped");
-    Ok(())
+}
+
+/// Returns the rules of a configuration that the gateway loads itself.
+fn installed(config: &Config) -> Option<RuleSet> {
+    RuleSet::of(config).filter(|rules| rules.by() == RulesBy::Install)
 }
 
 /// Says what a reload did.
@@ -123,27 +164,52 @@ impl Signals {
 
     /// Waits for the next signal.
     async fn next(&mut self) -> Request {
-        let (name, request) = tokio::select! {
-            _ = self.term.recv() => ("SIGTERM", Request::Stop),
-            _ = self.int.recv() => ("SIGINT", Request::Stop),
-            _ = self.hangup.recv() => ("SIGHUP", Request::Reload),
-        };
-        match request {
-            Request::Stop => {
-                info!(signal = name, "stops: flows may finish; a second signal does not wait for them");
+        let Self { term, int, hangup } = self;
+        tokio::select! {
+            () = stop(term, int) => Request::Stop,
+            _ = hangup.recv() => {
+                info!(signal = "SIGHUP", "reads its configuration again");
+                Request::Reload
             }
-            Request::Reload => info!(signal = name, "reads its configuration again"),
         }
-        request
     }
 
-    /// From now on another SIGTERM or SIGINT ends the process at once.
-    fn end_at_once_when_asked_again(mut self) {
+    /// Waits for SIGTERM or SIGINT; SIGHUP is kept for [`Self::next`].
+    async fn stop(&mut self) {
+        stop(&mut self.term, &mut self.int).await;
+    }
+
+    /// From now on another SIGTERM or SIGINT ends the process, as soon as rules are removed.
+    fn end_at_once_when_asked_again(mut self, rules: Option<RuleSet>) {
         tokio::spawn(async move {
-            while self.next().await == Request::Reload {}
+            tokio::select! {
+                _ = self.term.recv() => {}
+                _ = self.int.recv() => {}
+            }
             warn!("stops at once");
+            if let Some(rules) = rules
+                && !matches!(Programs(&rules).remove_within(REMOVAL_LIMIT), Some(Ok(_)))
+            {
+                let table = rules.table();
+                warn!(
+                    table,
+                    "rules may stay, without effect, until the next start or `oncewire rules --remove`"
+                );
+            }
             // Applications see resets, as they do when the process is killed: never an end that looks whole.
             std::process::exit(1);
         });
     }
 }
+
+/// Waits for one of the signals that ask for an end.
+async fn stop(term: &mut Signal, int: &mut Signal) {
+    let signal = tokio::select! {
+        _ = term.recv() => "SIGTERM",
+        _ = int.recv() => "SIGINT",
+    };
+    info!(signal, "stops: flows may finish; a second signal does not wait for them");
+}
+
+/// How long the removal of rules may hold up an end at once.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(2);

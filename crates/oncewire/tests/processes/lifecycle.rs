@@ -157,6 +157,38 @@ fn a_reload_changes_how_much_is_logged() {
 }
 
 #[test]
+fn a_gateway_that_is_told_to_stop_while_it_reads_its_configuration_again_stops() {
+    let mut service = Service::start("", None);
+    service.hears("READY=1");
+    let config = service.dir.path().join("a.toml");
+    fs::remove_file(&config).unwrap();
+    // Whoever opens it waits until somebody writes.
+    assert!(Command::new("mkfifo").arg(&config).status().unwrap().success());
+    service.signal(Signal::HUP);
+    service.hears("RELOADING=1\nMONOTONIC_USEC=");
+    service.signal(Signal::INT);
+    let ended = eventually("it ends", LIMIT, || service.child.try_wait().unwrap());
+    assert!(ended.success());
+}
+
+#[test]
+fn what_the_kernel_lacks_is_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = keygen(binary(), &dir.path().join("b.key"));
+    let peer = format!("drain = \"1 s\"\n[[peer]]\nname = \"b\"\npublic_key = \"{key}\"\n");
+    let service =
+        Service::start(&format!("{peer}address = \"127.0.0.1:9\"\n[link]\ncongestion = \"nobodys\""), None);
+    service.hears("READY=1");
+    service.reload("\"1 s\"", "\"2 s\"");
+    service.reload("\"2 s\"", "\"3 s\"");
+    let said = service.log().matches("does not offer congestion control").count();
+    assert_eq!(said, 1, "{}", service.log());
+    service.reload("nobodys", "nobodys2");
+    let said = service.log().matches("does not offer congestion control").count();
+    assert_eq!(said, 2, "{}", service.log());
+}
+
+#[test]
 fn a_process_that_was_stopped_for_longer_than_its_watchdog_goes_on() {
     let admin = free_address();
     let service = Service::start(&format!("admin = \"{admin}\"\nwatchdog = \"2 s\""), None);

@@ -13,6 +13,7 @@ mod hubs;
 mod machine;
 mod reload;
 mod router;
+mod signals;
 
 use deployment::{Deployment, LIMIT, PORTS, Plan};
 
