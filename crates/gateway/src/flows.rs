@@ -1,6 +1,7 @@
 //! Flows as applications' sockets and proxies see them.
 
 mod early;
+pub(crate) mod ends;
 pub(crate) mod pump;
 pub(crate) mod stream;
 

@@ -5,11 +5,9 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -18,6 +16,7 @@ use oncewire_codec::wire::ResetReason;
 use oncewire_link::Received;
 
 use super::Flow;
+use super::ends::End;
 use crate::sockets;
 
 /// How a flow ended for its application.
@@ -52,15 +51,15 @@ pub(crate) async fn carry_unanswered(
     flow: Flow,
     early: Bytes,
 ) -> Result<Ended, TurnedBack> {
-    let (ended_here, is_whole) = (Notify::new(), AtomicBool::new(false));
+    let (ended_here, end) = (Notify::new(), End::default());
     let both = async {
         let from = from_application(stream, &flow, early, &ended_here);
-        tokio::try_join!(from, to_application(stream, &flow, &ended_here, &is_whole))
+        tokio::try_join!(from, to_application(stream, &flow, &ended_here, &end))
     };
     // An application may reset while nobody reads its socket; that must not wait for room.
     let broken = tokio::select! {
         ended = both => ended.err(),
-        error = reset_by_application(stream, &is_whole) => Some(Broken::Here(error)),
+        error = end.reset(stream) => Some(Broken::Here(error)),
     };
     match broken {
         None => return Ok(Ended::InOrder),
@@ -76,40 +75,6 @@ pub(crate) async fn carry_unanswered(
     }
     sockets::end_with_reset(stream);
     Ok(Ended::Reset)
-}
-
-/// Waits until the application has reset its connection, unless it had ended its stream before.
-///
-/// Who has sent all and closed is forgotten by its system after a minute, and a probe is then answered with a reset.
-/// What it sent is whole and may still be under way; that nothing can be sent to it any more is found out by sending.
-async fn reset_by_application(stream: &TcpStream, is_whole: &AtomicBool) -> io::Error {
-    loop {
-        let error = socket_error(stream).await;
-        match error.kind() {
-            // So Linux calls a reset behind the end of a stream,
-            io::ErrorKind::BrokenPipe => {}
-            // but not once we have ended ours too.
-            io::ErrorKind::ConnectionReset if is_whole.load(Relaxed) => {}
-            _ => return error,
-        }
-    }
-}
-
-/// Says whether our application has ended its stream, whether or not all of it was read.
-///
-/// # Errors
-/// If it was reset: a stream that ended so is not whole.
-async fn has_ended(stream: &TcpStream) -> io::Result<bool> {
-    let ended = tokio::select! {
-        biased;
-        ready = stream.ready(Interest::READABLE) => ready?.is_read_closed(),
-        () = std::future::ready(()) => false,
-    };
-    // A reset closes both ways. One that came before we looked shows here, and one that comes now was not seen above.
-    match stream.take_error()? {
-        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(ended),
-    }
 }
 
 /// Where a flow broke.
@@ -209,20 +174,13 @@ async fn to_application(
     stream: &TcpStream,
     flow: &Flow,
     ended_here: &Notify,
-    is_whole: &AtomicBool,
+    end: &End,
 ) -> Result<(), Broken> {
     let mut out = Outgoing { stream, flow, blocks: VecDeque::new(), consumed: 0, finished: false };
     while !out.is_done() {
         out.step().await?;
     }
-    is_whole.store(has_ended(stream).await.map_err(Broken::Here)?, Relaxed);
-    sockets::end_cleanly(stream);
-    match end_stream(stream) {
-        // Our application had ended its stream, and its system has forgotten it; what it sent is still to be read.
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
-        ended => ended.map_err(Broken::Here)?,
-    }
-    sockets::keep_half_open(stream);
+    end.end_ours(stream).await.map_err(Broken::Here)?;
     // After the far end of stream only a reset can come; our application may go on sending for hours.
     tokio::select! {
         () = ended_here.notified() => Ok(()),
@@ -308,27 +266,6 @@ pub(crate) async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Resul
         }
     }
     Ok(())
-}
-
-/// Sends our end of the stream on a socket that is only borrowed.
-pub(crate) fn end_stream(stream: &TcpStream) -> io::Result<()> {
-    socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write)
-}
-
-/// Waits until a socket has failed, whether or not anybody reads it.
-pub(crate) async fn socket_error(stream: &TcpStream) -> io::Error {
-    loop {
-        if let Err(error) = stream.ready(Interest::ERROR).await {
-            return error;
-        }
-        match stream.take_error() {
-            Ok(Some(error)) | Err(error) => return error,
-            Ok(None) => {
-                // Not an error after all; clear the readiness, or this loop would spin.
-                let _ = stream.try_io(Interest::ERROR, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-            }
-        }
-    }
 }
 
 /// The most plain bytes that one block of a codec stands for.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::net::TcpStream;
 
 use super::pipes::{PIPES, Pipes};
+use crate::flows::ends::End;
 use crate::flows::pump::{self, Read};
 use crate::ledger::direct::{Direct, Towards};
 use crate::sockets;
@@ -29,13 +30,15 @@ async fn carry_by(
     early: Bytes,
     direct: &Direct,
 ) -> pump::Ended {
-    let sent = Course { pipes, from: &client, to: &server, towards: Towards::Server, direct };
-    let received = Course { pipes, from: &server, to: &client, towards: Towards::Client, direct };
+    let (of_client, of_server) = (End::default(), End::default());
+    let (near, far) = ((&client, &of_client), (&server, &of_server));
+    let sent = Course { pipes, from: near.0, to: far, towards: Towards::Server, direct };
+    let received = Course { pipes, from: far.0, to: near, towards: Towards::Client, direct };
     let both = async { tokio::try_join!(sent.carry(early), received.carry(Bytes::new())) };
     let broken = tokio::select! {
         ended = both => ended.err(),
-        error = pump::socket_error(&client) => Some(error),
-        error = pump::socket_error(&server) => Some(error),
+        error = of_client.reset(&client) => Some(error),
+        error = of_server.reset(&server) => Some(error),
     };
     match broken {
         None => pump::Ended::InOrder,
@@ -51,7 +54,7 @@ async fn carry_by(
 struct Course<'a> {
     pipes: &'a Pipes,
     from: &'a TcpStream,
-    to: &'a TcpStream,
+    to: (&'a TcpStream, &'a End),
     towards: Towards,
     direct: &'a Direct,
 }
@@ -72,8 +75,9 @@ impl Course<'_> {
                 }
             }
         }
-        sockets::end_cleanly(self.to);
-        pump::end_stream(self.to)
+        sockets::keep_half_open(self.from);
+        let (to, end) = self.to;
+        end.end_ours(to).await
     }
 
     /// Moves what is there, and what comes meanwhile, without looking at it.
@@ -81,8 +85,8 @@ impl Course<'_> {
         let Some(mut pipe) = self.pipes.lend() else { return Ok(()) };
         while pipe.fill(self.from)? > 0 {
             while pipe.held() > 0 {
-                match pipe.drain(self.to)? {
-                    0 => self.to.writable().await?,
+                match pipe.drain(self.to.0)? {
+                    0 => self.to.0.writable().await?,
                     moved => self.direct.add_bytes(self.towards, moved),
                 }
             }
@@ -93,7 +97,7 @@ impl Course<'_> {
     }
 
     async fn copy(&self, bytes: &[u8]) -> io::Result<()> {
-        pump::write_all(self.to, bytes).await?;
+        pump::write_all(self.to.0, bytes).await?;
         self.direct.add_bytes(self.towards, bytes.len());
         Ok(())
     }

@@ -9,6 +9,7 @@ use oncewire_codec::wire::Destination;
 
 use super::router::Way;
 use super::{Door, direct, proxy_protocol};
+use crate::flows::ends;
 use crate::flows::pump::{self, TurnedBack};
 
 /// Carries one connection. The client is connected before the far side is, so a failure there is a reset.
@@ -28,7 +29,7 @@ pub(super) async fn serve(
     loop {
         let opened = tokio::select! {
             opened = door.router.open(&door.intercept, &target, source) => opened,
-            _ = pump::socket_error(&stream) => return,
+            _ = ends::socket_error(&stream) => return,
         };
         early = match opened {
             Ok(Way::Link(flow)) => match pump::carry_unanswered(&stream, flow, early).await {

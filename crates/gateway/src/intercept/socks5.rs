@@ -15,7 +15,7 @@ use oncewire_codec::wire::{Destination, Host, OpenFailure};
 use super::router::{NoWay, Way};
 use super::{Door, HANDSHAKE_LIMIT, direct};
 use crate::config::Users;
-use crate::flows::pump;
+use crate::flows::{ends, pump};
 use crate::sockets;
 use crate::telemetry::Refusal;
 
@@ -53,7 +53,7 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
 async fn gone(stream: &TcpStream) {
     // What it sends before the reply is for the server, and stays where it is.
     if let Ok(1..) = stream.peek(&mut [0]).await {
-        pump::socket_error(stream).await;
+        ends::socket_error(stream).await;
     }
 }
 

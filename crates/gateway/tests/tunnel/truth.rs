@@ -137,48 +137,54 @@ async fn a_servers_reset_reaches_the_client() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_was_ended_arrives_whole_although_its_server_is_gone() {
-    within(async {
-        let data = noise(8, 24 << 20);
-        let served = data.clone();
-        let (tell, mut gone) = mpsc::channel(1);
-        let origin = Origin::start(move |mut stream| {
-            let (data, tell) = (served.clone(), tell.clone());
-            async move {
-                let sent = fill(&mut stream, &data).await;
-                stream.shutdown().await.unwrap();
-                let unread = loop {
-                    match Kernel::of(&stream) {
-                        Some(kernel) if kernel.has_ended => break kernel.unread,
-                        _ => tokio::task::yield_now().await,
-                    }
-                };
-                // As a system answers that has forgotten the connection.
-                reset(stream);
-                tell.send((sent, unread)).await.unwrap();
-            }
-        })
-        .await;
-        let pair = Pair::start(&forward(origin.address)).await;
-        for ends_first in [false, true] {
-            // A busy machine may read after all what the gateway is to have left; then once more.
-            for _ in 0..2 {
-                let mut client = pair.connect().await;
-                let (sent, unread) = gone.recv().await.unwrap();
-                println!("{sent} bytes were sent, and {unread} were with the gateway's system");
-                if ends_first {
-                    client.shutdown().await.unwrap();
+    within(a_download_outlives_its_server("")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_direct_stream_that_was_ended_arrives_whole_although_its_server_is_gone() {
+    within(a_download_outlives_its_server("[[policy]]\npath = \"direct\"\n")).await;
+}
+
+async fn a_download_outlives_its_server(policy: &str) {
+    let data = noise(8, 24 << 20);
+    let served = data.clone();
+    let (tell, mut gone) = mpsc::channel(1);
+    let origin = Origin::start(move |mut stream| {
+        let (data, tell) = (served.clone(), tell.clone());
+        async move {
+            let sent = fill(&mut stream, &data).await;
+            stream.shutdown().await.unwrap();
+            let unread = loop {
+                match Kernel::of(&stream) {
+                    Some(kernel) if kernel.has_ended => break kernel.unread,
+                    _ => tokio::task::yield_now().await,
                 }
-                let mut got = Vec::new();
-                client.read_to_end(&mut got).await.unwrap();
-                assert!(got == data[..sent], "{} of {sent} bytes", got.len());
-                // The end of the stream counts as one.
-                if unread > 1 {
-                    break;
-                }
-            }
+            };
+            // As a system answers that has forgotten the connection.
+            reset(stream);
+            tell.send((sent, unread)).await.unwrap();
         }
     })
     .await;
+    let pair = Pair::start(&(forward(origin.address) + policy)).await;
+    for ends_first in [false, true] {
+        // A busy machine may read after all what the gateway is to have left; then once more.
+        for _ in 0..2 {
+            let mut client = pair.connect().await;
+            let (sent, unread) = gone.recv().await.unwrap();
+            println!("{sent} bytes were sent, and {unread} were with the gateway's system");
+            if ends_first {
+                client.shutdown().await.unwrap();
+            }
+            let mut got = Vec::new();
+            client.read_to_end(&mut got).await.unwrap();
+            assert!(got == data[..sent], "{} of {sent} bytes", got.len());
+            // The end of the stream counts as one.
+            if unread > 1 {
+                break;
+            }
+        }
+    }
 }
 
 /// Sends until what the gateway's system has taken stays there, since nobody reads; returns how much was sent.

@@ -17,9 +17,33 @@ const PORT: u16 = 7070;
 const INTERCEPTS: &str = "[[intercept]]\nmode = \"redirect\"\nlisten = \"0.0.0.0:15001\"\nscope = \"gateway\"\n\
                           interfaces = [\"lan0\"]\nnetworks = [\"198.18.2.0/24\", \"fd18:2::/64\"]\n";
 
+/// How connections that are taken in go on.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Link,
+    /// The branch connects by itself.
+    Direct,
+}
+
+impl Way {
+    /// The host that connects to the server.
+    fn near_server(self) -> &'static str {
+        match self {
+            Self::Link => "hub",
+            Self::Direct => "branch",
+        }
+    }
+}
+
 /// Gateways of which the branch's redirects, with these keys in their `[gateway]`.
-fn deployment(gateway: &str) -> Option<Deployment> {
-    let plan = Plan { intercepts: INTERCEPTS, gateway, hub: gateway, ..Plan::default() };
+fn deployment(gateway: &str, way: Way) -> Option<Deployment> {
+    // Rules in the kernel cannot tell which peer a connection would go to.
+    const DIRECT: &str = "[[policy]]\nmatch = { peers = [\"hub\"] }\npath = \"direct\"\n";
+    let intercepts = match way {
+        Way::Link => INTERCEPTS.to_owned(),
+        Way::Direct => INTERCEPTS.to_owned() + DIRECT,
+    };
+    let plan = Plan { intercepts: &intercepts, gateway, hub: gateway, ..Plan::default() };
     let mut deployment = Deployment::new(&plan)?;
     deployment.start();
     Some(deployment)
@@ -78,67 +102,75 @@ fn known(host: &Host) -> Vec<(String, u64)> {
 
 #[test]
 fn an_answer_that_takes_longer_than_connection_tracking_waits_for_half_a_connection_arrives() {
-    isolated(|| {
-        let Some(deployment) = deployment("keepalive = \"12 s\"\n") else { return };
-        let branch = deployment.network.host("branch");
-        const FORGOTTEN_S: u32 = 10;
-        for state in ["close_wait", "fin_wait", "last_ack"] {
-            set(branch, &format!("netfilter/nf_conntrack_tcp_timeout_{state}"), FORGOTTEN_S);
-        }
-        let (go_on, told) = mpsc::channel();
-        let served = serve(&deployment, move |mut stream| {
-            let mut request = Vec::new();
-            stream.read_to_end(&mut request).unwrap();
-            told.recv().unwrap();
-            stream.write_all(&[b"got ", request.as_slice()].concat()).unwrap();
-        });
-        let mut client = connect(&deployment);
-        client.write_all(b"all of it").unwrap();
-        client.shutdown(Shutdown::Write).unwrap();
-        let port = client.local_addr().unwrap().port();
-        // Half the connection has ended once its time is short.
-        let left = || tracked(branch, port).expect("the connection was forgotten").1;
-        eventually("half of it has ended", LIMIT, || (left() <= FORGOTTEN_S).then_some(()));
-        // Three times a probe keeps what would be forgotten: longer than its time altogether.
-        let mut before = left();
-        for kept in 1..=3 {
-            eventually("a probe keeps the connection", LIMIT, || {
-                let (earlier, now) = (before, left());
-                before = now;
-                (now > earlier).then_some(())
-            });
-            println!("kept {kept} times, {:?}", tracked(branch, port));
-        }
-        go_on.send(()).unwrap();
-        let mut answer = Vec::new();
-        client.read_to_end(&mut answer).unwrap();
-        assert_eq!(answer, b"got all of it");
-        served.join().unwrap();
-    });
+    isolated(|| an_answer_that_takes_long_arrives(Way::Link));
 }
 
-/// How a hub finds out that the server's system has forgotten a connection whose bytes it has not read yet.
+#[test]
+fn an_answer_to_a_direct_connection_that_takes_so_long_arrives() {
+    isolated(|| an_answer_that_takes_long_arrives(Way::Direct));
+}
+
+fn an_answer_that_takes_long_arrives(way: Way) {
+    let Some(deployment) = deployment("keepalive = \"12 s\"\n", way) else { return };
+    let branch = deployment.network.host("branch");
+    const FORGOTTEN_S: u32 = 10;
+    for state in ["close_wait", "fin_wait", "last_ack"] {
+        set(branch, &format!("netfilter/nf_conntrack_tcp_timeout_{state}"), FORGOTTEN_S);
+    }
+    let (go_on, told) = mpsc::channel();
+    let served = serve(&deployment, move |mut stream| {
+        let mut request = Vec::new();
+        stream.read_to_end(&mut request).unwrap();
+        told.recv().unwrap();
+        stream.write_all(&[b"got ", request.as_slice()].concat()).unwrap();
+    });
+    let mut client = connect(&deployment);
+    client.write_all(b"all of it").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let port = client.local_addr().unwrap().port();
+    // Half the connection has ended once its time is short.
+    let left = || tracked(branch, port).expect("the connection was forgotten").1;
+    eventually("half of it has ended", LIMIT, || (left() <= FORGOTTEN_S).then_some(()));
+    // Three times a probe keeps what would be forgotten: longer than its time altogether.
+    let mut before = left();
+    for kept in 1..=3 {
+        eventually("a probe keeps the connection", LIMIT, || {
+            let (earlier, now) = (before, left());
+            before = now;
+            (now > earlier).then_some(())
+        });
+        println!("kept {kept} times, {:?}", tracked(branch, port));
+    }
+    go_on.send(()).unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"got all of it");
+    served.join().unwrap();
+}
+
+/// How the gateway that connected finds out that the server's system has forgotten a connection whose bytes it has not read yet.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
     /// It asks whether anybody is there.
     Probe,
-    /// The client ends its stream, and the hub passes that on.
+    /// The client ends its stream, and the gateway passes that on.
     End,
 }
 
 /// Has a server send and close, and its system forget the connection, while some of what it sent is still to be read.
-fn a_download_outlives_its_server(by: By) {
+fn a_download_outlives_its_server(way: Way, by: By) {
     let keepalive = if by == By::Probe { "keepalive = \"2 s\"\n" } else { "keepalive = \"0 s\"\n" };
-    let Some(deployment) = deployment(keepalive) else { return };
+    let Some(deployment) = deployment(keepalive, way) else { return };
     set(deployment.network.host("server"), "ipv4/tcp_fin_timeout", 1);
     let data = random(6, 32 << 20);
-    // A busy machine may read after all what the hub is to have left; then once more.
-    let _ = outlives_its_server(&deployment, by, &data) || outlives_its_server(&deployment, by, &data);
+    // A busy machine may read after all what the gateway is to have left; then once more.
+    let _ = outlives_its_server(&deployment, (way, by), &data)
+        || outlives_its_server(&deployment, (way, by), &data);
 }
 
-/// Says whether the hub's system had something that the hub had not read.
-fn outlives_its_server(deployment: &Deployment, by: By, data: &[u8]) -> bool {
-    let [hub, server] = ["hub", "server"].map(|name| deployment.network.host(name));
+/// Says whether the gateway's system had something that the gateway had not read.
+fn outlives_its_server(deployment: &Deployment, (way, by): (Way, By), data: &[u8]) -> bool {
+    let [gateway, server] = [way.near_server(), "server"].map(|name| deployment.network.host(name));
     let (sent, (close, closed)) = (data.to_vec(), mpsc::channel());
     let served = serve(deployment, move |stream| close.send(fill(&stream, &sent)).unwrap());
     let mut client = connect(deployment);
@@ -153,12 +185,12 @@ fn outlives_its_server(deployment: &Deployment, by: By, data: &[u8]) -> bool {
     }
     served.join().unwrap();
     eventually("the server is forgotten", LIMIT, || known(server).is_empty().then_some(()));
-    let unread: u64 = known(hub).iter().map(|(_, unread)| unread).sum();
-    println!("{sent} bytes were sent and {} read, and {unread} were with the hub's system", got.len());
+    let unread: u64 = known(gateway).iter().map(|(_, unread)| unread).sum();
+    println!("{sent} bytes were sent and {} read, and {unread} were with the gateway's system", got.len());
     if by == By::End {
         client.shutdown(Shutdown::Write).unwrap();
     }
-    eventually("the hub is told that nobody is there", LIMIT, || known(hub).is_empty().then_some(()));
+    eventually("the gateway is told that nobody is there", LIMIT, || known(gateway).is_empty().then_some(()));
     client.read_to_end(&mut got).unwrap();
     assert_same(&got, &data[..sent], "seed 6");
     unread > 0
@@ -180,10 +212,20 @@ fn fill(mut stream: &TcpStream, data: &[u8]) -> usize {
 
 #[test]
 fn a_download_arrives_whole_although_its_server_is_probed_in_vain() {
-    isolated(|| a_download_outlives_its_server(By::Probe));
+    isolated(|| a_download_outlives_its_server(Way::Link, By::Probe));
+}
+
+#[test]
+fn a_direct_download_arrives_whole_although_its_server_is_probed_in_vain() {
+    isolated(|| a_download_outlives_its_server(Way::Direct, By::Probe));
 }
 
 #[test]
 fn a_download_arrives_whole_although_its_clients_end_reaches_nobody() {
-    isolated(|| a_download_outlives_its_server(By::End));
+    isolated(|| a_download_outlives_its_server(Way::Link, By::End));
+}
+
+#[test]
+fn a_direct_download_arrives_whole_although_its_clients_end_reaches_nobody() {
+    isolated(|| a_download_outlives_its_server(Way::Direct, By::End));
 }
