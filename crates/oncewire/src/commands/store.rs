@@ -277,7 +277,7 @@ mod tests {
         for part in [
             "chunk store state/store, 1 GiB of 10 GiB",
             "reaches back 2 h 0 min",
-            "it takes nothing more: no space left on device",
+            "it takes nothing: no space left on device",
             "reads 7, found 5",
             "damaged 2",
             "16384",
