@@ -172,6 +172,11 @@ pub enum LaneRefused {
     /// Too many lanes.
     #[error("the peer dialled more than {max} lanes", max = crate::MAX_LANES)]
     TooMany,
+    /// The peer began anew after this instance of it, which comes back.
+    #[error(
+        "another instance of the peer came since, so the link begins anew; do two gateways have its key?"
+    )]
+    Superseded,
     /// The peer's log is too small to work with.
     #[error("the peer offers a log of {0} bytes, which is too small")]
     LogTooSmall(u64),

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Pair, config};
 use oncewire_link::{
-    Effort, Link, LinkConfig, LoadedLogs, Log, LogLimits, LogOffset, LogSide, Now, OpenFailure, OpenRequest,
-    RangeSet, ResetReason, SavedLog, SavedLogs,
+    Effort, LaneId, LaneRole, Link, LinkConfig, LoadedLogs, Log, LogLimits, LogOffset, LogSide, Now,
+    OpenFailure, OpenRequest, RangeSet, ResetReason, SavedLog, SavedLogs,
 };
 
 /// Text that compresses and repeats.
@@ -41,6 +41,34 @@ fn bytes_and_ends_cross_in_both_directions() {
     assert!(pair.sides[0].stream(flow).bytes.ends_with(b"still here"));
     assert!(pair.sides[0].stream(flow).finished);
     assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+}
+
+#[test]
+fn an_instance_that_comes_back_after_another_makes_both_ends_begin_anew() {
+    for side in [0, 1] {
+        let mut pair = Pair::new(4);
+        let flow = pair.connect(0);
+        let before = pair.random_bytes(50_000);
+        pair.send(0, flow, &before);
+        pair.run();
+        // Another process has the other side's key, for a moment.
+        let other = Link::new(config(side == 1, 77), pair.now);
+        let (lane, now) = (LaneId(1 << 40), pair.now);
+        let hello = other.hello(lane, LaneRole::Control);
+        pair.sides[side].link.handle_lane_up(&hello, lane, LaneRole::Control, now).unwrap();
+        pair.sides[side].link.handle_lane_lost(lane, now);
+        pair.pass(Now::from_secs(10));
+        assert_eq!(pair.sides[side].restarts, 2, "side {side}");
+        assert_eq!(pair.sides[1 - side].restarts, 1, "side {side}");
+        // Neither takes what the other says for something that it knows.
+        let (there, back) = (pair.random_bytes(300_000), pair.random_bytes(100_000));
+        let flow = pair.connect(side);
+        pair.send(side, flow, &there);
+        pair.send(1 - side, flow, &back);
+        pair.pass(Now::from_secs(10));
+        assert!(pair.sides[1 - side].stream(flow).bytes == there, "side {side}");
+        assert!(pair.sides[side].stream(flow).bytes == back, "side {side}");
+    }
 }
 
 #[test]

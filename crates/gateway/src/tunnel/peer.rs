@@ -131,6 +131,8 @@ pub(crate) struct Core {
     pub(crate) flows: HashMap<FlowId, FlowEntry>,
     lanes: HashMap<LaneId, Arc<LaneSignal>>,
     wanted: [u32; 3],
+    /// The instance of the peer, and when the exchange of hellos began that brought it.
+    met: Option<(u64, Instant)>,
     /// Flows so far.
     entered: u64,
     armed: Option<Now>,
@@ -183,6 +185,7 @@ impl Peer {
             flows: HashMap::new(),
             lanes: HashMap::new(),
             wanted: [0; 3],
+            met: None,
             entered: 0,
             armed: None,
             first: settings.link.first,

@@ -14,7 +14,8 @@ impl Link {
     /// Registers a lane once both hellos have been exchanged.
     ///
     /// `peer` is the peer's hello; lane and role are those of the side that dialled. A hello of a new instance
-    /// of the peer ends what belonged to the old one.
+    /// of the peer ends what belonged to the old one. An instance that comes back after another does not know that
+    /// what it had in common with this end is over: this end becomes another instance itself, which tells it.
     ///
     /// # Errors
     /// The lane cannot be used and is to be closed.
@@ -33,6 +34,10 @@ impl Link {
         }
         if peer.log_capacity < LinkConfig::MIN_LOG {
             return Err(LaneRefused::LogTooSmall(peer.log_capacity));
+        }
+        if self.superseded.contains(&peer.instance) {
+            self.become_another(now);
+            return Err(LaneRefused::Superseded);
         }
         if self.peer.as_ref().is_none_or(|known| known.instance != peer.instance) {
             self.meet(peer, now);
@@ -58,7 +63,11 @@ impl Link {
 
     /// Starts over with a new instance of the peer.
     fn meet(&mut self, hello: &Hello, now: Now) {
-        if self.peer.is_some() {
+        if let Some(old) = &self.peer {
+            if self.superseded.len() == MAX_SUPERSEDED {
+                self.superseded.pop_front();
+            }
+            self.superseded.push_back(old.instance);
             self.stats.peer_restarts += 1;
             self.events.push_back(Event::PeerRestarted);
         }
@@ -94,6 +103,19 @@ impl Link {
         self.meet_announcer();
         self.meet_group(hello);
         self.drain_sender(now);
+    }
+
+    /// Is a new instance of this end from now on, as after a restart: what was agreed with the peer is over.
+    fn become_another(&mut self, now: Now) {
+        let lanes: Vec<LaneId> = self.lanes.iter().map(|(id, _)| id).collect();
+        lanes.into_iter().for_each(|id| self.close_lane(id, CloseReason::Fenced, now));
+        self.reset_all(ResetReason::PeerRestarted);
+        self.stats.peer_restarts += 1;
+        self.events.push_back(Event::PeerRestarted);
+        self.superseded.clear();
+        self.peer = None;
+        self.config.instance = next_instance(self.config.instance);
+        self.want_lanes();
     }
 
     /// Says again all that is idempotent: the peer may have missed it.
@@ -205,3 +227,15 @@ impl Link {
         self.want_lanes();
     }
 }
+
+/// Returns an instance that is as random as the one before it (the mixer of SplitMix64).
+fn next_instance(instance: u64) -> u64 {
+    let mut mixed = instance.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ mixed >> 31
+}
+
+/// Instances of the peer that are known to be over. One that is forgotten again would have to live through as many
+/// restarts of the peer without once dialling or being dialled.
+const MAX_SUPERSEDED: usize = 64;

@@ -40,6 +40,8 @@ use pacing::Pacing;
 pub struct Link {
     config: LinkConfig,
     peer: Option<Peer>,
+    /// Instances of the peer in whose place another came, since this end is this instance.
+    superseded: VecDeque<u64>,
     sender: Box<dyn SendingHalf + Send>,
     receiver: Box<dyn ReceivingHalf + Send>,
     lanes: Lanes,
@@ -169,6 +171,7 @@ impl Link {
         };
         let mut link = Self {
             peer: None,
+            superseded: VecDeque::new(),
             sender: Box::new(sender),
             receiver: Box::new(receiver),
             lanes: Lanes::default(),

@@ -14,8 +14,8 @@ use oncewire_codec::wanax::Name;
 use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::GroupFrame;
 use oncewire_link::{
-    Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received, StoreReply,
-    StoreRequest,
+    Destination, Event, FlowId, LaneId, LaneRefused, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
+    StoreReply, StoreRequest,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -260,8 +260,14 @@ impl Pair {
             self.said.push(Said::Hello { side, lane, role, bytes });
         }
         self.pipes.insert(lane, Pipe::default());
-        dialer.link.handle_lane_up(&theirs, lane, role, clocks[0]).unwrap();
-        acceptor.link.handle_lane_up(&ours, lane, role, clocks[1]).unwrap();
+        let dialled = dialer.link.handle_lane_up(&theirs, lane, role, clocks[0]);
+        let accepted = acceptor.link.handle_lane_up(&ours, lane, role, clocks[1]);
+        for refused in [dialled, accepted].into_iter().filter_map(Result::err) {
+            assert_eq!(refused, LaneRefused::Superseded);
+            self.pipes.remove(&lane);
+            dialer.link.handle_lane_lost(lane, clocks[0]);
+            acceptor.link.handle_lane_lost(lane, clocks[1]);
+        }
     }
 
     fn events(&mut self, side: usize) -> bool {

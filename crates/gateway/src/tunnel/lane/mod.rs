@@ -103,11 +103,15 @@ pub(crate) async fn accept_hello<S: LaneStream>(
     theirs: PublicKey,
     mut stream: S,
 ) -> Result<Joined<S>, HelloFailure> {
+    let began = Instant::now();
+    if peer.has_ended() {
+        return Err(JoinError::Ended.into());
+    }
     stream.write_all(&peer.hello(LaneId(0), LaneRole::Control)).await?;
     stream.flush().await?;
     let (hello, early) = read_hello(&mut stream).await?;
     peer.ready_for(&hello).await;
-    let signal = peer.lane_up(theirs, &hello, hello.lane, hello.role)?;
+    let signal = peer.lane_up(theirs, &hello, hello.lane, hello.role, began)?;
     Ok(Joined { signal, stream, early })
 }
 
@@ -122,11 +126,12 @@ pub(crate) async fn answer_hello<S: LaneStream>(
     lane: LaneId,
     role: LaneRole,
 ) -> Result<Joined<S>, HelloFailure> {
+    let began = Instant::now();
     let (hello, early) = read_hello(&mut stream).await?;
     stream.write_all(&peer.hello(lane, role)).await?;
     stream.flush().await?;
     peer.ready_for(&hello).await;
-    let signal = peer.lane_up(theirs, &hello, lane, role)?;
+    let signal = peer.lane_up(theirs, &hello, lane, role, began)?;
     Ok(Joined { signal, stream, early })
 }
 

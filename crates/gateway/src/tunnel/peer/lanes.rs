@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::BytesMut;
+use tokio::time::Instant;
 
 use oncewire_codec::wire::{Hello, LaneId, LaneRole};
 use oncewire_link::{LaneRefused, ProtocolError};
@@ -20,6 +21,8 @@ pub(crate) enum JoinError {
     Duplicate,
     #[error("the gateway stops, or the peer is no longer configured, or otherwise")]
     Ended,
+    #[error("it was under way when a later instance of the peer came")]
+    Late,
     #[error("the peer changed its key while flows of the old one wait to resume")]
     KeyChanged,
     #[error("{0}")]
@@ -43,7 +46,11 @@ impl Peer {
         out
     }
 
-    /// Registers a lane after both hellos; `theirs` is the key that the peer presented on it.
+    /// Registers a lane after both hellos, whose exchange began at `began`; `theirs` is the key that the peer presented
+    /// on it.
+    ///
+    /// A hello may be late: lost on the way, it is sent again by a system whose program has ended since. All that an
+    /// instance says was asked for before the next one was there to be asked.
     ///
     /// # Errors
     /// If the link does not take it, or its id is in use.
@@ -53,6 +60,7 @@ impl Peer {
         hello: &Hello,
         lane: LaneId,
         role: LaneRole,
+        began: Instant,
     ) -> Result<Arc<LaneSignal>, JoinError> {
         let signal = Arc::new(LaneSignal::new(lane, &self.effort));
         self.with(|core, now| {
@@ -63,6 +71,10 @@ impl Peer {
             if core.lanes.contains_key(&lane) {
                 return Err(JoinError::Duplicate);
             }
+            let is_new = core.met.is_none_or(|(instance, _)| instance != hello.instance);
+            if is_new && core.met.is_some_and(|(_, since)| began < since) {
+                return Err(JoinError::Late);
+            }
             self.order_keys(core, theirs)?;
             // Before the call, so that a LaneReady for it finds it.
             core.lanes.insert(lane, Arc::clone(&signal));
@@ -72,6 +84,9 @@ impl Peer {
             } else {
                 let wanted = &mut core.wanted[role_index(role)];
                 *wanted = wanted.saturating_sub(1);
+                if is_new {
+                    core.met = Some((hello.instance, began));
+                }
             }
             joined
         })?;
