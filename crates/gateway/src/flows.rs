@@ -105,7 +105,10 @@ impl Flow {
     pub(crate) async fn opened(&self) -> Result<SocketAddr, OpenFailure> {
         match self.received(0).await {
             Received::Opened(outcome) => outcome,
-            Received::Reset(ResetReason::PeerLost | ResetReason::PeerRestarted) => Err(OpenFailure::TimedOut),
+            // The link was lost or ended before there was an answer; who asks again may find another.
+            Received::Reset(ResetReason::PeerLost | ResetReason::PeerRestarted | ResetReason::Shutdown) => {
+                Err(OpenFailure::TimedOut)
+            }
             Received::Reset(_) | Received::Data(_) | Received::Finished => Err(OpenFailure::Other),
         }
     }
