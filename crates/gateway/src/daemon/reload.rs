@@ -171,8 +171,11 @@ impl Changing<'_> {
             done.changes.push(format!("peer {} removed", peer.name()));
         }
         if kept.iter().any(Option::is_none) || !gone.is_empty() {
-            // First, so that nobody comes in to a peer that ends.
-            self.report.tunnel.set_guests(self.site.guests(config, kept.iter().flatten())?);
+            // First, so that nobody comes in to a peer that ends. Who belongs to one that begins anew waits for that.
+            let comes_again =
+                |peer: &&Arc<Peer>| config.peers.iter().any(|wanted| wanted.name == peer.name());
+            let known = kept.iter().flatten().chain(gone.iter().filter(comes_again));
+            self.report.tunnel.set_guests(self.site.guests(config, known)?);
         }
         self.end(&gone).await;
         let mut logs = self.logs_of_new(config, &kept).await.into_iter();

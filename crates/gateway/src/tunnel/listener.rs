@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::count::WireCounter;
 use super::lane::tls_tcp::{self, AcceptError, TlsTcp};
@@ -57,7 +57,7 @@ impl TunnelPort {
 /// What the accept loops of all tunnel ports share.
 pub(crate) struct TunnelDoor {
     /// Exchanged by a reload; a handshake that has begun ends as it began.
-    guests: RwLock<Arc<Guests>>,
+    guests: watch::Sender<Arc<Guests>>,
     tasks: Arc<Tasks>,
     pending: Mutex<Pending>,
     ledger: Arc<Ledger>,
@@ -67,7 +67,7 @@ pub(crate) struct TunnelDoor {
 impl TunnelDoor {
     pub(crate) fn new(guests: Guests, ledger: Arc<Ledger>, tasks: Arc<Tasks>) -> Arc<Self> {
         Arc::new(Self {
-            guests: RwLock::new(Arc::new(guests)),
+            guests: watch::Sender::new(Arc::new(guests)),
             tasks,
             pending: Mutex::default(),
             ledger,
@@ -80,9 +80,9 @@ impl TunnelDoor {
         self.pending.lock().len()
     }
 
-    /// Lets in others from now on.
+    /// Lets in others from now on. Who comes to a peer that has ended waits for the next guests.
     pub(crate) fn set_guests(&self, guests: Guests) {
-        *self.guests.write() = Arc::new(guests);
+        self.guests.send_replace(Arc::new(guests));
     }
 
     /// Accepts as long as the gateway runs, or until the port is closed.
@@ -137,7 +137,7 @@ impl TunnelDoor {
         source: SocketAddr,
         heard: Arc<WireCounter>,
     ) -> Option<(Arc<Peer>, Joined<TlsTcp>)> {
-        let guests = Arc::clone(&self.guests.read());
+        let guests = Arc::clone(&self.guests.borrow());
         // Who knocks is not known yet, and with it how its lanes are to be.
         sockets::prepare_lane(&tcp, &LaneOptions::unknown());
         let (mut stream, key) = match tls_tcp::accept(tcp, heard, &guests.tls).await {
@@ -147,7 +147,7 @@ impl TunnelDoor {
                 return None;
             }
         };
-        let peer = guests.peers.get(&key)?;
+        let peer = &self.peer_of(key).await?;
         stream.count_for(&peer.wire);
         stream.prepare(&peer.settings.lanes);
         match lane::accept_hello(peer, key, stream).await {
@@ -161,6 +161,14 @@ impl TunnelDoor {
                 None
             }
         }
+    }
+
+    /// Returns the peer that has the key; where a reload has ended its link, the one that takes its place.
+    async fn peer_of(&self, key: PublicKey) -> Option<Arc<Peer>> {
+        let mut guests = self.guests.subscribe();
+        let is_clear = |guests: &Arc<Guests>| guests.peers.get(&key).is_none_or(|peer| !peer.has_ended());
+        let clear = guests.wait_for(is_clear).await.ok()?;
+        clear.peers.get(&key).cloned()
     }
 
     fn refuse(&self, guests: &Guests, source: SocketAddr, error: AcceptError) {

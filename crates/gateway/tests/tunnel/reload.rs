@@ -379,6 +379,22 @@ async fn new_connections_go_direct_while_a_link_begins_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_dials_while_the_other_side_begins_the_link_anew_is_not_refused() {
+    within(async {
+        let mut site = Site::start("").await;
+        for seconds in 41..46_u64 {
+            let done = site.reload_hub(&format!("[link]\nresume_window = \"{seconds} s\"\n")).await.unwrap();
+            assert_eq!(done.changes, ["peer branch changed; its link starts anew"]);
+            until(|| site.branch.status().peers[0].peer_restarts == seconds - 40).await;
+            assert!(site.branch.wait_up("hub", LIMIT).await, "no link");
+        }
+        let refused = site.hub.status().gateway.refused;
+        assert_eq!(refused.iter().find(|row| row.reason == "unknown_key").unwrap().count, 0, "{refused:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_that_asks_for_more_than_the_link_was_made_with_makes_it_anew() {
     within(async {
         let origin = Origin::echo().await;
