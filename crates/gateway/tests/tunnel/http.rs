@@ -40,6 +40,39 @@ async fn mirror(connections: Arc<AtomicUsize>) -> Origin {
     .await
 }
 
+/// How an origin ends a connection.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Close,
+    Reset,
+}
+
+/// An origin that answers the first request of each connection and ends it at the second; what is not to `/first` is
+/// counted, and answered on no connection unless `answers_next`.
+async fn answers_once(end: End, answers_next: bool, counted: Arc<AtomicUsize>) -> Origin {
+    Origin::start(move |stream| {
+        let counted = Arc::clone(&counted);
+        async move {
+            let mut stream = BufReader::new(stream);
+            for turn in 0.. {
+                let lines = head(&mut stream).await;
+                let Some(first) = lines.first() else { return };
+                let is_first = first.contains("/first");
+                counted.fetch_add(usize::from(!is_first), Relaxed);
+                if turn == 1 || !is_first && !answers_next {
+                    break;
+                }
+                stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+            }
+            match end {
+                End::Close => drop(stream),
+                End::Reset => reset(stream.into_inner()),
+            }
+        }
+    })
+    .await
+}
+
 /// Sends a request over a kept connection; status line and body.
 async fn get(client: &mut BufReader<TcpStream>, request: &str) -> (String, String) {
     client.get_mut().write_all(request.as_bytes()).await.unwrap();
@@ -74,6 +107,40 @@ async fn requests_of_one_client_share_one_origin_connection() {
             assert!(!body.to_ascii_lowercase().contains("proxy-connection"), "{body}");
         }
         assert_eq!(connections.load(Relaxed), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_asks_for_no_change_is_sent_once_more_if_its_origin_ends_a_kept_connection() {
+    within(async {
+        let pair = Pair::start(&proxy("http", "")).await;
+        let body = "Content-Length: 1\r\n\r\nx";
+        for (method, rest, answers_next, expected) in [
+            ("GET", "\r\n", true, ("200", 2)),
+            ("HEAD", "\r\n", true, ("200", 2)),
+            ("OPTIONS", "\r\n", true, ("200", 2)),
+            // An origin that does not answer it at all gets it no third time.
+            ("GET", "\r\n", false, ("502", 2)),
+            ("GET", body, true, ("502", 1)),
+            ("POST", body, true, ("502", 1)),
+            ("POST", "Content-Length: 0\r\n\r\n", true, ("502", 1)),
+            ("DELETE", "\r\n", true, ("502", 1)),
+        ] {
+            for end in [End::Close, End::Reset] {
+                let sent = Arc::new(AtomicUsize::new(0));
+                let origin = answers_once(end, answers_next, Arc::clone(&sent)).await;
+                let mut client = BufReader::new(pair.connect().await);
+                let request = |method, path, rest| {
+                    format!("{method} http://{0}{path} HTTP/1.1\r\nHost: {0}\r\n{rest}", origin.address)
+                };
+                let (status, _) = get(&mut client, &request("GET", "/first", "\r\n")).await;
+                assert_eq!(status, "HTTP/1.1 200 OK");
+                let (status, said) = get(&mut client, &request(method, "/next", rest)).await;
+                let got = (status.split(' ').nth(1).unwrap(), sent.load(Relaxed));
+                assert_eq!(got, expected, "{method} with {rest:?}, {end:?}: {said}");
+            }
+        }
     })
     .await;
 }

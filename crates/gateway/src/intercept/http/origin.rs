@@ -6,7 +6,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use hyper::body::Incoming;
+use bytes::Bytes;
+use http_body_util::{Either, Empty};
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -23,8 +26,11 @@ use crate::ledger::direct::{Direct, Towards};
 /// A connection to one origin that can take another request.
 pub(super) struct Origin {
     destination: Destination,
-    sender: SendRequest<Incoming>,
+    sender: SendRequest<Body>,
 }
+
+/// What a request to an origin carries: what the client sends, or nothing if it is sent once more.
+type Body = Either<Incoming, Empty<Bytes>>;
 
 /// Makes connections for one client.
 pub(super) struct Origins<'a> {
@@ -41,28 +47,29 @@ pub(super) enum Failed {
 impl Origins<'_> {
     /// Sends a request over the kept connection if it leads there and still lives, else over a new one.
     ///
+    /// A kept connection may end as the request leaves, for origins close those that are idle. What asks for no change
+    /// and has no body is then sent once more, over a new one (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
+    ///
     /// # Errors
     /// If the origin cannot be reached, or ends the connection before the head of an answer.
     pub(super) async fn send(
         &self,
         kept: &mut Option<Origin>,
         destination: &Destination,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
     ) -> Result<Response<Incoming>, Failed> {
+        let mut request = request.map(Either::Left);
         if let Some(mut origin) = kept.take()
             && origin.destination == *destination
             && origin.sender.ready().await.is_ok()
         {
+            let copy = repeatable(&request);
             match origin.sender.try_send_request(request).await {
                 Ok(response) => {
                     *kept = Some(origin);
                     return Ok(response);
                 }
-                // Closed in the meantime, before a byte of the request was sent: a new connection loses nothing.
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err(Failed::Http(error.into_error())),
-                },
+                Err(error) => request = to_send_again(error, copy)?,
             }
         }
         let mut origin = self.connect(destination).await?;
@@ -84,6 +91,39 @@ impl Origins<'_> {
             let _ = connection.await;
         });
         Ok(Origin { destination: destination.clone(), sender })
+    }
+}
+
+/// Copies a request that an origin may get twice: one of a safe method, without a body.
+///
+/// Others that are idempotent are not: who deletes twice is told that there was nothing to delete.
+fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
+    let is_repeatable = request.method().is_safe() && request.body().is_end_stream();
+    is_repeatable.then(|| {
+        let mut copy = Request::new(Either::Right(Empty::new()));
+        request.method().clone_into(copy.method_mut());
+        request.uri().clone_into(copy.uri_mut());
+        *copy.version_mut() = request.version();
+        request.headers().clone_into(copy.headers_mut());
+        // How the client spells the names of fields.
+        request.extensions().clone_into(copy.extensions_mut());
+        copy
+    })
+}
+
+/// Returns what is to be sent over a new connection after a kept one failed.
+///
+/// # Errors
+/// If the origin may have acted on the request, or has answered it with something else than HTTP.
+fn to_send_again(
+    mut failed: TrySendError<Request<Body>>,
+    copy: Option<Request<Body>>,
+) -> Result<Request<Body>, Failed> {
+    // Closed in the meantime, before a byte of the request was sent: a new connection loses nothing.
+    let unsent = failed.take_message();
+    match unsent.or_else(|| copy.filter(|_| !failed.error().is_parse())) {
+        Some(request) => Ok(request),
+        None => Err(Failed::Http(failed.into_error())),
     }
 }
 
