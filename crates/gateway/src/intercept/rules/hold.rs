@@ -147,26 +147,52 @@ impl Programs<'_> {
     pub(super) fn install_queue(&self) -> Result<(), LoadError> {
         let Some(rule) = self.0.queue_rule() else { return Ok(()) };
         for program in FILTERS {
-            if filter(program, &format!("-w -t raw -C {rule}")).is_err() {
-                filter(program, &format!("-w -t raw -A {rule}"))?;
+            if !is_there(program, &rule)? {
+                filter(program, &format!("-A {rule}"))?;
             }
         }
         Ok(())
     }
 
     /// Removes them; what is not there cannot be.
-    pub(super) fn remove_queue(&self) {
-        let Some(rule) = self.0.queue_rule() else { return };
+    ///
+    /// # Errors
+    /// If somebody holds the lock of those programs. What stays then has no effect without the table.
+    pub(super) fn remove_queue(&self) -> Result<(), LoadError> {
+        let Some(rule) = self.0.queue_rule() else { return Ok(()) };
         for program in FILTERS {
-            let _ = filter(program, &format!("-w -t raw -D {rule}"));
+            // There is one lock for both.
+            unless_locked(filter(program, &format!("-D {rule}")))?;
         }
+        Ok(())
     }
 
     /// Writes those that are there, as their programs take them.
-    pub(super) fn installed_queue(&self) -> String {
-        let Some(rule) = self.0.queue_rule() else { return String::new() };
-        let there = |program: &&'static str| filter(program, &format!("-w -t raw -C {rule}")).is_ok();
-        FILTERS.into_iter().filter(there).map(|program| format!("{program} -t raw -A {rule}\n")).collect()
+    ///
+    /// # Errors
+    /// If somebody holds the lock of those programs.
+    pub(super) fn installed_queue(&self) -> Result<String, LoadError> {
+        let Some(rule) = self.0.queue_rule() else { return Ok(String::new()) };
+        let mut installed = String::new();
+        for program in FILTERS {
+            if is_there(program, &rule)? {
+                let _ = writeln!(installed, "{program} -t raw -A {rule}");
+            }
+        }
+        Ok(installed)
+    }
+}
+
+/// Says whether a rule is there; fails only if that cannot be known because of the programs' lock.
+fn is_there(program: &'static str, rule: &str) -> Result<bool, LoadError> {
+    unless_locked(filter(program, &format!("-C {rule}")))
+}
+
+/// Says whether a program did it; fails only if it waited in vain for the lock.
+fn unless_locked(done: Result<String, LoadError>) -> Result<bool, LoadError> {
+    match done {
+        Err(LoadError::Locked { program }) => Err(LoadError::Locked { program }),
+        done => Ok(done.is_ok()),
     }
 }
 
@@ -225,6 +251,16 @@ mod tests {
         assert!(second.starts_with(asks) && second.ends_with("accept"), "{second}");
         let rule = by_iptables.queue_rule().unwrap();
         assert!(rule.ends_with(&format!("NFQUEUE --queue-num {queue} --queue-bypass")), "{rule}");
+    }
+
+    #[test]
+    fn a_rule_that_a_lock_hides_is_not_one_that_is_missing() {
+        let program = "iptables".to_owned();
+        let refused = LoadError::Refused { program: program.clone(), said: "Bad rule".to_owned() };
+        assert!(!unless_locked(Err(refused)).unwrap());
+        assert!(unless_locked(Ok(String::new())).unwrap());
+        let locked = unless_locked(Err(LoadError::Locked { program }));
+        assert!(matches!(locked, Err(LoadError::Locked { .. })), "{locked:?}");
     }
 
     #[test]

@@ -32,6 +32,15 @@ pub enum LoadError {
         /// What it said.
         said: String,
     },
+    /// A program waited in vain for the lock that it shares with others of its kind.
+    #[error(
+        "`{program}` failed: for {LOCK_SECS} s another program has held the xtables lock (/run/xtables.lock); \
+         try again when that has ended"
+    )]
+    Locked {
+        /// The command.
+        program: String,
+    },
     /// Packets cannot be marked.
     #[error("cannot mark this gateway's own packets, which takes CAP_NET_ADMIN: {0}")]
     Mark(io::Error),
@@ -74,25 +83,26 @@ impl Programs<'_> {
 
     /// Removes routes unless older rules are there, which need them.
     fn remove_unused_routes(&self) {
-        if !matches!(self.installed(), Ok(Some(_))) {
+        if !matches!(self.installed_tables(), Ok(Some(_))) {
             self.remove_routes();
-            self.remove_queue();
+            // Why they were not loaded is told.
+            let _ = self.remove_queue();
         }
     }
 
     /// Removes the rules; says whether there were any.
     ///
     /// # Errors
-    /// If `nft` is missing or refuses.
+    /// If `nft` is missing or refuses. [`LoadError::Locked`] if only rules without effect stay.
     pub fn remove(&self) -> Result<bool, LoadError> {
         let table = self.0.table();
-        let there = self.installed()?.is_some();
+        let there = self.installed_tables()?.is_some();
         if there {
             nft(&["delete", "table", "inet", &table], "")?;
         }
         self.remove_bridge_table();
         self.remove_routes();
-        self.remove_queue();
+        self.remove_queue()?;
         Ok(there)
     }
 
@@ -103,16 +113,21 @@ impl Programs<'_> {
         within(limit, move || Programs(&rules.on_this_machine()).remove())
     }
 
-    /// Returns the table as it is loaded; none if it is not.
+    /// Returns the table as it is loaded, with what queues for it; none if it is not.
     ///
     /// # Errors
-    /// If `nft` is missing, or it may not be asked.
+    /// If `nft` is missing, or it may not be asked, or what queues cannot be.
     pub fn installed(&self) -> Result<Option<String>, LoadError> {
+        let Some(tables) = self.installed_tables()? else { return Ok(None) };
+        Ok(Some(tables + &self.installed_queue()?))
+    }
+
+    fn installed_tables(&self) -> Result<Option<String>, LoadError> {
         let table = self.0.table();
         match nft(&["list", "table", "inet", &table], "") {
             Ok(text) => {
                 let bridges = nft(&["list", "table", BRIDGE, &table], "").unwrap_or_default();
-                Ok(Some(text + &bridges + &self.installed_queue()))
+                Ok(Some(text + &bridges))
             }
             Err(LoadError::Refused { said, .. }) if said.contains("No such file") => Ok(None),
             Err(error) => Err(error),
@@ -221,7 +236,7 @@ impl Current {
             return Ok(false);
         }
         if let Some(old) = &old
-            && let Ok(Some(table)) = Programs(old).installed()
+            && let Ok(Some(table)) = Programs(old).installed_tables()
         {
             bypassed.look(old, &table);
         }
@@ -275,7 +290,8 @@ fn refresh(rules: &Arc<RuleSet>, bypassed: &Bypassed) -> Arc<RuleSet> {
             let queued = |table: &str| rules.queue_rule().is_none_or(|rule| table.contains(&rule));
             table.is_some_and(|table| queued(&table) && (!rules.bridged || table.contains("table bridge")))
         }
-        // It may not be asked, and that it may not was told when the rules were loaded.
+        // It may not be asked, which was told when the rules were loaded; or somebody holds the lock, and the next look
+        // will tell.
         Err(_) => true,
     };
     if rules.by() != RulesBy::Install || there && fitting == **rules {
@@ -369,18 +385,30 @@ impl Drop for Loaded {
 fn exchange(old: Option<&RuleSet>, new: Option<&RuleSet>) -> Result<(), LoadError> {
     let Some(new) = new else {
         let ours = old.filter(|old| old.by() == RulesBy::Install);
-        return ours.map_or(Ok(()), |old| Programs(old).remove().map(drop));
+        return match ours.map_or(Ok(false), |old| Programs(old).remove()) {
+            Err(locked @ LoadError::Locked { .. }) => {
+                say_what_stays(&locked);
+                Ok(())
+            }
+            removed => removed.map(drop),
+        };
     };
     if new.by() == RulesBy::Install {
         Programs(new).install()?;
         if old.is_some_and(|old| old.bridged && !new.bridged) {
             Programs(new).remove_bridge_table();
         }
-        if let Some(old) = old.filter(|old| old.queue_rule() != new.queue_rule()) {
-            Programs(old).remove_queue();
+        if let Some(old) = old.filter(|old| old.queue_rule() != new.queue_rule())
+            && let Err(locked) = Programs(old).remove_queue()
+        {
+            say_what_stays(&locked);
         }
     }
     Ok(())
+}
+
+fn say_what_stays(locked: &LoadError) {
+    tracing::warn!("a rule that queues packets stays, without effect: {locked}");
 }
 
 /// Runs what waits for a program where nothing else waits.
@@ -406,8 +434,19 @@ pub(super) fn ip(command: &str) -> Result<String, LoadError> {
     run("ip", "iproute2", &command.split(' ').collect::<Vec<_>>(), "")
 }
 
+/// Runs `iptables` or `ip6tables` on the table `raw`.
 pub(super) fn filter(program: &'static str, command: &str) -> Result<String, LoadError> {
-    run(program, "iptables", &command.split(' ').collect::<Vec<_>>(), "")
+    let command = format!("-w {LOCK_SECS} -t raw {command}");
+    let done = run(program, "iptables", &command.split(' ').collect::<Vec<_>>(), "");
+    done.map_err(|error| match error {
+        LoadError::Refused { program, said } if is_lock(&said) => LoadError::Locked { program },
+        error => error,
+    })
+}
+
+/// Says whether the lock is what a program stopped at; some say that they wait for it, and then something else.
+fn is_lock(said: &str) -> bool {
+    said.lines().last().is_some_and(|line| line.contains("xtables lock"))
 }
 
 fn run(
@@ -453,6 +492,9 @@ fn has_ipv6() -> bool {
 /// How long the end of a gateway waits until rules are removed.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long `iptables` waits for others of its kind, in seconds: less than the end of a gateway does.
+const LOCK_SECS: u32 = 5;
+
 /// How often it is looked whether rules are there and fit.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -462,3 +504,22 @@ const BRIDGE: &str = "bridge";
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// Where they are instead on a system that has those of version 1 beside them.
 const CGROUPS_BELOW: &str = "unified/";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_for_a_lock_has_a_limit_and_an_error_that_names_it() {
+        assert_eq!(filter("echo", "-C RULE").unwrap(), "-w 5 -t raw -C RULE\n");
+        let waiting = "Another app is currently holding the xtables lock; waiting (1s) for it to exit...";
+        let in_vain = "Another app is currently holding the xtables lock. Stopped waiting after 5s.";
+        assert!(is_lock(&format!("{waiting}\n{in_vain}")));
+        assert!(!is_lock(&format!(
+            "{waiting}\niptables: Bad rule (does a matching rule exist in that chain?)."
+        )));
+        assert!(!is_lock(""));
+        let locked = || LoadError::Locked { program: "iptables -w 5 -t raw -C RULE".to_owned() };
+        assert!(locked().to_string().contains("for 5 s another program has held the xtables lock"));
+    }
+}
