@@ -248,7 +248,7 @@ fn still_there(
         done.changes.push(format!("peer {name} changed; its link starts anew"));
         return None;
     }
-    if asks_for(config, wanted).exceeds(asks_for(&old.config, before)) {
+    if asks_for_more(config, wanted, peer) {
         done.changes
             .push(format!("a policy asks for what the link to {name} was not made with; it starts anew"));
         return None;
@@ -264,25 +264,13 @@ fn still_there(
     Some(Arc::clone(peer))
 }
 
-/// What a link has only if it was made with it, and which rules may ask for.
-#[derive(Clone, Copy, Debug)]
-struct AskedFor {
-    names: bool,
-    bytes_for_max_match: bool,
-}
-
-impl AskedFor {
-    fn exceeds(self, made_with: Self) -> bool {
-        self.names && !made_with.names || self.bytes_for_max_match && !made_with.bytes_for_max_match
-    }
-}
-
-fn asks_for(config: &Config, peer: &config::Peer) -> AskedFor {
-    let policies = &config.policies;
-    AskedFor {
-        names: policies.name_chunks(&peer.name, peer.settings.usual()),
-        bytes_for_max_match: policies.matchings(&peer.name, peer.settings.plan()).max,
-    }
+/// Says whether policies ask for what a link has only if it was made with it, and this one was not. It may have been
+/// made for policies that have gone since.
+fn asks_for_more(config: &Config, wanted: &config::Peer, running: &Peer) -> bool {
+    let (policies, name, link) = (&config.policies, &wanted.name, &running.settings.link);
+    let names = policies.name_chunks(name, wanted.settings.usual());
+    let bytes_for_max_match = policies.matchings(name, wanted.settings.plan()).max;
+    names && link.names.is_none() || bytes_for_max_match && !link.keeps_bytes
 }
 
 /// Returns the wanted configuration with what only a start can change as it is.

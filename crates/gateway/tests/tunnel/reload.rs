@@ -406,8 +406,12 @@ async fn a_policy_that_asks_for_more_than_the_link_was_made_with_makes_it_anew()
             (1, "codec = \"none\"", &[changed][..]),
             (2, "codec = \"wanax\"", &[anew, changed]),
             (3, "codec = \"wanax\"", &[changed]),
+            // What a link was made with stays when nobody asks for it, and is there when somebody does again.
+            (1, "codec = \"none\"", &[changed]),
+            (2, "codec = \"wanax\"", &[changed]),
             (4, "codec = \"endre\"\nmatching = \"max\"", &[anew, changed]),
             (5, "codec = \"endre\"\nmatching = \"chunk\"", &[changed]),
+            (4, "codec = \"endre\"\nmatching = \"max\"", &[changed]),
         ] {
             let text = branch_config(
                 site.hub_key,
