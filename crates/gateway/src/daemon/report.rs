@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use oncewire_codec::Layers;
 use oncewire_codec::contract::{ChunkStats, ReceiveStats, SendStats};
@@ -24,7 +24,7 @@ use crate::telemetry::{
     StatusReport,
 };
 use crate::tunnel::listener::TunnelDoor;
-use crate::tunnel::peer::Peer;
+use crate::tunnel::peer::{HintsSaved, Peer};
 
 /// Everything that a status is read from.
 pub(super) struct Report {
@@ -90,39 +90,29 @@ impl Source for Report {
             return Box::pin(std::future::ready(Err(refused)));
         }
         let chosen = state.peers.iter().filter(|known| peer.as_ref().is_none_or(|name| known.name() == name));
-        let cleared: Vec<_> = chosen.map(|peer| (Arc::clone(peer), peer.clear_logs())).collect();
+        // All at once, so that nobody's disk holds up another's.
+        let clearing: Vec<_> = chosen.map(ClearingPeer::begin).collect();
         // Chunks are not sorted by peers.
         let chunks = self.store.as_ref().filter(|_| peer.is_none()).map(|store| store.clear());
         let links = state.peers.clone();
         Box::pin(async move {
-            let mut reports = Vec::new();
-            for (peer, (memory, on_disk)) in cleared {
-                let name = peer.name().to_owned();
-                let disk = files_cleared(on_disk).await.map_err(|error| {
-                    ClearRefused::Disk(format!(
-                        "the logs of {name} are cleared in memory, and on disk {error}"
-                    ))
-                })?;
-                // Nothing is known any more, so this empties the file.
-                if let Some(saved) = peer.save_hints()
-                    && timeout(DISK_LIMIT, saved).await.is_err()
-                {
-                    return Err(ClearRefused::Disk(format!(
-                        "the logs of {name} are cleared, and what is known of its chunk store is not yet: \
-                         it took longer than {DISK_LIMIT:?}"
-                    )));
-                }
-                tracing::info!(peer = name, memory, disk, "logs cleared");
-                reports.push(ClearedReport { peer: name, memory, disk });
+            let end = Instant::now() + DISK_LIMIT;
+            let (mut reports, mut failed) = (Vec::new(), Vec::new());
+            for peer in clearing {
+                reports.push(peer.end(end, &mut failed).await);
             }
-            let store = match chunks {
-                Some(chunks) => Some(chunks_cleared(chunks).await.map_err(|error| {
-                    ClearRefused::Disk(format!("the logs are cleared, and the chunk store {error}"))
-                })?),
-                None => None,
-            };
+            let mut store = None;
+            if let Some(chunks) = chunks {
+                match chunks_cleared(chunks, end).await {
+                    Ok(bytes) => store = Some(bytes),
+                    Err(error) => failed.push(format!("the chunk store {error}")),
+                }
+            }
             links.iter().for_each(Peer::tell_store_state);
-            Ok(ClearReport { store, ..ClearReport::of(reports) })
+            match failed.is_empty() {
+                true => Ok(ClearReport { store, ..ClearReport::of(reports) }),
+                false => Err(ClearRefused::Disk(format!("{}; all else is cleared", failed.join("; ")))),
+            }
         })
     }
 
@@ -174,25 +164,74 @@ fn intercepts(state: &State) -> Vec<InterceptReport> {
     state.config.intercepts.iter().zip(&state.entrances).map(report).collect()
 }
 
-/// Waits until a peer's files are cleared, and returns how many bytes they had.
-async fn files_cleared(on_disk: Option<[Cleared; 2]>) -> Result<u64, String> {
-    let mut bytes = 0;
-    for log in on_disk.into_iter().flatten() {
-        bytes += match timeout(DISK_LIMIT, log).await {
-            Ok(Ok(cleared)) => cleared.map_err(|error| format!("they could not be: {error}"))?,
-            Ok(Err(_)) => return Err("they may not be: the gateway is stopping".to_owned()),
-            Err(_) => return Err(format!("they are not yet: it took longer than {DISK_LIMIT:?}")),
-        };
+/// A peer whose logs are cleared in memory, and whose files are being.
+struct ClearingPeer {
+    peer: Arc<Peer>,
+    /// Bytes that were in memory.
+    memory: u64,
+    logs: Option<[Cleared; 2]>,
+    hints: Option<HintsSaved>,
+}
+
+impl ClearingPeer {
+    fn begin(peer: &Arc<Peer>) -> Self {
+        let (memory, logs) = peer.clear_logs();
+        // Nothing is known any more, so nothing of what was stays in the file.
+        Self { peer: Arc::clone(peer), memory, logs, hints: peer.save_hints() }
     }
-    Ok(bytes)
+
+    /// Waits for the disk, but not beyond `end`, and says what was cleared. What was not is added to `failed`.
+    async fn end(self, end: Instant, failed: &mut Vec<String>) -> ClearedReport {
+        let name = self.peer.name();
+        let mut disk = 0;
+        let mut refused = None;
+        for log in self.logs.into_iter().flatten() {
+            match log_cleared(log, end).await {
+                Ok(bytes) => disk += bytes,
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) => {
+                failed.push(format!("the logs of {name} are cleared in memory, and on disk {error}"));
+            }
+            None => tracing::info!(peer = name, memory = self.memory, disk, "logs cleared"),
+        }
+        if let Some(hints) = self.hints
+            && let Err(error) = hints_cleared(hints, end).await
+        {
+            failed.push(format!("what is known of the chunk store of {name} {error}"));
+        }
+        ClearedReport { peer: name.to_owned(), memory: self.memory, disk }
+    }
+}
+
+/// Waits until one log's files are cleared, and returns how many bytes they had.
+async fn log_cleared(cleared: Cleared, end: Instant) -> Result<u64, String> {
+    match timeout_at(end, cleared).await {
+        Ok(Ok(cleared)) => cleared.map_err(|error| format!("they could not be: {error}")),
+        Ok(Err(_)) => Err("they may not be: the gateway is stopping".to_owned()),
+        Err(_) => Err(format!("they are not yet: it took longer than {DISK_LIMIT:?}")),
+    }
+}
+
+/// Waits until nothing stays on disk of what was known of a peer's store.
+async fn hints_cleared(saved: HintsSaved, end: Instant) -> Result<(), String> {
+    match timeout_at(end, saved).await {
+        Ok(Ok(saved)) => saved.map(drop).map_err(|error| format!("stays on disk: {error}")),
+        Ok(Err(_)) => Err("may stay on disk: the gateway cannot start a thread for it".to_owned()),
+        Err(_) => Err(format!("is still on disk: it took longer than {DISK_LIMIT:?}")),
+    }
 }
 
 /// Waits until the chunk store is cleared, and returns how many bytes it had.
-async fn chunks_cleared(chunks: ChunksCleared) -> Result<u64, String> {
-    match timeout(DISK_LIMIT, chunks).await {
-        Ok(Ok(cleared)) => cleared.map_err(|error| format!("could not be: {error}")),
-        Ok(Err(_)) => Err("is not: too much waits for its disk, or the gateway is stopping".to_owned()),
-        Err(_) => Err(format!("is not yet: it took longer than {DISK_LIMIT:?}")),
+async fn chunks_cleared(chunks: ChunksCleared, end: Instant) -> Result<u64, String> {
+    match timeout_at(end, chunks).await {
+        Ok(Ok(cleared)) => cleared.map_err(|error| format!("could not be cleared: {error}")),
+        Ok(Err(_)) => {
+            Err("is not cleared: too much waits for its disk, or the gateway is stopping".to_owned())
+        }
+        Err(_) => Err(format!("is not cleared yet: it took longer than {DISK_LIMIT:?}")),
     }
 }
 
@@ -347,5 +386,5 @@ fn flow_report(peer: &str, flow: &FlowStats, age: Duration) -> FlowReport {
     }
 }
 
-/// How long the disk may take to clear a log; a client waits for it.
-const DISK_LIMIT: Duration = Duration::from_secs(5);
+/// How long disks may take to clear what is to be, all together; less than a client waits.
+const DISK_LIMIT: Duration = Duration::from_secs(8);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot::error::TryRecvError;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::state::State;
 use crate::chunks::ChunkStore;
-use crate::tunnel::peer::Peer;
+use crate::tunnel::peer::{HintsSaved, Peer};
 
 /// Has peers and the store looked at, the store synced, and what is known of peers' stores saved, for as long as the
 /// gateway runs.
@@ -37,7 +37,7 @@ struct Watched {
     counted: Counted,
     due: Instant,
     /// What tells how many bytes that took, as long as they are being saved.
-    saving: Option<oneshot::Receiver<u64>>,
+    saving: Option<HintsSaved>,
 }
 
 /// What changes whenever something more is known of the peer's store, or may soon be.
@@ -63,7 +63,7 @@ impl Watched {
     fn save_if_due(&mut self) {
         if let Some(saving) = &mut self.saving {
             let bytes = match saving.try_recv() {
-                Ok(bytes) => bytes,
+                Ok(saved) => saved.unwrap_or(0),
                 Err(TryRecvError::Empty) => return,
                 Err(TryRecvError::Closed) => 0,
             };

@@ -36,14 +36,15 @@ impl HintFile {
         self.seal.open_whole(MAGIC, bytes)
     }
 
-    /// Saves what `take` returns, which is called when nobody else writes the file any more; if it is nothing, the file
-    /// is emptied. Returns the number of bytes. Takes as long as the disk does.
+    /// Saves what `take` returns, which is called when nobody else writes the file any more; if that has no bytes, the
+    /// file is emptied, and if it is none, the file stays as it is. Returns the number of bytes written. Takes as long
+    /// as the disk does.
     ///
     /// # Errors
-    /// What the disk says, or `take`; the file is as it was then.
-    pub(crate) fn write(&self, take: impl FnOnce() -> io::Result<Option<Vec<u8>>>) -> io::Result<usize> {
+    /// What the disk says; the file is as it was then.
+    pub(crate) fn write(&self, take: impl FnOnce() -> Option<Vec<u8>>) -> io::Result<usize> {
         let _turn = self.turn.lock();
-        let plain = take()?.unwrap_or_default();
+        let Some(plain) = take() else { return Ok(0) };
         let bytes = if plain.is_empty() { Vec::new() } else { self.seal.close_whole(MAGIC, plain)? };
         self.folder.replace(NAME, &bytes)?;
         Ok(bytes.len())
@@ -75,7 +76,7 @@ mod tests {
         for key in [None, Some(1)] {
             let dir = tempfile::tempdir().unwrap();
             assert_eq!(file(dir.path(), key).read(), None, "nothing yet");
-            file(dir.path(), key).write(|| Ok(Some(HINTS.to_vec()))).unwrap();
+            file(dir.path(), key).write(|| Some(HINTS.to_vec())).unwrap();
             assert_eq!(file(dir.path(), key).read().as_deref(), Some(HINTS));
             for other in [None, Some(1), Some(2)].into_iter().filter(|other| *other != key) {
                 assert_eq!(file(dir.path(), other).read(), None, "{key:?} {other:?}");
@@ -83,7 +84,9 @@ mod tests {
             let bytes = std::fs::read(dir.path().join(NAME)).unwrap();
             let shown = bytes.windows(8).any(|part| part == &HINTS[..8]);
             assert_eq!(shown, key.is_none());
-            file(dir.path(), key).write(|| Ok(None)).unwrap();
+            assert_eq!(file(dir.path(), key).write(|| None).unwrap(), 0);
+            assert_eq!(file(dir.path(), key).read().as_deref(), Some(HINTS), "nobody had anything better");
+            file(dir.path(), key).write(|| Some(Vec::new())).unwrap();
             assert_eq!(file(dir.path(), key).read(), None, "cleared");
         }
     }
@@ -92,7 +95,7 @@ mod tests {
     fn a_changed_or_cut_file_that_is_encrypted_is_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
-        file(dir.path(), Some(1)).write(|| Ok(Some(HINTS.to_vec()))).unwrap();
+        file(dir.path(), Some(1)).write(|| Some(HINTS.to_vec())).unwrap();
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut damaged = whole.clone();

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use oncewire_gateway::daemon::{Gateway, StartError};
@@ -288,6 +289,56 @@ async fn a_damaged_or_missing_log_makes_no_transfer_longer_than_a_cold_one() {
         }
         // Damage beyond use costs a cold start: were it not found out, this test would show nothing.
         assert!(shares.iter().any(|(_, share)| *share > 0.9), "{shares:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_refuses_one_peers_files_keeps_no_others_from_being_cleared() {
+    within(async {
+        let dir = tempfile::tempdir().unwrap();
+        let key = |name: &str| Identity::create(&dir.path().join(name)).unwrap().public_key();
+        let (first, second, third) = (key("first.key"), key("second.key"), key("third.key"));
+        key("hub.key");
+        let peer = |name, key| format!("[[peer]]\nname = \"{name}\"\npublic_key = \"{key}\"\n");
+        let config = hub_config(first, &(peer("second", second) + &peer("third", third))).replacen(
+            "key_file",
+            "state = \"state\"\nadmin = \"127.0.0.1:0\"\nkey_file",
+            1,
+        );
+        let hub = start(dir.path(), &config).await.unwrap();
+        let folders = [first, second, third].map(|key| {
+            let hex: String = key.spki_der().iter().map(|byte| format!("{byte:02x}")).collect();
+            // Its last 32 bytes are the key.
+            dir.path().join("state/logs").join(&hex[hex.len() - 64..])
+        });
+        for folder in &folders {
+            fs::write(folder.join("hints"), "known").unwrap();
+        }
+        // What is written anew is called so first. The first peer's logs and the second's hints cannot be.
+        for file in ["out.idx", "in.idx"]
+            .map(|index| folders[0].join(index))
+            .iter()
+            .chain([&folders[1].join("hints")])
+        {
+            assert!(file.exists(), "{file:?}");
+            fs::create_dir(format!("{}.new", file.display())).unwrap();
+        }
+        let mut admin = TcpStream::connect(hub.local_addrs().admin.unwrap()).await.unwrap();
+        let request = b"POST /cache/clear HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+        admin.write_all(request).await.unwrap();
+        let mut answer = String::new();
+        admin.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+        for failed in [
+            "the logs of branch are cleared in memory, and on disk they could not be",
+            "what is known of the chunk store of second stays on disk",
+        ] {
+            assert!(answer.contains(failed), "{answer}");
+        }
+        assert!(!answer.contains("third"), "{answer}");
+        let stays = folders.map(|folder| fs::read(folder.join("hints")).unwrap() == b"known");
+        assert_eq!(stays, [false, true, false]);
     })
     .await;
 }

@@ -25,6 +25,9 @@ pub(crate) struct GroupStanding {
     pub(crate) keeps_chunks: bool,
 }
 
+/// Tells how many bytes were saved, or why none were.
+pub(crate) type HintsSaved = oneshot::Receiver<io::Result<u64>>;
+
 impl Peer {
     /// Gives the link what became of a read; from any thread.
     pub(crate) fn handle_chunk(self: &Arc<Self>, reply: StoreReply) {
@@ -115,21 +118,22 @@ impl Peer {
     }
 
     /// Has what is known of the peer's store saved beside the logs, if they are kept; tells how many bytes that is when
-    /// the disk has them. Never waits. It is taken from the link piece by piece, so that the peer's lock is held for
-    /// none of them longer than for a block. Of a link that is over nothing is saved.
-    pub(crate) fn save_hints(self: &Arc<Self>) -> Option<oneshot::Receiver<u64>> {
+    /// the disk has them, or what the disk says, which is logged too. Never waits. It is taken from the link piece by
+    /// piece, so that the peer's lock is held for none of them longer than for a block. Of a link that is over nothing
+    /// is saved.
+    pub(crate) fn save_hints(self: &Arc<Self>) -> Option<HintsSaved> {
         let file = self.hints.clone().filter(|_| !self.core.lock().over)?;
         let peer = Arc::clone(self);
         let save = move || {
             let saved = file.write(|| {
-                let saved = save_by(|at| peer.core.lock().link.save_hints(at));
-                // What is there is the best that there will be, or its successor's.
-                if peer.core.lock().over { Err(io::ErrorKind::Interrupted.into()) } else { Ok(saved) }
+                let known = save_by(|at| peer.core.lock().link.save_hints(at)).unwrap_or_default();
+                // Else what is there is the best that there will be, or its successor's.
+                (!peer.core.lock().over).then_some(known)
             });
-            saved.unwrap_or_else(|error| {
+            let saved = saved.map(|bytes| bytes as u64);
+            saved.inspect_err(|error| {
                 tracing::warn!(peer = peer.name(), %error, "cannot save what is known of its chunk store");
-                0
-            }) as u64
+            })
         };
         Some(slow_disk::run("save-hints", save))
     }
