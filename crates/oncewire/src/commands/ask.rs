@@ -25,6 +25,8 @@ pub(super) struct Answer<T> {
 pub(super) struct Place {
     address: String,
     token: Option<String>,
+    /// How long its answer may take.
+    patience: Duration,
 }
 
 /// What is done with a path.
@@ -34,7 +36,7 @@ pub(super) enum Verb {
     Post,
 }
 
-/// Nobody answers there.
+/// Nobody listens there, or whoever does ends the connection without an answer.
 #[derive(Debug)]
 pub(super) struct Unreachable(String);
 
@@ -48,6 +50,20 @@ impl fmt::Display for Unreachable {
     }
 }
 
+/// Somebody is there, who may still do what was asked, and does not answer in time.
+#[derive(Debug)]
+pub(super) struct Silent {
+    address: String,
+    patience: Duration,
+}
+
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, patience } = self;
+        write!(f, "the gateway at {address} does not answer within {patience:?}")
+    }
+}
+
 /// Asks for one of the admin interface's paths.
 pub(super) fn ask<T: DeserializeOwned>(args: &Ask, path: &str) -> anyhow::Result<Answer<T>> {
     place(args)?.request(Verb::Get, path)
@@ -56,20 +72,23 @@ pub(super) fn ask<T: DeserializeOwned>(args: &Ask, path: &str) -> anyhow::Result
 impl Place {
     /// The interface that a configuration names.
     pub(super) fn of(admin: Admin) -> Self {
-        Self { address: reachable(admin.listen).to_string(), token: admin.token }
+        Self::at(reachable(admin.listen).to_string(), admin.token)
+    }
+
+    fn at(address: String, token: Option<String>) -> Self {
+        Self { address, token, patience: PATIENCE }
     }
 
     /// Sends a request and reads its answer.
     ///
     /// # Errors
-    /// [`Unreachable`] if nobody answers; else what is wrong with the answer.
+    /// [`Unreachable`] if nobody is there, [`Silent`] if the answer takes too long; else what is wrong with the answer.
     pub(super) fn request<T: DeserializeOwned>(&self, verb: Verb, path: &str) -> anyhow::Result<Answer<T>> {
         let address = &self.address;
-        let unreachable = || Unreachable(address.clone());
-        let mut response = self.call(verb, path).with_context(unreachable)?;
+        let mut response = self.call(verb, path).map_err(|error| self.no_answer(error))?;
         let status = response.status();
-        let text =
-            response.body_mut().with_config().limit(MAX_ANSWER).read_to_string().with_context(unreachable)?;
+        let text = response.body_mut().with_config().limit(MAX_ANSWER).read_to_string();
+        let text = text.map_err(|error| self.no_answer(error))?;
         if status == 401 {
             bail!("{address} asks for a token; give -c FILE, or --token-file FILE");
         }
@@ -82,10 +101,18 @@ impl Place {
         Ok(Answer { text, report })
     }
 
+    fn no_answer(&self, error: ureq::Error) -> anyhow::Error {
+        let (address, patience) = (self.address.clone(), self.patience);
+        match error {
+            ureq::Error::Timeout(_) => anyhow::Error::new(error).context(Silent { address, patience }),
+            _ => anyhow::Error::new(error).context(Unreachable(address)),
+        }
+    }
+
     fn call(&self, verb: Verb, path: &str) -> Result<Response<Body>, ureq::Error> {
         let agent = ureq::Agent::new_with_config(
             ureq::Agent::config_builder()
-                .timeout_global(Some(PATIENCE))
+                .timeout_global(Some(self.patience))
                 .http_status_as_error(false)
                 .proxy(None)
                 .build(),
@@ -111,7 +138,7 @@ impl Place {
 pub(super) fn place(args: &Ask) -> anyhow::Result<Place> {
     let Some(path) = &args.config else {
         let token = args.token_file.as_deref().map(read_token).transpose().map_err(Usage)?;
-        return Ok(Place { address: args.admin.clone(), token });
+        return Ok(Place::at(args.admin.clone(), token));
     };
     match Config::load_admin(path)? {
         Some(admin) => Ok(Place::of(admin)),
@@ -137,3 +164,28 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Ten thousand flows with names of 255 bytes take some five million.
 const MAX_ANSWER: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn who_does_not_answer_in_time_is_told_from_who_is_not_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let ask = |patience| {
+            let place = Place { patience, ..Place::at(address.clone(), None) };
+            place.request::<Value>(Verb::Post, "/cache/clear").map(drop).unwrap_err()
+        };
+        let silent = ask(Duration::from_millis(50));
+        assert!(silent.is::<Silent>() && !silent.is::<Unreachable>(), "{silent:#}");
+        assert!(silent.to_string().ends_with("does not answer within 50ms"), "{silent}");
+        drop(listener);
+        let absent = ask(PATIENCE);
+        assert!(absent.is::<Unreachable>(), "{absent:#}");
+    }
+}

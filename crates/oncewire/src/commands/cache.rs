@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use oncewire_gateway::config::{Caches, Config};
 use oncewire_gateway::telemetry::ClearReport;
 use oncewire_gateway::{chunks, logs};
 
-use super::ask::{self, Place, Unreachable, Verb};
+use super::ask::{self, Place, Silent, Unreachable, Verb};
 use crate::cli::Clear;
 use crate::failure::Usage;
 use crate::table::{Align, Table, bytes, printable};
@@ -56,7 +56,18 @@ fn of_configuration(path: &Path, peer: Option<&str>) -> anyhow::Result<ClearRepo
 
 fn by_way_of(place: &Place, peer: Option<&str>) -> anyhow::Result<ClearReport> {
     let query = peer.map_or(String::new(), |name| format!("?peer={}", encoded(name)));
-    Ok(place.request(Verb::Post, &format!("/cache/clear{query}"))?.report)
+    let answered = place.request(Verb::Post, &format!("/cache/clear{query}"));
+    Ok(answered.map_err(may_go_on)?.report)
+}
+
+/// Adds what is to be done about a gateway that may have heard.
+fn may_go_on(error: anyhow::Error) -> anyhow::Error {
+    match error.is::<Silent>() {
+        true => anyhow!(
+            "{error}; clearing may still go on: see whether `oncewire status` answers, and clear again when it does"
+        ),
+        false => error,
+    }
 }
 
 /// Encodes a name for a query; names have only plain letters, but what is typed may have any.
