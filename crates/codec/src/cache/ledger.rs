@@ -124,6 +124,8 @@ pub struct Ledger {
 struct FlowItems {
     unacked: u64,
     lost: BTreeSet<u64>,
+    /// The flow's open, while it is unacknowledged.
+    open: Option<u64>,
 }
 
 impl Ledger {
@@ -131,7 +133,11 @@ impl Ledger {
     pub fn push(&mut self, item: Item) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
-        self.by_flow.entry(item.flow).or_default().unacked += 1;
+        let flow = self.by_flow.entry(item.flow).or_default();
+        flow.unacked += 1;
+        if matches!(item.content, Content::Message(Message::Open(_))) {
+            flow.open.get_or_insert(seq);
+        }
         self.kept_bytes += item.kept();
         self.attached_bytes += item.attached();
         self.items.insert(seq, item);
@@ -179,6 +185,7 @@ impl Ledger {
         self.repairs.remove(&seq);
         if let Some(flow) = self.by_flow.get_mut(&item.flow) {
             flow.lost.remove(&seq);
+            flow.open = flow.open.filter(|open| *open != seq);
             flow.unacked -= 1;
             if flow.unacked == 0 {
                 self.by_flow.remove(&item.flow);
@@ -218,16 +225,39 @@ impl Ledger {
         Some(item)
     }
 
-    /// Asks for every item that overlaps the log range to be sent again.
-    pub fn request_range(&mut self, range: &Range64) {
-        for (&seq, item) in &self.items {
-            if item.start >= range.end {
-                break;
-            }
-            if item.range().is_some_and(|own| own.start < range.end && own.end > range.start) {
-                self.repairs.insert(seq);
+    /// Asks for every item that overlaps one of the log ranges to be sent again; returns how many items were looked at
+    /// for that, which are those that overlap, those among them that take no range, and some twenty for each range.
+    pub fn request_ranges(&mut self, ranges: &[Range64]) -> usize {
+        let mut looked_at = 0;
+        for range in ranges {
+            let first = self.last_before(range.start, &mut looked_at);
+            for (&seq, item) in self.items.range(first..) {
+                looked_at += 1;
+                if item.start >= range.end {
+                    break;
+                }
+                if item.range().is_some_and(|own| own.start < range.end && own.end > range.start) {
+                    self.repairs.insert(seq);
+                }
             }
         }
+        looked_at
+    }
+
+    /// Returns the number of the last item that was encoded when the log's head was below an offset, or of the first
+    /// item: starts grow with the numbers, and of those before it none reaches the offset.
+    fn last_before(&self, offset: u64, looked_at: &mut usize) -> u64 {
+        let mut found = self.oldest_seq().unwrap_or(self.next_seq);
+        let (mut from, mut to) = (found, self.next_seq);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            *looked_at += 1;
+            match self.items.range(middle..to).next() {
+                Some((&seq, item)) if item.start < offset => (found, from) = (seq, seq + 1),
+                _ => to = middle,
+            }
+        }
+        found
     }
 
     /// Whether repairs wait.
@@ -240,13 +270,8 @@ impl Ledger {
     pub fn take_repair(&mut self) -> Option<Repair<'_>> {
         let seq = self.repairs.pop_first()?;
         let item = self.items.get(&seq)?;
-        let open = self
-            .items
-            .range(..seq)
-            .find(|(_, other)| {
-                other.flow == item.flow && matches!(other.content, Content::Message(Message::Open(_)))
-            })
-            .map(|(&seq, item)| (seq, item));
+        let open = self.by_flow.get(&item.flow).and_then(|flow| flow.open).filter(|open| *open < seq);
+        let open = open.and_then(|open| Some((open, self.items.get(&open)?)));
         Some(Repair { open, seq, item })
     }
 
@@ -300,5 +325,114 @@ impl Ledger {
     /// Forgets everything: the peer restarted.
     pub fn clear(&mut self) {
         *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::{Destination, Open};
+
+    fn item(flow: u32, start: u64, content: Content) -> Item {
+        Item {
+            flow: FlowId(flow),
+            lane: None,
+            content,
+            epoch: 1,
+            start,
+            remembered: true,
+            sources: Vec::new(),
+            coded: None,
+            slot: None,
+            names: Vec::new(),
+            keep: false,
+            news: Vec::new(),
+            absent: BTreeSet::new(),
+        }
+    }
+
+    fn block(start: u64, len: usize) -> Item {
+        let plain = Bytes::from(vec![0; len]);
+        item(1, start, Content::Block { offset: 0, plain, fin: false, coded: true })
+    }
+
+    fn message(flow: u32, message: Message) -> Item {
+        Item { remembered: false, ..item(flow, 0, Content::Message(message)) }
+    }
+
+    /// A ledger full of blocks of one byte, from an offset on.
+    fn full(start: u64) -> Ledger {
+        let mut ledger = Ledger::default();
+        (0..MAX_UNACKED).for_each(|at| _ = ledger.push(block(start + at, 1)));
+        ledger
+    }
+
+    fn repairs(ledger: &mut Ledger) -> Vec<u64> {
+        std::iter::from_fn(|| ledger.take_repair().map(|repair| repair.seq)).collect()
+    }
+
+    #[test]
+    fn a_request_for_many_ranges_looks_at_few_items_beside_those_that_it_is_for() {
+        let many = 256;
+        let ranges = |from: u64| (0..many).map(|i| from + 2 * i..from + 2 * i + 1).collect::<Vec<_>>();
+        let mut ledger = full(1 << 40);
+        for nothing in [ranges(0), ranges(1 << 41)] {
+            let looked_at = ledger.request_ranges(&nothing);
+            assert!(looked_at <= 20 * many as usize && !ledger.has_repairs(), "{looked_at}");
+        }
+        let looked_at = ledger.request_ranges(&ranges((1 << 40) + 8000));
+        assert!(looked_at <= 20 * many as usize, "{looked_at}");
+        assert_eq!(repairs(&mut ledger), (0..many).map(|i| 8000 + 2 * i).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_repair_is_preceded_by_its_flows_open_until_that_is_acknowledged() {
+        let mut ledger = Ledger::default();
+        let destination = Destination::from(SocketAddr::from(([10, 0, 0, 1], 80)));
+        let open = Message::Open(Open { id: 1, destination, source: None, coded: true, as_client: false });
+        ledger.push(message(1, open.clone()));
+        ledger.push(message(2, open));
+        (2..6).for_each(|start| _ = ledger.push(block(start, 1)));
+        let mut opens = |acked: &[u64]| {
+            let ranges = acked.iter().map(|&seq| seq..seq + 1).collect();
+            ledger.acknowledge(&Ack { next: 0, ranges }, &mut Vec::new(), |_| {});
+            (0..6).for_each(|seq| _ = ledger.request_repair(seq));
+            std::iter::from_fn(|| {
+                ledger.take_repair().map(|repair| (repair.seq, repair.open.map(|open| open.0)))
+            })
+            .collect::<Vec<_>>()
+        };
+        let with = |open| [(2, open), (3, open), (4, open), (5, open)];
+        assert_eq!(opens(&[]), [&[(0, None), (1, None)][..], &with(Some(0))[..]].concat());
+        assert_eq!(opens(&[1]), [&[(0, None)][..], &with(Some(0))[..]].concat());
+        assert_eq!(opens(&[0]), with(None));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_asked_for_is_every_item_that_overlaps(
+            items in prop::collection::vec((1usize..6, any::<bool>(), 0u8..4), 0..60),
+            ranges in prop::collection::vec((0u64..150, 1u64..20), 1..8),
+        ) {
+            let (mut ledger, mut head, mut acked) = (Ledger::default(), 3, Vec::new());
+            for (len, remembered, fate) in items {
+                let seq = ledger.push(Item { remembered, ..block(head, len) });
+                head += if remembered { len as u64 } else { 0 };
+                acked.extend((fate == 0).then_some(seq..seq + 1));
+            }
+            ledger.acknowledge(&Ack { next: 0, ranges: acked }, &mut Vec::new(), |_| {});
+            let ranges: Vec<Range64> = ranges.into_iter().map(|(start, len)| start..start + len).collect();
+            let overlaps = |own: &Range64| {
+                ranges.iter().any(|range| own.clone().any(|offset| range.contains(&offset)))
+            };
+            let of = |(seq, item): (&u64, &Item)| item.range().is_some_and(|own| overlaps(&own)).then_some(*seq);
+            let expected: Vec<u64> = ledger.items.iter().filter_map(of).collect();
+            ledger.request_ranges(&ranges);
+            prop_assert_eq!(repairs(&mut ledger), expected);
+        }
     }
 }

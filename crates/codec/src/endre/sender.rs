@@ -304,7 +304,7 @@ impl SendingHalf for Sender {
     fn handle_frame(&mut self, frame: Feedback, now: Now) -> Result<(), PeerFault> {
         match frame {
             Feedback::Ack(ack) => self.handle_ack(&ack, now)?,
-            Feedback::Need(ranges) => ranges.iter().for_each(|range| self.ledger.request_range(range)),
+            Feedback::Need(ranges) => _ = self.ledger.request_ranges(&ranges),
             Feedback::Refetch(refetch) => self.handle_refetch(&refetch, now),
             Feedback::Held(held) => self.log.handle_held(held),
             Feedback::Chunks(request) => self.handle_request(&request)?,
