@@ -104,6 +104,11 @@ impl Log {
         self.capacity
     }
 
+    /// Returns the offset behind the last byte that was ever written.
+    pub fn end(&self) -> LogOffset {
+        self.end
+    }
+
     /// Returns how many of the last bytes are kept now, at most the capacity.
     #[inline]
     pub fn limit(&self) -> u64 {

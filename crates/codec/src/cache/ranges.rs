@@ -9,6 +9,8 @@ use crate::wire::Range64;
 pub struct RangeSet {
     /// Start to end of each range.
     ranges: BTreeMap<u64, u64>,
+    /// How many numbers they hold.
+    total: u64,
 }
 
 impl RangeSet {
@@ -27,8 +29,10 @@ impl RangeSet {
         while let Some((&next, &next_end)) = self.ranges.range(start..=end).next() {
             end = end.max(next_end);
             self.ranges.remove(&next);
+            self.total -= next_end - next;
         }
         self.ranges.insert(start, end);
+        self.total += end - start;
     }
 
     /// Whether the whole range is in the set.
@@ -69,7 +73,8 @@ impl RangeSet {
             if *first.key() >= floor {
                 return;
             }
-            let end = first.remove();
+            let (start, end) = first.remove_entry();
+            self.total -= end.min(floor) - start;
             if end > floor {
                 self.ranges.insert(floor, end);
                 return;
@@ -87,6 +92,11 @@ impl RangeSet {
         self.ranges.len()
     }
 
+    /// How many numbers there are.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
     /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -94,7 +104,7 @@ impl RangeSet {
 
     /// Empties the set.
     pub fn clear(&mut self) {
-        self.ranges.clear();
+        *self = Self::default();
     }
 }
 
@@ -169,6 +179,7 @@ mod tests {
                 let expected: Vec<u64> = range.filter(|n| !plain.contains(n)).collect();
                 prop_assert_eq!(missing, expected);
                 prop_assert_eq!(set.iter().flatten().collect::<Vec<_>>(), plain.iter().copied().collect::<Vec<_>>());
+                prop_assert_eq!(set.total(), plain.len() as u64);
                 let ends: Vec<_> = set.iter().collect();
                 prop_assert!(ends.windows(2).all(|pair| pair[0].end < pair[1].start));
             }

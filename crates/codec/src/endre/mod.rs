@@ -1,5 +1,7 @@
 //! EndRE: sender-driven, fine-grained elimination [EndRE §4 to §6].
 
+#[cfg(test)]
+mod bounds_tests;
 pub mod chunks;
 #[cfg(test)]
 mod fetch_tests;

@@ -63,6 +63,8 @@ struct Model {
     store: Option<Store>,
     /// Whether the logs' limits change, and logs are cleared; in every second run.
     changes_logs: bool,
+    /// The most ranges that the receiving half remembers, in some of these.
+    few_ranges: Option<usize>,
 }
 
 /// The receiving side's store.
@@ -188,7 +190,9 @@ impl Model {
                 lied: 0,
             }),
             changes_logs: seed % 2 == 1,
+            few_ranges: (seed % 8 == 3).then_some(1 + seed as usize / 8 % 4),
         };
+        model.receiver.few_ranges = model.few_ranges;
         model.receiver.handle_peer_restart(peer_sender());
         model.meet(None);
         for _ in 0..4 {
@@ -479,6 +483,7 @@ impl Model {
             self.sender = sender(self.entropy, self.keeps_bytes, Begin { planted, saved, hints });
         } else {
             self.receiver = receiver(self.store.is_some(), saved);
+            self.receiver.few_ranges = self.few_ranges;
         }
         let claim = self.receiver.claim();
         self.receiver.handle_peer_restart(peer_sender());

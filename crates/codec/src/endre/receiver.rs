@@ -64,6 +64,7 @@ pub struct Receiver {
     epoch: u64,
     /// Whether the peer is new and names its epoch with its first coded block.
     epoch_open: bool,
+    /// At most [`Receiver::most_ranges`] ranges.
     written: RangeSet,
     highest: u64,
     /// What is held of the log, and what is to be said of it.
@@ -93,6 +94,9 @@ pub struct Receiver {
     /// A block without what is named.
     residue: Vec<u8>,
     buffers: BlockBuffers,
+    /// In place of [`Self::most_ranges`].
+    #[cfg(test)]
+    pub(super) few_ranges: Option<usize>,
 }
 
 /// What is left of a block's header once its body is decoded.
@@ -156,6 +160,8 @@ impl Receiver {
             plain: Vec::new(),
             residue: Vec::new(),
             buffers: BlockBuffers::default(),
+            #[cfg(test)]
+            few_ranges: None,
         }
     }
 
@@ -364,12 +370,14 @@ impl ReceivingHalf for Receiver {
         // Blocks that wait for what is read from disk are not asked for again meanwhile.
         let (ranges, hopeless) = match self.released {
             Some(_) => Default::default(),
-            None if self.fetching.is_empty() => self.parked.overdue(now, self.patience, &self.written),
             None => {
-                // What is being fetched will come, and what waits for it too; asking for it would bring it twice.
-                let mut coming = self.written.clone();
-                self.fetching.ranges().chain(self.parked.ranges()).for_each(|range| coming.insert(range));
-                self.parked.overdue(now, self.patience, &coming)
+                let mut coming = RangeSet::default();
+                if !self.fetching.is_empty() {
+                    // What is being fetched will come, and what waits for it too; asking for it would bring it twice.
+                    let ranges = self.fetching.ranges().chain(self.parked.ranges());
+                    ranges.for_each(|range| coming.insert(range));
+                }
+                self.parked.overdue(now, self.patience, [&self.written, &coming])
             }
         };
         let ranges: Vec<Range64> = ranges.iter().collect();
@@ -468,13 +476,12 @@ impl ReceivingHalf for Receiver {
     }
 
     fn stats(&self) -> ReceiveStats {
-        let log_used: u64 = self.written.iter().map(|range| range.end - range.start).sum();
         ReceiveStats {
             epoch: self.epoch,
             log_capacity: self.log.capacity(),
             log_limit: self.limit(),
             released: self.released.is_some(),
-            log_used,
+            log_used: self.written.total(),
             curve: self.held.curve,
             chunks: self.chunk_stats(),
             memory: self.log.memory()

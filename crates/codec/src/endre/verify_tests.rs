@@ -118,6 +118,7 @@ impl Halves {
             let feedback = match Frame::decode(kind, body).unwrap() {
                 Frame::Ack(ack) => Feedback::Ack(ack),
                 Frame::Refetch(refetch) => Feedback::Refetch(refetch),
+                Frame::LogHeld(held) => Feedback::Held(held),
                 other => panic!("unexpected {other:?}"),
             };
             self.sender.handle_frame(feedback, self.now).unwrap();
@@ -346,27 +347,6 @@ fn what_came_to_a_released_log_that_shrank_is_not_referred_to() {
     let stats = halves.receiver.stats();
     assert_eq!(stats.mismatches, 0);
     assert!(stats.copied > 160_000, "{}", stats.copied);
-}
-
-#[test]
-fn a_released_log_takes_nothing_back_that_it_did_not_hold() {
-    let mut halves = Halves::new(Matching::Max);
-    let block = noise(1, 50_000);
-    halves.cross(&block);
-    assert!(halves.receiver.release_log());
-    // Behind it the disk still has what another log of the same number had there.
-    let mut saved = SavedLog {
-        epoch: halves.receiver.stats().epoch,
-        log: Log::new(CAPACITY as usize),
-        ranges: RangeSet::default(),
-    };
-    for (start, bytes) in [(0, &block), (50_000, &noise(2, 50_000))] {
-        saved.log.write(LogOffset(start), bytes);
-        saved.ranges.insert(start..start + 50_000);
-    }
-    halves.receiver.restore_log(Some(saved), halves.now);
-    assert_eq!(halves.receiver.stats().log_used, 50_000);
-    assert_eq!(halves.cross(&block), [&block[..]]);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use super::Receiver;
 use crate::Now;
 use crate::cache::samples::SampleGrid;
-use crate::cache::{Curve, LogOffset, RangeSet};
+use crate::cache::{Curve, LogOffset, MAX_UNACKED, RangeSet};
 use crate::contract::SavedLog;
-use crate::wire::{LogClaim, LogWorth, MAX_CLAIMED};
+use crate::wire::{LogClaim, LogWorth, MAX_BLOCK, MAX_CLAIMED};
 
 /// What was held of the log when its memory was given back.
 pub(super) struct Released {
@@ -53,9 +53,37 @@ impl Receiver {
         self.held.limit.min(self.held.wished).min(self.log.capacity())
     }
 
+    /// Gives up what lies below an offset, and the blocks that wait and copy something there.
     pub(super) fn raise_base(&mut self, base: u64) {
+        let rises = base > self.held.base;
         self.held.base = self.held.base.max(base);
         self.written.remove_below(self.held.base);
+        if rises {
+            for parked in self.parked.take_copying_below(base) {
+                self.go_on(parked, self.now);
+            }
+        }
+    }
+
+    /// How many ranges are remembered at most: four times what a full log needs, if two for each largest block do, and
+    /// never so few that an honest peer meets it. Between two ranges lies a block that has not come; not more than
+    /// [`MAX_UNACKED`] are under way, and what came before a restart leaves few gaps.
+    fn most_ranges(&self) -> usize {
+        #[cfg(test)]
+        if let Some(few) = self.few_ranges {
+            return few;
+        }
+        let needed = self.log.capacity().div_ceil(MAX_BLOCK as u64).saturating_mul(2);
+        usize::try_from(needed.saturating_mul(4).max(MAX_UNACKED)).unwrap_or(usize::MAX)
+    }
+
+    /// Gives up the oldest ranges that are too many, and tells of it.
+    pub(super) fn bound_ranges(&mut self) {
+        while self.written.len() > self.most_ranges() {
+            let end = self.written.iter().next().map_or(self.highest, |oldest| oldest.end);
+            self.raise_base(end);
+            self.held.tell();
+        }
     }
 
     /// Takes what the log is worth to the sending half, and what that has memory for.
@@ -88,8 +116,15 @@ impl Receiver {
 
     /// Takes back what was found again of a log that was given back, and tells of what was not.
     pub(super) fn take_back(&mut self, log: Option<SavedLog>, now: Now) {
+        self.now = now;
         let Some(Released { ranges, .. }) = self.released.take() else { return };
-        let found = log.filter(|log| (log.epoch, log.log.capacity()) == (self.epoch, self.log.capacity()));
+        // One that goes further than ours is of an earlier log whose epoch had the same number: what is written behind ours
+        // could be out of its reach.
+        let is_ours = |log: &SavedLog| {
+            let end = log.ranges.iter().next_back().map_or(0, |range| range.end).max(log.log.end().0);
+            (log.epoch, log.log.capacity()) == (self.epoch, self.log.capacity()) && end <= self.highest
+        };
+        let found = log.filter(is_ours);
         let mut gone = Vec::new();
         match found {
             None => gone.extend(ranges.iter()),
@@ -111,20 +146,18 @@ impl Receiver {
             }
         }
         self.apply_limit();
+        self.bound_ranges();
         // Gone from the middle means gone from there down: the sending half is told of one offset.
         if let Some(last) = gone.iter().map(|range| range.end).max().filter(|end| *end > self.held.base) {
             self.raise_base(last);
             self.held.tell();
         }
         self.wake_parked(now);
-        for seq in self.parked.lacking_below(self.held.base) {
-            self.parked.take(seq);
-            self.note_given_up(seq, now);
-        }
     }
 
-    /// What is claimed of the log: the longest range that is there, with samples of it. Nothing is claimed of a log
-    /// that leaves no room to go on, which only a faulty peer can have made.
+    /// What is claimed of the log: the longest range that is there, with samples of it; an empty one if nothing is, so
+    /// that the number of the epoch does not come again. Nothing is claimed of a log that leaves no room to go on, which
+    /// only a faulty peer can have made.
     pub(super) fn claim_held(&self) -> Option<LogClaim> {
         if self.epoch.max(self.highest) > MAX_CLAIMED {
             return None;
@@ -132,7 +165,8 @@ impl Receiver {
         if let Some(claim) = self.released.as_ref().and_then(|released| released.claim.clone()) {
             return Some(LogClaim { highest: self.highest, ..claim });
         }
-        let range = self.written.iter().max_by_key(|range| range.end - range.start)?;
+        let longest = self.written.iter().max_by_key(|range| range.end - range.start);
+        let range = longest.or_else(|| (self.epoch > 0).then_some(self.highest..self.highest))?;
         let samples = SampleGrid::new(self.log.capacity()).claim(&self.log, &range, SAMPLES);
         let (start, end) = (range.start, range.end);
         Some(LogClaim { epoch: self.epoch, start, end, highest: self.highest, samples })

@@ -19,6 +19,8 @@ pub(super) struct Parked {
     pub(super) named: Vec<(u32, Bytes)>,
     /// The first range that it lacks; nothing else is looked at until that is there.
     pub(super) lacks: Range64,
+    /// The lowest offset that it copies from.
+    pub(super) oldest: u64,
     pub(super) deadline: Now,
     /// Whether what it lacks was asked for.
     pub(super) asked: bool,
@@ -64,10 +66,11 @@ impl Parking {
         self.blocks.is_empty()
     }
 
-    /// Returns the blocks that wait for something below an offset.
-    pub(super) fn lacking_below(&self, offset: u64) -> Vec<u64> {
-        let lacking = self.blocks.iter().filter(|(_, parked)| parked.lacks.start < offset);
-        lacking.map(|(&seq, _)| seq).collect()
+    /// Takes the blocks that copy something from below an offset.
+    pub(super) fn take_copying_below(&mut self, offset: u64) -> Vec<Parked> {
+        let copying = self.blocks.iter().filter(|(_, parked)| parked.oldest < offset);
+        let copying: Vec<u64> = copying.map(|(&seq, _)| seq).collect();
+        copying.into_iter().filter_map(|seq| self.take(seq)).collect()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -111,12 +114,17 @@ impl Parking {
         self.blocks.values().map(|parked| parked.deadline).min()
     }
 
-    /// Returns the ranges to ask for now, and the blocks for which that was done before and did not help. `written`
-    /// is what is there or will be: a block that lacks nothing else waits on. Blocks that come to lack more than
+    /// Returns the ranges to ask for now, and the blocks for which that was done before and did not help. `written` is what
+    /// is there, `coming` what will be: a block that lacks nothing else waits on. Blocks that come to lack more than
     /// [`MAX_ASKED`] ranges together have their turn the next time.
-    pub(super) fn overdue(&mut self, now: Now, patience: Now, written: &RangeSet) -> (RangeSet, Vec<u64>) {
+    pub(super) fn overdue(
+        &mut self,
+        now: Now,
+        patience: Now,
+        [written, coming]: [&RangeSet; 2],
+    ) -> (RangeSet, Vec<u64>) {
         let (mut ranges, mut hopeless) = (RangeSet::default(), Vec::new());
-        let (mut missing, mut news) = (Vec::new(), Vec::new());
+        let (mut unwritten, mut missing, mut news) = (Vec::new(), Vec::new(), Vec::new());
         if self.asked_until <= now {
             self.asked.clear();
             self.asked_until = now + patience * ASKED_PATIENCE;
@@ -130,8 +138,9 @@ impl Parking {
                 continue;
             }
             for copy in &parked.copies {
-                written.missing(&copy.range(), &mut missing);
+                written.missing(&copy.range(), &mut unwritten);
             }
+            unwritten.drain(..).for_each(|range| coming.missing(&range, &mut missing));
             parked.asked = !missing.is_empty();
             parked.deadline = now + if parked.asked { patience * ASKED_PATIENCE } else { patience };
             missing.drain(..).for_each(|range| self.asked.missing(&range, &mut news));
@@ -179,7 +188,9 @@ mod tests {
             };
             let (copies, lacks) = (vec![Copy { at: 0, len: 1000, source: LogOffset(5000) }], 5000..6000);
             let (literals, named, deadline) = (Vec::new(), Vec::new(), PATIENCE * seq as u32);
-            assert!(parking.park(Parked { head, copies, literals, named, lacks, deadline, asked: false }));
+            let oldest = lacks.start;
+            let parked = Parked { head, copies, literals, named, lacks, oldest, deadline, asked: false };
+            assert!(parking.park(parked));
         }
         parking
     }
@@ -188,7 +199,8 @@ mod tests {
     fn pass(parking: &mut Parking, patiences: std::ops::Range<u32>) -> (usize, Vec<u64>) {
         let (mut asked, mut hopeless) = (0, Vec::new());
         for patience in patiences {
-            let (ranges, given_up) = parking.overdue(PATIENCE * patience, PATIENCE, &RangeSet::default());
+            let (ranges, given_up) =
+                parking.overdue(PATIENCE * patience, PATIENCE, [&RangeSet::default(); 2]);
             asked += ranges.len();
             given_up.iter().for_each(|seq| drop(parking.take(*seq)));
             hopeless.extend(given_up);

@@ -127,7 +127,7 @@ impl Receiver {
     }
 
     /// The sending half is told again what is held: it may have missed it.
-    pub(super) fn note_given_up(&mut self, seq: u64, now: Now) {
+    fn note_given_up(&mut self, seq: u64, now: Now) {
         self.stats.given_up += 1;
         self.held.tell();
         self.ask_again(seq, RefetchReason::Missing, now);
@@ -141,7 +141,9 @@ impl Receiver {
     fn park(&mut self, head: Head, pieces: &Pieces<'_>, lacks: Range64, now: Now) {
         let (copies, literals) = (pieces.copies.to_vec(), pieces.literals.to_vec());
         let (named, deadline) = (pieces.named.clone(), now + self.patience);
-        if !self.parked.park(Parked { head, copies, literals, named, lacks, deadline, asked: false }) {
+        let oldest = copies.iter().map(|copy| copy.source.0).min().unwrap_or(lacks.start);
+        let parked = Parked { head, copies, literals, named, lacks, oldest, deadline, asked: false };
+        if !self.parked.park(parked) {
             self.ask_again(head.seq, RefetchReason::Missing, now);
         }
     }
@@ -149,15 +151,20 @@ impl Receiver {
     /// Goes on with parked blocks whose ranges have come, until none is left that can.
     pub(super) fn wake_parked(&mut self, now: Now) {
         while let Some(parked) = self.parked.take_ready(&self.written) {
-            let Parked { head, copies, literals, named, .. } = parked;
-            let pieces = Pieces { copies: &copies, literals: &literals, named };
-            match self.sources(head.epoch, &copies) {
-                Sources::Present => self.rebuild(head, &pieces, now),
-                Sources::Waiting(lacks) => self.park(head, &pieces, lacks, now),
-                Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
-                Sources::GivenUp => self.note_given_up(head.seq, now),
-                Sources::Overwritten => self.note_overwritten(head.seq, now),
-            }
+            self.go_on(parked, now);
+        }
+    }
+
+    /// Looks again at a block that was parked.
+    pub(super) fn go_on(&mut self, parked: Parked, now: Now) {
+        let Parked { head, copies, literals, named, .. } = parked;
+        let pieces = Pieces { copies: &copies, literals: &literals, named };
+        match self.sources(head.epoch, &copies) {
+            Sources::Present => self.rebuild(head, &pieces, now),
+            Sources::Waiting(lacks) => self.park(head, &pieces, lacks, now),
+            Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
+            Sources::GivenUp => self.note_given_up(head.seq, now),
+            Sources::Overwritten => self.note_overwritten(head.seq, now),
         }
     }
 
@@ -207,6 +214,7 @@ impl Receiver {
         self.written.insert(start..end);
         self.highest = self.highest.max(end);
         self.raise_base(self.highest.saturating_sub(self.limit()));
+        self.bound_ranges();
         if self.persist {
             self.writes.push_back(LogWrite { epoch: self.epoch, start, plain: plain.clone() });
         }
