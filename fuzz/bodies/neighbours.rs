@@ -53,7 +53,7 @@ impl Site {
             let id = MemberId::of_key(&[at; 32]);
             Member {
                 id,
-                machine: Neighbourhood::new(id, key.clone()),
+                machine: Neighbourhood::new(id, key.clone(), 1),
                 announcer: Announcer::default(),
                 store: BTreeMap::new(),
                 serving: Vec::new(),

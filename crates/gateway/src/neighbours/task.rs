@@ -20,6 +20,7 @@ use super::{Inbox, Member, News, Open, Told, Wanted};
 use crate::chunks::ChunkStore;
 use crate::telemetry::GroupReport;
 use crate::tunnel::clock::Clock;
+use crate::tunnel::dialer::random;
 use crate::tunnel::peer::Peer;
 
 /// All that the task knows.
@@ -381,7 +382,7 @@ impl Group {
         Self {
             name: member.group.clone(),
             key: member.key.clone(),
-            machine: Neighbourhood::new(own, member.key.clone()),
+            machine: Neighbourhood::new(own, member.key.clone(), random() as u32),
             announcer: Announcer::default(),
             up: BTreeSet::new(),
             heard: 0,

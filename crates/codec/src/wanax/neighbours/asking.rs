@@ -5,7 +5,9 @@ use bytes::Bytes;
 use super::claims::{MOST_WAIT, Verdict, Waiter};
 use super::member::Member;
 use super::searching::Searches;
-use super::{Answer, Asked, LEAST_SHARED, MemberId, Neighbourhood, Output, Read, Waiting, responsible};
+use super::{
+    Answer, Asked, LEAST_SHARED, MAX_PUT_OFF, MemberId, Neighbourhood, Output, Read, Waiting, responsible,
+};
 use crate::Now;
 use crate::wire::GroupFrame;
 
@@ -200,22 +202,29 @@ impl Neighbourhood {
         }
     }
 
-    /// A neighbour says that another fetches the chunk. It may say so once, or it could hold a reader up forever.
+    /// A neighbour says that another fetches the chunk. It may say so once, or it could hold a reader up forever. If it
+    /// says so of too many, the chunk is given up.
     pub(super) fn handle_wait(&mut self, from: MemberId, request: u64, time_ms: u32, now: Now) {
         let asked = self.waiting.get_mut(&request);
         let asked = asked.filter(|waiting| waiting.member == from && waiting.asked_at.is_some());
         let Some(waiting) = asked else { return };
-        let Asked::Chunk { read, put_off: put_off @ false, .. } = &mut waiting.what else { return };
-        let patience = self.members.get(&from).map_or(Now::ZERO, |member| member.patience());
-        let time = Now::from_millis(time_ms.into()).min(MOST_WAIT) + patience;
-        let (ticket, before, len) = (read.ticket, waiting.deadline, read.len as usize);
-        *put_off = true;
+        let Asked::Chunk { read, put_off: false, .. } = waiting.what else { return };
+        let Some(member) = self.members.get_mut(&from) else { return };
+        if member.put_off >= MAX_PUT_OFF {
+            self.stats.absent += 1;
+            self.take(request);
+            return self.give_up(&read);
+        }
+        let time = Now::from_millis(time_ms.into()).min(MOST_WAIT) + member.patience();
+        let (ticket, before) = (read.ticket, waiting.deadline);
+        member.done(waiting);
+        member.put_off += 1;
+        if let Asked::Chunk { put_off, .. } = &mut waiting.what {
+            *put_off = true;
+        }
         waiting.deadline = now + time;
         self.deadlines.remove(&(before, request));
         self.deadlines.insert((now + time, request));
-        if let Some(member) = self.members.get_mut(&from) {
-            member.asked_bytes = member.asked_bytes.saturating_sub(len);
-        }
         self.stats.waited += 1;
         self.outputs.push_back(Output::Wait { ticket, time });
     }

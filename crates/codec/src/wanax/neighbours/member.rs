@@ -9,17 +9,21 @@ use crate::Now;
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) load: Load,
-    /// What was asked of it and is not answered.
+    /// What was asked of it and is not answered, but for what it put off.
     pub(super) asked: usize,
     /// The bytes of chunks among it.
     pub(super) asked_bytes: usize,
     /// Requests that wait for room, some of which may be over, and the bytes of all that were ever put there.
     pub(super) queue: VecDeque<u64>,
     pub(super) queued_bytes: usize,
+    /// Chunks that another is to bring, as it said.
+    pub(super) put_off: usize,
     /// When it last answered well.
     answered_at: Now,
-    /// What it asked for and has not been answered.
+    /// What it asked for and has not been answered, but for what it was told to wait for.
     pub(super) serving: usize,
+    /// What it was told to wait for.
+    pub(super) waits: usize,
     /// How long answers have taken lately.
     answer_time: Now,
     trust: Trust,
@@ -49,8 +53,10 @@ impl Member {
             asked_bytes: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
+            put_off: 0,
             answered_at: Now::ZERO,
             serving: 0,
+            waits: 0,
             answer_time: FIRST_ANSWER_TIME,
             trust: Trust::default(),
         }
@@ -85,7 +91,9 @@ impl Member {
     /// Ends what it was asked, or was to be asked.
     pub(super) fn done(&mut self, waiting: &Waiting) {
         let bytes = waiting.bytes();
-        if waiting.asked_at.is_some() {
+        if waiting.is_put_off() {
+            self.put_off = self.put_off.saturating_sub(1);
+        } else if waiting.asked_at.is_some() {
             self.asked = self.asked.saturating_sub(1);
             self.asked_bytes = self.asked_bytes.saturating_sub(bytes);
         } else {

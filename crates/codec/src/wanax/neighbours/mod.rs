@@ -174,12 +174,17 @@ enum Asked {
 }
 
 impl Waiting {
-    /// The bytes that take room at the neighbour until they have come; those that another is to bring do not.
+    /// The bytes that take room at the neighbour until they have come.
     fn bytes(&self) -> usize {
         match &self.what {
-            Asked::Chunk { read, put_off: false, .. } => read.len as usize,
+            Asked::Chunk { read, .. } => read.len as usize,
             _ => 0,
         }
+    }
+
+    /// Whether another is to bring it, so that it takes no room at the neighbour.
+    fn is_put_off(&self) -> bool {
+        matches!(self.what, Asked::Chunk { put_off: true, .. })
     }
 }
 
@@ -191,6 +196,8 @@ pub const LEAST_SOUGHT: u32 = 256;
 pub const MAX_MEMBERS: usize = 64;
 /// The most that is asked of one neighbour at a time, and served to one.
 pub const MAX_ASKED: usize = 256;
+/// The most chunks that one neighbour puts off at a time, and that one is told to wait for: they hold up nothing else.
+pub const MAX_PUT_OFF: usize = 1024;
 /// The most bytes that are asked of one neighbour at a time, and a chunk more: enough for any LAN, and little enough for
 /// answers to come soon after they were asked for.
 pub const MAX_ASKED_BYTES: usize = 2 << 20;
@@ -209,15 +216,16 @@ impl Load {
 }
 
 impl Neighbourhood {
-    /// Starts without neighbours.
-    pub fn new(own: MemberId, key: NameKey) -> Self {
+    /// Starts without neighbours. Requests are numbered from `first_request` on, which is to be drawn at random: an answer
+    /// that was meant for an earlier process is then none to what this one asks.
+    pub fn new(own: MemberId, key: NameKey, first_request: u32) -> Self {
         Self {
             own,
             key,
             members: BTreeMap::new(),
             waiting: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            next_request: 1,
+            next_request: first_request.into(),
             searches: Searches::default(),
             offered: 0,
             claims: Claims::default(),

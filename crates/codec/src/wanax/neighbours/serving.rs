@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::asking::MOST_ASKING;
 use super::claims::{Verdict, Waiter};
-use super::{LEAST_SHARED, MAX_ASKED, MemberId, Neighbourhood, Output, Piece};
+use super::{LEAST_SHARED, MAX_ASKED, MAX_PUT_OFF, MemberId, Neighbourhood, Output, Piece};
 use crate::Now;
 use crate::wanax::Name;
 use crate::wire::GroupFrame;
@@ -32,9 +32,12 @@ impl Neighbourhood {
     ) {
         let tag = name.tag();
         let is_brought = len >= LEAST_SHARED && self.responsible(tag).is_none();
-        if bytes.is_none() && self.members.contains_key(&from) && is_brought {
+        let Some(member) = self.members.get_mut(&from) else { return };
+        member.serving = member.serving.saturating_sub(1);
+        if bytes.is_none() && is_brought && member.waits < MAX_PUT_OFF {
             let waiter = Waiter::Member { id: from, request, name };
             if let Verdict::Wait(time) = self.claims.join(tag, from, waiter, now) {
+                member.waits += 1;
                 let time_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
                 return self.send(from, GroupFrame::Wait { request, time_ms });
             }
@@ -43,10 +46,15 @@ impl Neighbourhood {
     }
 
     fn serve(&mut self, to: MemberId, request: u64, bytes: Option<Bytes>) {
-        let Some(member) = self.members.get_mut(&to) else { return };
-        member.serving = member.serving.saturating_sub(1);
         self.stats.served += u64::from(bytes.is_some());
         self.send(to, GroupFrame::Chunk { request, bytes });
+    }
+
+    /// Answers a neighbour that was told to wait.
+    fn end_wait(&mut self, to: MemberId, request: u64, bytes: Option<Bytes>) {
+        let Some(member) = self.members.get_mut(&to) else { return };
+        member.waits = member.waits.saturating_sub(1);
+        self.serve(to, request, bytes);
     }
 
     /// A neighbour brought a chunk: who waits for it has it now.
@@ -69,7 +77,7 @@ impl Neighbourhood {
             match waiter {
                 Waiter::Member { id, request, name } => {
                     let right = self.key.matches(&name, bytes);
-                    self.serve(id, request, right.then(|| bytes.clone()));
+                    self.end_wait(id, request, right.then(|| bytes.clone()));
                 }
                 Waiter::Own(read) if self.answer_if_right(&read, bytes.clone()) => self.stats.spared += 1,
                 Waiter::Own(read) => self.give_up(&read),
@@ -93,7 +101,7 @@ impl Neighbourhood {
 
     fn let_go(&mut self, waiter: Waiter) {
         match waiter {
-            Waiter::Member { id, request, .. } => self.serve(id, request, None),
+            Waiter::Member { id, request, .. } => self.end_wait(id, request, None),
             Waiter::Own(read) => self.give_up(&read),
         }
     }
@@ -108,7 +116,7 @@ mod tests {
     #[test]
     fn a_disk_that_is_busier_than_anybody_waits_for_is_asked_for_nothing_more() {
         let (mut machine, other, now) =
-            (Neighbourhood::new(MemberId(1), NameKey::new([1; 32])), MemberId(2), Now::from_secs(1));
+            (Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1), MemberId(2), Now::from_secs(1));
         machine.handle_up(other);
         let (name, len) = (Name([1; 20]), 2048);
         let mut asked = |queued, request| {

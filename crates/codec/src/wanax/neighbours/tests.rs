@@ -52,7 +52,7 @@ impl Site {
         let ids: Vec<MemberId> = (0..manners.len() as u8).map(|at| MemberId::of_key(&[at; 32])).collect();
         let mut site = Self {
             now: Now::from_secs(100),
-            machines: ids.iter().map(|id| Neighbourhood::new(*id, key.clone())).collect(),
+            machines: ids.iter().map(|id| Neighbourhood::new(*id, key.clone(), 1)).collect(),
             stores: vec![BTreeMap::new(); ids.len()],
             manners: manners.to_vec(),
             key,
@@ -415,7 +415,7 @@ fn a_liar_is_found_out_and_the_next_is_asked() {
 
 #[test]
 fn a_liar_is_not_trusted_again_for_saying_what_it_has() {
-    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (other, mut now) = (MemberId(2), Now::from_secs(9));
     machine.handle_up(other);
     let theirs = (0..).find(|&tag| machine.responsible(tag).is_some()).unwrap();
@@ -514,7 +514,7 @@ fn a_busy_disk_leaves_chunks_to_the_responsible_neighbour_and_helps_itself_if_th
 
 #[test]
 fn the_load_is_told_at_once_and_then_not_too_often() {
-    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     machine.handle_up(MemberId(2));
     assert!(matches!(machine.poll_output(), Some(Output::Send(MemberId(2), GroupFrame::Load(_)))));
     let load = |queued| Load { queued, ..Load::default() };
@@ -534,10 +534,10 @@ fn the_load_is_told_at_once_and_then_not_too_often() {
 
 #[test]
 fn asking_serving_offering_and_members_are_bounded() {
-    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     (2..200).for_each(|id| machine.handle_up(MemberId(id)));
     assert_eq!(machine.stats().members, MAX_MEMBERS as u64);
-    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (other, now) = (MemberId(2), Now::from_secs(1));
     machine.handle_up(other);
     let name = Name([1; 20]);
@@ -557,7 +557,7 @@ fn asking_serving_offering_and_members_are_bounded() {
     assert!(machine.waiting.is_empty() && machine.deadlines.is_empty());
     assert_eq!((machine.members[&other].asked_bytes, machine.members[&other].queued_bytes), (0, 0));
     // Offers.
-    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     machine.handle_up(other);
     let bytes = Bytes::from(vec![0; 65536]);
     let pieces: Vec<Piece> = (0..=255).map(|first| Piece { tag: first, bytes: bytes.clone() }).collect();
@@ -642,7 +642,7 @@ fn who_waits_for_one_that_goes_or_never_brings_it_fetches_it_then() {
 
 #[test]
 fn a_wait_is_heeded_once_and_bounded() {
-    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (other, now) = (MemberId(2), Now::from_secs(1));
     machine.handle_up(other);
     machine.read(Read { ticket: 5, name: Name([1; 20]), len: 2048, held: false }, now);
@@ -660,8 +660,98 @@ fn a_wait_is_heeded_once_and_bounded() {
 }
 
 #[test]
+fn chunks_that_are_put_off_hold_up_none_that_are_there() {
+    let mut site = site_with_far(3, 300);
+    let theirs = |number: &u32| {
+        responsible(site.ids.iter().copied(), site.key.tag(&chunk(*number))) == Some(site.ids[2])
+    };
+    let mut chunks = (0..).filter(theirs).map(chunk).take(MAX_ASKED + 1).collect::<Vec<_>>().into_iter();
+    // One is there; the second member fetches the others, for which the first waits.
+    let there = chunks.next().unwrap();
+    let name = site.name(&there);
+    site.stores[2].insert(name, there.clone());
+    for (ticket, chunk) in (1..).zip(chunks) {
+        let now = site.now;
+        let waiter = claims::Waiter::Own(Read { ticket, name, len: 2048, held: false });
+        let (by, tag) = (site.ids[1], site.key.tag(&chunk));
+        site.machines[2].claims.join(tag, by, waiter, now);
+        site.read(0, ticket, &chunk);
+    }
+    site.settle_until(|site| site.machines[0].stats().waited == MAX_ASKED as u64);
+    assert_eq!(site.machines[0].members[&site.ids[2]].put_off, MAX_ASKED);
+    let asked = site.now;
+    site.read(0, 0, &there);
+    site.settle_until(|site| site.answers.contains_key(&(0, 0)));
+    let (answer, at) = &site.answers[&(0, 0)];
+    assert!(*answer == Answer::Found(there));
+    assert_eq!(*at, asked + LATENCY * 2);
+    site.settle();
+    for member in site.machines.iter().flat_map(|machine| machine.members.values()) {
+        assert_eq!(
+            (member.asked, member.asked_bytes, member.put_off, member.serving, member.waits),
+            (0, 0, 0, 0, 0)
+        );
+    }
+}
+
+#[test]
+fn what_is_put_off_is_bounded_at_both_ends() {
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
+    let (other, now, name) = (MemberId(2), Now::from_secs(1), Name([1; 20]));
+    machine.handle_up(other);
+    for ticket in 0..2 * MAX_PUT_OFF as u64 {
+        machine.read(Read { ticket, name, len: 2048, held: false }, now);
+        machine.handle_frame(other, GroupFrame::Wait { request: ticket + 1, time_ms: 9 }, now);
+    }
+    assert_eq!((machine.waiting.len(), machine.members[&other].put_off), (MAX_PUT_OFF, MAX_PUT_OFF));
+    let outputs: Vec<Output> = std::iter::from_fn(|| machine.poll_output()).collect();
+    let given_up = |output: &&Output| matches!(output, Output::Answer { answer: Answer::Absent, .. });
+    assert_eq!(outputs.iter().filter(given_up).count(), MAX_PUT_OFF);
+    machine.handle_timeout(now + Now::from_secs(9));
+    assert_eq!((machine.waiting.len(), machine.members[&other].put_off), (0, 0));
+    // Whom it tells to wait, for what a third one fetches.
+    let third = MemberId(3);
+    machine.handle_up(third);
+    let own = |first: &u8| machine.responsible(Name([*first; 20]).tag()).is_none();
+    let name = Name([(0..).find(own).unwrap(); 20]);
+    let mut ask = |from, request| {
+        machine.handle_frame(from, GroupFrame::Get { request, name, len: 2048 }, now);
+        machine.handle_served(from, request, (name, 2048), None, now);
+        std::iter::from_fn(|| machine.poll_output())
+            .filter(|output| matches!(output, Output::Send(..)))
+            .last()
+    };
+    assert_eq!(ask(third, 1), Some(Output::Send(third, GroupFrame::Chunk { request: 1, bytes: None })));
+    for request in 0..MAX_PUT_OFF as u64 {
+        let Some(Output::Send(_, GroupFrame::Wait { .. })) = ask(other, request) else { panic!("{request}") };
+    }
+    assert_eq!(ask(other, 9999), Some(Output::Send(other, GroupFrame::Chunk { request: 9999, bytes: None })));
+}
+
+#[test]
+fn an_answer_that_an_earlier_process_asked_for_is_none_to_this_one() {
+    let (other, now) = (MemberId(2), Now::from_secs(1));
+    let start = |first_request| {
+        let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), first_request);
+        machine.handle_up(other);
+        machine.read(Read { ticket: 5, name: Name([1; 20]), len: 2048, held: false }, now);
+        let request = std::iter::from_fn(|| machine.poll_output()).find_map(|output| match output {
+            Output::Send(_, GroupFrame::Get { request, .. }) => Some(request),
+            _ => None,
+        });
+        (machine, request.unwrap())
+    };
+    let (_, request) = start(7_000_000);
+    let (mut machine, own) = start(u32::MAX);
+    let bytes = Some(Bytes::from_static(b"another chunk"));
+    machine.handle_frame(other, GroupFrame::Chunk { request, bytes }, now);
+    assert_eq!((own, machine.stats().wrong), (u32::MAX.into(), 0));
+    assert!(machine.can_ask(other, now) && machine.poll_output().is_none());
+}
+
+#[test]
 fn who_puts_off_and_then_has_nothing_is_not_trusted_again_for_it() {
-    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]));
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (other, mut now) = (MemberId(2), Now::from_secs(9));
     machine.handle_up(other);
     let ask = |machine: &mut Neighbourhood, now| {
