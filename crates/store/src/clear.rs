@@ -76,18 +76,21 @@ impl StoreFiles {
 }
 
 impl Store {
-    /// Forgets every chunk and removes their files; returns how many bytes those had. What comes meanwhile waits.
+    /// Forgets every chunk and removes all segments that the folder has, also those that could not be removed before;
+    /// returns how many bytes they had. Nothing is written for it. What comes meanwhile waits.
     ///
     /// # Errors
-    /// If the store takes nothing more, or a file cannot be removed: the next start would take it up again.
+    /// If the store takes nothing more, the folder cannot be listed, or a file cannot be removed: the next start would
+    /// take it up again.
     pub fn clear(&self) -> io::Result<u64> {
         let mut writer = self.writing();
         if let Some(trouble) = &writer.stopped {
             return Err(io::Error::other(trouble.clone()));
         }
-        self.seal(&mut writer)?;
+        let mut files = self.backend.list()?;
+        files.retain(|(name, _)| Segment::number_of(name).is_some());
         self.leave_as_found()?;
-        let bytes = self.file_bytes();
+        self.drop_segment(&mut writer);
         let gone = {
             let mut ring = self.ring.write();
             self.index.addresses.set_oldest(writer.next_segment << self.span_bits);
@@ -95,9 +98,9 @@ impl Store {
             std::mem::take(&mut *ring)
         };
         self.counters.evicted_segments.add(gone.len() as u64);
-        let names: Vec<String> = gone.iter().map(|segment| segment.file.name().to_owned()).collect();
+        let (names, lens): (Vec<String>, Vec<u64>) = files.into_iter().unzip();
         self.backend.remove_all(&names)?;
-        Ok(bytes)
+        Ok(lens.iter().sum())
     }
 }
 

@@ -48,7 +48,7 @@ impl Store {
         if let Some(trouble) = &writer.stopped {
             return Err(io::Error::other(trouble.clone()));
         }
-        self.seal(&mut writer)?;
+        self.seal(&mut writer).inspect_err(|error| self.refuse(&mut writer, error))?;
         let mut compacted = Compacted { before: self.file_bytes(), ..Compacted::default() };
         while shrink_to.is_some_and(|bytes| self.file_bytes() > bytes) && self.evict_before(&writer, u64::MAX)
         {
@@ -62,12 +62,16 @@ impl Store {
             progress.advance(bytes).map_err(Halt::Write)
         });
         compacted.after = self.file_bytes();
+        let done = done.or_else(|halt| match halt {
+            Halt::Read(_) => self.sync_locked(&mut writer).map_err(Halt::Write).and(Err(halt)),
+            Halt::Write(_) => Err(halt),
+        });
         let done = match done {
             Ok(()) => Ok(compacted),
-            Err(Halt::Read(fault)) => self.sync_locked(&mut writer).and_then(|()| {
+            Err(Halt::Read(fault)) => {
                 let why = format!("{fault}; it is left where it is, with all that came behind it");
                 Err(io::Error::other(why))
-            }),
+            }
             Err(Halt::Write(error)) => {
                 self.refuse(&mut writer, &error);
                 Err(error)

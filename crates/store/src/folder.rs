@@ -2,7 +2,9 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,9 +52,14 @@ impl Folder {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(error)?;
         let lock = private().create(true).open(path.join(LOCK)).map_err(error)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), open: OpenFiles::default(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
-            Err(TryLockError::Error(source)) => Err(error(source)),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_owned())),
+            Err(TryLockError::Error(source)) => return Err(error(source)),
+        }
+        // Who removed a store may just have removed this file with it.
+        match is_named(&lock, &path.join(LOCK)).map_err(error)? {
+            true => Ok(Self { path: path.to_owned(), open: OpenFiles::default(), _lock: lock }),
+            false => Err(FolderError::InUse(path.to_owned())),
         }
     }
 
@@ -109,10 +116,12 @@ impl Folder {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
+            let metadata = entry.metadata()?;
             if let Ok(name) = entry.file_name().into_string()
                 && name != LOCK
+                && metadata.is_file()
             {
-                files.push((name, entry.metadata()?.len()));
+                files.push((name, metadata.len()));
             }
         }
         Ok(files)
@@ -180,6 +189,15 @@ impl Backend for Folder {
     }
 }
 
+/// Says whether a file that is open is still the one of that name.
+fn is_named(file: &File, path: &Path) -> io::Result<bool> {
+    let held = file.metadata()?;
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        named => named.map(|named| (named.dev(), named.ino()) == (held.dev(), held.ino())),
+    }
+}
+
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
@@ -207,6 +225,28 @@ mod tests {
         assert!(error.to_string().contains("another process uses this chunk store"), "{error}");
         drop(first);
         Folder::open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_was_removed_with_its_store_keeps_nobody_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(LOCK);
+        let lock = File::create(&path).unwrap();
+        assert!(is_named(&lock, &path).unwrap());
+        fs::remove_file(&path).unwrap();
+        assert!(!is_named(&lock, &path).unwrap());
+        File::create(&path).unwrap();
+        assert!(!is_named(&lock, &path).unwrap());
+    }
+
+    #[test]
+    fn folders_and_links_are_no_files_of_a_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        folder.create("a", 1).unwrap();
+        fs::create_dir(dir.path().join("0000000000000001.seg")).unwrap();
+        std::os::unix::fs::symlink("a", dir.path().join("0000000000000002.seg")).unwrap();
+        assert_eq!(folder.list().unwrap(), [("a".to_owned(), 1)]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::open_files::lacks_descriptors;
 use crate::segment::Segment;
 use crate::writer::{Tail, Writer, is_full};
 use crate::{Store, is_of_the_process};
@@ -36,6 +37,8 @@ impl Store {
         if writer.held_up.is_none() {
             return Ok(false);
         }
+        // Before others give way to what comes, for the room that it takes.
+        self.cut_segment(writer)?;
         self.begin_segment(writer)?;
         writer.held_up = None;
         Ok(true)
@@ -44,11 +47,14 @@ impl Store {
     /// Takes nothing more: the disk cannot be relied on.
     fn stop(&self, writer: &mut Writer, error: &io::Error) {
         writer.stopped.get_or_insert_with(|| error.to_string());
-        self.drop_tail();
+        writer.held_up = None;
+        self.drop_segment(writer);
     }
 
-    /// Drops what is in memory and not written, and returns what there was.
-    fn drop_tail(&self) -> Tail {
+    /// Drops what is in memory and not written, and adds no more to the segment that is being filled; returns both.
+    pub(crate) fn drop_segment(&self, writer: &mut Writer) -> Tail {
+        writer.coarse.clear();
+        writer.uncut = None;
         let mut tail = self.tail.write();
         if let Some(segment) = &tail.segment {
             segment.extent.write().cut(tail.at);
@@ -59,21 +65,37 @@ impl Store {
     /// Leaves the segment that is being filled as a crash would, with what of it is on the disk for sure: after a sync
     /// that failed, the system may have dropped what it was to write, and the next sync would not say so.
     fn leave_segment(&self, writer: &mut Writer) {
-        let tail = self.drop_tail();
-        writer.coarse.clear();
-        let Some(segment) = tail.segment else { return };
+        let Some(segment) = self.tail.read().segment.clone() else { return };
+        let tail = self.drop_segment(writer);
         let is_sound = !tail.sync_failed && segment.file.sync().is_ok();
-        let end = if is_sound { tail.at } else { tail.synced };
-        segment.extent.write().cut(end);
+        segment.extent.write().cut(if is_sound { tail.at } else { tail.synced });
         if segment.extent.read().containers == 0 {
             self.let_go(writer, segment.number);
             return;
         }
-        let room = u64::from(end).next_multiple_of(segment.file.payload() as u64);
-        // A file that stays longer is cut by the next start that looks through it.
-        if segment.file.cut(room).is_ok() {
-            segment.extent.write().file_len = segment.file.file_len(room);
+        writer.uncut = Some(segment);
+        // It is tried again before the next one is begun.
+        let _ = self.cut_segment(writer);
+    }
+
+    /// Gives back what the segment that was left last does not need of its room. A file that stays longer is cut by the
+    /// next start that looks through it.
+    ///
+    /// # Errors
+    /// If the process may not even open it now.
+    fn cut_segment(&self, writer: &mut Writer) -> io::Result<()> {
+        let left = writer.uncut.take().filter(|left| self.segment(left.number).is_some());
+        let Some(left) = left else { return Ok(()) };
+        let room = u64::from(left.extent.read().end).next_multiple_of(left.file.payload() as u64);
+        match left.file.cut(room) {
+            Ok(()) => left.extent.write().file_len = left.file.file_len(room),
+            Err(error) if is_of_the_process(&error) => {
+                writer.uncut = Some(left);
+                return Err(error);
+            }
+            Err(_) => {}
         }
+        Ok(())
     }
 
     /// Syncs the segment that is being filled.
@@ -82,8 +104,8 @@ impl Store {
         let mut tail = self.tail.write();
         match &synced {
             Ok(()) => tail.synced = tail.at,
-            // Nothing was tried then.
-            Err(error) if is_of_the_process(error) => {}
+            // It was not even opened.
+            Err(error) if lacks_descriptors(error) => {}
             Err(_) => tail.sync_failed = true,
         }
         synced

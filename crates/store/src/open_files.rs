@@ -6,6 +6,9 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::told;
 
 /// The files of a folder that were used last, at most [`MAX_OPEN`] of them.
 ///
@@ -93,9 +96,8 @@ impl Files {
 }
 
 /// Says whether the process, or the system, has as many files open as it may.
-fn lacks_descriptors(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    Errno::from_io_error(error).is_some_and(|errno| errno == Errno::MFILE || errno == Errno::NFILE)
+pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
+    told::errno(error).is_some_and(|errno| errno == Errno::MFILE || errno == Errno::NFILE)
 }
 
 /// How many files stay open.

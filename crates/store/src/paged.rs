@@ -75,7 +75,11 @@ impl Paged {
         backend.create(&name, len)?;
         let key = sealer.map_or([0; 16], Sealer::id);
         let first = header.encode(key, salt.unwrap_or_default());
-        backend.write(&name, 0, &first)?;
+        if let Err(error) = backend.write(&name, 0, &first) {
+            // Nobody counts what it takes.
+            let _ = backend.remove(&name);
+            return Err(error);
+        }
         let seal = sealer.zip(salt).map(|(sealer, salt)| sealer.file(&salt));
         Ok(Self { backend: Arc::clone(backend), name, seal })
     }

@@ -13,7 +13,7 @@ use crate::table::Put;
 use crate::{Inserted, Part, Store};
 
 /// What only the writing thread knows.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Writer {
     pub(crate) next_segment: u64,
     pub(crate) next_container: u64,
@@ -23,6 +23,8 @@ pub(crate) struct Writer {
     pub(crate) stopped: Option<String>,
     /// Why nothing is written until the next sync.
     pub(crate) held_up: Option<String>,
+    /// The segment that was left last, if its file has more room than it needs.
+    pub(crate) uncut: Option<Arc<Segment>>,
     /// Whether segments are written again, of which none is to give way meanwhile.
     pub(crate) is_compacting: bool,
 }

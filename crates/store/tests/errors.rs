@@ -7,14 +7,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{block, open, options, parts, read, sealed, whole};
+use common::{EIO, EMFILE, block, open, options, parts, read, sealed, whole};
 use oncewire_store::{
     Backend as _, Fault, Inserted, Memory, OpenError, Options, Progress, ROUNDS_TO_GIVE_UP, Store,
 };
-
-/// The disk says that it cannot read, and that the process has too many files open.
-const EIO: i32 = 5;
-const EMFILE: i32 = 24;
 
 const LEN: usize = 60_000;
 

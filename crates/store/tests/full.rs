@@ -7,7 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use common::{block, open, options, parts, whole};
+use common::{Meddled, Op, block, open, options, parts, whole};
 use oncewire_store::{Backend, Inserted, Memory, Progress, Store};
 
 const LEN: usize = 60_000;
@@ -48,119 +48,54 @@ fn an_index_that_is_large_beside_the_store_costs_nothing_of_it_on_a_full_disk() 
     assert_eq!((opened.index_kept, whole(&store, &[LEN; 12]).len()), (false, 12));
 }
 
-/// A disk that takes no room in advance, and once has none for a footer.
-#[derive(Debug)]
-struct Tight {
-    disk: Memory,
-    has_refused: AtomicBool,
-}
-
-impl Backend for Tight {
-    fn create(&self, name: &str, len: u64) -> io::Result<()> {
-        self.disk.create(name, len)
-    }
-
-    fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.disk.read(name, at, into)
-    }
-
-    fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
-        // Groups are longer, and there is something to give way by then.
-        let is_footer = name.ends_with(".seg") && at > 0 && bytes.len() < LEN;
-        let has_older = self.disk.list()?.iter().filter(|(name, _)| name.ends_with(".seg")).count() > 2;
-        if is_footer && has_older && !self.has_refused.swap(true, Relaxed) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.disk.write(name, at, bytes)
-    }
-
-    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
-        self.disk.truncate(name, len)
-    }
-
-    fn sync(&self, name: &str) -> io::Result<()> {
-        self.disk.sync(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.disk.remove(name)
-    }
-
-    fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        self.disk.list()
-    }
-}
-
 #[test]
 fn the_oldest_give_way_to_a_footer_that_finds_no_room() {
-    let disk = Arc::new(Tight { disk: Memory::default(), has_refused: AtomicBool::default() });
-    let (store, _) = Store::open(Arc::clone(&disk) as Arc<dyn Backend>, &options(200)).unwrap();
+    // A disk that takes no room in advance, and once has none for a footer.
+    let (memory, has_refused) = (Memory::default(), Arc::new(AtomicBool::default()));
+    let (disk, once) = (memory.clone(), Arc::clone(&has_refused));
+    let meddle = move |op: Op, name: &str, at: u64, len: usize| {
+        // Groups are longer, and there is something to give way by then.
+        let is_footer = op == Op::Write && name.ends_with(".seg") && at > 0 && len < LEN;
+        let has_older = disk.list()?.iter().filter(|(name, _)| name.ends_with(".seg")).count() > 2;
+        let refuses = is_footer && has_older && !once.swap(true, Relaxed);
+        if refuses { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    };
+    let (store, _) = Store::open(Arc::new(Meddled(memory, Box::new(meddle))), &options(200)).unwrap();
     (0..60).for_each(|number| assert!(matches!(insert(&store, number), Inserted::Stored { .. })));
-    assert!(disk.has_refused.load(Relaxed) && store.trouble().is_none());
+    assert!(has_refused.load(Relaxed) && store.trouble().is_none());
     assert_eq!(store.counts().evicted_segments, 1);
     assert_eq!(whole(&store, &[LEN; 60]).last(), Some(&59));
 }
 
 /// A disk that finds out that it is full when it is to sync, and has then dropped what it was to write.
-#[derive(Default)]
-struct Delaying {
-    disk: Memory,
-    unsynced: Mutex<Vec<(String, u64, usize)>>,
-    is_full: AtomicBool,
-}
-
-impl Backend for Delaying {
-    fn create(&self, name: &str, len: u64) -> io::Result<()> {
-        self.disk.create(name, len)
-    }
-
-    fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.disk.read(name, at, into)
-    }
-
-    fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.unsynced.lock().unwrap().push((name.to_owned(), at, bytes.len()));
-        self.disk.write(name, at, bytes)
-    }
-
-    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
-        self.disk.truncate(name, len)
-    }
-
-    fn sync(&self, name: &str) -> io::Result<()> {
-        let (of_file, others) = self.unsynced.lock().unwrap().drain(..).partition(|(of, ..)| of == name);
-        *self.unsynced.lock().unwrap() = others;
-        if !self.is_full.load(Relaxed) {
-            return self.disk.sync(name);
+fn delaying(memory: &Memory, is_full: &Arc<AtomicBool>) -> Arc<Meddled> {
+    let (disk, is_full) = (memory.clone(), Arc::clone(is_full));
+    let unsynced = Mutex::<Vec<(String, u64, usize)>>::default();
+    let meddle = move |op: Op, name: &str, at: u64, len: usize| match op {
+        Op::Write => {
+            unsynced.lock().unwrap().push((name.to_owned(), at, len));
+            Ok(())
         }
-        let of_file: Vec<(String, u64, usize)> = of_file;
-        for (_, at, len) in of_file {
-            self.disk.damage(name, |bytes| bytes[at as usize..at as usize + len].fill(0));
+        Op::Sync => {
+            let of_file: Vec<_> = unsynced.lock().unwrap().extract_if(.., |(of, ..)| of == name).collect();
+            if !is_full.load(Relaxed) {
+                return Ok(());
+            }
+            for (_, at, len) in of_file {
+                disk.damage(name, |bytes| bytes[at as usize..at as usize + len].fill(0));
+            }
+            Err(io::ErrorKind::StorageFull.into())
         }
-        Err(io::ErrorKind::StorageFull.into())
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.disk.remove(name)
-    }
-
-    fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        self.disk.list()
-    }
+        _ => Ok(()),
+    };
+    Arc::new(Meddled(memory.clone(), Box::new(meddle)))
 }
 
 #[test]
 fn what_a_full_disk_drops_at_a_sync_counts_as_lost_and_the_store_goes_on_once_there_is_room() {
     for older in [0, 20] {
-        let disk = Arc::new(Delaying::default());
+        let is_full = Arc::new(AtomicBool::default());
+        let disk = delaying(&Memory::default(), &is_full);
         let (store, _) = Store::open(Arc::clone(&disk) as Arc<dyn Backend>, &options(200)).unwrap();
         let insert = |number| insert(&store, number);
         let lens = vec![LEN; older as usize + 20];
@@ -168,7 +103,7 @@ fn what_a_full_disk_drops_at_a_sync_counts_as_lost_and_the_store_goes_on_once_th
         store.sync().unwrap();
         let before = whole(&store, &lens);
         (older + 2..older + 4).for_each(|number| assert!(matches!(insert(number), Inserted::Stored { .. })));
-        disk.is_full.store(true, Relaxed);
+        is_full.store(true, Relaxed);
         assert_eq!(store.sync().unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert!(store.is_held_up() && store.trouble().is_some());
         assert_eq!(insert(older + 4), Inserted::Refused);
@@ -180,7 +115,7 @@ fn what_a_full_disk_drops_at_a_sync_counts_as_lost_and_the_store_goes_on_once_th
             "what was synced stays, unless nothing else can give way"
         );
         assert_eq!(store.counts().faults, 0, "nothing is believed to be there that is not");
-        disk.is_full.store(false, Relaxed);
+        is_full.store(false, Relaxed);
         store.sync().unwrap();
         assert_eq!((store.is_held_up(), store.trouble()), (false, None));
         (older + 2..older + 6).for_each(|number| assert!(matches!(insert(number), Inserted::Stored { .. })));

@@ -74,15 +74,10 @@ fn look_at(store: &Store, seen: &Mutex<Seen>, tally: &Tally) {
     let mut seen = seen.lock();
     let was_final = seen.trouble.is_some() && !seen.passes;
     match (&seen.trouble, &trouble) {
-        (None, Some(why)) if passes => {
-            if let Some(held_back) = tally.log.due() {
-                tracing::warn!(
-                    held_back,
-                    "the chunk store takes nothing for now: {why}; what was not written is dropped, and what it has \
-                     is read on"
-                );
-            }
-        }
+        // Once with each sync at most.
+        (None, Some(why)) if passes => tracing::warn!(
+            "the chunk store takes nothing for now: {why}; what was not written is dropped, and what it has is read on"
+        ),
         (_, Some(why)) if !passes && !was_final => tracing::error!(
             "the chunk store takes nothing more: {why}; what it has is read on, and the rest of the traffic goes without; \
              when the disk is well, start the gateway again"

@@ -91,17 +91,33 @@ pub(crate) fn whole(store: &Store, lens: &[usize]) -> Vec<u64> {
     numbers.filter(|(i, len)| read(store, &block(*i, *len)).unwrap_or(false)).map(|(i, _)| i).collect()
 }
 
-/// What a test does to reads before they are done: of this file, from this offset, so many bytes.
-pub(crate) type Meddle = Box<dyn Fn(&str, u64, usize) -> io::Result<()> + Send + Sync>;
+/// What a disk is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Create,
+    Read,
+    Write,
+    Cut,
+    Sync,
+    Rename,
+    Remove,
+}
 
-/// A disk in memory whose reads somebody meddles with.
+/// What a test does before a disk does something: to this file, at this offset, with so many bytes.
+pub(crate) type Meddle = Box<dyn Fn(Op, &str, u64, usize) -> io::Result<()> + Send + Sync>;
+
+/// A disk in memory that somebody meddles with.
 pub(crate) struct Meddled(pub(crate) Memory, pub(crate) Meddle);
+
+/// What the system says when the disk cannot do it, and when the process has too many files open.
+pub(crate) const EIO: i32 = 5;
+pub(crate) const EMFILE: i32 = 24;
 
 /// Refuses to read a part of one file.
 pub(crate) fn hiding(memory: &Memory, file: String, hidden: Range<u64>) -> Meddled {
-    let meddle = move |name: &str, at: u64, len: usize| {
-        let is_hidden = name == file && at < hidden.end && at + len as u64 > hidden.start;
-        if is_hidden { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+    let meddle = move |op: Op, name: &str, at: u64, len: usize| {
+        let is_hidden = op == Op::Read && name == file && at < hidden.end && at + len as u64 > hidden.start;
+        if is_hidden { Err(io::Error::from_raw_os_error(EIO)) } else { Ok(()) }
     };
     Meddled(memory.clone(), Box::new(meddle))
 }
@@ -123,10 +139,10 @@ impl Gate {
         of: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Meddled {
         let gate = self.clone();
-        let meddle = move |name: &str, _: u64, _: usize| {
+        let meddle = move |op: Op, name: &str, _: u64, _: usize| {
             let (shut, changed) = &*gate.0;
             let held = shut.lock().unwrap();
-            drop(changed.wait_while(held, |shut| *shut && of(name)).unwrap());
+            drop(changed.wait_while(held, |shut| *shut && op == Op::Read && of(name)).unwrap());
             Ok(())
         };
         Meddled(memory.clone(), Box::new(meddle))
@@ -135,31 +151,37 @@ impl Gate {
 
 impl Backend for Meddled {
     fn create(&self, name: &str, len: u64) -> io::Result<()> {
+        (self.1)(Op::Create, name, 0, len as usize)?;
         self.0.create(name, len)
     }
 
     fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
-        (self.1)(name, at, into.len())?;
+        (self.1)(Op::Read, name, at, into.len())?;
         self.0.read(name, at, into)
     }
 
     fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        (self.1)(Op::Write, name, at, bytes.len())?;
         self.0.write(name, at, bytes)
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        (self.1)(Op::Cut, name, len, 0)?;
         self.0.truncate(name, len)
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
+        (self.1)(Op::Sync, name, 0, 0)?;
         self.0.sync(name)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        (self.1)(Op::Rename, from, 0, 0)?;
         self.0.rename(from, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        (self.1)(Op::Remove, name, 0, 0)?;
         self.0.remove(name)
     }
 
