@@ -26,7 +26,7 @@ pub(crate) fn link_input(data: &[u8]) {
     let mut now = Now::ZERO;
     for (lane, role) in ROLES {
         let hello = peer.hello(lane, role);
-        link.handle_lane_up(&hello, lane, role, now).unwrap();
+        link.handle_lane_up(link.hello(lane, role).instance, &hello, lane, role, now).unwrap();
     }
     while let Some(what) = script.next() {
         let lane = ROLES[usize::from(what) % ROLES.len()].0;
@@ -316,7 +316,8 @@ impl World {
             let hellos = [0, 1].map(|side: usize| self.ends[side].link.hello(lane, role));
             self.lanes.insert(lane, Default::default());
             for side in 0..2 {
-                self.ends[side].link.handle_lane_up(&hellos[1 - side], lane, role, self.now).unwrap();
+                let (said, hello) = (hellos[side].instance, &hellos[1 - side]);
+                self.ends[side].link.handle_lane_up(said, hello, lane, role, self.now).unwrap();
             }
             self.drain_events();
         }

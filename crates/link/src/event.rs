@@ -177,6 +177,9 @@ pub enum LaneRefused {
         "another instance of the peer came since, so the link begins anew; do two gateways have its key?"
     )]
     Superseded,
+    /// This end has become another instance since it said hello.
+    #[error("this end of the link began anew while the lane came up")]
+    Outdated,
     /// The peer's log is too small to work with.
     #[error("the peer offers a log of {0} bytes, which is too small")]
     LogTooSmall(u64),

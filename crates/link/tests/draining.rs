@@ -47,7 +47,8 @@ fn hello(instance: u64) -> Hello {
 }
 
 fn meet(link: &mut Link, lane: LaneId, hello: &Hello) {
-    link.handle_lane_up(hello, lane, LaneRole::Control, Now::ZERO).unwrap();
+    let said = link.hello(lane, LaneRole::Control).instance;
+    link.handle_lane_up(said, hello, lane, LaneRole::Control, Now::ZERO).unwrap();
 }
 
 fn request() -> OpenRequest {

@@ -76,7 +76,8 @@ impl Model {
             configs = configs.map(in_group);
         }
         let [dialer, acceptor] = configs;
-        let pair = Pair::with(seed, dialer, acceptor);
+        let mut pair = Pair::with(seed, dialer, acceptor);
+        pair.at_once = seed / 8 % 2 == 1;
         Self {
             pair,
             flows: BTreeMap::new(),

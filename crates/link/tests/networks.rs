@@ -27,7 +27,8 @@ fn hello(instance: u64, version: u16) -> Hello {
 }
 
 fn meet(link: &mut Link, lane: LaneId, role: LaneRole, hello: &Hello) {
-    link.handle_lane_up(hello, lane, role, Now::ZERO).unwrap();
+    let said = link.hello(lane, role).instance;
+    link.handle_lane_up(said, hello, lane, role, Now::ZERO).unwrap();
 }
 
 /// What the link sends on a lane of its networks.

@@ -45,8 +45,11 @@ fn bytes_and_ends_cross_in_both_directions() {
 
 #[test]
 fn an_instance_that_comes_back_after_another_makes_both_ends_begin_anew() {
-    for side in [0, 1] {
+    for case in 0..8 {
+        let [side, at_once, busy] = [case & 1, case >> 1 & 1, case >> 2 & 1];
+        println!("side {side}, all lanes at once: {at_once}, something under way: {busy}");
         let mut pair = Pair::new(4);
+        pair.at_once = at_once == 1;
         let flow = pair.connect(0);
         let before = pair.random_bytes(50_000);
         pair.send(0, flow, &before);
@@ -55,19 +58,27 @@ fn an_instance_that_comes_back_after_another_makes_both_ends_begin_anew() {
         let other = Link::new(config(side == 1, 77), pair.now);
         let (lane, now) = (LaneId(1 << 40), pair.now);
         let hello = other.hello(lane, LaneRole::Control);
-        pair.sides[side].link.handle_lane_up(&hello, lane, LaneRole::Control, now).unwrap();
-        pair.sides[side].link.handle_lane_lost(lane, now);
+        if busy == 1 {
+            let more = pair.random_bytes(30_000);
+            (0..2).for_each(|side| pair.send(side, flow, &more));
+        }
+        let link = &mut pair.sides[side].link;
+        let said = link.hello(lane, LaneRole::Control).instance;
+        link.handle_lane_up(said, &hello, lane, LaneRole::Control, now).unwrap();
+        link.handle_lane_lost(lane, now);
         pair.pass(Now::from_secs(10));
-        assert_eq!(pair.sides[side].restarts, 2, "side {side}");
-        assert_eq!(pair.sides[1 - side].restarts, 1, "side {side}");
+        assert_eq!(pair.sides[side].restarts, 2);
+        assert_eq!(pair.sides[1 - side].restarts, 1);
         // Neither takes what the other says for something that it knows.
-        let (there, back) = (pair.random_bytes(300_000), pair.random_bytes(100_000));
-        let flow = pair.connect(side);
-        pair.send(side, flow, &there);
-        pair.send(1 - side, flow, &back);
-        pair.pass(Now::from_secs(10));
-        assert!(pair.sides[1 - side].stream(flow).bytes == there, "side {side}");
-        assert!(pair.sides[side].stream(flow).bytes == back, "side {side}");
+        for _ in 0..3 {
+            let (there, back) = (pair.random_bytes(300_000), pair.random_bytes(100_000));
+            let flow = pair.connect(side);
+            pair.send(side, flow, &there);
+            pair.send(1 - side, flow, &back);
+            pair.pass(Now::from_secs(10));
+            assert!(pair.sides[1 - side].stream(flow).bytes == there);
+            assert!(pair.sides[side].stream(flow).bytes == back);
+        }
     }
 }
 

@@ -220,8 +220,10 @@ impl Wan {
         let (lane, now) = (LaneId(self.lanes), self.now);
         let hellos = [0, 1].map(|side: usize| self.sides[side].link.hello(lane, role));
         *self.sides[0].wanted.get_mut(&role).unwrap() -= 1;
-        self.sides[0].link.handle_lane_up(&hellos[1], lane, role, now).unwrap();
-        self.sides[1].link.handle_lane_up(&hellos[0], lane, role, now).unwrap();
+        for (side, other) in [(0, 1), (1, 0)] {
+            let link = &mut self.sides[side].link;
+            link.handle_lane_up(hellos[side].instance, &hellos[other], lane, role, now).unwrap();
+        }
         while let Some(event) = self.sides[0].link.poll_event() {
             match event {
                 Event::LanesWanted { role, count } => drop(self.sides[0].wanted.insert(role, count)),

@@ -45,7 +45,7 @@ use crate::sockets::LaneOptions;
 use crate::telemetry::LinkState;
 
 use flows::FlowEntry;
-pub(crate) use lanes::{JoinError, LaneGone, ROLES, role_index};
+pub(crate) use lanes::{Exchange, JoinError, LaneGone, ROLES, role_index};
 pub(crate) use stores::HintsSaved;
 
 /// What the shell must know of a peer; the link's own settings lie within.

@@ -136,7 +136,15 @@ impl Link {
     /// The peer did not come back in time; if it does later, it is told that the flows are over.
     fn give_up(&mut self) {
         let mut flows = 0;
-        for (&id, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.over.is_none()) {
+        for (&id, flow) in &mut self.flows {
+            if flow.over.is_some() {
+                // What was queued for it before its application ended it is of no more use either.
+                if !flow.out.is_done() {
+                    flow.out.abandon();
+                    flow.out.push_message(Message::Reset(ResetReason::PeerLost));
+                }
+                continue;
+            }
             flows += 1;
             flow.end(ResetReason::PeerLost, false);
             flow.out.push_message(Message::Reset(ResetReason::PeerLost));
@@ -151,8 +159,35 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use bytes::Bytes;
+
     use super::*;
+    use crate::config::LinkConfig;
+    use crate::event::OpenRequest;
     use crate::lanes::Lanes;
+
+    #[test]
+    fn what_was_queued_for_flows_that_applications_ended_goes_with_the_peer() {
+        let config = |first| LinkConfig { instance: u64::from(first), first, ..LinkConfig::default() };
+        let mut link = Link::new(config(true), Now::ZERO);
+        let (lane, role) = (LaneId(1), LaneRole::Control);
+        let hello = Link::new(config(false), Now::ZERO).hello(lane, role);
+        link.handle_lane_up(1, &hello, lane, role, Now::ZERO).unwrap();
+        let destination = SocketAddr::from(([127, 0, 0, 1], 80)).into();
+        let request = OpenRequest { destination, source: None, as_client: false, plan: None };
+        let flow = link.open_flow(request, Now::ZERO).unwrap();
+        let room = |link: &Link| link.flows[&flow].out.room();
+        let empty = room(&link);
+        link.handle_payload(flow, Bytes::from(vec![7; 100_000]), Now::ZERO).unwrap();
+        link.handle_lane_lost(lane, Now::ZERO);
+        link.abort_flow(flow, ResetReason::Application, Now::ZERO);
+        link.handle_timeout(link.config.resume_window / 2);
+        assert_eq!(room(&link), empty - 100_000);
+        link.handle_timeout(link.config.resume_window);
+        assert_eq!(room(&link), empty);
+    }
 
     #[test]
     fn late_answers_that_come_all_at_once_do_not_make_lanes_dead() {

@@ -45,6 +45,12 @@ impl Link {
         self.released.is_some() && self.peer.as_ref().is_none_or(|known| known.instance != peer.instance)
     }
 
+    /// Whether the logs are released and there is no lane: if another instance of the peer comes, it needs them, and
+    /// waits less if they are back before it takes the link for up.
+    pub fn needs_logs_to_come_up(&self) -> bool {
+        self.released.is_some() && self.lanes.is_empty()
+    }
+
     /// Asks for released logs, once: [`Event::LogsWanted`].
     pub fn want_logs(&mut self) {
         if self.released == Some(Wanted::No) {

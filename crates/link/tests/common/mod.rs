@@ -85,6 +85,8 @@ pub struct Pair {
     wanted: BTreeMap<LaneRole, u32>,
     /// Whether lanes are dialled at all.
     pub reachable: bool,
+    /// Whether all lanes that are wanted are dialled together, and not one after the other.
+    pub at_once: bool,
     /// How far each side's clock is ahead of `now`.
     pub skew: [Now; 2],
     /// What was said, in the order in which it was.
@@ -200,6 +202,7 @@ impl Pair {
             next_lane: 1,
             wanted: BTreeMap::new(),
             reachable: true,
+            at_once: false,
             skew: [Now::ZERO; 2],
             said: Vec::new(),
             plan: Plan::default(),
@@ -247,27 +250,35 @@ impl Pair {
         self.sides[side].link.handle_payload(flow, bytes, now).unwrap();
     }
 
-    fn dial(&mut self, role: LaneRole) {
-        let lane = LaneId(self.next_lane);
-        self.next_lane += 1;
+    /// Dials these lanes, whose hellos are all exchanged before either side takes the first of them.
+    fn dial(&mut self, roles: &[LaneRole]) {
         let clocks = [0, 1].map(|side| self.clock(side));
-        let [dialer, acceptor] = &mut self.sides;
-        let theirs = acceptor.link.hello(LaneId(0), LaneRole::Control);
-        let ours = dialer.link.hello(lane, role);
-        for (side, hello) in [(1, &theirs), (0, &ours)] {
-            let mut bytes = Vec::new();
-            hello.encode(&mut bytes);
-            self.said.push(Said::Hello { side, lane, role, bytes });
+        let mut exchanged = Vec::new();
+        for &role in roles {
+            let lane = LaneId(self.next_lane);
+            self.next_lane += 1;
+            let theirs = self.sides[1].link.hello(LaneId(0), LaneRole::Control);
+            let ours = self.sides[0].link.hello(lane, role);
+            for (side, hello) in [(1, &theirs), (0, &ours)] {
+                let mut bytes = Vec::new();
+                hello.encode(&mut bytes);
+                self.said.push(Said::Hello { side, lane, role, bytes });
+            }
+            self.pipes.insert(lane, Pipe::default());
+            exchanged.push((lane, role, [ours, theirs]));
         }
-        self.pipes.insert(lane, Pipe::default());
-        let dialled = dialer.link.handle_lane_up(&theirs, lane, role, clocks[0]);
-        let accepted = acceptor.link.handle_lane_up(&ours, lane, role, clocks[1]);
-        for refused in [dialled, accepted].into_iter().filter_map(Result::err) {
-            assert_eq!(refused, LaneRefused::Superseded);
-            self.pipes.remove(&lane);
-            dialer.link.handle_lane_lost(lane, clocks[0]);
-            acceptor.link.handle_lane_lost(lane, clocks[1]);
+        let mut refused = Vec::new();
+        for (side, now) in clocks.into_iter().enumerate() {
+            for (lane, role, hellos) in &exchanged {
+                let (said, hello) = (hellos[side].instance, &hellos[1 - side]);
+                if let Err(why) = self.sides[side].link.handle_lane_up(said, hello, *lane, *role, now) {
+                    assert!(matches!(why, LaneRefused::Superseded | LaneRefused::Outdated), "{why}");
+                    refused.push(*lane);
+                }
+            }
         }
+        // Whoever refuses has said hello, which the other takes.
+        refused.into_iter().for_each(|lane| self.cut(lane));
     }
 
     fn events(&mut self, side: usize) -> bool {
@@ -324,9 +335,15 @@ impl Pair {
     /// Lets every lane move up to `amount` bytes each way; returns whether anything happened.
     pub fn step(&mut self, amount: usize) -> bool {
         let mut any = self.events(0) | self.events(1);
-        while let Some((&role, _)) = self.wanted.iter().find(|(_, count)| self.reachable && **count > 0) {
-            self.dial(role);
+        while self.reachable && self.wanted.values().any(|count| *count > 0) {
+            let wanted = self.wanted.iter().flat_map(|(role, count)| vec![*role; *count as usize]);
+            let roles: Vec<LaneRole> = wanted.take(if self.at_once { usize::MAX } else { 1 }).collect();
+            self.dial(&roles);
             any |= self.events(0) | self.events(1);
+            // What is dialled anew is dialled while bytes move on the others.
+            if self.at_once {
+                break;
+            }
         }
         let lanes: Vec<LaneId> = self.pipes.keys().copied().collect();
         for lane in lanes {

@@ -19,7 +19,9 @@ use recording::Replay;
 fn met(version: u16) -> (Link, LaneId) {
     let peer = Link::new(config(false, 2), Now::ZERO).hello(LaneId(0), LaneRole::Control);
     let mut link = Link::new(config(true, 1), Now::ZERO);
-    link.handle_lane_up(&Hello { version, ..peer }, LaneId(1), LaneRole::Control, Now::ZERO).unwrap();
+    let said = link.hello(LaneId(1), LaneRole::Control).instance;
+    let hello = Hello { version, ..peer };
+    link.handle_lane_up(said, &hello, LaneId(1), LaneRole::Control, Now::ZERO).unwrap();
     (link, LaneId(1))
 }
 

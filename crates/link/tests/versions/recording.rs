@@ -96,10 +96,10 @@ impl Replay {
             Said::Hello { side, lane, role, bytes } if *side != self.index => {
                 let (hello, used) = Hello::decode(bytes).unwrap().unwrap();
                 assert_eq!(used, bytes.len());
-                let mut ours = Vec::new();
-                self.side.link.hello(*lane, *role).encode(&mut ours);
+                let (own, mut ours) = (self.side.link.hello(*lane, *role), Vec::new());
+                own.encode(&mut ours);
                 self.hellos.push(ours);
-                self.side.link.handle_lane_up(&hello, *lane, *role, self.now).unwrap();
+                self.side.link.handle_lane_up(own.instance, &hello, *lane, *role, self.now).unwrap();
                 self.lanes.push(*lane);
             }
             Said::Frames { side, lane, bytes } if *side != self.index => {

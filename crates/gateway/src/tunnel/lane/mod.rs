@@ -17,13 +17,13 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use oncewire_codec::wire::{Hello, HelloError, LaneId, LaneRole};
 use oncewire_link::records;
 
 use super::effort::{EffortMeter, LaneEffort};
-use super::peer::{JoinError, LaneGone, Peer};
+use super::peer::{Exchange, JoinError, LaneGone, Peer};
 use crate::identity::PublicKey;
 
 /// A connected and authenticated byte stream, whatever its kind; what is written leaves with the next flush at the latest.
@@ -103,15 +103,18 @@ pub(crate) async fn accept_hello<S: LaneStream>(
     theirs: PublicKey,
     mut stream: S,
 ) -> Result<Joined<S>, HelloFailure> {
+    // An error means that it takes its time: then after the hellos.
+    let _ = timeout(LOGS_BEFORE_HELLO, peer.ready_to_come_up()).await;
     let began = Instant::now();
     if peer.has_ended() {
         return Err(JoinError::Ended.into());
     }
-    stream.write_all(&peer.hello(LaneId(0), LaneRole::Control)).await?;
+    let (said, ours) = peer.hello(LaneId(0), LaneRole::Control);
+    stream.write_all(&ours).await?;
     stream.flush().await?;
     let (hello, early) = read_hello(&mut stream).await?;
     peer.ready_for(&hello).await;
-    let signal = peer.lane_up(theirs, &hello, hello.lane, hello.role, began)?;
+    let signal = peer.lane_up(theirs, &hello, (hello.lane, hello.role), Exchange { began, said })?;
     Ok(Joined { signal, stream, early })
 }
 
@@ -128,10 +131,12 @@ pub(crate) async fn answer_hello<S: LaneStream>(
 ) -> Result<Joined<S>, HelloFailure> {
     let began = Instant::now();
     let (hello, early) = read_hello(&mut stream).await?;
-    stream.write_all(&peer.hello(lane, role)).await?;
+    let _ = timeout(LOGS_BEFORE_HELLO, peer.ready_for(&hello)).await;
+    let (said, ours) = peer.hello(lane, role);
+    stream.write_all(&ours).await?;
     stream.flush().await?;
     peer.ready_for(&hello).await;
-    let signal = peer.lane_up(theirs, &hello, lane, role, began)?;
+    let signal = peer.lane_up(theirs, &hello, (lane, role), Exchange { began, said })?;
     Ok(Joined { signal, stream, early })
 }
 
@@ -276,6 +281,10 @@ const READ_BUFFER: usize = 64 << 10;
 /// The write buffer that a lane keeps while it has nothing to say.
 const KEPT_BUFFER: usize = 32 << 10;
 
+/// How long this side's hello waits for logs to be read: once the peer has it, it takes the link for up, and what is
+/// opened there waits. Short beside the limits of a handshake.
+const LOGS_BEFORE_HELLO: Duration = Duration::from_secs(5);
+
 /// More than any hello takes.
 const MAX_HELLO: usize = 4096;
 
@@ -284,6 +293,9 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A lane that ends sooner counts as a failed attempt, so that a refusing peer is not dialled in a loop.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod hello_tests;
 
 #[cfg(test)]
 mod tests {

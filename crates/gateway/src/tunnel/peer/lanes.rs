@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use oncewire_codec::wire::{Hello, LaneId, LaneRole};
 use oncewire_link::{LaneRefused, ProtocolError};
 
-use super::{Core, Due, Peer};
+use super::{Due, Peer};
 use crate::identity::PublicKey;
 use crate::telemetry::LinkState;
 use crate::tunnel::lane::LaneSignal;
@@ -23,10 +23,19 @@ pub(crate) enum JoinError {
     Ended,
     #[error("it was under way when a later instance of the peer came")]
     Late,
-    #[error("the peer changed its key while flows of the old one wait to resume")]
+    #[error("the peer has two keys at once, and its flows are numbered by the other one")]
     KeyChanged,
     #[error("{0}")]
     Refused(LaneRefused),
+}
+
+/// The exchange of hellos on a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exchange {
+    /// When it began.
+    pub(crate) began: Instant,
+    /// The instance that this side said it is.
+    pub(crate) said: u64,
 }
 
 /// The lane is no longer one of the link's.
@@ -39,15 +48,15 @@ pub(crate) enum LaneGone {
 }
 
 impl Peer {
-    /// Encodes this side's hello.
-    pub(crate) fn hello(&self, lane: LaneId, role: LaneRole) -> Vec<u8> {
+    /// Encodes this side's hello; returns which instance it speaks of, too.
+    pub(crate) fn hello(&self, lane: LaneId, role: LaneRole) -> (u64, Vec<u8>) {
         let mut out = Vec::with_capacity(256);
-        self.core.lock().link.hello(lane, role).encode(&mut out);
-        out
+        let hello = self.core.lock().link.hello(lane, role);
+        hello.encode(&mut out);
+        (hello.instance, out)
     }
 
-    /// Registers a lane after both hellos, whose exchange began at `began`; `theirs` is the key that the peer presented
-    /// on it.
+    /// Registers a lane after both hellos; `theirs` is the key that the peer presented on it.
     ///
     /// A hello may be late: lost on the way, it is sent again by a system whose program has ended since. All that an
     /// instance says was asked for before the next one was there to be asked.
@@ -58,9 +67,8 @@ impl Peer {
         self: &Arc<Self>,
         theirs: PublicKey,
         hello: &Hello,
-        lane: LaneId,
-        role: LaneRole,
-        began: Instant,
+        (lane, role): (LaneId, LaneRole),
+        Exchange { began, said }: Exchange,
     ) -> Result<Arc<LaneSignal>, JoinError> {
         let signal = Arc::new(LaneSignal::new(lane, &self.effort));
         self.with(|core, now| {
@@ -75,10 +83,15 @@ impl Peer {
             if is_new && core.met.is_some_and(|(_, since)| began < since) {
                 return Err(JoinError::Late);
             }
-            self.order_keys(core, theirs)?;
+            // Which key is smaller decides who gives flows which numbers; a rotated key may turn that around. It comes
+            // with a new instance, which ends all flows.
+            let first = self.ours < theirs;
+            if core.first != first && !is_new && !(core.flows.is_empty() && core.lanes.is_empty()) {
+                return Err(JoinError::KeyChanged);
+            }
             // Before the call, so that a LaneReady for it finds it.
             core.lanes.insert(lane, Arc::clone(&signal));
-            let joined = core.link.handle_lane_up(hello, lane, role, now).map_err(JoinError::Refused);
+            let joined = core.link.handle_lane_up(said, hello, lane, role, now).map_err(JoinError::Refused);
             if joined.is_err() {
                 core.lanes.remove(&lane);
             } else {
@@ -87,25 +100,15 @@ impl Peer {
                 if is_new {
                     core.met = Some((hello.instance, began));
                 }
+                if core.first != first {
+                    core.link.order_keys(first);
+                    core.first = first;
+                }
             }
             joined
         })?;
         *self.trouble.lock() = None;
         Ok(signal)
-    }
-
-    /// Which key is smaller decides who gives flows which numbers; a rotated key may turn that around.
-    fn order_keys(&self, core: &mut Core, theirs: PublicKey) -> Result<(), JoinError> {
-        let first = self.ours < theirs;
-        if core.first == first {
-            return Ok(());
-        }
-        if !core.flows.is_empty() || !core.lanes.is_empty() {
-            return Err(JoinError::KeyChanged);
-        }
-        core.link.order_keys(first);
-        core.first = first;
-        Ok(())
     }
 
     /// Tells the link that a lane ended, unless the link closed it.

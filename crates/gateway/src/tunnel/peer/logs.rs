@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 use oncewire_codec::wire::Hello;
-use oncewire_link::{LinkStats, LoadedLogs, LogLimits};
+use oncewire_link::{Link, LinkStats, LoadedLogs, LogLimits};
 
 use super::Peer;
 use crate::logs::{Cleared, LogWriter, Settled};
@@ -68,9 +68,18 @@ impl Peer {
 
     /// Waits until the logs are in memory, if the peer that says this hello would miss them.
     pub(crate) async fn ready_for(self: &Arc<Self>, hello: &Hello) {
+        self.ready_if(|link| link.needs_logs_for(hello)).await;
+    }
+
+    /// Waits until the logs are in memory, if the link is down.
+    pub(crate) async fn ready_to_come_up(self: &Arc<Self>) {
+        self.ready_if(Link::needs_logs_to_come_up).await;
+    }
+
+    async fn ready_if(self: &Arc<Self>, needed: impl FnOnce(&Link) -> bool) {
         let mut released = self.released.subscribe();
         let wanted = self.with(|core, _| {
-            let needed = core.link.needs_logs_for(hello);
+            let needed = needed(&core.link);
             if needed {
                 core.link.want_logs();
             }
@@ -97,5 +106,18 @@ impl Peer {
     fn log_limits(&self) -> LogLimits {
         let stats = self.status().link;
         LogLimits { out: stats.out.log_limit, inbound: stats.inbound.log_limit }
+    }
+}
+
+#[cfg(test)]
+impl Peer {
+    /// Has the logs on disk only, as after a time without traffic.
+    pub(crate) fn only_on_disk(self: &Arc<Self>) {
+        self.with(|core, _| assert!(core.link.release_logs()));
+        self.released.send_replace(true);
+    }
+
+    pub(crate) fn is_on_disk_only(&self) -> bool {
+        *self.released.borrow()
     }
 }

@@ -1,0 +1,136 @@
+//! Hellos of peers whose logs are on disk only, and of peers whose key was rotated.
+
+use std::net::SocketAddr;
+
+use oncewire_link::{Link, LinkConfig, LogLimits, Now, OpenRequest};
+use tokio::io::DuplexStream;
+
+use super::*;
+use crate::config::Usual;
+use crate::ledger::Ledger;
+use crate::logs::PeerLogs;
+use crate::sockets::LaneOptions;
+use crate::tunnel::clock::Clock;
+use crate::tunnel::onward::Onward;
+use crate::tunnel::peer::PeerSettings;
+use crate::tunnel::tasks::Tasks;
+
+const OURS: &str = "UFFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVE=";
+const SMALLER: &str = "AVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVE=";
+const GREATER: &str = "kFFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVE=";
+
+fn key(text: &str) -> PublicKey {
+    text.parse().unwrap()
+}
+
+fn config(instance: u64) -> LinkConfig {
+    LinkConfig { instance, log_capacity: LinkConfig::MIN_LOG, ..LinkConfig::default() }
+}
+
+fn peer() -> Arc<Peer> {
+    let limit = LinkConfig::MIN_LOG;
+    let settings = PeerSettings {
+        name: "peer".to_owned(),
+        keys: vec![key(SMALLER), key(GREATER)],
+        address: None,
+        lanes: LaneOptions::default(),
+        usual: Usual::default(),
+        link: LinkConfig { first: key(OURS) < key(SMALLER), ..config(1) },
+        store: None,
+        first_limits: LogLimits { out: limit, inbound: limit },
+        group: None,
+        found: false,
+    };
+    let (ledger, tasks, logs) = (Arc::new(Ledger::default()), Arc::new(Tasks::new()), PeerLogs::default());
+    Peer::new(settings, Onward::default(), key(OURS), Clock::start(), ledger, tasks, logs)
+}
+
+/// The other end, as this instance; lanes are named by it.
+struct Other {
+    link: Link,
+    key: PublicKey,
+    lanes: u64,
+}
+
+impl Other {
+    fn new(instance: u64, presented: &str) -> Self {
+        let first = key(presented) < key(OURS);
+        let link = Link::new(LinkConfig { first, dialer: true, ..config(instance) }, Now::ZERO);
+        Self { link, key: key(presented), lanes: 100 * instance }
+    }
+
+    /// Dials; `on_hello` is called when the peer's hello has come.
+    async fn dial(
+        &mut self,
+        peer: &Arc<Peer>,
+        on_hello: impl FnOnce(),
+    ) -> Result<Joined<DuplexStream>, HelloFailure> {
+        let (mut near, far) = tokio::io::duplex(1 << 16);
+        let (peer, theirs) = (Arc::clone(peer), self.key);
+        let accepted = tokio::spawn(async move { accept_hello(&peer, theirs, far).await });
+        let (hello, _) = read_hello(&mut near).await?;
+        on_hello();
+        self.lanes += 1;
+        let (lane, role) = (LaneId(self.lanes), LaneRole::Control);
+        let (ours, mut bytes) = (self.link.hello(lane, role), Vec::new());
+        ours.encode(&mut bytes);
+        near.write_all(&bytes).await?;
+        let joined = accepted.await.unwrap()?;
+        self.link.handle_lane_up(ours.instance, &hello, lane, role, Now::ZERO).unwrap();
+        Ok(joined)
+    }
+}
+
+/// Brings the link up and down again, and then has only the disk remember.
+async fn idle() -> Arc<Peer> {
+    let peer = peer();
+    let joined = Other::new(2, SMALLER).dial(&peer, || {}).await.unwrap();
+    peer.lane_lost(&joined.signal, false);
+    peer.only_on_disk();
+    peer
+}
+
+#[tokio::test]
+async fn who_dials_is_told_hello_when_the_logs_are_back() {
+    let peer = idle().await;
+    let on_hello = || assert!(!peer.is_on_disk_only(), "it would take the link for up");
+    Other::new(3, SMALLER).dial(&peer, on_hello).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_is_dialled_is_told_hello_when_the_logs_are_back() {
+    let peer = idle().await;
+    let (mut near, far) = tokio::io::duplex(1 << 16);
+    let mut bytes = Vec::new();
+    Other::new(3, SMALLER).link.hello(LaneId(0), LaneRole::Control).encode(&mut bytes);
+    near.write_all(&bytes).await.unwrap();
+    let joining = {
+        let peer = Arc::clone(&peer);
+        async move { answer_hello(&peer, key(SMALLER), far, LaneId(7), LaneRole::Control).await.map(drop) }
+    };
+    let joining = tokio::spawn(joining);
+    read_hello(&mut near).await.unwrap();
+    assert!(!peer.is_on_disk_only(), "it would take the link for up");
+    joining.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_key_that_is_rotated_ends_what_was_open_under_the_old_one_and_no_more() {
+    let peer = peer();
+    let request = || {
+        let destination = SocketAddr::from(([127, 0, 0, 1], 80)).into();
+        OpenRequest { destination, source: None, as_client: false, plan: None }
+    };
+    let mut before = Other::new(2, SMALLER);
+    let joined = before.dial(&peer, || {}).await.unwrap();
+    let flow = peer.open(request()).unwrap();
+    assert_eq!(flow.id().0 & 1, 1);
+    peer.lane_lost(&joined.signal, false);
+    let mut after = Other::new(3, GREATER);
+    after.dial(&peer, || {}).await.unwrap();
+    assert_eq!(peer.open(request()).unwrap().id().0 & 1, 0, "our key is the smaller one now");
+    assert!(matches!(flow.received(0).await, oncewire_link::Received::Reset(_)));
+    // Whoever has both keys at once would number flows both ways.
+    let refused = Other { key: key(SMALLER), ..after }.dial(&peer, || {}).await;
+    assert!(matches!(refused, Err(HelloFailure::Join(JoinError::KeyChanged))));
+}
