@@ -13,6 +13,8 @@ use crate::sockets;
 pub(crate) struct End {
     /// The application had ended its stream before we ended ours.
     is_whole: AtomicBool,
+    /// The application has reset its connection, or it broke otherwise.
+    is_broken: AtomicBool,
 }
 
 impl End {
@@ -28,9 +30,23 @@ impl End {
                 io::ErrorKind::BrokenPipe => {}
                 // but not once we have ended ours too.
                 io::ErrorKind::ConnectionReset if self.is_whole.load(Relaxed) => {}
-                _ => return error,
+                _ => {
+                    self.broke();
+                    return error;
+                }
             }
         }
+    }
+
+    /// Remembers that the connection broke. The system tells of that once, and whoever reads afterwards finds what came
+    /// before, and then what looks like an end of the stream.
+    pub(crate) fn broke(&self) {
+        self.is_broken.store(true, Relaxed);
+    }
+
+    /// Says whether what is read as an end of the stream is none.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken.load(Relaxed)
     }
 
     /// Ends our stream to the application, to which everything was written; from now on a close is no reset.

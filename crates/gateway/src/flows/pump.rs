@@ -4,10 +4,11 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Read as _};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -70,6 +71,7 @@ pub(crate) async fn carry_unanswered(
         }
         Some(Broken::Here(error)) => {
             tracing::debug!(flow = flow.id().0, %error, "the application's connection broke");
+            hand_on_rest(stream, &flow).await;
             flow.abort(ResetReason::Application);
         }
     }
@@ -107,12 +109,19 @@ async fn from_application(
             continue;
         };
         ready.map_err(Broken::Here)?;
-        match read_block(stream).map_err(Broken::Here)? {
+        match read_block(stream) {
             Read::Bytes(bytes) => {
                 more = bytes.len() >= BULK;
                 hand_on(flow, bytes, more).await?;
             }
             Read::Nothing => {}
+            Read::Broken(rest, error) => {
+                if !rest.is_empty() {
+                    // That there is no room is not waited for: the reset is to be seen.
+                    flow.send(rest, false).map_err(|_| Broken::There)?;
+                }
+                return Err(Broken::Here(error));
+            }
             Read::End(rest) => {
                 if !rest.is_empty() {
                     hand_on(flow, rest, false).await?;
@@ -135,6 +144,22 @@ async fn hand_on(flow: &Flow, bytes: Bytes, more: bool) -> Result<(), Broken> {
     Ok(())
 }
 
+/// Hands on what an application sent before it reset its connection and nobody has read yet, as long as there is room
+/// for it: without a gateway it would have been there before the reset.
+async fn hand_on_rest(stream: &TcpStream, flow: &Flow) {
+    loop {
+        // Whatever is known of the socket's readiness.
+        let mut block = BytesMut::zeroed(BLOCK);
+        let Ok(len @ 1..) = (&*SockRef::from(stream)).read(&mut block) else { return };
+        block.truncate(len);
+        match flow.send(block.freeze(), false) {
+            Ok(1..) => {}
+            Ok(0) if timeout(REST_LIMIT, flow.writable()).await.is_ok() => {}
+            _ => return,
+        }
+    }
+}
+
 /// What a socket had.
 pub(crate) enum Read {
     /// Some bytes.
@@ -143,31 +168,37 @@ pub(crate) enum Read {
     Nothing,
     /// The last bytes, and the end of the stream.
     End(Bytes),
+    /// The last bytes, and why the connection broke behind them.
+    Broken(Bytes, io::Error),
 }
 
 /// Takes what is there, up to a block, without waiting for more.
-pub(crate) fn read_block(stream: &TcpStream) -> io::Result<Read> {
+pub(crate) fn read_block(stream: &TcpStream) -> Read {
     let mut block = BytesMut::with_capacity(BLOCK);
-    let mut ended = false;
+    let mut end = None;
     while block.len() < BLOCK {
         match stream.try_read_buf(&mut block) {
             Ok(0) => {
-                ended = true;
+                end = Some(Ok(()));
                 break;
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                end = Some(Err(error));
+                break;
+            }
         }
     }
     // A few bytes must not keep a whole block's memory while they wait for their acknowledgement.
     let bytes = if block.len() < SMALL { Bytes::copy_from_slice(&block) } else { block.freeze() };
-    Ok(match (ended, bytes.is_empty()) {
-        (true, _) => Read::End(bytes),
-        (false, true) => Read::Nothing,
-        (false, false) => Read::Bytes(bytes),
-    })
+    match end {
+        Some(Ok(())) => Read::End(bytes),
+        Some(Err(error)) => Read::Broken(bytes, error),
+        None if bytes.is_empty() => Read::Nothing,
+        None => Read::Bytes(bytes),
+    }
 }
 
 async fn to_application(
@@ -276,6 +307,9 @@ const BULK: usize = 16 << 10;
 
 /// How long the end of such a reading may wait for what follows it, where blocks are cut by content.
 const LINGER: Duration = Duration::from_millis(1);
+
+/// How long the rest of a connection that was reset waits for room: nobody may take anything at the far end.
+pub(crate) const REST_LIMIT: Duration = Duration::from_secs(1);
 
 /// Below this, bytes are copied into memory of their own size.
 const SMALL: usize = 16 << 10;

@@ -2,14 +2,16 @@
 //!
 //! Bytes stay in the kernel where it can move them from socket to socket, and are copied where it can not.
 
-use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::pipes::{PIPES, Pipes};
 use crate::flows::ends::End;
-use crate::flows::pump::{self, Read};
+use crate::flows::pump::{self, REST_LIMIT, Read};
 use crate::ledger::direct::{Direct, Towards};
 use crate::sockets;
 
@@ -32,61 +34,120 @@ async fn carry_by(
 ) -> pump::Ended {
     let (of_client, of_server) = (End::default(), End::default());
     let (near, far) = ((&client, &of_client), (&server, &of_server));
-    let sent = Course { pipes, from: near.0, to: far, towards: Towards::Server, direct };
-    let received = Course { pipes, from: far.0, to: near, towards: Towards::Client, direct };
-    let both = async { tokio::try_join!(sent.carry(early), received.carry(Bytes::new())) };
-    let broken = tokio::select! {
-        ended = both => ended.err(),
-        error = of_client.reset(&client) => Some(error),
-        error = of_server.reset(&server) => Some(error),
-    };
-    match broken {
-        None => pump::Ended::InOrder,
-        Some(_) => {
-            sockets::end_with_reset(&client);
-            sockets::end_with_reset(&server);
-            pump::Ended::Reset
+    let sent = Course::new(pipes, near, far, Towards::Server, direct);
+    let received = Course::new(pipes, far, near, Towards::Client, direct);
+    let (mut sending, mut receiving) = (pin!(sent.carry(early)), pin!(received.carry(Bytes::new())));
+    let ended = {
+        let there = async { sending.as_mut().await.map_err(|broken| broken.of(Towards::Server)) };
+        let back = async { receiving.as_mut().await.map_err(|broken| broken.of(Towards::Client)) };
+        let both = async { tokio::try_join!(there, back).map(drop) };
+        tokio::select! {
+            ended = both => ended,
+            _ = of_client.reset(&client) => Err(Towards::Client),
+            _ = of_server.reset(&server) => Err(Towards::Server),
         }
+    };
+    let Err(broken) = ended else { return pump::Ended::InOrder };
+    // What that one sent before is on its way to the other.
+    match broken {
+        Towards::Client if !sent.is_over() => {
+            of_client.broke();
+            _ = timeout(REST_LIMIT, sending).await;
+        }
+        Towards::Server if !received.is_over() => {
+            of_server.broke();
+            _ = timeout(REST_LIMIT, receiving).await;
+        }
+        _ => {}
     }
+    sockets::end_with_reset(&client);
+    sockets::end_with_reset(&server);
+    pump::Ended::Reset
 }
 
 /// One direction of a connection.
 struct Course<'a> {
     pipes: &'a Pipes,
-    from: &'a TcpStream,
+    from: (&'a TcpStream, &'a End),
     to: (&'a TcpStream, &'a End),
     towards: Towards,
     direct: &'a Direct,
+    is_over: AtomicBool,
 }
 
-impl Course<'_> {
-    async fn carry(&self, early: Bytes) -> io::Result<()> {
-        self.copy(&early).await?;
+/// Which of its two connections broke.
+enum Broken {
+    From,
+    To,
+}
+
+impl Broken {
+    /// Returns whose connection that is, for a course towards this one.
+    fn of(self, towards: Towards) -> Towards {
+        match (self, towards) {
+            (Self::To, towards) => towards,
+            (Self::From, Towards::Server) => Towards::Client,
+            (Self::From, Towards::Client) => Towards::Server,
+        }
+    }
+}
+
+impl<'a> Course<'a> {
+    fn new(
+        pipes: &'a Pipes,
+        from: (&'a TcpStream, &'a End),
+        to: (&'a TcpStream, &'a End),
+        towards: Towards,
+        direct: &'a Direct,
+    ) -> Self {
+        Self { pipes, from, to, towards, direct, is_over: AtomicBool::new(false) }
+    }
+
+    /// Says whether it has come to its end, of whatever kind.
+    fn is_over(&self) -> bool {
+        self.is_over.load(Relaxed)
+    }
+
+    async fn carry(&self, early: Bytes) -> Result<(), Broken> {
+        let ended = self.carry_all(&early).await;
+        self.is_over.store(true, Relaxed);
+        ended
+    }
+
+    async fn carry_all(&self, early: &[u8]) -> Result<(), Broken> {
+        let ((from, end), (to, our_end)) = (self.from, self.to);
+        self.copy(early).await?;
         loop {
-            self.from.readable().await?;
+            from.readable().await.map_err(|_| Broken::From)?;
             self.splice().await?;
             // What is left is what cannot be spliced: the end, urgent data, or everything where there is no pipe.
-            match pump::read_block(self.from)? {
+            match pump::read_block(from) {
                 Read::Nothing => {}
                 Read::Bytes(block) => self.copy(&block).await?,
+                Read::Broken(rest, _) => {
+                    self.copy(&rest).await?;
+                    return Err(Broken::From);
+                }
                 Read::End(rest) => {
                     self.copy(&rest).await?;
                     break;
                 }
             }
         }
-        sockets::keep_half_open(self.from);
-        let (to, end) = self.to;
-        end.end_ours(to).await
+        if end.is_broken() {
+            return Err(Broken::From);
+        }
+        sockets::keep_half_open(from);
+        our_end.end_ours(to).await.map_err(|_| Broken::To)
     }
 
     /// Moves what is there, and what comes meanwhile, without looking at it.
-    async fn splice(&self) -> io::Result<()> {
+    async fn splice(&self) -> Result<(), Broken> {
         let Some(mut pipe) = self.pipes.lend() else { return Ok(()) };
-        while pipe.fill(self.from)? > 0 {
+        while pipe.fill(self.from.0).map_err(|_| Broken::From)? > 0 {
             while pipe.held() > 0 {
-                match pipe.drain(self.to.0)? {
-                    0 => self.to.0.writable().await?,
+                match pipe.drain(self.to.0).map_err(|_| Broken::To)? {
+                    0 => self.to.0.writable().await.map_err(|_| Broken::To)?,
                     moved => self.direct.add_bytes(self.towards, moved),
                 }
             }
@@ -96,8 +157,8 @@ impl Course<'_> {
         Ok(())
     }
 
-    async fn copy(&self, bytes: &[u8]) -> io::Result<()> {
-        pump::write_all(self.to.0, bytes).await?;
+    async fn copy(&self, bytes: &[u8]) -> Result<(), Broken> {
+        pump::write_all(self.to.0, bytes).await.map_err(|_| Broken::To)?;
         self.direct.add_bytes(self.towards, bytes.len());
         Ok(())
     }

@@ -132,7 +132,7 @@ pub(crate) struct Core {
     pub(crate) flows: HashMap<FlowId, FlowEntry>,
     lanes: HashMap<LaneId, Arc<LaneSignal>>,
     wanted: [u32; 3],
-    /// The instance of the peer, and when the exchange of hellos began that brought it.
+    /// The instance of the peer, and when its first lane joined.
     met: Option<(u64, Instant)>,
     /// Flows so far.
     entered: u64,

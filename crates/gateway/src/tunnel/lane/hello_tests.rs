@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
-use oncewire_link::{Link, LinkConfig, LogLimits, Now, OpenRequest};
+use oncewire_link::{LaneRefused, Link, LinkConfig, LogLimits, Now, OpenRequest};
 use tokio::io::DuplexStream;
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::config::Usual;
@@ -59,32 +60,45 @@ impl Other {
         Self { link, key: key(presented), lanes: 100 * instance }
     }
 
-    /// Dials; `on_hello` is called when the peer's hello has come.
-    async fn dial(
-        &mut self,
-        peer: &Arc<Peer>,
-        on_hello: impl FnOnce(),
-    ) -> Result<Joined<DuplexStream>, HelloFailure> {
+    /// Dials, and waits for the peer's hello.
+    async fn begin(&mut self, peer: &Arc<Peer>) -> Begun {
         let (mut near, far) = tokio::io::duplex(1 << 16);
         let (peer, theirs) = (Arc::clone(peer), self.key);
         let accepted = tokio::spawn(async move { accept_hello(&peer, theirs, far).await });
-        let (hello, _) = read_hello(&mut near).await?;
-        on_hello();
+        let (hello, _) = read_hello(&mut near).await.unwrap();
         self.lanes += 1;
-        let (lane, role) = (LaneId(self.lanes), LaneRole::Control);
-        let (ours, mut bytes) = (self.link.hello(lane, role), Vec::new());
+        Begun { near, hello, accepted, lane: LaneId(self.lanes) }
+    }
+
+    /// Says hello.
+    async fn finish(&mut self, begun: Begun) -> Result<Joined<DuplexStream>, HelloFailure> {
+        let Begun { mut near, hello, accepted, lane } = begun;
+        let (ours, mut bytes) = (self.link.hello(lane, LaneRole::Control), Vec::new());
         ours.encode(&mut bytes);
         near.write_all(&bytes).await?;
         let joined = accepted.await.unwrap()?;
-        self.link.handle_lane_up(ours.instance, &hello, lane, role, Now::ZERO).unwrap();
+        self.link.handle_lane_up(ours.instance, &hello, lane, LaneRole::Control, Now::ZERO).unwrap();
         Ok(joined)
     }
+
+    async fn dial(&mut self, peer: &Arc<Peer>) -> Result<Joined<DuplexStream>, HelloFailure> {
+        let begun = self.begin(peer).await;
+        self.finish(begun).await
+    }
+}
+
+/// A lane that was dialled, with the hello of who accepts it.
+struct Begun {
+    near: DuplexStream,
+    hello: Hello,
+    accepted: JoinHandle<Result<Joined<DuplexStream>, HelloFailure>>,
+    lane: LaneId,
 }
 
 /// Brings the link up and down again, and then has only the disk remember.
 async fn idle() -> Arc<Peer> {
     let peer = peer();
-    let joined = Other::new(2, SMALLER).dial(&peer, || {}).await.unwrap();
+    let joined = Other::new(2, SMALLER).dial(&peer).await.unwrap();
     peer.lane_lost(&joined.signal, false);
     peer.only_on_disk();
     peer
@@ -93,8 +107,10 @@ async fn idle() -> Arc<Peer> {
 #[tokio::test]
 async fn who_dials_is_told_hello_when_the_logs_are_back() {
     let peer = idle().await;
-    let on_hello = || assert!(!peer.is_on_disk_only(), "it would take the link for up");
-    Other::new(3, SMALLER).dial(&peer, on_hello).await.unwrap();
+    let mut other = Other::new(3, SMALLER);
+    let begun = other.begin(&peer).await;
+    assert!(!peer.is_on_disk_only(), "it would take the link for up");
+    other.finish(begun).await.unwrap();
 }
 
 #[tokio::test]
@@ -122,15 +138,37 @@ async fn a_key_that_is_rotated_ends_what_was_open_under_the_old_one_and_no_more(
         OpenRequest { destination, source: None, as_client: false, plan: None }
     };
     let mut before = Other::new(2, SMALLER);
-    let joined = before.dial(&peer, || {}).await.unwrap();
+    let joined = before.dial(&peer).await.unwrap();
     let flow = peer.open(request()).unwrap();
     assert_eq!(flow.id().0 & 1, 1);
     peer.lane_lost(&joined.signal, false);
     let mut after = Other::new(3, GREATER);
-    after.dial(&peer, || {}).await.unwrap();
+    after.dial(&peer).await.unwrap();
     assert_eq!(peer.open(request()).unwrap().id().0 & 1, 0, "our key is the smaller one now");
     assert!(matches!(flow.received(0).await, oncewire_link::Received::Reset(_)));
     // Whoever has both keys at once would number flows both ways.
-    let refused = Other { key: key(SMALLER), ..after }.dial(&peer, || {}).await;
+    let refused = Other { key: key(SMALLER), ..after }.dial(&peer).await;
     assert!(matches!(refused, Err(HelloFailure::Join(JoinError::KeyChanged))));
+}
+
+#[tokio::test]
+async fn a_hello_that_may_be_of_before_the_present_instance_changes_nothing() {
+    let peer = peer();
+    let (mut before, mut after) = (Other::new(2, SMALLER), Other::new(3, SMALLER));
+    before.dial(&peer).await.unwrap();
+    // Whichever of the two exchanges began first.
+    let early = before.begin(&peer).await;
+    let begun = after.begin(&peer).await;
+    let late = before.begin(&peer).await;
+    after.finish(begun).await.unwrap();
+    for exchange in [early, late] {
+        let refused = before.finish(exchange).await;
+        assert!(matches!(refused, Err(HelloFailure::Join(JoinError::Late))));
+    }
+    assert_eq!((peer.status().link.peer_restarts, peer.lane_count()), (1, 1));
+    // It lives, so the two ends begin anew.
+    let refused = before.dial(&peer).await;
+    let is_superseded = |why: &JoinError| matches!(why, JoinError::Refused(LaneRefused::Superseded));
+    assert!(matches!(&refused, Err(HelloFailure::Join(why)) if is_superseded(why)));
+    before.dial(&peer).await.unwrap();
 }

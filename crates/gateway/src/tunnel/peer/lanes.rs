@@ -58,8 +58,8 @@ impl Peer {
 
     /// Registers a lane after both hellos; `theirs` is the key that the peer presented on it.
     ///
-    /// A hello may be late: lost on the way, it is sent again by a system whose program has ended since. All that an
-    /// instance says was asked for before the next one was there to be asked.
+    /// A hello may be late: lost on the way, it is sent again by a system whose program has ended since, or nobody came
+    /// to read it. An exchange that began after the present instance was met brings no older one.
     ///
     /// # Errors
     /// If the link does not take it, or its id is in use.
@@ -98,7 +98,7 @@ impl Peer {
                 let wanted = &mut core.wanted[role_index(role)];
                 *wanted = wanted.saturating_sub(1);
                 if is_new {
-                    core.met = Some((hello.instance, began));
+                    core.met = Some((hello.instance, Instant::now()));
                 }
                 if core.first != first {
                     core.link.order_keys(first);

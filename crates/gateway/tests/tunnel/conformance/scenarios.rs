@@ -10,7 +10,7 @@ use super::{Bench, RESET, Scenario, Target, WAIT, end, rest, waits};
 use crate::common::{noise, reset};
 
 /// All of them.
-pub(super) const SCENARIOS: [Scenario; 20] = [
+pub(super) const SCENARIOS: [Scenario; 23] = [
     same("client ends its stream, the server answers then", |bench| Box::pin(half_close_by_client(bench))),
     same("server ends its stream, the client goes on", |bench| Box::pin(half_close_by_server(bench))),
     same("both end at once", |bench| Box::pin(simultaneous_close(bench))),
@@ -19,6 +19,9 @@ pub(super) const SCENARIOS: [Scenario; 20] = [
     same("server resets", |bench| Box::pin(reset_by_server(bench))),
     same("server resets after the client ended its stream", |bench| Box::pin(reset_after_half_close(bench))),
     same("client closes with bytes unread", |bench| Box::pin(close_with_bytes_unread(bench))),
+    same("server answers and closes with bytes unread", |bench| Box::pin(answer_and_close(bench))),
+    same("client sends and resets", |bench| Box::pin(send_and_reset(bench, false))),
+    same("server sends and resets", |bench| Box::pin(send_and_reset(bench, true))),
     same("server closes, the client still sends", |bench| Box::pin(data_after_close(bench))),
     Scenario {
         name: "nobody listens",
@@ -117,6 +120,43 @@ async fn close_with_bytes_unread(bench: &Bench<'_>) -> String {
     client.peek(&mut [0]).await.unwrap();
     drop(client);
     format!("server: {}", rest(&mut server).await)
+}
+
+async fn answer_and_close(bench: &Bench<'_>) -> String {
+    often(async || {
+        let (mut client, mut server) = exchanged(bench).await;
+        client.write_all(b"more than it wants").await.unwrap();
+        server.peek(&mut [0]).await.unwrap();
+        server.write_all(&noise(25, AT_ONCE)).await.unwrap();
+        drop(server);
+        format!("client: {}", rest(&mut client).await)
+    })
+    .await
+}
+
+async fn send_and_reset(bench: &Bench<'_>, by_server: bool) -> String {
+    often(async || {
+        let (mut from, mut to) = exchanged(bench).await;
+        if by_server {
+            std::mem::swap(&mut from, &mut to);
+        }
+        from.write_all(&noise(26, AT_ONCE)).await.unwrap();
+        reset(from);
+        format!("{}: {}", if by_server { "client" } else { "server" }, rest(&mut to).await)
+    })
+    .await
+}
+
+/// What a system sends at once on a connection that is new.
+const AT_ONCE: usize = 10_000;
+
+/// Does something several times, since it depends on who is scheduled, and says what was seen each time.
+async fn often(what: impl AsyncFn() -> String) -> String {
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..10 {
+        seen.insert(what().await);
+    }
+    seen.into_iter().collect::<Vec<_>>().join(", or ")
 }
 
 async fn data_after_close(bench: &Bench<'_>) -> String {
