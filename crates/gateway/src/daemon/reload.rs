@@ -172,8 +172,10 @@ impl Changing<'_> {
         }
         if kept.iter().any(Option::is_none) || !gone.is_empty() {
             // First, so that nobody comes in to a peer that ends. Who belongs to one that begins anew waits for that.
-            let comes_again =
-                |peer: &&Arc<Peer>| config.peers.iter().any(|wanted| wanted.name == peer.name());
+            let comes_again = |peer: &&Arc<Peer>| {
+                let mut wanted = config.peers.iter().flat_map(|wanted| &wanted.public_keys);
+                wanted.any(|key| peer.settings.keys.contains(key))
+            };
             let known = kept.iter().flatten().chain(gone.iter().filter(comes_again));
             self.report.tunnel.set_guests(self.site.guests(config, known)?);
         }

@@ -388,6 +388,14 @@ async fn who_dials_while_the_other_side_begins_the_link_anew_is_not_refused() {
             until(|| site.branch.status().peers[0].peer_restarts == seconds - 40).await;
             assert!(site.branch.wait_up("hub", LIMIT).await, "no link");
         }
+        // The key is who it is.
+        for (renames, name) in (6..).zip(["ship", "vessel", "branch"]) {
+            let renamed =
+                hub_config(site.branch_key, "").replace("name = \"branch\"", &format!("name = \"{name}\""));
+            site.hub.reload(parse(site.dir.path(), &renamed)).await.unwrap();
+            until(|| site.branch.status().peers[0].peer_restarts == renames).await;
+            assert!(site.branch.wait_up("hub", LIMIT).await, "no link");
+        }
         let refused = site.hub.status().gateway.refused;
         assert_eq!(refused.iter().find(|row| row.reason == "unknown_key").unwrap().count, 0, "{refused:?}");
     })

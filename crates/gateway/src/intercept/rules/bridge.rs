@@ -67,12 +67,14 @@ impl Links {
 impl RuleSet {
     /// Fits the rules to the bridges that there are.
     pub(super) fn on(mut self, links: &Links) -> Self {
-        self.bridged = links.bridged && (self.in_clients_names || !self.kept.is_empty());
+        self.bridged = links.bridged && self.in_clients_names;
         for taker in &mut self.takers {
             let named = links.ports.iter().filter(|(port, _)| taker.capture.names_interface(port));
             taker.ports = named.map(|(port, bridge)| (port.clone(), bridge.clone())).collect();
             self.bridged |= !taker.ports.is_empty();
         }
+        self.keeps_bridges &= links.bridged && !self.bridged;
+        self.bridged |= self.keeps_bridges;
         self
     }
 
@@ -242,6 +244,24 @@ mod tests {
                      take";
         assert!(text.contains(lifts), "{text}");
         assert!(text.contains("iifname { \"lan*\", \"eth1\", \"br0\" }"), "{text}");
+    }
+
+    #[test]
+    fn rules_that_are_wanted_again_are_the_same_and_frames_are_lifted_where_some_were() {
+        let links = Links::read(LINKS);
+        let after = |wanted: &RuleSet, old: &RuleSet| {
+            RuleSet::after(Some(wanted.clone()), old).map(|rules| rules.on(&links)).unwrap()
+        };
+        let (bridge, router) = (set(&["lan0"], false), set(&["eth1"], false));
+        for wanted in [&bridge, &router, &set(&[], true)] {
+            let first = wanted.clone().on(&links);
+            assert_eq!(after(wanted, &first), first);
+        }
+        let routed = router.clone().on(&links);
+        assert!(!routed.nft().contains("bridge"), "there is one on the machine, and nothing to do with it");
+        let kept = after(&router, &bridge.on(&links));
+        assert!(kept.nft().contains("table bridge"), "connections go on that were taken in there");
+        assert_eq!(after(&router, &kept), kept);
     }
 
     #[test]

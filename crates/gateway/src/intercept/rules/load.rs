@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use super::bridge::Links;
 use super::bypass::Bypassed;
@@ -16,6 +17,7 @@ use super::{RuleSet, beat_mark};
 use crate::config::RulesBy;
 use crate::intercept::{Entrance, Held};
 use crate::ledger::Ledger;
+use crate::slow_disk;
 use crate::tunnel::tasks::Tasks;
 
 /// Why rules are not loaded.
@@ -344,14 +346,19 @@ impl Loaded {
             return tokio::time::sleep(Duration::from_millis(LIFE_MS)).await;
         }
         let current = Arc::clone(&self.current);
-        let quiesced = apart(move || {
+        let quiesced = slow_disk::run("rules-quiesce", move || {
             // A reload that nobody waits for any more may still load others.
             let _turn = current.turn.lock();
             let rules = current.rules.lock().clone();
             rules.map_or(Ok(()), |rules| Programs(&rules).quiesce())
         });
-        if let Err(error) = quiesced.await {
-            tracing::warn!("rules still hold for a second: {error}");
+        match timeout(Duration::from_millis(LIFE_MS), quiesced).await {
+            Ok(Ok(Err(error))) => tracing::warn!("rules still hold for a second: {error}"),
+            // By then they have died away.
+            Err(_) => {
+                tracing::warn!("a program that loads rules does not end; they are without effect by now")
+            }
+            _ => {}
         }
     }
 }

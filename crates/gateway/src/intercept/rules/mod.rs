@@ -34,6 +34,8 @@ pub struct RuleSet {
     by: RulesBy,
     /// How connections were taken in that may go on though no interception takes in new ones so.
     kept: BTreeSet<How>,
+    /// Whether frames of such connections may have to be lifted from bridges though nothing else is.
+    keeps_bridges: bool,
     /// For how long a connection that is open may say nothing.
     silence: Duration,
     /// Whether there are bridges from which frames are to be lifted.
@@ -108,15 +110,21 @@ impl RuleSet {
 
     /// Returns these rules with what connections need that older rules took in: they go on as they are.
     fn after(wanted: Option<Self>, old: &Self) -> Option<Self> {
-        let ways = old.takers.iter().map(|taker| taker.how);
-        let mut kept: BTreeSet<How> = ways.chain(old.kept.iter().copied()).collect();
-        // Answers take the same way as what `tproxy` takes in.
-        kept.extend(old.in_clients_names.then_some(How::Tproxy));
+        let mut kept: BTreeSet<How> = old.ways().chain(old.kept.iter().copied()).collect();
         if kept.is_empty() {
             return wanted;
         }
         let wanted = wanted.unwrap_or_else(|| Self::empty(&old.gateway, old.by));
-        Some(Self { kept, ..wanted })
+        // What it does anyway is no difference.
+        wanted.ways().for_each(|way| _ = kept.remove(&way));
+        Some(Self { kept, keeps_bridges: old.bridged, ..wanted })
+    }
+
+    /// Returns how connections are taken in, with repetitions.
+    fn ways(&self) -> impl Iterator<Item = How> {
+        // Answers take the same way as what `tproxy` takes in.
+        let answers = self.in_clients_names.then_some(How::Tproxy);
+        self.takers.iter().map(|taker| taker.how).chain(answers)
     }
 
     /// Makes a set without rules.
@@ -127,6 +135,7 @@ impl RuleSet {
             in_clients_names: false,
             by,
             kept: BTreeSet::new(),
+            keeps_bridges: false,
             silence: LONGEST_SILENCE,
             bridged: false,
             cgroups_below: "",

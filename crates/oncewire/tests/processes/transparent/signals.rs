@@ -132,6 +132,23 @@ fn a_gateway_that_is_stopped_while_it_reloads_leaves_no_rules() {
 }
 
 #[test]
+fn a_program_that_does_not_end_does_not_keep_a_gateway_from_ending() {
+    isolated(|| {
+        let Some(network) = network() else { return };
+        let mut slow = Slow::new();
+        slow.start(network.host("branch"));
+        slow.logs("gateway started");
+        slow.block();
+        slow.gateway.terminate();
+        slow.wait_for_nft();
+        slow.logs("shutting down; flows may finish");
+        assert!(slow.gateway.wait(LIMIT).success());
+        slow.logs("rules may stay, without effect");
+        slow.go();
+    });
+}
+
+#[test]
 fn a_second_signal_removes_rules_and_waits_for_nothing_else() {
     isolated(|| {
         let Some(network) = network() else { return };
