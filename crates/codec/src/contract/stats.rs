@@ -52,6 +52,8 @@ pub struct SendStats {
     pub store: bool,
     /// Chunks of which the peer's store is thought to have a copy; those that are too old are counted too.
     pub hints: u64,
+    /// Changes of what is thought of the peer's store, by this process.
+    pub hint_changes: u64,
     /// Plain bytes that took a range of the log.
     pub remembered: u64,
     /// Plain bytes not remembered because too much was in flight, or their class had its quota of the log.

@@ -489,6 +489,7 @@ impl SendingHalf for Sender {
             + self.naming.as_ref().map_or(0, Naming::memory);
         SendStats {
             hints: self.naming.as_ref().map_or(0, |naming| naming.hints().len()),
+            hint_changes: self.naming.as_ref().map_or(0, |naming| naming.hints().changes()),
             store: self.naming.as_ref().is_some_and(Naming::is_met),
             epoch: self.log.epoch(),
             log_capacity: self.log.capacity(),

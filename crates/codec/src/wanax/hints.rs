@@ -25,6 +25,7 @@ pub struct Hints {
     oldest_secs: u64,
     /// Counts up whenever all is forgotten.
     generation: u64,
+    changes: u64,
 }
 
 /// Why saved hints are not used.
@@ -53,7 +54,13 @@ impl Hints {
     /// quarter for those of 2 KiB and more, an eighth each for those of 256 bytes and more, and for the rest.
     pub fn new(memory: u64) -> Self {
         let share = |divisor| Table::new(memory.max(LEAST_MEMORY) / divisor);
-        Self { store: None, tables: [share(2), share(4), share(8), share(8)], oldest_secs: 0, generation: 0 }
+        Self {
+            store: None,
+            tables: [share(2), share(4), share(8), share(8)],
+            oldest_secs: 0,
+            generation: 0,
+            changes: 0,
+        }
     }
 
     /// Takes up what [`Self::save`] returned.
@@ -104,6 +111,7 @@ impl Hints {
     /// Forgets everything but the store's id.
     pub fn clear(&mut self) {
         self.generation += 1;
+        self.changes += 1;
         self.tables.iter_mut().for_each(Table::clear);
         self.oldest_secs = 0;
     }
@@ -139,6 +147,7 @@ impl Hints {
         let found = self.table(chunk.class()).find(chunk.0);
         let stale = found.is_none_or(|entry| self.is_stale(entry, now_secs));
         if stale && let Some(table) = self.tables.get_mut(chunk.class()) {
+            self.changes += 1;
             if found.is_some() {
                 // The stale one would be found first.
                 table.forget(chunk.0);
@@ -153,6 +162,7 @@ impl Hints {
         let found = self.table(chunk.class()).find(chunk.0);
         let stale = found.is_none_or(|entry| self.is_stale(entry, now_secs));
         if stale && let Some(table) = self.tables.get_mut(chunk.class()) {
+            self.changes += 1;
             if found.is_some() {
                 // The stale one would be found first.
                 table.forget(chunk.0);
@@ -164,8 +174,13 @@ impl Hints {
     /// Notes that the store does not have a chunk.
     pub fn forget(&mut self, tag: u64, len: u32) {
         if let Some(table) = self.tables.get_mut(class(len)) {
-            table.forget(tag);
+            self.changes += u64::from(table.forget(tag));
         }
+    }
+
+    /// Counts what became another hint, none or one at all: while it stays the same, there is nothing new to be saved.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Returns the number of hints, stale ones included.
@@ -272,13 +287,16 @@ impl Table {
         }
     }
 
-    fn forget(&mut self, tag: u64) {
+    /// Says whether there was any.
+    fn forget(&mut self, tag: u64) -> bool {
         let range = self.bucket(tag);
         let bucket = self.entries.get_mut(range).unwrap_or_default();
+        let before = self.used;
         for entry in bucket.iter_mut().filter(|entry| **entry >> TIME_BITS == identity(tag)) {
             self.used -= u64::from(*entry != NONE);
             *entry = NONE;
         }
+        self.used != before
     }
 }
 

@@ -176,8 +176,7 @@ struct ClearingPeer {
 impl ClearingPeer {
     fn begin(peer: &Arc<Peer>) -> Self {
         let (memory, logs) = peer.clear_logs();
-        // Nothing is known any more, so nothing of what was stays in the file.
-        Self { peer: Arc::clone(peer), memory, logs, hints: peer.save_hints() }
+        Self { peer: Arc::clone(peer), memory, logs, hints: peer.empty_hints() }
     }
 
     /// Waits for the disk, but not beyond `end`, and says what was cleared. What was not is added to `failed`.

@@ -33,19 +33,11 @@ pub(super) async fn run(mut state: watch::Receiver<Arc<State>>, store: Option<Ar
 /// What is known of a peer's hints from one look to the next.
 struct Watched {
     peer: Arc<Peer>,
-    /// What was counted when they were saved last.
-    counted: Counted,
+    /// Changes of them when they were saved last.
+    saved: u64,
     due: Instant,
     /// What tells how many bytes that took, as long as they are being saved.
     saving: Option<HintsSaved>,
-}
-
-/// What changes whenever something more is known of the peer's store, or may soon be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counted {
-    blocks: u64,
-    unacked: u64,
-    hints: u64,
 }
 
 impl Watched {
@@ -54,7 +46,7 @@ impl Watched {
             Some(at) => before.swap_remove(at),
             None => {
                 let due = Instant::now() + SAVE_EVERY;
-                Self { peer: Arc::clone(peer), counted: Counted::default(), due, saving: None }
+                Self { peer: Arc::clone(peer), saved: 0, due, saving: None }
             }
         }
     }
@@ -71,14 +63,13 @@ impl Watched {
             self.due = Instant::now() + SAVE_EVERY.max(Duration::from_secs(bytes >> 20));
             self.saving = None;
         }
-        let out = self.peer.status().link.out;
-        let counted = Counted { blocks: out.blocks, unacked: out.unacked, hints: out.hints };
-        if counted == self.counted || Instant::now() < self.due {
+        let changes = self.peer.status().link.out.hint_changes;
+        if changes == self.saved || Instant::now() < self.due {
             return;
         }
         self.saving = self.peer.save_hints();
         self.due = Instant::now() + SAVE_EVERY;
-        self.counted = counted;
+        self.saved = changes;
     }
 }
 

@@ -88,6 +88,8 @@ pub(crate) struct Peer {
     kept: Option<(LogWriter, LogReader)>,
     /// Where what is known of the peer's store is saved, if anywhere.
     hints: Option<HintFile>,
+    /// Whether the disk refused to save it the last time.
+    hints_fail: AtomicBool,
     /// Whether the logs are on disk only.
     released: watch::Sender<bool>,
     timer: Notify,
@@ -207,6 +209,7 @@ impl Peer {
             core: Mutex::new(core),
             kept: logs.writer.zip(logs.reader),
             hints: logs.hints,
+            hints_fail: AtomicBool::new(false),
             released: watch::Sender::new(false),
             timer: Notify::new(),
             reach: watch::Sender::new(Reach { up: false, leaving: false, since: clock.now() }),

@@ -342,3 +342,20 @@ async fn a_disk_that_refuses_one_peers_files_keeps_no_others_from_being_cleared(
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_names_no_chunks_leaves_what_was_known_of_its_peers_store() {
+    within(async {
+        let dir = tempfile::tempdir().unwrap();
+        let key = |name: &str| Identity::create(&dir.path().join(name)).unwrap().public_key();
+        let (branch, _) = (key("branch.key"), key("hub.key"));
+        let config =
+            hub_config(branch, "codec = \"endre\"").replacen("key_file", "state = \"state\"\nkey_file", 1);
+        let hub = start(dir.path(), &config).await.unwrap();
+        let folder = fs::read_dir(dir.path().join("state/logs")).unwrap().next().unwrap().unwrap().path();
+        fs::write(folder.join("hints"), "known").unwrap();
+        hub.shutdown(LIMIT).await;
+        assert_eq!(fs::read(folder.join("hints")).unwrap(), b"known");
+    })
+    .await;
+}

@@ -71,6 +71,34 @@ fn what_the_store_does_not_have_is_forgotten_and_nothing_else() {
 }
 
 #[test]
+fn only_what_changes_anything_counts_as_a_change() {
+    let mut hints = hints();
+    let chunk = |number| PackedTag::new(tag(number), 5000);
+    let mut changes = hints.changes();
+    let mut changed = |hints: &Hints| std::mem::replace(&mut changes, hints.changes()) != hints.changes();
+    hints.insert(chunk(1), 1000);
+    assert!(changed(&hints));
+    hints.insert_told(chunk(2), 1000);
+    assert!(changed(&hints));
+    hints.insert(chunk(1), 2000);
+    hints.insert_told(chunk(2), 2000);
+    hints.forget(tag(3), 5000);
+    hints.bind(STORE);
+    let _ = (hints.lookup(tag(1), 5000, 2000), hints.save());
+    assert!(!changed(&hints));
+    hints.forget(tag(1), 5000);
+    assert!(changed(&hints));
+    hints.bind(STORE + 1);
+    assert!(changed(&hints));
+    // Again where the store no longer reaches back to the last time.
+    hints.insert(chunk(1), 1000);
+    assert!(changed(&hints));
+    hints.set_oldest(1 << 20);
+    hints.insert(chunk(1), 1 << 21);
+    assert!(changed(&hints));
+}
+
+#[test]
 fn another_store_begins_with_nothing() {
     let mut hints = hints();
     hints.insert(PackedTag::new(tag(1), 64), 50);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -117,23 +118,36 @@ impl Peer {
         self.with(|core, now| core.link.learn_stored(chunks, now));
     }
 
-    /// Has what is known of the peer's store saved beside the logs, if they are kept; tells how many bytes that is when
-    /// the disk has them, or what the disk says, which is logged too. Never waits. It is taken from the link piece by
-    /// piece, so that the peer's lock is held for none of them longer than for a block. Of a link that is over nothing
-    /// is saved.
+    /// Has what is known of the peer's store saved beside the logs, if they are kept and anything can be known; tells how
+    /// many bytes that is when the disk has them, or what the disk says, which is logged too, once until it is saved
+    /// again. Never waits. It is taken from the link piece by piece, so that the peer's lock is held for none of them
+    /// longer than for a block. Of a link that is over nothing is saved: what is there is the best that there will be, or
+    /// its successor's.
     pub(crate) fn save_hints(self: &Arc<Self>) -> Option<HintsSaved> {
+        self.write_hints(|peer| save_by(|at| peer.core.lock().link.save_hints(at)))
+    }
+
+    /// As [`Self::save_hints`], but nothing stays of what is known.
+    pub(crate) fn empty_hints(self: &Arc<Self>) -> Option<HintsSaved> {
+        self.write_hints(|_| Some(Vec::new()))
+    }
+
+    fn write_hints(
+        self: &Arc<Self>,
+        take: impl FnOnce(&Self) -> Option<Vec<u8>> + Send + 'static,
+    ) -> Option<HintsSaved> {
         let file = self.hints.clone().filter(|_| !self.core.lock().over)?;
         let peer = Arc::clone(self);
         let save = move || {
-            let saved = file.write(|| {
-                let known = save_by(|at| peer.core.lock().link.save_hints(at)).unwrap_or_default();
-                // Else what is there is the best that there will be, or its successor's.
-                (!peer.core.lock().over).then_some(known)
-            });
-            let saved = saved.map(|bytes| bytes as u64);
-            saved.inspect_err(|error| {
+            let saved = file.write(|| take(&peer).filter(|_| !peer.core.lock().over));
+            let fails = saved.is_err();
+            if let Err(error) = &saved
+                && !peer.hints_fail.swap(fails, Relaxed)
+            {
                 tracing::warn!(peer = peer.name(), %error, "cannot save what is known of its chunk store");
-            })
+            }
+            peer.hints_fail.store(fails, Relaxed);
+            saved.map(|bytes| bytes as u64)
         };
         Some(slow_disk::run("save-hints", save))
     }
