@@ -47,6 +47,12 @@ impl RangeSet {
             && self.ranges.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
 
+    /// The range that holds a number, or the first one behind it.
+    pub fn from(&self, at: u64) -> Option<Range64> {
+        let held = self.ranges.range(..=at).next_back().filter(|(_, end)| **end > at);
+        held.or_else(|| self.ranges.range(at..).next()).map(|(&start, &end)| start..end)
+    }
+
     /// Appends the parts of `range` that are not in the set.
     pub fn missing(&self, range: &Range64, out: &mut Vec<Range64>) {
         let mut at = range.start;
@@ -180,6 +186,7 @@ mod tests {
                 prop_assert_eq!(missing, expected);
                 prop_assert_eq!(set.iter().flatten().collect::<Vec<_>>(), plain.iter().copied().collect::<Vec<_>>());
                 prop_assert_eq!(set.total(), plain.len() as u64);
+                prop_assert_eq!(set.from(start), set.iter().find(|range| range.end > start));
                 let ends: Vec<_> = set.iter().collect();
                 prop_assert!(ends.windows(2).all(|pair| pair[0].end < pair[1].start));
             }

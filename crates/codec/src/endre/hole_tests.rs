@@ -79,6 +79,41 @@ fn a_hole_at_the_receiver_is_still_one_after_logs_were_released() {
 }
 
 #[test]
+fn memory_that_was_less_for_a_while_does_not_cost_the_log_when_the_peer_restarts() {
+    let blocks = blocks();
+    let mut halves = halves(&blocks);
+    // The receiver hears of the last word only.
+    [100_000, CAPACITY].into_iter().for_each(|limit| halves.sender.set_limit(limit, halves.now));
+    let claim = halves.receiver.claim();
+    let warm = halves.reconnect(claim);
+    assert!(warm.is_some_and(|bytes| (100_000..400_000).contains(&bytes)), "{warm:?}");
+    for block in blocks.iter().rev() {
+        assert_eq!(halves.cross(block), [&block[..]]);
+    }
+    let stats = halves.receiver.stats();
+    assert_eq!((stats.waited, stats.refetched, stats.mismatches), (0, 0, 0));
+    assert!(stats.copied >= 99_000, "{}", stats.copied);
+}
+
+#[test]
+fn gaps_on_the_disk_are_the_same_ones_each_time_that_a_log_comes_back() {
+    let blocks = blocks();
+    let mut halves = halves(&blocks);
+    for _ in 0..10 {
+        assert!(halves.sender.release_log());
+        let saved = saved(&blocks, |number| number % 2 == 1);
+        halves.sender.restore_log(Some(PreparedLog::new(&sender_config(plan(), CAPACITY), saved, &plan())));
+    }
+    assert_eq!(halves.sender.holes(), [1, 3, 5, 7].map(|number| number * 50_000..(number + 1) * 50_000));
+    for (number, block) in blocks.iter().enumerate() {
+        let before = halves.receiver.stats().copied;
+        assert_eq!(halves.cross(block), [&block[..]]);
+        let copied = halves.receiver.stats().copied - before;
+        assert!(if number % 2 == 1 { copied == 0 } else { copied > 49_000 }, "block {number}: {copied}");
+    }
+}
+
+#[test]
 fn a_hole_in_the_senders_saved_log_costs_the_hole_only() {
     let blocks = blocks();
     let mut halves = halves(&blocks);

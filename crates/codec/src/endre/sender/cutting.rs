@@ -51,8 +51,7 @@ impl Emulation {
     /// Returns how many bytes are in the log from `source` on, which may be anywhere, as far as a block may refer to
     /// them: from `floor` on, and not where the receiver has a hole.
     fn equal_at(&self, source: LogOffset, floor: u64, bytes: &[u8]) -> usize {
-        let end = self.holes().iter().filter(|hole| hole.end > source.0).map(|hole| hole.start).min();
-        let end = end.unwrap_or(u64::MAX).min(self.head());
+        let end = self.holes().from(source.0).map_or(u64::MAX, |hole| hole.start).min(self.head());
         let Some(log) = self.bytes().filter(|_| (floor..end).contains(&source.0)) else { return 0 };
         let known = bytes.get(..(end - source.0).min(bytes.len() as u64) as usize).unwrap_or(bytes);
         let (first, second) = log.slices(source, known.len());

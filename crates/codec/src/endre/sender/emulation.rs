@@ -5,7 +5,7 @@ use super::super::matcher::{Copy, MatchParams, MaxMatch, Search};
 use super::SenderConfig;
 use super::ghosts::Ghosts;
 use crate::cache::samples::Samples;
-use crate::cache::{Curve, Log, LogOffset};
+use crate::cache::{Curve, Log, LogOffset, RangeSet};
 use crate::contract::SavedLog;
 use crate::digest::log_digest;
 use crate::wire::{LogClaim, LogHeld, MAX_BLOCK, MAX_CLAIMED, Range64, Sample};
@@ -26,7 +26,7 @@ pub(super) struct Emulation {
     base: u64,
     head: u64,
     /// Ranges below the head that the receiver does not have, or this end lost.
-    holes: Vec<Range64>,
+    holes: RangeSet,
     /// The bytes of log that this end has memory for.
     limit: u64,
     /// What the receiver said last of what it holds; a serial number of 0: nothing.
@@ -115,7 +115,7 @@ impl Emulation {
             epoch: 1,
             base: 0,
             head: 0,
-            holes: Vec::new(),
+            holes: RangeSet::default(),
             limit: capacity,
             held: LogHeld::default(),
             curve: Curve::default(),
@@ -136,7 +136,9 @@ impl Emulation {
         let Some((first, last)) = ends.filter(fits) else { return };
         self.epoch = saved.epoch;
         (self.base, self.head) = (first.start, last.end);
-        saved.ranges.missing(&(first.start..last.end), &mut self.holes);
+        let mut holes = Vec::new();
+        saved.ranges.missing(&(first.start..last.end), &mut holes);
+        holes.into_iter().for_each(|hole| self.holes.insert(hole));
         let ranges = saved.ranges.iter().map(|range| LogOffset(range.start)..LogOffset(range.end));
         let mut samples = Samples::new(self.capacity);
         match self.prepare(plan) {
@@ -243,9 +245,8 @@ impl Emulation {
         self.content = Content::Bytes(log);
         self.base = self.base.max(base);
         // What was on disk behind the old head is what was just copied; before it, what was not there is a hole.
-        let old = holes.into_iter().filter(|hole| hole.start < until);
-        self.holes.extend(old.map(|hole| hole.start..hole.end.min(until)));
-        self.holes.extend([head.min(until)..until, until..since].into_iter().filter(|hole| !hole.is_empty()));
+        let old = holes.iter().map(|hole| hole.start..hole.end.min(until));
+        old.chain([head.min(until)..until, until..since]).for_each(|hole| self.holes.insert(hole));
         self.apply_limits();
     }
 
@@ -288,6 +289,10 @@ impl Emulation {
         let limit = self.limit();
         if let Content::Bytes(log) = &mut self.content {
             log.set_limit(limit);
+            if self.released.is_none() {
+                // More memory later does not bring back what went.
+                self.base = self.base.max(log.oldest().0.min(self.head));
+            }
         }
         if let Some(max) = &mut self.max {
             max.set_reach(limit);
@@ -342,7 +347,7 @@ impl Emulation {
     }
 
     /// Ranges below the head that the receiver does not have.
-    pub(super) fn holes(&self) -> &[Range64] {
+    pub(super) fn holes(&self) -> &RangeSet {
         &self.holes
     }
 
@@ -404,11 +409,9 @@ impl Emulation {
         if !self.holes.is_empty() {
             // Not by the floor, which goes down again when a log is taken back or gets more memory.
             let lasting = self.base.max(self.head.saturating_sub(self.capacity));
-            self.holes.retain(|hole| hole.end > lasting);
+            self.holes.remove_below(lasting);
             let (holes, found) = (&self.holes, copies.len());
-            copies.retain(|copy| {
-                holes.iter().all(|hole| copy.source_end().0 <= hole.start || copy.source.0 >= hole.end)
-            });
+            copies.retain(|copy| !holes.overlaps(&(copy.source.0..copy.source_end().0)));
             // What lay on a hole was not hashed, but is to be found the next time.
             self.reindex = copies.len() < found;
         }
@@ -461,8 +464,7 @@ impl Emulation {
         if common.end < head {
             let hole = common.end..head;
             self.forget(std::slice::from_ref(&hole));
-            self.holes.retain(|other| other.start < hole.start);
-            self.holes.push(hole);
+            self.holes.insert(hole);
         }
         Some(common.end - common.start)
     }
@@ -476,7 +478,7 @@ impl Emulation {
                 continue;
             }
             // Where this end has nothing, or noted nothing, nothing can be said.
-            if self.holes.iter().any(|hole| hole.start < end && hole.end > sample.start) {
+            if self.holes.overlaps(&(sample.start..end)) {
                 continue;
             }
             let Some(digest) = self.content.digest(sample) else { continue };
