@@ -2,6 +2,7 @@
 //!
 //! Per block of 64 KiB in a steady stream: one read of the socket, one lock of the link, one wake-up.
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, Read as _};
@@ -36,8 +37,8 @@ pub(crate) struct TurnedBack(pub(crate) Bytes);
 /// Carries a flow until it ends, whose connect the far side has answered.
 ///
 /// As [`carry_unanswered`] otherwise.
-pub(crate) async fn carry(stream: TcpStream, flow: Flow, early: Bytes) -> Ended {
-    carry_unanswered(&stream, flow, early).await.unwrap_or(Ended::Reset)
+pub(crate) async fn carry(stream: impl Borrow<TcpStream>, flow: Flow, early: Bytes) -> Ended {
+    carry_unanswered(stream.borrow(), flow, early).await.unwrap_or(Ended::Reset)
 }
 
 /// Carries a flow until it ends, or is turned back.

@@ -2,6 +2,7 @@
 //!
 //! Bytes stay in the kernel where it can move them from socket to socket, and are copied where it can not.
 
+use std::borrow::Borrow;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -17,23 +18,23 @@ use crate::sockets;
 
 /// Carries a connection between two prepared application sockets until both directions ended, or one broke.
 pub(super) async fn carry(
-    client: TcpStream,
+    client: impl Borrow<TcpStream>,
     server: TcpStream,
     early: Bytes,
     direct: &Direct,
 ) -> pump::Ended {
-    carry_by(&PIPES, client, server, early, direct).await
+    carry_by(&PIPES, client.borrow(), &server, early, direct).await
 }
 
 async fn carry_by(
     pipes: &Pipes,
-    client: TcpStream,
-    server: TcpStream,
+    client: &TcpStream,
+    server: &TcpStream,
     early: Bytes,
     direct: &Direct,
 ) -> pump::Ended {
     let (of_client, of_server) = (End::default(), End::default());
-    let (near, far) = ((&client, &of_client), (&server, &of_server));
+    let (near, far) = ((client, &of_client), (server, &of_server));
     let sent = Course::new(pipes, near, far, Towards::Server, direct);
     let received = Course::new(pipes, far, near, Towards::Client, direct);
     let (mut sending, mut receiving) = (pin!(sent.carry(early)), pin!(received.carry(Bytes::new())));
@@ -43,8 +44,8 @@ async fn carry_by(
         let both = async { tokio::try_join!(there, back).map(drop) };
         tokio::select! {
             ended = both => ended,
-            _ = of_client.reset(&client) => Err(Towards::Client),
-            _ = of_server.reset(&server) => Err(Towards::Server),
+            _ = of_client.reset(client) => Err(Towards::Client),
+            _ = of_server.reset(server) => Err(Towards::Server),
         }
     };
     let Err(broken) = ended else { return pump::Ended::InOrder };
@@ -60,8 +61,8 @@ async fn carry_by(
         }
         _ => {}
     }
-    sockets::end_with_reset(&client);
-    sockets::end_with_reset(&server);
+    sockets::end_with_reset(client);
+    sockets::end_with_reset(server);
     pump::Ended::Reset
 }
 
@@ -201,7 +202,7 @@ mod tests {
         };
         let pipes = Pipes::new(most);
         let ended = tokio::join!(
-            carry_by(&pipes, taken_in, onward, Bytes::from_static(b""), &counted),
+            carry_by(&pipes, &taken_in, &onward, Bytes::from_static(b""), &counted),
             talk(&mut client),
             talk(&mut server)
         );

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-use crate::common::{Origin, Pair, exchange, is_reset, nobody, proxy, reset, within};
+use crate::common::{Origin, Pair, exchange, is_reset, nobody, proxy, reset, until, within};
 
 /// Reads a head; its lines.
 async fn head<S: tokio::io::AsyncRead + Unpin>(stream: &mut BufReader<S>) -> Vec<String> {
@@ -274,6 +274,45 @@ async fn an_answer_with_two_lengths_arrives_whole() {
             format!("GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\nConnection: close\r\n\r\n", origin.address);
         let answer = String::from_utf8(exchange(client, request.as_bytes()).await.unwrap()).unwrap();
         assert!(answer.contains("all of it") && !answer.contains("ontent-"), "{answer}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_resets_while_its_answer_is_awaited_ends_the_request_and_one_that_ended_its_stream_does_not()
+ {
+    within(async {
+        let (answer, answering) = tokio::sync::watch::channel(false);
+        let origin = Origin::start(move |mut stream| {
+            let mut answering = answering.clone();
+            async move {
+                let _ = stream.read(&mut [0; 512]).await;
+                // An error means that the test is over.
+                let _ = answering.wait_for(|answering| *answering).await;
+                let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nlate").await;
+            }
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let flows = || pair.branch.status().peers[0].flows_open;
+        let request = format!("GET http://{0}/ HTTP/1.0\r\nHost: {0}\r\n\r\n", origin.address);
+        let mut waiting = pair.connect().await;
+        waiting.write_all(request.as_bytes()).await.unwrap();
+        waiting.shutdown().await.unwrap();
+        until(|| flows() == 1).await;
+        let mut gone = Vec::new();
+        for open in 2..5 {
+            let mut client = pair.connect().await;
+            client.write_all(request.as_bytes()).await.unwrap();
+            until(|| flows() == open).await;
+            gone.push(client);
+        }
+        gone.into_iter().for_each(reset);
+        until(|| flows() == 1).await;
+        answer.send_replace(true);
+        let mut answer = String::new();
+        waiting.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("late"), "{answer}");
     })
     .await;
 }

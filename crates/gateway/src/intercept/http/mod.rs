@@ -9,10 +9,10 @@ mod origin;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -24,6 +24,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORI
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit};
@@ -34,7 +35,7 @@ use self::origin::{Origin, Origins};
 use super::router::{NoWay, Way};
 use super::{Door, direct};
 use crate::config::Users;
-use crate::flows::pump;
+use crate::flows::{ends, pump};
 use crate::sockets;
 use crate::telemetry::Refusal;
 
@@ -50,20 +51,33 @@ pub(super) async fn serve(
         let client = Arc::clone(&client);
         async move { Ok::<_, Infallible>(client.handle(request).await) }
     });
-    let served = hyper::server::conn::http1::Builder::new()
+    let stream = Arc::new(stream);
+    let serving = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_LIMIT)
         .max_buf_size(MAX_HEAD)
         .preserve_header_case(true)
         .auto_date_header(false)
         .half_close(true)
-        .serve_connection(TokioIo::new(ClientStream(stream)), service)
-        .with_upgrades()
-        .await;
+        .serve_connection(TokioIo::new(ClientStream(Arc::clone(&stream))), service)
+        .with_upgrades();
+    let served = tokio::select! {
+        served = serving => served,
+        // While an answer is awaited nobody else looks at the client's socket.
+        () = gone(&stream) => return,
+    };
     if let Err(error) = served
         && error.is_parse()
     {
         door.turn_away(source, Refusal::BadRequest, &format!("does not speak HTTP/1: {error}"));
+    }
+}
+
+/// Waits until nobody is there any more to take an answer.
+async fn gone(client: &TcpStream) {
+    // A client that ended its stream may have gone after that; what it asked for is still done, unless it takes too long.
+    if ends::socket_error(client).await.kind() == io::ErrorKind::BrokenPipe {
+        tokio::time::sleep(UNHEARD_LIMIT).await;
     }
 }
 
@@ -215,17 +229,27 @@ fn answer(status: StatusCode, line: &str) -> Response<Body> {
 }
 
 /// The client's socket: its close is a reset, until hyper shuts it down in order.
-struct ClientStream(TcpStream);
+struct ClientStream(Arc<TcpStream>);
 
 impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
+        loop {
+            ready!(self.0.poll_read_ready(cx))?;
+            match self.0.try_read(buf.initialize_unfilled()) {
+                Ok(len) => {
+                    buf.advance(len);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if passes(&error) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
     }
 }
 
 impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().0).poll_write(cx, buf)
+        self.poll_write_by(cx, |stream| stream.try_write(buf))
     }
 
     fn poll_write_vectored(
@@ -233,22 +257,45 @@ impl AsyncWrite for ClientStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().0).poll_write_vectored(cx, bufs)
+        self.poll_write_by(cx, |stream| stream.try_write_vectored(bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let stream = &mut self.get_mut().0;
-        sockets::end_cleanly(stream);
-        Pin::new(stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        sockets::end_cleanly(&self.0);
+        match SockRef::from(&*self.0).shutdown(Shutdown::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            ended => Poll::Ready(ended),
+        }
     }
+}
+
+impl ClientStream {
+    fn poll_write_by(
+        &self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.poll_write_ready(cx))?;
+            match write(&self.0) {
+                Err(error) if passes(&error) => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+}
+
+/// Says whether to try again as soon as the socket is ready.
+fn passes(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// A request head of more bytes is refused.
@@ -256,6 +303,9 @@ const MAX_HEAD: usize = 128 << 10;
 
 /// The longest name that is carried over a link.
 const MAX_NAME: usize = 255;
+
+/// How long an answer may take that nobody is there to hear.
+const UNHEARD_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a client connection may stay without a request.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);

@@ -82,7 +82,9 @@ impl Origins<'_> {
         let connected = self.door.router.connect(&self.door.intercept, destination, self.source).await;
         let stream: Box<dyn OriginStream> = match connected.map_err(Failed::NoWay)?.0 {
             Way::Link(flow) => Box::new(FlowStream::new(flow, Arc::clone(&self.door.tasks))),
-            Way::Direct(stream, direct) => Box::new(DirectStream { stream: ClientStream(stream), direct }),
+            Way::Direct(stream, direct) => {
+                Box::new(DirectStream { stream: ClientStream(Arc::new(stream)), direct })
+            }
         };
         let handshake = Builder::new().preserve_header_case(true).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(Failed::Http)?;
