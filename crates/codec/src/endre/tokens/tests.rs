@@ -107,7 +107,8 @@ proptest! {
         plain_len in 0usize..300,
         literals_len in 0usize..300,
     ) {
-        let log = Log::new(1000);
+        let mut log = Log::new(BASE.0 as usize);
+        log.write(LogOffset(0), &vec![9; BASE.0 as usize]);
         for literals_len in [literals_len, plain_len.saturating_sub(literals_len)] {
             if let Ok(copies) = decoded(&tokens, plain_len, literals_len) {
                 let mut end = 0;
