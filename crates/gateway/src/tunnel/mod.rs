@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod count;
 pub(crate) mod dialer;
 pub(crate) mod effort;
+mod happy_eyeballs;
 pub(crate) mod lane;
 pub(crate) mod listener;
 mod lookup;

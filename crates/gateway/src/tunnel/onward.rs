@@ -10,11 +10,11 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 use oncewire_link::OpenRequest;
 
+use super::happy_eyeballs::first_to_answer;
 use super::lookup::Lookups;
 use super::peer::Peer;
 use super::seldom::Seldom;
@@ -151,7 +151,7 @@ pub(crate) async fn connect(
 ) -> Result<TcpStream, OpenFailure> {
     let addresses = tokio::time::timeout(RESOLVE_LIMIT, resolve(destination, &onward.lookups)).await;
     let addresses = addresses.unwrap_or(Err(OpenFailure::TimedOut))?;
-    let connecting = first_to_answer(addresses, onward, client);
+    let connecting = reach(addresses, onward, client);
     let stream = match onward.patience.places.try_acquire() {
         Ok(_place) => connecting.await?,
         Err(_) => {
@@ -163,36 +163,22 @@ pub(crate) async fn connect(
     Ok(stream)
 }
 
-/// Tries addresses in order, each once the one before has failed or been silent for a moment, and returns the first
-/// connection [RFC 8305 §5]: one address that does not answer must not cost a name two minutes.
-async fn first_to_answer(
+/// Connects to the first of the addresses that answers, of those that may be reached.
+async fn reach(
     addresses: Vec<SocketAddr>,
     onward: &Onward,
     client: Option<SocketAddr>,
 ) -> Result<TcpStream, OpenFailure> {
-    let mut untried = addresses.into_iter();
-    let mut under_way = JoinSet::new();
-    let mut failure = None;
-    loop {
-        if let Some(address) = untried.next() {
-            if !permits(onward, address) {
-                failure.get_or_insert(OpenFailure::NotAllowed);
-                continue;
+    let attempt = |address| {
+        let (permitted, marked) = (permits(onward, address), onward.own.are_marked());
+        async move {
+            if !permitted {
+                return Err(io::ErrorKind::PermissionDenied.into());
             }
-            under_way.spawn(sockets::connect(address, onward.own.are_marked(), client));
+            sockets::connect(address, marked, client).await
         }
-        let tried = tokio::select! {
-            tried = under_way.join_next() => tried,
-            () = tokio::time::sleep(ATTEMPT_DELAY), if untried.len() > 0 => continue,
-        };
-        match tried {
-            None => return Err(failure.unwrap_or(OpenFailure::NameNotFound)),
-            Some(Ok(Ok(stream))) if !sockets::is_its_own_peer(&stream) => return Ok(stream),
-            Some(Ok(Ok(_))) => failure.get_or_insert(OpenFailure::Refused),
-            Some(Ok(Err(error))) => failure.get_or_insert(failure_of(&error)),
-            Some(Err(_)) => failure.get_or_insert(OpenFailure::Other),
-        };
-    }
+    };
+    first_to_answer(addresses, attempt).await.map_err(|error| failure_of(&error))
 }
 
 /// How many connects may wait for as long as the system lets them.
@@ -232,6 +218,7 @@ fn failure_of(error: &io::Error) -> OpenFailure {
         | io::ErrorKind::AddrNotAvailable => OpenFailure::Unreachable,
         io::ErrorKind::TimedOut => OpenFailure::TimedOut,
         io::ErrorKind::PermissionDenied => OpenFailure::NotAllowed,
+        io::ErrorKind::NotFound => OpenFailure::NameNotFound,
         _ => OpenFailure::Other,
     }
 }
@@ -244,14 +231,12 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long an address has before the next one of the name is tried as well [RFC 8305 §5].
-const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-
 const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tunnel::happy_eyeballs::tests::silent;
 
     fn onward(own: &str) -> Onward {
         let onward = Onward::default();
@@ -271,26 +256,6 @@ mod tests {
         assert!(permits(&here, "127.0.0.2:7411".parse().unwrap()));
     }
 
-    /// A listener whose queue is full, so that it answers no connection; both must be kept for that.
-    async fn silent() -> (tokio::net::TcpListener, TcpStream) {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listener = socket.listen(0).unwrap();
-        let filler = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (listener, filler)
-    }
-
-    #[tokio::test]
-    async fn the_address_that_answers_wins_over_those_that_do_not() {
-        let (silent, _filler) = silent().await;
-        let answers = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let answering = answers.local_addr().unwrap();
-        let addresses = vec![silent.local_addr().unwrap(), nobody, answering];
-        let stream = first_to_answer(addresses, &Onward::default(), None).await.unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), answering);
-    }
-
     #[tokio::test]
     async fn of_several_failures_the_first_is_told() {
         let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -302,7 +267,7 @@ mod tests {
             (vec![nobody, ours], OpenFailure::Refused),
             (vec![ours, nobody], OpenFailure::NotAllowed),
         ] {
-            assert_eq!(first_to_answer(addresses, &onward, None).await.unwrap_err(), told);
+            assert_eq!(reach(addresses, &onward, None).await.unwrap_err(), told);
         }
     }
 

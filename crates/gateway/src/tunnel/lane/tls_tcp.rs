@@ -16,6 +16,7 @@ use super::HelloFailure;
 use crate::identity::PublicKey;
 use crate::sockets::{self, LaneOptions};
 use crate::tunnel::count::{Counting, WireCounter};
+use crate::tunnel::happy_eyeballs::first_to_answer;
 use crate::tunnel::onward::OwnSockets;
 use crate::tunnel::tls::{self, PinnedKeys};
 
@@ -77,20 +78,19 @@ impl Dialling {
         let found = tokio::net::lookup_host(&self.address)
             .await
             .map_err(|source| DialError::Resolve { address: address(), source })?;
-        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no addresses");
-        for candidate in found.take(MAX_ADDRESSES) {
-            match self.connect(candidate).await {
-                Ok(tcp) => return self.authenticate(tcp, counter).await,
-                Err(error) => failed = error,
-            }
-        }
-        Err(DialError::Connect { address: address(), source: failed })
+        let connected = self.connect(found.take(MAX_ADDRESSES).collect()).await;
+        let tcp = connected.map_err(|source| DialError::Connect { address: address(), source })?;
+        self.authenticate(tcp, counter).await
     }
 
-    async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let connect =
-            tokio::time::timeout(CONNECT_LIMIT, sockets::connect(address, self.own.are_marked(), None));
-        let tcp = connect.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    /// Connects to the first of the addresses that answers.
+    async fn connect(&self, addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+        let marked = self.own.are_marked();
+        let attempt = move |address| async move {
+            let connecting = sockets::connect(address, marked, None);
+            tokio::time::timeout(CONNECT_LIMIT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)?
+        };
+        let tcp = first_to_answer(addresses, attempt).await?;
         sockets::prepare_lane(&tcp, &self.options);
         Ok(tcp)
     }
@@ -227,6 +227,7 @@ const SOCKET_BUFFER: usize = 33 << 10;
 /// Names with more addresses are not tried further.
 const MAX_ADDRESSES: usize = 8;
 
+/// How long each address has.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// From the first packet to the other side's hello.
@@ -239,6 +240,7 @@ mod tests {
 
     use super::*;
     use crate::identity::Identity;
+    use crate::tunnel::happy_eyeballs::tests::silent;
 
     async fn joined() -> (TlsTcp, TlsTcp) {
         let (branch, hub) = (Identity::from_seed([1; 32]), Identity::from_seed([2; 32]));
@@ -269,6 +271,27 @@ mod tests {
         assert_eq!(got, [[1; 3_000].as_slice(), &[2; 200]].concat()[..]);
         near.shutdown().await.unwrap();
         assert_eq!(far.read(&mut got).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_peer_is_reached_at_the_last_address_of_its_name_if_the_others_are_silent() {
+        let (branch, hub) = (Identity::from_seed([1; 32]), Identity::from_seed([2; 32]));
+        let pinned = PinnedKeys::new([hub.public_key()]);
+        let dialling = Dialling {
+            address: "hub.example:7400".to_owned(),
+            options: LaneOptions::default(),
+            tls: tls::client_config(&branch, Arc::clone(&pinned)).unwrap(),
+            pinned,
+            ours: branch.public_key(),
+            own: OwnSockets::default(),
+        };
+        let answers = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let silent = [silent().await, silent().await, silent().await];
+        let addresses = silent.iter().map(|(silent, _)| silent).chain([&answers]);
+        let addresses = addresses.map(|listener| listener.local_addr().unwrap()).collect();
+        let dialled = tokio::time::timeout(DIAL_LIMIT, dialling.connect(addresses)).await;
+        let tcp = dialled.expect("before the attempt is over").unwrap();
+        assert_eq!(tcp.peer_addr().unwrap(), answers.local_addr().unwrap());
     }
 
     /// Header, type and tag of a record of TLS 1.3.
