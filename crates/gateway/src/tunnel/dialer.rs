@@ -20,6 +20,9 @@ pub(crate) async fn run(peer: Arc<Peer>, dialling: Dialling, tasks: Arc<Tasks>) 
     let pace = Pace { is_found: peer.settings.found, ..Pace::default() };
     let mut dialler = Dialler { dials: JoinSet::new(), in_progress: [0; 3], pace };
     while !peer.has_ended() {
+        if peer.take_lived_on() {
+            dialler.pace.lived_on();
+        }
         if peer.take_short_lived() > 0 {
             dialler.pace.failed(false);
         }
@@ -40,7 +43,7 @@ pub(crate) async fn run(peer: Arc<Peer>, dialling: Dialling, tasks: Arc<Tasks>) 
                 *count = count.saturating_sub(1);
                 match result {
                     Ok(joined) => {
-                        dialler.pace.succeeded();
+                        dialler.pace.joined();
                         tasks.spawn(lane::run(Arc::clone(&peer), joined));
                     }
                     Err(error) => dialler.pace.report(&peer, &error),
@@ -90,6 +93,8 @@ async fn dial(peer: &Arc<Peer>, dialling: &Dialling, role: LaneRole) -> Result<J
 struct Pace {
     failures: u32,
     retry_at: Option<Instant>,
+    /// What came last is a lane that joined. It may end at once: a peer that refuses it may only do so after the hellos.
+    is_joined: bool,
     last_reason: String,
     /// One that was found is about to find us, and refuses us only until then.
     is_found: bool,
@@ -101,17 +106,25 @@ impl Pace {
         match (self.retry_at, self.failures) {
             (Some(_), _) => 0,
             (None, 0) => MAX_DIALS,
+            (None, _) if self.is_joined => MAX_DIALS,
             (None, _) => 1,
         }
     }
 
-    fn succeeded(&mut self) {
+    /// A lane joined: the others need not come one by one. The failures count until it has lived on.
+    fn joined(&mut self) {
+        self.is_joined = true;
+    }
+
+    /// The peer keeps a lane.
+    fn lived_on(&mut self) {
         self.failures = 0;
         self.retry_at = None;
         self.last_reason.clear();
     }
 
     fn failed(&mut self, refused: bool) {
+        self.is_joined = false;
         // What was under way when the first failed has failed with it; one cut of a busy link is one failure.
         if self.retry_at.is_some() && !refused {
             return;
@@ -174,6 +187,32 @@ mod tests {
             pace.retry_at.is_some_and(|at| at > Instant::now() + FIRST_WAIT),
             "the second in a row waits longer"
         );
+    }
+
+    #[test]
+    fn lanes_that_end_right_after_they_join_are_dialled_ever_more_seldom() {
+        let mut pace = Pace::default();
+        let mut retry_at = None;
+        for failures in 1..=10 {
+            pace.joined();
+            assert_eq!(pace.at_once(), MAX_DIALS, "the others are dialled with it");
+            pace.failed(false);
+            assert_eq!((pace.failures, pace.at_once()), (failures, 0));
+            retry_at = pace.retry_at.take();
+            assert_eq!(pace.at_once(), 1);
+        }
+        assert!(retry_at.is_some_and(|at| at > Instant::now() + FIRST_WAIT * 2));
+    }
+
+    #[test]
+    fn once_a_lane_has_lived_on_the_next_is_dialled_at_once() {
+        let mut pace = Pace::default();
+        pace.failed(false);
+        pace.failed(true);
+        pace.joined();
+        assert_eq!(pace.at_once(), 0, "others that were under way have failed");
+        pace.lived_on();
+        assert_eq!((pace.failures, pace.at_once()), (0, MAX_DIALS));
     }
 
     #[test]

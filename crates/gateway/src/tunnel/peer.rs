@@ -104,6 +104,7 @@ pub(crate) struct Peer {
     /// Set once a reload took the peer away; lanes that were on their way to it are turned back.
     ended: AtomicBool,
     short_lived: AtomicU64,
+    lived_on: AtomicBool,
     effort: Arc<EffortMeter>,
     pace_log: Seldom,
     /// A link that breaks loses its lanes one by one.
@@ -219,6 +220,7 @@ impl Peer {
             stopping: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             short_lived: AtomicU64::new(0),
+            lived_on: AtomicBool::new(false),
             effort,
             pace_log: Seldom::default(),
             resume_log: Seldom::default(),

@@ -1,4 +1,4 @@
-//! Hellos of peers whose logs are on disk only, and of peers whose key was rotated.
+//! Lanes that join: with hellos of peers whose logs are on disk only or whose key was rotated, and that end.
 
 use std::net::SocketAddr;
 
@@ -46,6 +46,11 @@ fn peer() -> Arc<Peer> {
     Peer::new(settings, Onward::default(), key(OURS), Clock::start(), ledger, tasks, logs)
 }
 
+fn request() -> OpenRequest {
+    let destination = SocketAddr::from(([127, 0, 0, 1], 80)).into();
+    OpenRequest { destination, source: None, as_client: false, plan: None }
+}
+
 /// The other end, as this instance; lanes are named by it.
 struct Other {
     link: Link,
@@ -70,15 +75,20 @@ impl Other {
         Begun { near, hello, accepted, lane: LaneId(self.lanes) }
     }
 
-    /// Says hello.
+    /// Says hello, and hangs up.
     async fn finish(&mut self, begun: Begun) -> Result<Joined<DuplexStream>, HelloFailure> {
+        self.join(begun).await.map(|(joined, _)| joined)
+    }
+
+    /// Says hello; returns its own end of the lane, too.
+    async fn join(&mut self, begun: Begun) -> Result<(Joined<DuplexStream>, DuplexStream), HelloFailure> {
         let Begun { mut near, hello, accepted, lane } = begun;
         let (ours, mut bytes) = (self.link.hello(lane, LaneRole::Control), Vec::new());
         ours.encode(&mut bytes);
         near.write_all(&bytes).await?;
         let joined = accepted.await.unwrap()?;
         self.link.handle_lane_up(ours.instance, &hello, lane, LaneRole::Control, Now::ZERO).unwrap();
-        Ok(joined)
+        Ok((joined, near))
     }
 
     async fn dial(&mut self, peer: &Arc<Peer>) -> Result<Joined<DuplexStream>, HelloFailure> {
@@ -133,10 +143,6 @@ async fn who_is_dialled_is_told_hello_when_the_logs_are_back() {
 #[tokio::test]
 async fn a_key_that_is_rotated_ends_what_was_open_under_the_old_one_and_no_more() {
     let peer = peer();
-    let request = || {
-        let destination = SocketAddr::from(([127, 0, 0, 1], 80)).into();
-        OpenRequest { destination, source: None, as_client: false, plan: None }
-    };
     let mut before = Other::new(2, SMALLER);
     let joined = before.dial(&peer).await.unwrap();
     let flow = peer.open(request()).unwrap();
@@ -171,4 +177,20 @@ async fn a_hello_that_may_be_of_before_the_present_instance_changes_nothing() {
     let is_superseded = |why: &JoinError| matches!(why, JoinError::Refused(LaneRefused::Superseded));
     assert!(matches!(&refused, Err(HelloFailure::Join(why)) if is_superseded(why)));
     before.dial(&peer).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lane_that_ends_at_once_is_told_from_one_that_lives_on() {
+    let (peer, mut other) = (peer(), Other::new(2, SMALLER));
+    let ended = other.dial(&peer).await.unwrap();
+    run(Arc::clone(&peer), ended).await;
+    assert_eq!((peer.take_short_lived(), peer.take_lived_on()), (1, false));
+    let begun = other.begin(&peer).await;
+    let (joined, _near) = other.join(begun).await.unwrap();
+    let running = tokio::spawn(run(Arc::clone(&peer), joined));
+    while !peer.take_lived_on() {
+        peer.dial.notified().await;
+    }
+    assert_eq!((peer.take_short_lived(), peer.lane_count()), (0, 1));
+    running.abort();
 }

@@ -6,7 +6,8 @@
 
 pub(crate) mod tls_tcp;
 
-use std::future::{Future as _, poll_fn};
+use std::convert::Infallible;
+use std::future::{Future as _, pending, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use oncewire_codec::wire::{Hello, HelloError, LaneId, LaneRole};
 use oncewire_link::records;
@@ -177,8 +178,16 @@ pub(crate) async fn run<S: LaneStream>(peer: Arc<Peer>, lane: Joined<S>) {
         }
         // A peer that does not read must not keep the socket.
         () = async { signal.overdue.notified().await; tokio::time::sleep(CLOSE_LIMIT).await } => {}
+        never = tell_that_it_lives_on(&peer, &signal) => match never {},
     }
     drop(lost);
+}
+
+/// Tells the dialler once that the peer keeps the lane.
+async fn tell_that_it_lives_on(peer: &Peer, signal: &LaneSignal) -> Infallible {
+    sleep_until(signal.since + SHORT_LIFE).await;
+    peer.lane_lives_on();
+    pending().await
 }
 
 /// Reports the end of a lane however its task ends.

@@ -115,12 +115,20 @@ impl Peer {
     pub(crate) fn lane_lost(self: &Arc<Self>, lane: &LaneSignal, short_lived: bool) {
         if short_lived {
             self.short_lived.fetch_add(1, Relaxed);
+        } else {
+            self.lived_on.store(true, Relaxed);
         }
         self.with(|core, now| {
             if core.lanes.remove(&lane.id).is_some() {
                 core.link.handle_lane_lost(lane.id, now);
             }
         });
+        self.dial.notify_one();
+    }
+
+    /// Tells the dialler that a lane lives on, and so that the peer takes lanes.
+    pub(crate) fn lane_lives_on(&self) {
+        self.lived_on.store(true, Relaxed);
         self.dial.notify_one();
     }
 
@@ -155,6 +163,11 @@ impl Peer {
     /// Takes the number of lanes that ended right after they began, which is a refusal in all but name.
     pub(crate) fn take_short_lived(&self) -> u64 {
         self.short_lived.swap(0, Relaxed)
+    }
+
+    /// Says whether a lane has lived on since this was asked last.
+    pub(crate) fn take_lived_on(&self) -> bool {
+        self.lived_on.swap(false, Relaxed)
     }
 
     /// Records why there is no link.
