@@ -1,4 +1,4 @@
-//! Lanes that join: with hellos of peers whose logs are on disk only or whose key was rotated, and that end.
+//! Lanes that join: with hellos of peers whose logs are on disk only or whose key was rotated, and with flows that wait.
 
 use std::net::SocketAddr;
 
@@ -29,6 +29,10 @@ fn config(instance: u64) -> LinkConfig {
 }
 
 fn peer() -> Arc<Peer> {
+    peer_with(config(1))
+}
+
+fn peer_with(link: LinkConfig) -> Arc<Peer> {
     let limit = LinkConfig::MIN_LOG;
     let settings = PeerSettings {
         name: "peer".to_owned(),
@@ -36,7 +40,7 @@ fn peer() -> Arc<Peer> {
         address: None,
         lanes: LaneOptions::default(),
         usual: Usual::default(),
-        link: LinkConfig { first: key(OURS) < key(SMALLER), ..config(1) },
+        link: LinkConfig { first: key(OURS) < key(SMALLER), ..link },
         store: None,
         first_limits: LogLimits { out: limit, inbound: limit },
         group: None,
@@ -193,4 +197,32 @@ async fn a_lane_that_ends_at_once_is_told_from_one_that_lives_on() {
     }
     assert_eq!((peer.take_short_lived(), peer.lane_count()), (0, 1));
     running.abort();
+}
+
+/// Has a lane for flows join that the peer dialled; the other end is this instance.
+fn join(peer: &Arc<Peer>, instance: u64, lane: u64) -> Arc<LaneSignal> {
+    let hello = Other::new(instance, SMALLER).link.hello(LaneId(0), LaneRole::Control);
+    let exchange = Exchange { began: Instant::now(), said: 1 };
+    peer.lane_up(key(SMALLER), &hello, (LaneId(lane), LaneRole::Flow), exchange).unwrap()
+}
+
+#[tokio::test]
+async fn a_lane_that_takes_up_a_flow_leaves_as_many_wanted_as_before() {
+    let peer = peer_with(LinkConfig { dialer: true, spare_lanes: 1, ..config(1) });
+    let first = join(&peer, 2, 1);
+    assert_eq!(peer.lanes_wanted(), ([1, 1, 0], 1));
+    let _flow = peer.open(request()).unwrap();
+    assert_eq!(peer.lanes_wanted(), ([1, 1, 1], 1), "the spare one is being dialled");
+    peer.lane_lost(&first, false);
+    join(&peer, 2, 2);
+    assert_eq!(peer.lanes_wanted(), ([1, 1, 1], 1), "it is the flow's, and none is to spare");
+}
+
+#[tokio::test]
+async fn a_lane_that_ends_all_others_leaves_as_many_wanted_as_before() {
+    let peer = peer_with(LinkConfig { dialer: true, spare_lanes: 2, ..config(1) });
+    join(&peer, 2, 1);
+    assert_eq!(peer.lanes_wanted(), ([1, 1, 1], 1), "another one is being dialled");
+    join(&peer, 3, 2);
+    assert_eq!(peer.lanes_wanted(), ([1, 1, 1], 1), "it is of a new instance, and alone");
 }

@@ -95,8 +95,6 @@ impl Peer {
             if joined.is_err() {
                 core.lanes.remove(&lane);
             } else {
-                let wanted = &mut core.wanted[role_index(role)];
-                *wanted = wanted.saturating_sub(1);
                 if is_new {
                     core.met = Some((hello.instance, Instant::now()));
                 }
