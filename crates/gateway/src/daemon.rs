@@ -339,13 +339,19 @@ async fn end_links(peers: &[Arc<Peer>]) {
 
 /// Saves what is known of peers' chunk stores, unless the disk hangs.
 async fn save_hints(peers: &[Arc<Peer>]) {
-    for peer in peers {
-        let Some(saved) = peer.save_hints() else { continue };
-        if timeout(DISK_LIMIT, saved).await.is_err() {
-            tracing::warn!("the disk takes too long to save what is known of the chunk stores of peers");
-            return;
-        }
+    if !each_in_turn(DISK_LIMIT, peers.iter().filter_map(|peer| peer.save_hints())).await {
+        tracing::warn!("the disk takes too long to save what is known of the chunk stores of peers");
     }
+}
+
+/// Begins work piece by piece, each when the one before is done; false if all of it takes longer than a limit.
+async fn each_in_turn(limit: Duration, work: impl Iterator<Item = impl Future>) -> bool {
+    let all = async {
+        for piece in work {
+            piece.await;
+        }
+    };
+    timeout(limit, all).await.is_ok()
 }
 
 /// Says whether a condition holds for every peer.
@@ -363,5 +369,26 @@ async fn until(end: Instant, holds: impl Fn() -> bool) {
 /// How long resets and the ends of lanes may take on their way out.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// What a stop takes at most beyond the time of its flows: rules, links, and then a disk that hangs at what is known of
+/// peers' stores, at the chunk store and at the logs.
+pub(crate) const STOP_LIMIT: Duration = rules::STOP_LIMIT
+    .saturating_add(LAST_WORDS.saturating_mul(2))
+    .saturating_add(DISK_LIMIT.saturating_mul(3));
+
 /// How often the end of flows is looked for while the gateway stops.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn pieces_that_are_slow_one_by_one_have_one_limit() {
+        let slow = || tokio::time::sleep(Duration::from_millis(1));
+        let without_end = each_in_turn(Duration::from_millis(50), iter::repeat_with(slow));
+        assert_eq!(timeout(Duration::from_secs(60), without_end).await, Ok(false));
+        assert!(each_in_turn(Duration::from_secs(60), (0..3).map(|_| slow())).await);
+    }
+}

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use crate::daemon::STOP_LIMIT;
+
 /// Tells the service manager how the daemon is; without one it does nothing.
 ///
 /// What cannot be sent is dropped: a manager that does not listen is no reason to stop.
@@ -62,12 +64,13 @@ impl Notifier {
     }
 }
 
-/// What the end of links and logs takes beyond the time of flows.
-const STOPPING: Duration = Duration::from_secs(15);
+/// What a stop takes beyond the time of flows, on a machine that is busy too.
+const STOPPING: Duration = STOP_LIMIT.saturating_add(Duration::from_secs(2));
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slow_disk::DISK_LIMIT;
 
     #[test]
     fn each_change_is_one_datagram() {
@@ -87,7 +90,12 @@ mod tests {
         notifier.alive();
         assert_eq!(heard(), "WATCHDOG=1");
         notifier.stopping(Duration::from_secs(30));
-        assert!(heard().starts_with("STOPPING=1\nEXTEND_TIMEOUT_USEC=45000000\n"));
+        let said = heard();
+        let micros =
+            said.strip_prefix("STOPPING=1\nEXTEND_TIMEOUT_USEC=").and_then(|rest| rest.lines().next());
+        let extended = Duration::from_micros(micros.unwrap().parse().unwrap());
+        let (flows, disk, rules) = (Duration::from_secs(30), 3 * DISK_LIMIT, Duration::from_secs(11));
+        assert!(extended > flows + disk + rules, "{said}");
     }
 
     #[test]

@@ -499,6 +499,9 @@ fn has_ipv6() -> bool {
 /// How long the end of a gateway waits until rules are removed.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long the rules of a gateway that ends, or a program that hangs, hold it up at most.
+pub(crate) const STOP_LIMIT: Duration = REMOVAL_LIMIT.saturating_add(Duration::from_millis(LIFE_MS));
+
 /// How long `iptables` waits for others of its kind, in seconds: less than the end of a gateway does.
 const LOCK_SECS: u32 = 5;
 

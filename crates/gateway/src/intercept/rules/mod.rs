@@ -16,7 +16,7 @@ pub(crate) use heartbeat::LIFE_MS;
 pub(crate) use hold::HoldNumbers;
 pub use hold::{FILTERS, QueueBy};
 pub use load::{LoadError, Programs};
-pub(crate) use load::{Loaded, load};
+pub(crate) use load::{Loaded, STOP_LIMIT, load};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
