@@ -124,7 +124,11 @@ impl<'a> Course<'a> {
             // What is left is what cannot be spliced: the end, urgent data, or everything where there is no pipe.
             match pump::read_block(from) {
                 Read::Nothing => {}
-                Read::Bytes(block) => self.copy(&block).await?,
+                Read::Bytes(block) => {
+                    self.copy(&block).await?;
+                    // As in `splice`: to find sockets ready takes no turn.
+                    tokio::task::consume_budget().await;
+                }
                 Read::Broken(rest, _) => {
                     self.copy(&rest).await?;
                     return Err(Broken::From);
@@ -167,15 +171,21 @@ impl<'a> Course<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::net::SocketAddr;
     use std::sync::Arc;
+    use std::task::Poll;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
+    use tokio::task::coop;
 
     use super::*;
     use crate::ledger::Ledger;
     use crate::telemetry::Reason;
+
+    /// What is copied at once.
+    const BLOCK: usize = 64 << 10;
 
     async fn connected() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -214,6 +224,34 @@ mod tests {
     #[tokio::test]
     async fn a_connection_for_which_no_pipe_is_left_is_copied() {
         exchange(0).await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_copied_lets_others_have_their_turn() {
+        let ledger = Ledger::default();
+        let counted = ledger.direct(None, &"somewhere", SocketAddr::from(([0; 4], 0)), Reason::Policy);
+        let ((client, taken_in), (onward, _server)) = (connected().await, connected().await);
+        client.writable().await.unwrap();
+        let waiting = client.try_write(&[7; 512 << 10]).unwrap();
+        assert!(waiting > 4 * BLOCK, "the system takes {waiting} bytes");
+        let (pipes, of_client, of_server) = (Pipes::new(0), End::default(), End::default());
+        let (near, far) = ((&taken_in, &of_client), (&onward, &of_server));
+        let course = Course::new(&pipes, near, far, Towards::Server, &counted);
+        let mut carried = pin!(course.carry(Bytes::new()));
+        let moved = || ledger.connections.flows()[0].sent as usize;
+        poll_fn(|context| {
+            // One block may go; then it is for others.
+            while let Poll::Ready(spent) = coop::poll_proceed(context)
+                && coop::has_budget_remaining()
+            {
+                spent.made_progress();
+            }
+            let before = moved();
+            assert!(carried.as_mut().poll(context).is_pending());
+            assert!(moved() - before <= 2 * BLOCK, "{} bytes at once", moved() - before);
+            if moved() == waiting { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     #[tokio::test]
