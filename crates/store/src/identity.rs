@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use crate::paged::{Header, Kind, NotOurs, PAGE, Paged};
+use crate::paged::{Header, Kind, MAGIC, NotOurs, PAGE, Paged};
 use crate::recover::{OpenError, Opened};
 use crate::segment::Segment;
 use crate::snapshot;
@@ -17,6 +17,8 @@ use crate::{Backend, Sealer};
 pub(crate) struct Identity {
     pub(crate) id: u64,
     pub(crate) segment_bytes: u64,
+    /// Whether only segments say so, and nothing else does yet.
+    pub(crate) is_assumed: bool,
 }
 
 impl Identity {
@@ -32,7 +34,7 @@ impl Identity {
         let sealer: Option<&Sealer> = options.sealer.as_deref();
         let why = match Paged::open(backend, sealer, STORE.to_owned()) {
             Ok((_, header)) if header.kind == Kind::Store && is_possible(header.number) => {
-                return Ok(Self { id: header.store, segment_bytes: header.number });
+                return Ok(Self { id: header.store, segment_bytes: header.number, is_assumed: false });
             }
             Err(NotOurs::Io(error)) if error.kind() == io::ErrorKind::NotFound => "is not there",
             Err(NotOurs::Io(error)) => return Err(told("reading", STORE, error).into()),
@@ -42,9 +44,16 @@ impl Identity {
         };
         let segments = OfSegments::read(backend, sealer)?;
         let Some(identity) = segments.identity(options) else {
+            if options.at_rest {
+                return Err(OpenError::None(why));
+            }
             return Self::begin(backend, options, (why == "is damaged").then_some(why), opened);
         };
         let named = segments.counts.values().sum::<usize>();
+        if options.at_rest {
+            opened.note(format!("the file `{STORE}` {why}; {named} segments say which store it is"));
+            return Ok(identity);
+        }
         opened.note(format!("the file `{STORE}` {why}, and was made again from what {named} segments say"));
         // Its addresses may be counted by segments of another size.
         snapshot::remove(backend)?;
@@ -59,6 +68,11 @@ impl Identity {
         why: Option<&str>,
         opened: &mut Opened,
     ) -> Result<Self, OpenError> {
+        for name in [STORE, snapshot::NAME] {
+            if !is_ours(backend, name)? {
+                return Err(OpenError::Foreign(name));
+            }
+        }
         opened.new = true;
         why.into_iter().for_each(|why| opened.note(format!("the file `{STORE}` {why}: a new store begins")));
         for (name, _) in backend.list()? {
@@ -68,7 +82,7 @@ impl Identity {
             }
         }
         snapshot::remove(backend)?;
-        let identity = Self { id: options.id, segment_bytes: options.segment_bytes };
+        let identity = Self { id: options.id, segment_bytes: options.segment_bytes, is_assumed: false };
         identity.write(backend, options.sealer.as_deref())?;
         Ok(identity)
     }
@@ -117,7 +131,20 @@ impl OfSegments {
     fn identity(&self, options: &Options) -> Option<Identity> {
         let (&id, _) = self.counts.iter().max_by_key(|(_, count)| **count)?;
         let segment_bytes = self.longest.next_multiple_of(PAGE as u64).max(options.segment_bytes);
-        is_possible(segment_bytes).then_some(Identity { id, segment_bytes })
+        is_possible(segment_bytes).then_some(Identity { id, segment_bytes, is_assumed: true })
+    }
+}
+
+/// Says whether a file can be what it is called: it begins as ours do, with nothing yet, or is not there.
+fn is_ours(backend: &Arc<dyn Backend>, name: &str) -> io::Result<bool> {
+    let mut begin = [0; MAGIC.len()];
+    match backend.read(name, 0, &mut begin) {
+        Ok(()) => Ok(begin == MAGIC || begin == [0; MAGIC.len()]),
+        // What is cut so short says nothing.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => {
+            Ok(true)
+        }
+        Err(error) => Err(told("reading", name, error)),
     }
 }
 

@@ -226,7 +226,7 @@ impl Paged {
 impl Header {
     fn encode(self, key: [u8; 16], salt: [u8; 16]) -> Vec<u8> {
         let mut page = Vec::with_capacity(PAGE);
-        page.extend_from_slice(MAGIC);
+        page.extend_from_slice(&MAGIC);
         page.extend_from_slice(&VERSION.to_le_bytes());
         page.extend_from_slice(&(self.kind as u32).to_le_bytes());
         page.extend_from_slice(&self.store.to_le_bytes());
@@ -239,7 +239,7 @@ impl Header {
     }
 
     fn decode(page: &[u8]) -> Result<(Self, [u8; 16], [u8; 16]), NotOurs> {
-        let version = u32_at(page, 8).filter(|_| page.starts_with(MAGIC)).ok_or(NotOurs::Damaged)?;
+        let version = u32_at(page, 8).filter(|_| page.starts_with(&MAGIC)).ok_or(NotOurs::Damaged)?;
         if version != VERSION && !Self::is_of_this_version_but_for_the_number(page) {
             return Err(NotOurs::Version(version));
         }
@@ -271,6 +271,6 @@ impl Header {
 /// What a disk reads and writes as a whole.
 pub(crate) const PAGE: usize = 4096;
 
-const MAGIC: &[u8] = b"owchunks";
+pub(crate) const MAGIC: [u8; 8] = *b"owchunks";
 
 const VERSION: u32 = 1;

@@ -28,6 +28,12 @@ pub enum OpenError {
     /// The store was written by a later build; it is left alone.
     #[error("chunk store: of version {0}, which this build does not know")]
     Version(u32),
+    /// A store was to be looked at, and none is there.
+    #[error("chunk store: the file `store` {0}, and no segment says which store it is")]
+    None(&'static str),
+    /// A new store would begin, and a file of another program has the name of one of its own.
+    #[error("chunk store: the file `{0}` is not of one; choose another folder, or remove it")]
+    Foreign(&'static str),
     /// The segments have an impossible size.
     #[error(
         "chunk store: segments of {0} bytes; choose from {MIN_SEGMENT_BYTES} to 4294967296 in steps of 4096"
@@ -147,6 +153,8 @@ impl Store {
     /// that nobody can read it ever.
     fn find_segments(&self, opened: &mut Opened, progress: &Progress) -> io::Result<Files> {
         let (mut files, mut segments) = (Files::default(), Vec::new());
+        // Who only looks changes nothing.
+        let at_rest = self.is_as_found.load(Ordering::Relaxed);
         for (name, len) in self.backend.list()? {
             match Segment::number_of(&name).filter(|number| number >> (64 - self.span_bits) == 0) {
                 Some(number) => segments.push((number, name, len)),
@@ -171,18 +179,19 @@ impl Store {
                     files.found.push((number, assumed(), extent));
                     continue;
                 }
-                Err(NotOurs::Damaged) => {
+                Err(NotOurs::Damaged) if !at_rest => {
                     opened.note(format!("{name} has no valid first page, and so no key: removed"));
                     self.backend.remove(&name)?;
                     continue;
                 }
+                Err(NotOurs::Damaged) => "has no valid first page, and so no key".to_owned(),
                 // One of ours that lies where another should: nothing in it passes its check here.
-                Ok((_, header)) if header.store == self.id => {
+                Ok((_, header)) if header.store == self.id && !at_rest => {
                     opened.note(format!("{name} is a file of this store under a wrong name: removed"));
                     self.backend.remove(&name)?;
                     continue;
                 }
-                Ok(_) => "belongs to another store".to_owned(),
+                Ok(_) => "belongs to another store, or elsewhere in this one".to_owned(),
                 Err(NotOurs::OtherKey) => "is encrypted under another key, or not as configured".to_owned(),
                 Err(NotOurs::Version(version)) => format!("is of version {version}"),
                 Err(NotOurs::Io(error)) => format!("cannot be read: {error}"),
@@ -231,6 +240,9 @@ impl Store {
                     (segment, coarse)
                 }
                 Read::Closed => (Segment::closed(self.id, number, first, file, len), Vec::new()),
+                Read::Nothing if self.is_as_found.load(Ordering::Relaxed) => {
+                    (Segment::closed(self.id, number, first, file, len), Vec::new())
+                }
                 Read::Nothing => {
                     file.remove()?;
                     continue;
@@ -289,6 +301,7 @@ impl Store {
                 Ok(Read::some(extent, coarse, false))
             }
             None if containers == 0 => Ok(Read::Nothing),
+            None if self.is_as_found.load(Ordering::Relaxed) => Ok(Read::some(extent, coarse, true)),
             None => {
                 // Nothing is added to what a crash left, so the rest of its room goes back.
                 let room = u64::from(extent.end).next_multiple_of(file.payload() as u64);
@@ -370,7 +383,7 @@ impl Prepared {
         let mut files = store.find_segments(&mut opened, progress)?;
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
         // One that speaks of files that cannot be read now does not say how to do without them.
-        let snapshot = files.snapshot.filter(|_| files.closed.is_empty());
+        let snapshot = files.snapshot.filter(|_| files.closed.is_empty() && !identity.is_assumed);
         let kept = snapshot.and_then(|len| store.load_index(len, &mut files.found, &mut writer));
         // It holds no longer as soon as anything is written. Who only looks leaves it, also where it is of no use now: the
         // next start compares it with the files anew.

@@ -84,7 +84,7 @@ impl Store {
     pub(crate) fn empty(
         backend: Arc<dyn Backend>,
         options: &Options,
-        Identity { id, segment_bytes }: Identity,
+        Identity { id, segment_bytes, .. }: Identity,
         saved: Option<Layout>,
     ) -> Self {
         let span_bits = segment_bytes.next_power_of_two().trailing_zeros();

@@ -7,9 +7,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{block, open, options, parts, whole};
+use common::{block, open, options, parts, sealed, whole};
 use oncewire_store::{
-    Backend, Folder, IndexMemory, Inserted, Memory, Opened, Options, Progress, Store, StoreFiles,
+    Backend, Folder, IndexMemory, Inserted, Memory, OpenError, Opened, Options, Progress, Store, StoreFiles,
 };
 
 const LENS: [usize; 60] = [60_000; 60];
@@ -111,6 +111,62 @@ fn how_far_it_reaches_back_is_the_earliest_and_the_latest_time_in_whatever_order
     fill(&store, 10..40);
     store.sync().unwrap();
     assert_eq!((store.horizon().oldest_s, store.horizon().newest_s), (Some(10), Some(59)));
+}
+
+/// All files with what is in them.
+fn contents(memory: &Memory) -> Vec<(String, Vec<u8>)> {
+    let read = |(name, len): (String, u64)| {
+        let mut bytes = vec![0; len as usize];
+        memory.read(&name, 0, &mut bytes).unwrap();
+        (name, bytes)
+    };
+    memory.list().unwrap().into_iter().map(read).collect()
+}
+
+#[test]
+fn who_only_looks_changes_nothing_whatever_is_there() {
+    let segment = |number: u64| format!("{number:016x}.seg");
+    for options in [options(40), sealed(1, 40)] {
+        for harm in 0..6 {
+            let memory = Memory::default();
+            let store = Store::open(Arc::new(memory.clone()), &options).unwrap().0;
+            fill(&store, 0..20);
+            store.sync().unwrap();
+            if harm == 5 {
+                store.close().unwrap()
+            } else {
+                drop(store)
+            }
+            match harm {
+                0 => memory.damage("store", |bytes| bytes[20] ^= 1),
+                1 => memory.damage(&segment(2), |bytes| bytes[0] ^= 1),
+                2 => memory.rename(&segment(2), &segment(0xff)).unwrap(),
+                3 => memory.create(&segment(0xff), 8192).unwrap(),
+                _ => {}
+            }
+            let before = contents(&memory);
+            let at_rest = Options { at_rest: true, ..options.clone() };
+            let (store, _) = Store::open(Arc::new(memory.clone()), &at_rest).unwrap();
+            let there = store.verify(&Progress::default()).unwrap().containers;
+            store.close().unwrap();
+            assert!(there > 0 && contents(&memory) == before, "{harm}");
+        }
+    }
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    for name in ["store", "index"] {
+        let memory = Memory::default();
+        memory.create(name, 0).unwrap();
+        memory.write(name, 0, b"what somebody wrote down").unwrap();
+        let before = contents(&memory);
+        let open = |at_rest| Store::open(Arc::new(memory.clone()), &Options { at_rest, ..options(40) }).err();
+        let (looked, begun) = (open(true).unwrap(), open(false).unwrap());
+        assert!(matches!(looked, OpenError::None(_)), "{looked}");
+        assert!(begun.to_string().contains(&format!("`{name}` is not of one")), "{begun}");
+        assert!(contents(&memory) == before);
+    }
 }
 
 /// A disk that counts how files are removed.

@@ -254,11 +254,18 @@ impl ChunkStore {
         let (done, cleared) = oneshot::channel();
         let slot = self.slot.read();
         let Some(PoolOf(pool)) = slot.pool() else {
-            let is_opening = matches!(*slot, Slot::Opening(_));
-            let later =
-                || Err("is being opened: clear it once `oncewire status` says that it is open".to_owned());
+            let why = match *slot {
+                Slot::Opening(_) => {
+                    "is being opened: clear it once `oncewire status` says that it is open".to_owned()
+                }
+                _ => {
+                    let trouble =
+                        self.seen.lock().trouble.clone().unwrap_or_else(|| "it was closed".to_owned());
+                    format!("is not open ({trouble}), and its files stay: stop the gateway and clear it then")
+                }
+            };
             // Whoever asked may have gone.
-            let _ = done.send(if is_opening { later() } else { Ok(0) });
+            let _ = done.send(Err(why));
             return cleared;
         };
         let tally = Arc::clone(&self.tally);

@@ -142,7 +142,8 @@ fn a_store_of_files_too_large_for_it_says_what_to_do() {
         ChunkStore::open_on(settings, None, |_| Ok(memory), Duration::from_secs(60)).unwrap()
     };
     close(&open(&large));
-    let report = open(&StoreSettings { disk: 100 << 20, ..large }).report();
+    let store = open(&StoreSettings { disk: 100 << 20, ..large });
+    let report = store.report();
     let reason = report.reason.unwrap_or_default();
     assert_eq!(report.state, StoreCondition::Failed);
     let least = (128_u64 << 20).to_string();
@@ -150,6 +151,8 @@ fn a_store_of_files_too_large_for_it_says_what_to_do() {
         reason.contains("`store_disk`") && reason.contains(&least) && reason.contains("cache clear"),
         "{reason}"
     );
+    let refused = store.clear().blocking_recv().unwrap().unwrap_err();
+    assert!(refused.starts_with("is not open (") && refused.contains(&reason), "its files stay: {refused}");
 }
 
 #[test]
