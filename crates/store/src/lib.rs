@@ -38,6 +38,7 @@ mod ring;
 mod scan;
 mod seal;
 mod segment;
+mod service_time;
 mod slow;
 mod snapshot;
 mod store;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::service_time::ServiceTime;
 use crate::{Fault, Store};
 
 /// What a read ends with.
@@ -42,8 +43,8 @@ pub struct Limits {
 pub struct Load {
     /// Reads that wait or are being served.
     pub queued: usize,
-    /// What each adds to the time in which all are served, smoothed over some twenty; zero before the first. As readers
-    /// share the device, it is how long one of them waits for a read, divided by how many they are.
+    /// What each adds to the time in which all are served, smoothed over some sixteen and ever less without one; zero before
+    /// the first. As readers share the device, it is how long one of them waits for a read, divided by how many they are.
     pub service_time: Duration,
     /// Bytes of jobs that wait or are being done.
     pub ingest_bytes: u64,
@@ -73,7 +74,7 @@ struct Shared {
     /// and the one that was woken waits again; so a read is never left to nobody while a reader waits.
     reads: Condvar,
     queued: AtomicUsize,
-    service_ns: AtomicU64,
+    service_time: ServiceTime,
     ingest_bytes: AtomicU64,
     /// When the pool was started; the times below count from it.
     started: Instant,
@@ -126,7 +127,7 @@ impl Pool {
             jobs: Condvar::new(),
             reads: Condvar::new(),
             queued: AtomicUsize::new(0),
-            service_ns: AtomicU64::new(0),
+            service_time: ServiceTime::default(),
             ingest_bytes: AtomicU64::new(0),
             started: Instant::now(),
             reading: (0..readers).map(|_| AtomicU64::new(0)).collect(),
@@ -219,7 +220,7 @@ impl Pool {
         let ages = || self.shared.reading.iter().map(age);
         Load {
             queued: self.shared.queued.load(Ordering::Relaxed),
-            service_time: Duration::from_nanos(self.shared.service_ns.load(Ordering::Relaxed)) / readers,
+            service_time: Duration::from_nanos(self.shared.service_time.at(now)) / readers,
             ingest_bytes: self.shared.ingest_bytes.load(Ordering::Relaxed),
             oldest_read: Duration::from_nanos(ages().max().unwrap_or(0)),
             stalled: Duration::from_nanos(ages().min().unwrap_or(0)),
@@ -409,7 +410,8 @@ impl Shared {
             panic::catch_unwind(AssertUnwindSafe(reads)).unwrap_or_else(|_| Err(not_tried("it panicked")));
         drop(clocked);
         if requests > 0 {
-            self.took(begun.elapsed());
+            let time = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.service_time.took(time, self.now_ns());
         }
         if !matches!(outcome, Ok(Some(_))) && read.behind > done {
             let mut queues = self.queues.lock();
@@ -427,12 +429,5 @@ impl Shared {
         }
         self.queued.fetch_sub(1, Ordering::Relaxed);
         (read.reply)(outcome);
-    }
-
-    /// Smooths the time of a read that went to the disk.
-    fn took(&self, time: Duration) {
-        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let smoothed = |old: u64| if old == 0 { time } else { old - old / 16 + time / 16 };
-        let _ = self.service_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(smoothed(old)));
     }
 }
