@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
-use oncewire_codec::wire::{Destination, FlowId, LaneId, MAX_BLOCK, Message, OpenFailure, ResetReason};
+use oncewire_codec::wire::{
+    Destination, FlowId, LaneId, MAX_BLOCK, Message, OpenFailure, Reset, ResetReason,
+};
 use oncewire_codec::{Now, Plan};
 
 use crate::classify::{Cipher, behind_proxy_header, recognise};
@@ -39,6 +41,8 @@ pub(crate) struct Flow {
     pub(crate) credit_due: bool,
     pub(crate) open: OpenState,
     pub(crate) over: Option<Over>,
+    /// The peer's reset, which waits for what was sent before it.
+    pub(crate) reset: Option<WaitingReset>,
     /// Whether the application has been told of the far stream's end.
     pub(crate) far_end_told: bool,
     pub(crate) delivered_in: u64,
@@ -62,6 +66,15 @@ pub(crate) enum OpenState {
 pub(crate) struct Over {
     pub(crate) reason: ResetReason,
     pub(crate) told: bool,
+}
+
+/// A reset that came before what was sent before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitingReset {
+    pub(crate) reason: ResetReason,
+    /// The flow offset behind the last byte that is to come.
+    pub(crate) behind: u64,
+    pub(crate) deadline: Now,
 }
 
 /// The stream from our application.
@@ -124,9 +137,9 @@ impl Outbound {
     /// Takes the next message; a reset comes when no block can be sent any more.
     pub(crate) fn pop_message(&mut self) -> Option<Message> {
         if self.messages.is_empty() && !self.has_block() {
-            let reset = self.reset.take()?;
+            let reason = self.reset.take()?;
             self.abandon();
-            return Some(Message::Reset(reset));
+            return Some(Message::Reset(Reset { reason, behind: Some(self.sent) }));
         }
         self.messages.pop_front()
     }

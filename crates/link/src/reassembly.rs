@@ -69,6 +69,11 @@ impl Reassembly {
         Ok(news)
     }
 
+    /// The first flow offset that is not in order yet.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Takes the next bytes in order.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
         self.ready.pop_front()

@@ -6,7 +6,7 @@ mod common;
 
 use bytes::BytesMut;
 use common::{Pair, config};
-use oncewire_codec::wire::{Frame, Message, OpenFailure, VERSION, take_frame};
+use oncewire_codec::wire::{Frame, Message, OpenFailure, Understood, VERSION, take_frame};
 use oncewire_link::{
     Destination, Event, FlowId, Hello, LaneId, LaneRole, Link, Now, OpenRefused, OpenRequest, Received,
 };
@@ -147,16 +147,18 @@ fn a_peer_that_does_not_understand_why_is_told_what_it_understands() {
     let mut link = Link::new(config(true, 1), Now::ZERO);
     assert_eq!(asked(&mut link, &hello(2)), [Err(OpenFailure::Draining)]);
     let mut link = Link::new(config(true, 1), Now::ZERO);
-    let older = Hello { understands_draining: false, ..hello(2) };
+    let older = Hello { understands: Understood::default(), ..hello(2) };
     assert_eq!(older.version, VERSION);
     assert_eq!(asked(&mut link, &older), [Err(OpenFailure::Other)]);
 }
 
 #[test]
 fn a_flow_that_was_offered_before_is_answered_in_words_that_the_peer_understands() {
-    for (understands_draining, told) in [(true, OpenFailure::Draining), (false, OpenFailure::Other)] {
+    for (understands, told) in
+        [(Understood::ALL, OpenFailure::Draining), (Understood::default(), OpenFailure::Other)]
+    {
         let mut link = Link::new(config(true, 1), Now::ZERO);
-        meet(&mut link, CONTROL, &Hello { understands_draining, ..hello(2) });
+        meet(&mut link, CONTROL, &Hello { understands, ..hello(2) });
         let mut peer = Link::new(config(false, 2), Now::ZERO);
         meet(&mut peer, CONTROL, &link.hello(CONTROL, LaneRole::Control));
         let flow = peer.open_flow(request(), Now::ZERO).unwrap();

@@ -68,8 +68,18 @@ pub enum Message {
     Open(Open),
     /// Answers an open.
     Opened(Result<Opened, OpenFailure>),
-    /// Ends a flow at once, both directions.
-    Reset(ResetReason),
+    /// Ends a flow, both directions.
+    Reset(Reset),
+}
+
+/// What ends a flow at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reset {
+    /// Why.
+    pub reason: ResetReason,
+    /// Bytes of the flow that were sent before, which come first; said only to a peer that
+    /// [understands it](super::Understood::resets_behind), and where they are to come at all.
+    pub behind: Option<u64>,
 }
 
 /// What opens a flow.

@@ -2,7 +2,9 @@
 
 use super::block::{Block, Range64};
 use super::chunks::{ChunkRequest, Chunks, StoreHeld};
-use super::frame::{Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, Refetch, RefetchReason};
+use super::frame::{
+    Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, Refetch, RefetchReason, Reset,
+};
 use super::group::{self, GroupFrame};
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_address, take_address};
 use super::network::Network;
@@ -229,8 +231,11 @@ fn encode_message(body: &mut Vec<u8>, seq: u64, flow: FlowId, message: &Message)
             }
             OPENED
         }
-        Message::Reset(reason) => {
+        Message::Reset(Reset { reason, behind }) => {
             body.push(reason.to_byte());
+            if let Some(behind) = behind {
+                put_varint(body, *behind);
+            }
             RESET
         }
     }
@@ -254,10 +259,14 @@ fn decode_message<'a>(kind: u8, reader: &mut Reader<'_>) -> Result<Frame<'a>, Wi
             0 => Ok(Opened { coded: decode_coding(reader)?, address: take_address(reader)? }),
             code => Err(OpenFailure::from_byte(code).ok_or(WireError::Invalid("answer to an open"))?),
         }),
-        _ => Message::Reset(
-            ResetReason::from_byte(reader.byte("reason of a reset")?)
+        _ => Message::Reset(Reset {
+            reason: ResetReason::from_byte(reader.byte("reason of a reset")?)
                 .ok_or(WireError::Invalid("reason of a reset"))?,
-        ),
+            behind: match reader.is_empty() {
+                true => None,
+                false => Some(reader.varint("bytes before a reset")?),
+            },
+        }),
     };
     Ok(Frame::Message { seq, flow, message })
 }

@@ -35,9 +35,17 @@ pub struct Hello {
     pub names: Option<NamesHello>,
     /// The id of the store into which the sender of this hello puts what it receives.
     pub store: Option<u64>,
-    /// Whether the sender of this hello understands that an open is answered with
-    /// [`OpenFailure::Draining`](super::OpenFailure::Draining).
-    pub understands_draining: bool,
+    /// What the sender of this hello understands that the version does not say.
+    pub understands: Understood,
+}
+
+/// What one end understands beyond what its version says; nothing, unless it says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Understood {
+    /// That an open is answered with [`OpenFailure::Draining`](super::OpenFailure::Draining).
+    pub draining: bool,
+    /// That a reset says [how many bytes come before it](super::Reset::behind).
+    pub resets_behind: bool,
 }
 
 /// How a sending half names chunks.
@@ -99,8 +107,19 @@ pub enum HelloError {
 const MAGIC: &[u8; 8] = b"oncewire";
 const MAX_HELLO: u64 = 4096;
 const MAX_SAMPLES: usize = 64;
-/// Of the bits that say what is understood: the answer to an open that the far end drains.
-const DRAINING: u64 = 1;
+
+impl Understood {
+    /// All that this build understands.
+    pub const ALL: Self = Self { draining: true, resets_behind: true };
+
+    fn to_bits(self) -> u64 {
+        u64::from(self.draining) | u64::from(self.resets_behind) << 1
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        Self { draining: bits & 1 != 0, resets_behind: bits & 2 != 0 }
+    }
+}
 
 impl Hello {
     /// Appends the hello.
@@ -146,7 +165,7 @@ impl Hello {
                 body.extend_from_slice(&id.to_le_bytes());
             }
         }
-        put_varint(body, if self.understands_draining { DRAINING } else { 0 });
+        put_varint(body, self.understands.to_bits());
     }
 
     /// Reads a hello from the front of `input`, and how many bytes it took; `None` if it is not whole yet.
@@ -199,14 +218,14 @@ impl Hello {
             },
             names: None,
             store: None,
-            understands_draining: false,
+            understands: Understood::default(),
         };
         if version >= NAMES_SINCE {
             hello.names = decode_names(&mut reader)?;
             hello.store = decode_store(&mut reader)?;
             // The first builds of that version end here.
             if !reader.is_empty() {
-                hello.understands_draining = reader.varint("what is understood")? & DRAINING != 0;
+                hello.understands = Understood::from_bits(reader.varint("what is understood")?);
             }
         }
         // Since version 2 a hello may say more than its reader knows.

@@ -18,11 +18,13 @@ pub mod varint;
 
 pub use block::{Block, BlockBody, Body, Digest, Range64};
 pub use chunks::{ChunkReason, ChunkRequest, Chunks, NameEntry, StoreHeld};
-pub use frame::{Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, Refetch, RefetchReason};
+pub use frame::{
+    Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, Refetch, RefetchReason, Reset,
+};
 pub(crate) use framing::encode_block_in_pieces;
 pub use framing::{RawFrame, take_frame};
 pub use group::{GroupFrame, Load, MAX_PEEK, MAX_TAGS, Sought};
-pub use hello::{Hello, HelloError, LogClaim, NamesHello, Sample};
+pub use hello::{Hello, HelloError, LogClaim, NamesHello, Sample, Understood};
 pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};
 pub use network::{Network, NetworkError};
 pub use reader::{Reader, WireError};

@@ -30,7 +30,7 @@ fn hello() -> Hello {
         }),
         names: None,
         store: None,
-        understands_draining: false,
+        understands: Understood::default(),
     }
 }
 
@@ -38,7 +38,7 @@ fn hello() -> Hello {
 fn naming_hello() -> Hello {
     let (key, shape) = (NameKey::new([7; 32]), Shape::default());
     let names = Some(NamesHello { key, shape });
-    Hello { version: 3, names, store: Some(0x99), understands_draining: true, ..hello() }
+    Hello { version: 3, names, store: Some(0x99), understands: Understood::ALL, ..hello() }
 }
 
 fn bytes(hello: &Hello) -> Vec<u8> {
@@ -72,16 +72,17 @@ fn a_hello_is_these_bytes() {
 #[test]
 fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
     let out = bytes(&naming_hello());
-    let tail = format!("01{}081007 019900000000000000 01", "07".repeat(32)).replace(' ', "");
+    let tail = format!("01{}081007 019900000000000000 03", "07".repeat(32)).replace(' ', "");
     assert!(hex(&out).ends_with(&tail), "{}", hex(&out));
     assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), out.len()))));
     let neither = Hello { names: None, store: None, ..naming_hello() };
-    assert!(hex(&bytes(&neither)).ends_with("4d00000000000000000001"));
+    assert!(hex(&bytes(&neither)).ends_with("4d00000000000000000003"));
     assert_eq!(Hello::decode(&bytes(&neither)).unwrap().unwrap().0, neither);
     // A peer of version 2 passes over what it does not know.
     let mut older = out.clone();
     older[8] = 2;
-    let known = Hello { version: 2, names: None, store: None, understands_draining: false, ..naming_hello() };
+    let known =
+        Hello { version: 2, names: None, store: None, understands: Understood::default(), ..naming_hello() };
     assert_eq!(Hello::decode(&older), Ok(Some((known, out.len()))));
     for (back, byte, error) in [
         (46, 2, WireError::Invalid("names")),
@@ -103,12 +104,19 @@ fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known()
     let before = out.len();
     *out.last_mut().unwrap() = 0b110_0111;
     assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), before))));
-    *out.last_mut().unwrap() = 0b110_0110;
-    let other = Hello { understands_draining: false, ..naming_hello() };
-    assert_eq!(Hello::decode(&out), Ok(Some((other.clone(), before))));
+    let other = |understands| Hello { understands, ..naming_hello() };
+    for understands in [
+        Understood { draining: true, ..Understood::default() },
+        Understood { resets_behind: true, ..Understood::default() },
+        Understood::default(),
+    ] {
+        let bits = u8::from(understands.draining) | u8::from(understands.resets_behind) << 1;
+        *out.last_mut().unwrap() = 0b110_0100 | bits;
+        assert_eq!(Hello::decode(&out), Ok(Some((other(understands), before))));
+    }
     out.pop();
     out[12] -= 1;
-    assert_eq!(Hello::decode(&out), Ok(Some((other, before - 1))));
+    assert_eq!(Hello::decode(&out), Ok(Some((other(Understood::default()), before - 1))));
 }
 
 #[test]
@@ -254,6 +262,8 @@ fn frames_are_these_bytes() {
             Frame::Message { seq: 2, flow: FlowId(4), message: Message::Opened(Err(OpenFailure::Draining)) },
             "1203020407",
         ),
+        (reset(None), "1303020401"),
+        (reset(Some(300)), "1305020401ac02"),
     ];
     for (frame, expected) in golden {
         let mut out = Vec::new();
@@ -263,9 +273,16 @@ fn frames_are_these_bytes() {
     }
 }
 
+fn reset(behind: Option<u64>) -> Frame<'static> {
+    let message = Message::Reset(Reset { reason: ResetReason::Application, behind });
+    Frame::Message { seq: 2, flow: FlowId(4), message }
+}
+
 #[test]
 fn wrong_frames_say_what_is_wrong() {
-    let cases: [(&[u8], WireError); 34] = [
+    let cases: [(&[u8], WireError); 36] = [
+        (&[0x13, 4, 2, 4, 1, 0x80], WireError::Short("bytes before a reset")),
+        (&[0x13, 5, 2, 4, 1, 0, 0], WireError::Trailing(1)),
         (&[0x99, 0], WireError::UnknownType(0x99)),
         (&[0x30, 0xff, 0xff, 0x7f], WireError::TooLong(0x1f_ffff)),
         (&[0x30, 0xff, 0xff, 0xff, 0xff], WireError::Invalid("frame length")),

@@ -51,7 +51,7 @@ impl Link {
     /// Returns the failure in words that the peer understands.
     pub(super) fn understood(&self, failure: OpenFailure) -> OpenFailure {
         match failure {
-            OpenFailure::Draining if !self.peer.as_ref().is_some_and(|peer| peer.understands_draining) => {
+            OpenFailure::Draining if !self.peer.as_ref().is_some_and(|peer| peer.understands.draining) => {
                 OpenFailure::Other
             }
             failure => failure,

@@ -146,6 +146,7 @@ impl Link {
         if flow.inbound.insert(id, offset, plain, fin, flow.window.granted())? {
             self.events.push_back(Event::FlowReadable(id));
         }
+        self.end_if_complete(id);
         Ok(())
     }
 
@@ -153,16 +154,7 @@ impl Link {
         match message {
             Message::Open(open) => return self.handle_open(id, open, now),
             Message::Opened(answer) => self.handle_opened(id, answer),
-            Message::Reset(reason) => {
-                // What arrived before the reset is still read, as it would be from a socket.
-                if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) {
-                    flow.end(reason, false);
-                    self.events.push_back(Event::FlowReadable(id));
-                    self.events.push_back(Event::FlowWritable(id));
-                }
-                // An application that has had the far end of stream waits for nothing more.
-                self.forget_if_done(id);
-            }
+            Message::Reset(reset) => self.handle_reset(id, reset, now),
         }
         Ok(())
     }
@@ -222,6 +214,7 @@ impl Link {
             credit_due: false,
             open,
             over: None,
+            reset: None,
             far_end_told: false,
             delivered_in: 0,
         }

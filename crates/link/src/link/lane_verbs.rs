@@ -52,6 +52,7 @@ impl Link {
         self.lanes.insert(lane, role, self.config.dialer, now);
         if was_down {
             self.down_since = None;
+            self.wait_anew_with_resets(now);
             self.events.push_back(Event::Up);
         }
         if was_down || role == LaneRole::Control {
@@ -103,7 +104,7 @@ impl Link {
             instance: hello.instance,
             version: hello.version.min(VERSION),
             initial_credit: hello.initial_credit,
-            understands_draining: hello.understands_draining,
+            understands: hello.understands,
             drains: false,
         });
         self.meet_announcer();

@@ -1,7 +1,7 @@
 //! Time: round trips, silence, and how long flows wait for a lost peer.
 
 use oncewire_codec::Now;
-use oncewire_codec::wire::{LaneId, LaneRole, Message, ResetReason};
+use oncewire_codec::wire::{LaneId, LaneRole, Message, Reset, ResetReason};
 
 use super::Link;
 use crate::event::{CloseReason, Event, Note};
@@ -77,7 +77,8 @@ impl Link {
             .map(|since| since + self.config.resume_window);
         let receiver = self.receiver.poll_timeout().filter(|_| self.is_up());
         let turn = self.limiter.as_ref().and_then(Limiter::next_call);
-        lanes.chain(resume).chain(receiver).chain(turn).min()
+        let reset = self.resets.first().map(|(at, _)| *at).filter(|_| self.is_up());
+        lanes.chain(resume).chain(receiver).chain(turn).chain(reset).min()
     }
 
     /// Does what is due.
@@ -85,6 +86,7 @@ impl Link {
         // Without a lane there is nobody to ask; what waits is asked for again when one comes.
         if self.is_up() {
             self.receiver.handle_timeout(now);
+            self.end_overdue(now);
         }
         if self.receiver.has_urgent_frame() {
             self.wake_control();
@@ -141,13 +143,14 @@ impl Link {
                 // What was queued for it before its application ended it is of no more use either.
                 if !flow.out.is_done() {
                     flow.out.abandon();
-                    flow.out.push_message(Message::Reset(ResetReason::PeerLost));
+                    flow.out
+                        .push_message(Message::Reset(Reset { reason: ResetReason::PeerLost, behind: None }));
                 }
                 continue;
             }
             flows += 1;
             flow.end(ResetReason::PeerLost, false);
-            flow.out.push_message(Message::Reset(ResetReason::PeerLost));
+            flow.out.push_message(Message::Reset(Reset { reason: ResetReason::PeerLost, behind: None }));
             self.events.push_back(Event::FlowReadable(id));
             self.events.push_back(Event::FlowWritable(id));
         }

@@ -2,7 +2,7 @@
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
 //! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered), [`networks`] (who fronts what),
-//! [`draining`] (who takes no flows), [`pacing`] (savings for CPU), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store).
+//! [`draining`] (who takes no flows), [`pacing`] (savings for CPU), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store).
 
 mod draining;
 mod flow_verbs;
@@ -14,6 +14,7 @@ mod log_verbs;
 mod networks;
 mod output;
 mod pacing;
+mod resets;
 mod store_verbs;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,7 +23,7 @@ use oncewire_codec::Now;
 use oncewire_codec::contract::{LogWrite, ReceivingHalf, SavedLog, SendEvent, SendingHalf};
 use oncewire_codec::endre::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::wanax::path::PathEstimate;
-use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, OLDEST, VERSION};
+use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, OLDEST, Understood, VERSION};
 
 use crate::config::LinkConfig;
 use crate::event::{Event, Note};
@@ -51,6 +52,8 @@ pub struct Link {
     control: VecDeque<Frame<'static>>,
     /// Flows whose grant waits to be sent.
     credit_due: BTreeSet<FlowId>,
+    /// Resets that wait for what was sent before them, by when they do so no longer.
+    resets: BTreeSet<(Now, FlowId)>,
     /// Sum of what windows have grown beyond their initial size.
     window_growth: u64,
     /// Whether sending stopped because too much is unacknowledged.
@@ -132,10 +135,7 @@ struct Peer {
     /// The protocol version that both ends speak.
     version: u16,
     initial_credit: u64,
-    /// Whether it understands that an open is answered with [`OpenFailure::Draining`].
-    ///
-    /// [`OpenFailure::Draining`]: oncewire_codec::wire::OpenFailure::Draining
-    understands_draining: bool,
+    understands: Understood,
     /// Whether it takes no new flows.
     drains: bool,
 }
@@ -181,6 +181,7 @@ impl Link {
             next_flow: (config.instance as u32) & !1 | u32::from(!config.first),
             control: VecDeque::new(),
             credit_due: BTreeSet::new(),
+            resets: BTreeSet::new(),
             window_growth: 0,
             out_of_room: false,
             round_trip: RoundTrip::default(),
@@ -224,7 +225,7 @@ impl Link {
                 .as_ref()
                 .map(|names| NamesHello { key: names.key.clone(), shape: names.shape }),
             store: self.config.store,
-            understands_draining: true,
+            understands: Understood::ALL,
         }
     }
 

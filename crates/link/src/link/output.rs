@@ -2,7 +2,7 @@
 
 use oncewire_codec::Now;
 use oncewire_codec::contract::Payload;
-use oncewire_codec::wire::{FlowId, Frame, LaneId, LaneRole, MAX_BLOCK};
+use oncewire_codec::wire::{FlowId, Frame, LaneId, LaneRole, MAX_BLOCK, Message};
 
 use super::Link;
 use crate::event::Event;
@@ -169,7 +169,12 @@ impl Link {
         if !self.sender.has_room() {
             return false;
         }
-        if let Some(message) = flow.out.pop_message() {
+        if let Some(mut message) = flow.out.pop_message() {
+            if let Message::Reset(reset) = &mut message {
+                reset.behind = reset
+                    .behind
+                    .filter(|_| self.peer.as_ref().is_some_and(|peer| peer.understands.resets_behind));
+            }
             self.sender.handle_message(id, message, lane, out);
             return true;
         }

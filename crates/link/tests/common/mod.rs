@@ -395,6 +395,11 @@ impl Pair {
         }
     }
 
+    /// Bytes that one side sent on a lane and that did not arrive yet.
+    pub fn under_way(&self, lane: LaneId, side: usize) -> usize {
+        self.pipes.get(&lane).map_or(0, |pipe| pipe.wires[side].len())
+    }
+
     pub fn lanes(&self) -> Vec<LaneId> {
         self.pipes.keys().copied().collect()
     }

@@ -1,7 +1,6 @@
 //! The scripts, and what is written beside them.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -128,7 +127,7 @@ async fn answer_and_close(bench: &Bench<'_>) -> String {
         let (mut client, mut server) = exchanged(bench).await;
         client.write_all(b"more than it wants").await.unwrap();
         server.peek(&mut [0]).await.unwrap();
-        server.write_all(&news()).await.unwrap();
+        server.write_all(&noise(25, AT_ONCE)).await.unwrap();
         drop(server);
         format!("client: {}", rest(&mut client).await)
     })
@@ -141,19 +140,15 @@ async fn send_and_reset(bench: &Bench<'_>, by_server: bool) -> String {
         if by_server {
             std::mem::swap(&mut from, &mut to);
         }
-        from.write_all(&news()).await.unwrap();
+        from.write_all(&noise(26, AT_ONCE)).await.unwrap();
         reset(from);
         format!("{}: {}", if by_server { "client" } else { "server" }, rest(&mut to).await)
     })
     .await
 }
 
-/// As much as a system sends at once on a connection that is new, and nothing that crossed before: what copies from
-/// another connection may wait for that.
-fn news() -> Vec<u8> {
-    static SEED: AtomicU64 = AtomicU64::new(1 << 32);
-    noise(SEED.fetch_add(1, Relaxed), 10_000)
-}
+/// What a system sends at once on a connection that is new.
+const AT_ONCE: usize = 10_000;
 
 /// Does something several times, since it depends on who is scheduled, and says what was seen each time.
 async fn often(what: impl AsyncFn() -> String) -> String {

@@ -1,0 +1,118 @@
+//! What was sent before a reset comes before it, whichever way it goes; what never comes does not hold it up for ever.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+
+use common::{Pair, config};
+use oncewire_codec::wire::{Frame, Message, Reset, Understood, take_frame};
+use oncewire_link::{FlowId, LaneId, LaneRole, Link, Now, OpenRequest, ResetReason};
+
+/// Two flows of side 0, the lane of the first blocked with `bytes` on it, and the second reset behind the same bytes,
+/// which copy those.
+fn blocked(seed: u64, bytes: &[u8]) -> (Pair, LaneId, [FlowId; 2]) {
+    let mut pair = Pair::new(seed);
+    let flows = [pair.connect(0), pair.connect(0)];
+    pair.pass(Now::from_secs(1));
+    let lanes = pair.lanes();
+    lanes.iter().for_each(|lane| pair.block(*lane, 0, true));
+    pair.send(0, flows[0], bytes);
+    pair.run();
+    let lane = *lanes.iter().find(|lane| pair.under_way(**lane, 0) >= bytes.len()).unwrap();
+    lanes.iter().filter(|other| **other != lane).for_each(|lane| pair.block(*lane, 0, false));
+    pair.send(0, flows[1], bytes);
+    pair.sides[0].link.abort_flow(flows[1], ResetReason::Application, pair.now);
+    pair.run();
+    assert_eq!(pair.sides[1].link.stats().inbound.waited, 1, "it copies what is not there");
+    assert_eq!(*pair.sides[1].stream(flows[1]), common::Stream::default());
+    (pair, lane, flows)
+}
+
+#[test]
+fn a_reset_waits_for_a_block_that_waits_for_what_it_copies() {
+    let bytes = Pair::new(1).random_bytes(10_000);
+    let (mut pair, lane, flows) = blocked(21, &bytes);
+    pair.block(lane, 0, false);
+    pair.run();
+    let stream = pair.sides[1].stream(flows[1]).clone();
+    assert!(stream.bytes == bytes && stream.reset.is_some() && !stream.finished);
+    pair.pass(Now::from_secs(1));
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [1, 1]);
+}
+
+#[test]
+fn a_reset_waits_for_a_second_and_no_longer() {
+    let bytes = Pair::new(2).random_bytes(10_000);
+    let (mut pair, _, flows) = blocked(22, &bytes);
+    // What is asked for again does not come either.
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 0, true));
+    pair.pass(Now::from_millis(900));
+    assert_eq!(*pair.sides[1].stream(flows[1]), common::Stream::default());
+    pair.pass(Now::from_millis(200));
+    let stream = pair.sides[1].stream(flows[1]).clone();
+    assert!(stream.bytes.is_empty() && stream.reset.is_some());
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 0, false));
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(flows[0]).bytes, bytes);
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [1, 1]);
+}
+
+#[test]
+fn a_reset_waits_for_a_link_that_is_down() {
+    let bytes = Pair::new(3).random_bytes(10_000);
+    let (mut pair, _, flows) = blocked(23, &bytes);
+    pair.reachable = false;
+    pair.cut_all();
+    pair.pass(Now::from_secs(30));
+    assert_eq!(*pair.sides[1].stream(flows[1]), common::Stream::default());
+    pair.reachable = true;
+    pair.pass(Now::from_secs(1));
+    let stream = pair.sides[1].stream(flows[1]).clone();
+    assert!(stream.bytes == bytes && stream.reset.is_some());
+    // Whoever does not come back in time does not keep flows.
+    let (mut pair, _, flows) = blocked(24, &bytes);
+    pair.reachable = false;
+    pair.cut_all();
+    pair.pass(Now::from_secs(180));
+    assert!(pair.sides[1].stream(flows[1]).reset.is_some());
+    pair.reachable = true;
+    pair.pass(Now::from_secs(10));
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
+}
+
+#[test]
+fn an_application_that_leaves_while_a_reset_waits_leaves_nothing_behind() {
+    let bytes = Pair::new(4).random_bytes(10_000);
+    let (mut pair, lane, flows) = blocked(25, &bytes);
+    pair.sides[1].link.abort_flow(flows[1], ResetReason::Application, pair.now);
+    pair.pass(Now::from_secs(2));
+    pair.block(lane, 0, false);
+    pair.pass(Now::from_secs(2));
+    assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [1, 1]);
+}
+
+#[test]
+fn a_peer_that_does_not_understand_it_is_not_told_what_comes_before_a_reset() {
+    for (understands, told) in [(Understood::ALL, Some(5)), (Understood::default(), None)] {
+        let mut link = Link::new(config(true, 1), Now::ZERO);
+        let mut hello = Link::new(config(false, 2), Now::ZERO).hello(LaneId(1), LaneRole::Control);
+        hello.understands = understands;
+        link.handle_lane_up(1, &hello, LaneId(1), LaneRole::Control, Now::ZERO).unwrap();
+        let destination = std::net::SocketAddr::from(([127, 0, 0, 1], 80)).into();
+        let request = OpenRequest { destination, source: None, as_client: false, plan: None };
+        let flow = link.open_flow(request, Now::ZERO).unwrap();
+        link.handle_payload(flow, "hello".into(), Now::ZERO).unwrap();
+        link.abort_flow(flow, ResetReason::Application, Now::ZERO);
+        let mut out = Vec::new();
+        while link.poll_transmit(LaneId(1), Now::ZERO, &mut out) {}
+        let (mut resets, mut rest) = (Vec::new(), &out[..]);
+        while let Some((kind, body, used)) = take_frame(rest).unwrap() {
+            if let Frame::Message { message: Message::Reset(reset), .. } = Frame::decode(kind, body).unwrap()
+            {
+                resets.push(reset);
+            }
+            rest = &rest[used..];
+        }
+        assert_eq!(resets, [Reset { reason: ResetReason::Application, behind: told }]);
+    }
+}
