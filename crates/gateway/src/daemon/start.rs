@@ -245,7 +245,8 @@ impl Site {
     ) -> Arc<Entrance> {
         let (ledger, tasks) = (Arc::clone(&self.ledger), Arc::clone(&self.tasks));
         let held = Arc::clone(&self.held);
-        let door = Door::new(intercept.clone(), Arc::clone(router), ledger, held, tasks);
+        let door =
+            Door::new(intercept.clone(), Arc::clone(router), ledger, held, tasks, self.stopped.clone());
         let listeners: Vec<_> = std::iter::once(bound.listener).chain(bound.twin).map(Arc::new).collect();
         let entrance = Entrance::new(bound.address, door, &listeners);
         for listener in listeners {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use oncewire_codec::wire::Destination;
 
@@ -46,6 +46,8 @@ pub(crate) struct Door {
     held: Arc<Held>,
     connections: Arc<AtomicU64>,
     seldom: Seldom,
+    /// Whether the gateway stops.
+    stopped: watch::Receiver<bool>,
 }
 
 impl Door {
@@ -55,6 +57,7 @@ impl Door {
         ledger: Arc<Ledger>,
         held: Arc<Held>,
         tasks: Arc<Tasks>,
+        stopped: watch::Receiver<bool>,
     ) -> Arc<Self> {
         Arc::new(Self {
             intercept,
@@ -65,6 +68,7 @@ impl Door {
             held,
             connections: Arc::default(),
             seldom: Seldom::default(),
+            stopped,
         })
     }
 
@@ -79,6 +83,7 @@ impl Door {
             held: Arc::clone(&self.held),
             connections: Arc::clone(&self.connections),
             seldom: Seldom::default(),
+            stopped: self.stopped.clone(),
         })
     }
 

@@ -279,6 +279,46 @@ async fn an_answer_with_two_lengths_arrives_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_a_transfer_coding_that_would_be_lost_on_the_way_is_refused() {
+    within(async {
+        let origin = Origin::start(|stream| async move {
+            let mut stream = BufReader::new(stream);
+            loop {
+                let lines = head(&mut stream).await;
+                let Some(first) = lines.first() else { return };
+                let coding = if first.contains("/gzip") { "gzip, Chunked" } else { "Chunked" };
+                let answer =
+                    format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: {coding}\r\n\r\n2\r\nok\r\n0\r\n\r\n");
+                if stream.get_mut().write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        for (path, fields, expected) in [
+            ("/", "Transfer-Encoding: chunked\r\n", "HTTP/1.1 200 OK"),
+            ("/gzip", "Transfer-Encoding: chunked\r\n", "HTTP/1.1 502 Bad Gateway"),
+            ("/", "Transfer-Encoding: gzip, chunked\r\n", "HTTP/1.1 501 Not Implemented"),
+            (
+                "/",
+                "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+                "HTTP/1.1 501 Not Implemented",
+            ),
+        ] {
+            let client = pair.connect().await;
+            let request = format!(
+                "POST http://{0}{path} HTTP/1.1\r\nHost: {0}\r\nConnection: close\r\n{fields}\r\n0\r\n\r\n",
+                origin.address
+            );
+            let answer = String::from_utf8(exchange(client, request.as_bytes()).await.unwrap()).unwrap();
+            assert_eq!(answer.lines().next(), Some(expected), "{path} with {fields:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_resets_while_its_answer_is_awaited_ends_the_request_and_one_that_ended_its_stream_does_not()
  {
     within(async {

@@ -10,8 +10,8 @@ use oncewire_gateway::identity::Identity;
 use oncewire_gateway::telemetry::LinkState;
 
 use crate::common::{
-    LIMIT, Origin, Pair, branch_config, exchange, expect_reset, forward, hub_config, noise, start, until,
-    within,
+    LIMIT, Origin, Pair, branch_config, exchange, expect_reset, forward, hub_config, noise, proxy, start,
+    until, within,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,6 +33,50 @@ async fn flows_may_finish_while_a_gateway_stops() {
         assert!(!stopping.is_finished());
         client.shutdown().await.unwrap();
         assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+        stopping.await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_an_http_proxy_that_stops_get_their_answers_and_keep_nothing_open() {
+    within(async {
+        let (answer, answering) = tokio::sync::watch::channel(false);
+        let origin = Origin::start(move |mut stream| {
+            let mut answering = answering.clone();
+            async move {
+                let mut request = [0; 512];
+                while stream.read(&mut request).await.is_ok_and(|len| len > 0) {
+                    if request.starts_with(b"GET /late") {
+                        // An error means that the test is over.
+                        let _ = answering.wait_for(|answering| *answering).await;
+                    }
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+                }
+            }
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let intercept = pair.branch.local_addrs().intercepts[0];
+        let request = |path| format!("GET http://{0}{path} HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.address);
+        let (mut idle, mut waiting) = (pair.connect().await, pair.connect().await);
+        idle.write_all(request("/").as_bytes()).await.unwrap();
+        let mut answered = Vec::new();
+        while !answered.ends_with(b"ok") {
+            assert_ne!(idle.read_buf(&mut answered).await.unwrap(), 0);
+        }
+        waiting.write_all(request("/late").as_bytes()).await.unwrap();
+        until(|| pair.branch.status().peers[0].flows_open == 2).await;
+        let stopping = tokio::spawn(pair.branch.shutdown(LIMIT));
+        while TcpStream::connect(intercept).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        // One that has no request under way is ended, in order.
+        assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
+        answer.send_replace(true);
+        let mut answered = String::new();
+        waiting.read_to_string(&mut answered).await.unwrap();
+        assert!(answered.ends_with("ok"), "{answered}");
         stopping.await.unwrap();
     })
     .await;

@@ -34,6 +34,16 @@ pub(super) fn to_client<B>(response: &mut Response<B>) {
     add_via(headers, version);
 }
 
+/// Whether the body is sent as it is, or in chunks; another coding would be lost with the field that names it, for it is
+/// not undone here.
+pub(super) fn is_plain_or_chunked(headers: &HeaderMap) -> bool {
+    let codings = headers
+        .get_all(TRANSFER_ENCODING)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    codings.map(<[u8]>::trim_ascii).all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"chunked"))
+}
+
 /// Removes what is meant for the next hop only, and what the Connection field names.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers

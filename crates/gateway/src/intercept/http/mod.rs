@@ -10,7 +10,7 @@ mod origin;
 use std::convert::Infallible;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -21,13 +21,14 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
-use hyper::service::service_fn;
+use hyper::server::conn::http1::UpgradeableConnection;
+use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, OwnedSemaphorePermit};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, watch};
 
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 
@@ -52,26 +53,52 @@ pub(super) async fn serve(
         async move { Ok::<_, Infallible>(client.handle(request).await) }
     });
     let stream = Arc::new(stream);
-    let serving = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_LIMIT)
-        .max_buf_size(MAX_HEAD)
-        .preserve_header_case(true)
-        .auto_date_header(false)
-        .half_close(true)
-        .serve_connection(TokioIo::new(ClientStream(Arc::clone(&stream))), service)
-        .with_upgrades();
-    let served = tokio::select! {
-        served = serving => served,
-        // While an answer is awaited nobody else looks at the client's socket.
-        () = gone(&stream) => return,
-    };
+    let serving = pin!(
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(IDLE_LIMIT)
+            .max_buf_size(MAX_HEAD)
+            .preserve_header_case(true)
+            .auto_date_header(false)
+            .half_close(true)
+            .serve_connection(TokioIo::new(ClientStream(Arc::clone(&stream))), service)
+            .with_upgrades()
+    );
+    let Some(served) = served(serving, &stream, door.stopped.clone()).await else { return };
     if let Err(error) = served
         && error.is_parse()
     {
         door.turn_away(source, Refusal::BadRequest, &format!("does not speak HTTP/1: {error}"));
     }
 }
+
+/// Serves until there is nothing more to serve, once the gateway stops until the request is answered that is being
+/// served; `None` if the client is gone.
+async fn served(
+    mut serving: Pin<
+        &mut Serving<impl HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>>,
+    >,
+    client: &TcpStream,
+    mut stopped: watch::Receiver<bool>,
+) -> Option<hyper::Result<()>> {
+    let mut gone = pin!(gone(client));
+    let mut stops = pin!(stopped.wait_for(|stopped| *stopped));
+    let mut is_told = false;
+    loop {
+        tokio::select! {
+            served = serving.as_mut() => return Some(served),
+            // While an answer is awaited nobody else looks at the client's socket.
+            () = &mut gone => return None,
+            // Connections to origins that are kept for the next request would be waited for.
+            _ = &mut stops, if !is_told => {
+                is_told = true;
+                serving.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+type Serving<S> = UpgradeableConnection<TokioIo<ClientStream>, S>;
 
 /// Waits until nobody is there any more to take an answer.
 async fn gone(client: &TcpStream) {
@@ -155,12 +182,23 @@ impl Client {
             Some(_) => return answer(StatusCode::BAD_REQUEST, "use CONNECT for anything but http://"),
             None => return answer(StatusCode::BAD_REQUEST, "the address names no host that can be one"),
         };
+        if !headers::is_plain_or_chunked(request.headers()) {
+            return answer(
+                StatusCode::NOT_IMPLEMENTED,
+                "the only transfer coding that is sent on is chunked",
+            );
+        }
         if !headers::to_origin(&mut request, &uri) {
             return answer(StatusCode::BAD_REQUEST, "the address cannot be sent on");
         }
         let origins = Origins { door: &self.door, source: self.source };
         let mut kept = self.origin.lock().await;
         match origins.send(&mut kept, &destination, request).await {
+            Ok(response) if !headers::is_plain_or_chunked(response.headers()) => {
+                *kept = None;
+                let why = format!("{destination} answers in a transfer coding that nobody asked for");
+                answer(StatusCode::BAD_GATEWAY, &why)
+            }
             Ok(mut response) => {
                 headers::to_client(&mut response);
                 response.map(Either::Left)
