@@ -152,6 +152,10 @@ impl TunnelDoor {
         stream.prepare(&peer.settings.lanes);
         match lane::accept_hello(peer, key, stream).await {
             Ok(joined) => Some((Arc::clone(peer), joined)),
+            Err(error) if error.is_of_the_moment() => {
+                tracing::debug!(%source, peer = peer.name(), %error, "lane turned back");
+                None
+            }
             Err(error) => {
                 self.ledger.refusals.count(Refusal::BadHello);
                 if matches!(error, HelloFailure::Hello(_)) {

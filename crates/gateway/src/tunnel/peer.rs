@@ -109,6 +109,8 @@ pub(crate) struct Peer {
     pace_log: Seldom,
     /// A link that breaks loses its lanes one by one.
     resume_log: Seldom,
+    /// Two gateways with one key may restart each other's links without end.
+    restart_log: Seldom,
     /// How much it is listened to as a member of a group that tells what is new.
     hearing: Mutex<Hearing>,
 }
@@ -224,6 +226,7 @@ impl Peer {
             effort,
             pace_log: Seldom::default(),
             resume_log: Seldom::default(),
+            restart_log: Seldom::default(),
             hearing: Mutex::new(Hearing::new(clock.now())),
         });
         peer.touch();
@@ -304,7 +307,10 @@ impl Peer {
                 Event::Up | Event::Down | Event::PeerDrains => due.reach = true,
                 Event::PeerRestarted => {
                     due.reach = true;
-                    tracing::warn!(peer = self.name(), "the peer was restarted; its old flows were reset");
+                    if let Some(held_back) = self.restart_log.due() {
+                        let peer = self.name();
+                        tracing::warn!(peer, held_back, "the peer was restarted; its old flows were reset");
+                    }
                 }
                 Event::Note(note @ (Note::Paced(_) | Note::Resumed { .. })) => {
                     let log = if let Note::Paced(_) = note { &self.pace_log } else { &self.resume_log };

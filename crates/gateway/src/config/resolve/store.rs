@@ -62,12 +62,13 @@ impl Resolver {
     ) {
         let Some(hints) = &raw.cache.hint_memory else { return };
         self.read("hint_memory", Some(hints), |&Size(bytes)| match bytes {
-            LEAST_HINTS.. => Ok(()),
-            _ => Err(format!(
+            LEAST_HINTS..=MOST_HINTS => Ok(()),
+            ..LEAST_HINTS => Err(format!(
                 "{} is too little to remember by; the least is {}",
                 Size(bytes),
                 Size(LEAST_HINTS)
             )),
+            _ => Err(format!("{} is more than can be saved; the most is {}", Size(bytes), Size(MOST_HINTS))),
         });
         let (Some(policies), Some(peers)) = (policies, peers) else { return };
         let name_chunks = |peer: &Peer| policies.name_chunks(&peer.name, peer.settings.usual());
@@ -82,5 +83,7 @@ impl Resolver {
 const LEAST_STORE: u64 = 64 << 20;
 /// Some ten thousand chunks.
 const LEAST_HINTS: u64 = 64 << 10;
+/// A quarter of a billion chunks; they are saved and read again whole.
+const MOST_HINTS: u64 = 2 << 30;
 /// Beyond it nobody waits for a read.
 const MOST_LATENCY: Duration = Duration::from_secs(10);

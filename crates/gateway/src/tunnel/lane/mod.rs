@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use oncewire_codec::wire::{Hello, HelloError, LaneId, LaneRole};
-use oncewire_link::records;
+use oncewire_link::{LaneRefused, records};
 
 use super::effort::{EffortMeter, LaneEffort};
 use super::peer::{Exchange, JoinError, LaneGone, Peer};
@@ -85,6 +85,14 @@ pub(crate) enum HelloFailure {
     /// The link does not take the lane.
     #[error("the link refused the lane: {0}")]
     Join(#[from] JoinError),
+}
+
+impl HelloFailure {
+    /// Whether nobody did anything wrong: this end ended, or either began anew, while the lane came up.
+    pub(super) fn is_of_the_moment(&self) -> bool {
+        let Self::Join(why) = self else { return false };
+        matches!(why, JoinError::Ended | JoinError::Late | JoinError::Refused(LaneRefused::Outdated))
+    }
 }
 
 /// A lane that is part of its link, before its tasks run.
