@@ -126,16 +126,27 @@ impl Store {
             }
         };
         let containers = segment.extent.read().containers as usize;
+        let mut refused = 0;
         for i in 0..containers {
+            if refused == MOST_REFUSED {
+                // Each takes as long as the disk tries.
+                let (file, why) = (segment.file.name().to_owned(), "too much of it before was refused");
+                verified.unreadable.push(Fault::NotTried { file, why });
+                break;
+            }
             verified.containers += 1;
             match self.load(segment, i) {
                 Ok(container) => {
+                    refused = 0;
                     let bytes = container.map_or(0, |container| container.blocks().len() as u64);
                     verified.bytes += bytes;
                     advance(bytes)?;
                 }
                 Err(fault) if fault.is_damage() => verified.damaged.push(fault),
-                Err(fault) => verified.unreadable.push(fault),
+                Err(fault) => {
+                    refused += 1;
+                    verified.unreadable.push(fault);
+                }
             }
             // Else four bad places would hide the rest of the file.
             segment.ask_again();
@@ -146,3 +157,6 @@ impl Store {
         Ok(())
     }
 }
+
+/// Containers that are refused one behind the other before the rest of a segment is not tried.
+const MOST_REFUSED: u32 = 64;

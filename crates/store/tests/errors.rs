@@ -323,6 +323,25 @@ fn what_cannot_be_read_is_told_apart_from_damage_and_a_file_of_which_nothing_is_
 }
 
 #[test]
+fn of_a_file_that_refuses_everything_not_all_is_tried() {
+    let memory = Memory::default();
+    let options = Options { segment_bytes: 2 << 20, ..options(40) };
+    let store = open(&memory, &options);
+    // A container holds what is inserted at once, and takes three pages here.
+    for number in 0..200 {
+        let block = block(number, 9000);
+        store.insert(&block, &parts(&block), number);
+        store.sync().unwrap();
+    }
+    let whole = store.verify(&Progress::default()).unwrap();
+    memory.fail_reads_of(&name(1), Some(EIO));
+    let verified = store.verify(&Progress::default()).unwrap();
+    let last = verified.unreadable.last().unwrap().to_string();
+    assert!(verified.unreadable.len() == 65 && last.contains("refused"), "{verified:?}");
+    assert!(verified.containers < whole.containers && verified.damaged.is_empty());
+}
+
+#[test]
 fn compacting_goes_past_bad_places_and_says_what_was_lost() {
     for options in [options(40), sealed(1, 40)] {
         let (memory, store) = with_a_bad_place(&options, 20_000..28_000);
