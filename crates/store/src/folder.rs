@@ -66,8 +66,9 @@ impl Folder {
     fn file(&self, name: &str) -> io::Result<Arc<File>> {
         self.open.get(name, || {
             let file = private().open(self.path.join(name))?;
-            // Chunks are asked for from anywhere, and a read should take what it needs and no more.
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
+            // Chunks are asked for from anywhere, and a read should take what it needs and no more. A file system may not
+            // know of it.
+            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
             Ok(file)
         })
     }
