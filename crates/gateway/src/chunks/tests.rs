@@ -12,6 +12,11 @@ use oncewire_store::{Backend, Memory};
 
 use super::*;
 
+mod moody;
+mod opening;
+
+use moody::{Mood, Moody};
+
 fn store_on(backend: Arc<dyn Backend>) -> ChunkStore {
     opening_on(backend, Duration::from_secs(60))
 }
@@ -170,82 +175,6 @@ fn a_store_that_is_in_use_is_an_error_and_is_left_alone() {
         first.look(true);
         first.report().levels.first().is_some_and(|level| level.chunks == 1)
     });
-}
-
-/// What a disk does with what it is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
-    Works,
-    /// It lets nobody go until it works again.
-    Holds,
-    HoldsReads,
-    Panics,
-}
-
-/// A disk in memory with moods.
-#[derive(Clone)]
-struct Moody {
-    inner: Memory,
-    mood: Arc<(Mutex<Mood>, parking_lot::Condvar)>,
-}
-
-impl Moody {
-    fn new(mood: Mood) -> Self {
-        Self { inner: Memory::default(), mood: Arc::new((Mutex::new(mood), parking_lot::Condvar::new())) }
-    }
-
-    fn set(&self, mood: Mood) {
-        *self.mood.0.lock() = mood;
-        self.mood.1.notify_all();
-    }
-
-    fn pass(&self, is_read: bool) {
-        let (mood, changed) = &*self.mood;
-        let mut mood = mood.lock();
-        while *mood == Mood::Holds || *mood == Mood::HoldsReads && is_read {
-            changed.wait(&mut mood);
-        }
-        assert_ne!(*mood, Mood::Panics, "as the test has it");
-    }
-}
-
-impl Backend for Moody {
-    fn create(&self, name: &str, len: u64) -> io::Result<()> {
-        self.pass(false);
-        self.inner.create(name, len)
-    }
-
-    fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.pass(true);
-        self.inner.read(name, at, into)
-    }
-
-    fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.pass(false);
-        self.inner.write(name, at, bytes)
-    }
-
-    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
-        self.inner.truncate(name, len)
-    }
-
-    fn sync(&self, name: &str) -> io::Result<()> {
-        self.pass(false);
-        self.inner.sync(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.inner.remove(name)
-    }
-
-    fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        self.pass(true);
-        self.inner.list()
-    }
 }
 
 fn close(store: &ChunkStore) {
@@ -544,126 +473,4 @@ fn clearing_goes_on_where_it_was_interrupted_and_leaves_what_is_not_the_stores()
     std::fs::write(path.join("thesis.txt"), "another's").unwrap();
     assert!(clear_at_rest(&path).unwrap() > 4 << 16);
     assert_eq!(files(&path), [("thesis.txt".into(), b"another's".to_vec())]);
-}
-
-/// A store with four blocks that is being opened: what says which store it is can be read, and then nothing more until
-/// the gate is open.
-fn opening() -> (Moody, Option<u64>, Gated, ChunkStore) {
-    let disk = Moody::new(Mood::Works);
-    let first = store_on(Arc::new(disk.clone()));
-    fill(&first, 4);
-    let id = first.id();
-    close(&first);
-    let gate = Gated { disk: disk.clone(), shut: Arc::new((Mutex::new(true), parking_lot::Condvar::new())) };
-    let store = opening_on(Arc::new(gate.clone()), Duration::ZERO);
-    (disk, id, gate, store)
-}
-
-#[test]
-fn a_store_that_takes_long_to_open_is_used_once_it_is_open() {
-    let (_, id, gate, store) = opening();
-    let report = store.report();
-    assert_eq!((store.id(), report.state), (id, StoreCondition::Opening), "{report:?}");
-    assert!(report.opened_percent.is_some() && report.id.is_some());
-    assert_eq!(store.state(), StoreState::default());
-    let answers: Arc<[AtomicU64; 2]> = Arc::default();
-    assert!(!ask(&store, 1, &answers));
-    put(&store, 5);
-    assert_eq!(store.report().dropped, 1);
-    assert!(store.clear().blocking_recv().unwrap().unwrap_err().contains("being opened"));
-    gate.open();
-    until("it is open", || store.report().state == StoreCondition::Open);
-    assert!(store.state().taking);
-    until("it is read", || ask(&store, 1, &answers));
-    until("it was read", || answers[0].load(Relaxed) == 1);
-    until("it is looked at", || {
-        store.look(true);
-        store.report().levels.first().is_some_and(|level| level.chunks == 4)
-    });
-}
-
-#[test]
-fn a_store_that_is_closed_while_it_is_opened_is_as_it_was() {
-    let (disk, _, gate, store) = opening();
-    let opening = std::thread::scope(|scope| {
-        let closing = scope.spawn(|| close(&store));
-        until("it was told to end", || matches!(&*store.slot.read(), Slot::None));
-        gate.open();
-        closing.join().is_ok()
-    });
-    assert!(opening);
-    let again = store_on(Arc::new(disk));
-    until("all is there", || {
-        again.look(true);
-        again.report().levels.first().is_some_and(|level| level.chunks == 4)
-    });
-}
-
-#[test]
-fn a_store_that_cannot_be_looked_through_is_none_after_all() {
-    let (disk, _, gate, store) = opening();
-    disk.inner.fail_writes(Some(io::ErrorKind::Other));
-    gate.open();
-    until("it is given up", || store.report().state == StoreCondition::Failed);
-    assert!(store.report().reason.is_some() && store.state() == StoreState::default());
-}
-
-/// A disk of which only the file `store` can be read until the gate is open.
-#[derive(Clone)]
-struct Gated {
-    disk: Moody,
-    shut: Arc<(Mutex<bool>, parking_lot::Condvar)>,
-}
-
-impl Gated {
-    fn open(&self) {
-        *self.shut.0.lock() = false;
-        self.shut.1.notify_all();
-    }
-
-    fn pass(&self) {
-        let (shut, changed) = &*self.shut;
-        let mut shut = shut.lock();
-        while *shut {
-            changed.wait(&mut shut);
-        }
-    }
-}
-
-impl Backend for Gated {
-    fn create(&self, name: &str, len: u64) -> io::Result<()> {
-        self.disk.create(name, len)
-    }
-
-    fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
-        if name != "store" {
-            self.pass();
-        }
-        self.disk.read(name, at, into)
-    }
-
-    fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.disk.write(name, at, bytes)
-    }
-
-    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
-        self.disk.truncate(name, len)
-    }
-
-    fn sync(&self, name: &str) -> io::Result<()> {
-        self.disk.sync(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.disk.remove(name)
-    }
-
-    fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        self.pass();
-        self.disk.list()
-    }
 }

@@ -95,6 +95,19 @@ pub struct Pair {
     pub plan: Plan,
 }
 
+/// Text that compresses and repeats.
+pub fn text(len: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    for n in 0u32.. {
+        out.extend_from_slice(format!("line {n} of a file, {}\n", n.wrapping_mul(2_654_435_761)).as_bytes());
+        if out.len() >= len {
+            break;
+        }
+    }
+    out.truncate(len);
+    out
+}
+
 pub fn config(first: bool, instance: u64) -> LinkConfig {
     LinkConfig {
         instance,

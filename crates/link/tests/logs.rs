@@ -1,0 +1,176 @@
+//! What two links remember: limits, forgetting, memory that is given back.
+
+mod common;
+
+use common::{Pair, config};
+use oncewire_link::{
+    LinkConfig, LoadedLogs, Log, LogLimits, LogOffset, LogSide, Now, RangeSet, SavedLog, SavedLogs,
+};
+
+/// Sends bytes on a flow of its own and returns how many of them were copied from the log.
+fn cross(pair: &mut Pair, bytes: &[u8]) -> u64 {
+    let copied = pair.sides[1].link.stats().inbound.copied;
+    let flow = pair.connect(0);
+    pair.send(0, flow, bytes);
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(flow).bytes, bytes);
+    pair.sides[1].link.stats().inbound.copied - copied
+}
+
+#[test]
+fn a_limit_of_either_end_holds_for_both_and_can_be_lifted() {
+    for limited in [0, 1] {
+        let mut pair = Pair::new(20 + limited as u64);
+        let limits = LogLimits { out: 300_000, inbound: 300_000 };
+        pair.sides[limited].link.set_log_limits(limits, pair.now);
+        pair.pass(Now::from_secs(1));
+        let logs = |pair: &Pair| {
+            let (out, inbound) = (pair.sides[0].link.stats().out, pair.sides[1].link.stats().inbound);
+            (out.log_limit, inbound.log_limit, inbound.log_used <= inbound.log_limit)
+        };
+        assert_eq!(logs(&pair), (300_000, 300_000, true), "side {limited}");
+        let bytes = pair.random_bytes(500_000);
+        cross(&mut pair, &bytes);
+        assert!(cross(&mut pair, &bytes) < 300_000, "what was given up was found");
+        cross(&mut pair, &bytes[..60_000]);
+        assert!(cross(&mut pair, &bytes[..60_000]) > 59_000);
+        pair.sides[limited].link.set_log_limits(LogLimits { out: 1 << 20, inbound: 1 << 20 }, pair.now);
+        pair.pass(Now::from_secs(1));
+        assert_eq!(logs(&pair), (1 << 20, 1 << 20, true), "side {limited}");
+        cross(&mut pair, &bytes);
+        assert!(cross(&mut pair, &bytes) > 490_000);
+        let stats = pair.sides[1].link.stats().inbound;
+        assert_eq!((stats.overwritten, stats.mismatches), (0, 0));
+    }
+}
+
+#[test]
+fn a_limit_that_falls_before_the_sender_hears_of_it_costs_a_round_trip_and_no_byte() {
+    let mut pair = Pair::new(22);
+    let bytes = pair.random_bytes(900_000);
+    cross(&mut pair, &bytes);
+    let flow = pair.connect(0);
+    pair.send(0, flow, &bytes);
+    pair.sides[1].link.set_log_limits(LogLimits { out: 1 << 20, inbound: 64 << 10 }, pair.now);
+    let lanes = pair.lanes();
+    lanes.iter().for_each(|&lane| pair.block(lane, 1, true));
+    for _ in 0..5 {
+        pair.step(20_000);
+    }
+    lanes.iter().for_each(|&lane| pair.block(lane, 1, false));
+    pair.pass(Now::from_secs(5));
+    assert_eq!(pair.sides[1].stream(flow).bytes, bytes);
+    let stats = pair.sides[1].link.stats().inbound;
+    assert!(stats.given_up > 0 && stats.refetched >= stats.given_up, "{stats:?}");
+    assert_eq!((stats.overwritten, stats.mismatches), (0, 0));
+    assert_eq!(pair.sides[0].link.stats().out.mismatches, 0);
+}
+
+#[test]
+fn either_end_can_have_everything_forgotten() {
+    for side in [0, 1] {
+        let mut pair = Pair::new(23 + side as u64);
+        let bytes = pair.random_bytes(300_000);
+        cross(&mut pair, &bytes);
+        assert!(cross(&mut pair, &bytes) > 290_000);
+        let memory = |pair: &Pair, side: usize| {
+            let stats = pair.sides[side].link.stats();
+            stats.out.log_used + stats.inbound.log_used
+        };
+        pair.sides[side].link.clear_logs(pair.now);
+        assert_eq!(memory(&pair, side), 0);
+        pair.pass(Now::from_secs(1));
+        assert_eq!(cross(&mut pair, &bytes), 0, "side {side} remembered");
+        assert!(cross(&mut pair, &bytes) > 290_000, "side {side} is not warm again");
+        assert_eq!(pair.sides[1].link.stats().inbound.overwritten, 0);
+    }
+}
+
+/// Puts what both sides had written of their logs together, as files would.
+fn kept(pair: &mut Pair, side: usize, logs: &mut [Option<SavedLog>; 2]) {
+    while let Some((which, write)) = pair.sides[side].link.poll_log_write() {
+        let log = &mut logs[usize::from(which == LogSide::Inbound)];
+        let log = log.get_or_insert_with(|| SavedLog {
+            epoch: write.epoch,
+            log: Log::new(1 << 20),
+            ranges: RangeSet::default(),
+        });
+        log.log.write(LogOffset(write.start), &write.plain);
+        log.ranges.insert(write.start..write.start + write.plain.len() as u64);
+    }
+}
+
+#[test]
+fn released_logs_take_no_memory_and_come_back_as_they_were() {
+    let persisting = |config| LinkConfig { persist: true, ..config };
+    let mut pair = Pair::with(25, persisting(config(true, 1)), persisting(config(false, 2)));
+    let bytes = pair.random_bytes(300_000);
+    let idle = pair.connect(0);
+    cross(&mut pair, &bytes);
+    let mut files = [[None, None], [None, None]];
+    for (side, files) in files.iter_mut().enumerate() {
+        kept(&mut pair, side, files);
+        assert!(pair.sides[side].link.release_logs(), "side {side} is not quiet");
+    }
+    let sizes = |pair: &Pair| {
+        let (out, inbound) = (pair.sides[0].link.stats().out, pair.sides[1].link.stats().inbound);
+        (out.released, inbound.released, out.memory < 300_000 && inbound.memory < 300_000)
+    };
+    assert_eq!(sizes(&pair), (true, true, true));
+    // Traffic on a flow that had only paused: the sender refers to nothing, and both ask for what they released.
+    pair.send(0, idle, &bytes[..100_000]);
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(idle).bytes, bytes[..100_000]);
+    assert_eq!(pair.sides[1].link.stats().inbound.copied, 0);
+    for (side, files) in files.into_iter().enumerate() {
+        let [out, inbound] = files;
+        let config = persisting(config(side == 0, side as u64 + 1));
+        let loaded = LoadedLogs::new(&config, SavedLogs { out, inbound });
+        // The sender first: what it refers to again has to wait at the other end.
+        pair.sides[side].link.restore_logs(loaded, pair.now);
+        if side == 0 {
+            pair.send(0, idle, &bytes[200_000..]);
+            pair.pass(Now::from_secs(30));
+            let inbound = pair.sides[1].link.stats().inbound;
+            assert!(inbound.waited > 0 && inbound.refetched == 0, "{inbound:?}");
+            assert!(pair.sides[1].stream(idle).bytes.len() < 200_000);
+        }
+    }
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].stream(idle).bytes[100_000..], bytes[200_000..]);
+    assert_eq!((sizes(&pair).0, sizes(&pair).1), (false, false));
+    assert!(cross(&mut pair, &bytes) > 290_000);
+    let inbound = pair.sides[1].link.stats().inbound;
+    assert_eq!((inbound.refetched, inbound.mismatches, inbound.overwritten), (0, 0, 0));
+}
+
+#[test]
+fn released_logs_that_are_not_found_again_cost_savings_and_no_byte() {
+    let mut pair = Pair::new(26);
+    let bytes = pair.random_bytes(300_000);
+    cross(&mut pair, &bytes);
+    assert!(pair.sides[1].link.release_logs());
+    let flow = pair.connect(0);
+    pair.send(0, flow, &bytes);
+    pair.pass(Now::from_secs(5));
+    assert!(pair.sides[1].link.stats().inbound.waited > 0);
+    pair.sides[1].link.restore_logs(LoadedLogs::default(), pair.now);
+    pair.pass(Now::from_secs(5));
+    assert_eq!(pair.sides[1].stream(flow).bytes, bytes);
+    cross(&mut pair, &bytes);
+    assert!(cross(&mut pair, &bytes) > 290_000, "not warm again");
+    let stats = pair.sides[1].link.stats().inbound;
+    assert_eq!((stats.mismatches, stats.overwritten), (0, 0));
+}
+
+#[test]
+fn logs_are_not_released_while_anything_is_under_way() {
+    let mut pair = Pair::new(27);
+    let flow = pair.connect(0);
+    pair.send(0, flow, b"on its way");
+    pair.step(5);
+    assert!(!pair.sides[0].link.release_logs());
+    assert!(!pair.sides[0].link.stats().inbound.released);
+    pair.pass(Now::from_secs(1));
+    assert!(pair.sides[0].link.release_logs());
+}
