@@ -1,5 +1,7 @@
 //! How connections of applications end: what is a reset, and what only looks like one.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -81,6 +83,16 @@ async fn has_ended(stream: &TcpStream) -> io::Result<bool> {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
         _ => Ok(ended),
     }
+}
+
+/// Has an application probed more often once it has ended its stream, whether or not all of that was read: who reads may
+/// be held up for longer than half a connection is remembered on the way.
+pub(crate) async fn keep_half_open(stream: &TcpStream) -> Infallible {
+    // Sockets are not registered for urgent data, so that this is ready with the end alone.
+    if stream.ready(Interest::PRIORITY).await.is_ok() {
+        sockets::keep_half_open(stream);
+    }
+    pending().await
 }
 
 /// Waits until a socket has failed, whether or not anybody reads it.

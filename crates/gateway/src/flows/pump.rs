@@ -18,7 +18,7 @@ use oncewire_codec::wire::ResetReason;
 use oncewire_link::Received;
 
 use super::Flow;
-use super::ends::End;
+use super::ends::{self, End};
 use crate::sockets;
 
 /// How a flow ended for its application.
@@ -62,6 +62,7 @@ pub(crate) async fn carry_unanswered(
     let broken = tokio::select! {
         ended = both => ended.err(),
         error = end.reset(stream) => Some(Broken::Here(error)),
+        never = ends::keep_half_open(stream) => match never {},
     };
     match broken {
         None => return Ok(Ended::InOrder),
@@ -128,7 +129,6 @@ async fn from_application(
                     hand_on(flow, rest, false).await?;
                 }
                 flow.finish();
-                sockets::keep_half_open(stream);
                 ended_here.notify_one();
                 return Ok(());
             }

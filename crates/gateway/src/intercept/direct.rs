@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::pipes::{PIPES, Pipes};
-use crate::flows::ends::End;
+use crate::flows::ends::{self, End};
 use crate::flows::pump::{self, REST_LIMIT, Read};
 use crate::ledger::direct::{Direct, Towards};
 use crate::sockets;
@@ -46,6 +46,8 @@ async fn carry_by(
             ended = both => ended,
             _ = of_client.reset(client) => Err(Towards::Client),
             _ = of_server.reset(server) => Err(Towards::Server),
+            never = ends::keep_half_open(client) => match never {},
+            never = ends::keep_half_open(server) => match never {},
         }
     };
     let Err(broken) = ended else { return pump::Ended::InOrder };
@@ -142,7 +144,6 @@ impl<'a> Course<'a> {
         if end.is_broken() {
             return Err(Broken::From);
         }
-        sockets::keep_half_open(from);
         our_end.end_ours(to).await.map_err(|_| Broken::To)
     }
 

@@ -81,7 +81,7 @@ async fn served(
     client: &TcpStream,
     mut stopped: watch::Receiver<bool>,
 ) -> Option<hyper::Result<()>> {
-    let mut gone = pin!(gone(client));
+    let (mut gone, mut kept) = (pin!(gone(client)), pin!(ends::keep_half_open(client)));
     let mut stops = pin!(stopped.wait_for(|stopped| *stopped));
     let mut is_told = false;
     loop {
@@ -89,6 +89,7 @@ async fn served(
             served = serving.as_mut() => return Some(served),
             // While an answer is awaited nobody else looks at the client's socket.
             () = &mut gone => return None,
+            never = &mut kept => match never {},
             // Connections to origins that are kept for the next request would be waited for.
             _ = &mut stops, if !is_told => {
                 is_told = true;

@@ -88,12 +88,39 @@ fn tracked(host: &Host, port: u16) -> Option<(String, u32)> {
     Some((words[5].to_owned(), words[4].parse().unwrap()))
 }
 
-/// Returns the states of TCP connections with the server's port at either end, as a host's system has them, and how much of
-/// what they brought nobody has read.
-fn known(host: &Host) -> Vec<(String, u64)> {
+/// Has connection tracking of a host forget half a connection after so long.
+fn forget_soon(host: &Host) {
+    for state in ["close_wait", "fin_wait", "last_ack"] {
+        set(host, &format!("netfilter/nf_conntrack_tcp_timeout_{state}"), FORGOTTEN_S);
+    }
+}
+
+const FORGOTTEN_S: u32 = 10;
+
+/// Waits until half of the connection from this port has ended, and then for longer than half of one is remembered
+/// unless something keeps it.
+fn outlast_tracking(host: &Host, port: u16) {
+    // Half the connection has ended once its time is short.
+    let left = || tracked(host, port).expect("the connection was forgotten").1;
+    eventually("half of it has ended", LIMIT, || (left() <= FORGOTTEN_S).then_some(()));
+    // Three times a probe keeps what would be forgotten: longer than its time altogether.
+    let mut before = left();
+    for kept in 1..=3 {
+        eventually("a probe keeps the connection", LIMIT, || {
+            let (earlier, now) = (before, left());
+            before = now;
+            (now > earlier).then_some(())
+        });
+        println!("kept {kept} times, {:?}", tracked(host, port));
+    }
+}
+
+/// Returns the states of TCP connections with this port at either end, as a host's system has them, and how much of what
+/// they brought nobody has read.
+fn known(host: &Host, port: u16) -> Vec<(String, u64)> {
     const LISTENS: &str = "0A";
     let table = host.enter(|| std::fs::read_to_string("/proc/thread-self/net/tcp")).unwrap();
-    let port = format!(":{PORT:04X}");
+    let port = format!(":{port:04X}");
     let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
     let rows = rows.filter(|row| row[3] != LISTENS && (row[1].ends_with(&port) || row[2].ends_with(&port)));
     let unread = |row: &[&str]| u64::from_str_radix(row[4].split_once(':').unwrap().1, 16).unwrap();
@@ -113,10 +140,7 @@ fn an_answer_to_a_direct_connection_that_takes_so_long_arrives() {
 fn an_answer_that_takes_long_arrives(way: Way) {
     let Some(deployment) = deployment("keepalive = \"12 s\"\n", way) else { return };
     let branch = deployment.network.host("branch");
-    const FORGOTTEN_S: u32 = 10;
-    for state in ["close_wait", "fin_wait", "last_ack"] {
-        set(branch, &format!("netfilter/nf_conntrack_tcp_timeout_{state}"), FORGOTTEN_S);
-    }
+    forget_soon(branch);
     let (go_on, told) = mpsc::channel();
     let served = serve(&deployment, move |mut stream| {
         let mut request = Vec::new();
@@ -127,25 +151,61 @@ fn an_answer_that_takes_long_arrives(way: Way) {
     let mut client = connect(&deployment);
     client.write_all(b"all of it").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
-    let port = client.local_addr().unwrap().port();
-    // Half the connection has ended once its time is short.
-    let left = || tracked(branch, port).expect("the connection was forgotten").1;
-    eventually("half of it has ended", LIMIT, || (left() <= FORGOTTEN_S).then_some(()));
-    // Three times a probe keeps what would be forgotten: longer than its time altogether.
-    let mut before = left();
-    for kept in 1..=3 {
-        eventually("a probe keeps the connection", LIMIT, || {
-            let (earlier, now) = (before, left());
-            before = now;
-            (now > earlier).then_some(())
-        });
-        println!("kept {kept} times, {:?}", tracked(branch, port));
-    }
+    outlast_tracking(branch, client.local_addr().unwrap().port());
     go_on.send(()).unwrap();
     let mut answer = Vec::new();
     client.read_to_end(&mut answer).unwrap();
     assert_eq!(answer, b"got all of it");
     served.join().unwrap();
+}
+
+#[test]
+fn an_upload_that_ends_while_it_is_held_up_for_longer_is_answered() {
+    isolated(|| an_upload_that_is_held_up_is_answered(Way::Link));
+}
+
+#[test]
+fn a_direct_upload_that_ends_while_it_is_held_up_for_so_long_is_answered() {
+    isolated(|| an_upload_that_is_held_up_is_answered(Way::Direct));
+}
+
+fn an_upload_that_is_held_up_is_answered(way: Way) {
+    let Some(deployment) = deployment("keepalive = \"12 s\"\n", way) else { return };
+    forget_soon(deployment.network.host("branch"));
+    let data = random(7, 32 << 20);
+    // A busy machine may read after all what the gateway is to have left; then once more.
+    let _ = is_answered(&deployment, &data) || is_answered(&deployment, &data);
+}
+
+/// Says whether the branch's system had the end of the upload, and something before it that the gateway had not read.
+fn is_answered(deployment: &Deployment, data: &[u8]) -> bool {
+    let [branch, host] = ["branch", "client"].map(|name| deployment.network.host(name));
+    let served = serve(deployment, |stream| stream);
+    let mut client = connect(deployment);
+    let mut server = served.join().unwrap();
+    server.set_read_timeout(Some(LIMIT)).unwrap();
+    let sent = fill(&client, data);
+    client.shutdown(Shutdown::Write).unwrap();
+    let port = client.local_addr().unwrap().port();
+    let mut got = Vec::new();
+    // No more than lets the client's system send what it took, and the end.
+    const END_IS_ACKNOWLEDGED: &str = "05";
+    while !known(host, port).iter().all(|(state, _)| state == END_IS_ACKNOWLEDGED) {
+        let mut part = [0; 4 << 10];
+        let read = server.read(&mut part).unwrap();
+        got.extend_from_slice(&part[..read]);
+    }
+    let unread: u64 = known(branch, port).iter().map(|(_, unread)| unread).sum();
+    println!("{sent} bytes were sent and {} read, and {unread} were with the branch's system", got.len());
+    outlast_tracking(branch, port);
+    server.read_to_end(&mut got).unwrap();
+    assert_same(&got, &data[..sent], "seed 7");
+    server.write_all(b"got all of it").unwrap();
+    drop(server);
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"got all of it");
+    unread > 0
 }
 
 /// How the gateway that connected finds out that the server's system has forgotten a connection whose bytes it has not read yet.
@@ -178,19 +238,21 @@ fn outlives_its_server(deployment: &Deployment, (way, by): (Way, By), data: &[u8
     let mut got = Vec::new();
     // No more than lets the server's system send what it took, and the end.
     const ENDED: &str = "05";
-    while !known(server).iter().all(|(state, _)| state == ENDED) {
+    while !known(server, PORT).iter().all(|(state, _)| state == ENDED) {
         let mut part = [0; 4 << 10];
         let read = client.read(&mut part).unwrap();
         got.extend_from_slice(&part[..read]);
     }
     served.join().unwrap();
-    eventually("the server is forgotten", LIMIT, || known(server).is_empty().then_some(()));
-    let unread: u64 = known(gateway).iter().map(|(_, unread)| unread).sum();
+    eventually("the server is forgotten", LIMIT, || known(server, PORT).is_empty().then_some(()));
+    let unread: u64 = known(gateway, PORT).iter().map(|(_, unread)| unread).sum();
     println!("{sent} bytes were sent and {} read, and {unread} were with the gateway's system", got.len());
     if by == By::End {
         client.shutdown(Shutdown::Write).unwrap();
     }
-    eventually("the gateway is told that nobody is there", LIMIT, || known(gateway).is_empty().then_some(()));
+    eventually("the gateway is told that nobody is there", LIMIT, || {
+        known(gateway, PORT).is_empty().then_some(())
+    });
     client.read_to_end(&mut got).unwrap();
     assert_same(&got, &data[..sent], "seed 6");
     unread > 0
