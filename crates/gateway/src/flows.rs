@@ -5,11 +5,12 @@ pub(crate) mod ends;
 pub(crate) mod pump;
 pub(crate) mod stream;
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -89,7 +90,17 @@ impl Flow {
                             early.turn_back();
                         }
                     }
-                    Received::Reset(_) | Received::Opened(Err(_)) => self.is_over(),
+                    Received::Reset(reason) => {
+                        self.is_over();
+                        // The peer may have connected, which does no harm to a server that is told nothing.
+                        if let Some(early) = &mut *self.early.lock()
+                            && is_loss(*reason)
+                            && early.is_empty()
+                        {
+                            early.turn_back();
+                        }
+                    }
+                    Received::Opened(Err(_)) => self.is_over(),
                     Received::Opened(Ok(_)) => *self.early.lock() = None,
                     Received::Data(_) => {}
                 }
@@ -105,16 +116,32 @@ impl Flow {
     pub(crate) async fn opened(&self) -> Result<SocketAddr, OpenFailure> {
         match self.received(0).await {
             Received::Opened(outcome) => outcome,
-            // The link was lost or ended before there was an answer; who asks again may find another.
-            Received::Reset(ResetReason::PeerLost | ResetReason::PeerRestarted | ResetReason::Shutdown) => {
-                Err(OpenFailure::TimedOut)
-            }
+            Received::Reset(reason) if is_loss(reason) => Err(OpenFailure::TimedOut),
             Received::Reset(_) | Received::Data(_) | Received::Finished => Err(OpenFailure::Other),
         }
     }
 
-    /// Returns all that was sent if the far side answered that it takes no flows, so that it connected to nobody. None
-    /// if the answer was another, or so much was sent that it was not kept.
+    /// Says whether another way is open to it: the far side takes no flows, or it was lost before there was an answer, and
+    /// given nothing.
+    pub(crate) fn is_turned_back(&self) -> bool {
+        self.early.lock().as_ref().is_some_and(Early::is_turned_back)
+    }
+
+    /// Waits until the link has been away for [`GRACE`] while the far side has not answered, if nothing was given to it:
+    /// another way may be taken then.
+    pub(crate) async fn lost_untouched(&self) {
+        let is_untouched = || self.early.lock().as_ref().is_some_and(Early::is_empty);
+        if is_untouched() {
+            self.peer.lost(GRACE).await;
+            if is_untouched() {
+                return;
+            }
+        }
+        pending().await
+    }
+
+    /// Returns all that was sent if it is [turned back](Self::is_turned_back). None if the answer was another, or so much
+    /// was sent that it was not kept.
     fn turned_back(&self) -> Option<Bytes> {
         if self.early.lock().is_some() {
             // Who sends may find the flow over before the answer is read.
@@ -229,6 +256,14 @@ impl Drop for Flow {
         self.abort(reason);
         self.peer.forget(self.id, self.serial);
     }
+}
+
+/// How long new flows wait for a link, from when it went down or its peer said that it takes none.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+
+/// Says whether a flow ended with its link; who asks again may find another.
+fn is_loss(reason: ResetReason) -> bool {
+    matches!(reason, ResetReason::PeerLost | ResetReason::PeerRestarted | ResetReason::Shutdown)
 }
 
 /// Keeps the waker of whoever asked last.

@@ -1,4 +1,5 @@
-//! What a flow is given before the far side has answered: should that take no new flows, it goes by another way.
+//! What a flow is given before the far side has answered: should that take no new flows, it goes by another way, as it
+//! does if it is nothing and the link is lost.
 
 use bytes::{Bytes, BytesMut};
 
@@ -7,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 pub(super) struct Early {
     pieces: Vec<Bytes>,
     len: usize,
-    /// Whether the far side has answered that it takes no flows.
+    /// Whether the far side has answered that it takes no flows, or was lost before it was given anything.
     turned_back: bool,
 }
 
@@ -23,8 +24,17 @@ impl Early {
         false
     }
 
+    /// Whether the link was given nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     pub(super) fn turn_back(&mut self) {
         self.turned_back = true;
+    }
+
+    pub(super) fn is_turned_back(&self) -> bool {
+        self.turned_back
     }
 
     /// Returns everything in one piece, if it is to go by another way.

@@ -30,8 +30,8 @@ pub(crate) enum Ended {
     Reset,
 }
 
-/// The far side took no new flows, and connected to nobody; all that the application sent so far, which is to go by
-/// another way. An end of its stream is still to be read.
+/// The far side took no new flows, and connected to nobody, or was lost before it was given anything; all that the
+/// application sent so far, which is to go by another way. An end of its stream is still to be read.
 pub(crate) struct TurnedBack(pub(crate) Bytes);
 
 /// Carries a flow until it ends, whose connect the far side has answered.
@@ -63,6 +63,7 @@ pub(crate) async fn carry_unanswered(
         ended = both => ended.err(),
         error = end.reset(stream) => Some(Broken::Here(error)),
         never = ends::keep_half_open(stream) => match never {},
+        () = flow.lost_untouched() => return Err(TurnedBack(Bytes::new())),
     };
     match broken {
         None => return Ok(Ended::InOrder),

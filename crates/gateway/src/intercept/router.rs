@@ -13,7 +13,7 @@ use oncewire_codec::wire::{Destination, OpenFailure};
 use oncewire_link::{OpenRefused, OpenRequest};
 
 use crate::config::{Config, Intercept, OnPeerLoss, PathChoice, PeerChoice};
-use crate::flows::Flow;
+use crate::flows::{Flow, GRACE};
 use crate::ledger::Ledger;
 use crate::ledger::direct::Direct;
 use crate::peering::{Chosen, Peering};
@@ -160,14 +160,17 @@ impl Router {
     ) -> Result<(Way, Option<SocketAddr>), NoWay> {
         loop {
             match self.open(intercept, destination, source).await? {
-                Way::Link(flow) => match flow.opened().await {
-                    // It is known now that this peer takes none; another way is chosen.
-                    Err(OpenFailure::Draining) => {}
-                    opened => {
+                Way::Link(flow) => {
+                    let opened = tokio::select! {
+                        opened = flow.opened() => opened,
+                        () = flow.lost_untouched() => continue,
+                    };
+                    // Else it is known now that this peer takes none; another way is chosen.
+                    if !flow.is_turned_back() {
                         let local = Some(opened.map_err(NoWay::Failed)?);
                         return Ok((Way::Link(flow), local));
                     }
-                },
+                }
                 Way::Direct(stream, direct) => {
                     let local = stream.local_addr().ok();
                     return Ok((Way::Direct(stream, direct), local));
@@ -245,9 +248,6 @@ impl Router {
 fn as_client(intercept: &Intercept) -> bool {
     intercept.mode.capture().is_some_and(|capture| capture.as_client)
 }
-
-/// How long new flows wait for a link, from when it went down or its peer said that it takes none.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// How long new flows that must not go direct wait for the reload that ends their link: its lanes' ends have two seconds.
 const RELOAD_GRACE: Duration = Duration::from_secs(3);

@@ -428,6 +428,19 @@ impl Peer {
         }
     }
 
+    /// Waits until the link has been away for `grace`.
+    pub(crate) async fn lost(&self, grace: Duration) {
+        let mut reach = self.reach.subscribe();
+        // An error means that the gateway ends, and with it whoever waits.
+        while reach.wait_for(|reach| !reach.up).await.is_ok() {
+            let repaired =
+                tokio::time::timeout_at(self.end_of(grace), reach.wait_for(|reach| reach.up)).await;
+            if repaired.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Waits until the peer takes flows.
     async fn up(&self) {
         let mut reach = self.reach.subscribe();

@@ -9,7 +9,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::common::{Origin, Pair, forward, noise, within};
+use oncewire_gateway::telemetry::LinkState;
+
+use crate::common::{Origin, Pair, forward, noise, proxy, within};
 
 /// A path between two gateways that can lose one way of what crosses it, and can change its address.
 #[derive(Default)]
@@ -100,11 +102,14 @@ fn reset_half(half: OwnedWriteHalf) {
 /// A pair that is impatient, with `path` in between, and an echo at the far end.
 async fn pair_over(path: &Arc<Path>, tasks: &mut JoinSet<()>) -> (Pair, Origin) {
     let origin = Origin::echo().await;
+    (with_intercepts(path, tasks, &forward(origin.address)).await, origin)
+}
+
+async fn with_intercepts(path: &Arc<Path>, tasks: &mut JoinSet<()>, intercepts: &str) -> Pair {
     let impatient = "[link]\ndead_after = \"1 s\"\n";
-    let intercepts = forward(origin.address) + impatient;
     let path = Arc::clone(path);
-    let pair = Pair::with(&intercepts, impatient, async |hub| path.start(hub, tasks).await).await;
-    (pair, origin)
+    Pair::with(&(intercepts.to_owned() + impatient), impatient, async |hub| path.start(hub, tasks).await)
+        .await
 }
 
 /// Sends bytes there and back at once.
@@ -144,6 +149,54 @@ async fn a_peer_that_comes_from_another_address_keeps_its_flows() {
             path.cut.store(path.all(), SeqCst);
             echo(&mut client, &noise(address, 300_000)).await;
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_connects_when_the_path_has_just_died_goes_by_the_rules_for_that_unless_bytes_may_have_arrived() {
+    within(async {
+        let greeting = Origin::start(|mut stream| async move {
+            let _ = stream.write_all(b"hello").await;
+            let _ = stream.read(&mut [0]).await;
+        })
+        .await;
+        let echo_origin = Origin::echo().await;
+        let direct = "on_peer_loss = \"direct\"\n";
+        let intercepts = [
+            forward(greeting.address) + direct,
+            proxy("http", direct),
+            proxy("http", ""),
+            forward(echo_origin.address) + direct,
+        ];
+        let (path, mut tasks) = (Arc::new(Path::default()), JoinSet::new());
+        let pair = with_intercepts(&path, &mut tasks, &intercepts.concat()).await;
+        let addresses = pair.branch.local_addrs().intercepts;
+        let is_hearing = |hears: bool| {
+            path.deaf.iter().for_each(|below| below.store(if hears { 0 } else { u64::MAX }, SeqCst));
+        };
+        is_hearing(false);
+        let connect = async |intercept: usize| TcpStream::connect(addresses[intercept]).await.unwrap();
+        let mut early = connect(3).await;
+        early.write_all(b"once").await.unwrap();
+        let mut greeted = connect(0).await;
+        let (mut tunnel, mut refused) = (connect(1).await, connect(2).await);
+        let ask = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", greeting.address);
+        tunnel.write_all(ask.as_bytes()).await.unwrap();
+        refused.write_all(ask.as_bytes()).await.unwrap();
+        assert_eq!(pair.branch.status().peers[0].state, LinkState::Up, "they are told to the link");
+        let mut hello = [0; 5];
+        greeted.read_exact(&mut hello).await.unwrap();
+        assert_eq!(&hello, b"hello");
+        let mut status = [0; 12];
+        tunnel.read_exact(&mut status).await.unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        refused.read_exact(&mut status).await.unwrap();
+        assert_eq!(&status, b"HTTP/1.1 503");
+        is_hearing(true);
+        let mut back = [0; 4];
+        early.read_exact(&mut back).await.unwrap();
+        assert_eq!(&back, b"once");
     })
     .await;
 }
