@@ -1,9 +1,10 @@
 //! The end of a gateway, in order and otherwise.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use oncewire_gateway::daemon::{Gateway, StartError};
 use oncewire_gateway::identity::Identity;
@@ -141,6 +142,57 @@ async fn an_address_in_use_is_named_with_its_key() {
     .await;
 }
 
+/// Starts a gateway as soon as the one before has let go of its port.
+async fn start_again(dir: &Path, config: &str) -> Gateway {
+    loop {
+        match start(dir, config).await {
+            Ok(gateway) => return gateway,
+            Err(StartError::Listen { .. }) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_whose_hub_dies_before_it_has_answered_is_made_again() {
+    within(async {
+        let dir = tempfile::tempdir().unwrap();
+        let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
+        let branch_key = Identity::create(&dir.path().join("branch.key")).unwrap().public_key();
+        let hub = start(dir.path(), &hub_config(branch_key, "")).await.unwrap();
+        let address = hub.local_addrs().tunnel[0];
+        let hub_again = hub_config(branch_key, "").replace("127.0.0.1:0", &address.to_string());
+        let intercept = proxy("http", "on_peer_loss = \"direct\"\n");
+        let branch = start(dir.path(), &branch_config(hub_key, address, &intercept)).await.unwrap();
+        assert!(branch.wait_up("hub", LIMIT).await);
+        // Its system answers nobody until somebody is accepted.
+        let origin = TcpSocket::new_v4().unwrap();
+        origin.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let origin = origin.listen(0).unwrap();
+        let busy = origin.local_addr().unwrap();
+        let _first = TcpStream::connect(busy).await.unwrap();
+        let mut client = TcpStream::connect(branch.local_addrs().intercepts[0]).await.unwrap();
+        let ask = format!("CONNECT {busy} HTTP/1.1\r\nHost: {busy}\r\n\r\n");
+        client.write_all(ask.as_bytes()).await.unwrap();
+        until(|| hub.status().peers[0].flows_open == 1).await;
+        drop(hub);
+        let _hub = start_again(dir.path(), &hub_again).await;
+        let serving = async {
+            let mut accepted = Vec::new();
+            loop {
+                accepted.push(origin.accept().await.unwrap());
+            }
+        };
+        let mut status = [0; 12];
+        tokio::select! {
+            read = client.read_exact(&mut status) => read.unwrap(),
+            never = serving => never,
+        };
+        assert_eq!(&status, b"HTTP/1.1 200", "{}", String::from_utf8_lossy(&status));
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_died_comes_back_warm() {
     within(async {
@@ -172,14 +224,7 @@ async fn a_gateway_that_died_comes_back_warm() {
         let warm = cross(&branch).await;
         assert!(warm < 1 << 17, "{warm} bytes after the branch came back");
         drop(hub);
-        hub = loop {
-            match start(dir.path(), &hub_again).await {
-                Ok(hub) => break hub,
-                // The one before has not let go of its port yet.
-                Err(StartError::Listen { .. }) => tokio::task::yield_now().await,
-                Err(error) => panic!("{error}"),
-            }
-        };
+        hub = start_again(dir.path(), &hub_again).await;
         until(|| hub.status().peers[0].state == LinkState::Up).await;
         let warm = cross(&branch).await;
         assert!(warm < 1 << 17, "{warm} bytes after the hub came back");
