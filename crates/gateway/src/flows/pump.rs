@@ -54,8 +54,11 @@ pub(crate) async fn carry_unanswered(
     early: Bytes,
 ) -> Result<Ended, TurnedBack> {
     let (ended_here, end) = (Notify::new(), End::default());
+    // Before anything is looked at that may end this: what is behind it must not arrive without it.
+    let given = if early.is_empty() { Ok(()) } else { flow.send(early, false).map(drop) };
     let both = async {
-        let from = from_application(stream, &flow, early, &ended_here);
+        given.map_err(|_| Broken::There)?;
+        let from = from_application(stream, &flow, &ended_here);
         tokio::try_join!(from, to_application(stream, &flow, &ended_here, &end))
     };
     // An application may reset while nobody reads its socket; that must not wait for room.
@@ -90,15 +93,9 @@ enum Broken {
     There,
 }
 
-async fn from_application(
-    stream: &TcpStream,
-    flow: &Flow,
-    early: Bytes,
-    ended_here: &Notify,
-) -> Result<(), Broken> {
-    if !early.is_empty() {
-        hand_on(flow, early, false).await?;
-    }
+async fn from_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) -> Result<(), Broken> {
+    // What was read before may have taken all the room.
+    flow.writable().await;
     // What comes in bulk is likely to go on at once, and a cut where the reading stopped is found in no store.
     let mut more = false;
     loop {
@@ -315,3 +312,64 @@ pub(crate) const REST_LIMIT: Duration = Duration::from_secs(1);
 
 /// Below this, bytes are copied into memory of their own size.
 const SMALL: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use oncewire_link::{Event, Now};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::tunnel::lane;
+    use crate::tunnel::lane::testing::{Other, SMALLER, peer, request};
+
+    /// A connection whose application has sent and then reset it, both of which the system has told.
+    async fn broken(sent: &[u8]) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        client.write_all(sent).await.unwrap();
+        stream.readable().await.unwrap();
+        sockets::end_with_reset(&client);
+        drop(client);
+        stream.ready(Interest::ERROR).await.unwrap();
+        stream
+    }
+
+    #[tokio::test]
+    async fn nothing_arrives_without_what_was_read_before_it() {
+        let (peer, mut other) = (peer(), Other::new(2, SMALLER));
+        let begun = other.begin(&peer).await;
+        let (joined, mut near) = other.join(begun).await.unwrap();
+        let running = tokio::spawn(lane::run(Arc::clone(&peer), joined));
+        let mut input = BytesMut::new();
+        // Which of several things that are ready is looked at first is left to chance.
+        for _ in 0..50 {
+            let flow = peer.open(request()).unwrap();
+            let id = flow.id();
+            let stream = broken(b"behind").await;
+            let ended = carry_unanswered(&stream, flow, Bytes::from_static(b"before and ")).await;
+            assert!(ended.is_ok_and(|ended| ended == Ended::Reset));
+            let mut got = Vec::new();
+            loop {
+                match other.link.poll_payload(id, Now::ZERO) {
+                    Some(Received::Data(bytes)) => got.extend_from_slice(&bytes),
+                    Some(Received::Reset(_)) => break,
+                    Some(other) => panic!("{other:?}"),
+                    None => {
+                        near.read_buf(&mut input).await.unwrap();
+                        let lane = other.lane();
+                        other.link.handle_input(lane, &mut input, Now::ZERO).unwrap();
+                        while let Some(event) = other.link.poll_event() {
+                            assert!(!matches!(event, Event::CloseLane(..)), "{event:?}");
+                        }
+                    }
+                }
+            }
+            assert_eq!(got, b"before and behind");
+        }
+        running.abort();
+    }
+}

@@ -313,6 +313,8 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod hello_tests;
+#[cfg(test)]
+pub(crate) mod testing;
 
 #[cfg(test)]
 mod tests {
