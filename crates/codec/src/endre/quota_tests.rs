@@ -1,4 +1,4 @@
-//! Quotas of the log: what one class of flows may push out.
+//! Shares of the log: what one class of flows may push out, and what may be in flight.
 
 use bytes::Bytes;
 use rand_pcg::Pcg64Mcg;
@@ -13,7 +13,11 @@ use crate::{Now, Plan, Quota};
 const CAPACITY: u64 = 1 << 20;
 
 fn sender() -> Sender {
-    Sender::new(SenderConfig {
+    Sender::new(config())
+}
+
+fn config() -> SenderConfig {
+    SenderConfig {
         capacity: CAPACITY,
         max_in_flight: None,
         entropy: Entropy::None,
@@ -23,7 +27,7 @@ fn sender() -> Sender {
         digest_seed: 5,
         persist: false,
         names: None,
-    })
+    }
 }
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {
@@ -97,4 +101,18 @@ fn a_new_log_has_nothing_of_a_class() {
     let before = sender.stats().remembered;
     sender.handle_payload(payload, LaneId(1), Now::ZERO, &mut Vec::new());
     assert_eq!(sender.stats().remembered - before, MAX_BLOCK as u64);
+}
+
+#[test]
+fn what_may_be_in_flight_leaves_half_of_a_peers_smaller_log_to_copy_from() {
+    let page = noise(1, 100_000);
+    for in_flight in [CAPACITY / 2, 2 * CAPACITY] {
+        let own = SenderConfig { capacity: 4 * CAPACITY, max_in_flight: Some(in_flight), ..config() };
+        let mut sender = Sender::new(own);
+        sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 1, claim: None, store: None });
+        send(&mut sender, 1, &page, None);
+        send(&mut sender, 2, &noise(2, 400_000), None);
+        let (copied, _) = send(&mut sender, 3, &page, None);
+        assert!(copied > 99_000, "{copied} with {in_flight}");
+    }
 }

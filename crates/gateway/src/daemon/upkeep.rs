@@ -54,11 +54,16 @@ impl Watched {
     /// Begins to save them if there is anything new, but not while the disk is busy with the last.
     fn save_if_due(&mut self) {
         if let Some(saving) = &mut self.saving {
-            let bytes = match saving.try_recv() {
-                Ok(saved) => saved.unwrap_or(0),
+            let saved = match saving.try_recv() {
+                Ok(saved) => saved.ok(),
                 Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Closed) => 0,
+                Err(TryRecvError::Closed) => None,
             };
+            if saved.is_none() {
+                // What the disk refused is still new.
+                self.saved = 0;
+            }
+            let bytes = saved.unwrap_or(0);
             // No more than a megabyte a second, however much is known.
             self.due = Instant::now() + SAVE_EVERY.max(Duration::from_secs(bytes >> 20));
             self.saving = None;

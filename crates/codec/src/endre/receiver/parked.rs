@@ -1,6 +1,6 @@
 //! Blocks that wait for a range of the log which has not arrived yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
@@ -30,6 +30,10 @@ pub(super) struct Parked {
 #[derive(Default)]
 pub(super) struct Parking {
     blocks: BTreeMap<u64, Parked>,
+    /// The blocks by when they are late, and by the lowest offset that they copy from: every call of a link asks for the
+    /// first of them.
+    deadlines: BTreeSet<(Now, u64)>,
+    oldest: BTreeSet<(u64, u64)>,
     bytes: usize,
     /// Ranges that were asked for of late, for whichever block.
     asked: RangeSet,
@@ -53,8 +57,12 @@ impl Parking {
         if self.blocks.len() >= MAX_PARKED || self.bytes + bytes > MAX_PARKED_BYTES {
             return false;
         }
+        let seq = parked.head.seq;
+        self.take(seq);
         self.bytes += bytes;
-        self.blocks.insert(parked.head.seq, parked);
+        self.deadlines.insert((parked.deadline, seq));
+        self.oldest.insert((parked.oldest, seq));
+        self.blocks.insert(seq, parked);
         true
     }
 
@@ -68,8 +76,8 @@ impl Parking {
 
     /// Takes the blocks that copy something from below an offset.
     pub(super) fn take_copying_below(&mut self, offset: u64) -> Vec<Parked> {
-        let copying = self.blocks.iter().filter(|(_, parked)| parked.oldest < offset);
-        let copying: Vec<u64> = copying.map(|(&seq, _)| seq).collect();
+        let mut copying: Vec<u64> = self.oldest.range(..(offset, 0)).map(|(_, seq)| *seq).collect();
+        copying.sort_unstable();
         copying.into_iter().filter_map(|seq| self.take(seq)).collect()
     }
 
@@ -80,6 +88,8 @@ impl Parking {
     pub(super) fn take(&mut self, seq: u64) -> Option<Parked> {
         let parked = self.blocks.remove(&seq)?;
         self.bytes -= size(&parked);
+        self.deadlines.remove(&(parked.deadline, seq));
+        self.oldest.remove(&(parked.oldest, seq));
         Some(parked)
     }
 
@@ -98,20 +108,24 @@ impl Parking {
     pub(super) fn clear(&mut self) -> Vec<u64> {
         self.bytes = 0;
         self.asked.clear();
+        self.deadlines.clear();
+        self.oldest.clear();
         std::mem::take(&mut self.blocks).into_keys().collect()
     }
 
     /// Asks for everything anew with the next [`Self::overdue`]: what was asked for may have been lost with a lane.
     pub(super) fn restate(&mut self) {
         self.asked.clear();
-        self.blocks.values_mut().filter(|parked| parked.asked).for_each(|parked| {
+        for (&seq, parked) in self.blocks.iter_mut().filter(|(_, parked)| parked.asked) {
+            self.deadlines.remove(&(parked.deadline, seq));
+            self.deadlines.insert((Now::ZERO, seq));
             (parked.asked, parked.deadline) = (false, Now::ZERO);
-        });
+        }
     }
 
     /// When [`Self::overdue`] has something to say.
     pub(super) fn deadline(&self) -> Option<Now> {
-        self.blocks.values().map(|parked| parked.deadline).min()
+        self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
     /// Returns the ranges to ask for now, and the blocks for which that was done before and did not help. `written` is what
@@ -129,7 +143,10 @@ impl Parking {
             self.asked.clear();
             self.asked_until = now + patience * ASKED_PATIENCE;
         }
-        for (&seq, parked) in self.blocks.iter_mut().filter(|(_, parked)| parked.deadline <= now) {
+        let mut late: Vec<u64> = self.deadlines.range(..=(now, u64::MAX)).map(|(_, seq)| *seq).collect();
+        late.sort_unstable();
+        for seq in late {
+            let Some(parked) = self.blocks.get_mut(&seq) else { continue };
             if news.len() >= MAX_ASKED {
                 break;
             }
@@ -142,7 +159,9 @@ impl Parking {
             }
             unwritten.drain(..).for_each(|range| coming.missing(&range, &mut missing));
             parked.asked = !missing.is_empty();
+            self.deadlines.remove(&(parked.deadline, seq));
             parked.deadline = now + if parked.asked { patience * ASKED_PATIENCE } else { patience };
+            self.deadlines.insert((parked.deadline, seq));
             missing.drain(..).for_each(|range| self.asked.missing(&range, &mut news));
         }
         for range in news {
@@ -219,11 +238,13 @@ mod tests {
     fn what_finds_no_room_in_what_is_asked_for_has_its_turn_the_next_time() {
         let mut parking = parking(3);
         let many = MAX_ASKED as u64;
-        for (number, parked) in (0..).zip(parking.blocks.values_mut()) {
+        for number in 0..3 {
+            let mut parked = parking.take(number + 1).unwrap();
             let source = |at| LogOffset(1_000_000 * number + at * 10);
             parked.copies =
                 (0..many).map(|at| Copy { at: at as u32 * 5, len: 5, source: source(at) }).collect();
             parked.deadline = Now::ZERO;
+            assert!(parking.park(parked));
         }
         assert_eq!(pass(&mut parking, 1..2), (MAX_ASKED, vec![]));
         assert_eq!(parking.deadline(), Some(Now::ZERO));

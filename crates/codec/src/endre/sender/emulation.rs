@@ -356,11 +356,12 @@ impl Emulation {
         self.head == self.base
     }
 
-    /// The bound on log bytes that are not acknowledged: what is set, or a quarter of the log. Of a log that is
-    /// limited it is a quarter, or the share that it is of the whole log if that is more.
+    /// The bound on log bytes that are not acknowledged: what is set, and no more than half of the log that both ends agreed
+    /// on, or a quarter of it. Of a log that is limited it is a quarter, or the share that it is of the whole log if that
+    /// is more.
     pub(super) fn max_in_flight(&self) -> u64 {
         let (capacity, limit) = (self.capacity, self.limit());
-        let whole = self.settings.max_in_flight.unwrap_or(capacity / 4).min(capacity);
+        let whole = self.settings.max_in_flight.unwrap_or(capacity / 4).min(capacity / 2);
         let share = u128::from(whole) * u128::from(limit) / u128::from(capacity.max(1));
         whole.min((limit / 4).max(share as u64))
     }
