@@ -86,7 +86,7 @@ async fn has_ended(stream: &TcpStream) -> io::Result<bool> {
 }
 
 /// Has an application probed more often once it has ended its stream, whether or not all of that was read: who reads may
-/// be held up for longer than half a connection is remembered on the way.
+/// be held up for longer than half a connection is remembered on the way, and so may the connect onward.
 pub(crate) async fn keep_half_open(stream: &TcpStream) -> Infallible {
     // Sockets are not registered for urgent data, so that this is ready with the end alone.
     if stream.ready(Interest::PRIORITY).await.is_ok() {

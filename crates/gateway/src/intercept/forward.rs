@@ -30,6 +30,7 @@ pub(super) async fn serve(
         let opened = tokio::select! {
             opened = door.router.open(&door.intercept, &target, source) => opened,
             _ = ends::socket_error(&stream) => return,
+            never = ends::keep_half_open(&stream) => match never {},
         };
         early = match opened {
             Ok(Way::Link(flow)) => match pump::carry_unanswered(&stream, flow, early).await {

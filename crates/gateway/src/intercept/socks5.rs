@@ -31,6 +31,7 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
         connected = door.router.connect(&door.intercept, &destination, source) => connected,
         // A client that goes away while it waits wants nothing any more.
         () = gone(&stream) => return,
+        never = ends::keep_half_open(&stream) => match never {},
     };
     match connected {
         Ok((way, local)) => {

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use oncewire_testnet::{Host, isolated};
+use socket2::{Domain, Socket, Type};
 
 use super::deployment::{Deployment, LIMIT, Plan};
 use crate::common::data::{assert_same, random};
@@ -157,6 +158,44 @@ fn an_answer_that_takes_long_arrives(way: Way) {
     client.read_to_end(&mut answer).unwrap();
     assert_eq!(answer, b"got all of it");
     served.join().unwrap();
+}
+
+#[test]
+fn a_request_that_ends_before_its_server_is_reached_is_answered() {
+    isolated(|| a_request_that_waits_for_its_server_is_answered(Way::Link));
+}
+
+#[test]
+fn a_direct_request_that_ends_before_its_server_is_reached_is_answered() {
+    isolated(|| a_request_that_waits_for_its_server_is_answered(Way::Direct));
+}
+
+fn a_request_that_waits_for_its_server_is_answered(way: Way) {
+    let Some(deployment) = deployment("keepalive = \"12 s\"\n", way) else { return };
+    let (branch, address) = (deployment.network.host("branch"), server(&deployment));
+    forget_soon(branch);
+    // Its system answers nobody until somebody is accepted.
+    let (listener, _first) = deployment.network.host("server").enter(|| {
+        let listener = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+        listener.bind(&address.into()).unwrap();
+        listener.listen(0).unwrap();
+        (TcpListener::from(listener), TcpStream::connect(address).unwrap())
+    });
+    let mut client = connect(&deployment);
+    client.write_all(b"all of it").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    outlast_tracking(branch, client.local_addr().unwrap().port());
+    drop(listener.accept().unwrap());
+    let (mut server, _) = listener.accept().unwrap();
+    server.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut request = Vec::new();
+    server.read_to_end(&mut request).unwrap();
+    assert_eq!(request, b"all of it");
+    server.write_all(b"got it").unwrap();
+    drop(server);
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"got it");
 }
 
 #[test]
