@@ -100,22 +100,31 @@ impl Identity {
 struct OfSegments {
     /// How many are of each store.
     counts: BTreeMap<u64, usize>,
+    /// The length of the longest file that can be a segment.
     longest: u64,
 }
 
+/// So many segments that say the same are believed for all: a disk with an arm would take a minute for thousands.
+const ENOUGH: usize = 16;
+
 impl OfSegments {
-    /// Reads all of them.
+    /// Reads them, all unless the first are of one mind.
     ///
     /// # Errors
-    /// If any cannot be read, or is not to be touched: it may say otherwise.
+    /// If one of those cannot be read, or is not to be touched: it may say otherwise.
     fn read(backend: &Arc<dyn Backend>, sealer: Option<&Sealer>) -> Result<Self, OpenError> {
         let mut found = Self::default();
         for (name, len) in backend.list()? {
             let Some(number) = Segment::number_of(&name) else { continue };
+            if len <= MAX_SEGMENT_BYTES {
+                found.longest = found.longest.max(len);
+            }
+            if found.counts.len() == 1 && found.counts.values().all(|count| *count >= ENOUGH) {
+                continue;
+            }
             match Paged::open(backend, sealer, name) {
                 Ok((_, header)) if header.kind == Kind::Segment && header.number == number => {
                     *found.counts.entry(header.store).or_default() += 1;
-                    found.longest = found.longest.max(len);
                 }
                 Ok(_) | Err(NotOurs::Damaged) => {}
                 Err(NotOurs::OtherKey) => return Err(OpenError::OtherKey),
@@ -150,8 +159,11 @@ fn is_ours(backend: &Arc<dyn Backend>, name: &str) -> io::Result<bool> {
 
 /// Says whether segments can have this size.
 pub(crate) fn is_possible(segment_bytes: u64) -> bool {
-    (MIN_SEGMENT_BYTES..=1 << 32).contains(&segment_bytes) && segment_bytes.is_multiple_of(PAGE as u64)
+    (MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&segment_bytes)
+        && segment_bytes.is_multiple_of(PAGE as u64)
 }
+
+const MAX_SEGMENT_BYTES: u64 = 1 << 32;
 
 /// The file that says which store this is.
 pub(crate) const STORE: &str = "store";

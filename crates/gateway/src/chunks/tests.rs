@@ -473,4 +473,11 @@ fn clearing_goes_on_where_it_was_interrupted_and_leaves_what_is_not_the_stores()
     std::fs::write(path.join("thesis.txt"), "another's").unwrap();
     assert!(clear_at_rest(&path).unwrap() > 4 << 16);
     assert_eq!(files(&path), [("thesis.txt".into(), b"another's".to_vec())]);
+    // A folder that cannot be removed, as one behind a link, is empty at least.
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    std::fs::write(path.join("index"), vec![1; 8192]).unwrap();
+    std::fs::remove_file(path.join("thesis.txt")).unwrap();
+    assert_eq!(clear_at_rest(&link).unwrap(), 8192);
+    assert_eq!(files(&path), []);
 }

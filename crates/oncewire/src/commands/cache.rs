@@ -36,22 +36,25 @@ fn of_configuration(path: &Path, peer: Option<&str>) -> anyhow::Result<ClearRepo
     }
     if let Some(admin) = admin {
         match by_way_of(&Place::of(admin), peer) {
-            Err(error) if error.is::<Unreachable>() && state.is_some() => {}
+            Err(error) if error.is::<Unreachable>() && (state.is_some() || store.is_some()) => {}
             answered => return answered,
         }
     }
-    let state = state.ok_or_else(|| {
+    let store = store.filter(|_| peer.is_none());
+    if state.is_none() && store.is_none() {
         let path = path.display();
-        Usage(format!(
-            "{path}: neither `admin` nor `state` in [gateway], so there is nothing to clear from here"
-        ))
-    })?;
-    let mut report =
-        logs::clear_at_rest(&state, &peers, peer.is_none()).context("the logs are not cleared")?;
-    if let Some(store) = store.filter(|_| peer.is_none()) {
-        report.store = Some(chunks::clear_at_rest(&store).context("the chunk store is not cleared")?);
+        let why = "neither `admin` nor `state` in [gateway], so there is nothing to clear from here";
+        return Err(Usage(format!("{path}: {why}")).into());
     }
-    Ok(report)
+    // Whatever becomes of the one, the other is cleared.
+    let chunks = store.map(|store| chunks::clear_at_rest(&store).context("the chunk store is not cleared"));
+    let report = state
+        .map(|state| logs::clear_at_rest(&state, &peers, peer.is_none()).context("the logs are not cleared"));
+    match (report.transpose(), chunks.transpose()) {
+        (Ok(report), Ok(store)) => Ok(ClearReport { store, ..report.unwrap_or_default() }),
+        (Err(logs), Err(chunks)) => Err(anyhow!("{logs:#}; {chunks:#}")),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    }
 }
 
 fn by_way_of(place: &Place, peer: Option<&str>) -> anyhow::Result<ClearReport> {
@@ -103,6 +106,29 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert!(lines[1].starts_with("hub") && lines[2].starts_with("ship"), "{text}");
+    }
+
+    #[test]
+    fn a_chunk_store_is_cleared_without_a_state_folder_and_whatever_becomes_of_the_logs() {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, store) = (dir.path().join("oncewire.toml"), dir.path().join("chunks"));
+        for (gateway, said) in [("", None), ("state = \"file\"\n", Some("the logs are not cleared"))] {
+            std::fs::create_dir(&store).unwrap();
+            std::fs::write(store.join("index"), vec![1; 8192]).unwrap();
+            std::fs::write(dir.path().join("file"), "no folder").unwrap();
+            let text = format!(
+                "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\n{gateway}[cache]\nstore_path = \"chunks\"\n\
+                 store_disk = \"64 MiB\"\n"
+            );
+            std::fs::write(&config, text).unwrap();
+            let cleared = of_configuration(&config, None);
+            match (cleared, said) {
+                (Ok(report), None) => assert_eq!(report.store, Some(8192)),
+                (Err(error), Some(said)) => assert_eq!(error.to_string(), said),
+                (other, _) => panic!("{other:?}"),
+            }
+            assert!(!store.exists());
+        }
     }
 
     #[test]
