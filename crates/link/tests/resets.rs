@@ -4,9 +4,10 @@
 
 mod common;
 
+use bytes::BytesMut;
 use common::{Pair, config};
-use oncewire_codec::wire::{Frame, Message, Reset, Understood, take_frame};
-use oncewire_link::{FlowId, LaneId, LaneRole, Link, Now, OpenRequest, ResetReason};
+use oncewire_codec::wire::{Frame, Message, Open, Reset, Understood, take_frame};
+use oncewire_link::{FlowId, LaneId, LaneRole, Link, Now, OpenRequest, Received, ResetReason};
 
 /// Two flows of side 0, the lane of the first blocked with `bytes` on it, and the second reset behind the same bytes,
 /// which copy those.
@@ -115,4 +116,25 @@ fn a_peer_that_does_not_understand_it_is_not_told_what_comes_before_a_reset() {
         }
         assert_eq!(resets, [Reset { reason: ResetReason::Application, behind: told }]);
     }
+}
+
+#[test]
+fn a_peer_that_says_it_again_and_again_makes_no_reset_wait_longer() {
+    let mut link = Link::new(config(true, 1), Now::ZERO);
+    let hello = Link::new(config(false, 2), Now::ZERO).hello(LaneId(1), LaneRole::Control);
+    link.handle_lane_up(1, &hello, LaneId(1), LaneRole::Control, Now::ZERO).unwrap();
+    let (flow, destination) = (FlowId(1), std::net::SocketAddr::from(([127, 0, 0, 1], 80)).into());
+    let open = Open { id: 7, destination, source: None, coded: false, as_client: false };
+    let say = |link: &mut Link, seq, message, now| {
+        let mut said = Vec::new();
+        Frame::Message { seq, flow, message }.encode(&mut said);
+        link.handle_input(LaneId(1), &mut BytesMut::from(&said[..]), now).unwrap();
+    };
+    say(&mut link, 0, Message::Open(open), Now::ZERO);
+    for again in 0..10 {
+        let reset = Reset { reason: ResetReason::Application, behind: Some(1 << 60) };
+        say(&mut link, 1 + u64::from(again), Message::Reset(reset), Now::from_millis(100) * again);
+    }
+    link.handle_timeout(Now::from_millis(1001));
+    assert_eq!(link.poll_payload(flow, Now::ZERO), Some(Received::Reset(ResetReason::Application)));
 }

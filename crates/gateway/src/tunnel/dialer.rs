@@ -137,6 +137,10 @@ impl Pace {
 
     fn report(&mut self, peer: &Peer, error: &DialError) {
         self.failed(error.is_refusal());
+        if error.is_of_the_moment() {
+            tracing::debug!(peer = peer.name(), "{error}; trying again");
+            return;
+        }
         let state = if error.is_refusal() { LinkState::Refused } else { LinkState::Down };
         let reason = error.to_string();
         // Once per reason, or an outage of a night would fill the log.

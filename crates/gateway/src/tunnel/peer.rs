@@ -111,6 +111,8 @@ pub(crate) struct Peer {
     resume_log: Seldom,
     /// Two gateways with one key may restart each other's links without end.
     restart_log: Seldom,
+    /// A peer can ask for any number of blocks again.
+    mismatch_log: Seldom,
     /// How much it is listened to as a member of a group that tells what is new.
     hearing: Mutex<Hearing>,
 }
@@ -227,6 +229,7 @@ impl Peer {
             pace_log: Seldom::default(),
             resume_log: Seldom::default(),
             restart_log: Seldom::default(),
+            mismatch_log: Seldom::default(),
             hearing: Mutex::new(Hearing::new(clock.now())),
         });
         peer.touch();
@@ -312,8 +315,12 @@ impl Peer {
                         tracing::warn!(peer, held_back, "the peer was restarted; its old flows were reset");
                     }
                 }
-                Event::Note(note @ (Note::Paced(_) | Note::Resumed { .. })) => {
-                    let log = if let Note::Paced(_) = note { &self.pace_log } else { &self.resume_log };
+                Event::Note(note @ (Note::Paced(_) | Note::Resumed { .. } | Note::Mismatch(_))) => {
+                    let log = match note {
+                        Note::Paced(_) => &self.pace_log,
+                        Note::Mismatch(_) => &self.mismatch_log,
+                        _ => &self.resume_log,
+                    };
                     if let Some(held_back) = log.due() {
                         tracing::info!(peer = self.name(), held_back, "{note}");
                     }

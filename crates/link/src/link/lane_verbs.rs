@@ -196,11 +196,16 @@ impl Link {
         (active + self.config.spare_lanes).min(self.config.max_lanes.max(1))
     }
 
+    /// Flow lanes that either side has use for.
+    pub(super) fn flow_lanes(&self) -> u32 {
+        self.lanes_needed().max(self.peer_needs_lanes.min(self.config.max_lanes))
+    }
+
     /// Asks for the lanes that are missing: by dialling, or by asking the peer to dial.
     pub(super) fn want_lanes(&mut self) {
         let needed = self.lanes_needed();
         if self.config.dialer {
-            let flow_lanes = needed.max(self.peer_needs_lanes.min(self.config.max_lanes));
+            let flow_lanes = self.flow_lanes();
             for (role, need) in [(LaneRole::Control, 1), (LaneRole::Repair, 1), (LaneRole::Flow, flow_lanes)]
             {
                 let count = need.saturating_sub(self.lanes.count(role));

@@ -41,6 +41,8 @@ impl RoundTrip {
 const MIN_DEAD_AFTER: Now = Now::from_secs(10);
 const MIN_PING_INTERVAL: Now = Now::from_millis(250);
 /// For so long a long round trip is not forgotten.
+/// No sample of the round trip counts for more.
+const LONGEST_ROUND_TRIP: Now = Now::from_secs(60);
 const LATELY: Now = Now::from_secs(60);
 /// A spare lane beyond those kept warm is closed after this long.
 const IDLE_LANE: Now = Now::from_secs(60);
@@ -57,7 +59,8 @@ impl Link {
     pub(super) fn handle_pong(&mut self, token: u64, now: Now) {
         let sent = Now::from_micros(token);
         if sent <= now {
-            self.round_trip.sample(now - sent, now);
+            // A process that was stopped reads its pongs late.
+            self.round_trip.sample((now - sent).min(LONGEST_ROUND_TRIP), now);
             let patience = self.round_trip.smoothed().unwrap_or_default() * 2;
             self.receiver.handle_patience(patience.max(Now::from_millis(50)));
         }
@@ -120,9 +123,7 @@ impl Link {
 
     /// The side that dialled closes spare lanes that nobody used for a while.
     fn close_idle(&mut self, now: Now) {
-        let spare = self.lanes.count(LaneRole::Flow) - self.lanes.busy();
-        let kept = self.config.spare_lanes.max(self.peer_needs_lanes.saturating_sub(self.lanes.busy()));
-        let surplus = spare.saturating_sub(kept);
+        let surplus = self.lanes.count(LaneRole::Flow).saturating_sub(self.flow_lanes());
         let idle: Vec<LaneId> = self
             .lanes
             .iter()
@@ -164,7 +165,8 @@ impl Link {
 mod tests {
     use std::net::SocketAddr;
 
-    use bytes::Bytes;
+    use bytes::{Bytes, BytesMut};
+    use oncewire_codec::wire::Frame;
 
     use super::*;
     use crate::config::LinkConfig;
@@ -219,5 +221,42 @@ mod tests {
         // What it still waits to ask counts from when it was heard.
         lane.hear(up + Now::from_secs(30));
         assert_eq!(lane.silent_at(dead), Some(up + Now::from_secs(70)));
+    }
+
+    #[test]
+    fn lanes_for_flows_that_share_others_are_not_closed_only_to_be_dialled_again() {
+        let config = |first| LinkConfig {
+            instance: u64::from(first),
+            first,
+            dialer: first,
+            spare_lanes: 1,
+            max_lanes: 8,
+            ..LinkConfig::default()
+        };
+        let mut link = Link::new(config(true), Now::ZERO);
+        let meet = |link: &mut Link, lane: u64, role| {
+            let hello = Link::new(config(false), Now::ZERO).hello(LaneId(lane), role);
+            link.handle_lane_up(1, &hello, LaneId(lane), role, Now::ZERO).unwrap();
+        };
+        meet(&mut link, 1, LaneRole::Control);
+        meet(&mut link, 2, LaneRole::Flow);
+        for _ in 0..5 {
+            let destination = SocketAddr::from(([127, 0, 0, 1], 80)).into();
+            let request = OpenRequest { destination, source: None, as_client: false, plan: None };
+            let flow = link.open_flow(request, Now::ZERO).unwrap();
+            link.handle_payload(flow, Bytes::from_static(b"not acknowledged"), Now::ZERO).unwrap();
+        }
+        (1..3).for_each(|lane| while link.poll_transmit(LaneId(lane), Now::ZERO, &mut Vec::new()) {});
+        (3..8).for_each(|lane| meet(&mut link, lane, LaneRole::Flow));
+        let later = IDLE_LANE * 2;
+        for lane in 1..8 {
+            let mut heard = Vec::new();
+            Frame::Ping(1).encode(&mut heard);
+            link.handle_input(LaneId(lane), &mut BytesMut::from(&heard[..]), later).unwrap();
+        }
+        link.handle_timeout(later);
+        let events: Vec<Event> = std::iter::from_fn(|| link.poll_event()).collect();
+        assert!(!events.iter().any(|event| matches!(event, Event::CloseLane(..))), "{events:?}");
+        assert_eq!(link.stats().lanes, 7);
     }
 }

@@ -363,6 +363,9 @@ impl Link {
         if let Some(flow) = self.flows.remove(&id) {
             self.window_growth -= flow.window.growth();
             self.credit_due.remove(&id);
+            if let Some(reset) = flow.reset {
+                self.resets.remove(&(reset.deadline, id));
+            }
             self.leave_lane(&flow);
             self.sender.finish_flow(id);
         }

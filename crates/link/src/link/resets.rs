@@ -19,8 +19,11 @@ impl Link {
             let Reset { reason, behind } = reset;
             let behind = behind.unwrap_or(0);
             if flow.inbound.next() < behind {
-                flow.reset = Some(WaitingReset { reason, behind, deadline });
-                self.resets.insert((deadline, id));
+                // One for each flow, and the first: a peer may say more.
+                if flow.reset.is_none() {
+                    flow.reset = Some(WaitingReset { reason, behind, deadline });
+                    self.resets.insert((deadline, id));
+                }
             } else {
                 self.end_far(id, reason);
             }

@@ -56,6 +56,11 @@ impl DialError {
                 | Self::Hello { source: HelloFailure::Hello(_), .. }
         )
     }
+
+    /// Says whether nobody did anything wrong.
+    pub(crate) fn is_of_the_moment(&self) -> bool {
+        matches!(self, Self::Hello { source, .. } if source.is_of_the_moment())
+    }
 }
 
 /// How a peer is dialled.
