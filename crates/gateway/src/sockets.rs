@@ -224,6 +224,13 @@ impl LaneOptions {
         self.receive_buffer = beyond("tcp_rmem");
     }
 
+    /// Says whether lanes of a link of this rate need larger buffers than the kernel gives by itself.
+    pub(crate) fn asks_for_buffers(bits_per_s: u64) -> bool {
+        let mut options = Self::default();
+        options.fit(bits_per_s);
+        options.send_buffer.or(options.receive_buffer).is_some()
+    }
+
     /// Asks the kernel once whether it allows the buffers, and gives them up if not.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use oncewire_codec::wire::Destination;
 
 use super::router::Way;
 use super::{Door, direct, proxy_protocol};
-use crate::flows::ends;
+use crate::flows::ends::{self, End};
 use crate::flows::pump::{self, TurnedBack};
 
 /// Carries one connection. The client is connected before the far side is, so a failure there is a reset.
@@ -27,9 +27,10 @@ pub(super) async fn serve(
         false => Bytes::new(),
     };
     loop {
+        let end = End::default();
         let opened = tokio::select! {
             opened = door.router.open(&door.intercept, &target, source) => opened,
-            _ = ends::socket_error(&stream) => return,
+            _ = end.reset(&stream) => return,
             never = ends::keep_half_open(&stream) => match never {},
         };
         early = match opened {

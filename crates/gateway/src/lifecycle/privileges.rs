@@ -14,6 +14,7 @@ use rustix::thread::{
 };
 
 use crate::config::Config;
+use crate::sockets::LaneOptions;
 
 /// A user of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +46,8 @@ pub enum PrivilegeError {
     },
 }
 
-/// Returns what a configuration needs of the kernel's capabilities: one for ports below 1024, and
-/// one for interception that clients know nothing of.
+/// Returns what a configuration needs of the kernel's capabilities: one for ports below 1024, and one for interception
+/// that clients know nothing of, and for lanes whose rate takes larger buffers than the kernel gives by itself.
 pub fn needed(config: &Config) -> CapabilitySet {
     let gateway = &config.gateway;
     let listens = gateway.listen.iter().chain(gateway.admin.iter().map(|admin| &admin.listen));
@@ -54,7 +55,9 @@ pub fn needed(config: &Config) -> CapabilitySet {
     let mut needed = CapabilitySet::empty();
     let low = listens.any(|address| (1..FIRST_FREE_PORT).contains(&address.port()));
     needed.set(CapabilitySet::NET_BIND_SERVICE, low || config.acts_as_clients());
-    needed.set(CapabilitySet::NET_ADMIN, config.is_transparent());
+    let buffers =
+        config.peers.iter().filter_map(|peer| peer.link.rate_limit).any(LaneOptions::asks_for_buffers);
+    needed.set(CapabilitySet::NET_ADMIN, config.is_transparent() || buffers);
     needed
 }
 
@@ -157,11 +160,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         crate::identity::Identity::create(&dir.path().join("k")).unwrap();
         let with = |listen: &str| {
-            let text = format!("[gateway]\nname = \"a\"\nkey_file = \"k\"\nlisten = \"{listen}\"\n");
+            let peer =
+                "[[peer]]\nname = \"b\"\npublic_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\n";
+            let text = format!("[gateway]\nname = \"a\"\nkey_file = \"k\"\nlisten = \"{listen}\"\n{peer}");
             needed(&Config::parse(&text, &dir.path().join("a.toml")).unwrap())
         };
         assert_eq!(with("127.0.0.1:0"), CapabilitySet::empty());
         assert_eq!(with("127.0.0.1:1024"), CapabilitySet::empty());
         assert_eq!(with("[::]:443"), CapabilitySet::NET_BIND_SERVICE);
+        // The kernel's own limits end at some megabytes.
+        assert_eq!(with("127.0.0.1:0\"\n[link]\nrate_limit = \"1 Mbit/s"), CapabilitySet::empty());
+        assert_eq!(with("127.0.0.1:0\"\n[link]\nrate_limit = \"100 Gbit/s"), CapabilitySet::NET_ADMIN);
     }
 }

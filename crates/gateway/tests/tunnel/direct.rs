@@ -9,7 +9,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc};
 
 use crate::common::{
-    CuttingRelay, Origin, Pair, exchange, expect_reset, forward, is_reset, noise, proxy, reset, within,
+    CuttingRelay, Origin, Pair, exchange, expect_reset, forward, is_reset, noise, proxy, reset, until, within,
 };
 
 /// A pair whose link is down and whose branch connects by itself.
@@ -214,4 +214,30 @@ fn the_header_is_for_forward_and_for_version_2_only() {
     assert!(socks.contains("proxy_protocol: has no effect with mode socks5; remove it"), "{socks}");
     let v1 = refused(forward(SocketAddr::from(([10, 0, 0, 5], 80))) + "proxy_protocol = \"v1\"\n");
     assert!(v1.contains("proxy_protocol: unknown value \"v1\"; did you mean \"v2\"?"), "{v1}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_sent_and_ended_arrives_although_its_system_forgets_it_while_the_server_is_connected_to()
+ {
+    within(async {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        // Its system answers nobody until this one is accepted.
+        let _first = TcpStream::connect(address).await.unwrap();
+        let (lone, _relay) = without_link(address, "").await;
+        let mut client = lone.connect().await;
+        client.write_all(b"whole").await.unwrap();
+        client.shutdown().await.unwrap();
+        until(|| lone.branch.status().intercepts[0].connections == 1).await;
+        // So a system answers a probe that has forgotten a connection.
+        reset(client);
+        drop(listener.accept().await.unwrap());
+        let (mut server, _) = listener.accept().await.unwrap();
+        let mut got = Vec::new();
+        server.read_to_end(&mut got).await.unwrap();
+        assert_eq!(got, b"whole");
+    })
+    .await;
 }

@@ -21,7 +21,6 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
-use hyper::server::conn::http1::UpgradeableConnection;
 use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -52,43 +51,46 @@ pub(super) async fn serve(
         let client = Arc::clone(&client);
         async move { Ok::<_, Infallible>(client.handle(request).await) }
     });
-    let stream = Arc::new(stream);
-    let serving = pin!(
-        hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(IDLE_LIMIT)
-            .max_buf_size(MAX_HEAD)
-            .preserve_header_case(true)
-            .auto_date_header(false)
-            .half_close(true)
-            .serve_connection(TokioIo::new(ClientStream(Arc::clone(&stream))), service)
-            .with_upgrades()
-    );
-    let Some(served) = served(serving, &stream, door.stopped.clone()).await else { return };
-    if let Err(error) = served
+    if let Err(error) = serve_requests(&Arc::new(stream), service, IDLE_LIMIT, door.stopped.clone()).await
         && error.is_parse()
     {
         door.turn_away(source, Refusal::BadRequest, &format!("does not speak HTTP/1: {error}"));
     }
 }
 
-/// Serves until there is nothing more to serve, once the gateway stops until the request is answered that is being
-/// served; `None` if the client is gone.
-async fn served(
-    mut serving: Pin<
-        &mut Serving<impl HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>>,
-    >,
-    client: &TcpStream,
+/// Serves requests until there are no more, none for so long as `idle`, or the client is gone; once the gateway stops,
+/// until the request is answered that is being served.
+async fn serve_requests(
+    stream: &Arc<TcpStream>,
+    service: impl HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
+    idle: Duration,
     mut stopped: watch::Receiver<bool>,
-) -> Option<hyper::Result<()>> {
-    let (mut gone, mut kept) = (pin!(gone(client)), pin!(ends::keep_half_open(client)));
+) -> hyper::Result<()> {
+    let mut serving = pin!(
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(idle)
+            .max_buf_size(MAX_HEAD)
+            .preserve_header_case(true)
+            .auto_date_header(false)
+            .half_close(true)
+            .serve_connection(TokioIo::new(ClientStream(Arc::clone(stream))), service)
+            .with_upgrades()
+    );
+    let (mut gone, mut kept) = (pin!(gone(stream)), pin!(ends::keep_half_open(stream)));
     let mut stops = pin!(stopped.wait_for(|stopped| *stopped));
     let mut is_told = false;
     loop {
         tokio::select! {
-            served = serving.as_mut() => return Some(served),
+            served = serving.as_mut() => {
+                if served.as_ref().is_err_and(hyper::Error::is_timeout) {
+                    // Its answers are with the system, which may not have sent all of them.
+                    sockets::end_cleanly(stream);
+                }
+                return served;
+            }
             // While an answer is awaited nobody else looks at the client's socket.
-            () = &mut gone => return None,
+            () = &mut gone => return Ok(()),
             never = &mut kept => match never {},
             // Connections to origins that are kept for the next request would be waited for.
             _ = &mut stops, if !is_told => {
@@ -98,8 +100,6 @@ async fn served(
         }
     }
 }
-
-type Serving<S> = UpgradeableConnection<TokioIo<ClientStream>, S>;
 
 /// Waits until nobody is there any more to take an answer.
 async fn gone(client: &TcpStream) {
@@ -351,6 +351,8 @@ const IDLE_LIMIT: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
 
     #[test]
@@ -364,6 +366,27 @@ mod tests {
         assert_eq!(of("http://example.net:/", Some(80)).unwrap(), "example.net:80");
         assert_eq!(of("http://[2001:db8::1]/", Some(80)).unwrap(), "[2001:db8::1]:80");
         assert_eq!(of("http://example.net:65616/", Some(80)), None, "a port out of range is no port 80");
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_read_to_its_end_by_a_client_that_takes_longer_than_it_may_be_idle() {
+        const LEN: usize = 100 << 10;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = tokio::net::TcpSocket::new_v4().unwrap();
+        client.set_recv_buffer_size(4096).unwrap();
+        let mut client = client.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        sockets::prepare_application(&stream, None);
+        SockRef::from(&stream).set_send_buffer_size(4 * LEN).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let answer = async |_| Ok::<_, Infallible>(Response::new(Either::Right(Full::from(vec![7; LEN]))));
+        let (_stop, stopped) = watch::channel(false);
+        let idle = Duration::from_millis(100);
+        let served = serve_requests(&Arc::new(stream), service_fn(answer), idle, stopped).await;
+        assert!(served.is_err_and(|error| error.is_timeout()));
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).await.unwrap();
+        assert!(got.ends_with(&[7; LEN]), "{} bytes", got.len());
     }
 
     #[test]
