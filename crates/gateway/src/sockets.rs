@@ -13,7 +13,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 pub(crate) struct LaneOptions {
     /// The congestion control to ask the kernel for, or none for the system's own. Default `bbr`.
     pub(crate) congestion: Option<String>,
-    /// How long written bytes may stay unacknowledged before the kernel gives the connection up. Default 10 s.
+    /// How long written bytes may stay unacknowledged before the kernel gives the connection up. Default 2 min: the link
+    /// itself finds dead lanes, and knows how long a jam takes to answer.
     pub(crate) user_timeout: Duration,
     /// Bytes that may wait unsent in the kernel. Default 128 KiB.
     pub(crate) not_sent: u32,
@@ -27,7 +28,7 @@ impl Default for LaneOptions {
     fn default() -> Self {
         Self {
             congestion: Some("bbr".to_owned()),
-            user_timeout: Duration::from_secs(10),
+            user_timeout: Duration::from_secs(120),
             not_sent: NOT_SENT_LOW_WATER,
             send_buffer: None,
             receive_buffer: None,

@@ -40,9 +40,9 @@ impl RoundTrip {
 
 const MIN_DEAD_AFTER: Now = Now::from_secs(10);
 const MIN_PING_INTERVAL: Now = Now::from_millis(250);
-/// For so long a long round trip is not forgotten.
 /// No sample of the round trip counts for more.
 const LONGEST_ROUND_TRIP: Now = Now::from_secs(60);
+/// For so long a long round trip is not forgotten.
 const LATELY: Now = Now::from_secs(60);
 /// A spare lane beyond those kept warm is closed after this long.
 const IDLE_LANE: Now = Now::from_secs(60);
