@@ -20,7 +20,7 @@ use crate::tunnel::peer::Peer;
 pub struct Reloaded {
     /// What is different now, one line each; nothing else was touched.
     pub changes: Vec<String>,
-    /// Keys that differ in the file and stay as they were until the next start.
+    /// Keys that differ in the file and stay as they were until the next start, with their tables.
     pub at_next_start: Vec<&'static str>,
 }
 
@@ -278,22 +278,28 @@ fn asks_for_more(config: &Config, wanted: &config::Peer, running: &Peer) -> bool
 /// Returns the wanted configuration with what only a start can change as it is.
 fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
     let (was, is) = (&old.gateway, &wanted.gateway);
+    let (had, has) = (old.store.as_ref(), wanted.store.as_ref());
+    let stores = had.zip(has);
+    let (looked, looks) = (old.discovery.as_ref(), wanted.discovery.as_ref());
     let differ = [
-        ("name", was.name != is.name),
-        ("key_file", was.identity.public_key() != is.identity.public_key()),
-        ("state", was.state != is.state),
-        ("encrypt_key_file", was.encrypt_key != is.encrypt_key),
-        ("admin", was.admin != is.admin),
-        ("user", was.user != is.user),
-        ("watchdog", was.watchdog != is.watchdog),
-        ("site", was.site != is.site),
-        ("discover", looked(old) != looked(&wanted)),
+        ("`name` in [gateway]", was.name != is.name),
+        ("`key_file` in [gateway]", was.identity.public_key() != is.identity.public_key()),
+        ("`state` in [gateway]", was.state != is.state),
+        ("`encrypt_key_file` in [gateway]", was.encrypt_key != is.encrypt_key),
+        ("`admin` in [gateway]", was.admin != is.admin),
+        ("`user` in [gateway]", was.user != is.user),
+        ("`watchdog` in [gateway]", was.watchdog != is.watchdog),
+        ("`site` in [gateway]", was.site != is.site),
+        ("`discover_port` in [gateway]", looked.map(|of| of.port) != looks.map(|of| of.port)),
+        ("`discover` in [[group]]", looked.map(|of| &of.groups) != looks.map(|of| &of.groups)),
+        ("`store_disk` in [cache]", had.map(|of| of.disk) != has.map(|of| of.disk)),
+        ("`store_path` in [cache]", stores.is_some_and(|(had, has)| had.path != has.path)),
+        (
+            "`store_read_latency` in [cache]",
+            stores.is_some_and(|(had, has)| had.read_latency != has.read_latency),
+        ),
     ];
     done.at_next_start.extend(differ.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key));
-    // Its index has a part of `memory`, which may have changed.
-    let chosen =
-        |config: &Config| config.store.clone().map(|store| (store.path, store.disk, store.read_latency));
-    done.at_next_start.extend((chosen(old) != chosen(&wanted)).then_some("store_disk"));
     let gateway = config::Gateway {
         listen: is.listen.clone(),
         drain: is.drain,
@@ -308,9 +314,4 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
     let found: Vec<_> = old.peers.iter().filter(|peer| peer.found && !named(peer)).cloned().collect();
     let peers = wanted.peers.iter().cloned().chain(found).collect();
     Config { gateway, store, discovery, peers, ..wanted }
-}
-
-/// Says where gateways are looked for.
-fn looked(config: &Config) -> Option<(u16, &[config::Looked])> {
-    config.discovery.as_ref().map(|discovery| (discovery.port, &discovery.groups[..]))
 }

@@ -338,9 +338,10 @@ async fn what_needs_a_start_is_named_and_stays() {
         let one = forward(origin.address);
         let mut site = Site::start(&one).await;
         let text = branch_config(site.hub_key, site.tunnel, &one)
-            .replace("name = \"branch\"", "name = \"other\"\nwatchdog = \"5 s\"");
+            .replace("name = \"branch\"", "name = \"other\"\nsite = \"quay\"\nwatchdog = \"5 s\"");
         let done = site.branch.reload(parse(site.dir.path(), &text)).await.unwrap();
-        assert_eq!(done, Reloaded { changes: Vec::new(), at_next_start: vec!["name", "watchdog"] });
+        let at_next_start = vec!["`name` in [gateway]", "`watchdog` in [gateway]", "`site` in [gateway]"];
+        assert_eq!(done, Reloaded { changes: Vec::new(), at_next_start });
         assert_eq!(site.branch.status().gateway.name, "branch");
     })
     .await;

@@ -119,7 +119,7 @@ fn installed(config: &Config) -> Option<RuleSet> {
 fn tell(done: &Reloaded) {
     done.changes.iter().for_each(|change| info!("reload: {change}"));
     for key in &done.at_next_start {
-        warn!("reload: `{key}` in [gateway] changes with the next start only");
+        warn!("reload: {key} changes with the next start only");
     }
     if *done == Reloaded::default() {
         info!("reload: nothing changed");
