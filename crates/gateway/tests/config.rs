@@ -220,6 +220,34 @@ fn a_site_without_neighbours_or_without_a_store_is_warned_of() {
 }
 
 #[test]
+fn a_disk_that_the_index_of_its_store_does_not_reach_is_warned_of() {
+    let dir = folder();
+    let load = |cache: &str| {
+        let text = format!(
+            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nstate = \"state\"\n[cache]\n{cache}store_disk = \"1 TB\"\n"
+        );
+        Config::parse(&text, &dir.path().join("branch.toml")).unwrap()
+    };
+    let warning = |config: &Config| {
+        config
+            .warnings
+            .iter()
+            .find(|warning| warning.starts_with("store_disk: "))
+            .cloned()
+            .unwrap_or_default()
+    };
+    let small = load("memory = \"4 GiB\"\n");
+    assert!(warning(&small).contains("an index of 512 MiB"), "{:?}", small.warnings);
+    // What it says is enough.
+    let said = warning(&small);
+    let (_, said) = said.split_once("set store_index_memory to ").unwrap();
+    let (wanted, _) = said.split_once(" or more").unwrap();
+    let large = load(&format!("memory = \"8 GiB\"\nstore_index_memory = \"{wanted}\"\n"));
+    assert_eq!(warning(&large), "");
+    assert!(large.store.unwrap().index_memory > 3 << 30);
+}
+
+#[test]
 fn passwords_in_a_file_that_all_can_read_are_warned_of() {
     let dir = folder();
     let path = dir.path().join("branch.toml");

@@ -25,11 +25,25 @@ impl IndexMemory {
     /// Divides an amount of memory among the sizes for a store of `capacity` bytes: large chunks get at most half, and
     /// no more than a dozen of them in 64 KiB need; smaller ones share the rest.
     pub fn divide(memory: u64, capacity: u64) -> Self {
-        // Of 8 bytes an entry and a fifth of empty slots.
-        let needed = (capacity / 65_536 + 1) * 12 * 10;
-        let coarse = needed.min(memory / 2);
+        let coarse = Self::of_large(capacity).min(memory / 2);
         let medium = (memory - coarse) / 2;
         Self { coarse, medium, fine: memory - coarse - medium }
+    }
+
+    /// Returns the least memory which [`divide`](Self::divide) makes an index of that finds large chunks for as long as
+    /// the store has them.
+    pub fn needed(capacity: u64) -> u64 {
+        Self::of_large(capacity) * 2
+    }
+
+    /// Returns how many bytes of content, the youngest, have their large chunks found again, if a dozen of them are in 64
+    /// KiB; twice that and more if there are chunks of 64 KiB alone.
+    pub fn reach(self) -> u64 {
+        self.coarse / LARGE_OF_A_ROOT * 65_536
+    }
+
+    fn of_large(capacity: u64) -> u64 {
+        (capacity / 65_536 + 1).saturating_mul(LARGE_OF_A_ROOT)
     }
 
     /// Returns the sum.
@@ -37,6 +51,9 @@ impl IndexMemory {
         self.coarse + self.medium + self.fine
     }
 }
+
+/// Bytes of index for the large chunks of 64 KiB: a dozen of 8 bytes, and a fifth of empty slots.
+const LARGE_OF_A_ROOT: u64 = 12 * 10;
 
 /// Sizes of chunks that are indexed apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

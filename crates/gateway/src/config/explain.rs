@@ -204,6 +204,7 @@ const SECTIONS: [(&str, &[&str]); 8] = [
             "hint_memory",
             "store_disk",
             "store_path",
+            "store_index_memory",
             "store_read_latency",
         ],
     ),

@@ -96,7 +96,12 @@ pub(super) struct Fixed {
 /// Returns how much memory the index of a store of so many bytes gets: what an index of every chunk of the default sizes
 /// takes, but no more than an eighth of all memory.
 pub(crate) fn index_memory(disk: u64, memory: u64) -> u64 {
-    (disk / 65_536 + 1).saturating_mul(INDEX_OF_A_ROOT).min(memory / 8)
+    whole_index(disk).min(memory / 8)
+}
+
+/// Returns what an index of every chunk of the default sizes takes for a store of so many bytes.
+pub(super) fn whole_index(disk: u64) -> u64 {
+    (disk / 65_536 + 1).saturating_mul(INDEX_OF_A_ROOT)
 }
 
 /// Shares `memory` out. Where it suffices, each peer gets what its settings ask for, then all get equal parts of the
@@ -164,7 +169,7 @@ pub(super) fn share_out(
 
 /// Hints for a gigabyte of chunks of 16 KiB, beside some small ones.
 const MIN_HINTS: u64 = 1 << 20;
-/// Hints for two terabytes of chunks of 64 KiB would take no more; smaller ones are forgotten sooner.
+/// Half of it are hints for a quarter of a terabyte in chunks of 64 KiB; smaller ones are forgotten sooner.
 const MAX_HINTS: u64 = 64 << 20;
 /// Bytes of index for 64 KiB: nine large chunks at 9 bytes, 64 of 1 KiB and 512 of 128 bytes at 4 bytes and an eighth.
 const INDEX_OF_A_ROOT: u64 = 81 + 288 + 2304;

@@ -168,6 +168,7 @@ pub(super) struct RawCache {
     pub(super) hint_memory: Option<Spanned<Size>>,
     pub(super) store_disk: Option<Spanned<Size>>,
     pub(super) store_path: Option<Text>,
+    pub(super) store_index_memory: Option<Spanned<Size>>,
     pub(super) store_read_latency: Option<Spanned<Time>>,
 }
 

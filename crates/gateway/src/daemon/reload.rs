@@ -295,6 +295,12 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         ("`store_disk` in [cache]", had.map(|of| of.disk) != has.map(|of| of.disk)),
         ("`store_path` in [cache]", stores.is_some_and(|(had, has)| had.path != has.path)),
         (
+            "`store_index_memory` in [cache]",
+            old.memory == wanted.memory
+                && stores
+                    .is_some_and(|(had, has)| had.disk == has.disk && had.index_memory != has.index_memory),
+        ),
+        (
             "`store_read_latency` in [cache]",
             stores.is_some_and(|(had, has)| had.read_latency != has.read_latency),
         ),

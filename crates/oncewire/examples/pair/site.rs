@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) {
         savings::run(arguments);
     }
     if wanted(Part::Film) {
-        film::run(&arguments.film);
+        film::run(&arguments.film, arguments.at_once);
     }
     println!("Every byte was right.");
 }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Resolver;
-use crate::config::memory::index_memory;
+use oncewire_store::IndexMemory;
+
+use crate::config::memory::{index_memory, whole_index};
 use crate::config::raw::RawConfig;
 use crate::config::units::Size;
 use crate::config::{Peer, Policies, StoreSettings};
@@ -32,7 +34,37 @@ impl Resolver {
         let read_latency =
             read_latency.and_then(|time| self.time("store_read_latency", time, Duration::ZERO, MOST_LATENCY));
         let disk = disk?;
-        Some(StoreSettings { path: path?, disk, index_memory: index_memory(disk, memory), read_latency })
+        let index_memory = self.index_memory(raw, disk, memory)?;
+        Some(StoreSettings { path: path?, disk, index_memory, read_latency })
+    }
+
+    /// Returns the memory of the index, and warns if a part of the disk is beyond what it remembers.
+    fn index_memory(&mut self, raw: &RawConfig, disk: u64, memory: u64) -> Option<u64> {
+        let set = raw.cache.store_index_memory.as_ref();
+        let bytes = match set {
+            None => index_memory(disk, memory),
+            Some(_) => self.read("store_index_memory", set, |&Size(bytes)| match bytes {
+                ..LEAST_INDEX => Err(format!(
+                    "{} is too little to find chunks by; the least is {}",
+                    Size(bytes),
+                    Size(LEAST_INDEX)
+                )),
+                bytes => Ok(bytes.min(whole_index(disk))),
+            })?,
+        };
+        let reach = IndexMemory::divide(bytes, disk).reach();
+        if reach < disk {
+            // As it is written here it suffices, and can be read again.
+            let needed = IndexMemory::needed(disk).div_ceil(1 << 20);
+            self.warnings.push(format!(
+                "store_disk: of {}, an index of {} finds about the youngest {} again, in chunks of the default sizes; set \
+                 store_index_memory to {needed} MiB or more, of memory, or lower store_disk",
+                Size(disk),
+                Size(bytes),
+                Size(reach)
+            ));
+        }
+        Some(bytes)
     }
 
     /// Returns the folder of the store.
@@ -45,6 +77,7 @@ impl Resolver {
     fn refuse_keys_of_a_store(&mut self, raw: &RawConfig) {
         let keys = [
             ("store_path", raw.cache.store_path.as_ref().map(toml::Spanned::span)),
+            ("store_index_memory", raw.cache.store_index_memory.as_ref().map(toml::Spanned::span)),
             ("store_read_latency", raw.cache.store_read_latency.as_ref().map(toml::Spanned::span)),
         ];
         for (key, span) in keys.into_iter().filter_map(|(key, span)| Some((key, span?))) {
@@ -81,6 +114,8 @@ impl Resolver {
 
 /// Some segments of one group of blocks each; with fewer, nothing would be left whenever one is given up.
 const LEAST_STORE: u64 = 64 << 20;
+/// Some thousand chunks of each size.
+const LEAST_INDEX: u64 = 64 << 10;
 /// Some ten thousand chunks.
 const LEAST_HINTS: u64 = 64 << 10;
 /// A quarter of a billion chunks; they are saved and read again whole.

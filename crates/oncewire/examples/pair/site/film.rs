@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::data;
 use crate::common::site::{Plan, Site};
 
-use super::{line, median, serve};
+use super::{all, line, median, serve};
 
 /// How many watch what.
 #[derive(Clone, Copy, clap::Args)]
@@ -48,19 +48,15 @@ const WAYS: [Way; 5] = [
     Way { codec: Some("auto"), rate_limit: Some("950 kbit/s") },
 ];
 
-pub(super) fn run(arguments: &Arguments) {
+pub(super) fn run(arguments: &Arguments, at_once: usize) {
     let film = data::random(1, arguments.film_mb * 1_000_000);
     println!(
         "| codec | rate_limit | whole film | median kbit/s | watch 320 kbit/s | watch 809 kbit/s | MB on the line |"
     );
     println!("|---|---|---|---|---|---|---|");
-    scope(|scope| {
-        let film = &film;
-        let rows = WAYS.map(|way| scope.spawn(move || row(&way, *arguments, film)));
-        for row in rows.into_iter().filter_map(|row| row.join().unwrap()) {
-            println!("| {row} |");
-        }
-    });
+    for row in all(&WAYS, at_once, |way| row(way, *arguments, &film)).into_iter().flatten() {
+        println!("| {row} |");
+    }
     let Arguments { clients, film_mb } = arguments;
     println!(
         "\n{clients} clients, 1 s apart, {film_mb} MB, 1 Mbit/s and 1,000 ms. Watch: those whose transfer was as fast as \
