@@ -33,8 +33,8 @@ pub(super) struct Naming {
     news: Vec<PackedTag>,
     /// The last block's chunks that are not left to the log, and their tags.
     seen: Vec<(Node, u64)>,
-    /// Of the last block: bytes covered by the copies before each, and by all.
-    covered: Vec<usize>,
+    /// Of the last block: what the copies before each save, and all.
+    saved: Vec<usize>,
     /// What the peer has of the last block, and is not named all the same.
     left: Vec<std::ops::Range<usize>>,
     /// The last block without what is named.
@@ -78,7 +78,7 @@ impl Naming {
             names: Vec::new(),
             news: Vec::new(),
             seen: Vec::new(),
-            covered: Vec::new(),
+            saved: Vec::new(),
             left: Vec::new(),
             residue: Vec::new(),
         };
@@ -230,8 +230,8 @@ impl Naming {
         self.news.clear();
         let Some(store) = self.store.filter(|_| plain.len() >= LEAST_BLOCK) else { return Named::default() };
         self.cover(copies);
-        let uncovered = plain.len() - self.covered.last().copied().unwrap_or(0);
-        if uncovered <= LEFT_TO_LOG.max(plain.len() / COVERED_SHARE) {
+        let cost = plain.len() - self.saved.last().copied().unwrap_or(0);
+        if cost <= LEFT_TO_LOG.max(plain.len() / COVERED_SHARE) {
             return Named::default();
         }
         let trusts = self.trusts();
@@ -239,17 +239,17 @@ impl Naming {
         self.residue.clear();
         literals(&self.names, plain).for_each(|piece| self.residue.extend_from_slice(piece));
         let known = self.names.iter().map(NameEntry::range).chain(self.left.iter().cloned());
-        let known: usize = known.map(|range| uncovered_in(range, copies, &self.covered)).sum();
-        let keep = store.taking && uncovered - known > plain.len() / COVERED_SHARE;
+        let known: usize = known.map(|range| cost_in(range, copies, &self.saved)).sum();
+        let keep = store.taking && cost - known > plain.len() / COVERED_SHARE;
         Named { keep, news: if keep { std::mem::take(&mut self.news) } else { Vec::new() } }
     }
 
     fn cover(&mut self, copies: &[Copy]) {
-        self.covered.clear();
-        self.covered.push(0);
+        self.saved.clear();
+        self.saved.push(0);
         let mut sum = 0;
-        self.covered.extend(copies.iter().map(|copy| {
-            sum += copy.len as usize;
+        self.saved.extend(copies.iter().map(|copy| {
+            sum += saved_by(copy);
             sum
         }));
     }
@@ -291,10 +291,10 @@ impl Naming {
     /// places of their hints, so that the memory of one does not have to be waited for before the next. A block that
     /// is known whole is not cut.
     fn look(&mut self, plain: &[u8], copies: &[Copy], clock: u64, trusts: bool) {
-        let Self { key, tree, hints, seen, covered, .. } = self;
+        let Self { key, tree, hints, seen, saved, .. } = self;
         seen.clear();
         tree.search(plain, |node: &Node| {
-            if uncovered_in(node.range(), copies, covered) <= LEFT_TO_LOG {
+            if cost_in(node.range(), copies, saved) <= LEFT_TO_LOG {
                 return false;
             }
             let Some(chunk) = plain.get(node.range()) else { return false };
@@ -327,14 +327,21 @@ pub(super) fn literals<'a>(names: &'a [NameEntry], plain: &'a [u8]) -> impl Iter
     starts.zip(ends).map(|(start, end)| plain.get(start..end).unwrap_or_default())
 }
 
-/// Returns how many bytes of a range of the block no copy covers; `covered` is as [`Naming::cover`] leaves it.
-fn uncovered_in(range: std::ops::Range<usize>, copies: &[Copy], covered: &[usize]) -> usize {
+/// Returns what a range of the block costs that is left to the log: the bytes that no copy covers, and the copies that
+/// end in it; `saved` is as [`Naming::cover`] leaves it.
+fn cost_in(range: std::ops::Range<usize>, copies: &[Copy], saved: &[usize]) -> usize {
     let before = |position: usize| {
         let whole = copies.partition_point(|copy| copy.end() <= position);
-        let cut = copies.get(whole).map_or(0, |copy| position.saturating_sub(copy.at as usize));
-        covered.get(whole).copied().unwrap_or(0) + cut
+        let cut =
+            copies.get(whole).map_or(0, |copy| position.saturating_sub(copy.at as usize).min(saved_by(copy)));
+        saved.get(whole).copied().unwrap_or(0) + cut
     };
     range.len() - (before(range.end) - before(range.start))
+}
+
+/// Returns how many bytes less a block takes for a copy.
+fn saved_by(copy: &Copy) -> usize {
+    (copy.len as usize).saturating_sub(COPY)
 }
 
 /// Replaces `out` by what `names` leave of `copies`, placed as in the residue.
@@ -368,13 +375,15 @@ fn push_piece(copy: &Copy, range: std::ops::Range<u32>, removed: u32, out: &mut 
 
 /// Blocks below this are not chunked: a name would save little, and a record in a store would cost more.
 const LEAST_BLOCK: usize = 512;
-/// A chunk of which the log lacks no more than a name's length and a little is left to the log.
+/// What a copy takes.
+const COPY: usize = 5;
+/// A chunk that costs no more than a name's length and a little is left to the log.
 const LEFT_TO_LOG: usize = 32;
 /// A chunk below this is not named: compressed, its bytes take little more than the name.
 const LEAST_CHUNK: usize = 64;
 /// A piece of a copy that names left is a literal below this.
 const LEAST_PIECE: u32 = 16;
-/// With at most one byte in so many new, a block is left to the log, or is not put into the store.
+/// A block that costs at most one byte in so many is left to the log, or is not put into the store.
 const COVERED_SHARE: usize = 128;
 /// So small a part of the memory for hints is for what is under way: with 16 MiB, 16,384 chunks of 256 bytes and more.
 const UNDER_WAY_SHARE: u64 = 64;
@@ -422,14 +431,22 @@ mod tests {
     }
 
     #[test]
-    fn uncovered_bytes_are_those_of_no_copy() {
+    fn what_is_left_to_the_log_costs_its_literals_and_the_copies_that_end_in_it() {
         let copies = [copy(10, 20, 0), copy(40, 10, 0)];
-        let covered = [0, 20, 30];
-        for (range, expected) in
-            [(0..100, 70), (0..10, 10), (10..30, 0), (15..45, 10), (30..40, 10), (45..60, 10), (60..61, 1)]
-        {
-            assert_eq!(uncovered_in(range.clone(), &copies, &covered), expected, "{range:?}");
+        let saved = [0, 20 - COPY, 30 - 2 * COPY];
+        for (range, literals, ends) in [
+            (0..100, 70, 2),
+            (0..10, 10, 0),
+            (10..30, 0, 1),
+            (10..25, 0, 0),
+            (25..30, 0, 1),
+            (15..45, 10, 1),
+            (30..40, 10, 0),
+            (45..60, 10, 1),
+            (60..61, 1, 0),
+        ] {
+            assert_eq!(cost_in(range.clone(), &copies, &saved), literals + ends * COPY, "{range:?}");
         }
-        assert_eq!(uncovered_in(5..9, &[], &[0]), 4);
+        assert_eq!(cost_in(5..9, &[], &[0]), 4);
     }
 }
