@@ -4,7 +4,7 @@
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io::{self, Read as _};
 use std::time::Duration;
 
@@ -57,8 +57,12 @@ pub(crate) async fn carry_unanswered(
     // Before anything is looked at that may end this: what is behind it must not arrive without it.
     let given = if early.is_empty() { Ok(()) } else { flow.send(early, false).map(drop) };
     let both = async {
-        given.map_err(|_| Broken::There)?;
-        let from = from_application(stream, &flow, &ended_here);
+        let from = async {
+            match given {
+                Ok(()) => from_application(stream, &flow, &ended_here).await,
+                Err(_) => pending().await,
+            }
+        };
         tokio::try_join!(from, to_application(stream, &flow, &ended_here, &end))
     };
     // An application may reset while nobody reads its socket; that must not wait for room.
@@ -93,6 +97,8 @@ enum Broken {
     There,
 }
 
+/// Hands on what the application sends, to the end of its stream. Does not end when the flow is over: why it is, and what
+/// came before that, is for the other direction to find.
 async fn from_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) -> Result<(), Broken> {
     // What was read before may have taken all the room.
     flow.writable().await;
@@ -112,19 +118,19 @@ async fn from_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) 
         match read_block(stream) {
             Read::Bytes(bytes) => {
                 more = bytes.len() >= BULK;
-                hand_on(flow, bytes, more).await?;
+                hand_on(flow, bytes, more).await;
             }
             Read::Nothing => {}
             Read::Broken(rest, error) => {
                 if !rest.is_empty() {
-                    // That there is no room is not waited for: the reset is to be seen.
-                    flow.send(rest, false).map_err(|_| Broken::There)?;
+                    // That there is no room is not waited for, nor whether anybody takes it: the reset is to be seen.
+                    let _ = flow.send(rest, false);
                 }
                 return Err(Broken::Here(error));
             }
             Read::End(rest) => {
                 if !rest.is_empty() {
-                    hand_on(flow, rest, false).await?;
+                    hand_on(flow, rest, false).await;
                 }
                 flow.finish();
                 ended_here.notify_one();
@@ -134,13 +140,13 @@ async fn from_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) 
     }
 }
 
-/// Queues bytes, and waits until there is room for more.
-async fn hand_on(flow: &Flow, bytes: Bytes, more: bool) -> Result<(), Broken> {
-    let room = flow.send(bytes, more).map_err(|_| Broken::There)?;
-    if room == 0 {
-        flow.writable().await;
+/// Queues bytes, and waits until there is room for more: for ever, if the flow is over.
+async fn hand_on(flow: &Flow, bytes: Bytes, more: bool) {
+    match flow.send(bytes, more) {
+        Ok(0) => flow.writable().await,
+        Ok(_) => {}
+        Err(_) => pending().await,
     }
-    Ok(())
 }
 
 /// Hands on what an application sent before it reset its connection and nobody has read yet, as long as there is room
@@ -261,8 +267,19 @@ impl Outgoing<'_> {
                 self.finished = true;
                 Ok(())
             }
-            Received::Opened(Err(_)) | Received::Reset(_) => Err(Broken::There),
+            Received::Opened(Err(_)) | Received::Reset(_) => {
+                // What came before it is still to arrive before it does.
+                let _ = timeout(REST_LIMIT, self.write_rest()).await;
+                Err(Broken::There)
+            }
         }
+    }
+
+    async fn write_rest(&mut self) -> io::Result<()> {
+        while !self.write_some()? {
+            self.stream.writable().await?;
+        }
+        Ok(())
     }
 
     /// Writes until nothing is left (true) or the socket takes no more (false).

@@ -79,6 +79,8 @@ impl AsyncWrite for FlowStream {
         let taken = buf.get(..buf.len().min(BLOCK)).unwrap_or_default();
         match flow.send(Bytes::copy_from_slice(taken), false) {
             Ok(_) => Poll::Ready(Ok(taken.len())),
+            // Who reads is still to get what came before the reset, and then the reset.
+            Err(_) if this.end.is_none() => Poll::Pending,
             Err(_) => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
         }
     }
