@@ -68,6 +68,10 @@ impl Flow {
             self.peer.look(core, self.id);
             match (core.link.poll_payload(self.id, now), core.flows.get_mut(&self.id)) {
                 (None, Some(entry)) if entry.ended => Some(Received::Reset(ResetReason::Shutdown)),
+                // The link forgets a flow that was reset behind the far end of stream.
+                (None, Some(_)) if core.link.is_over(self.id) => {
+                    Some(Received::Reset(ResetReason::Application))
+                }
                 (None, Some(entry)) => {
                     remember(&mut entry.reader, cx.waker());
                     None

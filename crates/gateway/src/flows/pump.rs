@@ -219,6 +219,8 @@ async fn to_application(
     end.end_ours(stream).await.map_err(Broken::Here)?;
     // After the far end of stream only a reset can come; our application may go on sending for hours.
     tokio::select! {
+        // What has ended both ways is over too.
+        biased;
         () = ended_here.notified() => Ok(()),
         _ = flow.received(0) => Err(Broken::There),
     }

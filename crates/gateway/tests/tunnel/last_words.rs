@@ -71,3 +71,26 @@ async fn a_last_command_arrives_while_the_server_still_sends() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writing_to_a_server_that_has_closed_fails() {
+    within(async {
+        let origin = Origin::start(|mut stream| async move {
+            stream.read_u8().await.unwrap();
+            stream.write_all(b"x").await.unwrap();
+        })
+        .await;
+        let pair = Pair::start(&forward(origin.address)).await;
+        for _ in 0..TIMES {
+            let mut client = pair.connect().await;
+            client.write_all(b"x").await.unwrap();
+            let mut got = Vec::new();
+            client.read_to_end(&mut got).await.unwrap();
+            assert_eq!(got, b"x");
+            while client.write_all(b"still here?").await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        }
+    })
+    .await;
+}
