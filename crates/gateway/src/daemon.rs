@@ -275,7 +275,9 @@ impl Gateway {
         let on_links: u64 = peers.iter().map(|peer| peer.status().link.flows_open).sum();
         let open = on_links + self.report.ledger.connections.open();
         tracing::info!(open_flows = open, "shutting down; flows may finish within {deadline:?}");
-        until(end, || all(peers, Peer::is_idle) && self.report.ledger.connections.open() == 0).await;
+        let ledger = &self.report.ledger;
+        until(end, || all(peers, Peer::is_idle) && ledger.connections.open() == 0 && ledger.served() == 0)
+            .await;
         // Whoever dials again is to find nobody.
         self.report.state().ports.iter().for_each(|port| port.close());
         end_links(peers).await;

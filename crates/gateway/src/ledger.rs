@@ -18,9 +18,21 @@ pub(crate) struct Ledger {
     pub(crate) not_coded: NotCodedTable,
     /// The connections that this gateway has made by itself and not ended yet.
     pub(crate) connections: Arc<DirectTable>,
+    /// Held by each client connection whose requests are being served here.
+    requests: Arc<()>,
 }
 
 impl Ledger {
+    /// Counts a client connection whose requests are served here, as long as the result lives.
+    pub(crate) fn serving(&self) -> Arc<()> {
+        Arc::clone(&self.requests)
+    }
+
+    /// Returns how many such connections there are. Once the gateway stops, each has a request that is being answered.
+    pub(crate) fn served(&self) -> u64 {
+        (Arc::strong_count(&self.requests) - 1) as u64
+    }
+
     /// Notes a connection that this gateway makes by itself, for want of `peer` if there is one; open until the result
     /// is dropped.
     pub(crate) fn direct(

@@ -40,6 +40,55 @@ async fn flows_may_finish_while_a_gateway_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_client_of_an_http_proxy_that_stops_gets_all_of_an_answer_that_has_crossed() {
+    within(async {
+        let body = noise(31, 16 << 20);
+        let sent = body.clone();
+        let origin = Origin::start(move |mut stream| {
+            let body = sent.clone();
+            async move {
+                let _ = stream.read(&mut [0; 512]).await;
+                let head =
+                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+                let _ = stream.write_all(head.as_bytes()).await;
+                let _ = stream.write_all(&body).await;
+            }
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let intercept = pair.branch.local_addrs().intercepts[0];
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 << 10).unwrap();
+        let mut client = socket.connect(intercept).await.unwrap();
+        let request = format!("GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.address);
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut got = vec![0; 1 << 16];
+        client.read_exact(&mut got).await.unwrap();
+        // Takes no more than it must for the last byte to cross.
+        while pair.branch.status().peers[0].flows_open > 0 {
+            let mut piece = [0; 4096];
+            let len = client.read(&mut piece).await.unwrap();
+            got.extend_from_slice(&piece[..len]);
+        }
+        let stopping = tokio::spawn(pair.branch.shutdown(LIMIT));
+        while TcpStream::connect(intercept).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        // So that whoever does not wait for it has ended.
+        let _ = tokio::time::timeout(Duration::from_secs(1), async {
+            while !stopping.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        client.read_to_end(&mut got).await.unwrap();
+        assert!(got.ends_with(&body), "{} bytes came", got.len());
+        stopping.await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_of_an_http_proxy_that_stops_get_their_answers_and_keep_nothing_open() {
     within(async {
         let (answer, answering) = tokio::sync::watch::channel(false);

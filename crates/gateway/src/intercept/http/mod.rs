@@ -51,6 +51,8 @@ pub(super) async fn serve(
         let client = Arc::clone(&client);
         async move { Ok::<_, Infallible>(client.handle(request).await) }
     });
+    // An answer may still be with us when its flow has long ended.
+    let _serving = door.ledger.serving();
     if let Err(error) = serve_requests(&Arc::new(stream), service, IDLE_LIMIT, door.stopped.clone()).await
         && error.is_parse()
     {
