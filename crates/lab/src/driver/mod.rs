@@ -70,7 +70,7 @@ pub struct GatewayConfig {
     pub shape: Shape,
     /// The log of each direction, in bytes.
     pub log_memory: u64,
-    /// Bytes that a flow may send before its first are consumed; the daemon's default is 256 KiB.
+    /// Bytes that a flow may send before its first are consumed; the daemon's default is 512 KiB.
     pub window: u64,
     /// Bits a second that either sends at most, so that what waits does so in the gateways and not on the path; `None`:
     /// no limit.
