@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncewire_codec::contract::{
-    Delivery, Feedback, Payload, PeerFault, PeerSender, PeerState, ReceiveStats, ReceivingHalf, SendStats,
-    SendingHalf,
+    Behind, Delivery, Feedback, Payload, PeerFault, PeerSender, PeerState, ReceiveStats, ReceivingHalf,
+    SendStats, SendingHalf,
 };
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
@@ -171,7 +171,10 @@ impl Pair {
     /// nothing follows them.
     pub fn block_end(&mut self, flow: FlowId, bytes: &[u8], at_end: bool) -> usize {
         match &self.config.plan {
-            Some(plan) => self.sender.block_end(flow, plan, bytes, at_end, MAX_BLOCK, Now::ZERO),
+            Some(plan) => {
+                let behind = if at_end { Behind::Nothing } else { Behind::More };
+                self.sender.block_end(flow, plan, bytes, behind, MAX_BLOCK, Now::ZERO)
+            }
             None => bytes.len().min(MAX_BLOCK),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
+use oncewire_codec::contract::Behind;
 use oncewire_codec::wire::{
     Destination, FlowId, LaneId, MAX_BLOCK, Message, OpenFailure, Reset, ResetReason,
 };
@@ -198,19 +199,25 @@ impl Outbound {
     }
 
     /// Takes the next block, of at most [`MAX_BLOCK`] bytes, but where `end` says it should end, given what could be in
-    /// it and whether the stream ends behind that. What could be longer with what is about to come waits for that, and
-    /// what could be with more credit waits for credit.
+    /// it and what is behind that. What could be longer with what is about to come waits for that, and what could be with
+    /// more credit waits for credit, if that is not too much.
     pub(crate) fn pop_cut_block(
         &mut self,
-        end: impl FnOnce(&[u8], bool) -> usize,
+        end: impl FnOnce(&[u8], Behind) -> usize,
     ) -> Option<(u64, Bytes, bool)> {
         let limit = self.block_limit(MAX_BLOCK);
         let mut plain = if limit == 0 { Bytes::new() } else { self.gather(limit, limit) };
         if !plain.is_empty() {
-            let cut = end(&plain, self.queue.is_empty() && self.finished).max(1);
+            let may_wait = self.may_wait_for_credit(plain.len());
+            let behind = match may_wait {
+                _ if self.queue.is_empty() && self.finished => Behind::Nothing,
+                Some(least @ 1..) => Behind::Later(least),
+                _ => Behind::More,
+            };
+            let cut = end(&plain, behind).max(1);
             let is_whole = cut < plain.len();
             self.held = !is_whole && self.more && plain.len() < limit;
-            self.short_of = Some(self.credit).filter(|_| !is_whole && self.may_wait_for_credit(plain.len()));
+            self.short_of = Some(self.credit).filter(|_| !is_whole && may_wait == Some(0));
             if self.held || self.short_of.is_some() {
                 self.queue.push_front(plain);
                 return None;
@@ -227,13 +234,13 @@ impl Outbound {
         self.finish_block(plain)
     }
 
-    /// Whether a block of so many bytes, which the credit ends, is better sent once there is more: a cut where it ended is
-    /// found in no store. The peer grants more once half a window is used, so whoever holds back less of the smallest window
+    /// Returns how many bytes of a block of so many are not to wait for more credit, if that ends it: a cut where it ended
+    /// is found in no store. The peer grants more once half a window is used, so whoever holds back less of the smallest window
     /// that there can be waits for nothing but an application that reads; with a quarter, little of it is idle.
-    fn may_wait_for_credit(&self, len: usize) -> bool {
+    fn may_wait_for_credit(&self, len: usize) -> Option<usize> {
         let left = self.credit.saturating_sub(self.sent);
         let is_ended = len as u64 == left && !self.queue.is_empty() && len < MAX_BLOCK;
-        is_ended && left <= self.initial / 4 && self.reset.is_none()
+        (is_ended && self.reset.is_none()).then(|| left.saturating_sub(self.initial / 4) as usize)
     }
 
     fn block_limit(&self, most: usize) -> usize {
@@ -362,8 +369,8 @@ mod tests {
         let mut out = outbound(&[30_000, 30_000, 30_000], 1 << 20);
         out.finish();
         let mut seen = Vec::new();
-        while let Some((_, plain, fin)) = out.pop_cut_block(|bytes, at_end| {
-            seen.push((bytes.len(), at_end));
+        while let Some((_, plain, fin)) = out.pop_cut_block(|bytes, behind| {
+            seen.push((bytes.len(), behind == Behind::Nothing));
             bytes.len().min(40_000)
         }) {
             seen.push((plain.len(), fin));
@@ -384,7 +391,7 @@ mod tests {
 
     #[test]
     fn what_is_short_of_a_cut_waits_for_what_is_about_to_come() {
-        let whole = |bytes: &[u8], _: bool| bytes.len();
+        let whole = |bytes: &[u8], _: Behind| bytes.len();
         let releases: [fn(&mut Outbound); 4] = [
             |out| out.push(Bytes::new()),
             |out| out.expect(false),
@@ -408,7 +415,7 @@ mod tests {
 
     #[test]
     fn what_credit_would_cut_waits_for_credit_unless_the_peer_might_wait_for_it_too() {
-        let whole = |bytes: &[u8], _: bool| bytes.len();
+        let whole = |bytes: &[u8], _: Behind| bytes.len();
         let len = |block: Option<(u64, Bytes, bool)>| block.map(|(_, plain, _)| plain.len());
         let mut out = outbound(&[200_000], 80_000);
         assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
@@ -423,7 +430,16 @@ mod tests {
         // The last bytes of a stream need no more credit than their own.
         out.credit = 200_000;
         assert_eq!(len(out.pop_cut_block(whole)), Some(200_000 - 3 * MAX_BLOCK));
-        // With more of the window left, its end cuts.
+        // With more of the window left, what is to wait is as much as may, from a smaller chunk's end on if there is one.
+        let mut out = outbound(&[200_000], 100_000);
+        assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
+        let mut seen = None;
+        let chunk = out.pop_cut_block(|_, behind| {
+            seen = Some(behind);
+            10_000
+        });
+        assert_eq!((seen, len(chunk)), (Some(Behind::Later(100_000 - MAX_BLOCK - 25_000)), Some(10_000)));
+        assert_eq!(len(out.pop_cut_block(whole)), None);
         let mut out = outbound(&[200_000], 100_000);
         assert_eq!(len(out.pop_cut_block(whole)), Some(MAX_BLOCK));
         assert_eq!(len(out.pop_cut_block(whole)), Some(100_000 - MAX_BLOCK));

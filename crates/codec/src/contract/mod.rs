@@ -40,6 +40,18 @@ pub struct Payload {
     pub plan: Option<Plan>,
 }
 
+/// What is behind the bytes that a block is cut from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// More of the stream, or it is about to come.
+    More,
+    /// More of the stream that cannot be sent now. A block that ends nowhere in the bytes does so where a smaller chunk
+    /// ends, if one does that far from their front.
+    Later(usize),
+    /// Nothing; the stream ends.
+    Nothing,
+}
+
 /// What the receiving half delivers, in any order of flow offsets; each item exactly once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
@@ -233,14 +245,14 @@ pub trait SendingHalf {
     /// [`Self::block_end`].
     fn is_naming(&self, plan: &Plan) -> bool;
     /// Returns how long the next block of a flow with this plan should be that is taken off the front of `bytes`, so that
-    /// what is repeated is cut alike. `at_end` says that the stream ends behind them. A block has at most `most` bytes,
-    /// but one of which only a name or a copy is to cross may have up to [`crate::wire::MAX_BLOCK`].
+    /// what is repeated is cut alike. A block has at most `most` bytes, but one of which only a name or a copy is to cross
+    /// may have up to [`crate::wire::MAX_BLOCK`].
     fn block_end(
         &mut self,
         flow: FlowId,
         plan: &Plan,
         bytes: &[u8],
-        at_end: bool,
+        behind: Behind,
         most: usize,
         now: Now,
     ) -> usize;

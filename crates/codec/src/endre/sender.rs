@@ -18,7 +18,7 @@ use super::matcher::MatchParams;
 use super::slots::Slots;
 use crate::cache::{Content, Item, Ledger, LogOffset, Quotas, Repair};
 use crate::contract::{
-    Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats, SendingHalf,
+    Behind, Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats, SendingHalf,
 };
 use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
@@ -412,11 +412,11 @@ impl SendingHalf for Sender {
         flow: FlowId,
         plan: &Plan,
         bytes: &[u8],
-        at_end: bool,
+        behind: Behind,
         most: usize,
         now: Now,
     ) -> usize {
-        self.cut(flow, plan, bytes, at_end, most, now)
+        self.cut(flow, plan, bytes, behind, most, now)
     }
 
     fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool {

@@ -9,7 +9,8 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use super::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::cache::{Log, LogOffset, RangeSet};
 use crate::contract::{
-    Delivery, Feedback, Payload, PeerSender, PeerState, ReceivingHalf, SavedLog, SendEvent, SendingHalf,
+    Behind, Delivery, Feedback, Payload, PeerSender, PeerState, ReceivingHalf, SavedLog, SendEvent,
+    SendingHalf,
 };
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, LogClaim, take_frame};
@@ -312,7 +313,7 @@ fn what_goes_on_repeating_is_one_block_however_short_blocks_are() {
     halves.cross(&plain);
     plain[40_000] ^= 1;
     let end = |sender: &mut Sender, from: usize| {
-        from + sender.block_end(FlowId(2), &plan, &plain[from..], true, most, now)
+        from + sender.block_end(FlowId(2), &plan, &plain[from..], Behind::Nothing, most, now)
     };
     assert_eq!(end(&mut halves.sender, 0), most, "nothing is known of the flow");
     halves.sender.handle_payload(payload(plan, 0, &plain[..most]), LANE, now, &mut Vec::new());

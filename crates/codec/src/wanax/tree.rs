@@ -110,6 +110,17 @@ impl Tree {
         self.walk_from(usize::from(has_root), |_, node| descend(node));
     }
 
+    /// Returns where in `block` the last chunk of the largest size below the root begins, if that is at `least` or behind it.
+    /// The chunks before it are those of a longer block that begins alike.
+    pub fn last_end(&mut self, block: &[u8], least: usize) -> Option<usize> {
+        let mut last = 0;
+        self.search(block, |node| {
+            last = node.at as usize;
+            node.len as usize == block.len()
+        });
+        Some(last).filter(|&at| at > 0 && at >= least)
+    }
+
     fn walk_from(&self, mut index: usize, mut descend: impl FnMut(usize, &Node) -> bool) {
         while let Some(node) = self.nodes.get(index) {
             index = if descend(index, node) { index + 1 } else { node.next as usize };

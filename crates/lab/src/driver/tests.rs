@@ -95,6 +95,31 @@ fn no_window_of_256_kib_makes_the_chunks_of_a_file_smaller() {
 }
 
 #[test]
+fn a_window_of_100_kib_changes_no_chunks_of_what_is_behind_something_new() {
+    let mut corpus = Corpus::new(13);
+    let first = corpus.random(2 << 20);
+    let second = [corpus.random(30_000), first.clone()].concat();
+    let crossed = |window| {
+        let disk = DiskParams { seek: Duration::from_millis(8), ..DiskParams::default() };
+        let store = StoreConfig { disk, disks: 1, memory: 0, containers: true, shed: false };
+        let plan = Plan { layers: Layers::Names, ..gateways().plan };
+        let mut driver = driver(Some(GatewayConfig { plan, window, store: Some(store), ..gateways() }));
+        let crossed = [&first, &second].map(|file| {
+            driver.fetch(file.clone().into(), SECOND);
+            driver.run(60 * SECOND).unwrap();
+            driver.wire_bytes(FAR)
+        });
+        crossed[1] - crossed[0]
+    };
+    // Where credit ended is another place in each, and cost a chunk in each.
+    let unbounded = crossed(4 << 20);
+    for window in [100 << 10, 159_000, 200_000] {
+        let bytes = crossed(window);
+        assert!(bytes < unbounded + 20_000, "{bytes} bytes with {window}, {unbounded} with 4 MiB");
+    }
+}
+
+#[test]
 fn a_window_of_256_kib_holds_up_no_much_edited_file() {
     let mut corpus = Corpus::new(12);
     let first = corpus.random(1 << 20);

@@ -183,7 +183,7 @@ impl Link {
         let block = match plan.filter(|plan| most < MAX_BLOCK || self.sender.is_naming(plan)) {
             Some(plan) => flow
                 .out
-                .pop_cut_block(|bytes, at_end| self.sender.block_end(id, &plan, bytes, at_end, most, now)),
+                .pop_cut_block(|bytes, behind| self.sender.block_end(id, &plan, bytes, behind, most, now)),
             None => flow.out.pop_block(most),
         };
         let Some((offset, plain, fin)) = block else { return true };

@@ -8,6 +8,7 @@ use oncewire_fingerprint::common_prefix;
 use super::Sender;
 use super::emulation::Emulation;
 use crate::cache::LogOffset;
+use crate::contract::Behind;
 use crate::wire::{FlowId, MAX_BLOCK};
 use crate::{Now, Plan};
 
@@ -19,7 +20,7 @@ impl Sender {
         flow: FlowId,
         plan: &Plan,
         bytes: &[u8],
-        at_end: bool,
+        behind: Behind,
         most: usize,
         now: Now,
     ) -> usize {
@@ -32,7 +33,7 @@ impl Sender {
         }
         match &mut self.naming {
             Some(naming) if plan.layers.use_names() && naming.is_met() => {
-                naming.block_end(bytes, at_end, most, now)
+                naming.block_end(bytes, behind, most, now)
             }
             _ => bytes.len().min(most),
         }

@@ -6,6 +6,7 @@ use super::super::matcher::Copy;
 use super::price::Price;
 use crate::Now;
 use crate::cache::{Item, Ledger};
+use crate::contract::Behind;
 use crate::wanax::hints::PackedTag;
 use crate::wanax::under_way::UnderWay;
 use crate::wanax::{Hints, HintsError, NameKey, NamesConfig, Node, Tree};
@@ -191,7 +192,8 @@ impl Naming {
 
     /// Returns how long the block should be that a stream's `bytes` begin with: as long as a root of any size that the
     /// peer has, else at most `most`.
-    pub(super) fn block_end(&mut self, bytes: &[u8], at_end: bool, most: usize, now: Now) -> usize {
+    pub(super) fn block_end(&mut self, bytes: &[u8], behind: Behind, most: usize, now: Now) -> usize {
+        let at_end = behind == Behind::Nothing;
         let (mut size, mut last) = (MAX_BLOCK, usize::MAX);
         while size > most {
             let end = self.tree.root_end_within(size, bytes, at_end);
@@ -200,7 +202,11 @@ impl Naming {
             }
             (size, last) = (size / 2, end);
         }
-        self.tree.root_end_within(size, bytes, at_end).min(most)
+        let end = self.tree.root_end_within(size, bytes, at_end).min(most);
+        match behind {
+            Behind::Later(least) if end == bytes.len() => self.tree.last_end(bytes, least).unwrap_or(end),
+            _ => end,
+        }
     }
 
     /// Whether a chunk would be named.

@@ -123,6 +123,32 @@ fn two_blocks_that_share_most_share_most_chunks() {
 }
 
 #[test]
+fn a_block_cut_where_a_chunk_ends_keeps_the_chunks_before_and_behind() {
+    let mut kept = 0;
+    for seed in 0..20 {
+        let block = noise(60_000, seed);
+        let mut tree = Tree::new(Shape::default());
+        let end = tree.last_end(&block[..50_000], 20_000).expect("a chunk of at most 16 KiB");
+        assert!((20_000..50_000).contains(&end));
+        assert_eq!(tree.last_end(&block[..50_000], end + 1), None);
+        let mut leaves = |block: &[u8], from: u32| -> Vec<(u32, u32)> {
+            let nodes = tree.grow(block).iter().enumerate();
+            nodes
+                .filter(|(index, node)| node.next as usize == index + 1)
+                .map(|(_, node)| (from + node.at, node.len))
+                .collect()
+        };
+        let whole = leaves(&block, 0);
+        let parts = [leaves(&block[..end], 0), leaves(&block[end..], end as u32)].concat();
+        kept += usize::from(whole == parts);
+    }
+    // Not if what is left of the block is too short for where it was cut.
+    assert!(kept >= 18, "{kept} of 20");
+    assert_eq!(Tree::new(Shape::default()).last_end(b"small", 1), None);
+    assert_eq!(Tree::new(Shape::default()).last_end(&[], 0), None);
+}
+
+#[test]
 fn a_block_below_the_smallest_size_is_one_chunk() {
     let mut tree = Tree::new(Shape::default());
     assert_eq!(tree.grow(b"small"), [Node { level: 0, at: 0, len: 5, next: 1 }]);
