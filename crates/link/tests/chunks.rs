@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use common::store::naming;
 use common::{Pair, Said, config};
@@ -197,6 +199,51 @@ fn chunks_and_requests_that_are_lost_with_their_lanes_come_again() {
         }
         pair.pass(Now::from_secs(120));
         arrived(&mut pair, flow, &[&file; 2]);
+    }
+}
+
+/// Returns the lanes that brought chunks since [`Pair::said`] was cleared, and how many bytes of frames each.
+fn chunk_lanes(pair: &Pair) -> BTreeMap<LaneId, usize> {
+    let mut lanes = BTreeMap::new();
+    for said in &pair.said {
+        let Said::Frames { bytes, lane, .. } = said else { continue };
+        let mut rest = &bytes[..];
+        while let Some((kind, body, used)) = take_frame(rest).unwrap() {
+            if let Frame::Chunks(_) = Frame::decode(kind, body).unwrap() {
+                *lanes.entry(*lane).or_default() += used;
+            }
+            rest = &rest[used..];
+        }
+    }
+    lanes
+}
+
+#[test]
+fn chunks_come_over_the_lane_of_their_flow_while_the_lane_of_repairs_is_full() {
+    for rate_limit in [None, Some(1_000_000_000)] {
+        let limited = |config| LinkConfig { rate_limit, ..config };
+        let (mut pair, flow) = of(limited(config(true, 1)), limited(config(false, 2)));
+        let files = [14_000, 700_000].map(|len| pair.random_bytes(len));
+        for file in &files {
+            send_file(&mut pair, flow, file);
+        }
+        pair.sides[1].chunks.clear();
+        send(&mut pair, flow, &files[0]);
+        let usual: Vec<LaneId> = chunk_lanes(&pair).into_keys().collect();
+        assert_eq!(usual.len(), 1, "there is a lane for repairs");
+        pair.block(usual[0], 0, true);
+        send(&mut pair, flow, &files[1]);
+        let lanes = chunk_lanes(&pair);
+        if rate_limit.is_some() {
+            assert_eq!(lanes.into_keys().collect::<Vec<_>>(), usual, "no lane brings them sooner");
+        } else {
+            let other: usize =
+                lanes.iter().filter(|(lane, _)| **lane != usual[0]).map(|(_, bytes)| bytes).sum();
+            assert!(lanes.len() == 2 && other > 300_000, "{other} bytes elsewhere, {lanes:?}");
+        }
+        pair.block(usual[0], 0, false);
+        pair.pass(Now::from_secs(5));
+        arrived(&mut pair, flow, &[&files[0], &files[1], &files[0], &files[1]]);
     }
 }
 

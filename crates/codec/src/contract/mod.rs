@@ -19,6 +19,7 @@ use crate::cache::{Log, RangeSet};
 pub use crate::endre::PreparedLog;
 use crate::wanax::HintsError;
 use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
+use crate::wanax::path::Demand;
 use crate::wire::{
     Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, NamesHello,
     Range64, Refetch, StoreHeld, WireError,
@@ -270,7 +271,11 @@ pub trait SendingHalf {
     fn unacked(&self, flow: FlowId) -> u64;
     /// Appends the next item that the flow lost, now on `lane`; returns whether there was one.
     fn poll_lost(&mut self, flow: FlowId, lane: LaneId, out: &mut Vec<u8>) -> bool;
-    /// Appends the next repair; returns whether there was one.
+    /// Whether chunks that were asked for wait to be sent.
+    fn has_chunks(&self) -> bool;
+    /// Appends the chunks that were asked for of the next block; returns whether there were any.
+    fn poll_chunks(&mut self, out: &mut Vec<u8>) -> bool;
+    /// Appends the next repair, chunks first; returns whether there was one.
     fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool;
     /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.
     fn poll_log_write(&mut self) -> Option<LogWrite>;
@@ -322,6 +327,9 @@ pub trait ReceivingHalf {
     fn handle_store_wait(&mut self, ticket: u64, time: Now, now: Now);
     /// Takes how the store stands; the sending half is told what concerns it.
     fn handle_store_state(&mut self, state: StoreState, now: Now);
+    /// Returns what is known of what the peer has to send, by which [`PathEstimate`](crate::wanax::path::PathEstimate)
+    /// judges what arrives.
+    fn demand(&self, now: Now) -> Demand;
     /// Takes what is known of the path from the sending half: round trip, and the bytes a second that it carries.
     fn handle_path(&mut self, round_trip: Now, bytes_per_s: u64);
     /// Says again everything that was said before: the control lane is a new one.

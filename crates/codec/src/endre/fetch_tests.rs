@@ -428,6 +428,26 @@ fn what_comes_with_one_read_is_one_read_to_the_plan() {
 }
 
 #[test]
+fn what_was_asked_for_is_not_asked_for_again_while_the_path_explains_that_it_is_not_there() {
+    for (bytes_per_s, least_ms, most_ms) in [(0, 300, 1_000), (10_000, 4_000, 5_000)] {
+        let mut receiver = receiver();
+        receiver.handle_path(Now::from_millis(10), bytes_per_s);
+        name(&mut receiver, 0, 1, 20_000, Now::ZERO);
+        let tickets = reads_with(&mut receiver, Now::ZERO, |_| vec![ChunkPlace::Near]);
+        receiver.handle_store(StoreReply::Absent { ticket: tickets[0] }, Now::ZERO);
+        assert_eq!(asked(&mut receiver).0.len(), 1);
+        let again = (0..60_000).step_by(100).find(|&at_ms| {
+            receiver.handle_timeout(Now::from_millis(at_ms));
+            !asked(&mut receiver).0.is_empty()
+        });
+        assert!(
+            (least_ms..most_ms).contains(&again.unwrap()),
+            "{again:?} ms at {bytes_per_s} bytes a second"
+        );
+    }
+}
+
+#[test]
 fn while_answers_wait_at_the_far_side_the_disk_is_left_its_work() {
     let mut receiver = receiver();
     slow_disk(&mut receiver);

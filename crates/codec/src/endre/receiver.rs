@@ -32,6 +32,7 @@ use crate::contract::{
 };
 use crate::entropy::Decompressor;
 use crate::strong::StrongDigests;
+use crate::wanax::path::Demand;
 use crate::wire::{
     Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
     Message, Range64, Refetch, RefetchReason,
@@ -461,6 +462,10 @@ impl ReceivingHalf for Receiver {
         self.now = now;
         self.fetching.state = state;
         self.store.handle_state(state, now);
+    }
+
+    fn demand(&self, now: Now) -> Demand {
+        self.fetching.demand(now)
     }
 
     fn handle_path(&mut self, round_trip: Now, bytes_per_s: u64) {

@@ -460,6 +460,14 @@ impl SendingHalf for Sender {
         true
     }
 
+    fn has_chunks(&self) -> bool {
+        !self.requested.is_empty()
+    }
+
+    fn poll_chunks(&mut self, out: &mut Vec<u8>) -> bool {
+        self.put_chunks(out)
+    }
+
     fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool {
         if self.put_chunks(out) {
             return true;

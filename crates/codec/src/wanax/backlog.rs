@@ -5,37 +5,33 @@
 //! under way. So each request is noted with the time that [`shed::Path`](super::shed::Path) explains, and what it takes
 //! beyond that is the wait. While an answer is overdue the wait is at least as long as it is overdue.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Now;
 
 /// How much longer answers take than the path explains.
 #[derive(Clone, Debug, Default)]
 pub struct Backlog {
-    /// Requests without an answer, by block.
-    asked: BTreeMap<u64, Asked>,
+    /// When answers are due that are not there, by block.
+    asked: BTreeMap<u64, Now>,
+    /// The same by that time.
+    due: BTreeSet<(Now, u64)>,
     /// What the last answers waited, and when the last of them came.
     known: Option<(Now, Now)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    at: Now,
-    /// What the path explains.
-    expected: Now,
 }
 
 impl Backlog {
     /// A request was sent for chunks of a block, the answer to which the path explains after `expected`. A request that
     /// is repeated counts from the first time.
     pub fn handle_asked(&mut self, block: u64, expected: Now, now: Now) {
-        self.asked.entry(block).or_insert(Asked { at: now, expected });
+        let due = *self.asked.entry(block).or_insert(now.saturating_add(expected));
+        self.due.insert((due, block));
     }
 
     /// The first chunks of a block came.
     pub fn handle_answered(&mut self, block: u64, now: Now) {
-        let Some(asked) = self.asked.remove(&block) else { return };
-        let waited = asked.overdue(now);
+        let Some(due) = self.take(block) else { return };
+        let waited = now.saturating_sub(due);
         let before = self.known.map_or(Now::ZERO, |_| self.learnt(now));
         // A line that fills is believed at once; one that empties, by and by.
         let wait = if waited > before { waited } else { (before + waited) / 2 };
@@ -44,30 +40,35 @@ impl Backlog {
 
     /// The block came otherwise, or its answer is lost with a lane.
     pub fn forget(&mut self, block: u64) {
-        self.asked.remove(&block);
+        self.take(block);
+    }
+
+    fn take(&mut self, block: u64) -> Option<Now> {
+        let due = self.asked.remove(&block)?;
+        self.due.remove(&(due, block));
+        Some(due)
     }
 
     /// Forgets all requests; what was learnt stays.
     pub fn forget_all(&mut self) {
         self.asked.clear();
+        self.due.clear();
     }
 
     /// Returns how long what is asked for now waits beyond what the path explains, as far as is known.
     pub fn wait(&self, now: Now) -> Now {
-        let overdue = self.asked.values().map(|asked| asked.overdue(now)).max();
-        self.learnt(now).max(overdue.unwrap_or_default())
+        self.learnt(now).max(self.overdue(now))
+    }
+
+    /// Returns how long ago what was asked for should have come; zero if nothing should have.
+    pub fn overdue(&self, now: Now) -> Now {
+        self.due.first().map_or(Now::ZERO, |(due, _)| now.saturating_sub(*due))
     }
 
     /// What answers say. Nothing more is added to a line that is left alone, which then empties by a second each second;
     /// half of that is assumed, since the far side goes on sending.
     fn learnt(&self, now: Now) -> Now {
         self.known.map_or(Now::ZERO, |(wait, at)| wait.saturating_sub(now.saturating_sub(at) / 2))
-    }
-}
-
-impl Asked {
-    fn overdue(&self, now: Now) -> Now {
-        now.saturating_sub(self.at).saturating_sub(self.expected)
     }
 }
 

@@ -3,21 +3,31 @@
 //! The planner of [`shed`](super::shed) needs the rate at which chunks would come that are asked for. Only the peer
 //! knows when its sockets are full; this end sees when bytes arrive. A window is some round trips in which bytes came,
 //! and what it carried is the rate. More than is known is always believed, since the path did carry it; less only of
-//! windows without pauses that the path at its known rate would not explain, or when there was none of those for long:
-//! then the path may have become slower. A flow that trickles says nothing.
+//! windows in which the peer had more to send: while an [answer is overdue](Demand::Overdue), or without pauses that the
+//! path at its known rate would not explain, unless blocks [wait here](Demand::Held), so that the peer may not be allowed
+//! to send. A flow that trickles says nothing.
 //!
-//! The estimate errs towards too low (an idle link is not tried out), and so towards the disk; what is shed brings
-//! traffic, and with it the truth.
+//! So a path that has become slower is found out by the first answers that are late; one that was never busy is thought
+//! slower than it is, and what is shed brings traffic, and with it the truth.
 
 use crate::Now;
+
+/// What the receiving half knows of what the peer has to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Nothing.
+    Unknown,
+    /// Blocks wait for what is read here, and their flows' credit with them: the peer may have nothing that it may send.
+    Held,
+    /// What was asked for should have come: the peer has more to send than the path brings.
+    Overdue,
+}
 
 /// The rate at which a path carries, learnt from arrivals.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PathEstimate {
     bytes_per_s: Option<f64>,
     window: Option<Window>,
-    /// When a window without pauses last ended.
-    confirmed: Now,
 }
 
 /// Bytes that came one soon after the other.
@@ -29,22 +39,28 @@ struct Window {
     bytes: u64,
     /// Whether the peer may have had nothing to send in between.
     paused: bool,
+    /// Whether an answer was overdue whenever something came.
+    overdue: bool,
 }
 
 impl PathEstimate {
     /// Takes note of bytes that arrived, of all lanes together. `now` never decreases.
-    pub fn handle_arrived(&mut self, bytes: u64, round_trip: Now, now: Now) {
+    pub fn handle_arrived(&mut self, bytes: u64, round_trip: Now, demand: Demand, now: Now) {
+        let overdue = demand == Demand::Overdue;
+        let begun = Window { since: now, last: now, bytes: 0, paused: false, overdue };
         let Some(window) = self.window.filter(|window| !self.is_over(window, bytes, round_trip, now)) else {
-            self.window = Some(Window { since: now, last: now, bytes: 0, paused: false });
+            self.window = Some(begun);
             return;
         };
-        let paused = window.paused || !self.explains(&window, bytes, SHORT_GAP, now);
-        let window = Window { last: now, bytes: window.bytes + bytes, paused, ..window };
+        let paused =
+            window.paused || demand == Demand::Held || !self.explains(&window, bytes, SHORT_GAP, now);
+        let bytes = window.bytes + bytes;
+        let window = Window { last: now, bytes, paused, overdue: overdue && window.overdue, ..window };
         self.window = Some(window);
         let span = now.saturating_sub(window.since);
         if window.bytes >= WINDOW_BYTES && span >= WINDOW.max(WINDOW_ROUND_TRIPS * round_trip) {
-            self.learn(window.bytes as f64 / span.as_secs_f64(), paused, now);
-            self.window = Some(Window { since: now, bytes: 0, paused: false, ..window });
+            self.learn(window.bytes as f64 / span.as_secs_f64(), window.overdue || !paused);
+            self.window = Some(begun);
         }
     }
 
@@ -56,28 +72,24 @@ impl PathEstimate {
     /// Whether the bytes came so late that a lost packet does not explain it either.
     fn is_over(&self, window: &Window, bytes: u64, round_trip: Now, now: Now) -> bool {
         let short = IDLE + 2 * round_trip;
-        !self.explains(window, bytes, short, now) || now.saturating_sub(window.last) > LONGEST_GAP
+        let idle = !window.overdue && !self.explains(window, bytes, short, now);
+        idle || now.saturating_sub(window.last) > LONGEST_GAP
     }
 
     /// Whether so many bytes came no later than a busy path would have brought them, or after a short gap.
     fn explains(&self, window: &Window, bytes: u64, short: Now, now: Now) -> bool {
         let gap = now.saturating_sub(window.last);
-        let known = self.bytes_per_s.filter(|_| self.is_fresh(now));
-        gap <= short || known.is_none_or(|known| bytes as f64 >= known * PAUSED * gap.as_secs_f64())
+        gap <= short
+            || self.bytes_per_s.is_none_or(|known| bytes as f64 >= known * PAUSED * gap.as_secs_f64())
     }
 
-    fn is_fresh(&self, now: Now) -> bool {
-        now.saturating_sub(self.confirmed) < REMEMBERED
-    }
-
-    fn learn(&mut self, seen: f64, paused: bool, now: Now) {
-        let known = self.bytes_per_s.filter(|_| self.is_fresh(now)).unwrap_or(seen);
-        if seen < known && paused {
-            return;
+    fn learn(&mut self, seen: f64, busy: bool) {
+        let known = self.bytes_per_s.unwrap_or(seen);
+        if seen > known {
+            self.bytes_per_s = Some(known + RISING * (seen - known));
+        } else if busy || self.bytes_per_s.is_none() {
+            self.bytes_per_s = Some(known + FALLING * (seen - known));
         }
-        let weight = if seen > known { RISING } else { FALLING };
-        self.bytes_per_s = Some(known + weight * (seen - known));
-        self.confirmed = now;
     }
 }
 
@@ -95,8 +107,6 @@ const IDLE: Now = Now::from_millis(200);
 const LONGEST_GAP: Now = Now::from_secs(10);
 /// Bytes that came at less than this share of the known rate came after a pause.
 const PAUSED: f64 = 0.5;
-/// After so long without a window that says what the path carries, any will do.
-const REMEMBERED: Now = Now::from_secs(10);
 const RISING: f64 = 0.5;
 const FALLING: f64 = 0.25;
 
@@ -118,6 +128,7 @@ mod tests {
         /// Arrived, and not yet a whole record.
         held: u64,
         record: u64,
+        demand: Demand,
         now: Now,
     }
 
@@ -132,7 +143,8 @@ mod tests {
             let mut network = Network::new(params.clone(), params).unwrap();
             let connection = network.connect(Side::Near, Policy::Cubic, Account(0), Now::ZERO).unwrap();
             let estimate = PathEstimate::default();
-            let mut bench = Self { network, connection, estimate, held: 0, record, now: Now::ZERO };
+            let (held, demand, now) = (0, Demand::Unknown, Now::ZERO);
+            let mut bench = Self { network, connection, estimate, held, record, demand, now };
             bench.pass(Now::from_secs(1), 0, Now::from_secs(1));
             bench
         }
@@ -164,7 +176,7 @@ mod tests {
                         let whole = self.held / self.record * self.record;
                         self.held -= whole;
                         if whole > 0 {
-                            self.estimate.handle_arrived(whole, ROUND_TRIP, self.now);
+                            self.estimate.handle_arrived(whole, ROUND_TRIP, self.demand, self.now);
                         }
                     }
                     _ => {}
@@ -207,22 +219,48 @@ mod tests {
         // What was written has arrived.
         bench.pass(2 * SECOND, 0, SECOND);
         let before = bench.share(20.0);
-        // A megabit a second, for less than it takes to forget.
-        bench.pass(6 * SECOND, 12_500, 100 * MILLISECOND);
+        // A megabit a second.
+        bench.pass(60 * SECOND, 12_500, 100 * MILLISECOND);
         assert_eq!(bench.share(20.0), before);
     }
 
     #[test]
-    fn a_path_that_has_become_slower_is_believed_after_a_while() {
+    fn a_peer_that_waits_for_credit_does_not_pass_for_a_slow_path() {
+        let mut bench = Bench::new(20.0, 1000);
+        bench.pass(10 * SECOND, 1 << 20, MILLISECOND);
+        bench.pass(2 * SECOND, 0, SECOND);
+        let before = bench.share(20.0);
+        // Without a pause, a little for each block that was read.
+        bench.demand = Demand::Held;
+        bench.pass(60 * SECOND, 2_000, 10 * MILLISECOND);
+        assert_eq!(bench.share(20.0), before);
+    }
+
+    #[test]
+    fn what_is_said_now_and_then_does_not_pass_for_a_slow_path() {
+        let mut bench = Bench::new(20.0, 1);
+        bench.pass(10 * SECOND, 1 << 20, MILLISECOND);
+        bench.pass(2 * SECOND, 0, SECOND);
+        let before = bench.share(20.0);
+        bench.pass(60 * SECOND, 40, SECOND);
+        bench.pass(SECOND / 2, 100_000, SECOND);
+        assert!(bench.share(20.0) >= before);
+    }
+
+    #[test]
+    fn a_path_that_has_become_slower_is_believed_once_answers_are_overdue() {
         let mut estimate = PathEstimate::default();
-        let arrive = |estimate: &mut PathEstimate, from: u64, seconds: u64, every_ms: u64| {
+        let arrive = |estimate: &mut PathEstimate, demand: Demand, from: u64, seconds: u64, every_ms: u64| {
             for at in (0..seconds * 1000).step_by(every_ms as usize) {
-                estimate.handle_arrived(16_384, ROUND_TRIP, Now::from_millis(from * 1000 + at));
+                let now = Now::from_millis(from * 1000 + at);
+                estimate.handle_arrived(16_384, ROUND_TRIP, demand, now);
             }
             estimate.bytes_per_s().unwrap()
         };
-        assert!(arrive(&mut estimate, 0, 10, 10) > 1_500_000);
-        let slower = arrive(&mut estimate, 10, 60, 128);
+        let before = arrive(&mut estimate, Demand::Unknown, 0, 10, 10);
+        assert!(before > 1_500_000);
+        assert_eq!(arrive(&mut estimate, Demand::Held, 10, 20, 128), before);
+        let slower = arrive(&mut estimate, Demand::Overdue, 30, 30, 128);
         assert!((115_000..180_000).contains(&slower), "{slower}");
     }
 }

@@ -19,7 +19,9 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
                  last byte. One disk of 8.5 ms a read; in the last columns as many disks, as neighbours have them.";
     let columns = ["chunks", "shedding", "first", "again", "second", "second, 2 disks", "second, 3 disks"];
     table::start("Two files over 512 kbit/s", notes, &columns);
-    let base = transfer(path(), None)?;
+    let (first, second) = files();
+    let files = [first.clone(), first, second];
+    let base = transfer(path(), None, &files)?;
     let cell = |got: &Transfer, base: &Transfer| {
         let saved = 100.0 * (1.0 - got.bytes as f64 / base.bytes as f64);
         format!("{saved:.1} %, {:.2}", got.megabits_per_s)
@@ -35,7 +37,7 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
                 containers: false,
                 shed,
             };
-            let run = |disks| transfer(path(), Some(gateways(plan, shape, store(disks))));
+            let run = |disks| transfer(path(), Some(gateways(plan, shape, store(disks))), &files);
             let got = run(1)?;
             let more = [run(2)?, run(3)?];
             let all = got.iter().zip(&base).chain(more.iter().filter_map(|got| got.last().zip(base.last())));
@@ -75,17 +77,17 @@ pub(crate) struct Transfer {
     pub(crate) megabits_per_s: f64,
 }
 
-/// Fetches the first file, the same again and the second.
+/// Fetches files, one after the other.
 pub(crate) fn transfer(
     path: PathConfig,
     gateways: Option<GatewayConfig>,
+    files: &[Bytes],
 ) -> Result<Vec<Transfer>, DriverError> {
     let mut driver = Driver::new(DriverConfig { path, gateways })?;
-    let (first, second) = files();
     let mut transfers = Vec::new();
-    for file in [first.clone(), first, second] {
+    for file in files {
         let before = driver.wire_bytes(FAR);
-        let fetch = driver.fetch(file, Duration::ZERO);
+        let fetch = driver.fetch(file.clone(), Duration::ZERO);
         driver.run(LIMIT)?;
         let bits_per_s = driver.fetches().get(fetch).map_or(0.0, |fetch| fetch.bits_per_s());
         let bytes = driver.wire_bytes(FAR) - before;
@@ -95,7 +97,8 @@ pub(crate) fn transfer(
     Ok(transfers)
 }
 
-fn files() -> (Bytes, Bytes) {
+/// Returns a file of random bytes and one that shares nine tenths with it.
+pub(crate) fn files() -> (Bytes, Bytes) {
     let mut corpus = Corpus::new(12);
     let first = corpus.random(1 << 20);
     let mut second = first.clone();

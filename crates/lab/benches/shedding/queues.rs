@@ -18,6 +18,8 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
     let columns: Vec<&str> = ["line", "queue"].into_iter().chain(reads.iter().map(String::as_str)).collect();
     table::start("A long queue at the far end", notes, &columns);
     let plan = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
+    let (first, second) = files::files();
+    let files = [first.clone(), first, second];
     for (kilobits_per_s, round_trip_ms) in LINES {
         for queue in QUEUES {
             let path = PathConfig {
@@ -35,7 +37,7 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
                     let disk = DiskParams { seek, ..DiskParams::default() };
                     let store = StoreConfig { disk, disks: 1, memory: 0, containers, shed };
                     let gateways = files::gateways(plan, Shape::default(), store);
-                    let got = files::transfer(path, Some(gateways))?;
+                    let got = files::transfer(path, Some(gateways), &files)?;
                     Ok(got.last().map_or(0.0, |got| got.megabits_per_s))
                 };
                 let [[on, off], [on_apart, off_apart]] =

@@ -149,6 +149,35 @@ fn a_window_of_256_kib_holds_up_no_much_edited_file() {
 }
 
 #[test]
+fn a_disk_that_is_much_slower_than_the_line_is_left_alone() {
+    let mut corpus = Corpus::new(14);
+    let first = corpus.text(6 << 20);
+    let second = corpus.edited(&first, 500);
+    let took = |gateways: Option<GatewayConfig>| {
+        let path = PathConfig { rate_bits_per_s: 50_000_000, ..path() };
+        let mut driver = Driver::new(DriverConfig { path, gateways }).unwrap();
+        // Long enough apart for all that was learnt at first to be old.
+        let fetches = [&first, &second].map(|file| {
+            let fetch = driver.fetch(file.clone().into(), 20 * SECOND);
+            driver.run(600 * SECOND).unwrap();
+            fetch
+        });
+        driver.fetches()[fetches[1]].took().unwrap().as_secs_f64()
+    };
+    let store =
+        |shed| StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers: false, shed };
+    let plan = Plan { layers: Layers::Names, ..gateways().plan };
+    let with =
+        |shed| took(Some(GatewayConfig { plan, window: 4 << 20, store: Some(store(shed)), ..gateways() }));
+    let [direct, on, off] = [took(None), with(true), with(false)];
+    // Names, questions and answers take three round trips more, of 0.2 s, and lanes that were idle begin slowly.
+    assert!(
+        on <= 1.5 * direct && off > 5.0 * on,
+        "{on} s, {off} without shedding, {direct} without gateways"
+    );
+}
+
+#[test]
 fn what_does_not_end_in_time_is_said() {
     let mut driver = driver(Some(gateways()));
     driver.fetch(Corpus::new(4).random(1 << 20).into(), Duration::ZERO);

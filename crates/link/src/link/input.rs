@@ -4,8 +4,8 @@ use bytes::{Buf, BytesMut};
 use oncewire_codec::Now;
 use oncewire_codec::contract::{Delivery, Feedback, PeerFault};
 use oncewire_codec::wire::{
-    FIRST_OPTIONAL, FlowId, Frame, LaneId, Message, Open, OpenFailure, Opened, ResetReason, WireError,
-    take_frame,
+    FIRST_OPTIONAL, FlowId, Frame, LaneId, LaneRole, Message, Open, OpenFailure, Opened, ResetReason,
+    WireError, take_frame,
 };
 
 use super::Link;
@@ -116,9 +116,14 @@ impl Link {
     fn repair(&mut self, feedback: Feedback, now: Now) -> Result<(), PeerFault> {
         self.sender.handle_frame(feedback, now)?;
         if self.sender.has_repairs()
-            && let Some(lane) = self.lanes.for_role(oncewire_codec::wire::LaneRole::Repair)
+            && let Some(id) = self.lanes.for_role(LaneRole::Repair)
+            && let Some(lane) = self.lanes.get(id)
         {
-            self.wake(lane);
+            if lane.woken {
+                self.share_chunks();
+            } else {
+                self.wake(id);
+            }
         }
         Ok(())
     }

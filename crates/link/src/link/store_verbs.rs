@@ -43,7 +43,7 @@ impl Link {
             return;
         }
         let round_trip = self.round_trip.smoothed().unwrap_or_default();
-        self.path.handle_arrived(bytes, round_trip, now);
+        self.path.handle_arrived(bytes, round_trip, self.receiver.demand(now), now);
         self.receiver.handle_path(round_trip, self.path.bytes_per_s().unwrap_or(0));
     }
 

@@ -131,12 +131,13 @@ impl Fetch {
         }
     }
 
-    /// Takes what is to be asked for now, all with the same reason.
-    pub(super) fn take_due(&mut self, now: Now) -> Option<(ChunkReason, Vec<u32>)> {
+    /// Takes what is to be asked for now, all with the same reason. `expected` says how long the answer takes, as far as
+    /// is known.
+    pub(super) fn take_due(&mut self, expected: Now, now: Now) -> Option<(ChunkReason, Vec<u32>)> {
         let (_, &reason) = self.due.first_key_value()?;
         let same = self.due.extract_if(.., |_, other| *other == reason);
         let indexes = same.map(|(index, _)| index).collect();
-        self.ask_deadline = now + self.ask_interval;
+        self.ask_deadline = now + self.ask_interval + expected.saturating_mul(2).min(LONGEST_ASK);
         self.ask_interval = (self.ask_interval * 2).min(LONGEST_ASK);
         Some((reason, indexes))
     }

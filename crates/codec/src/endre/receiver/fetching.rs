@@ -54,8 +54,8 @@ pub(super) struct FetchCounts {
 
 /// The most that blocks may take which wait, with all their chunks: what counts is memory, and blocks may be short.
 const MAX_FETCHING_BYTES: usize = 32 << 20;
-/// A request is repeated for the first time after so many times the patience, and then after twice as long each
-/// time: lanes lose nothing, so that only a lane that is lost unnoticed can have lost it.
+/// A request is repeated for the first time after so many times the patience and twice what the answer should take, and
+/// then after twice as long each time: lanes lose nothing, so that only a lane that is lost unnoticed can have lost it.
 const ASK_PATIENCE: u32 = 8;
 
 impl Default for Fetching {
@@ -354,10 +354,14 @@ impl Fetching {
     /// Takes the next request to be sent.
     pub(super) fn poll_chunk_request(&mut self, now: Now) -> Option<ChunkRequest> {
         while let Some(&seq) = self.due.first() {
-            if let Some(Some((reason, indexes))) = self.blocks.change(seq, |fetch| fetch.take_due(now)) {
-                if self.path.bytes_per_s > 0 {
-                    // Its own bytes are among those that were asked for.
-                    let expected = Path { pending: self.asked_bytes, ..self.path }.time(0);
+            // Its own bytes are among those that were asked for.
+            let expected = Path { pending: self.asked_bytes, ..self.path };
+            let expected = (expected.bytes_per_s > 0).then(|| expected.time(0));
+            let patience = expected.map_or(Now::ZERO, |time| time.saturating_add(self.backlog.wait(now)));
+            if let Some(Some((reason, indexes))) =
+                self.blocks.change(seq, |fetch| fetch.take_due(patience, now))
+            {
+                if let Some(expected) = expected {
                     self.backlog.handle_asked(seq, expected, now);
                 }
                 return Some(ChunkRequest { seq, reason, indexes });

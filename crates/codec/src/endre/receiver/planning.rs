@@ -4,6 +4,7 @@ use super::blocks::Fetch;
 use super::fetching::Fetching;
 use crate::Now;
 use crate::contract::{ChunkPlace, StoreRequest};
+use crate::wanax::path::Demand;
 use crate::wanax::shed::{Disk, Entry, Path, Source};
 use crate::wire::ChunkReason;
 
@@ -94,6 +95,17 @@ impl Fetching {
     /// Takes what the path is like while nothing waits.
     pub(super) fn set_path(&mut self, round_trip: Now, bytes_per_s: u64) {
         self.path = Path { round_trip, bytes_per_s, ..self.path };
+    }
+
+    /// Returns what is known of what the far side has to send.
+    pub(super) fn demand(&self, now: Now) -> Demand {
+        if self.backlog.overdue(now) > Now::ZERO {
+            Demand::Overdue
+        } else if self.reads.len() > 0 {
+            Demand::Held
+        } else {
+            Demand::Unknown
+        }
     }
 
     /// Returns what the path is taken to carry, and how long answers wait.
