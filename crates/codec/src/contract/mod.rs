@@ -272,9 +272,9 @@ pub trait SendingHalf {
     /// Appends the next item that the flow lost, now on `lane`; returns whether there was one.
     fn poll_lost(&mut self, flow: FlowId, lane: LaneId, out: &mut Vec<u8>) -> bool;
     /// Whether chunks that were asked for wait to be sent.
-    fn has_chunks(&self) -> bool;
+    fn has_asked(&self) -> bool;
     /// Appends the chunks that were asked for of the next block; returns whether there were any.
-    fn poll_chunks(&mut self, out: &mut Vec<u8>) -> bool;
+    fn poll_asked(&mut self, out: &mut Vec<u8>) -> bool;
     /// Appends the next repair, chunks first; returns whether there was one.
     fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool;
     /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.

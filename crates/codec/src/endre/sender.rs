@@ -460,11 +460,11 @@ impl SendingHalf for Sender {
         true
     }
 
-    fn has_chunks(&self) -> bool {
+    fn has_asked(&self) -> bool {
         !self.requested.is_empty()
     }
 
-    fn poll_chunks(&mut self, out: &mut Vec<u8>) -> bool {
+    fn poll_asked(&mut self, out: &mut Vec<u8>) -> bool {
         self.put_chunks(out)
     }
 

@@ -120,7 +120,7 @@ impl Link {
             && let Some(lane) = self.lanes.get(id)
         {
             if lane.woken {
-                self.share_chunks();
+                self.share_asked();
             } else {
                 self.wake(id);
             }

@@ -30,9 +30,9 @@ impl Link {
         if self.lanes.for_role(LaneRole::Repair) == Some(lane) {
             while out.len() - before < TARGET && self.sender.poll_repair(out) {}
             self.put_group(true, TARGET.saturating_sub(out.len() - before), out);
-            self.share_chunks();
+            self.share_asked();
         } else if self.limiter.is_none() {
-            while out.len() - before < TARGET / 2 && self.sender.poll_chunks(out) {}
+            while out.len() - before < TARGET / 2 && self.sender.poll_asked(out) {}
         }
         let flows_start = out.len();
         self.spend(&out[before..flows_start], now);
@@ -59,8 +59,8 @@ impl Link {
 
     /// Lets all lanes that have nothing to send take from what more was asked for than the lane of repairs has taken:
     /// its congestion window may be small, or have become so long ago. What a limit holds back no lane brings sooner.
-    pub(super) fn share_chunks(&mut self) {
-        if self.limiter.is_none() && self.sender.has_chunks() {
+    pub(super) fn share_asked(&mut self) {
+        if self.limiter.is_none() && self.sender.has_asked() {
             let idle = self.lanes.iter().filter(|(_, lane)| lane.flows > 0 && !lane.woken);
             let idle: Vec<LaneId> = idle.map(|(id, _)| id).collect();
             idle.into_iter().for_each(|lane| self.wake(lane));
