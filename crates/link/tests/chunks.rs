@@ -81,6 +81,42 @@ fn a_right_prediction_takes_no_round_trip_and_a_wrong_one_exactly_one() {
     arrived(&mut pair, flow, &[&file; 3]);
 }
 
+/// The lanes of the frames of side 0 that are so.
+fn lanes_of(pair: &Pair, is_so: impl Fn(&Frame<'_>) -> bool) -> Vec<LaneId> {
+    let mut lanes = Vec::new();
+    for said in &pair.said {
+        let Said::Frames { side: 0, lane, bytes } = said else { continue };
+        let mut rest = &bytes[..];
+        while let Some((kind, body, used)) = take_frame(rest).unwrap() {
+            lanes.extend(Some(*lane).filter(|_| is_so(&Frame::decode(kind, body).unwrap())));
+            rest = &rest[used..];
+        }
+    }
+    lanes
+}
+
+#[test]
+fn what_the_store_does_not_have_comes_on_the_lane_that_named_it() {
+    let (mut pair, flow) = pair();
+    let file = pair.random_bytes(14_000);
+    send(&mut pair, flow, &file);
+    pair.sides[1].chunks.clear();
+    send(&mut pair, flow, &file);
+    let named = lanes_of(&pair, |frame| matches!(frame, Frame::Block(block) if block.has_names()));
+    assert_eq!(lanes_of(&pair, |frame| matches!(frame, Frame::Chunks(_))), named);
+    // It may break before they are there.
+    pair.sides[1].chunks.clear();
+    pair.said.clear();
+    pair.send(0, flow, &file);
+    while pair.sides[0].link.stats().out.absent < 2 {
+        assert!(pair.step(usize::MAX), "it is asked for");
+    }
+    let named = lanes_of(&pair, |frame| matches!(frame, Frame::Block(block) if block.has_names()));
+    pair.cut(named[0]);
+    pair.pass(Now::from_secs(1));
+    arrived(&mut pair, flow, &[&file; 3]);
+}
+
 #[test]
 fn what_was_missed_is_put_when_it_comes_and_missed_once_only() {
     let (mut pair, flow) = pair();

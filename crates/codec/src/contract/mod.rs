@@ -277,6 +277,11 @@ pub trait SendingHalf {
     fn poll_asked(&mut self, out: &mut Vec<u8>) -> bool;
     /// Appends the next repair, chunks first; returns whether there was one.
     fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool;
+    /// The lane that the peer lacks chunks of an item on, which [`Self::poll_chunks`] has: the one that brought it.
+    fn lane_of_chunks(&self, seq: u64) -> Option<LaneId>;
+    /// Appends chunks that the peer's store did not have, of the next block that was sent on `lane`; returns whether
+    /// there were any.
+    fn poll_chunks(&mut self, lane: LaneId, out: &mut Vec<u8>) -> bool;
     /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.
     fn poll_log_write(&mut self) -> Option<LogWrite>;
     /// Takes the next event.

@@ -415,6 +415,11 @@ impl Model {
         while self.sender.poll_repair(&mut out) {}
         let lane = self.some_lane();
         self.put(lane, &out);
+        for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
+            let mut out = Vec::new();
+            while self.sender.poll_chunks(lane, &mut out) {}
+            self.put(lane, &out);
+        }
         while let Some(event) = self.sender.poll_event() {
             if let SendEvent::Warm { bytes } = event {
                 self.warm_bytes += bytes;

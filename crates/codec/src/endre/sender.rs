@@ -64,6 +64,8 @@ pub struct Sender {
     naming: Option<Naming>,
     /// Chunks that were asked for, by their blocks.
     requested: BTreeMap<u64, BTreeSet<u32>>,
+    /// Chunks to be sent on the lane that brought their names, since the peer's store does not have them.
+    lacked: BTreeMap<u64, BTreeSet<u32>>,
     /// What the entropy stage made of each flow.
     spent: BTreeMap<FlowId, Spent>,
     /// Where the flow's next bytes would stand if it goes on repeating what it repeated.
@@ -116,6 +118,7 @@ impl Sender {
         Self {
             naming,
             requested: BTreeMap::new(),
+            lacked: BTreeMap::new(),
             spent: BTreeMap::new(),
             log: Emulation::new(config.capacity, Settings::of(&config)),
             ledger: Ledger::default(),
@@ -320,11 +323,15 @@ impl SendingHalf for Sender {
     fn handle_lane_lost(&mut self, lane: LaneId) {
         let slots = &mut self.slots;
         self.ledger.lose_lane(lane, |item| item.slot.into_iter().for_each(|slot| slots.restart(slot)));
+        // Their blocks come again, without names.
+        let Self { ledger, lacked, .. } = self;
+        lacked.retain(|&seq, _| ledger.item(seq).is_some_and(|item| item.lane.is_some()));
     }
 
     fn handle_peer_state(&mut self, peer: PeerState) {
         self.ledger.clear();
         self.requested.clear();
+        self.lacked.clear();
         if let Some(naming) = &mut self.naming {
             naming.meet(peer.store);
         }
@@ -479,6 +486,14 @@ impl SendingHalf for Sender {
         }
         self.resend(seq, &item, out);
         true
+    }
+
+    fn lane_of_chunks(&self, seq: u64) -> Option<LaneId> {
+        self.ledger.item(seq)?.lane.filter(|_| self.lacked.contains_key(&seq))
+    }
+
+    fn poll_chunks(&mut self, lane: LaneId, out: &mut Vec<u8>) -> bool {
+        self.put_lacked(lane, out)
     }
 
     fn poll_log_write(&mut self) -> Option<LogWrite> {

@@ -83,7 +83,13 @@ impl Link {
             Frame::Refetch(refetch) => self.repair(Feedback::Refetch(refetch), now)?,
             Frame::LogHeld(held) => self.sender.handle_frame(Feedback::Held(held), now)?,
             Frame::LogWorth(worth) => self.receiver.handle_worth(&worth),
-            Frame::ChunkRequest(request) => self.repair(Feedback::Chunks(request), now)?,
+            Frame::ChunkRequest(request) => {
+                let seq = request.seq;
+                self.repair(Feedback::Chunks(request), now)?;
+                if let Some(lane) = self.sender.lane_of_chunks(seq) {
+                    self.wake(lane);
+                }
+            }
             Frame::Chunks(chunks) => {
                 self.receiver.handle_chunks(chunks, now)?;
                 self.drain_deliveries(now)?;

@@ -34,6 +34,8 @@ impl Link {
         } else if self.limiter.is_none() {
             while out.len() - before < TARGET / 2 && self.sender.poll_asked(out) {}
         }
+        // Before what its flows have to say next: they stand still until it is there.
+        while out.len() - before < TARGET && self.sender.poll_chunks(lane, out) {}
         let flows_start = out.len();
         self.spend(&out[before..flows_start], now);
         self.put_flows(lane, now, before, out);

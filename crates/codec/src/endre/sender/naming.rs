@@ -26,6 +26,8 @@ pub(super) struct Naming {
     doubt: u64,
     /// Blocks that were not named for that, since the last that was.
     passed: u32,
+    /// So many are not, before one is.
+    passes: u32,
     /// Whether others are told what the store has.
     pub(super) tells: bool,
     /// The last block's names, in order.
@@ -75,6 +77,7 @@ impl Naming {
             store: None,
             doubt: 0,
             passed: 0,
+            passes: LEAST_PASSES,
             tells: false,
             names: Vec::new(),
             news: Vec::new(),
@@ -103,6 +106,7 @@ impl Naming {
         self.store = store.map(|_| Store { taking: true, serial: 0 });
         self.under_way.clear();
         self.doubt = 0;
+        self.passes = LEAST_PASSES;
     }
 
     /// Whether the peer has a store.
@@ -148,6 +152,7 @@ impl Naming {
             let is_absent = item.absent.contains(&index);
             if !is_absent {
                 self.doubt = self.doubt.saturating_sub(entry.len.into());
+                self.passes = LEAST_PASSES;
             } else if item.keep {
                 missed.push(chunk);
             }
@@ -167,8 +172,16 @@ impl Naming {
 
     /// Whether hints are gone by for the next block.
     fn trusts(&mut self) -> bool {
-        self.passed = if self.is_trusted() || self.passed >= PROBE_EVERY { 0 } else { self.passed + 1 };
+        self.passed = if self.is_trusted() || self.passed >= self.passes { 0 } else { self.passed + 1 };
         self.passed == 0
+    }
+
+    /// Takes note that names were tried although the store is doubted: the next ones wait for longer, until some were
+    /// right, since a flow stands still for a round trip each time they are not.
+    fn tried(&mut self) {
+        if !self.is_trusted() && !self.names.is_empty() {
+            self.passes = (2 * self.passes).min(MOST_PASSES);
+        }
     }
 
     /// Whether the store has lately had what was named.
@@ -242,6 +255,7 @@ impl Naming {
         }
         let trusts = self.trusts();
         self.walk(plain, copies, sent, self.clock(now), trusts, price);
+        self.tried();
         self.residue.clear();
         literals(&self.names, plain).for_each(|piece| self.residue.extend_from_slice(piece));
         let known = self.names.iter().map(NameEntry::range).chain(self.left.iter().cloned());
@@ -395,14 +409,19 @@ const COVERED_SHARE: usize = 128;
 const UNDER_WAY_SHARE: u64 = 64;
 /// So many bytes named in vain mean that the store may be another than it was.
 const DOUBTFUL: u64 = 128 << 10;
-/// One in so many blocks is then named all the same.
-const PROBE_EVERY: u32 = 16;
+/// So many blocks are then not named before one is, twice as many before the next, and so on; with blocks of 64 KiB, 1
+/// and at most 16 MiB.
+const LEAST_PASSES: u32 = 16;
+const MOST_PASSES: u32 = 256;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
-    use crate::cache::LogOffset;
-    use crate::wanax::{NAME_LEN, Name};
+    use crate::cache::{Content, LogOffset};
+    use crate::wanax::{NAME_LEN, Name, Shape};
+    use crate::wire::FlowId;
 
     fn copy(at: u32, len: u32, source: u64) -> Copy {
         Copy { at, len, source: LogOffset(source) }
@@ -416,6 +435,45 @@ mod tests {
         let mut out = Vec::new();
         trim(copies, names, &mut out);
         out
+    }
+
+    #[test]
+    fn a_doubted_store_is_tried_ever_less_until_a_name_was_right() {
+        let (key, shape) = (NameKey::new([1; 32]), Shape::default());
+        let config = NamesConfig { key, shape, hint_memory: 1 << 16, saved: None, clock_secs: 0 };
+        let (mut naming, _) = Naming::new(&config);
+        naming.meet(Some(7));
+        naming.doubt(2 * DOUBTFUL);
+        let next = |naming: &mut Naming| {
+            naming.names = vec![entry(0, 1)];
+            let passed = (0..).find(|_| naming.trusts()).unwrap();
+            naming.tried();
+            passed
+        };
+        let passed: Vec<u32> = (0..7).map(|_| next(&mut naming)).collect();
+        assert_eq!(passed, [16, 32, 64, 128, 256, 256, 256]);
+        let plain = bytes::Bytes::from_static(&[0]);
+        let right = Item {
+            flow: FlowId(1),
+            lane: None,
+            content: Content::Block { offset: 0, plain, fin: false, coded: true },
+            epoch: 1,
+            start: 0,
+            remembered: false,
+            sources: Vec::new(),
+            coded: None,
+            slot: None,
+            names: vec![entry(0, 1)],
+            keep: false,
+            news: Vec::new(),
+            absent: BTreeSet::new(),
+        };
+        naming.settle(&right, Now::ZERO);
+        assert_eq!([next(&mut naming), next(&mut naming)], [16, 32]);
+        naming.settle(&Item { absent: [0].into(), ..right }, Now::ZERO);
+        assert_eq!(next(&mut naming), 64);
+        naming.meet(Some(7));
+        assert_eq!([next(&mut naming), next(&mut naming)], [0, 0]);
     }
 
     #[test]

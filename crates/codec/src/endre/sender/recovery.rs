@@ -1,5 +1,7 @@
 //! What the sending half does when something went wrong: blocks sent again, mismatches, new epochs, resumed logs.
 
+use std::collections::BTreeSet;
+
 use super::super::tokens;
 use super::Sender;
 use super::naming::literals;
@@ -9,7 +11,7 @@ use crate::contract::{PeerFault, SendEvent};
 use crate::digest::block_digest;
 use crate::entropy::Mode;
 use crate::wire::{
-    Block, BlockBody, Body, ChunkReason, ChunkRequest, Chunks, Digest, Frame, Refetch, RefetchReason,
+    Block, BlockBody, Body, ChunkReason, ChunkRequest, Chunks, Digest, Frame, LaneId, Refetch, RefetchReason,
     WireError,
 };
 
@@ -72,7 +74,11 @@ impl Sender {
         if !request.indexes.iter().all(|index| entry(index).is_some()) {
             return Err(WireError::Invalid("index of a chunk").into());
         }
+        let mut waiting = &mut self.requested;
         if request.reason == ChunkReason::Absent {
+            if item.lane.is_some() {
+                waiting = &mut self.lacked;
+            }
             self.stats.absent += request.indexes.len() as u64;
             if let Some(naming) = &mut self.naming {
                 naming.forget(request.indexes.iter().filter_map(entry));
@@ -80,32 +86,48 @@ impl Sender {
                 naming.doubt(self.ledger.note_absent(request.seq, &request.indexes, keep));
             }
         }
-        self.requested.entry(request.seq).or_default().extend(&request.indexes);
+        waiting.entry(request.seq).or_default().extend(&request.indexes);
         Ok(())
     }
 
     /// Appends the chunks of one block that were asked for; returns whether there were any.
     pub(super) fn put_chunks(&mut self, out: &mut Vec<u8>) -> bool {
         while let Some((seq, indexes)) = self.requested.pop_first() {
-            let Some(Item { names, content: Content::Block { plain, .. }, .. }) = self.ledger.item(seq)
-            else {
-                continue;
-            };
-            let mut bytes = Vec::new();
-            let chunks = indexes.iter().filter_map(|&index| plain.get(names.get(index as usize)?.range()));
-            chunks.for_each(|chunk| bytes.extend_from_slice(chunk));
-            self.stats.chunks_sent += indexes.len() as u64;
-            self.stats.chunk_bytes_sent += bytes.len() as u64;
-            let compressed = &mut self.scratch.compressed;
-            compressed.clear();
-            self.compressor.set_entropy(self.config.entropy);
-            let smaller = self.compressor.compress(Mode::Alone, &bytes, compressed);
-            let entropy = self.config.entropy.kind().filter(|_| smaller);
-            let bytes = if smaller { compressed } else { &bytes };
-            Frame::Chunks(Chunks { seq, indexes: indexes.into_iter().collect(), entropy, bytes }).encode(out);
-            return true;
+            if self.put_chunks_of(seq, indexes, out) {
+                return true;
+            }
         }
         false
+    }
+
+    /// Appends the chunks that the peer lacks of one block that was sent on the lane; returns whether there were any.
+    pub(super) fn put_lacked(&mut self, lane: LaneId, out: &mut Vec<u8>) -> bool {
+        let Self { ledger, lacked, .. } = self;
+        lacked.retain(|&seq, _| ledger.is_unacked(seq));
+        let mut of_lane =
+            lacked.extract_if(.., |&seq, _| ledger.item(seq).is_some_and(|item| item.lane == Some(lane)));
+        let Some((seq, indexes)) = of_lane.next() else { return false };
+        drop(of_lane);
+        self.put_chunks_of(seq, indexes, out)
+    }
+
+    fn put_chunks_of(&mut self, seq: u64, indexes: BTreeSet<u32>, out: &mut Vec<u8>) -> bool {
+        let Some(Item { names, content: Content::Block { plain, .. }, .. }) = self.ledger.item(seq) else {
+            return false;
+        };
+        let mut bytes = Vec::new();
+        let chunks = indexes.iter().filter_map(|&index| plain.get(names.get(index as usize)?.range()));
+        chunks.for_each(|chunk| bytes.extend_from_slice(chunk));
+        self.stats.chunks_sent += indexes.len() as u64;
+        self.stats.chunk_bytes_sent += bytes.len() as u64;
+        let compressed = &mut self.scratch.compressed;
+        compressed.clear();
+        self.compressor.set_entropy(self.config.entropy);
+        let smaller = self.compressor.compress(Mode::Alone, &bytes, compressed);
+        let entropy = self.config.entropy.kind().filter(|_| smaller);
+        let bytes = if smaller { compressed } else { &bytes };
+        Frame::Chunks(Chunks { seq, indexes: indexes.into_iter().collect(), entropy, bytes }).encode(out);
+        true
     }
 
     /// Appends a block whose lane was lost as it was coded at first; returns whether that can be done. What crossed as
