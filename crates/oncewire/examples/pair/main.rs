@@ -1,6 +1,6 @@
 //! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`, `pair stall`,
 //! `pair adapt`, `pair connections`; and on the test network, as root, `pair shed`, `pair site`,
-//! `pair soak` and `pair outage`.
+//! `pair lost`, `pair soak` and `pair outage`.
 //!
 //! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
@@ -11,6 +11,7 @@ mod adapt;
 mod common;
 mod connections;
 mod hop;
+mod lost;
 mod outage;
 mod roles;
 mod savings;
@@ -47,6 +48,8 @@ enum What {
     Shed(shed::Arguments),
     /// One, two and three gateways of a site behind a slow line: speed, bytes on the line, and a film for many.
     Site(site::Arguments),
+    /// Time and bytes of a transfer after a gateway has lost what it remembered.
+    Lost(lost::Arguments),
     /// Transfers of all kinds while the line and the gateways go wrong in every way, every byte compared.
     Soak(soak::Arguments),
     /// A minute without a path under a download, an upload and an idle ssh session.
@@ -71,6 +74,7 @@ fn main() {
         What::Connections(arguments) => connections::run(&arguments),
         What::Shed(arguments) => shed::run(&arguments),
         What::Site(arguments) => site::run(&arguments),
+        What::Lost(arguments) => lost::run(&arguments),
         What::Soak(arguments) => soak::run(&arguments),
         What::Outage(arguments) => outage::run(&arguments),
         What::Origin { files } => roles::origin(&files),

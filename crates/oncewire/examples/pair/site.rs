@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) {
 }
 
 /// Does each job, so many at a time, and returns what became of them, in order.
-fn all<J: Sync, R: Send>(jobs: &[J], at_once: usize, work: impl Fn(&J) -> R + Sync) -> Vec<R> {
+pub(crate) fn all<J: Sync, R: Send>(jobs: &[J], at_once: usize, work: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     scope(|scope| {
         for _ in 0..at_once.max(1) {
@@ -107,7 +107,7 @@ fn fetch(mut stream: TcpStream, number: u8) -> (Vec<u8>, Duration) {
 }
 
 /// A line of this rate and round trip.
-fn line(rate_bits_per_s: u64, rtt_ms: u64) -> LinkParams {
+pub(crate) fn line(rate_bits_per_s: u64, rtt_ms: u64) -> LinkParams {
     LinkParams {
         rate_bits_per_s: Some(rate_bits_per_s),
         delay: Duration::from_millis(rtt_ms / 2),
@@ -116,7 +116,7 @@ fn line(rate_bits_per_s: u64, rtt_ms: u64) -> LinkParams {
 }
 
 /// The middle one of several runs' figures.
-fn median<T: PartialOrd + Copy>(mut figures: Vec<T>) -> T {
+pub(crate) fn median<T: PartialOrd + Copy>(mut figures: Vec<T>) -> T {
     figures.sort_by(|a, b| a.partial_cmp(b).unwrap());
     figures[figures.len() / 2]
 }

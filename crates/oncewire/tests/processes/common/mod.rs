@@ -8,6 +8,7 @@ pub(crate) mod connections;
 pub(crate) mod data;
 pub(crate) mod gateway;
 pub(crate) mod leaks;
+pub(crate) mod lost;
 pub(crate) mod network;
 pub(crate) mod origin;
 pub(crate) mod outage;

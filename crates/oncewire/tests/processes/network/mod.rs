@@ -1,5 +1,6 @@
 //! Gateways across an emulated line, in a network of namespaces.
 
+mod lost;
 mod neighbours;
 mod outage;
 mod soak;

@@ -1,0 +1,220 @@
+//! A pair that loses what one of its gateways remembers, between two transfers of the same file.
+
+use std::fmt;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use oncewire_testnet::{Family, LinkParams};
+
+use super::data;
+use super::network::{FORWARDED, PairInNetwork, Place, Setup};
+use super::origin::Origin;
+use super::wait::{LIMIT, eventually};
+
+/// What is lost while neither gateway runs. The file goes from the hub to the branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    Nothing,
+    /// The branch's store and logs, and with the store its id.
+    Receivers,
+    /// What is in the branch's store, but not its id; and the logs.
+    Emptied,
+    /// The file, in the branch's store: it is the copy that was made before the file came. And the logs.
+    OlderCopy,
+    /// What the hub knows of the branch's store, and its logs.
+    Senders,
+}
+
+impl Loss {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Nothing, Self::Receivers, Self::Emptied, Self::OlderCopy, Self::Senders];
+}
+
+/// Where it happens, and to what.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    pub(crate) line: LinkParams,
+    /// As in `[codec]`.
+    pub(crate) codec: &'static str,
+    pub(crate) file: Vec<u8>,
+}
+
+/// What fetching the file took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    /// From the connection's beginning to the last byte.
+    pub(crate) time: Duration,
+    /// Bytes on the line, both ways, packets' headers included.
+    pub(crate) wire: u64,
+    /// Chunks that the hub named and the branch did not have.
+    pub(crate) absent: u64,
+}
+
+impl fmt::Display for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { time, wire, absent } = self;
+        write!(f, "{wire} bytes in {:.2} s, {absent} chunks named in vain", time.as_secs_f64())
+    }
+}
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// The first transfer of the file.
+    pub(crate) cold: Transfer,
+    /// By what was lost after that, in the order of [`Loss::ALL`]: the next transfer, and the one after it.
+    pub(crate) after: [[Transfer; 2]; Loss::ALL.len()],
+}
+
+/// Fetches the file without gateways; `None`, with the reason printed, where no network can be had.
+pub(crate) fn without_gateways(binary: &Path, line: &LinkParams, file: &[u8]) -> Option<Transfer> {
+    let setup = Setup { line: line.clone(), ..Setup::default() };
+    let pair = PairInNetwork::configure(binary, &setup)?;
+    forget_paths(&pair);
+    let _origin = serve(&pair, file);
+    Some(fetch(&pair, false, file))
+}
+
+/// Fetches the file, and again after each loss, always through gateways that were just started, each time in the state
+/// in which the first transfer left them but for what is lost. `None`, with the reason printed, where no network can
+/// be had. Panics on a wrong byte.
+pub(crate) fn lose(binary: &Path, trial: &Trial) -> Option<Seen> {
+    let Trial { line, codec, file } = trial;
+    let both = format!("[codec]\ncodec = \"{codec}\"\nadapt = false\n{CACHE}");
+    let mut pair = PairInNetwork::start(binary, &Setup { line: line.clone(), both, ..Setup::default() })?;
+    forget_paths(&pair);
+    let other = data::random(OTHER_SEED, OTHER_LEN);
+    let origin = serve(&pair, &other);
+    fetch(&pair, true, &other);
+    drop(origin);
+    let _origin = serve(&pair, file);
+
+    stop(&mut pair);
+    let kept = tempfile::tempdir().unwrap();
+    let (older, newer) = (kept.path().join("older"), kept.path().join("newer"));
+    copy(&pair.state(Place::Branch).join(STORE), &older);
+    start(&mut pair);
+    let cold = fetch(&pair, true, file);
+    stop(&mut pair);
+    fs::create_dir(&newer).unwrap();
+    for place in Place::BOTH {
+        copy(&pair.state(place), &newer.join(place.name()));
+    }
+    let after = Loss::ALL.map(|loss| {
+        for place in Place::BOTH {
+            remove(&pair.state(place));
+            copy(&newer.join(place.name()), &pair.state(place));
+        }
+        befall(&pair, loss, &older);
+        [(); 2].map(|()| {
+            start(&mut pair);
+            let transfer = fetch(&pair, true, file);
+            stop(&mut pair);
+            transfer
+        })
+    });
+    Some(Seen { cold, after })
+}
+
+fn befall(pair: &PairInNetwork, loss: Loss, older: &Path) {
+    let [branch, hub] = Place::BOTH.map(|place| pair.state(place));
+    let logs = || contents(&branch).into_iter().filter(|path| !path.ends_with(STORE));
+    match loss {
+        Loss::Nothing => {}
+        Loss::Receivers => remove(&branch),
+        Loss::Emptied => {
+            logs().for_each(|path| remove(&path));
+            let store = contents(&branch.join(STORE)).into_iter();
+            // The file that has the name of the folder says which store it is.
+            store.filter(|path| !path.ends_with(STORE)).for_each(|path| remove(&path));
+        }
+        Loss::OlderCopy => {
+            logs().for_each(|path| remove(&path));
+            remove(&branch.join(STORE));
+            copy(older, &branch.join(STORE));
+        }
+        Loss::Senders => remove(&hub),
+    }
+}
+
+/// Serves `file` to whoever connects.
+fn serve(pair: &PairInNetwork, file: &[u8]) -> Origin {
+    let file = file.to_vec();
+    Origin::on(pair.listen(Family::V4), move |mut stream| {
+        // Whether it arrived is for the client to say.
+        let _ = stream.write_all(&file);
+    })
+}
+
+fn fetch(pair: &PairInNetwork, by_gateways: bool, expected: &[u8]) -> Transfer {
+    let to = pair.server(Family::V4, FORWARDED);
+    let before = wire(pair);
+    let begun = Instant::now();
+    let mut stream = match by_gateways {
+        true => pair.connect(Family::V4),
+        false => pair.network.host("client").enter(|| TcpStream::connect(to).unwrap()),
+    };
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut got = Vec::with_capacity(expected.len());
+    stream.read_to_end(&mut got).unwrap();
+    let time = begun.elapsed();
+    let wire = wire(pair) - before;
+    data::assert_same(&got, expected, "the file");
+    let absent = match by_gateways {
+        true => pair.at(Place::Hub, |hub| hub.peer()["out"]["names"]["absent"].as_u64().unwrap_or_default()),
+        false => 0,
+    };
+    Transfer { time, wire, absent }
+}
+
+/// Ends both gateways in order.
+fn stop(pair: &mut PairInNetwork) {
+    Place::BOTH.into_iter().for_each(|place| pair.gateway(place).terminate());
+    for place in Place::BOTH {
+        let status = pair.gateway_mut(place).wait(LIMIT);
+        assert!(status.success(), "{place:?}: {status}");
+    }
+}
+
+fn start(pair: &mut PairInNetwork) {
+    Place::BOTH.into_iter().for_each(|place| pair.launch(place));
+    eventually("the gateways meet", LIMIT, || pair.is_up().then_some(()));
+}
+
+/// Has the kernel carry nothing over from one connection to the next, or the first would be the slowest.
+fn forget_paths(pair: &PairInNetwork) {
+    for host in ["client", "branch", "hub", "server"] {
+        pair.network.host(host).sh("echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save");
+    }
+}
+
+/// Bytes that the line has carried, both ways.
+fn wire(pair: &PairInNetwork) -> u64 {
+    let wan = pair.network.wan();
+    wan.up.counters().carried_bytes + wan.down.counters().carried_bytes
+}
+
+fn contents(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+fn remove(path: &Path) {
+    if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+}
+
+/// Copies a folder to a name that is not there yet.
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(status.success(), "{} is not copied", from.display());
+}
+
+const CACHE: &str = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\nhint_memory = \"1 MiB\"\nstore_disk = \"256 MiB\"\n";
+/// The folder of the store in the state, and in it the file of its id.
+const STORE: &str = "store";
+/// What is in the older copy of the store.
+const OTHER_SEED: u64 = 2;
+const OTHER_LEN: usize = 256 << 10;
