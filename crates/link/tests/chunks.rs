@@ -13,7 +13,7 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::hints::save_by;
 use oncewire_codec::wire::{Frame, take_frame};
 use oncewire_codec::{Layers, Plan};
-use oncewire_link::{FlowId, LaneId, LinkConfig, Now, StoreState};
+use oncewire_link::{FlowId, LaneId, LinkConfig, Now, StoreReply, StoreRequest, StoreState};
 
 /// A pair of which side 1 has a store, and one flow from side 0 that names chunks and uses no log.
 fn pair() -> (Pair, FlowId) {
@@ -81,18 +81,33 @@ fn a_right_prediction_takes_no_round_trip_and_a_wrong_one_exactly_one() {
     arrived(&mut pair, flow, &[&file; 3]);
 }
 
-/// The lanes of the frames of side 0 that are so.
-fn lanes_of(pair: &Pair, is_so: impl Fn(&Frame<'_>) -> bool) -> Vec<LaneId> {
+/// The lanes of the frames of side 0 that are so, and their lengths.
+fn lanes_of(pair: &Pair, is_so: impl Fn(&Frame<'_>) -> bool) -> Vec<(LaneId, usize)> {
     let mut lanes = Vec::new();
     for said in &pair.said {
         let Said::Frames { side: 0, lane, bytes } = said else { continue };
         let mut rest = &bytes[..];
         while let Some((kind, body, used)) = take_frame(rest).unwrap() {
-            lanes.extend(Some(*lane).filter(|_| is_so(&Frame::decode(kind, body).unwrap())));
+            lanes.extend(Some((*lane, used)).filter(|_| is_so(&Frame::decode(kind, body).unwrap())));
             rest = &rest[used..];
         }
     }
     lanes
+}
+
+/// The lanes that brought chunks, and with how many bytes each.
+fn chunk_lanes(pair: &Pair) -> BTreeMap<LaneId, usize> {
+    let mut lanes = BTreeMap::new();
+    for (lane, bytes) in lanes_of(pair, |frame| matches!(frame, Frame::Chunks(_))) {
+        *lanes.entry(lane).or_default() += bytes;
+    }
+    lanes
+}
+
+/// The lanes that brought names.
+fn naming_lanes(pair: &Pair) -> Vec<LaneId> {
+    let named = lanes_of(pair, |frame| matches!(frame, Frame::Block(block) if block.has_names()));
+    named.into_iter().map(|(lane, _)| lane).collect()
 }
 
 #[test]
@@ -102,8 +117,7 @@ fn what_the_store_does_not_have_comes_on_the_lane_that_named_it() {
     send(&mut pair, flow, &file);
     pair.sides[1].chunks.clear();
     send(&mut pair, flow, &file);
-    let named = lanes_of(&pair, |frame| matches!(frame, Frame::Block(block) if block.has_names()));
-    assert_eq!(lanes_of(&pair, |frame| matches!(frame, Frame::Chunks(_))), named);
+    assert_eq!(chunk_lanes(&pair).into_keys().collect::<Vec<_>>(), naming_lanes(&pair));
     // It may break before they are there.
     pair.sides[1].chunks.clear();
     pair.said.clear();
@@ -111,8 +125,7 @@ fn what_the_store_does_not_have_comes_on_the_lane_that_named_it() {
     while pair.sides[0].link.stats().out.absent < 2 {
         assert!(pair.step(usize::MAX), "it is asked for");
     }
-    let named = lanes_of(&pair, |frame| matches!(frame, Frame::Block(block) if block.has_names()));
-    pair.cut(named[0]);
+    pair.cut(naming_lanes(&pair)[0]);
     pair.pass(Now::from_secs(1));
     arrived(&mut pair, flow, &[&file; 3]);
 }
@@ -238,20 +251,17 @@ fn chunks_and_requests_that_are_lost_with_their_lanes_come_again() {
     }
 }
 
-/// Returns the lanes that brought chunks since [`Pair::said`] was cleared, and how many bytes of frames each.
-fn chunk_lanes(pair: &Pair) -> BTreeMap<LaneId, usize> {
-    let mut lanes = BTreeMap::new();
-    for said in &pair.said {
-        let Said::Frames { bytes, lane, .. } = said else { continue };
-        let mut rest = &bytes[..];
-        while let Some((kind, body, used)) = take_frame(rest).unwrap() {
-            if let Frame::Chunks(_) = Frame::decode(kind, body).unwrap() {
-                *lanes.entry(*lane).or_default() += used;
-            }
-            rest = &rest[used..];
-        }
+/// As [`send`], and the store reads nothing: all that is named is asked for.
+fn send_to_busy_store(pair: &mut Pair, flow: FlowId, bytes: &[u8]) {
+    pair.said.clear();
+    pair.sides[1].holds_reads = true;
+    pair.send(0, flow, bytes);
+    pair.run();
+    while let Some(StoreRequest::Read { ticket, .. }) = pair.sides[1].reads.pop_front() {
+        let now = pair.now;
+        pair.sides[1].link.handle_store(StoreReply::Busy { ticket }, now);
+        pair.run();
     }
-    lanes
 }
 
 #[test]
@@ -263,12 +273,11 @@ fn chunks_come_over_the_lane_of_their_flow_while_the_lane_of_repairs_is_full() {
         for file in &files {
             send_file(&mut pair, flow, file);
         }
-        pair.sides[1].chunks.clear();
-        send(&mut pair, flow, &files[0]);
+        send_to_busy_store(&mut pair, flow, &files[0]);
         let usual: Vec<LaneId> = chunk_lanes(&pair).into_keys().collect();
         assert_eq!(usual.len(), 1, "there is a lane for repairs");
         pair.block(usual[0], 0, true);
-        send(&mut pair, flow, &files[1]);
+        send_to_busy_store(&mut pair, flow, &files[1]);
         let lanes = chunk_lanes(&pair);
         if rate_limit.is_some() {
             assert_eq!(lanes.into_keys().collect::<Vec<_>>(), usual, "no lane brings them sooner");
