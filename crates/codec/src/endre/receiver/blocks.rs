@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::super::matcher::Copy;
 use super::Head;
+use super::reads::Progress;
 use crate::Now;
 use crate::wanax::NameKey;
 use crate::wire::{ChunkReason, NameEntry};
@@ -34,6 +35,8 @@ pub(super) struct Fetch {
     pub(super) due: BTreeMap<u32, ChunkReason>,
     /// When reads take longer than they should.
     pub(super) read_deadline: Option<Now>,
+    /// How far the store was when its reads were planned, or were last given more time.
+    pub(super) progress: Option<Progress>,
     pub(super) patience: Now,
     /// When to repeat the request, and how much later the time after.
     pub(super) ask_deadline: Now,

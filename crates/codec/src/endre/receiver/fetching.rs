@@ -107,6 +107,7 @@ impl Fetching {
             asked: BTreeSet::new(),
             due: BTreeMap::new(),
             read_deadline: None,
+            progress: None,
             patience,
             ask_deadline: Now::MAX,
             ask_interval: patience * ASK_PATIENCE,
@@ -171,6 +172,7 @@ impl Fetching {
             fetch.head.keep |= !matches!(reply, StoreReply::Found { .. } | StoreReply::Busy { .. });
             match reply {
                 StoreReply::Found { bytes, .. } if bytes.len() == entry.len as usize => {
+                    self.reads.handle_brought();
                     if self.fill(&mut fetch, index, bytes) {
                         self.counts.hits.count(&entry);
                     }
@@ -334,7 +336,8 @@ impl Fetching {
                 fetch.repeat();
                 self.due.insert(seq);
             }
-            if fetch.read_deadline.is_some_and(|deadline| deadline <= now) {
+            let is_late = fetch.read_deadline.is_some_and(|deadline| deadline <= now);
+            if is_late && !self.wait_longer(&mut fetch, now) {
                 fetch.read_deadline = None;
                 let unsaid = fetch.peeks.values().flatten();
                 let waiting: Vec<u32> = fetch.reads.values().chain(unsaid).copied().collect();

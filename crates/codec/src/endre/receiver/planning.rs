@@ -72,7 +72,25 @@ impl Fetching {
         fetch.read_deadline = fetch.read_deadline.filter(|_| !fetch.peeks.is_empty());
         if !fetch.reads.is_empty() {
             fetch.wait_for_reads(deadline);
+            fetch.progress = Some(self.reads.progress(now));
         }
+    }
+
+    /// Gives late reads more time if the store has brought something since they were last looked at, and brings the
+    /// rest, at that pace, before the network could. Of a store that was opened anew no time of a read is known, so that
+    /// the plan cannot allow for it.
+    pub(super) fn wait_longer(&self, fetch: &mut Fetch, now: Now) -> bool {
+        let planned = fetch.progress.as_mut().filter(|_| fetch.peeks.is_empty());
+        let Some((took, left)) = planned.and_then(|progress| self.reads.look(progress, now)) else {
+            return false;
+        };
+        let waiting = fetch.reads.values().filter(|index| !fetch.asked.contains(index));
+        let entries = waiting.filter_map(|&index| fetch.entries.get(index as usize));
+        if left >= self.path(now).time(entries.map(|entry| u64::from(entry.len)).sum()) {
+            return false;
+        }
+        fetch.wait_for_reads(now + fetch.patience + left.saturating_mul(2).min(took).min(LONGEST_LOOK));
+        true
     }
 
     /// The own disk, from which others wait for so many chunks, and those of neighbours, as they are for the planner.
@@ -113,3 +131,6 @@ impl Fetching {
         (self.path.bytes_per_s, self.backlog.wait(now))
     }
 }
+
+/// A disk that takes longer than this for a read is not waited for.
+const LONGEST_LOOK: Now = Now::from_secs(1);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::Now;
+
 /// All requests to the store that are not answered.
 #[derive(Default)]
 pub(super) struct Reads {
@@ -13,6 +15,17 @@ pub(super) struct Reads {
     queued: BTreeMap<u16, u32>,
     /// Reads, and the chunks that they brought, lately.
     seen: (u64, u64),
+    /// Chunks that were brought, in all.
+    brought: u64,
+}
+
+/// How far the store was when reads were planned, and when it was last looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Progress {
+    planned: Now,
+    waiting: u32,
+    brought: u64,
+    looked: u64,
 }
 
 /// A read of a disk: chunks with the same one come together.
@@ -60,6 +73,31 @@ impl Reads {
             }
         }
         Some(block)
+    }
+
+    /// Counts a chunk that the store brought.
+    pub(super) fn handle_brought(&mut self) {
+        self.brought += 1;
+    }
+
+    /// Returns how far the store is.
+    pub(super) fn progress(&self, now: Now) -> Progress {
+        let brought = self.brought;
+        Progress { planned: now, waiting: self.len(), brought, looked: brought }
+    }
+
+    /// Looks at what was brought since reads were planned; returns how long that took, and how long the rest of what
+    /// waited then takes at that pace. Nothing if nothing was brought since the last look, or so much that what is
+    /// wanting is no longer in the order of requests.
+    pub(super) fn look(&self, progress: &mut Progress, now: Now) -> Option<(Now, Now)> {
+        let looked = std::mem::replace(&mut progress.looked, self.brought);
+        let brought = u32::try_from(self.brought - progress.brought).unwrap_or(u32::MAX);
+        if self.brought == looked || brought / 2 >= progress.waiting {
+            return None;
+        }
+        let took = now.saturating_sub(progress.planned);
+        let rest = progress.waiting.saturating_sub(brought).max(1);
+        Some((took, took.checked_div(brought)?.saturating_mul(rest)))
     }
 
     /// Returns the block of a request that is not answered.
@@ -120,6 +158,28 @@ mod tests {
         assert_eq!(reads.queued(0), 1);
         reads.clear();
         assert_eq!((reads.queued(0), reads.close(tickets[2])), (0, None));
+    }
+
+    #[test]
+    fn what_is_left_takes_as_long_as_what_was_brought() {
+        let ms = Now::from_millis;
+        let mut reads = Reads::default();
+        for read in 0..10 {
+            reads.open(1, Some((0, read)));
+        }
+        let mut progress = reads.progress(ms(100));
+        assert_eq!(reads.look(&mut progress, ms(500)), None, "of a disk that hangs nothing is known");
+        (0..4).for_each(|_| reads.handle_brought());
+        assert_eq!(reads.look(&mut progress, ms(500)), Some((ms(400), ms(600))));
+        assert_eq!(reads.look(&mut progress, ms(501)), None, "nothing more");
+        (0..8).for_each(|_| reads.handle_brought());
+        assert_eq!(
+            reads.look(&mut progress, ms(580)),
+            Some((ms(480), ms(40))),
+            "one at least, since it is wanting"
+        );
+        (0..8).for_each(|_| reads.handle_brought());
+        assert_eq!(reads.look(&mut progress, ms(590)), None, "twice as much: it does not come in its turn");
     }
 
     #[test]

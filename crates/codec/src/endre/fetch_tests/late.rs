@@ -1,0 +1,163 @@
+//! How long the receiving half waits for reads, and for what it asked for.
+
+use super::*;
+
+/// A disk that takes 100 ms a read, and a path of 10 ms and 1 MB/s.
+fn slow_disk(receiver: &mut Receiver) {
+    let service_time = Now::from_millis(100);
+    let state = StoreState { queued: 0, service_time, age_secs: 9, taking: true };
+    receiver.handle_store_state(state, Now::ZERO);
+    receiver.handle_path(Now::from_millis(10), 1_000_000);
+}
+
+#[test]
+fn a_read_is_given_the_time_that_the_queue_explains() {
+    let mut receiver = receiver();
+    let (queued, service_time) = (9, Now::from_millis(10));
+    receiver.handle_store_state(StoreState { queued, service_time, age_secs: 9, taking: true }, Now::ZERO);
+    name(&mut receiver, 0, 1, 64, Now::ZERO);
+    let tickets = reads(&mut receiver);
+    receiver.handle_timeout(Now::from_millis(249));
+    assert_eq!(asked(&mut receiver).0, []);
+    assert_eq!(receiver.poll_timeout(), Some(Now::from_millis(250)));
+    receiver.handle_timeout(Now::from_millis(250));
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![0])]);
+    // The disk is first all the same.
+    receiver.handle_store(StoreReply::Found { ticket: tickets[0], bytes: vec![7; 64].into() }, Now::ZERO);
+    let stats = receiver.stats();
+    assert_eq!((stats.blocks, stats.chunks.late, stats.chunks.hits.count), (1, 1, 1));
+    let chunks = Chunks { seq: 0, indexes: vec![0], entropy: None, bytes: &[7; 64] };
+    receiver.handle_chunks(chunks, Now::ZERO).unwrap();
+    assert_eq!(receiver.stats().blocks, 1);
+}
+
+#[test]
+fn a_read_that_is_said_to_take_longer_is_given_that_time_and_no_other_is() {
+    let mut receiver = receiver();
+    name(&mut receiver, 0, 2, 64, Now::ZERO);
+    name(&mut receiver, 1, 1, 64, Now::ZERO);
+    let tickets = reads(&mut receiver);
+    receiver.handle_store_wait(tickets[1], Now::from_millis(300), Now::from_millis(10));
+    receiver.handle_store_wait(tickets[0], Now::from_millis(1), Now::from_millis(10));
+    receiver.handle_store_wait(99, Now::from_millis(300), Now::ZERO);
+    receiver.handle_timeout(Now::from_millis(309));
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![0])], "of the second block");
+    receiver.handle_timeout(Now::from_millis(310));
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![0, 1])]);
+    // Once it is asked for, there is nothing to wait for.
+    receiver.handle_store_wait(tickets[1], Now::from_millis(900), Now::from_millis(310));
+    assert!(receiver.poll_timeout().is_none_or(|due| due < Now::from_secs(1)));
+}
+
+#[test]
+fn of_a_disk_of_which_nothing_is_known_what_it_brings_says_how_long_the_rest_takes() {
+    let ms = Now::from_millis;
+    // What is left takes 150 ms at that pace, and over the network, if the path is known, 130 ms.
+    for (brought, path_is_known, waits) in [(2, false, true), (0, false, false), (2, true, false)] {
+        let mut receiver = receiver();
+        if path_is_known {
+            receiver.handle_path(ms(10), 1_000_000);
+        }
+        name(&mut receiver, 0, 8, 20_000, Now::ZERO);
+        let tickets = reads(&mut receiver);
+        assert_eq!(tickets.len(), 8);
+        for &ticket in &tickets[..brought] {
+            let bytes = vec![7; 20_000].into();
+            receiver.handle_store(StoreReply::Found { ticket, bytes }, ms(25));
+        }
+        receiver.handle_timeout(ms(50));
+        let late = if waits { 0 } else { 8 - brought as u64 };
+        assert_eq!(receiver.stats().chunks.late, late, "{brought}, {path_is_known}");
+        if waits {
+            receiver.handle_timeout(ms(149));
+            assert_eq!(asked(&mut receiver).0, []);
+            receiver.handle_timeout(ms(150));
+            let rest = (2..8).collect();
+            assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, rest)], "it brought nothing more");
+        }
+    }
+}
+
+#[test]
+fn what_comes_with_one_read_is_one_read_to_the_plan() {
+    let mut receiver = receiver();
+    slow_disk(&mut receiver);
+    // All 200 kB take 210 ms over the network, longer than one read. Of three, two bring less than half of it.
+    for (seq, apart, shed) in [(0, false, 0), (1, true, 6)] {
+        name(&mut receiver, seq, 10, 20_000, Now::ZERO);
+        let place = |at| ChunkPlace::Disk { disk: 0, read: Some(if apart { at / 4 } else { 7 }) };
+        let tickets = reads_with(&mut receiver, Now::ZERO, |chunks| (0..chunks as u64).map(place).collect());
+        assert_eq!(tickets.len() as u64, 10 - shed);
+        assert_eq!(receiver.stats().chunks.shed, shed);
+        for ticket in tickets {
+            let bytes = vec![7; 20_000].into();
+            receiver.handle_store(StoreReply::Found { ticket, bytes }, Now::ZERO);
+        }
+    }
+    // What is in memory takes none, however slow the disk is.
+    name(&mut receiver, 2, 10, 64, Now::ZERO);
+    let tickets = reads_with(&mut receiver, Now::ZERO, |chunks| vec![ChunkPlace::Near; chunks]);
+    assert_eq!(tickets.len(), 10);
+}
+
+#[test]
+fn while_answers_wait_at_the_far_side_the_disk_is_left_its_work() {
+    let mut receiver = receiver();
+    slow_disk(&mut receiver);
+    let shed = |receiver: &mut Receiver, seq, at_ms| {
+        let (before, now) = (receiver.stats().chunks.shed, Now::from_millis(at_ms));
+        name(receiver, seq, 1, 64, now);
+        reads_with(receiver, now, |_| Vec::new());
+        asked(receiver);
+        receiver.stats().chunks.shed - before
+    };
+    assert_eq!(shed(&mut receiver, 0, 0), 1, "the network takes 10 ms, the disk 100");
+    assert_eq!(shed(&mut receiver, 1, 60), 1, "the answer is late, but not by so much");
+    assert_eq!(shed(&mut receiver, 2, 150), 0, "it is later than a read");
+    let chunks = Chunks { seq: 0, indexes: vec![0], entropy: None, bytes: &[7; 64] };
+    receiver.handle_chunks(chunks, Now::from_millis(310)).unwrap();
+    assert_eq!(receiver.stats().chunks.path_wait.as_millis(), 299);
+    assert_eq!(shed(&mut receiver, 3, 310), 0);
+    assert_eq!(shed(&mut receiver, 4, 320), 0);
+    let chunks = Chunks { seq: 1, indexes: vec![0], entropy: None, bytes: &[7; 64] };
+    receiver.handle_chunks(chunks, Now::from_millis(320)).unwrap();
+    assert_eq!(shed(&mut receiver, 5, 2000), 1, "the line has had time to empty");
+}
+
+#[test]
+fn what_was_asked_for_is_not_asked_for_again_while_the_path_explains_that_it_is_not_there() {
+    for (bytes_per_s, least_ms, most_ms) in [(0, 300, 1_000), (10_000, 4_000, 5_000)] {
+        let mut receiver = receiver();
+        receiver.handle_path(Now::from_millis(10), bytes_per_s);
+        name(&mut receiver, 0, 1, 20_000, Now::ZERO);
+        let tickets = reads_with(&mut receiver, Now::ZERO, |_| vec![ChunkPlace::Near]);
+        receiver.handle_store(StoreReply::Absent { ticket: tickets[0] }, Now::ZERO);
+        assert_eq!(asked(&mut receiver).0.len(), 1);
+        let again = (0..60_000).step_by(100).find(|&at_ms| {
+            receiver.handle_timeout(Now::from_millis(at_ms));
+            !asked(&mut receiver).0.is_empty()
+        });
+        assert!(
+            (least_ms..most_ms).contains(&again.unwrap()),
+            "{again:?} ms at {bytes_per_s} bytes a second"
+        );
+    }
+}
+
+#[test]
+fn a_store_that_does_not_say_where_chunks_are_is_not_waited_for() {
+    let mut receiver = receiver();
+    name(&mut receiver, 0, 3, 64, Now::ZERO);
+    let peek = receiver.poll_chunk_store().unwrap();
+    assert!(matches!(peek, StoreRequest::Peek { .. }), "{peek:?}");
+    assert_eq!((receiver.poll_timeout(), asked(&mut receiver).0), (Some(Now::from_millis(50)), vec![]));
+    receiver.handle_timeout(Now::from_millis(50));
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![0, 1, 2])]);
+    // When it says so after all, that changes nothing.
+    let StoreRequest::Peek { ticket, .. } = peek else { return };
+    receiver.handle_store(StoreReply::each_apart(ticket), Now::from_millis(60));
+    assert_eq!((receiver.poll_chunk_store(), asked(&mut receiver).0), (None, vec![]));
+    let chunks = Chunks { seq: 0, indexes: vec![0, 1, 2], entropy: None, bytes: &[7; 192] };
+    receiver.handle_chunks(chunks, Now::from_millis(90)).unwrap();
+    assert_eq!((receiver.stats().blocks, receiver.stats().chunks.late), (1, 3));
+}
