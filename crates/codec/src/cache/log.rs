@@ -186,6 +186,15 @@ impl Log {
         prefetch_read(self.segment(offset.0 >> self.shift), self.within(offset));
     }
 
+    /// Asks for the memory around a byte, to be read both ways from there.
+    #[inline]
+    pub fn prefetch_around(&self, offset: LogOffset) {
+        let (segment, at) = (self.segment(offset.0 >> self.shift), self.within(offset));
+        prefetch_read(segment, at);
+        prefetch_read(segment, at + LINE);
+        prefetch_read(segment, at.wrapping_sub(LINE));
+    }
+
     /// Appends the `len` bytes from `offset` to `out`, of a longer range than is held only what is held.
     #[inline]
     pub fn copy_to(&self, offset: LogOffset, len: usize, out: &mut impl BufMut) {
@@ -269,6 +278,9 @@ impl fmt::Debug for Log {
 
 /// How many segments a log is made of, within the bounds of their sizes: what is held beyond the limit is about one.
 const SEGMENTS: u64 = 16;
+
+/// Bytes that come from memory together.
+pub(crate) const LINE: usize = 64;
 
 /// Twice the largest block, so that a block and what a marker's window adds lie in two segments at most.
 const MIN_SEGMENT: u64 = 128 << 10;

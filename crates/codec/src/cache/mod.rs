@@ -47,6 +47,7 @@ mod sizes;
 
 pub use curve::Curve;
 pub use ledger::{Coded, Content, Item, Ledger, MAX_UNACKED, Repair};
+pub(crate) use log::LINE;
 pub use log::{Log, LogOffset};
 pub use quotas::Quotas;
 pub use ranges::{Arrived, RangeSet};

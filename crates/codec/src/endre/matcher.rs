@@ -276,7 +276,7 @@ impl MaxMatch {
                 continue;
             }
             let sources = if newer > 0 { [newer, older] } else { [older, 0] };
-            log.prefetch(source(search.at, sources[0]));
+            log.prefetch_around(source(search.at, sources[0]));
             if sources[1] > 0 {
                 log.prefetch(source(search.at, sources[1]));
             }

@@ -1,10 +1,10 @@
 //! The pass over one block: comparing, extending, and following diagonals.
 
-use oncewire_fingerprint::{common_prefix, common_suffix, resync};
+use oncewire_fingerprint::{common_prefix, common_suffix, prefetch_read, resync};
 
 use super::slots::GRAIN;
 use super::{Copy, Search};
-use crate::cache::{Log, LogOffset};
+use crate::cache::{LINE, Log, LogOffset};
 
 /// What was found of a block so far. Everything before `covered` is decided.
 pub(super) struct Scan<'a> {
@@ -136,6 +136,15 @@ impl<'a> Scan<'a> {
         let here = self.block.get(position..).unwrap_or_default();
         let len = (here.len() as u64).min(self.at.since(source)) as usize;
         let together = self.log.beside(source).1;
+        if let (Some(here), Some(there)) = (here.first_chunk::<LINE>(), together.first_chunk())
+            && len >= LINE
+        {
+            if here != there {
+                return common_prefix(here, there);
+            }
+            // A processor asks ahead by itself, but only once it has waited for a few lines of a long run.
+            (2..2 + LINES_AHEAD).for_each(|line| prefetch_read(together, line * LINE));
+        }
         let equal = common_prefix(here, together.get(..len).unwrap_or(together));
         if equal < together.len() || equal == len {
             return equal;
@@ -165,6 +174,9 @@ const MIN_FOUND: usize = 24;
 
 /// A copy of this length is taken without a look at the other place where its window occurred.
 const LONG: u32 = 512;
+
+/// Lines of the log that are asked for where a line was equal.
+const LINES_AHEAD: usize = 4;
 
 /// The shortest copy on a diagonal that is known already, which costs three bytes.
 const MIN_RESUMED: usize = 16;
