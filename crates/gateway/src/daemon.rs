@@ -22,7 +22,7 @@ use crate::discovery::{NoteSocketError, Talk};
 use crate::intercept::{Current, rules};
 use crate::ledger::Ledger;
 use crate::lifecycle::limits::raise_open_files;
-use crate::logs::{Logs, PeerLogs};
+use crate::logs::{Logs, NotKept, PeerLogs};
 use crate::neighbours::Neighbours;
 use crate::peering::Peering;
 use crate::slow_disk::{self, DISK_LIMIT};
@@ -162,7 +162,8 @@ impl Gateway {
         let notes = found::open(&config)?;
         let talk = notes.and_then(|notes| site.look_for_others(&config, &listeners, notes));
         let (config, told) = (Arc::new(config), talk.as_ref().map(Talk::reports));
-        let report = Self::start_all(&site, config, listeners, peer_logs, told)?;
+        let not_kept = logs.as_ref().map(Logs::not_kept).unwrap_or_default();
+        let report = Self::start_all(&site, config, listeners, (peer_logs, not_kept), told)?;
         started.report = Some(Arc::clone(&report));
         site.talk(inbox, &report);
         if let Some(talk) = talk {
@@ -183,7 +184,7 @@ impl Gateway {
         site: &Site,
         config: Arc<Config>,
         listeners: Listeners,
-        logs: Vec<PeerLogs>,
+        (logs, not_kept): (Vec<PeerLogs>, NotKept),
         discovery: Option<Arc<watch::Sender<DiscoveryReport>>>,
     ) -> Result<Arc<Report>, StartError> {
         let lanes = settings::lane_options(&config, &site.said);
@@ -212,6 +213,7 @@ impl Gateway {
             started: Instant::now(),
             store: site.store.clone(),
             neighbours: site.neighbours.clone(),
+            not_kept,
             discovery,
             changing: tokio::sync::Mutex::default(),
         });

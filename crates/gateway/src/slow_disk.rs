@@ -21,8 +21,8 @@ pub(crate) fn run<T: Send + 'static>(
     result
 }
 
-/// How long a gateway that stops or changes waits for a disk that may hang.
+/// How long a gateway that starts, stops or changes waits for a disk that may hang.
 pub(crate) const DISK_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long logs may take to be read while the gateway runs: some gigabytes of a slow disk.
+/// How long logs may take to be read at a start and while the gateway runs: some gigabytes of a slow disk.
 pub(crate) const READ_LIMIT: Duration = Duration::from_secs(60);

@@ -16,7 +16,7 @@ use crate::chunks::{ChunkStore, ChunksCleared};
 use crate::config::{Codec, PeerChoice};
 use crate::intercept::Entrance;
 use crate::ledger::{self, Ledger};
-use crate::logs::Cleared;
+use crate::logs::{Cleared, NotKept};
 use crate::neighbours::Neighbours;
 use crate::telemetry::{
     ClearReport, ClearedReport, DiscoveryReport, FlowReport, FlowsReport, GatewayReport, InReport,
@@ -36,6 +36,8 @@ pub(super) struct Report {
     pub(super) started: Instant,
     pub(super) store: Option<Arc<ChunkStore>>,
     pub(super) neighbours: Neighbours,
+    /// Why logs are not kept that should be.
+    pub(super) not_kept: NotKept,
     /// How the search for other gateways stands, if there is one.
     pub(super) discovery: Option<Arc<watch::Sender<DiscoveryReport>>>,
     /// Held while another state is put in place.
@@ -95,9 +97,11 @@ impl Source for Report {
         // Chunks are not sorted by peers.
         let chunks = self.store.as_ref().filter(|_| peer.is_none()).map(|store| store.clear());
         let links = state.peers.clone();
+        // Their files are not ours to touch, and may hold what is to be forgotten.
+        let unread = self.not_kept.why().map(|why| format!("logs that were not opened stay on disk ({why})"));
         Box::pin(async move {
             let end = Instant::now() + DISK_LIMIT;
-            let (mut reports, mut failed) = (Vec::new(), Vec::new());
+            let (mut reports, mut failed) = (Vec::new(), Vec::from_iter(unread));
             for peer in clearing {
                 reports.push(peer.end(end, &mut failed).await);
             }
@@ -141,6 +145,7 @@ impl Report {
             draining: !self.healthy(),
             memory_limit: state.config.memory,
             memory_used: Some(memory),
+            logs_not_kept: self.not_kept.why(),
             handshakes_pending: self.tunnel.pending() as u64,
             refused: self.ledger.refusals.counts(),
             announces: state.config.gateway.announce.iter().map(ToString::to_string).collect(),

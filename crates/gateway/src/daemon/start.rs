@@ -19,7 +19,7 @@ use crate::identity::PublicKey;
 use crate::intercept::rules::RuleSet;
 use crate::intercept::{self, Door, Entrance, Held, Router};
 use crate::ledger::Ledger;
-use crate::logs::{LogOwner, Logs, PeerLogs, Place};
+use crate::logs::{LogOwner, Logs, Patience, PeerLogs, Place};
 use crate::neighbours::{self, Inbox, Member, Neighbours};
 use crate::peering::Peering;
 use crate::sockets::LaneOptions;
@@ -49,16 +49,14 @@ pub(super) struct Site {
     pub(super) neighbours: Neighbours,
 }
 
-/// Reads the logs of an earlier process, if the configuration names a folder for them.
-/// One entry for each peer, in order, or none at all.
+/// Reads the logs of an earlier process, if the configuration names a folder for them; a disk that hangs is not waited
+/// for. One entry for each peer, in order, or none at all.
 pub(super) async fn open_logs(config: &Config) -> Result<(Option<Logs>, Vec<PeerLogs>), StartError> {
     let Some(state) = config.gateway.state.clone() else { return Ok((None, Vec::new())) };
-    let place = Place { state, key: config.gateway.encrypt_key.clone() };
-    let owners: Vec<_> = config.peers.iter().map(log_owner).collect();
-    let opened = tokio::task::spawn_blocking(move || {
-        Logs::open(&place, &owners).map_err(|_| StartError::StateInUse(place.state))
-    });
-    opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
+    let place = Place { state: state.clone(), key: config.gateway.encrypt_key.clone() };
+    let owners = config.peers.iter().map(log_owner).collect();
+    let opened = Logs::open(place, owners, Patience::default()).await;
+    opened.map(|(logs, peers)| (Some(logs), peers)).map_err(|_| StartError::StateInUse(state))
 }
 
 /// Opens the chunk store, if the configuration wants one.

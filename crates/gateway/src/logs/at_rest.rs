@@ -91,7 +91,8 @@ fn remove(folder: &Path) -> Result<u64, ClearError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::{LogOwner, Logs, Place};
+    use crate::logs::tests::open_in;
+    use crate::logs::{LogOwner, Logs};
 
     fn key(byte: u8) -> PublicKey {
         PublicKey::from_bytes([byte; 32])
@@ -108,8 +109,7 @@ mod tests {
             capacity: 1 << 20,
             held: oncewire_link::LogLimits { out: 1 << 20, inbound: 1 << 20 },
         };
-        let place = Place { state: state.to_owned(), key: None };
-        Logs::open(&place, &[owner(1), owner(2), owner(3)]).unwrap().0.unwrap()
+        open_in(state, &[owner(1), owner(2), owner(3)]).unwrap().0
     }
 
     #[test]

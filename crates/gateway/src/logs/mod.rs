@@ -75,6 +75,7 @@ mod index;
 mod kept;
 #[cfg(test)]
 mod memory_disk;
+mod patience;
 mod ring;
 mod seal;
 #[cfg(test)]
@@ -90,9 +91,9 @@ use std::iter::repeat_with;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout_at;
 
 use oncewire_link::{LogLimits, LogSide, SavedLog, SavedLogs};
 
@@ -100,11 +101,13 @@ pub use self::at_rest::{ClearError, clear_at_rest};
 use self::disk::OsFolder;
 pub(crate) use self::hints::HintFile;
 use self::kept::{KeptLog, Trouble};
+use self::patience::within;
+pub(crate) use self::patience::{NotKept, Patience};
 use self::seal::Seal;
 pub(crate) use self::writer::{Cleared, LogWriter, Settled};
 use self::writer::{Closing, Keeper, Queue};
 use crate::identity::PublicKey;
-use crate::slow_disk::{self, DISK_LIMIT, READ_LIMIT};
+use crate::slow_disk::{DISK_LIMIT, READ_LIMIT};
 use crate::storage_key::StorageKey;
 
 /// What the logs of a peer begin with, and where they go on; nothing by default.
@@ -160,7 +163,10 @@ pub(crate) struct Place {
 
 impl Place {
     /// Finds logs and starts to write them, with what says that nobody else may; one entry for each owner, in order.
-    fn open(&self, owners: &[LogOwner], lock: Arc<fs::File>) -> (Option<Writing>, Vec<PeerLogs>) {
+    ///
+    /// # Errors
+    /// If nobody could write them.
+    fn open(&self, owners: &[LogOwner], lock: Arc<fs::File>) -> io::Result<(Writing, Vec<PeerLogs>)> {
         let seal = Seal::new(self.key.as_ref());
         let (mut keeper, queue) = (Keeper::new(), Arc::new(Queue::default()));
         let open = |owner| open_peer(&self.state, &seal, owner, &mut keeper, &queue);
@@ -171,16 +177,7 @@ impl Place {
             // The lock is held as long as it writes.
             move || writer::run(&queue, keeper, lock)
         });
-        match started {
-            Ok(_) => (Some(Writing(queue)), logs),
-            Err(error) => (None, self.cold(owners, &error)),
-        }
-    }
-
-    /// Says why nothing is kept there.
-    fn cold(&self, owners: &[LogOwner], error: &io::Error) -> Vec<PeerLogs> {
-        tracing::warn!(state = %self.state.display(), "logs start cold and are not kept: {error}");
-        owners.iter().map(|_| PeerLogs::default()).collect()
+        started.map(|_| (Writing(queue), logs))
     }
 }
 
@@ -191,9 +188,11 @@ pub(crate) struct Logs {
     /// One for those who were there at the start, and one for those of each reload that brought new ones, as long as
     /// any of them is there.
     queues: Vec<Writing>,
-    lock: Arc<fs::File>,
+    /// None if the folder could not be taken: nothing is kept then.
+    lock: Option<Arc<fs::File>>,
     /// The disk was waited for in vain, and may yet touch files: no more are opened.
     hangs: bool,
+    not_kept: NotKept,
 }
 
 /// A thread that writes logs; dropped, it writes what still waits.
@@ -209,42 +208,65 @@ impl Drop for Writing {
 }
 
 impl Logs {
-    /// Finds the peers' logs and starts to write them; one entry for each owner, in order. Reads all that is
-    /// there, so not on a thread that others wait for. Whatever fails is logged and costs a cold start.
+    /// Finds the peers' logs and starts to write them; one entry for each owner, in order. Whatever fails, or takes
+    /// longer than there is patience for, is logged and costs a cold start.
     ///
     /// # Errors
     /// If another gateway uses the folder, which is a mistake of the configuration and no damage.
-    pub(crate) fn open(
-        place: &Place,
-        owners: &[LogOwner],
-    ) -> Result<(Option<Self>, Vec<PeerLogs>), StateInUse> {
-        let lock = match take_state(&place.state) {
-            Ok(lock) => Arc::new(lock),
-            Err(TryLockError::WouldBlock) => return Err(StateInUse),
-            Err(TryLockError::Error(error)) => return Ok((None, place.cold(owners, &error))),
+    pub(crate) async fn open(
+        place: Place,
+        owners: Vec<LogOwner>,
+        patience: Patience,
+    ) -> Result<(Self, Vec<PeerLogs>), StateInUse> {
+        let state = place.state.clone();
+        let (queues, not_kept) = (Vec::new(), NotKept::default());
+        let mut logs = Self { place, queues, lock: None, hangs: false, not_kept };
+        let opened = match within(patience.taking, "state-take", move || take_state(&state)).await {
+            Ok(Ok(lock)) => {
+                logs.lock = Some(Arc::new(lock));
+                logs.find(&owners, patience.reading).await
+            }
+            Ok(Err(TryLockError::WouldBlock)) => return Err(StateInUse),
+            Ok(Err(TryLockError::Error(error))) => Err(error.to_string()),
+            Err(why) => Err(why),
         };
-        let (writing, logs) = place.open(owners, Arc::clone(&lock));
-        let queues = writing.into_iter().collect();
-        Ok((Some(Self { place: place.clone(), queues, lock, hangs: false }), logs))
+        let opened =
+            opened.unwrap_or_else(|why| logs.give_up("logs start cold and are not kept", &why, owners.len()));
+        Ok((logs, opened))
     }
 
     /// Finds and writes the logs of further peers, as [`Logs::open`]; one entry for each owner, in order. Whoever
     /// wrote any of them before has closed it ([`Logs::closed`]).
     pub(crate) async fn open_more(&mut self, owners: Vec<LogOwner>) -> Vec<PeerLogs> {
-        let (place, lock) = (self.place.clone(), Arc::clone(&self.lock));
-        let count = owners.len();
         self.queues.retain(|writing| !writing.0.has_ended());
-        if !self.hangs {
-            let opened = slow_disk::run("logs-open", move || place.open(&owners, lock));
-            if let Ok(Ok((writing, logs))) = timeout(READ_LIMIT, opened).await {
-                self.queues.extend(writing);
-                return logs;
-            }
-            self.hangs = true;
-        }
-        let state = self.place.state.display();
-        tracing::warn!(%state, "the disk takes too long; until the next start, the logs of new peers are not kept");
+        let opened = self.find(&owners, READ_LIMIT).await;
+        opened.unwrap_or_else(|why| self.give_up("the logs of new peers are not kept", &why, owners.len()))
+    }
+
+    /// Reads all that is there of these owners' logs; an error says why nothing is kept of them.
+    async fn find(&mut self, owners: &[LogOwner], limit: Duration) -> Result<Vec<PeerLogs>, String> {
+        let Some(lock) = self.lock.clone().filter(|_| !self.hangs) else {
+            return Err("its disk failed or took too long before".to_owned());
+        };
+        let (place, owners) = (self.place.clone(), owners.to_vec());
+        let opened = within(limit, "logs-open", move || place.open(&owners, lock)).await;
+        let (writing, logs) =
+            opened.inspect_err(|_| self.hangs = true)?.map_err(|error| error.to_string())?;
+        self.queues.push(writing);
+        Ok(logs)
+    }
+
+    /// Says what is not kept, in the log and to whoever asks, and returns logs of nothing.
+    fn give_up(&self, what: &str, why: &str, count: usize) -> Vec<PeerLogs> {
+        let why = format!("until the next start, {what}: {}: {why}", self.place.state.display());
+        tracing::warn!("{why}");
+        self.not_kept.say(why);
         repeat_with(PeerLogs::default).take(count).collect()
+    }
+
+    /// Returns where it is said why logs are not kept.
+    pub(crate) fn not_kept(&self) -> NotKept {
+        self.not_kept.clone()
     }
 
     /// Waits until logs are closed ([`LogWriter::close`]), but not for a disk that hangs.

@@ -1,12 +1,14 @@
 //! Kept logs against crashes, damage and the passing of time.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, TryLockError};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use oncewire_link::{Log, LogLimits, LogOffset, LogSide, LogWrite, SavedLog};
 
@@ -14,7 +16,7 @@ use super::index::record_limit;
 use super::kept::{KeptLog, Trouble};
 use super::memory_disk::MemoryDisk;
 use super::seal::Seal;
-use super::{LogOwner, Logs, Place, StateInUse};
+use super::{LogOwner, Logs, Patience, PeerLogs, Place, StateInUse, take_state};
 use crate::identity::PublicKey;
 use crate::storage_key::StorageKey;
 
@@ -495,16 +497,25 @@ fn place(state: &Path) -> Place {
     Place { state: state.to_owned(), key: None }
 }
 
+/// Opens logs in a real folder as a start does.
+pub(super) fn open_in(state: &Path, owners: &[LogOwner]) -> Result<(Logs, Vec<PeerLogs>), StateInUse> {
+    in_runtime(Logs::open(place(state), owners.to_vec(), Patience::default()))
+}
+
+fn in_runtime<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+}
+
 /// Opens the logs of one owner in a real folder, writes `count` pieces on both sides, and returns what was there.
 fn run(state: &Path, owner: LogOwner, count: u64) -> [Option<SavedLog>; 2] {
-    let (logs, mut peers) = Logs::open(&place(state), &[owner]).unwrap();
+    let (logs, mut peers) = open_in(state, &[owner]).unwrap();
     let peer = peers.remove(0);
     let writer = peer.writer.unwrap();
     for i in 0..count {
         writer.write(LogSide::Out, piece(1, i << 16, 1 << 16));
         writer.write(LogSide::Inbound, piece(9, i << 16, 1 << 15));
     }
-    logs.unwrap().finish();
+    logs.finish();
     [peer.saved.out, peer.saved.inbound]
 }
 
@@ -550,10 +561,10 @@ fn logs_follow_a_peer_to_its_next_key() {
 #[test]
 fn a_folder_in_use_is_refused_and_free_again_later() {
     let dir = tempfile::tempdir().unwrap();
-    let (first, _) = Logs::open(&place(dir.path()), &[owner(&[7])]).unwrap();
-    assert_eq!(Logs::open(&place(dir.path()), &[owner(&[7])]).err(), Some(StateInUse));
+    let (first, _) = open_in(dir.path(), &[owner(&[7])]).unwrap();
+    assert_eq!(open_in(dir.path(), &[owner(&[7])]).err(), Some(StateInUse));
     drop(first);
-    assert!(Logs::open(&place(dir.path()), &[owner(&[7])]).is_ok());
+    assert!(open_in(dir.path(), &[owner(&[7])]).is_ok());
 }
 
 #[test]
@@ -561,13 +572,44 @@ fn a_place_that_is_no_folder_costs_a_cold_start() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     fs::write(&state, "a file").unwrap();
-    let (logs, peers) = Logs::open(&place(&state), &[owner(&[7]), owner(&[8])]).unwrap();
-    assert!(logs.is_none());
+    let (logs, peers) = open_in(&state, &[owner(&[7]), owner(&[8])]).unwrap();
+    let why = logs.not_kept().why().unwrap();
+    assert!(why.contains("start cold") && why.contains(state.to_str().unwrap()), "{why}");
     assert!(peers.len() == 2 && peers.iter().all(|peer| peer.writer.is_none()));
     // One peer's folder only: the other's logs are kept.
     let state = dir.path().join("other");
     fs::create_dir_all(state.join("logs")).unwrap();
     fs::write(state.join("logs").join("07".repeat(32)), "a file").unwrap();
-    let (_logs, peers) = Logs::open(&place(&state), &[owner(&[7]), owner(&[8])]).unwrap();
+    let (_logs, peers) = open_in(&state, &[owner(&[7]), owner(&[8])]).unwrap();
     assert!(peers[0].writer.is_none() && peers[1].writer.is_some());
+}
+
+#[test]
+fn a_disk_that_hangs_costs_a_cold_start_and_no_more_time_than_there_is_patience() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), owner(&[7]), 1);
+    let folder = dir.path().join("logs").join("07".repeat(32));
+    // Whoever opens it to read waits for somebody who writes.
+    let hints = folder.join("hints");
+    mknodat(CWD, &hints, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let patience = Patience { reading: Duration::from_millis(20), ..Patience::default() };
+    in_runtime(async {
+        let (mut logs, peers) =
+            Logs::open(place(dir.path()), vec![owner(&[7]), owner(&[8])], patience).await.unwrap();
+        assert!(peers.len() == 2 && peers.iter().all(|peer| peer.writer.is_none()));
+        let why = logs.not_kept().why().unwrap();
+        assert!(why.contains("logs start cold") && why.contains("takes longer than 20ms"), "{why}");
+        assert!(matches!(take_state(dir.path()), Err(TryLockError::WouldBlock)), "it is in use");
+        let further = logs.open_more(vec![owner(&[9])]).await;
+        assert!(further.len() == 1 && further[0].writer.is_none());
+        assert!(logs.not_kept().why().unwrap().contains("new peers"));
+    });
+    // The disk is well again: what hung lets the folder go, and nothing of it was lost.
+    drop(fs::File::options().write(true).open(&hints).unwrap());
+    let free = || take_state(dir.path()).is_ok();
+    while !free() {
+        std::thread::yield_now();
+    }
+    fs::remove_file(&hints).unwrap();
+    assert!(run(dir.path(), owner(&[7]), 0).iter().all(Option::is_some));
 }

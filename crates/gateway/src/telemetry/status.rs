@@ -50,6 +50,9 @@ pub struct GatewayReport {
     pub memory_limit: u64,
     /// The bytes of logs, tables, contexts and kept blocks now.
     pub memory_used: Option<u64>,
+    /// Why logs are not kept that `state` is to keep, as a sentence; null if they are, or there is no `state`.
+    #[serde(default)]
+    pub logs_not_kept: Option<String>,
     /// Connections that have not finished TLS yet.
     pub handshakes_pending: u64,
     /// What was turned away, by reason.

@@ -229,6 +229,24 @@ async fn two_gateways_cannot_share_a_state_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_that_cannot_be_used_is_told_for_as_long_as_nothing_is_kept() {
+    within(async {
+        let mut lives = Lives::begin().await;
+        assert_eq!(lives.hub.as_ref().unwrap().status().gateway.logs_not_kept, None);
+        lives.hub = None;
+        let state = lives.dir.path().join("hub-state");
+        fs::remove_dir_all(&state).unwrap();
+        fs::write(&state, "a file").unwrap();
+        lives.start().await;
+        let status = lives.hub.as_ref().unwrap().status();
+        let why = status.gateway.logs_not_kept.unwrap();
+        assert!(why.contains("logs start cold") && why.contains("hub-state"), "{why}");
+        assert_eq!(status.peers[0].out.not_saved, None, "nothing is kept");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encrypted_logs_are_warm_and_show_nothing() {
     within(async {
         let mut lives = Lives::begin_with("encrypt_key_file = \"storage.key\"").await;

@@ -33,8 +33,9 @@ fn summary(status: &StatusReport) -> String {
     let gateway = &status.gateway;
     let memory = gateway.memory_used.map_or_else(unknown, bytes);
     let draining = if gateway.draining { ", draining: no new flows" } else { "" };
+    let not_kept = gateway.logs_not_kept.as_deref().map(|why| printable(why) + "\n").unwrap_or_default();
     format!(
-        "gateway {}, oncewire {}, up {}, memory {memory} of {}{draining}\n",
+        "gateway {}, oncewire {}, up {}, memory {memory} of {}{draining}\n{not_kept}",
         printable(&gateway.name),
         printable(&status.version),
         age(gateway.uptime_s),

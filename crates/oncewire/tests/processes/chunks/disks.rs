@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::common::gateway::Gateway;
 use crate::common::origin::{Origin, Request};
 use crate::common::pair::{Options, Pair};
@@ -57,6 +59,35 @@ impl Drop for Fault {
     }
 }
 
+/// What traces a gateway since its start; dropped, it is ended, or the gateway could not be killed.
+struct Tracer(Pid);
+
+impl Tracer {
+    fn of(gateway: &Gateway) -> Self {
+        eventually("the gateway is traced", LIMIT, || {
+            let status = fs::read_to_string(format!("/proc/{}/status", gateway.pid())).ok()?;
+            let pid = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()?;
+            Pid::from_raw(pid).map(Self)
+        })
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+/// Starts a pair with chunk stores whose disks can be tampered with; none where strace is missing.
+fn traceable() -> Option<(Origin, Pair)> {
+    if programs::missing(&["strace"]) {
+        return None;
+    }
+    let origin = Origin::server();
+    let pair = pair(&options(&origin));
+    Some((origin, pair))
+}
+
 /// Begins a command that has calls fail which concern a store's first segments.
 fn refusing(calls: &str, store: &Path) -> Command {
     let segments = (0..64).map(|number| store.join(format!("{number:016x}.seg")));
@@ -71,6 +102,14 @@ fn strace(inject: &str, files: impl Iterator<Item = PathBuf>) -> Command {
         command.arg("-P").arg(file);
     });
     command
+}
+
+/// Returns a gateway in the place of one that has ended, which a shell starts with these words before the arguments.
+fn started_by(words: &str, ended: &Gateway, name: &str, config: &str) -> Gateway {
+    let wrapper = ended.config().with_extension("sh");
+    fs::write(&wrapper, format!("#!/bin/sh\nexec {words} \"$@\"\n")).unwrap();
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    Gateway::new(&wrapper, ended.config().parent().unwrap(), name, ended.admin(), config)
 }
 
 /// Ends a branch in good order.
@@ -92,11 +131,7 @@ fn assert_whole_after_a_start(pair: &mut Pair) {
 
 #[test]
 fn a_disk_that_refuses_to_read_costs_what_it_saved_and_no_more() {
-    if programs::missing(&["strace"]) {
-        return;
-    }
-    let origin = Origin::server();
-    let mut pair = pair(&options(&origin));
+    let Some((_origin, mut pair)) = traceable() else { return };
     fetch(&pair, FILE);
     assert_warm(&pair, "from a disk that is well");
     wait_until_on_disk(&pair);
@@ -130,11 +165,7 @@ fn a_disk_that_refuses_to_read_costs_what_it_saved_and_no_more() {
 
 #[test]
 fn a_disk_that_refuses_to_write_is_said_once_and_traffic_goes_on() {
-    if programs::missing(&["strace"]) {
-        return;
-    }
-    let origin = Origin::server();
-    let mut pair = pair(&options(&origin));
+    let Some((_origin, mut pair)) = traceable() else { return };
     let refusal = Fault::refusing(&pair.branch, "pwrite64", &store_folder(&pair));
     for _ in 0..2 {
         let wire = fetch(&pair, FILE);
@@ -154,11 +185,7 @@ fn a_disk_that_refuses_to_write_is_said_once_and_traffic_goes_on() {
 
 #[test]
 fn a_state_disk_that_hangs_holds_up_neither_traffic_nor_reloads_nor_the_end() {
-    if programs::missing(&["strace"]) {
-        return;
-    }
-    let origin = Origin::server();
-    let mut pair = pair(&options(&origin));
+    let Some((_origin, mut pair)) = traceable() else { return };
     fetch(&pair, FILE);
     wait_until_kept(&pair);
     let fault = Fault::hanging(&pair.hub, &pair.dir.path().join("hub-state"));
@@ -197,6 +224,33 @@ fn a_state_disk_that_hangs_holds_up_neither_traffic_nor_reloads_nor_the_end() {
 }
 
 #[test]
+fn a_start_on_a_state_disk_that_hangs_serves_cold_and_says_so() {
+    let Some((_origin, mut pair)) = traceable() else { return };
+    fetch(&pair, FILE);
+    wait_until_kept(&pair);
+    pair.hub.kill();
+    // The gateway stays the process that was started.
+    let lock = pair.dir.path().join("hub-state/lock");
+    let strace = strace("openat:delay_enter=1000000000", std::iter::once(lock));
+    let options: Vec<String> = strace.get_args().map(|word| format!("'{}'", word.display())).collect();
+    let words = format!("strace -D {} '{}'", options.join(" "), crate::binary().display());
+    let config = fs::read_to_string(pair.hub.config()).unwrap();
+    pair.hub = started_by(&words, &pair.hub, "hub", &config);
+    pair.hub.start();
+    let fault = Tracer::of(&pair.hub);
+    pair.wait_until_up();
+    fetch(&pair, FILE);
+    let status = pair.hub.ask("status").expect("it answers");
+    let why = status["gateway"]["logs_not_kept"].clone();
+    let why = why.as_str().expect("status says it");
+    assert!(why.contains("logs start cold") && why.contains("takes longer than 10s"), "{why}");
+    assert!(pair.hub.log().contains(why), "{}", pair.hub.log());
+    let refused = pair.hub.clear_cache(&[]).unwrap_err();
+    assert!(refused.contains("stay on disk"), "{refused}");
+    drop(fault);
+}
+
+#[test]
 fn a_disk_that_fails_while_it_is_read_costs_no_byte() {
     let origin = Origin::server();
     let pair = pair(&options(&origin));
@@ -231,22 +285,20 @@ fn a_full_disk_keeps_what_fits() {
     let origin = Origin::server();
     let options = options(&origin);
     let small = tempfile::tempdir().unwrap();
-    let (mount, wrapper) = (small.path().join("disk"), small.path().join("oncewire"));
+    let mount = small.path().join("disk");
     fs::create_dir(&mount).unwrap();
-    // The branch has a disk of its own that is smaller than it was told.
-    let script = format!(
-        "#!/bin/sh\nexec unshare -rm sh -c 'mount -t tmpfs -o size=48m tmpfs {} && exec {} \"$@\"' sh \"$@\"\n",
-        mount.display(),
-        crate::binary().display(),
-    );
-    fs::write(&wrapper, script).unwrap();
-    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
     let mut pair = pair(&options);
     pair.branch.kill();
     let config = fs::read_to_string(pair.branch.config()).unwrap();
     let there = format!("store_path = {:?}\nstore_disk", mount.display().to_string());
     let config = config.replace("store_disk", &there);
-    pair.branch = Gateway::new(&wrapper, pair.dir.path(), "branch", pair.branch.admin(), &config);
+    // The branch has a disk of its own that is smaller than it was told.
+    let words = format!(
+        "unshare -rm sh -c 'mount -t tmpfs -o size=48m tmpfs {} && exec {} \"$@\"' sh",
+        mount.display(),
+        crate::binary().display(),
+    );
+    pair.branch = started_by(&words, &pair.branch, "branch", &config);
     pair.branch.start();
     pair.wait_until_up();
     for seed in 100..110 {

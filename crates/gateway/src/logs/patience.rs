@@ -1,0 +1,51 @@
+//! How long the disk of logs is waited for, and what is said when it was in vain.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+use crate::slow_disk::{self, DISK_LIMIT, READ_LIMIT};
+
+/// Why logs are not kept though there is a folder for them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NotKept(Arc<Mutex<Option<String>>>);
+
+impl NotKept {
+    /// Returns the reason as a sentence; none as long as all are kept.
+    pub(crate) fn why(&self) -> Option<String> {
+        self.0.lock().clone()
+    }
+
+    pub(super) fn say(&self, why: String) {
+        *self.0.lock() = Some(why);
+    }
+}
+
+/// How long a start waits for the disk; what takes longer is left to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// For the folder, which a disk that works gives at once.
+    pub(crate) taking: Duration,
+    /// For all logs together.
+    pub(crate) reading: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { taking: DISK_LIMIT, reading: READ_LIMIT }
+    }
+}
+
+/// Runs what waits for the disk, but waits no longer than that; an error says why there is no result.
+pub(super) async fn within<T: Send + 'static>(
+    limit: Duration,
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    match timeout(limit, slow_disk::run(name, work)).await {
+        Ok(done) => done.map_err(|_| format!("the thread {name} could not do its work")),
+        Err(_) => Err(format!("its disk takes longer than {limit:?}")),
+    }
+}
