@@ -181,6 +181,16 @@ impl RuleSet {
     }
 }
 
+/// Returns one table of the family `bridge` from a list of all; nothing if it is not there.
+pub(super) fn table_in<'a>(ruleset: &'a str, table: &str) -> &'a str {
+    let head = format!("table bridge {table} {{\n");
+    let begins = |at: &usize| *at == 0 || ruleset.get(..*at).is_some_and(|before| before.ends_with('\n'));
+    let found = ruleset.match_indices(&head).map(|(at, _)| at).find(begins);
+    let rest = found.and_then(|at| ruleset.get(at..)).unwrap_or_default();
+    let end = rest.find("\n}\n").map_or(rest.len(), |end| end + "\n}\n".len());
+    rest.get(..end).unwrap_or_default()
+}
+
 fn each_family(rule: impl Fn(&str) -> String) -> Vec<String> {
     FAMILIES.map(|(family, _)| rule(family)).to_vec()
 }
@@ -262,6 +272,23 @@ mod tests {
         let kept = after(&router, &bridge.on(&links));
         assert!(kept.nft().contains("table bridge"), "connections go on that were taken in there");
         assert_eq!(after(&router, &kept), kept);
+    }
+
+    #[test]
+    fn one_table_is_found_among_those_of_a_machine() {
+        let text = |name: &str, packets: u8| {
+            format!(
+                "table bridge {name} {{\n\tcounter policy-1 {{\n\t\tpackets {packets} bytes 0\n\t}}\n}}\n"
+            )
+        };
+        let (other, ours, last) = (text("x-oncewire-a", 1), text("oncewire-a", 2), text("oncewire-ab", 3));
+        let all = [other.as_str(), &ours, &last].concat();
+        assert_eq!(table_in(&all, "oncewire-a"), ours);
+        assert_eq!(table_in(&all, "oncewire-ab"), last);
+        for absent in ["oncewire", "a", "oncewire-abc"] {
+            assert_eq!(table_in(&all, absent), "");
+        }
+        assert_eq!(table_in("", "oncewire-a"), "");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::bridge::Links;
+use super::bridge::{self, Links};
 use super::bypass::Bypassed;
 use super::heartbeat::{Heartbeat, LIFE_MS};
 use super::{RuleSet, beat_mark};
@@ -128,8 +128,12 @@ impl Programs<'_> {
         let table = self.0.table();
         match nft(&["list", "table", "inet", &table], "") {
             Ok(text) => {
-                let bridges = nft(&["list", "table", BRIDGE, &table], "").unwrap_or_default();
-                Ok(Some(text + &bridges))
+                // Of one table, `nft` reads all elements whether it prints them or not (1.0.6), and there are two for
+                // each connection that is carried; of all tables, in short, it reads none. One of before 2019 cannot.
+                let bridges = nft(&["--terse", "list", "ruleset", BRIDGE], "");
+                let bridges =
+                    bridges.or_else(|_| nft(&["list", "table", BRIDGE, &table], "")).unwrap_or_default();
+                Ok(Some(text + bridge::table_in(&bridges, &table)))
             }
             Err(LoadError::Refused { said, .. }) if said.contains("No such file") => Ok(None),
             Err(error) => Err(error),

@@ -130,6 +130,20 @@ fn what_policies_exclude_never_leaves_the_bridge() {
 }
 
 #[test]
+fn a_look_at_the_rules_does_not_read_all_that_a_bridge_carries() {
+    isolated(|| {
+        let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
+        deployment.start();
+        let element = "{ 192.0.2.1 . 7 . 192.0.2.2 . 80 }";
+        let set = ["add", "element", "bridge", "oncewire-branch", "carried-v4"];
+        deployment.command(Command::new("nft").args(set).arg(element));
+        let rules = deployment.rules(&["--installed"]);
+        assert!(rules.contains("table bridge oncewire-branch {"), "{rules}");
+        assert!(rules.contains("set carried-v4 {") && !rules.contains("192.0.2.1"), "{rules}");
+    });
+}
+
+#[test]
 fn a_bridge_that_is_made_while_the_gateway_runs_is_found() {
     isolated(|| {
         let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
