@@ -49,8 +49,8 @@ impl Links {
     }
 
     /// Reads what `ip` says to [`Links::COMMAND`]; none if that cannot be read.
-    pub(super) fn read(json: &str) -> Self {
-        let links: Vec<Link> = serde_json::from_str(json).unwrap_or_default();
+    pub(super) fn read(json: &str) -> Option<Self> {
+        let links: Vec<Link> = serde_json::from_str(json).ok()?;
         let mut found = Self::default();
         for link in links {
             found.names.push(link.ifname.clone());
@@ -60,7 +60,7 @@ impl Links {
                 found.ports.insert(link.ifname, bridge);
             }
         }
-        found
+        Some(found)
     }
 }
 
@@ -237,6 +237,10 @@ mod tests {
         {"ifname": "eth1", "master": "bond0", "linkinfo": {"info_slave_kind": "bond"}}
     ]"#;
 
+    fn links() -> Links {
+        Links::read(LINKS).unwrap()
+    }
+
     fn set(interfaces: &[&str], in_clients_names: bool) -> RuleSet {
         let interfaces = interfaces.iter().map(ToString::to_string).collect();
         let ports = vec![PortRange { first: 80, last: 80 }];
@@ -247,7 +251,7 @@ mod tests {
 
     #[test]
     fn connections_are_lifted_at_the_ports_that_are_named() {
-        let set = set(&["lan*", "eth1"], false).on(&Links::read(LINKS));
+        let set = set(&["lan*", "eth1"], false).on(&links());
         assert_eq!(set.bridges().collect::<Vec<_>>(), ["br0"]);
         let text = set.nft();
         let lifts = "iifname { \"lan0\" } iifname @alive tcp flags & (fin | syn | rst | ack) == syn tcp dport { 80 } goto \
@@ -258,7 +262,7 @@ mod tests {
 
     #[test]
     fn rules_that_are_wanted_again_are_the_same_and_frames_are_lifted_where_some_were() {
-        let links = Links::read(LINKS);
+        let links = links();
         let after = |wanted: &RuleSet, old: &RuleSet| {
             RuleSet::after(Some(wanted.clone()), old).map(|rules| rules.on(&links)).unwrap()
         };
@@ -293,9 +297,10 @@ mod tests {
 
     #[test]
     fn a_machine_without_a_bridge_needs_no_table_for_any() {
-        for json in ["", "[]", "[{\"ifname\": \"lan0\"}]"] {
+        assert_eq!(Links::read(""), None, "no answer says nothing");
+        for json in ["[]", "[{\"ifname\": \"lan0\"}]"] {
             for set in [set(&["lan0"], false), set(&[], true)] {
-                let set = set.on(&Links::read(json));
+                let set = set.on(&Links::read(json).unwrap());
                 assert!(!set.nft().contains("bridge"), "{}", set.nft());
             }
         }
@@ -303,7 +308,7 @@ mod tests {
 
     #[test]
     fn answers_to_clients_are_lifted_from_any_bridge() {
-        let text = set(&[], true).on(&Links::read(LINKS)).nft();
+        let text = set(&[], true).on(&links()).nft();
         assert!(text.contains("@carried-v6"), "{text}");
         assert!(!text.contains("goto take"), "{text}");
     }

@@ -53,10 +53,13 @@ impl RuleSet {
     #[must_use]
     pub fn on_this_machine(self) -> Self {
         // Without an answer it is a machine without bridges.
-        let links = Links::read(&ip(Links::COMMAND).unwrap_or_default());
+        self.on_machine_with(&Links::of_this_machine().unwrap_or_default())
+    }
+
+    fn on_machine_with(self, links: &Links) -> Self {
         let is_tree = |path: &str| Path::new(path).join("cgroup.controllers").exists();
         let below = !is_tree(CGROUPS) && is_tree(&format!("{CGROUPS}/{CGROUPS_BELOW}"));
-        Self { cgroups_below: if below { CGROUPS_BELOW } else { "" }, ..self.on(&links) }.with_queue()
+        Self { cgroups_below: if below { CGROUPS_BELOW } else { "" }, ..self.on(links) }.with_queue()
     }
 }
 
@@ -211,6 +214,8 @@ pub(crate) async fn load(
 #[derive(Default)]
 struct Current {
     rules: Mutex<Option<Arc<RuleSet>>>,
+    /// The machine's interfaces as they were told last.
+    links: Mutex<Links>,
     /// Held by whoever runs programs, to their end: what was begun goes on when nobody waits for it any more.
     turn: Mutex<Turn>,
 }
@@ -237,7 +242,7 @@ impl Current {
             Some(old) => RuleSet::after(rules, old),
             None => rules,
         };
-        let wanted = rules.map(RuleSet::on_this_machine).map(Arc::new);
+        let wanted = rules.map(|rules| Arc::new(self.fit(rules, Links::of_this_machine())));
         if turn.ended || old == wanted {
             return Ok(false);
         }
@@ -259,9 +264,19 @@ impl Current {
     fn refresh(&self, bypassed: &Bypassed) -> Option<Arc<RuleSet>> {
         let turn = self.turn.lock();
         let rules = self.rules.lock().clone().filter(|_| !turn.ended)?;
-        let fitting = refresh(&rules, bypassed);
+        let fitting = refresh(&rules, self.fit(RuleSet::clone(&rules), Links::of_this_machine()), bypassed);
         *self.rules.lock() = Some(Arc::clone(&fitting));
         Some(fitting)
+    }
+
+    /// Fits rules to this machine. While it cannot be asked for its interfaces, they are taken for what they were: rules
+    /// for bridges are not removed from under connections because a program failed once.
+    fn fit(&self, rules: RuleSet, told: Option<Links>) -> RuleSet {
+        let mut links = self.links.lock();
+        if let Some(told) = told {
+            *links = told;
+        }
+        rules.on_machine_with(&links)
     }
 
     /// Removes the rules, once whoever loads any has ended, and lets nobody load others.
@@ -288,8 +303,7 @@ async fn look_after(current: Arc<Current>, bypassed: Arc<Bypassed>, heartbeat: A
 }
 
 /// Returns the rules as they fit the machine now, which are those that are loaded, if they are to be.
-fn refresh(rules: &Arc<RuleSet>, bypassed: &Bypassed) -> Arc<RuleSet> {
-    let fitting = RuleSet::clone(rules).on_this_machine();
+fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<RuleSet> {
     let there = match Programs(rules).installed() {
         Ok(table) => {
             table.iter().for_each(|table| bypassed.look(rules, table));
@@ -437,6 +451,13 @@ fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 
     started.ok().and_then(|_| result.recv_timeout(limit).ok())
 }
 
+impl Links {
+    /// Asks for the interfaces of this machine; none if there is no answer, or none that can be read.
+    fn of_this_machine() -> Option<Self> {
+        Self::read(&ip(Self::COMMAND).ok()?)
+    }
+}
+
 pub(super) fn nft(arguments: &[&str], input: &str) -> Result<String, LoadError> {
     run("nft", "nftables", arguments, input)
 }
@@ -522,6 +543,23 @@ const CGROUPS_BELOW: &str = "unified/";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Capture;
+    use crate::intercept::rules::{How, Taker};
+
+    #[test]
+    fn a_machine_that_does_not_answer_once_has_the_bridges_that_it_had() {
+        let link = r#"{"ifname": "lan0", "master": "br0", "linkinfo": {"info_slave_kind": "bridge"}}"#;
+        let capture = Capture { interfaces: vec!["lan0".to_owned()], ..Capture::default() };
+        let takers = vec![Taker::new(How::Tproxy, capture, 15001)];
+        let rules = RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) };
+        let current = Current::default();
+        let fit = |told: Option<Links>| current.fit(rules.clone(), told);
+        assert!(!fit(None).bridged, "nothing is known");
+        let bridged = fit(Links::read(&format!("[{link}]")));
+        assert!(bridged.bridged);
+        assert_eq!(fit(None), bridged);
+        assert!(!fit(Links::read("[]")).bridged, "they are gone");
+    }
 
     #[test]
     fn the_wait_for_a_lock_has_a_limit_and_an_error_that_names_it() {
