@@ -33,6 +33,8 @@ pub(crate) struct Talk {
     ports: Ports,
     groups: Vec<GroupTalk>,
     clock: Clock,
+    /// When it is to be looked whether the interfaces are the same.
+    look_at: Instant,
     /// Datagrams that were no notes of any group.
     refused: u64,
     told: Arc<watch::Sender<DiscoveryReport>>,
@@ -96,7 +98,8 @@ impl Talk {
         });
         let told = DiscoveryReport { port: sockets.port(), ..DiscoveryReport::default() };
         let told = Arc::new(watch::Sender::new(told));
-        Self { groups: groups.collect(), sockets, ports: own.ports, clock, refused: 0, told }
+        let (groups, look_at) = (groups.collect(), Instant::now() + LOOK_EVERY);
+        Self { groups, sockets, ports: own.ports, clock, look_at, refused: 0, told }
     }
 
     /// Returns where it is told how it stands.
@@ -115,6 +118,10 @@ impl Talk {
                 self.handle(datagram.get(..len).unwrap_or_default(), from);
             }
             () = tokio::time::sleep_until(until) => {}
+        }
+        if Instant::now() >= self.look_at {
+            self.sockets.look();
+            self.look_at = Instant::now() + LOOK_EVERY;
         }
         let now = self.clock.now();
         for group in &mut self.groups {

@@ -17,10 +17,18 @@ pub(crate) struct NoteSockets {
     v4: UdpSocket,
     /// None where the system has no IPv6.
     v6: Option<UdpSocket>,
-    /// The chosen interfaces, by their numbers.
-    interfaces: Vec<u32>,
+    interfaces: Vec<Interface>,
     /// The port that all who listen to announcements have in common.
     port: u16,
+}
+
+/// A chosen interface.
+#[derive(Debug)]
+struct Interface {
+    name: String,
+    /// The number by which the groups were joined; none while there is no such interface. One that is made anew has
+    /// another.
+    joined: Option<u32>,
 }
 
 /// Why notes cannot be exchanged.
@@ -65,11 +73,43 @@ impl NoteSockets {
         let v6 = bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, local))).ok();
         let mut sockets = Self { v4, v6, interfaces: Vec::new(), port: local };
         for name in interfaces {
-            let index = sockets.join(name);
+            let joined = name_to_index(&sockets.v4, name).map_err(io::Error::from);
+            let joined = joined.and_then(|index| sockets.join(index).map(|()| index));
             let failed = |source| NoteSocketError::Interface { name: name.clone(), source };
-            sockets.interfaces.push(index.map_err(failed)?);
+            let joined = Some(joined.map_err(failed)?);
+            sockets.interfaces.push(Interface { name: name.clone(), joined });
         }
         Ok(sockets)
+    }
+
+    /// Joins the groups again on interfaces that were made anew, and leaves them on those that are gone, which the kernel
+    /// does not do for what it counts against a limit.
+    pub(crate) fn look(&mut self) {
+        for at in 0..self.interfaces.len() {
+            let Some(Interface { name, joined }) = self.interfaces.get(at) else { return };
+            let index = name_to_index(&self.v4, name).ok();
+            if index == *joined {
+                continue;
+            }
+            if let Some(joined) = *joined {
+                tracing::warn!(
+                    interface = name,
+                    "the interface is gone; gateways are looked for there once it is back"
+                );
+                self.leave(joined);
+            }
+            // One that cannot yet be joined on is tried again with the next look.
+            let index = index.filter(|index| self.join(*index).is_ok());
+            if index.is_some() {
+                tracing::info!(
+                    interface = name,
+                    "the interface is there again, and gateways are looked for there"
+                );
+            }
+            if let Some(interface) = self.interfaces.get_mut(at) {
+                interface.joined = index;
+            }
+        }
     }
 
     /// Returns the port that is bound.
@@ -77,21 +117,27 @@ impl NoteSockets {
         self.port
     }
 
-    fn join(&self, name: &str) -> io::Result<u32> {
-        let index = name_to_index(&self.v4, name)?;
+    fn join(&self, index: u32) -> io::Result<()> {
         let joined = socket2::SockRef::from(&self.v4)
             .join_multicast_v4_n(&GROUP_V4, &InterfaceIndexOrAddress::Index(index));
         let joined_v6 = self.v6.as_ref().map(|v6| v6.join_multicast_v6(&GROUP_V6, index));
         match (joined, joined_v6) {
             (Err(error), None | Some(Err(_))) => Err(error),
-            _ => Ok(index),
+            _ => Ok(()),
         }
+    }
+
+    /// Leaves what may have been joined.
+    fn leave(&self, index: u32) {
+        let _ = socket2::SockRef::from(&self.v4)
+            .leave_multicast_v4_n(&GROUP_V4, &InterfaceIndexOrAddress::Index(index));
+        let _ = self.v6.as_ref().map(|v6| v6.leave_multicast_v6(&GROUP_V6, index));
     }
 
     /// Sends to all who listen on the chosen interfaces. What cannot be sent is lost, like any datagram.
     pub(crate) async fn announce(&self, is_v6: bool, datagram: &[u8]) {
         let any = Ipv4Addr::UNSPECIFIED;
-        for &index in &self.interfaces {
+        for index in self.interfaces.iter().filter_map(|interface| interface.joined) {
             if !is_v6 {
                 if set_ip_multicast_if_with_ifindex(&self.v4, &any, &any, index).is_ok() {
                     let _ = self.v4.send_to(datagram, (GROUP_V4, self.port)).await;
@@ -156,4 +202,45 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     UdpSocket::from_std(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use oncewire_testnet::{Line, Network, isolated};
+
+    use super::*;
+
+    /// Says whether the kernel hears the group of IPv4 anywhere; it writes the address backwards.
+    fn is_heard() -> bool {
+        std::fs::read_to_string("/proc/thread-self/net/igmp").unwrap().contains("574FFFEF")
+    }
+
+    #[test]
+    fn an_interface_that_is_made_anew_is_listened_on_again() {
+        isolated(|| {
+            let Some(network) = Network::builder().line(Line::Plain).build_or_skip() else { return };
+            let host = network.host("client");
+            let make = || host.sh("ip link add x0 type veth peer name x1; ip link set x0 up");
+            make();
+            host.enter(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+                let _entered = runtime.enter();
+                let mut sockets = NoteSockets::open(0, &["x0".to_owned()]).unwrap();
+                let first = sockets.interfaces[0].joined;
+                assert!(first.is_some() && is_heard());
+                sockets.look();
+                assert_eq!(sockets.interfaces[0].joined, first, "it is the same");
+                // More often than the kernel lets one socket join.
+                for _ in 0..30 {
+                    host.sh("ip link delete x0");
+                    sockets.look();
+                    assert!(sockets.interfaces[0].joined.is_none() && !is_heard());
+                    make();
+                    sockets.look();
+                    assert!(sockets.interfaces[0].joined.is_some_and(|joined| Some(joined) != first));
+                    assert!(is_heard());
+                }
+            });
+        });
+    }
 }
