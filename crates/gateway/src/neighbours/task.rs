@@ -121,8 +121,13 @@ impl Task {
         let now = self.clock.now();
         let mut there: BTreeMap<&[u8; 32], (BTreeSet<MemberId>, bool)> = BTreeMap::new();
         for (peer, member) in members(&self.peers) {
-            if !self.groups.iter().any(|group| group.key == member.key) {
-                self.groups.push(Group::new(self.own, member));
+            match group_of(&mut self.groups, &member.key) {
+                None => self.groups.push(Group::new(self.own, member)),
+                // A reload may give it another name. Those that are configured come before those that were found.
+                Some(group) if !there.contains_key(member.key.bytes()) => {
+                    group.name.clone_from(&member.group)
+                }
+                Some(_) => {}
             }
             let stands = peer.group_standing();
             let (neighbours, any) = there.entry(member.key.bytes()).or_default();

@@ -322,6 +322,21 @@ async fn a_gateway_that_does_not_say_that_it_is_of_the_group_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_a_reload_renames_has_its_new_name() {
+    within(async {
+        let dir = folder(&["hub", "branch"]);
+        let plan = Plan::new("hub").peer("branch", None, None);
+        let mut hub = plan.start(dir.path()).await;
+        until(|| group(&hub).name == "all").await;
+        let renamed = plan.text(dir.path()).replace("\"all\"", "\"everybody\"");
+        hub.reload(Config::parse(&renamed, &dir.path().join("oncewire.toml")).unwrap()).await.unwrap();
+        until(|| group(&hub).name == "everybody").await;
+        assert_eq!(hub.status().groups.len(), 1, "it is the same group");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_in_which_no_peer_is_any_more_is_not_reported() {
     within(async {
         let dir = folder(&["hub", "branch"]);
