@@ -3,7 +3,8 @@
 use oncewire_codec::cache::{self as sizes, Demand};
 
 use super::settings::{CodecSettings, Matchings};
-use super::{Peer, Policies};
+use super::{Config, Discovery, Peer, Policies, StoreSettings};
+use crate::discovery::MAX_FOUND;
 
 /// The bytes that one peer may take of `[cache] memory`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,11 +87,13 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What is set, and holds for each peer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fixed {
-    pub(super) flow_memory: Option<u64>,
-    pub(super) hint_memory: Option<u64>,
+/// What is set, and holds for each peer; the rest is shared out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetMemory {
+    /// `[link] flow_memory`.
+    pub flow_memory: Option<u64>,
+    /// `[cache] hint_memory`.
+    pub hint_memory: Option<u64>,
 }
 
 /// Returns how much memory the index of a store of so many bytes gets: what an index of every chunk of the default sizes
@@ -104,6 +107,43 @@ pub(super) fn whole_index(disk: u64) -> u64 {
     (disk / 65_536 + 1).saturating_mul(INDEX_OF_A_ROOT)
 }
 
+/// Returns the memory that is for no peer of the file: the index of the store, and those who may be found.
+pub(super) fn beside_peers(store: Option<&StoreSettings>, discovery: Option<&Discovery>) -> u64 {
+    let for_found = discovery.map_or(0, |discovery| discovery.found.memory.total() * MAX_FOUND as u64);
+    store.map_or(0, |store| store.index_memory) + for_found
+}
+
+/// Shares `memory` out among peers ([`share_out`]), seen from a gateway that stands at `site`.
+///
+/// # Errors
+/// If there is too little; all stay as they are then.
+pub(super) fn share_among(
+    peers: &mut [Peer],
+    memory: u64,
+    policies: &Policies,
+    site: Option<&str>,
+    set: SetMemory,
+) -> Result<LogBudget, u64> {
+    let wanted: Vec<_> = peers.iter().map(|peer| Wanted::of(peer, policies, site)).collect();
+    let (plans, logs) = share_out(memory, &wanted, set)?;
+    peers.iter_mut().zip(plans).for_each(|(peer, plan)| peer.memory = plan);
+    Ok(logs)
+}
+
+impl Config {
+    /// Returns it with this store and these who are looked for in place of its own, and memory shared out accordingly.
+    /// Where that is too little, logs are as small as can be.
+    pub(crate) fn keeping(self, store: Option<StoreSettings>, discovery: Option<Discovery>) -> Self {
+        let mut kept = Self { store, discovery, ..self };
+        let beside = beside_peers(kept.store.as_ref(), kept.discovery.as_ref());
+        let site = kept.gateway.site.as_deref();
+        let memory = kept.memory.saturating_sub(beside);
+        let shared = share_among(&mut kept.peers, memory, &kept.policies, site, kept.set_memory);
+        kept.log_budget = shared.unwrap_or(LogBudget { bytes: 0, contested: true });
+        kept
+    }
+}
+
 /// Shares `memory` out. Where it suffices, each peer gets what its settings ask for, then all get equal parts of the
 /// rest: an eighth of it for hints, a quarter of what remains for contexts and the remainder for flows, all within bounds
 /// beyond which more is of no use. Where it does not, these get the least that they can do with, and logs compete for what
@@ -115,7 +155,7 @@ pub(super) fn whole_index(disk: u64) -> u64 {
 pub(super) fn share_out(
     memory: u64,
     peers: &[Wanted<'_>],
-    fixed: Fixed,
+    set: SetMemory,
 ) -> Result<(Vec<MemoryPlan>, LogBudget), u64> {
     let count = peers.len() as u64;
     let demands: Vec<Demand> = peers
@@ -124,7 +164,7 @@ pub(super) fn share_out(
         .collect();
     let cost = |size: fn(&Demand) -> u64| demands.iter().map(|demand| demand.cost(size(demand))).sum::<u64>();
     let (most, least) = (cost(|demand| demand.maximum), cost(|demand| demand.minimum));
-    let Fixed { flow_memory, hint_memory } = fixed;
+    let SetMemory { flow_memory, hint_memory } = set;
     let for_flows = flow_memory.unwrap_or(MIN_FLOWS).saturating_add(MIN_CONTEXTS).saturating_mul(count);
     let naming = peers.iter().filter(|peer| peer.names).count() as u64;
     let for_hints = hint_memory.unwrap_or(MIN_HINTS).saturating_mul(naming);
@@ -195,7 +235,7 @@ mod tests {
             let wanted = Wanted { settings: &settings, matchings: MAX, names: true, is_near: false };
             let peers = vec![wanted; peers];
             for mib in [1, 100, 200, 300, 1000, 2000, 50_000] {
-                match share_out(mib << 20, &peers, Fixed::default()) {
+                match share_out(mib << 20, &peers, SetMemory::default()) {
                     Ok((plans, logs)) => {
                         assert_eq!(plans.len(), peers.len());
                         assert_eq!(
@@ -208,10 +248,13 @@ mod tests {
                     Err(needed) => {
                         assert!(needed > mib << 20);
                         assert!(
-                            share_out(needed, &peers, Fixed::default()).is_ok(),
+                            share_out(needed, &peers, SetMemory::default()).is_ok(),
                             "what it asks for must do"
                         );
-                        assert!(share_out(needed - 1, &peers, Fixed::default()).is_err(), "and nothing less");
+                        assert!(
+                            share_out(needed - 1, &peers, SetMemory::default()).is_err(),
+                            "and nothing less"
+                        );
                     }
                 }
             }
@@ -222,12 +265,12 @@ mod tests {
     fn what_is_set_is_given_as_it_is_set() {
         let settings = CodecSettings::for_gateway();
         let peers = [Wanted { settings: &settings, matchings: MAX, names: true, is_near: false }];
-        let flows = |bytes| Fixed { flow_memory: Some(bytes), ..Fixed::default() };
+        let flows = |bytes| SetMemory { flow_memory: Some(bytes), ..SetMemory::default() };
         let (plans, _) = share_out(1 << 30, &peers, flows(100 << 20)).unwrap();
         assert_eq!(plans[0].flows, 100 << 20);
         assert!(share_out(1 << 30, &peers, flows(1 << 30)).is_err());
         assert!(share_out(1 << 30, &peers, flows(u64::MAX)).is_err());
-        let hints = |bytes| Fixed { hint_memory: Some(bytes), ..Fixed::default() };
+        let hints = |bytes| SetMemory { hint_memory: Some(bytes), ..SetMemory::default() };
         let (plans, _) = share_out(1 << 30, &peers, hints(7 << 20)).unwrap();
         assert_eq!(plans[0].hints, 7 << 20);
         assert!(share_out(1 << 30, &peers, hints(u64::MAX)).is_err());
@@ -238,21 +281,21 @@ mod tests {
         let settings = CodecSettings { log_memory: 1 << 20, ..CodecSettings::for_gateway() };
         let hub = Wanted { settings: &settings, matchings: MAX, names: true, is_near: false };
         let neighbour = Wanted { is_near: true, ..hub };
-        let flows = |peers: &[Wanted<'_>], fixed| {
-            let (plans, _) = share_out(512 << 20, peers, fixed).unwrap();
+        let flows = |peers: &[Wanted<'_>], set| {
+            let (plans, _) = share_out(512 << 20, peers, set).unwrap();
             assert!(plans.iter().map(MemoryPlan::total).sum::<u64>() <= 512 << 20);
             plans.iter().map(|plan| plan.flows).collect::<Vec<_>>()
         };
-        let alone = flows(&[hub], Fixed::default())[0];
+        let alone = flows(&[hub], SetMemory::default())[0];
         for neighbours in 1..=3 {
             let peers: Vec<_> = [hub].into_iter().chain([neighbour].repeat(neighbours)).collect();
-            let shared = flows(&peers, Fixed::default());
+            let shared = flows(&peers, SetMemory::default());
             assert!(shared[0] >= alone - neighbours as u64 * (48 << 20), "{neighbours}: {shared:?}");
             assert!(shared[1..].iter().all(|flows| *flows == MIN_FLOWS), "{shared:?}");
-            let set = Fixed { flow_memory: Some(40 << 20), ..Fixed::default() };
+            let set = SetMemory { flow_memory: Some(40 << 20), ..SetMemory::default() };
             assert!(flows(&peers, set).iter().all(|flows| *flows == 40 << 20));
         }
-        let equal = flows(&[neighbour, neighbour], Fixed::default());
+        let equal = flows(&[neighbour, neighbour], SetMemory::default());
         assert!(equal[0] > MIN_FLOWS && equal[0] == equal[1], "{equal:?}");
     }
 
@@ -260,12 +303,12 @@ mod tests {
     fn who_names_no_chunks_needs_no_hints() {
         let settings = CodecSettings::for_gateway();
         let peers = [Wanted { settings: &settings, matchings: MAX, names: false, is_near: false }];
-        let (plans, _) = share_out(1 << 30, &peers, Fixed::default()).unwrap();
+        let (plans, _) = share_out(1 << 30, &peers, SetMemory::default()).unwrap();
         assert_eq!(plans[0].hints, 0);
     }
 
     #[test]
     fn no_peers_need_no_memory() {
-        assert_eq!(share_out(0, &[], Fixed::default()), Ok((vec![], LogBudget::default())));
+        assert_eq!(share_out(0, &[], SetMemory::default()), Ok((vec![], LogBudget::default())));
     }
 }

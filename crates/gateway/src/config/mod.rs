@@ -30,7 +30,7 @@ use crate::storage_key::StorageKey;
 
 pub use capture::{Capture, PortRange, RulesBy, Scope};
 pub use codec::Codec;
-pub use memory::{LogBudget, MemoryPlan};
+pub use memory::{LogBudget, MemoryPlan, SetMemory};
 pub(crate) use memory::{index_memory, log_demand};
 pub use network::{Access, Network, NetworkError};
 pub use policy::{PathChoice, Policies, Policy, PolicyOutcome, Usual};
@@ -57,6 +57,8 @@ pub struct Config {
     pub policy_lines: Vec<usize>,
     /// The bytes for everything that grows with peers and flows.
     pub memory: u64,
+    /// What of it is set for each peer.
+    pub set_memory: SetMemory,
     /// What of it is for logs.
     pub log_budget: LogBudget,
     /// How long both logs of a peer go unused before their memory is given back, if they are on disk; default 10 min.

@@ -314,10 +314,47 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         announce: is.announce.clone(),
         ..was.clone()
     };
-    let (store, discovery) = (old.store.clone(), old.discovery.clone());
+    // What stays until the next start takes its part of the memory until then.
+    let wanted = Config { gateway, ..wanted }.keeping(old.store.clone(), old.discovery.clone());
     // Whoever was found stays, unless the file names it now.
     let named = |peer: &config::Peer| peer.public_keys.iter().any(|key| wanted.peer_of_key(key).is_some());
     let found: Vec<_> = old.peers.iter().filter(|peer| peer.found && !named(peer)).cloned().collect();
     let peers = wanted.peers.iter().cloned().chain(found).collect();
-    Config { gateway, store, discovery, peers, ..wanted }
+    Config { peers, ..wanted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Identity;
+
+    #[test]
+    fn the_index_of_a_store_that_stays_until_a_start_keeps_its_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::create(&dir.path().join("a.key")).unwrap();
+        let peer = Identity::from_seed([1; 32]).public_key();
+        let parse = |cache: &str| {
+            let text = format!(
+                "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\nstate = \"state\"\n\
+                 [[peer]]\nname = \"b\"\npublic_key = \"{peer}\"\naddress = \"h:1\"\n[cache]\n{cache}"
+            );
+            Config::parse(&text, &dir.path().join("a.toml")).unwrap()
+        };
+        // 8 MiB of it are for the index, and logs could use more than is left.
+        let (plain, more) = ("memory = \"96 MiB\"\n", "memory = \"98 MiB\"\n");
+        let store = "store_disk = \"1 GiB\"\nstore_index_memory = \"8 MiB\"\n";
+        let stored = |memory: &str| parse(&format!("{memory}{store}"));
+        let old = stored(plain);
+        assert!(old.log_budget.contested && parse(plain).log_budget.bytes > old.log_budget.bytes);
+        let mut done = Reloaded::default();
+        for memory in [plain, more] {
+            let settled = settle(&old, parse(memory), &mut done);
+            assert_eq!(settled.log_budget, stored(memory).log_budget);
+            assert_eq!(settled.peers[0].memory, stored(memory).peers[0].memory);
+        }
+        assert_eq!(done.at_next_start, ["`store_disk` in [cache]"; 2]);
+        // What would not do with the index is as little as can be until the start.
+        let least = parse("memory = \"32 MiB\"\nlog_memory = \"1 MiB\"\n");
+        assert_eq!(settle(&old, least, &mut done).log_budget.bytes, 0);
+    }
 }

@@ -5,7 +5,6 @@ use toml::Spanned;
 use super::Resolver;
 use crate::config::raw::{RawConfig, RawGroup, Text};
 use crate::config::{Access, Codec, CodecSettings, Discovery, Group, LinkSettings, Looked, MemoryPlan, Peer};
-use crate::discovery::MAX_FOUND;
 
 impl Resolver {
     /// Resolves for which groups this gateway looks for members, and where.
@@ -85,11 +84,6 @@ impl Resolver {
             self.problems.at(port.span(), message);
         }
     }
-}
-
-/// Returns the memory that is set aside for those who may be found.
-pub(super) fn memory_of_found(discovery: Option<&Discovery>) -> u64 {
-    discovery.map_or(0, |discovery| discovery.found.memory.total() * MAX_FOUND as u64)
 }
 
 /// Says what becomes of one that is found: it reaches nothing by way of us, and nothing is sent to it but what neighbours

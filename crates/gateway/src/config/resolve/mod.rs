@@ -98,9 +98,13 @@ impl Resolver {
         let most = raw.cache.memory.as_ref().map_or_else(default_memory, |memory| memory.get_ref().0);
         let store = self.store(raw, most);
         self.check_hints(raw, policies.as_ref(), peers.as_deref());
-        let index_memory = store.as_ref().map_or(0, |store| store.index_memory)
-            + discovery::memory_of_found(discovery.as_ref());
-        let (memory, log_budget) = self.memory(raw, policies.as_ref(), peers.as_deref_mut(), index_memory);
+        let set_memory = memory::SetMemory {
+            flow_memory: raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0),
+            hint_memory: raw.cache.hint_memory.as_ref().map(|bytes| bytes.get_ref().0),
+        };
+        let beside = memory::beside_peers(store.as_ref(), discovery.as_ref());
+        let (memory, log_budget) =
+            self.memory(raw, set_memory, policies.as_ref(), peers.as_deref_mut(), beside);
         let log_idle = raw.cache.log_idle.as_ref().map_or(LOG_IDLE, |time| time.get_ref().0);
         self.warn_of_idleness(raw);
         self.warn_of_solitude(raw);
@@ -112,6 +116,7 @@ impl Resolver {
             policies: policies?,
             policy_lines: raw.policy.iter().map(|policy| place(text, policy.span().start).0).collect(),
             memory,
+            set_memory,
             log_budget,
             log_idle,
             store,
@@ -120,34 +125,26 @@ impl Resolver {
         })
     }
 
-    /// Shares `[cache] memory`, but what the index of the store takes of it, out among the peers; returns it and what of
-    /// it is for logs.
+    /// Shares `[cache] memory`, but what is `beside` peers, out among them; returns it and what of it is for logs.
     fn memory(
         &mut self,
         raw: &RawConfig,
+        set_memory: memory::SetMemory,
         policies: Option<&Policies>,
         peers: Option<&mut [super::Peer]>,
-        index_memory: u64,
+        beside: u64,
     ) -> (u64, LogBudget) {
         let set = raw.cache.memory.as_ref();
         let memory = set.map_or_else(default_memory, |memory| memory.get_ref().0);
         let (Some(policies), Some(peers)) = (policies, peers) else {
             return (memory, LogBudget::default());
         };
-        let fixed = memory::Fixed {
-            flow_memory: raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0),
-            hint_memory: raw.cache.hint_memory.as_ref().map(|bytes| bytes.get_ref().0),
-        };
         let site = raw.gateway.get_ref().site.as_ref().map(|site| site.get_ref().as_str());
-        let wanted: Vec<_> = peers.iter().map(|peer| memory::Wanted::of(peer, policies, site)).collect();
-        match memory::share_out(memory.saturating_sub(index_memory), &wanted, fixed) {
-            Ok((plans, logs)) => {
-                peers.iter_mut().zip(plans).for_each(|(peer, plan)| peer.memory = plan);
-                return (memory, logs);
-            }
+        match memory::share_among(peers, memory.saturating_sub(beside), policies, site, set_memory) {
+            Ok(logs) => return (memory, logs),
             Err(needed) => {
-                let needed = needed.saturating_add(index_memory);
-                let store = if index_memory > 0 { " and a store" } else { "" };
+                let needed = needed.saturating_add(beside);
+                let store = if beside > 0 { " and a store" } else { "" };
                 let span = set.map_or_else(|| raw.gateway.span(), toml::Spanned::span);
                 let which = if set.is_some() { "" } else { ", a quarter of this machine's," };
                 self.problems.at(
