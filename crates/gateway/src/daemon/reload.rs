@@ -62,15 +62,7 @@ impl Gateway {
                 return Err(error);
             }
         };
-        if old.config.gateway.log_level != config.gateway.log_level {
-            done.changes.push("the log level changed".to_owned());
-        }
-        if old.config.policies != config.policies {
-            done.changes.push("the policies changed".to_owned());
-        }
-        if old.config.gateway.keepalive != config.gateway.keepalive {
-            done.changes.push("`keepalive` changed".to_owned());
-        }
+        note_settings(&old.config, &config, &mut done);
         let peering = Peering::new(&config, &peers);
         let state = self.open(places, Arc::clone(&config), peers, peering, old.admin);
         self.site.held.set_entrances(state.weak_entrances());
@@ -223,6 +215,23 @@ impl Changing<'_> {
     }
 }
 
+/// Says which settings of the gateway as a whole are others now.
+fn note_settings(old: &Config, config: &Config, done: &mut Reloaded) {
+    let (was, is) = (&old.gateway, &config.gateway);
+    let changed = [
+        (was.log_level != is.log_level, "the log level changed"),
+        (old.policies != config.policies, "the policies changed"),
+        (was.keepalive != is.keepalive, "`keepalive` changed"),
+        (was.drain != is.drain, "`drain` changed"),
+        (old.log_idle != config.log_idle, "`log_idle` changed"),
+        (
+            old.memory != config.memory,
+            "`memory` changed: logs have it at once; flows, hints and contexts once their link starts anew",
+        ),
+    ];
+    done.changes.extend(changed.iter().filter(|(changed, _)| *changed).map(|(_, line)| (*line).to_owned()));
+}
+
 /// Returns the running peer if its link can stay as it is, and says what is to change of it.
 fn still_there(
     old: &State,
@@ -246,7 +255,7 @@ fn still_there(
         memory: wanted.memory,
         ..before.clone()
     } == *wanted;
-    if !same_link {
+    if !same_link || sets_other_memory(old, config, wanted) {
         done.changes.push(format!("peer {name} changed; its link starts anew"));
         return None;
     }
@@ -264,6 +273,13 @@ fn still_there(
         done.changes.push(format!("what peer {name} is told that we front changed"));
     }
     Some(Arc::clone(peer))
+}
+
+/// Says whether the memory that is set for a peer's link is another than it was made with. One that was found has its own.
+fn sets_other_memory(old: &State, config: &Config, wanted: &config::Peer) -> bool {
+    let (was, is) = (old.config.set_memory, config.set_memory);
+    let hints = was.hint_memory != is.hint_memory && wanted.memory.hints > 0;
+    !wanted.found && (was.flow_memory != is.flow_memory || hints)
 }
 
 /// Says whether policies ask for what a link has only if it was made with it, and this one was not. It may have been

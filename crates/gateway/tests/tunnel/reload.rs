@@ -58,6 +58,10 @@ fn parse(dir: &Path, text: &str) -> Config {
     Config::parse(text, &dir.join("oncewire.toml")).unwrap_or_else(|error| panic!("{error}"))
 }
 
+fn owned(lines: &[&str]) -> Vec<String> {
+    lines.iter().map(ToString::to_string).collect()
+}
+
 async fn echoes(stream: &mut TcpStream, byte: u8) {
     stream.write_all(&[byte]).await.unwrap();
     assert_eq!(stream.read_u8().await.unwrap(), byte);
@@ -343,6 +347,41 @@ async fn what_needs_a_start_is_named_and_stays() {
         let at_next_start = vec!["`name` in [gateway]", "`watchdog` in [gateway]", "`site` in [gateway]"];
         assert_eq!(done, Reloaded { changes: Vec::new(), at_next_start });
         assert_eq!(site.branch.status().gateway.name, "branch");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_holds_at_once_is_said_and_what_a_link_is_made_with_makes_it_anew() {
+    within(async {
+        let mut site = Site::start("").await;
+        let memory =
+            "`memory` changed: logs have it at once; flows, hints and contexts once their link starts anew";
+        let anew = "peer hub changed; its link starts anew";
+        let plain = branch_config(site.hub_key, site.tunnel, "");
+        let in_gateway = plain.replace("key_file", "drain = \"7 s\"\nkey_file");
+        let larger = plain.replace("256 MiB", "300 MiB");
+        let names = plain.clone() + "[codec]\ncodec = \"wanax\"\n";
+        let hints = names.replace("[cache]", "[cache]\nhint_memory = \"2 MiB\"");
+        let flows = |bytes: &str| format!("{plain}[link]\nflow_memory = \"{bytes}\"\n");
+        for (text, changes) in [
+            (in_gateway, &["`drain` changed"][..]),
+            (larger.clone(), &["`drain` changed", memory]),
+            (larger.replace("[cache]", "[cache]\nlog_idle = \"3 s\""), &["`log_idle` changed"]),
+            (plain.clone(), &["`log_idle` changed", memory]),
+            (flows("20 MiB"), &[anew]),
+            (flows("21 MiB"), &[anew]),
+            (names, &[anew]),
+            (hints.clone(), &[anew]),
+            (hints, &[]),
+        ] {
+            let done = site.branch.reload(parse(site.dir.path(), &text)).await.unwrap();
+            assert_eq!(
+                (&done.changes[..], &done.at_next_start[..]),
+                (&owned(changes)[..], &[][..]),
+                "{text}"
+            );
+        }
     })
     .await;
 }
