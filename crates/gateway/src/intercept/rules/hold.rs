@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use super::load::{filter, nft};
+use super::commands::{filter, nft};
 use super::{How, LoadError, Programs, RuleSet, Taker};
 
 /// How packets get into the queue.

@@ -1,7 +1,7 @@
 //! What of a machine would keep interception from working. It is told and never changed: it is the operator's.
 
 use super::bridge::Links;
-use super::load::{ip, nft};
+use super::commands::{ip, nft};
 use super::{How, LoadError, RuleSet};
 
 impl RuleSet {

@@ -6,6 +6,7 @@
 
 mod bridge;
 mod bypass;
+mod commands;
 mod heartbeat;
 mod hold;
 mod load;

@@ -1,0 +1,95 @@
+//! The programs that rules need: `nft`, `ip` and `iptables`.
+
+use std::io::{self, Write as _};
+use std::process::{Command, Output, Stdio};
+
+use super::LoadError;
+use super::bridge::Links;
+
+impl Links {
+    /// Asks for the interfaces of this machine; none if there is no answer, or none that can be read.
+    pub(super) fn of_this_machine() -> Option<Self> {
+        Self::read(&ip(Self::COMMAND).ok()?)
+    }
+}
+
+pub(super) fn nft(arguments: &[&str], input: &str) -> Result<String, LoadError> {
+    run("nft", "nftables", arguments, input)
+}
+
+pub(super) fn ip(command: &str) -> Result<String, LoadError> {
+    run("ip", "iproute2", &command.split(' ').collect::<Vec<_>>(), "")
+}
+
+/// Runs `iptables` or `ip6tables` on the table `raw`.
+pub(super) fn filter(program: &'static str, command: &str) -> Result<String, LoadError> {
+    let command = format!("-w {LOCK_SECS} -t raw {command}");
+    let done = run(program, "iptables", &command.split(' ').collect::<Vec<_>>(), "");
+    done.map_err(|error| match error {
+        LoadError::Refused { program, said } if is_lock(&said) => LoadError::Locked { program },
+        error => error,
+    })
+}
+
+/// Says whether the lock is what a program stopped at; some say that they wait for it, and then something else.
+fn is_lock(said: &str) -> bool {
+    said.lines().last().is_some_and(|line| line.contains("xtables lock"))
+}
+
+fn run(
+    program: &'static str,
+    package: &'static str,
+    arguments: &[&str],
+    input: &str,
+) -> Result<String, LoadError> {
+    let refused = |said: &str| LoadError::Refused {
+        program: format!("{program} {}", arguments.join(" ")),
+        said: said.trim().to_owned(),
+    };
+    match output(program, arguments, input) {
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Ok(output) => Err(refused(&String::from_utf8_lossy(&output.stderr))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(LoadError::Missing(program, package)),
+        Err(error) => Err(refused(&error.to_string())),
+    }
+}
+
+fn output(program: &str, arguments: &[&str], input: &str) -> io::Result<Output> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut child = Command::new(program)
+        .args(arguments)
+        // Where these programs lie is not in every service's path.
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .env("LC_ALL", "C")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // It reads all of it before it says anything.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    child.wait_with_output()
+}
+
+/// How long `iptables` waits for others of its kind, in seconds: less than the end of a gateway does.
+pub(super) const LOCK_SECS: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_for_a_lock_has_a_limit_and_an_error_that_names_it() {
+        assert_eq!(filter("echo", "-C RULE").unwrap(), "-w 5 -t raw -C RULE\n");
+        let waiting = "Another app is currently holding the xtables lock; waiting (1s) for it to exit...";
+        let in_vain = "Another app is currently holding the xtables lock. Stopped waiting after 5s.";
+        assert!(is_lock(&format!("{waiting}\n{in_vain}")));
+        assert!(!is_lock(&format!(
+            "{waiting}\niptables: Bad rule (does a matching rule exist in that chain?)."
+        )));
+        assert!(!is_lock(""));
+        let locked = || LoadError::Locked { program: "iptables -w 5 -t raw -C RULE".to_owned() };
+        assert!(locked().to_string().contains("for 5 s another program has held the xtables lock"));
+    }
+}
