@@ -5,6 +5,7 @@
 //! recent, whichever there are more of. Tables go by length and not by level, since the same chunk may be of one level
 //! in one block and of another in the next.
 
+mod probes;
 mod saving;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use oncewire_fingerprint::prefetch_read;
 use oncewire_sys::Pages;
 use twox_hash::XxHash3_64;
 
+use self::probes::Probes;
 pub use self::saving::{SavePosition, SavedPiece, save_by};
 
 /// What is known of one store.
@@ -21,6 +23,7 @@ pub struct Hints {
     /// The store's id; `None` until one is met.
     store: Option<u64>,
     tables: [Table; CLASSES],
+    probes: Probes,
     /// Nothing that was put before this time is there any more; in seconds.
     oldest_secs: u64,
     /// Counts up whenever all is forgotten.
@@ -57,6 +60,7 @@ impl Hints {
         Self {
             store: None,
             tables: [share(2), share(4), share(8), share(8)],
+            probes: Probes::default(),
             oldest_secs: 0,
             generation: 0,
             changes: 0,
@@ -91,6 +95,7 @@ impl Hints {
                 }
             }
         }
+        hints.probes = Probes::restore(|| words.next())?;
         Ok(hints)
     }
 
@@ -113,6 +118,7 @@ impl Hints {
         self.generation += 1;
         self.changes += 1;
         self.tables.iter_mut().for_each(Table::clear);
+        self.probes = Probes::default();
         self.oldest_secs = 0;
     }
 

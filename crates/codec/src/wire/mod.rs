@@ -50,6 +50,8 @@ pub const NAMES_SINCE: u16 = 3;
 pub const MAX_NAMES: usize = 1024;
 /// The most ranges that one acknowledgement, or one request, lists.
 pub const MAX_RANGES: usize = 256;
+/// The most chunks by which a store is probed.
+pub const MAX_PROBES: usize = 16;
 /// The most sizes for which a log's worth is told.
 pub const MAX_CURVE: usize = 16;
 /// The most networks that a gateway announces.

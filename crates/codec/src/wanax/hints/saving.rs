@@ -32,8 +32,8 @@ pub struct SavedPiece {
 
 /// Saves hints: calls `next` for one piece after the other, and puts them together between the calls.
 ///
-/// Returns what [`Hints::restore`] takes: 8 bytes a hint, 8 for each eight places, and a checksum; none if `next` gives
-/// none.
+/// Returns what [`Hints::restore`] takes: 8 bytes a hint, 8 for each eight places, 24 a probe, and a checksum; none if
+/// `next` gives none.
 pub fn save_by(mut next: impl FnMut(SavePosition) -> Option<SavedPiece>) -> Option<Vec<u8>> {
     let mut saved = Vec::new();
     let mut at = SavePosition::default();
@@ -75,6 +75,7 @@ impl Hints {
         let mut bytes = Vec::new();
         let mut put = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
         let Some(table) = self.tables.get(at.table) else {
+            self.probes.save(put);
             return SavedPiece { bytes, is_first: false, next: None };
         };
         if at.bucket == 0 {
@@ -91,8 +92,7 @@ impl Hints {
             true => Position { bucket: behind, ..at },
             false => Position { table: at.table + 1, bucket: 0, ..at },
         };
-        let next = Some(next).filter(|next| next.table < self.tables.len());
-        SavedPiece { bytes, is_first: false, next }
+        SavedPiece { bytes, is_first: false, next: Some(next) }
     }
 }
 
