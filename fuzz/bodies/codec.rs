@@ -110,6 +110,10 @@ pub(crate) fn receiver(mut data: &[u8]) {
                 receiver.handle_worth(&worth);
                 Ok(())
             }
+            Ok(Frame::Probe(probe)) => {
+                receiver.handle_probe(probe);
+                Ok(())
+            }
             _ => return,
         };
         if taken.is_err() {

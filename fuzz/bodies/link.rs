@@ -11,8 +11,8 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::{Name, NameKey, NamesConfig, Shape, Tree};
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{
-    Destination, Event, FlowId, Host, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
-    ResetReason, StoreReply, StoreRequest, StoreState,
+    ChunkPlace, Destination, Event, FlowId, Host, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest,
+    Received, ResetReason, StoreReply, StoreRequest, StoreState,
 };
 
 use script::{Script, noise};
@@ -414,8 +414,14 @@ impl End {
                         self.chunks.insert(key.name(&chunk), chunk);
                     }
                 }
-                StoreRequest::Peek { ticket, .. } => {
-                    self.link.handle_store(StoreReply::each_apart(ticket), now);
+                StoreRequest::Peek { ticket, chunks, .. } => {
+                    let place = |(name, _): &(Name, u32)| match self.chunks.contains_key(name) {
+                        true => ChunkPlace::Disk { disk: 0, read: None },
+                        false => ChunkPlace::Absent,
+                    };
+                    let places = chunks.iter().map(place).collect();
+                    let reply = StoreReply::Places { ticket, places, neighbours: Vec::new() };
+                    self.link.handle_store(reply, now);
                 }
                 read @ StoreRequest::Read { .. } => self.reads.push_back(read),
             }

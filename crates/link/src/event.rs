@@ -129,6 +129,13 @@ pub enum Note {
     },
     /// What was saved of the peer's store cannot be used.
     HintsLost(HintsError),
+    /// The peer's store may have lost everything: it lacks most of a few chunks that it should have.
+    StoreDoubted {
+        /// So many are not there.
+        absent: usize,
+        /// So many should be.
+        believed: usize,
+    },
     /// Flows went on after losing their lane.
     Resumed {
         /// How many.
@@ -155,6 +162,13 @@ impl fmt::Display for Note {
             }
             Self::HintsLost(error) => {
                 write!(f, "{error}: what the peer's store has is learnt again")
+            }
+            Self::StoreDoubted { absent, believed } => {
+                write!(
+                    f,
+                    "the peer's chunk store lacks {absent} of {believed} chunks that it should have: little is named \
+                     until it has what is"
+                )
             }
             Self::Resumed { flows } => write!(f, "{flows} flows lost their lane and go on with another"),
             Self::GaveUp { flows } => write!(f, "{flows} flows reset: the peer did not come back in time"),

@@ -80,8 +80,10 @@ pub enum StoreReply {
 /// Where a chunk is, as far as can be said without reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkPlace {
-    /// No disk is waited for: it is in memory, or nowhere.
+    /// No disk is waited for: it is in memory, or there is none such.
     Near,
+    /// There is none such, neither here nor where else it may be read.
+    Absent,
     /// It is read from a disk.
     Disk {
         /// The own one at 0, behind it those of neighbours.

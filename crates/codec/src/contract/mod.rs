@@ -22,7 +22,7 @@ use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
 use crate::wanax::path::Demand;
 use crate::wire::{
     Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, NamesHello,
-    Range64, Refetch, StoreHeld, WireError,
+    Probe, Probed, Range64, Refetch, StoreHeld, WireError,
 };
 use crate::{Now, Plan};
 
@@ -116,6 +116,14 @@ pub enum SendEvent {
     Stored(Vec<PackedTag>),
     /// What was saved of the hints cannot be used; chunks are named once they were sent again.
     HintsLost(HintsError),
+    /// The peer's store does not have most of a few chunks that it should, and is the one that it was: it may have lost
+    /// everything, and little is named until some names were right.
+    StoreDoubted {
+        /// So many are not there.
+        absent: usize,
+        /// So many should be.
+        believed: usize,
+    },
     /// The peer still had the log of an earlier connection.
     Warm {
         /// Bytes that can be referred to again.
@@ -164,6 +172,8 @@ pub enum Feedback {
     Chunks(ChunkRequest),
     /// See [`crate::wire::Frame::StoreHeld`].
     Store(StoreHeld),
+    /// See [`crate::wire::Frame::Probed`].
+    Probed(Probed),
 }
 
 /// The peer did what the protocol forbids; the lane is to be closed.
@@ -259,6 +269,9 @@ pub trait SendingHalf {
     ) -> usize;
     /// Appends what the log is worth if there is news of it; returns whether there was.
     fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool;
+    /// Appends the question whether the peer's store has what is believed of it, if one is due; returns whether it was.
+    /// Nobody waits for the answer. Only a peer of version 2 or later has a store, and passes over what it does not know.
+    fn poll_probe(&mut self, out: &mut Vec<u8>) -> bool;
     /// Says again everything that was said before: the control lane is a new one.
     fn restate(&mut self);
     /// Whether the flow has something to be sent again because its lane was lost.
@@ -325,6 +338,9 @@ pub trait ReceivingHalf {
     /// # Errors
     /// Chunks of a block that never came.
     fn handle_chunks(&mut self, chunks: Chunks<'_>, now: Now) -> Result<(), PeerFault>;
+    /// Takes the question whether chunks are in the store, which [`StoreRequest::Peek`] finds out; of several that are not
+    /// answered the last one counts.
+    fn handle_probe(&mut self, probe: Probe);
     /// Takes what became of a read; an answer that nobody waits for any more is dropped.
     fn handle_store(&mut self, reply: StoreReply, now: Now);
     /// Takes note that a read may take so long from now on and is answered in any case: until then nothing that its

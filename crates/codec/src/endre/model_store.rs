@@ -54,6 +54,8 @@ impl ModelStore {
                 let places = (0..chunks.len() as u64).map(|at| match (pick / 7 + at) % 16 {
                     0 => ChunkPlace::Near,
                     1 => ChunkPlace::Disk { disk: (pick % 4) as u16, read: None },
+                    // Rightly or wrongly.
+                    2 => ChunkPlace::Absent,
                     _ => ChunkPlace::Disk { disk: 0, read: Some(pick % 64 + at / 4) },
                 });
                 let places = places.take(pick as usize / 11 % 64).collect();

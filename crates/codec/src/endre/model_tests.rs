@@ -408,6 +408,7 @@ impl Model {
             Frame::LogHeld(held) => Feedback::Held(held),
             Frame::ChunkRequest(request) => Feedback::Chunks(request),
             Frame::StoreHeld(held) => Feedback::Store(held),
+            Frame::Probed(probed) => Feedback::Probed(probed),
             other => panic!("unexpected feedback {other:?}"),
         };
         self.sender.handle_frame(feedback, self.now).unwrap();
@@ -495,6 +496,13 @@ impl Model {
         self.meet(claim);
         self.sender.restate();
         self.receiver.restate(self.now);
+        let mut out = Vec::new();
+        if self.sender.poll_probe(&mut out) {
+            let (kind, body, _) = take_frame(&out).unwrap().unwrap();
+            let Frame::Probe(probe) = Frame::decode(kind, body).unwrap() else { panic!("not a probe") };
+            self.receiver.handle_probe(probe);
+            self.collect();
+        }
     }
 
     /// Lets everything arrive and checks that nothing is missing.

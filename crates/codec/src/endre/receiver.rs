@@ -35,7 +35,7 @@ use crate::strong::StrongDigests;
 use crate::wanax::path::Demand;
 use crate::wire::{
     Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
-    Message, Range64, Refetch, RefetchReason,
+    Message, Probe, Range64, Refetch, RefetchReason,
 };
 
 /// How a receiving half is set up.
@@ -413,6 +413,10 @@ impl ReceivingHalf for Receiver {
         if let Some(held) = self.store.poll_held(self.now) {
             Frame::StoreHeld(held).encode(out);
         }
+        // Behind that, which says what of the store is out of date.
+        if let Some(probed) = self.store.poll_probed() {
+            Frame::Probed(probed).encode(out);
+        }
         while let Some(frame) = self.frames.pop_front() {
             frame.encode(out);
         }
@@ -438,7 +442,8 @@ impl ReceivingHalf for Receiver {
     }
 
     fn poll_chunk_store(&mut self) -> Option<StoreRequest> {
-        self.store.poll_put().or_else(|| self.fetching.poll_request())
+        let Self { store, fetching, .. } = self;
+        store.poll_put().or_else(|| store.poll_peek()).or_else(|| fetching.poll_request())
     }
 
     fn handle_chunks(&mut self, chunks: Chunks<'_>, now: Now) -> Result<(), PeerFault> {
@@ -447,8 +452,15 @@ impl ReceivingHalf for Receiver {
         Ok(())
     }
 
+    fn handle_probe(&mut self, probe: Probe) {
+        self.take_probe(probe);
+    }
+
     fn handle_store(&mut self, reply: StoreReply, now: Now) {
         self.now = now;
+        if self.store.handle_reply(&reply) {
+            return;
+        }
         if let Some(fetch) = self.fetching.handle_store(reply, now) {
             self.place_fetched(fetch, now);
         }

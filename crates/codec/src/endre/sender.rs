@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use self::emulation::{Emulation, Settings};
 use self::encode::{Scratch, Source};
-use self::naming::Naming;
+use self::naming::{Doubted, Naming};
 use self::price::Spent;
 use super::matcher::MatchParams;
 use super::slots::Slots;
@@ -316,6 +316,11 @@ impl SendingHalf for Sender {
                     naming.handle_held(&held, now);
                 }
             }
+            Feedback::Probed(probed) => {
+                let doubted = self.naming.as_mut().and_then(|naming| naming.handle_probed(&probed, now));
+                let event = |Doubted { absent, believed }| SendEvent::StoreDoubted { absent, believed };
+                self.events.extend(doubted.map(event));
+            }
         }
         Ok(())
     }
@@ -436,9 +441,17 @@ impl SendingHalf for Sender {
         due
     }
 
+    fn poll_probe(&mut self, out: &mut Vec<u8>) -> bool {
+        let probe = self.naming.as_mut().and_then(Naming::poll_probe);
+        probe.map(|probe| Frame::Probe(probe).encode(out)).is_some()
+    }
+
     fn restate(&mut self) {
         if self.worth.serial > 0 {
             self.tell_worth();
+        }
+        if let Some(naming) = &mut self.naming {
+            naming.restate();
         }
     }
 

@@ -7,6 +7,7 @@ use super::chunks::{ChunkRequest, Chunks, StoreHeld};
 use super::group::GroupFrame;
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason};
 use super::network::Network;
+use super::probe::{Probe, Probed};
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,10 @@ pub enum Frame<'a> {
     Networks(Networks),
     /// The sender of this frame takes no new flows any more, until its link starts anew.
     Draining,
+    /// Asks whether chunks are in the store that are believed to be.
+    Probe(Probe),
+    /// Answers a probe.
+    Probed(Probed),
     /// Between members of a trust group.
     Group(GroupFrame),
 }

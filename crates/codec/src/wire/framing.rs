@@ -8,6 +8,7 @@ use super::frame::{
 use super::group::{self, GroupFrame};
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_address, take_address};
 use super::network::Network;
+use super::probe::{Probe, Probed};
 use super::reader::{Reader, WireError};
 use super::varint::{put_varint, take_varint};
 use super::{MAX_CURVE, MAX_FRAME, MAX_NETWORKS, MAX_RANGES};
@@ -32,6 +33,8 @@ const LANES_WANTED: u8 = 0x32;
 const LANE_DEAD: u8 = 0x33;
 const NETWORKS: u8 = 0x81;
 const DRAINING: u8 = 0x82;
+const PROBE: u8 = 0x83;
+const PROBED: u8 = 0x84;
 
 /// A frame's type and body, and its length with both.
 pub type RawFrame<'a> = (u8, &'a [u8], usize);
@@ -98,6 +101,8 @@ impl<'a> Frame<'a> {
                 Self::Networks(Networks { serial, networks })
             }
             DRAINING => Self::Draining,
+            PROBE => Self::Probe(Probe::decode(&mut reader)?),
+            PROBED => Self::Probed(Probed::decode(&mut reader)?),
             group::PEEK..=group::WAIT => Self::Group(GroupFrame::decode(kind, &mut reader)?),
             other => return Err(WireError::UnknownType(other)),
         };
@@ -172,6 +177,14 @@ impl<'a> Frame<'a> {
                 NETWORKS
             }
             Self::Draining => DRAINING,
+            Self::Probe(probe) => {
+                probe.encode(&mut body);
+                PROBE
+            }
+            Self::Probed(probed) => {
+                probed.encode(&mut body);
+                PROBED
+            }
             Self::Group(frame) => frame.encode(&mut body),
         };
         put_frame(out, kind, &body, &[]);

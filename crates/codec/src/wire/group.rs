@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use super::bitmap::{put_bits, take_bits};
 use super::reader::{Reader, WireError};
 use super::varint::put_varint;
 use crate::wanax::{Name, Shape};
@@ -163,9 +164,7 @@ impl GroupFrame {
             Self::Have { request, held } => {
                 put_varint(body, *request);
                 put_varint(body, held.len() as u64);
-                body.extend(held.chunks(8).map(|bits| {
-                    bits.iter().enumerate().fold(0, |byte, (bit, &held)| byte | u8::from(held) << bit)
-                }));
+                put_bits(body, held);
                 HAVE
             }
             Self::Get { request, name, len } => {
@@ -223,11 +222,11 @@ impl GroupFrame {
     }
 }
 
-fn take_name(reader: &mut Reader<'_>) -> Result<Name, WireError> {
+pub(super) fn take_name(reader: &mut Reader<'_>) -> Result<Name, WireError> {
     Ok(Name(reader.array("name")?))
 }
 
-fn take_len(reader: &mut Reader<'_>) -> Result<u32, WireError> {
+pub(super) fn take_len(reader: &mut Reader<'_>) -> Result<u32, WireError> {
     Ok(reader.varint_up_to(super::MAX_BLOCK as u64, "length of a chunk")? as u32)
 }
 
@@ -245,13 +244,7 @@ fn take_chunk(reader: &mut Reader<'_>) -> Result<Bytes, WireError> {
 fn decode_have(reader: &mut Reader<'_>) -> Result<GroupFrame, WireError> {
     let request = reader.varint("request")?;
     let count = reader.varint_up_to(MAX_PEEK as u64, "count of chunks")? as usize;
-    let bits = reader.bytes(count.div_ceil(8), "bitmap")?;
-    // One bitmap has one form.
-    if !count.is_multiple_of(8) && bits.last().is_some_and(|last| last >> (count % 8) != 0) {
-        return Err(WireError::Invalid("bitmap"));
-    }
-    let held = bits.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).take(count).collect();
-    Ok(GroupFrame::Have { request, held })
+    Ok(GroupFrame::Have { request, held: take_bits(reader, count)? })
 }
 
 #[cfg(test)]

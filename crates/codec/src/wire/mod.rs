@@ -3,6 +3,7 @@
 //! Decoding never panics and never allocates more than its input justifies: every length is compared with a
 //! named bound and with the bytes that are there before anything is reserved. Trailing bytes are an error.
 
+mod bitmap;
 mod block;
 mod chunks;
 mod frame;
@@ -11,6 +12,7 @@ mod group;
 mod hello;
 mod names;
 mod network;
+mod probe;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -27,6 +29,7 @@ pub use group::{GroupFrame, Load, MAX_PEEK, MAX_TAGS, Sought};
 pub use hello::{Hello, HelloError, LogClaim, NamesHello, Sample, Understood};
 pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};
 pub use network::{Network, NetworkError};
+pub use probe::{Probe, Probed};
 pub use reader::{Reader, WireError};
 
 /// The most plain bytes that one block stands for.

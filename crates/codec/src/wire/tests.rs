@@ -259,6 +259,17 @@ fn frames_are_these_bytes() {
         ),
         (Frame::Draining, "8200"),
         (
+            Frame::Probe(Probe { request: 300, chunks: vec![(Name([7; 20]), 65_536), (Name([8; 20]), 5)] }),
+            "832f ac0202 0707070707070707070707070707070707070707808004 080808080808080808080808080808080808080805",
+        ),
+        (
+            Frame::Probed(Probed {
+                request: 3,
+                held: vec![true, false, true, true, false, false, false, false, true],
+            }),
+            "8404 0309 0d01",
+        ),
+        (
             Frame::Message { seq: 2, flow: FlowId(4), message: Message::Opened(Err(OpenFailure::Draining)) },
             "1203020407",
         ),
@@ -280,7 +291,8 @@ fn reset(behind: Option<u64>) -> Frame<'static> {
 
 #[test]
 fn wrong_frames_say_what_is_wrong() {
-    let cases: [(&[u8], WireError); 36] = [
+    let name_of_65537 = [&[0x83, 25, 4, 1][..], &[0; 20], &[0x81, 0x80, 4]].concat();
+    let cases: [(&[u8], WireError); 44] = [
         (&[0x13, 4, 2, 4, 1, 0x80], WireError::Short("bytes before a reset")),
         (&[0x13, 5, 2, 4, 1, 0, 0], WireError::Trailing(1)),
         (&[0x99, 0], WireError::UnknownType(0x99)),
@@ -323,6 +335,14 @@ fn wrong_frames_say_what_is_wrong() {
         (&[0x26, 4, 1, 5, 2, 1], WireError::Short("worth")),
         (&[0x12, 3, 2, 4, 8], WireError::Invalid("answer to an open")),
         (&[0x82, 1, 0], WireError::Trailing(1)),
+        (&[0x83, 2, 1, 0], WireError::Invalid("count of probes")),
+        (&[0x83, 2, 1, 17], WireError::Invalid("count of probes")),
+        (&[0x83, 3, 1, 16, 5], WireError::Short("name")),
+        (&name_of_65537, WireError::Invalid("length of a chunk")),
+        (&[0x84, 2, 1, 0], WireError::Invalid("count of probes")),
+        (&[0x84, 5, 1, 17, 0, 0, 0], WireError::Invalid("count of probes")),
+        (&[0x84, 3, 1, 9, 0], WireError::Short("bitmap")),
+        (&[0x84, 3, 1, 3, 8], WireError::Invalid("bitmap")),
         (&[0x81, 3, 1, 0x81, 2], WireError::Invalid("count of networks")),
         (&[0x81, 8, 1, 1, 1, 10, 1, 0, 0, 8], WireError::Invalid("network")),
         (&[0x81, 8, 1, 1, 1, 10, 1, 0, 0, 33], WireError::Invalid("network")),

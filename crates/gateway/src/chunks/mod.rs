@@ -105,7 +105,7 @@ impl ChunkStore {
     pub(crate) fn serve(&self, peer: &Arc<Peer>, request: StoreRequest) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, key } => self.read(peer, ticket, (name, len, key)),
-            StoreRequest::Peek { ticket, chunks, .. } => Some(self.places(ticket, &chunks)),
+            StoreRequest::Peek { ticket, chunks, key } => Some(self.places(ticket, &chunks, &key)),
             StoreRequest::Put { plain, key, shape } => {
                 self.put(plain, key, shape);
                 None
@@ -162,11 +162,19 @@ impl ChunkStore {
     }
 
     /// Says which reads bring chunks, without I/O.
-    fn places(&self, ticket: u64, chunks: &[(Name, u32)]) -> StoreReply {
+    fn places(&self, ticket: u64, chunks: &[(Name, u32)], key: &NameKey) -> StoreReply {
         let slot = self.slot.read();
-        let read = |(name, len): &(Name, u32)| slot.pool()?.0.store().locate(name.tag(), *len);
-        let place = |read| ChunkPlace::Disk { disk: 0, read: Some(read) };
-        let places = chunks.iter().map(|chunk| read(chunk).map_or(ChunkPlace::Near, place)).collect();
+        let elsewhere = self.neighbours.as_ref().is_some_and(|neighbours| neighbours.can_ask(key));
+        let place = |(name, len): &(Name, u32)| {
+            // What a store has that is not open yet nobody knows.
+            let Some(PoolOf(pool)) = slot.pool() else { return ChunkPlace::Near };
+            match pool.store().locate(name.tag(), *len) {
+                Some(read) => ChunkPlace::Disk { disk: 0, read: Some(read) },
+                None if elsewhere || pool.store().peek(name.tag(), *len) => ChunkPlace::Near,
+                None => ChunkPlace::Absent,
+            }
+        };
+        let places = chunks.iter().map(place).collect();
         StoreReply::Places { ticket, places, neighbours: Vec::new() }
     }
 

@@ -41,6 +41,14 @@ fn put(store: &ChunkStore, number: u8) {
     store.put(block(number), NameKey::new([7; 32]), Shape::default());
 }
 
+/// Says of these blocks whether the store says that it has none such.
+fn absent<const N: usize>(store: &ChunkStore, numbers: [u8; N]) -> [bool; N] {
+    let key = NameKey::new([7; 32]);
+    let chunks = numbers.map(|number| (key.name(&block(number)), 65_536));
+    let StoreReply::Places { places, .. } = store.places(1, &chunks, &key) else { panic!("not places") };
+    places.iter().map(|place| *place == ChunkPlace::Absent).collect::<Vec<_>>().try_into().unwrap()
+}
+
 /// Waits until it is as it should be, which takes other threads milliseconds.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -64,8 +72,20 @@ fn what_was_put_is_told_with_its_levels_and_forgotten_when_it_is_cleared() {
     assert_eq!((report.puts, report.known, report.dropped), (5, 1, 0), "{report:?}");
     assert_eq!((report.levels.len(), report.levels[3].bytes), (4, 4 << 16), "{report:?}");
     assert_eq!((report.state, store.state().taking), (StoreCondition::Open, true));
+    assert_eq!(absent(&store, [0, 3, 4, 9]), [false, false, true, true]);
     assert!(store.clear().blocking_recv().unwrap().unwrap() > 0);
     assert_eq!(store.state().age_secs, 0);
+    assert_eq!(absent(&store, [0, 3]), [true; 2]);
+}
+
+#[test]
+fn a_store_with_neighbours_says_of_nothing_that_it_is_nowhere() {
+    let key = NameKey::new([7; 32]);
+    let store = store_on(Arc::new(Memory::default()));
+    assert_eq!(absent(&store, [1]), [true]);
+    let store = store.telling(Neighbours::of_one_to_ask(NameKey::new([8; 32])));
+    assert_eq!(absent(&store, [1]), [true], "they are of another group");
+    assert_eq!(absent(&store.telling(Neighbours::of_one_to_ask(key)), [1]), [false]);
 }
 
 #[test]

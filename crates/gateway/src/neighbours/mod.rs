@@ -130,6 +130,14 @@ impl Neighbours {
         (neighbours.clone(), Inbox { told: told_end, news: news_end, neighbours })
     }
 
+    /// Makes an end for a gateway with one neighbour, which has no task and answers nothing.
+    #[cfg(test)]
+    pub(crate) fn of_one_to_ask(key: NameKey) -> Self {
+        let (neighbours, _) = Self::new();
+        neighbours.shared.open.write().asked.push(key);
+        neighbours
+    }
+
     /// A link came, went, or leads to another process.
     pub(crate) fn handle_link(&self) {
         self.links.notify_one();

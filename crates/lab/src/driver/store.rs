@@ -129,7 +129,8 @@ impl ChunkStore {
                 let disk = self.disk_of(name, chunk.container) as u16;
                 ChunkPlace::Disk { disk, read: chunk.container }
             }
-            _ => ChunkPlace::Near,
+            Some(_) => ChunkPlace::Near,
+            None => ChunkPlace::Absent,
         };
         let places = chunks.iter().map(place).collect();
         let seen =

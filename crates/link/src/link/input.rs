@@ -94,7 +94,13 @@ impl Link {
                 self.receiver.handle_chunks(chunks, now)?;
                 self.drain_deliveries(now)?;
             }
-            Frame::StoreHeld(held) => self.sender.handle_frame(Feedback::Store(held), now)?,
+            Frame::StoreHeld(held) => {
+                self.sender.handle_frame(Feedback::Store(held), now)?;
+                // One that is back is asked what it has.
+                self.wake_control();
+            }
+            Frame::Probe(probe) => self.receiver.handle_probe(probe),
+            Frame::Probed(probed) => self.sender.handle_frame(Feedback::Probed(probed), now)?,
             Frame::Credit { flow, limit } => {
                 if let Some(flow) = self.flows.get_mut(&flow) {
                     flow.out.credit = flow.out.credit.max(limit);

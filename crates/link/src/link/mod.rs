@@ -336,6 +336,9 @@ impl Link {
                 SendEvent::NewEpoch { epoch, reason } => self.note(Note::NewEpoch { epoch, reason }),
                 SendEvent::Stored(chunks) => self.events.push_back(Event::Stored(chunks)),
                 SendEvent::HintsLost(error) => self.note(Note::HintsLost(error)),
+                SendEvent::StoreDoubted { absent, believed } => {
+                    self.note(Note::StoreDoubted { absent, believed })
+                }
                 SendEvent::Warm { bytes } => self.note(Note::Warm { bytes }),
             }
         }

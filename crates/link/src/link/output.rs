@@ -112,6 +112,7 @@ impl Link {
 
     fn put_control(&mut self, out: &mut Vec<u8>) {
         self.sender.poll_worth(out);
+        self.sender.poll_probe(out);
         while let Some(frame) = self.control.pop_front() {
             frame.encode(out);
         }

@@ -150,8 +150,9 @@ impl Side {
             any = true;
             match request {
                 StoreRequest::Put { .. } => drop(store::serve(&mut self.chunks, request)),
-                StoreRequest::Peek { ticket, .. } if !self.holds_peeks => {
-                    self.link.handle_store(StoreReply::each_apart(ticket), now);
+                StoreRequest::Peek { .. } if !self.holds_peeks => {
+                    let reply = store::serve(&mut self.chunks, request);
+                    reply.into_iter().for_each(|reply| self.link.handle_store(reply, now));
                 }
                 request => self.reads.push_back(request),
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use oncewire_codec::wanax::{Name, NameKey, NamesConfig, Shape, Tree};
-use oncewire_link::{LinkConfig, StoreReply, StoreRequest};
+use oncewire_link::{ChunkPlace, LinkConfig, StoreReply, StoreRequest};
 
 /// The configuration of a side that names chunks, and has a store if it has an id.
 pub fn naming(config: LinkConfig, store: Option<u64>) -> LinkConfig {
@@ -26,7 +26,14 @@ pub fn serve(chunks: &mut BTreeMap<Name, Bytes>, request: StoreRequest) -> Optio
             }
             None
         }
-        StoreRequest::Peek { ticket, .. } => Some(StoreReply::each_apart(ticket)),
+        StoreRequest::Peek { ticket, chunks: sought, .. } => {
+            let place = |(name, _): &(Name, u32)| match chunks.contains_key(name) {
+                true => ChunkPlace::Disk { disk: 0, read: None },
+                false => ChunkPlace::Absent,
+            };
+            let places = sought.iter().map(place).collect();
+            Some(StoreReply::Places { ticket, places, neighbours: Vec::new() })
+        }
         StoreRequest::Read { ticket, name, .. } => Some(match chunks.get(&name) {
             Some(bytes) => StoreReply::Found { ticket, bytes: bytes.clone() },
             None => StoreReply::Absent { ticket },

@@ -42,8 +42,7 @@ const REMEMBERED: u64 = 2048;
 impl Reads {
     /// Returns a ticket for a request of a block, and where what it asks for is, if that takes a read.
     pub(super) fn open(&mut self, block: u64, place: Option<Place>) -> u64 {
-        let ticket = self.next;
-        self.next += 1;
+        let ticket = self.number();
         self.tickets.insert(ticket, Ticket { block, place });
         if let Some(place) = place {
             let chunks = self.chunks.entry(place).or_default();
@@ -55,6 +54,13 @@ impl Reads {
                 self.seen = (self.seen.0 / 2, self.seen.1 / 2);
             }
         }
+        ticket
+    }
+
+    /// Returns a ticket that no other request has.
+    pub(super) fn number(&mut self) -> u64 {
+        let ticket = self.next;
+        self.next += 1;
         ticket
     }
 

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use super::blocks::Fetch;
 use super::{Head, Receiver};
 use crate::Now;
-use crate::contract::{ChunkStats, StoreRequest, StoreState};
+use crate::contract::{ChunkPlace, ChunkStats, StoreReply, StoreRequest, StoreState};
 use crate::entropy::Mode;
 use crate::wanax::{NameKey, Shape};
-use crate::wire::{Chunks, NamesHello, StoreHeld};
+use crate::wire::{Chunks, NamesHello, Probe, Probed, StoreHeld};
 
 /// The store as this half sees it.
 pub(super) struct StoreSide {
@@ -27,6 +27,28 @@ pub(super) struct StoreSide {
     told: Option<(bool, i64)>,
     serial: u64,
     due: bool,
+    probed: Asked,
+}
+
+/// The peer's last question for what is in the store: there is room for one.
+#[derive(Default)]
+enum Asked {
+    #[default]
+    Nothing,
+    /// The store is to be asked so.
+    Due(StoreRequest, Question),
+    /// It was asked.
+    Waiting(Question),
+    /// The answer is to be sent.
+    Answered(Probed),
+}
+
+/// A question as it is answered.
+#[derive(Clone, Copy)]
+struct Question {
+    ticket: u64,
+    request: u64,
+    chunks: usize,
 }
 
 /// Blocks that wait to be put at most; what is beyond is not put.
@@ -46,12 +68,14 @@ impl StoreSide {
             told: None,
             serial: 0,
             due: false,
+            probed: Asked::Nothing,
         }
     }
 
     /// Meets a new instance of the peer, which was told nothing.
     pub(super) fn meet(&mut self, names: Option<NamesHello>) {
         self.names = names;
+        self.probed = Asked::Nothing;
         self.restate();
     }
 
@@ -77,6 +101,57 @@ impl StoreSide {
         self.puts.pop_front()
     }
 
+    /// Takes a question of the peer. Who names nothing has nothing to ask for: a chunk is known by its name under the key
+    /// that the peer's hello brought.
+    fn ask(&mut self, ticket: u64, probe: Probe) {
+        let Some(key) = self.key().cloned() else { return };
+        let Probe { request, chunks } = probe;
+        let question = Question { ticket, request, chunks: chunks.len() };
+        self.probed = Asked::Due(StoreRequest::Peek { ticket, chunks, key }, question);
+    }
+
+    /// What the store is to be asked for the peer.
+    pub(super) fn poll_peek(&mut self) -> Option<StoreRequest> {
+        match std::mem::take(&mut self.probed) {
+            Asked::Due(peek, question) => {
+                self.probed = Asked::Waiting(question);
+                Some(peek)
+            }
+            other => {
+                self.probed = other;
+                None
+            }
+        }
+    }
+
+    /// Takes an answer of the store, if it is one that the peer waits for; returns whether it was.
+    pub(super) fn handle_reply(&mut self, reply: &StoreReply) -> bool {
+        let Asked::Waiting(Question { ticket, request, chunks }) = self.probed else { return false };
+        if reply.ticket() != ticket {
+            return false;
+        }
+        self.probed = match reply {
+            StoreReply::Places { places, .. } => {
+                let held = (0..chunks).map(|at| places.get(at) != Some(&ChunkPlace::Absent)).collect();
+                Asked::Answered(Probed { request, held })
+            }
+            // The peer goes without an answer.
+            _ => Asked::Nothing,
+        };
+        true
+    }
+
+    /// Takes the answer that the peer waits for.
+    pub(super) fn poll_probed(&mut self) -> Option<Probed> {
+        match std::mem::take(&mut self.probed) {
+            Asked::Answered(probed) => Some(probed),
+            other => {
+                self.probed = other;
+                None
+            }
+        }
+    }
+
     pub(super) fn handle_state(&mut self, state: StoreState, now: Now) {
         self.state = Some((state, now));
         let oldest = now.as_secs() as i64 - state.age_secs as i64;
@@ -94,7 +169,7 @@ impl StoreSide {
     }
 
     pub(super) fn is_due(&self) -> bool {
-        self.due
+        self.due || matches!(self.probed, Asked::Answered(_))
     }
 
     /// What is to be said of the store; its oldest chunk has grown older since it said so.
@@ -107,6 +182,11 @@ impl StoreSide {
 }
 
 impl Receiver {
+    /// Takes the peer's question for what is in the store.
+    pub(super) fn take_probe(&mut self, probe: Probe) {
+        self.store.ask(self.fetching.reads.number(), probe);
+    }
+
     /// Has a verified block put into the store, if its sender says so.
     pub(super) fn keep(&mut self, head: &Head, plain: &Bytes) {
         if head.keep {

@@ -1,7 +1,11 @@
 //! Named chunks: which parts of a block the peer's store has, and what of the block is left to the log.
 
+mod trust;
+
 use std::num::NonZeroU32;
 
+pub(super) use self::trust::Doubted;
+use self::trust::{LEAST_PASSES, Probing};
 use super::super::matcher::Copy;
 use super::price::Price;
 use crate::Now;
@@ -28,6 +32,7 @@ pub(super) struct Naming {
     passed: u32,
     /// So many are not, before one is.
     passes: u32,
+    probing: Probing,
     /// Whether others are told what the store has.
     pub(super) tells: bool,
     /// The last block's names, in order.
@@ -78,6 +83,7 @@ impl Naming {
             doubt: 0,
             passed: 0,
             passes: LEAST_PASSES,
+            probing: Probing::default(),
             tells: false,
             names: Vec::new(),
             news: Vec::new(),
@@ -107,6 +113,8 @@ impl Naming {
         self.under_way.clear();
         self.doubt = 0;
         self.passes = LEAST_PASSES;
+        // Nothing of it has been waited for: what is named before the answer is there finds out by itself.
+        self.probing.ask(if store.is_some() { self.hints.probes() } else { &[] });
     }
 
     /// Whether the peer has a store.
@@ -117,6 +125,7 @@ impl Naming {
     pub(super) fn clear(&mut self) {
         self.hints.clear();
         self.under_way.clear();
+        self.probing.cease();
     }
 
     /// Notes what a block brings to the peer's store, as soon as it is sent.
@@ -128,7 +137,12 @@ impl Naming {
     pub(super) fn handle_held(&mut self, held: &StoreHeld, now: Now) {
         let clock = self.clock(now);
         if let Some(store) = self.store.as_mut().filter(|store| held.serial > store.serial) {
+            let comes_back = held.taking && !store.taking;
             *store = Store { taking: held.taking, serial: held.serial };
+            if comes_back {
+                // It could not tell what it has before.
+                self.probing.ask(self.hints.probes());
+            }
             self.hints.set_oldest(clock.saturating_sub(held.age_secs));
         }
     }
@@ -143,6 +157,7 @@ impl Naming {
     pub(super) fn settle(&mut self, item: &Item, now: Now) -> Vec<PackedTag> {
         let clock = self.clock(now);
         self.hints.insert_all(&item.news, clock);
+        self.keep_probe(item, clock);
         let mut missed = Vec::new();
         let mut stored = Vec::new();
         let tells = |chunk: &PackedTag| self.tells && !chunk.is_smallest();
@@ -153,6 +168,10 @@ impl Naming {
             if !is_absent {
                 self.doubt = self.doubt.saturating_sub(entry.len.into());
                 self.passes = LEAST_PASSES;
+                if entry.behind.is_none() {
+                    // That says more of the store than an answer which is still to come.
+                    self.probing.cease();
+                }
             } else if item.keep {
                 missed.push(chunk);
             }
@@ -162,31 +181,6 @@ impl Naming {
         }
         self.hints.insert_all(&missed, clock);
         stored
-    }
-
-    /// Takes note of bytes that were named and not there. Once they are many, the store may have lost everything, and
-    /// only some blocks are named until some were right.
-    pub(super) fn doubt(&mut self, bytes: u64) {
-        self.doubt = self.doubt.saturating_add(bytes).min(2 * DOUBTFUL);
-    }
-
-    /// Whether hints are gone by for the next block.
-    fn trusts(&mut self) -> bool {
-        self.passed = if self.is_trusted() || self.passed >= self.passes { 0 } else { self.passed + 1 };
-        self.passed == 0
-    }
-
-    /// Takes note that names were tried although the store is doubted: the next ones wait for longer, until some were
-    /// right, since a flow stands still for a round trip each time they are not.
-    fn tried(&mut self) {
-        if !self.is_trusted() && !self.names.is_empty() {
-            self.passes = (2 * self.passes).min(MOST_PASSES);
-        }
-    }
-
-    /// Whether the store has lately had what was named.
-    const fn is_trusted(&self) -> bool {
-        self.doubt < DOUBTFUL
     }
 
     /// Notes that the peer can read chunks that somebody else sent.
@@ -407,17 +401,12 @@ const LEAST_PIECE: u32 = 16;
 const COVERED_SHARE: usize = 128;
 /// So small a part of the memory for hints is for what is under way: with 16 MiB, 16,384 chunks of 256 bytes and more.
 const UNDER_WAY_SHARE: u64 = 64;
-/// So many bytes named in vain mean that the store may be another than it was.
-const DOUBTFUL: u64 = 128 << 10;
-/// So many blocks are then not named before one is, twice as many before the next, and so on; with blocks of 64 KiB, 1
-/// and at most 16 MiB.
-const LEAST_PASSES: u32 = 16;
-const MOST_PASSES: u32 = 256;
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::trust::DOUBTFUL;
     use super::*;
     use crate::cache::{Content, LogOffset};
     use crate::wanax::{NAME_LEN, Name, Shape};

@@ -24,12 +24,14 @@ fn a_store_that_takes_long_to_open_is_used_once_it_is_open() {
     assert_eq!(store.state(), StoreState::default());
     let answers: Arc<[AtomicU64; 2]> = Arc::default();
     assert!(!ask(&store, 1, &answers));
+    assert_eq!(absent(&store, [1, 9]), [false; 2], "nobody knows");
     put(&store, 5);
     assert_eq!(store.report().dropped, 1);
     assert!(store.clear().blocking_recv().unwrap().unwrap_err().contains("being opened"));
     gate.open();
     until("it is open", || store.report().state == StoreCondition::Open);
     assert!(store.state().taking);
+    assert_eq!(absent(&store, [1, 9]), [false, true]);
     until("it is read", || ask(&store, 1, &answers));
     until("it was read", || answers[0].load(Relaxed) == 1);
     until("it is looked at", || {

@@ -28,8 +28,10 @@ fn endure(codec: &'static str) {
         let is_warm = *loss == Loss::Emptied || again.wire < cold / 2;
         assert!(is_warm, "seed {SEED}, {codec}, {loss:?}: {again}, cold {cold}");
         // An empty store says that it is one, which may not be believed of what is some seconds old.
-        let in_vain = *loss == Loss::OlderCopy || *loss == Loss::Emptied && next.absent > 0;
-        assert_eq!(next.absent > 0, in_vain, "seed {SEED}, {codec}, {loss:?}: {next}");
+        let in_vain = matches!(loss, Loss::OlderCopy | Loss::Emptied);
+        // What is lost was found out when they met: in vain is only what a store is tried with that is doubted.
+        let most_absent = if in_vain { MOST_TRIED } else { 0 };
+        assert!(next.absent <= most_absent, "seed {SEED}, {codec}, {loss:?}: {next}");
     }
 }
 
@@ -45,3 +47,5 @@ fn a_store_and_a_log_that_are_lost_cost_no_more_than_cold_ones() {
 
 const SEED: u64 = 1;
 const LEN: usize = 2_000_000;
+/// One block of this file, which is half as many as are passed over before the next.
+const MOST_TRIED: u64 = 1;

@@ -1,0 +1,321 @@
+//! What a link asks its peer's store when gateways meet, and what it makes of the answer.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use common::store::naming;
+use common::{Pair, Said, config};
+use oncewire_codec::wanax::hints::save_by;
+use oncewire_codec::wanax::{NAME_LEN, Name, Shape, Tree};
+use oncewire_codec::wire::{Frame, MAX_BLOCK, Probe, Probed, take_frame};
+use oncewire_codec::{Layers, Plan};
+use oncewire_link::{LaneId, LaneRole, Link, LinkConfig, Now, StoreRequest, StoreState};
+
+/// A pair of which side 1 has a store, and what side 0 has put into it.
+struct Filled {
+    pair: Pair,
+    pieces: Vec<Vec<u8>>,
+}
+
+impl Filled {
+    fn new(pieces: usize) -> Self {
+        let with_credit = |config| LinkConfig { initial_credit: 1 << 20, ..config };
+        let (dialer, acceptor) = (naming(config(true, 1), None), naming(config(false, 2), Some(77)));
+        let mut pair = Pair::with(1, with_credit(dialer), with_credit(acceptor));
+        pair.plan = Plan { layers: Layers::Names, ..Plan::default() };
+        // Each is a chunk of the largest size, and so a block.
+        let mut tree = Tree::new(Shape::default());
+        let chunk = |_| {
+            let mut bytes = pair.random_bytes(MAX_BLOCK);
+            bytes.truncate(tree.root_end_within(MAX_BLOCK, &bytes, false));
+            bytes
+        };
+        let pieces: Vec<Vec<u8>> = (0..pieces).map(chunk).collect();
+        let mut filled = Self { pair, pieces };
+        let all = 0..filled.pieces.len();
+        assert_eq!(filled.send(all).0, 0);
+        filled
+    }
+
+    /// The pieces that are probes: the first, and the first behind each MiB.
+    fn probes(&self) -> Vec<usize> {
+        let (mut probes, mut wait) = (Vec::new(), 0usize);
+        for (at, piece) in self.pieces.iter().enumerate() {
+            wait = wait.saturating_sub(piece.len());
+            if wait == 0 {
+                (probes, wait) = ([probes, vec![at]].concat(), 1 << 20);
+            }
+        }
+        probes
+    }
+
+    /// The answer to the first question, if all that is asked for is there or nothing is.
+    fn probed(&self, held: bool) -> Probed {
+        Probed { request: 1, held: vec![held; self.probes().len()] }
+    }
+
+    /// Replaces side 0 by a new process, which has its hints; the two meet anew.
+    fn meet(&mut self) {
+        let saved = save_by(|at| self.pair.sides[0].link.save_hints(at));
+        self.pair.sides[0].config.names.as_mut().unwrap().saved = saved;
+        self.pair.said.clear();
+        self.pair.restart(0);
+    }
+
+    /// Sends pieces, each as a block, on a flow of their own; returns how many blocks were named, and the chunks that were
+    /// named in vain.
+    fn send(&mut self, pieces: std::ops::Range<usize>) -> (u64, u64) {
+        let before = self.pair.sides[0].link.stats().out;
+        let flow = self.pair.connect(0);
+        let mut sent = Vec::new();
+        for piece in &self.pieces[pieces] {
+            self.pair.send(0, flow, piece);
+            self.pair.pass(Now::from_millis(30));
+            sent.extend_from_slice(piece);
+        }
+        assert!(self.pair.sides[1].stream(flow).bytes == sent, "not what was sent");
+        let after = self.pair.sides[0].link.stats().out;
+        (after.names.count - before.names.count, after.absent - before.absent)
+    }
+
+    /// The frames of a kind that a side has said since the two met.
+    fn said<T>(&self, from: usize, is_so: impl Fn(Frame<'_>) -> Option<T>) -> Vec<T> {
+        let mut found = Vec::new();
+        for said in &self.pair.said {
+            let Said::Frames { side, bytes, .. } = said else { continue };
+            let mut rest = &bytes[..];
+            while let Some((kind, body, used)) = take_frame(rest).unwrap().filter(|_| *side == from) {
+                found.extend(is_so(Frame::decode(kind, body).unwrap()));
+                rest = &rest[used..];
+            }
+        }
+        found
+    }
+
+    fn questions(&self) -> Vec<Probe> {
+        self.said(0, |frame| match frame {
+            Frame::Probe(probe) => Some(probe),
+            _ => None,
+        })
+    }
+
+    fn answers(&self) -> Vec<Probed> {
+        self.said(1, |frame| match frame {
+            Frame::Probed(probed) => Some(probed),
+            _ => None,
+        })
+    }
+
+    /// Has the store of side 1 answer nothing, or all again but what it was asked meanwhile.
+    fn hold(&mut self, holds: bool) {
+        let side = &mut self.pair.sides[1];
+        (side.holds_peeks, side.holds_reads) = (holds, holds);
+        side.reads.clear();
+    }
+
+    /// Hands a side frames as if the other had sent them.
+    fn hear(&mut self, side: usize, frames: &[Frame<'_>]) {
+        let mut input = Vec::new();
+        frames.iter().for_each(|frame| frame.encode(&mut input));
+        let (lane, now) = (self.pair.lanes()[0], self.pair.now);
+        self.pair.sides[side].link.handle_input(lane, &mut BytesMut::from(&input[..]), now).unwrap();
+    }
+
+    fn is_doubted(&self) -> bool {
+        self.pair.sides[0].notes.iter().any(|note| note.contains("chunk store lacks"))
+    }
+}
+
+#[test]
+fn a_store_that_lost_everything_unawares_is_doubted_from_the_first_block_on() {
+    let mut filled = Filled::new(40);
+    filled.pair.sides[1].chunks.clear();
+    filled.meet();
+    assert_eq!(filled.answers(), [filled.probed(false)]);
+    assert!(filled.is_doubted());
+    assert_eq!(filled.send(0..16), (0, 0));
+    // Then it is tried with a block now and then.
+    assert_eq!(filled.send(16..40), (1, 1));
+    // What came is there again, and nothing speaks against it when the two meet again.
+    filled.meet();
+    assert!(!filled.is_doubted());
+    assert_eq!(filled.send(0..40), (40, 0));
+}
+
+#[test]
+fn a_store_that_has_what_it_should_is_asked_once_and_named_everything() {
+    let mut filled = Filled::new(40);
+    filled.meet();
+    let key = filled.pair.sides[0].config.names.as_ref().unwrap().key.clone();
+    let chunk = |at: &usize| (key.name(&filled.pieces[*at]), filled.pieces[*at].len() as u32);
+    let probes = filled.probes().iter().map(chunk).collect();
+    assert_eq!(filled.questions(), [Probe { request: 1, chunks: probes }]);
+    assert_eq!(filled.answers(), [filled.probed(true)]);
+    assert_eq!(filled.send(0..40), (40, 0));
+    assert!(!filled.is_doubted());
+}
+
+#[test]
+fn a_store_that_lost_less_than_half_is_named_the_rest() {
+    let mut filled = Filled::new(80);
+    let probes = filled.probes();
+    let lost = probes.len() / 2;
+    let key = filled.pair.sides[0].config.names.as_ref().unwrap().key.clone();
+    for piece in &filled.pieces[..probes[lost]] {
+        filled.pair.sides[1].chunks.remove(&key.name(piece)).unwrap();
+    }
+    filled.meet();
+    let held: Vec<bool> = (0..probes.len()).map(|probe| probe >= lost).collect();
+    assert_eq!(filled.answers(), [Probed { request: 1, held }]);
+    assert!(!filled.is_doubted());
+    assert_eq!(filled.send(probes[lost]..80), ((80 - probes[lost]) as u64, 0));
+    // What it was asked for and lacks is not named, but what that consists of is, which is there.
+    let (named, absent) = filled.send(0..1);
+    assert!(named > 1 && absent == 0, "{named} and {absent}");
+}
+
+#[test]
+fn a_peer_that_never_answers_is_not_waited_for() {
+    let mut filled = Filled::new(20);
+    filled.hold(true);
+    filled.meet();
+    assert_eq!((filled.questions().len(), filled.answers()), (1, vec![]));
+    filled.hold(false);
+    assert_eq!(filled.send(0..20), (20, 0));
+}
+
+#[test]
+fn a_peer_without_a_store_or_with_another_one_is_asked_nothing() {
+    for store in [None, Some(78)] {
+        let mut filled = Filled::new(20);
+        filled.pair.sides[1].config.store = store;
+        filled.pair.said.clear();
+        filled.pair.restart(1);
+        assert_eq!(filled.questions(), [], "{store:?}");
+    }
+}
+
+#[test]
+fn answers_to_what_was_not_asked_or_in_other_numbers_mean_nothing() {
+    let mut filled = Filled::new(40);
+    filled.hold(true);
+    filled.meet();
+    filled.hold(false);
+    let absent = |request, count| Frame::Probed(Probed { request, held: vec![false; count] });
+    let count = filled.probes().len();
+    filled.hear(
+        0,
+        &[absent(0, count), absent(2, count), absent(1, count - 1), absent(1, count + 1), absent(1, 16)],
+    );
+    assert_eq!(filled.send(0..1), (1, 0));
+    // Late: what was named meanwhile was right.
+    filled.hear(0, &[absent(1, count)]);
+    assert_eq!(filled.send(1..40), (39, 0));
+    assert!(!filled.is_doubted());
+}
+
+#[test]
+fn the_first_answer_counts_and_no_other() {
+    let mut filled = Filled::new(40);
+    filled.meet();
+    assert_eq!(filled.answers(), [filled.probed(true)]);
+    filled.hear(0, &[Frame::Probed(filled.probed(false))]);
+    assert_eq!(filled.send(0..40), (40, 0));
+    assert!(!filled.is_doubted());
+}
+
+#[test]
+fn a_peer_that_denies_what_it_has_is_sent_a_little_more() {
+    let mut filled = Filled::new(80);
+    filled.hold(true);
+    filled.meet();
+    filled.hold(false);
+    filled.hear(0, &[Frame::Probed(filled.probed(false))]);
+    // Sixteen blocks until one is tried, and the doubt is gone with the first name that is right.
+    assert_eq!(filled.send(1..18), (1, 0));
+    let (named, absent) = filled.send(18..80);
+    assert!(named >= 62 && absent == 0, "{named} and {absent}");
+}
+
+#[test]
+fn the_question_is_said_again_on_a_new_control_lane_until_it_is_answered() {
+    let mut filled = Filled::new(40);
+    filled.pair.sides[1].chunks.clear();
+    filled.hold(true);
+    filled.meet();
+    filled.pair.cut_all();
+    filled.hold(false);
+    filled.pair.run();
+    assert_eq!((filled.questions().len(), filled.answers().len()), (2, 1));
+    assert!(filled.is_doubted());
+    filled.pair.cut_all();
+    filled.pair.run();
+    assert_eq!((filled.questions().len(), filled.answers().len()), (2, 1));
+}
+
+#[test]
+fn a_store_that_was_out_of_use_is_asked_when_it_is_back() {
+    let mut filled = Filled::new(40);
+    filled.pair.sides[1].chunks.clear();
+    filled.hold(true);
+    filled.meet();
+    let tell = |filled: &mut Filled, state| {
+        let now = filled.pair.now;
+        filled.pair.sides[1].link.handle_store_state(state, now);
+        filled.pair.run();
+    };
+    tell(&mut filled, StoreState::default());
+    filled.hold(false);
+    tell(&mut filled, StoreState { age_secs: 1000, taking: true, ..StoreState::default() });
+    assert_eq!(filled.questions().iter().map(|probe| probe.request).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(filled.answers(), [Probed { request: 2, ..filled.probed(false) }]);
+    assert_eq!(filled.send(0..16), (0, 0));
+}
+
+/// An end with a store that meets `peer`, and the peer's questions.
+fn asked(peer: LinkConfig, questions: &[Probe]) -> (Link, Vec<StoreRequest>) {
+    let (now, lane) = (Now::from_secs(100), LaneId(1));
+    let mut link = Link::new(naming(config(false, 2), Some(77)), now);
+    let hello = Link::new(peer, now).hello(lane, LaneRole::Control);
+    link.handle_lane_up(2, &hello, lane, LaneRole::Control, now).unwrap();
+    let mut input = Vec::new();
+    questions.iter().for_each(|probe| Frame::Probe(probe.clone()).encode(&mut input));
+    link.handle_input(lane, &mut BytesMut::from(&input[..]), now).unwrap();
+    let requests = std::iter::from_fn(|| link.poll_chunk_store()).collect();
+    (link, requests)
+}
+
+fn questions(count: u64) -> Vec<Probe> {
+    (0..count).map(|request| Probe { request, chunks: vec![(Name([7; NAME_LEN]), 5)] }).collect()
+}
+
+#[test]
+fn of_many_questions_one_is_answered() {
+    let (mut link, requests) = asked(naming(config(true, 1), None), &questions(1000));
+    let (now, lane) = (Now::from_secs(100), LaneId(1));
+    let [request @ StoreRequest::Peek { .. }] = &requests[..] else { panic!("{requests:?}") };
+    let reply = common::store::serve(&mut BTreeMap::<Name, Bytes>::new(), request.clone()).unwrap();
+    link.handle_store(reply.clone(), now);
+    link.handle_store(reply, now);
+    let mut out = Vec::new();
+    while link.poll_transmit(lane, now, &mut out) {}
+    let (mut rest, mut answers) = (&out[..], Vec::new());
+    while let Some((kind, body, used)) = take_frame(rest).unwrap() {
+        answers.extend(match Frame::decode(kind, body).unwrap() {
+            Frame::Probed(probed) => Some(probed),
+            _ => None,
+        });
+        rest = &rest[used..];
+    }
+    assert_eq!(answers, [Probed { request: 999, held: vec![false] }]);
+}
+
+#[test]
+fn a_peer_that_names_nothing_is_told_nothing() {
+    assert!(!asked(naming(config(true, 1), None), &questions(1)).1.is_empty());
+    assert!(asked(config(true, 1), &questions(1)).1.is_empty());
+}
