@@ -13,7 +13,7 @@ use oncewire_codec::wanax::hints::save_by;
 use oncewire_codec::wanax::{NAME_LEN, Name, Shape, Tree};
 use oncewire_codec::wire::{Frame, MAX_BLOCK, Probe, Probed, take_frame};
 use oncewire_codec::{Layers, Plan};
-use oncewire_link::{LaneId, LaneRole, Link, LinkConfig, Now, StoreRequest, StoreState};
+use oncewire_link::{Event, Hello, LaneId, LaneRole, Link, LinkConfig, Note, Now, StoreRequest, StoreState};
 
 /// A pair of which side 1 has a store, and what side 0 has put into it.
 struct Filled {
@@ -103,11 +103,14 @@ impl Filled {
         })
     }
 
+    /// What side 1 has answered; the same is asked by a hello and by a frame.
     fn answers(&self) -> Vec<Probed> {
-        self.said(1, |frame| match frame {
+        let mut answers = self.said(1, |frame| match frame {
             Frame::Probed(probed) => Some(probed),
             _ => None,
-        })
+        });
+        answers.dedup();
+        answers
     }
 
     /// Has the store of side 1 answer nothing, or all again but what it was asked meanwhile.
@@ -241,6 +244,51 @@ fn a_peer_that_denies_what_it_has_is_sent_a_little_more() {
     assert!(named >= 62 && absent == 0, "{named} and {absent}");
 }
 
+/// What a link says on a lane.
+fn frames(link: &mut Link, lane: LaneId, now: Now) -> Vec<u8> {
+    let mut out = Vec::new();
+    while link.poll_transmit(lane, now, &mut out) {}
+    out
+}
+
+#[test]
+fn who_says_hello_first_has_the_answer_right_behind_the_hello_of_the_other() {
+    for knows in [true, false] {
+        let filled = Filled::new(40);
+        let (now, lane) = (filled.pair.now, LaneId(99));
+        let saved = save_by(|at| filled.pair.sides[0].link.save_hints(at));
+        let mut first = filled.pair.sides[0].config.clone();
+        first.names.as_mut().unwrap().saved = saved;
+        let mut first = Link::new(LinkConfig { instance: 300, ..first }, now);
+        let mut second = Link::new(LinkConfig { instance: 400, ..filled.pair.sides[1].config.clone() }, now);
+        let hello = first.hello(LaneId(0), LaneRole::Control);
+        assert_eq!(hello.probe.as_ref().map(|probe| probe.chunks.len()), Some(filled.probes().len()));
+        let answer = second.hello(lane, LaneRole::Control);
+        // One that does not know of the question passes over it.
+        let heard = Hello { probe: hello.probe.clone().filter(|_| knows), ..hello.clone() };
+        second.handle_lane_up(answer.instance, &heard, lane, LaneRole::Control, now).unwrap();
+        while let Some(request) = second.poll_chunk_store() {
+            let reply = common::store::serve(&mut BTreeMap::new(), request).unwrap();
+            second.handle_store(reply, now);
+        }
+        let behind = frames(&mut second, lane, now);
+        first.handle_lane_up(hello.instance, &answer, lane, LaneRole::Control, now).unwrap();
+        assert_eq!(first.hello(LaneId(0), LaneRole::Flow).probe, None, "it has been asked");
+        first.handle_input(lane, &mut BytesMut::from(&behind[..]), now).unwrap();
+        let doubts = std::iter::from_fn(|| first.poll_event())
+            .any(|event| matches!(event, Event::Note(Note::StoreDoubted { .. })));
+        assert_eq!(doubts, knows);
+        // What was answered is not asked once more.
+        let (said, mut asked) = (frames(&mut first, lane, now), 0);
+        let mut rest = &said[..];
+        while let Some((kind, body, used)) = take_frame(rest).unwrap() {
+            asked += usize::from(matches!(Frame::decode(kind, body).unwrap(), Frame::Probe(_)));
+            rest = &rest[used..];
+        }
+        assert_eq!(asked, usize::from(!knows));
+    }
+}
+
 #[test]
 fn the_question_is_said_again_on_a_new_control_lane_until_it_is_answered() {
     let mut filled = Filled::new(40);
@@ -301,8 +349,7 @@ fn of_many_questions_one_is_answered() {
     let reply = common::store::serve(&mut BTreeMap::<Name, Bytes>::new(), request.clone()).unwrap();
     link.handle_store(reply.clone(), now);
     link.handle_store(reply, now);
-    let mut out = Vec::new();
-    while link.poll_transmit(lane, now, &mut out) {}
+    let out = frames(&mut link, lane, now);
     let (mut rest, mut answers) = (&out[..], Vec::new());
     while let Some((kind, body, used)) = take_frame(rest).unwrap() {
         answers.extend(match Frame::decode(kind, body).unwrap() {

@@ -269,6 +269,9 @@ pub trait SendingHalf {
     ) -> usize;
     /// Appends what the log is worth if there is news of it; returns whether there was.
     fn poll_worth(&mut self, out: &mut Vec<u8>) -> bool;
+    /// Returns the question that [`Self::poll_probe`] has once the peer is met, to be put into the hello: a peer that hears
+    /// that first answers right behind its own.
+    fn probe(&self) -> Option<Probe>;
     /// Appends the question whether the peer's store has what is believed of it, if one is due; returns whether it was.
     /// Nobody waits for the answer. Only a peer of version 2 or later has a store, and passes over what it does not know.
     fn poll_probe(&mut self, out: &mut Vec<u8>) -> bool;

@@ -25,7 +25,7 @@ use crate::entropy::{Compressor, Entropy, Mode};
 use crate::strong::StrongDigests;
 use crate::wanax::NamesConfig;
 use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
-use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, Message};
+use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, Message, Probe};
 use crate::{Matching, Now, Plan};
 
 /// How a sending half is set up.
@@ -439,6 +439,10 @@ impl SendingHalf for Sender {
             Frame::LogWorth(LogWorth { serial, limit, curve }).encode(out);
         }
         due
+    }
+
+    fn probe(&self) -> Option<Probe> {
+        self.naming.as_ref().and_then(Naming::next_probe)
     }
 
     fn poll_probe(&mut self, out: &mut Vec<u8>) -> bool {

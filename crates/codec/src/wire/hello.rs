@@ -1,6 +1,7 @@
 //! The hello: the first thing on a lane, from each side.
 
 use super::names::{LaneId, LaneRole};
+use super::probe::Probe;
 use super::reader::{Reader, WireError};
 use super::varint::{put_varint, take_varint};
 use super::{MAX_CLAIMED, NAMES_SINCE, OLDEST, VERSION};
@@ -37,6 +38,8 @@ pub struct Hello {
     pub store: Option<u64>,
     /// What the sender of this hello understands that the version does not say.
     pub understands: Understood,
+    /// What the sender of this hello asks the store of a peer that it meets.
+    pub probe: Option<Probe>,
 }
 
 /// What one end understands beyond what its version says; nothing, unless it says so.
@@ -166,6 +169,10 @@ impl Hello {
             }
         }
         put_varint(body, self.understands.to_bits());
+        if let Some(probe) = &self.probe {
+            body.push(1);
+            probe.encode(body);
+        }
     }
 
     /// Reads a hello from the front of `input`, and how many bytes it took; `None` if it is not whole yet.
@@ -219,6 +226,7 @@ impl Hello {
             names: None,
             store: None,
             understands: Understood::default(),
+            probe: None,
         };
         if version >= NAMES_SINCE {
             hello.names = decode_names(&mut reader)?;
@@ -226,6 +234,9 @@ impl Hello {
             // The first builds of that version end here.
             if !reader.is_empty() {
                 hello.understands = Understood::from_bits(reader.varint("what is understood")?);
+            }
+            if !reader.is_empty() {
+                hello.probe = decode_probe(&mut reader)?;
             }
         }
         // Since version 2 a hello may say more than its reader knows.
@@ -254,6 +265,14 @@ fn decode_store(reader: &mut Reader<'_>) -> Result<Option<u64>, WireError> {
         0 => Ok(None),
         1 => reader.u64("store").map(Some),
         _ => Err(WireError::Invalid("store")),
+    }
+}
+
+fn decode_probe(reader: &mut Reader<'_>) -> Result<Option<Probe>, WireError> {
+    match reader.byte("probe")? {
+        0 => Ok(None),
+        1 => Probe::decode(reader).map(Some),
+        _ => Err(WireError::Invalid("probe")),
     }
 }
 

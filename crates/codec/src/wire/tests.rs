@@ -31,6 +31,7 @@ fn hello() -> Hello {
         names: None,
         store: None,
         understands: Understood::default(),
+        probe: None,
     }
 }
 
@@ -120,6 +121,33 @@ fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known()
 }
 
 #[test]
+fn a_hello_asks_for_chunks_behind_all_else() {
+    let probe = Probe { request: 3, chunks: vec![(Name([7; 20]), 300)] };
+    let asking = Hello { probe: Some(probe), ..naming_hello() };
+    let (before, mut out) = (bytes(&naming_hello()), bytes(&asking));
+    assert_eq!(hex(&out[before.len()..]), format!("010301{}ac02", "07".repeat(20)));
+    assert_eq!(Hello::decode(&out), Ok(Some((asking.clone(), out.len()))));
+    let at = before.len();
+    for (byte, error) in [(at, WireError::Invalid("probe")), (at + 2, WireError::Invalid("count of probes"))]
+    {
+        let was = std::mem::replace(&mut out[byte], 17);
+        assert_eq!(Hello::decode(&out), Err(error.into()));
+        out[byte] = was;
+    }
+    out.truncate(at + 1);
+    out[at] = 0;
+    out[12] = before[12] + 1;
+    assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), out.len()))));
+    // It fits beside the longest claim.
+    let samples = vec![Sample { start: MAX_CLAIMED, len: 1 << 20, digest: 7 }; 64];
+    let claim = LogClaim { epoch: 1, start: 0, end: MAX_CLAIMED, highest: MAX_CLAIMED, samples };
+    let probe = Probe { request: u64::MAX, chunks: vec![(Name([7; 20]), 65_536); MAX_PROBES] };
+    let longest = Hello { claim: Some(claim), probe: Some(probe), ..naming_hello() };
+    let out = bytes(&longest);
+    assert_eq!(Hello::decode(&out), Ok(Some((longest, out.len()))));
+}
+
+#[test]
 fn another_version_is_named_and_its_fields_are_not_read() {
     let mut out = bytes(&hello());
     out[8..12].copy_from_slice(&[9, 0, 7, 0]);
@@ -127,8 +155,8 @@ fn another_version_is_named_and_its_fields_are_not_read() {
     let told = HelloError::Version { oldest: 7, newest: 9 }.to_string();
     assert_eq!(told, "peer speaks protocol versions 7 to 9, this build speaks 1 to 3; update the older one");
     // A later version that still speaks ours may say more than we know.
-    out[12] += 4;
-    out.extend_from_slice(&[0, 0, 0, 3]);
+    out[12] += 5;
+    out.extend_from_slice(&[0, 0, 0, 0, 3]);
     for version in [2, 3, 4] {
         out[8..12].copy_from_slice(&[version, 0, 1, 0]);
         assert_eq!(Hello::decode(&out), Ok(Some((Hello { version: version.into(), ..hello() }, out.len()))));

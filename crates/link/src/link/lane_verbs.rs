@@ -97,6 +97,9 @@ impl Link {
             digest_seed: hello.digest_seed,
             names: hello.names.clone(),
         });
+        if let Some(probe) = &hello.probe {
+            self.receiver.handle_probe(probe.clone());
+        }
         self.reset_all(ResetReason::PeerRestarted);
         self.control.clear();
         (self.peer_needs_lanes, self.told_lanes_needed) = (0, 0);

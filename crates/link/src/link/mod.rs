@@ -226,6 +226,8 @@ impl Link {
                 .map(|names| NamesHello { key: names.key.clone(), shape: names.shape }),
             store: self.config.store,
             understands: Understood::ALL,
+            // While a lane is up the peer was asked; another instance of it that comes meanwhile is asked by a frame.
+            probe: if self.lanes.is_empty() { self.sender.probe() } else { None },
         }
     }
 

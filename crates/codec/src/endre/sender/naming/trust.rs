@@ -85,6 +85,12 @@ impl Naming {
         self.doubt < DOUBTFUL
     }
 
+    /// Returns the question that the peer will be asked when it is met, if its store is the one that is known.
+    pub(in crate::endre::sender) fn next_probe(&self) -> Option<Probe> {
+        let chunks = self.hints.probes().to_vec();
+        (!chunks.is_empty()).then(|| Probe { request: self.probing.request + 1, chunks })
+    }
+
     /// Takes the question to be sent, if one is due.
     pub(in crate::endre::sender) fn poll_probe(&mut self) -> Option<Probe> {
         let Probing { request, asked, due } = &mut self.probing;
