@@ -84,31 +84,20 @@ impl Filled {
 
     /// The frames of a kind that a side has said since the two met.
     fn said<T>(&self, from: usize, is_so: impl Fn(Frame<'_>) -> Option<T>) -> Vec<T> {
-        let mut found = Vec::new();
-        for said in &self.pair.said {
-            let Said::Frames { side, bytes, .. } = said else { continue };
-            let mut rest = &bytes[..];
-            while let Some((kind, body, used)) = take_frame(rest).unwrap().filter(|_| *side == from) {
-                found.extend(is_so(Frame::decode(kind, body).unwrap()));
-                rest = &rest[used..];
-            }
-        }
-        found
+        let bytes = self.pair.said.iter().filter_map(|said| match said {
+            Said::Frames { side, bytes, .. } if *side == from => Some(bytes),
+            _ => None,
+        });
+        bytes.flat_map(|bytes| all(bytes, &is_so)).collect()
     }
 
     fn questions(&self) -> Vec<Probe> {
-        self.said(0, |frame| match frame {
-            Frame::Probe(probe) => Some(probe),
-            _ => None,
-        })
+        self.said(0, question)
     }
 
     /// What side 1 has answered; the same is asked by a hello and by a frame.
     fn answers(&self) -> Vec<Probed> {
-        let mut answers = self.said(1, |frame| match frame {
-            Frame::Probed(probed) => Some(probed),
-            _ => None,
-        });
+        let mut answers = self.said(1, answer);
         answers.dedup();
         answers
     }
@@ -135,18 +124,18 @@ impl Filled {
 
 #[test]
 fn a_store_that_lost_everything_unawares_is_doubted_from_the_first_block_on() {
-    let mut filled = Filled::new(40);
+    let mut filled = Filled::new(80);
     filled.pair.sides[1].chunks.clear();
     filled.meet();
     assert_eq!(filled.answers(), [filled.probed(false)]);
     assert!(filled.is_doubted());
-    assert_eq!(filled.send(0..16), (0, 0));
+    assert_eq!(filled.send(0..64), (0, 0));
     // Then it is tried with a block now and then.
-    assert_eq!(filled.send(16..40), (1, 1));
+    assert_eq!(filled.send(64..80), (1, 1));
     // What came is there again, and nothing speaks against it when the two meet again.
     filled.meet();
     assert!(!filled.is_doubted());
-    assert_eq!(filled.send(0..40), (40, 0));
+    assert_eq!(filled.send(0..80), (80, 0));
 }
 
 #[test]
@@ -238,10 +227,34 @@ fn a_peer_that_denies_what_it_has_is_sent_a_little_more() {
     filled.meet();
     filled.hold(false);
     filled.hear(0, &[Frame::Probed(filled.probed(false))]);
-    // Sixteen blocks until one is tried, and the doubt is gone with the first name that is right.
-    assert_eq!(filled.send(1..18), (1, 0));
-    let (named, absent) = filled.send(18..80);
-    assert!(named >= 62 && absent == 0, "{named} and {absent}");
+    // 64 blocks until one is tried, and the doubt is gone with the first name that is right.
+    assert_eq!(filled.send(1..66), (1, 0));
+    let (named, absent) = filled.send(66..80);
+    assert!(named >= 14 && absent == 0, "{named} and {absent}");
+}
+
+/// What is so among some frames.
+fn all<T>(mut bytes: &[u8], is_so: impl Fn(Frame<'_>) -> Option<T>) -> Vec<T> {
+    let mut found = Vec::new();
+    while let Some((kind, body, used)) = take_frame(bytes).unwrap() {
+        found.extend(is_so(Frame::decode(kind, body).unwrap()));
+        bytes = &bytes[used..];
+    }
+    found
+}
+
+fn question(frame: Frame<'_>) -> Option<Probe> {
+    match frame {
+        Frame::Probe(probe) => Some(probe),
+        _ => None,
+    }
+}
+
+fn answer(frame: Frame<'_>) -> Option<Probed> {
+    match frame {
+        Frame::Probed(probed) => Some(probed),
+        _ => None,
+    }
 }
 
 /// What a link says on a lane.
@@ -279,13 +292,7 @@ fn who_says_hello_first_has_the_answer_right_behind_the_hello_of_the_other() {
             .any(|event| matches!(event, Event::Note(Note::StoreDoubted { .. })));
         assert_eq!(doubts, knows);
         // What was answered is not asked once more.
-        let (said, mut asked) = (frames(&mut first, lane, now), 0);
-        let mut rest = &said[..];
-        while let Some((kind, body, used)) = take_frame(rest).unwrap() {
-            asked += usize::from(matches!(Frame::decode(kind, body).unwrap(), Frame::Probe(_)));
-            rest = &rest[used..];
-        }
-        assert_eq!(asked, usize::from(!knows));
+        assert_eq!(all(&frames(&mut first, lane, now), question).len(), usize::from(!knows));
     }
 }
 
@@ -349,15 +356,7 @@ fn of_many_questions_one_is_answered() {
     let reply = common::store::serve(&mut BTreeMap::<Name, Bytes>::new(), request.clone()).unwrap();
     link.handle_store(reply.clone(), now);
     link.handle_store(reply, now);
-    let out = frames(&mut link, lane, now);
-    let (mut rest, mut answers) = (&out[..], Vec::new());
-    while let Some((kind, body, used)) = take_frame(rest).unwrap() {
-        answers.extend(match Frame::decode(kind, body).unwrap() {
-            Frame::Probed(probed) => Some(probed),
-            _ => None,
-        });
-        rest = &rest[used..];
-    }
+    let answers = all(&frames(&mut link, lane, now), answer);
     assert_eq!(answers, [Probed { request: 999, held: vec![false] }]);
 }
 
