@@ -47,5 +47,5 @@ fn a_store_and_a_log_that_are_lost_cost_no_more_than_cold_ones() {
 
 const SEED: u64 = 1;
 const LEN: usize = 2_000_000;
-/// One block of this file, which is half as many as are passed over before the next.
+/// The file has about as many blocks as are passed over before the first.
 const MOST_TRIED: u64 = 1;
