@@ -8,6 +8,7 @@
 //! sent, are those of the table of rates, which counts all but the first; without files it uses generated ones. Tables
 //! are printed as Markdown, as they stand in `docs/measurements.md`.
 
+mod edited;
 mod files;
 mod film;
 mod queues;
@@ -27,9 +28,10 @@ struct Bench {
     run: fn(&[Vec<u8>]) -> Result<(), oncewire_lab::driver::DriverError>,
 }
 
-const BENCHES: [Bench; 4] = [
+const BENCHES: [Bench; 5] = [
     Bench { name: "rates", run: rates::run },
     Bench { name: "files", run: files::run },
+    Bench { name: "edited", run: edited::run },
     Bench { name: "queues", run: queues::run },
     Bench { name: "film", run: film::run },
 ];

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::driver::{DiskParams, DriverError, GatewayConfig, PathConfig, StoreConfig};
+use oncewire_netem::tcp::congestion::Policy;
 
 use crate::files::{self, gateways};
 use crate::table;
@@ -16,20 +17,22 @@ pub(crate) fn run(files: &[Vec<u8>]) -> Result<(), DriverError> {
     let notes = format!(
         "Times as fast as without gateways, {} MB behind the first file, over a line with a round trip of {} ms, from \
          one disk of {:.1} ms a read; in brackets without load shedding. Each chunk is a read of its own, but for the \
-         last column, where small ones lie in containers.",
+         last two columns, where small ones lie in containers. All connections are under cubic, in the last column bbr.",
         bytes / 1_000_000,
         ROUND_TRIP.as_millis(),
         DiskParams::default().seek.as_secs_f64() * 1e3
     );
-    let columns = [&["link"], &SHAPES[..], &["mrc:8:128, containers"]].concat();
+    let columns = [&["link"], &SHAPES[..], &["mrc:8:128, containers", "and bbr"]].concat();
     table::start("Effective bandwidth by the rate of the link", &notes, &columns);
     let plan = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
     for megabits_per_s in RATES {
-        let path = path(megabits_per_s);
-        let direct = seconds(path, None, &files)?;
         let mut cells = vec![format!("{megabits_per_s} Mbit/s")];
-        for (shape, containers) in SHAPES.iter().map(|shape| (*shape, false)).chain([(SHAPES[0], true)]) {
+        let each = SHAPES.iter().map(|shape| (*shape, false, Policy::Cubic));
+        let as_in_the_daemon = [Policy::Cubic, Policy::Bbr].map(|policy| (SHAPES[0], true, policy));
+        for (shape, containers, policy) in each.chain(as_in_the_daemon) {
             let Ok(shape) = shape.parse() else { continue };
+            let path = PathConfig { policy, ..path(megabits_per_s) };
+            let direct = seconds(path, None, &files)?;
             let times = |shed| {
                 let store =
                     StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers, shed };
