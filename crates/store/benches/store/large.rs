@@ -15,8 +15,12 @@ pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
     let blocks = capacity * 11 / 10 / BLOCK as u64;
     let backend = Arc::new(Regenerating::default());
     let chunks: usize = 1 + sizes.iter().map(|size| BLOCK / size).sum::<usize>();
-    let coarse = capacity / BLOCK as u64 * chunks as u64 * 95 / 10;
-    let index = IndexMemory { coarse, medium: 64, fine: 64 };
+    let large: usize =
+        1 + sizes.iter().filter(|size| !is_small(**size)).map(|size| BLOCK / size).sum::<usize>();
+    let coarse = capacity / BLOCK as u64 * large as u64 * 95 / 10;
+    // As a gateway divides twice as much.
+    let small = if sizes.iter().any(|size| is_small(*size)) { coarse / 2 } else { 64 };
+    let index = IndexMemory { coarse, medium: small, fine: small };
     let options = Options { capacity, segment_bytes: 64 << 20, index, id: 1, sealer: None, at_rest: false };
     let before = resident();
     let (store, _) = Store::open(Arc::clone(&backend) as Arc<dyn Backend>, &options).unwrap();
@@ -87,18 +91,20 @@ fn write(store: &Store, blocks: u64, sizes: &[usize]) -> f64 {
     seconds
 }
 
-/// Reads blocks and chunks from anywhere, and compares every byte.
+/// Reads blocks and large chunks from anywhere, and small ones of the last blocks, and compares every byte.
 fn read(store: &Store, backend: &Regenerating, (oldest, blocks): (u64, u64), sizes: &[usize]) {
     let gets = 40_000;
     let (mut expected, mut found) = (vec![0; BLOCK], 0u64);
+    let levels: Vec<usize> = [BLOCK].iter().chain(sizes).copied().collect();
     let before = backend.reads.load(Ordering::Relaxed);
     for get in 0..gets {
-        let number = oldest + mixed(get) % (blocks - oldest);
+        let level = (get % levels.len() as u64) as usize;
+        let size = levels[level];
+        let first = if is_small(size) { oldest.max(blocks.saturating_sub(RECENT)) } else { oldest };
+        let number = first + mixed(get) % (blocks - first);
         fill(number, &mut expected);
-        let (tag, content) = match sizes.is_empty() || get % 2 == 0 {
-            true => (tag(number, 0, 0), &expected[..]),
-            false => (tag(number, 1, 3), &expected[3 * 8192..4 * 8192]),
-        };
+        let i = if level == 0 { 0 } else { 3 };
+        let (tag, content) = (tag(number, level, i), &expected[i * size..][..size]);
         // The check of content against name is a comparison here.
         let bytes = store.read(tag, content.len() as u32, &|bytes| bytes == content).unwrap();
         found += u64::from(bytes.is_some_and(|bytes| bytes == content));
@@ -109,3 +115,11 @@ fn read(store: &Store, backend: &Regenerating, (oldest, blocks): (u64, u64), siz
         reads as f64 / found as f64
     );
 }
+
+/// Whether chunks of a size are indexed for a while only.
+fn is_small(size: usize) -> bool {
+    size < 4096
+}
+
+/// Blocks whose small chunks the index still has; it is meant to forget those of most.
+const RECENT: u64 = 20_000;

@@ -20,6 +20,9 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
         [part, gigabytes] if part == "two-levels" => return large::run(gigabytes.parse().unwrap(), &[8192]),
+        [part, gigabytes] if part == "four-levels" => {
+            return large::run(gigabytes.parse().unwrap(), &[8192, 1024, 128]);
+        }
         [part, gigabytes] if part == "roots" => return large::run(gigabytes.parse().unwrap(), &[]),
         _ => {}
     }
@@ -36,7 +39,7 @@ fn main() {
     if all || asked("large") {
         // Each in a process of its own, since memory is measured.
         let gigabytes: u64 = number("gb=").unwrap_or(4);
-        for part in ["two-levels", "roots"] {
+        for part in ["four-levels", "two-levels", "roots"] {
             let process =
                 Command::new(std::env::current_exe().unwrap()).args([part, &gigabytes.to_string()]).status();
             assert!(process.unwrap().success());
