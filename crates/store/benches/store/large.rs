@@ -39,7 +39,8 @@ pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
         "there: blocks {oldest} to {blocks}, {} segments, {} containers",
         stat.segments, stat.containers
     );
-    let store_memory = resident() - before - backend.memory();
+    // What the backend says that it has is an estimate, which may be more than all there is.
+    let store_memory = resident().saturating_sub(before + backend.memory());
     println!(
         "memory: {:.0} MB, of it index {:.0} MB; {:.2} bytes a chunk; the disk that makes content again has {:.0} MB more",
         store_memory as f64 / 1e6,
