@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use oncewire_codec::wanax::neighbours::MemberId;
 use oncewire_link::LinkConfig;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::listeners::{Bound, Listeners};
@@ -153,12 +154,14 @@ impl Site {
         let identity = &config.gateway.identity;
         let pinned = PinnedKeys::new(peer.keys.iter().copied());
         Ok(Some(Dialling {
+            name: peer.name.clone(),
             address,
             options: peer.lanes.clone(),
             tls: tls::client_config(identity, Arc::clone(&pinned))?,
             pinned,
             ours: identity.public_key(),
             own: self.own.clone(),
+            known: Mutex::default(),
         }))
     }
 

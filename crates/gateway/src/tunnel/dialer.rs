@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use oncewire_codec::wire::{LaneId, LaneRole};
 
@@ -76,16 +76,18 @@ impl Dialler {
     }
 }
 
-async fn dial(peer: &Arc<Peer>, dialling: &Dialling, role: LaneRole) -> Result<Joined<TlsTcp>, DialError> {
-    let attempt = async {
-        let (stream, theirs) = dialling.dial(&peer.wire).await?;
-        let lane = LaneId(random());
-        lane::answer_hello(peer, theirs, stream, lane, role)
-            .await
-            .map_err(|source| dialling.hello_error(source))
+async fn dial(
+    peer: &Arc<Peer>,
+    dialling: &Arc<Dialling>,
+    role: LaneRole,
+) -> Result<Joined<TlsTcp>, DialError> {
+    let end = Instant::now() + DIAL_LIMIT;
+    let heard = dialling.dial(&peer.wire, end).await?;
+    let answering = lane::answer_hello(peer, heard, LaneId(random()), role);
+    let Ok(joined) = timeout_at(end, answering).await else {
+        return Err(DialError::TimedOut { address: dialling.address.clone() });
     };
-    let limited = tokio::time::timeout(DIAL_LIMIT, attempt).await;
-    limited.unwrap_or_else(|_| Err(DialError::TimedOut { address: dialling.address.clone() }))
+    joined.map_err(|source| DialError::Hello { address: dialling.address.clone(), source })
 }
 
 /// When the next attempt may begin.
@@ -136,7 +138,7 @@ impl Pace {
     }
 
     fn report(&mut self, peer: &Peer, error: &DialError) {
-        self.failed(error.is_refusal());
+        self.failed(error.is_lasting());
         if error.is_of_the_moment() {
             tracing::debug!(peer = peer.name(), "{error}; trying again");
             return;

@@ -1,11 +1,15 @@
-//! Connects to names that have several addresses, of which some may not answer.
+//! Connects to names that have several addresses, of which some may not answer, or answer as somebody else.
 
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 use crate::sockets;
 
@@ -23,34 +27,111 @@ pub(super) async fn first_to_answer<F>(
 where
     F: Future<Output = io::Result<TcpStream>> + Send + 'static,
 {
+    let welcome = |_, stream| {
+        let own = sockets::is_its_own_peer(&stream);
+        ready(if own { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(stream) })
+    };
+    match first_to_welcome(addresses, Delays::default(), connect, welcome).await {
+        Ok(welcomed) => Ok(welcomed.result),
+        Err(failures) => {
+            let no_address = || io::Error::new(io::ErrorKind::NotFound, "the name has no addresses");
+            Err(failures.into_iter().next().map_or_else(no_address, |(_, failure)| failure))
+        }
+    }
+}
+
+/// When the next address is tried though none has failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delays {
+    /// How long the first address has to connect. Default 250 ms.
+    pub(super) first: Duration,
+    /// How long an address that connected has to prove to be the right one. Default 0.
+    pub(super) proof: Duration,
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        Self { first: ATTEMPT_DELAY, proof: Duration::ZERO }
+    }
+}
+
+/// What the first address gave that proved to be the right one.
+#[derive(Debug)]
+pub(super) struct Welcomed<T, E> {
+    pub(super) address: SocketAddr,
+    pub(super) result: T,
+    /// What failed before, by address.
+    pub(super) failures: Vec<(SocketAddr, E)>,
+}
+
+/// As [`first_to_answer`], but an address has answered only once `welcome` makes something of its connection: until
+/// then others are still tried, and what was begun goes on beside them. Both have limits of their own.
+///
+/// # Errors
+/// What failed at each address, in the order in which it did.
+pub(super) async fn first_to_welcome<S, T, E, C, W>(
+    addresses: Vec<SocketAddr>,
+    delays: Delays,
+    connect: impl Fn(SocketAddr) -> C,
+    welcome: impl Fn(SocketAddr, S) -> W + Clone + Send + Sync + 'static,
+) -> Result<Welcomed<T, E>, Vec<(SocketAddr, E)>>
+where
+    S: Send + 'static,
+    T: Send + 'static,
+    E: Send + 'static,
+    C: Future<Output = Result<S, E>> + Send + 'static,
+    W: Future<Output = Result<T, E>> + Send + 'static,
+{
     let mut untried = addresses.into_iter();
-    let mut under_way = JoinSet::new();
-    let mut failure = None;
+    let (mut under_way, mut failures) = (JoinSet::new(), Vec::new());
+    // When an address connected last that has not failed since.
+    let connected = Arc::new(Mutex::new(None));
+    let mut delay = delays.first;
     loop {
         if let Some(address) = untried.next() {
-            under_way.spawn(connect(address));
+            let (connecting, welcome, connected) =
+                (connect(address), welcome.clone(), Arc::clone(&connected));
+            under_way.spawn(async move {
+                let tried = async {
+                    let stream = connecting.await?;
+                    *connected.lock() = Some(Instant::now());
+                    welcome(address, stream).await
+                };
+                (address, tried.await)
+            });
         }
-        let tried = tokio::select! {
-            tried = under_way.join_next() => tried,
-            () = tokio::time::sleep(ATTEMPT_DELAY), if untried.len() > 0 => continue,
-        };
-        let Some(tried) = tried else {
-            let no_address = || io::Error::new(io::ErrorKind::NotFound, "the name has no addresses");
-            return Err(failure.unwrap_or_else(no_address));
-        };
-        match tried.unwrap_or_else(|error| Err(error.into())) {
-            Ok(stream) if !sockets::is_its_own_peer(&stream) => return Ok(stream),
-            Ok(_) => _ = failure.get_or_insert_with(|| io::ErrorKind::ConnectionRefused.into()),
-            Err(error) => _ = failure.get_or_insert(error),
+        let mut next_at = Instant::now() + delay;
+        delay = ATTEMPT_DELAY;
+        loop {
+            tokio::select! {
+                tried = under_way.join_next() => match tried {
+                    None => return Err(failures),
+                    Some(Ok((address, Ok(result)))) => return Ok(Welcomed { address, result, failures }),
+                    Some(failed) => {
+                        // An attempt that panicked was reported.
+                        failures.extend(failed.ok().and_then(|(address, tried)| Some((address, tried.err()?))));
+                        *connected.lock() = None;
+                        break;
+                    }
+                },
+                () = sleep_until(next_at), if untried.len() > 0 => {
+                    match connected.lock().map(|at| at + delays.proof) {
+                        Some(proved) if proved > Instant::now() => next_at = proved,
+                        _ => break,
+                    }
+                }
+            }
         }
     }
 }
 
 /// How long an address has before the next one of the name is tried as well [RFC 8305 §5].
-const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+pub(super) const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::future::pending;
+
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
@@ -73,5 +154,85 @@ pub(super) mod tests {
         let addresses = vec![silent.local_addr().unwrap(), nobody, answering];
         let stream = first_to_answer(addresses, TcpStream::connect).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), answering);
+    }
+
+    fn addresses(count: u8) -> Vec<SocketAddr> {
+        (1..=count).map(|last| SocketAddr::from(([192, 0, 2, last], 7400))).collect()
+    }
+
+    fn last_of(address: SocketAddr) -> u8 {
+        if let SocketAddr::V4(address) = address { address.ip().octets()[3] } else { 0 }
+    }
+
+    const PROOF: Delays = Delays { first: ATTEMPT_DELAY, proof: Duration::from_secs(3) };
+
+    /// Tries addresses of which each connects after so many milliseconds (none: never), and then proves to be the right
+    /// one after so many (none: never; an error: it is not). Returns which did, and which were tried.
+    async fn try_each(
+        delays: Delays,
+        each: &'static [(Option<u64>, Option<Result<u64, u64>>)],
+    ) -> (Result<u8, Vec<u8>>, Vec<(u8, u64)>) {
+        let (tried, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+        let of = |address| each[usize::from(last_of(address)) - 1];
+        let wait = |after: u64| tokio::time::sleep(Duration::from_millis(after));
+        let connect = {
+            let tried = Arc::clone(&tried);
+            move |address| {
+                tried.lock().push((last_of(address), start.elapsed().as_millis() as u64));
+                async move {
+                    match of(address).0 {
+                        Some(after) => wait(after).await,
+                        None => pending().await,
+                    }
+                    Ok(())
+                }
+            }
+        };
+        let welcome = move |address, ()| async move {
+            match of(address).1 {
+                Some(Ok(after)) => Ok(wait(after).await),
+                Some(Err(after)) => Err(wait(after).await),
+                None => pending().await,
+            }
+        };
+        let ended = first_to_welcome(addresses(each.len() as u8), delays, connect, welcome).await;
+        let ended = match ended {
+            Ok(welcomed) => Ok(last_of(welcomed.address)),
+            Err(failures) => Err(failures.into_iter().map(|(address, ())| last_of(address)).collect()),
+        };
+        let tried = tried.lock().clone();
+        (ended, tried)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_connects_and_is_somebody_else_is_passed_over_at_once() {
+        let (ended, tried) = try_each(PROOF, &[(Some(10), Some(Err(20))), (Some(10), Some(Ok(20)))]).await;
+        assert_eq!((ended, tried), (Ok(2), vec![(1, 0), (2, 30)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_connects_and_says_nothing_is_passed_over_in_time() {
+        let (ended, tried) = try_each(PROOF, &[(Some(10), None), (Some(10), Some(Ok(20)))]).await;
+        assert_eq!((ended, tried), (Ok(2), vec![(1, 0), (2, 3_010)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_takes_its_time_is_still_waited_for() {
+        let (ended, tried) = try_each(PROOF, &[(Some(2_000), Some(Ok(4_000))), (Some(10), None)]).await;
+        assert_eq!((ended, tried), (Ok(1), vec![(1, 0), (2, 250)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_proves_itself_leaves_the_others_untried() {
+        let delays = Delays { first: Duration::from_secs(2), ..PROOF };
+        let (ended, tried) = try_each(delays, &[(Some(1_000), Some(Ok(2_000))), (Some(10), None)]).await;
+        assert_eq!((ended, tried), (Ok(1), vec![(1, 0)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_all_fail_each_is_told() {
+        let each = &[(Some(10), Some(Err(500))), (Some(10), Some(Err(10))), (Some(10), Some(Err(10)))];
+        let (ended, tried) = try_each(PROOF, each).await;
+        assert_eq!((ended, tried.len()), (Err(vec![1, 2, 3]), 3));
     }
 }

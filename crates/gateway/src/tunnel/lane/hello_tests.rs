@@ -32,7 +32,10 @@ async fn who_is_dialled_is_told_hello_when_the_logs_are_back() {
     near.write_all(&bytes).await.unwrap();
     let joining = {
         let peer = Arc::clone(&peer);
-        async move { answer_hello(&peer, key(SMALLER), far, LaneId(7), LaneRole::Control).await.map(drop) }
+        async move {
+            let heard = hear_hello(key(SMALLER), far).await?;
+            answer_hello(&peer, heard, LaneId(7), LaneRole::Control).await.map(drop)
+        }
     };
     let joining = tokio::spawn(joining);
     read_hello(&mut near).await.unwrap();

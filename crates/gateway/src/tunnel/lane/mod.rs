@@ -127,19 +127,40 @@ pub(crate) async fn accept_hello<S: LaneStream>(
     Ok(Joined { signal, stream, early })
 }
 
-/// Answers the accepting side's hello and joins the lane that this side chose.
+/// The accepting side's hello, which this side has not answered.
+pub(crate) struct Heard<S> {
+    /// The key that it presented.
+    theirs: PublicKey,
+    stream: S,
+    hello: Hello,
+    early: BytesMut,
+    began: Instant,
+}
+
+/// Waits for the hello of the accepting side, whoever that is at the address that was dialled.
 ///
 /// # Errors
 /// As [`accept_hello`]; an early end of the stream is most often a refusal of our key.
-pub(crate) async fn answer_hello<S: LaneStream>(
-    peer: &Arc<Peer>,
+pub(crate) async fn hear_hello<S: LaneStream>(
     theirs: PublicKey,
     mut stream: S,
+) -> Result<Heard<S>, HelloFailure> {
+    let began = Instant::now();
+    let (hello, early) = read_hello(&mut stream).await?;
+    Ok(Heard { theirs, stream, hello, early, began })
+}
+
+/// Answers the accepting side's hello and joins the lane that this side chose.
+///
+/// # Errors
+/// As [`accept_hello`].
+pub(crate) async fn answer_hello<S: LaneStream>(
+    peer: &Arc<Peer>,
+    heard: Heard<S>,
     lane: LaneId,
     role: LaneRole,
 ) -> Result<Joined<S>, HelloFailure> {
-    let began = Instant::now();
-    let (hello, early) = read_hello(&mut stream).await?;
+    let Heard { theirs, mut stream, hello, early, began } = heard;
     let _ = timeout(LOGS_BEFORE_HELLO, peer.ready_for(&hello)).await;
     let (said, ours) = peer.hello(lane, role);
     stream.write_all(&ours).await?;

@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustls::{AlertDescription, ClientConfig, Error as TlsError, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use super::HelloFailure;
+use super::{Heard, HelloFailure, hear_hello};
 use crate::identity::PublicKey;
 use crate::sockets::{self, LaneOptions};
 use crate::tunnel::count::{Counting, WireCounter};
-use crate::tunnel::happy_eyeballs::first_to_answer;
+use crate::tunnel::happy_eyeballs::{ATTEMPT_DELAY, Delays, first_to_welcome};
 use crate::tunnel::onward::OwnSockets;
 use crate::tunnel::tls::{self, PinnedKeys};
 
@@ -44,17 +46,28 @@ pub(crate) enum DialError {
     Tls { address: String, source: io::Error },
     #[error("{address}: {source}")]
     Hello { address: String, source: HelloFailure },
+    #[error("{}", each(.0))]
+    Each(Vec<DialError>),
 }
 
 impl DialError {
-    /// Says whether trying again soon is pointless, since an operator must change something first.
+    /// Says whether somebody there refuses us, or is not the peer.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(
-            self,
-            Self::WrongKey { .. }
-                | Self::NotAccepted { .. }
-                | Self::Hello { source: HelloFailure::Hello(_), .. }
-        )
+        match self {
+            Self::Each(each) => each.iter().any(Self::is_refusal),
+            Self::WrongKey { .. } | Self::NotAccepted { .. } => true,
+            Self::Hello { source, .. } => matches!(source, HelloFailure::Hello(_)),
+            _ => false,
+        }
+    }
+
+    /// Says whether trying again soon is pointless, since an operator must change something first: not if any address
+    /// may yet lead to the peer.
+    pub(crate) fn is_lasting(&self) -> bool {
+        match self {
+            Self::Each(each) => each.iter().all(Self::is_lasting),
+            _ => self.is_refusal(),
+        }
     }
 
     /// Says whether nobody did anything wrong.
@@ -63,60 +76,148 @@ impl DialError {
     }
 }
 
+/// Says what failed at each address.
+fn each(failures: &[DialError]) -> String {
+    failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 /// How a peer is dialled.
 pub(crate) struct Dialling {
+    /// The peer's name, for the log.
+    pub(crate) name: String,
     pub(crate) address: String,
     pub(crate) options: LaneOptions,
     pub(crate) tls: Arc<ClientConfig>,
     pub(crate) pinned: Arc<PinnedKeys>,
     pub(crate) ours: PublicKey,
     pub(crate) own: OwnSockets,
+    /// Where the peer was last; it is looked for there first.
+    pub(crate) known: Mutex<Option<SocketAddr>>,
 }
 
 impl Dialling {
-    /// Connects and authenticates; the caller exchanges hellos.
+    /// Connects to the first of the peer's addresses where a gateway with its key says hello, before that time; the
+    /// caller answers. Says in the log which addresses lead to somebody else.
     ///
     /// # Errors
     /// By what failed, and by whether trying again makes sense.
-    pub(crate) async fn dial(&self, counter: &Arc<WireCounter>) -> Result<(TlsTcp, PublicKey), DialError> {
+    pub(crate) async fn dial(
+        self: &Arc<Self>,
+        counter: &Arc<WireCounter>,
+        end: Instant,
+    ) -> Result<Heard<TlsTcp>, DialError> {
         let address = || self.address.clone();
-        let found = tokio::net::lookup_host(&self.address)
-            .await
-            .map_err(|source| DialError::Resolve { address: address(), source })?;
-        let connected = self.connect(found.take(MAX_ADDRESSES).collect()).await;
-        let tcp = connected.map_err(|source| DialError::Connect { address: address(), source })?;
-        self.authenticate(tcp, counter).await
+        let found = timeout_at(end, tokio::net::lookup_host(&self.address)).await;
+        let found = found.map_err(|_| DialError::TimedOut { address: address() })?;
+        let found = found.map_err(|source| DialError::Resolve { address: address(), source })?;
+        self.dial_each(found.take(MAX_ADDRESSES).collect(), counter, end).await
     }
 
-    /// Connects to the first of the addresses that answers.
-    async fn connect(&self, addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
-        let marked = self.own.are_marked();
-        let attempt = move |address| async move {
-            let connecting = sockets::connect(address, marked, None);
-            tokio::time::timeout(CONNECT_LIMIT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)?
+    async fn dial_each(
+        self: &Arc<Self>,
+        mut addresses: Vec<SocketAddr>,
+        counter: &Arc<WireCounter>,
+        end: Instant,
+    ) -> Result<Heard<TlsTcp>, DialError> {
+        let known = *self.known.lock();
+        addresses.sort_by_key(|address| Some(*address) != known);
+        let count = addresses.len();
+        let proof = PROOF_DELAY.min(DIAL_LIMIT / u32::try_from(count.max(1)).unwrap_or(u32::MAX));
+        // Where the peer was, others need not be asked beside it.
+        let first = if known.is_some() { proof } else { ATTEMPT_DELAY };
+        let place = move |dialling: &Self, address| match count {
+            1 => dialling.address.clone(),
+            _ => format!("{} ({address})", dialling.address),
         };
-        let tcp = first_to_answer(addresses, attempt).await?;
+        let (connecting, welcoming, counter) = (Arc::clone(self), Arc::clone(self), Arc::clone(counter));
+        let connect = move |address| {
+            let (dialling, place) = (Arc::clone(&connecting), place(&connecting, address));
+            async move {
+                dialling
+                    .connect(address)
+                    .await
+                    .map_err(|source| DialError::Connect { address: place, source })
+            }
+        };
+        let welcome = move |address, tcp| {
+            let (dialling, place, counter) =
+                (Arc::clone(&welcoming), place(&welcoming, address), Arc::clone(&counter));
+            async move {
+                let heard = timeout_at(end, dialling.authenticate(tcp, &place, &counter)).await;
+                heard.unwrap_or(Err(DialError::TimedOut { address: place }))
+            }
+        };
+        match first_to_welcome(addresses, Delays { first, proof }, connect, welcome).await {
+            Ok(welcomed) => {
+                self.note_passed_over(welcomed.address, welcomed.failures);
+                Ok(welcomed.result)
+            }
+            Err(failures) => {
+                *self.known.lock() = None;
+                Err(self.all_failed(failures))
+            }
+        }
+    }
+
+    /// Remembers where the peer is, and says which of its addresses lead to somebody else if that is new.
+    fn note_passed_over(&self, address: SocketAddr, failures: Vec<(SocketAddr, DialError)>) {
+        if self.known.lock().replace(address) == Some(address) {
+            return;
+        }
+        // That some addresses of a name cannot be reached is usual.
+        let somebody = |error: &DialError| !matches!(error, DialError::Connect { .. });
+        for (_, error) in failures.iter().filter(|(_, error)| somebody(error)) {
+            tracing::warn!(peer = self.name, "{error}; the peer is dialled at {address} instead");
+        }
+    }
+
+    /// One error for all addresses, in an order that does not depend on which failed first.
+    fn all_failed(&self, mut failures: Vec<(SocketAddr, DialError)>) -> DialError {
+        failures.sort_by_key(|(address, _)| *address);
+        let mut errors: Vec<_> = failures.into_iter().map(|(_, error)| error).collect();
+        match errors.pop() {
+            Some(only) if errors.is_empty() => only,
+            Some(last) => {
+                errors.push(last);
+                DialError::Each(errors)
+            }
+            None => {
+                let source = io::Error::new(io::ErrorKind::NotFound, "the name has no addresses");
+                DialError::Connect { address: self.address.clone(), source }
+            }
+        }
+    }
+
+    async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let connecting = sockets::connect(address, self.own.are_marked(), None);
+        let tcp = timeout(CONNECT_LIMIT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        if sockets::is_its_own_peer(&tcp) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         sockets::prepare_lane(&tcp, &self.options);
         Ok(tcp)
     }
 
+    /// Finds out whether it is the peer, and waits for its hello.
     async fn authenticate(
         &self,
         tcp: TcpStream,
+        place: &str,
         counter: &Arc<WireCounter>,
-    ) -> Result<(TlsTcp, PublicKey), DialError> {
+    ) -> Result<Heard<TlsTcp>, DialError> {
         let stream = buffered(tcp, Arc::clone(counter));
         let connector = TlsConnector::from(Arc::clone(&self.tls));
         let connected = connector.connect(tls::server_name(), stream).await;
-        let stream = connected.map_err(|source| self.tls_error(source))?;
+        let stream = connected.map_err(|source| self.tls_error(place, source))?;
         let Some(theirs) = tls::presented_key(stream.get_ref().1.peer_certificates()) else {
-            return Err(self.tls_error(io::ErrorKind::InvalidData.into()));
+            return Err(self.tls_error(place, io::ErrorKind::InvalidData.into()));
         };
-        Ok((TlsTcp::new(stream.into()), theirs))
+        let heard = hear_hello(theirs, TlsTcp::new(stream.into())).await;
+        heard.map_err(|source| self.hello_error(place, source))
     }
 
-    fn tls_error(&self, source: io::Error) -> DialError {
-        let address = self.address.clone();
+    fn tls_error(&self, place: &str, source: io::Error) -> DialError {
+        let address = place.to_owned();
         match (tls_cause(&source), self.pinned.last_refused()) {
             (Some(TlsError::InvalidCertificate(_)), Some(presented)) => {
                 DialError::WrongKey { address, presented }
@@ -126,8 +227,8 @@ impl Dialling {
     }
 
     /// Sorts a failed hello: an alert in its place means that the other side refused our key.
-    pub(crate) fn hello_error(&self, source: HelloFailure) -> DialError {
-        let address = self.address.clone();
+    fn hello_error(&self, place: &str, source: HelloFailure) -> DialError {
+        let address = place.to_owned();
         match &source {
             HelloFailure::Io(error) if is_refusing_alert(error) => {
                 DialError::NotAccepted { address, ours: self.ours }
@@ -235,6 +336,9 @@ const MAX_ADDRESSES: usize = 8;
 /// How long each address has.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long an address that connects has before the next is tried as well: a few round trips by way of a satellite.
+const PROOF_DELAY: Duration = Duration::from_secs(3);
+
 /// From the first packet to the other side's hello.
 pub(crate) const DIAL_LIMIT: Duration = Duration::from_secs(15);
 
@@ -243,6 +347,9 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
+    use oncewire_codec::wire::{LaneId, LaneRole};
+
+    use super::super::testing::{Other, SMALLER};
     use super::*;
     use crate::identity::Identity;
     use crate::tunnel::happy_eyeballs::tests::silent;
@@ -278,25 +385,109 @@ mod tests {
         assert_eq!(far.read(&mut got).await.unwrap(), 0);
     }
 
-    #[tokio::test]
-    async fn a_peer_is_reached_at_the_last_address_of_its_name_if_the_others_are_silent() {
-        let (branch, hub) = (Identity::from_seed([1; 32]), Identity::from_seed([2; 32]));
+    fn dialling(branch: &Identity, hub: &Identity) -> Arc<Dialling> {
         let pinned = PinnedKeys::new([hub.public_key()]);
-        let dialling = Dialling {
+        Arc::new(Dialling {
+            name: "hub".to_owned(),
             address: "hub.example:7400".to_owned(),
             options: LaneOptions::default(),
-            tls: tls::client_config(&branch, Arc::clone(&pinned)).unwrap(),
+            tls: tls::client_config(branch, Arc::clone(&pinned)).unwrap(),
             pinned,
             ours: branch.public_key(),
             own: OwnSockets::default(),
-        };
-        let answers = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            known: Mutex::default(),
+        })
+    }
+
+    impl Dialling {
+        /// Dials these addresses as if they were the peer's.
+        async fn try_at(self: &Arc<Self>, addresses: &[SocketAddr]) -> Result<Heard<TlsTcp>, DialError> {
+            self.dial_each(addresses.to_vec(), &Arc::default(), Instant::now() + DIAL_LIMIT).await
+        }
+    }
+
+    /// A gateway that lets this one in, and says hello.
+    async fn gateway(identity: Identity, guest: PublicKey) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tls::server_config(&identity, PinnedKeys::new([guest])).unwrap();
+        let mut hello = Vec::new();
+        Other::new(1, SMALLER).link.hello(LaneId(0), LaneRole::Control).encode(&mut hello);
+        tokio::spawn(async move {
+            let mut kept = Vec::new();
+            while let Ok((tcp, _)) = listener.accept().await {
+                if let Ok((mut stream, _)) = accept(tcp, Arc::default(), &server).await {
+                    stream.write_all(&hello).await.unwrap();
+                    stream.flush().await.unwrap();
+                    kept.push(stream);
+                }
+            }
+        });
+        address
+    }
+
+    /// What takes every connection, and answers as a captive portal does.
+    async fn portal() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut tcp, _)) = listener.accept().await {
+                let mut request = [0; 16];
+                tcp.read_exact(&mut request).await.unwrap();
+                tcp.write_all(b"HTTP/1.1 302 Found\r\nLocation: http://portal.example/\r\n\r\n")
+                    .await
+                    .unwrap();
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_peer_is_reached_at_the_last_address_of_its_name_if_the_others_are_silent() {
+        let (branch, hub) = (Identity::from_seed([1; 32]), Identity::from_seed([2; 32]));
+        let dialling = dialling(&branch, &hub);
         let silent = [silent().await, silent().await, silent().await];
-        let addresses = silent.iter().map(|(silent, _)| silent).chain([&answers]);
-        let addresses = addresses.map(|listener| listener.local_addr().unwrap()).collect();
-        let dialled = tokio::time::timeout(DIAL_LIMIT, dialling.connect(addresses)).await;
-        let tcp = dialled.expect("before the attempt is over").unwrap();
-        assert_eq!(tcp.peer_addr().unwrap(), answers.local_addr().unwrap());
+        let hub = gateway(hub, branch.public_key()).await;
+        let mut addresses: Vec<_> = silent.iter().map(|(silent, _)| silent.local_addr().unwrap()).collect();
+        addresses.push(hub);
+        dialling.try_at(&addresses).await.map(drop).expect("before the attempt is over");
+        assert_eq!(*dialling.known.lock(), Some(hub));
+    }
+
+    #[tokio::test]
+    async fn a_peer_is_reached_behind_addresses_that_answer_as_somebody_else() {
+        let (branch, hub) = (Identity::from_seed([1; 32]), Identity::from_seed([2; 32]));
+        let dialling = dialling(&branch, &hub);
+        let stranger = gateway(Identity::from_seed([3; 32]), branch.public_key()).await;
+        let refuses = gateway(Identity::from_seed([2; 32]), stranger_key()).await;
+        let others = [portal().await, stranger, refuses];
+        let hub = gateway(hub, branch.public_key()).await;
+        dialling.try_at(&[others.as_slice(), &[hub]].concat()).await.map(drop).unwrap();
+        assert_eq!(*dialling.known.lock(), Some(hub));
+        // Where it was it is looked for first, and nowhere else if it is there.
+        let silent = silent().await;
+        dialling.try_at(&[silent.0.local_addr().unwrap(), hub]).await.map(drop).unwrap();
+        let failed = dialling.try_at(&others).await.map(drop).unwrap_err();
+        let DialError::Each(each) = &failed else { panic!("{failed}") };
+        let mut said = [false; 3];
+        for error in each {
+            match error {
+                DialError::Tls { address, .. } => said[0] = address.ends_with(&format!("({})", others[0])),
+                DialError::WrongKey { address, .. } => said[1] = address.contains(&others[1].to_string()),
+                DialError::NotAccepted { address, .. } => said[2] = address.contains(&others[2].to_string()),
+                other => panic!("{other}"),
+            }
+        }
+        assert_eq!(said, [true; 3], "{failed}");
+        assert!(failed.is_refusal() && !failed.is_lasting(), "the portal may go");
+        assert_eq!(*dialling.known.lock(), None);
+        let alone = dialling.try_at(&others[1..2]).await.map(drop).unwrap_err();
+        assert!(matches!(&alone, DialError::WrongKey { address, .. } if address == "hub.example:7400"));
+        assert!(alone.is_lasting());
+    }
+
+    fn stranger_key() -> PublicKey {
+        Identity::from_seed([4; 32]).public_key()
     }
 
     /// Header, type and tag of a record of TLS 1.3.
