@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
+use oncewire_link::LinkConfig;
 use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_socket_send_buffer_size_force};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -13,8 +14,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 pub(crate) struct LaneOptions {
     /// The congestion control to ask the kernel for, or none for the system's own. Default `bbr`.
     pub(crate) congestion: Option<String>,
-    /// How long written bytes may stay unacknowledged before the kernel gives the connection up. Default 2 min: the link
-    /// itself finds dead lanes, and knows how long a jam takes to answer.
+    /// How long written bytes may stay unacknowledged before the kernel gives the connection up. Default 10 min, 2 min
+    /// beyond what a link ever waits: it finds dead lanes itself, and knows how long a jam takes to answer.
     pub(crate) user_timeout: Duration,
     /// Bytes that may wait unsent in the kernel. Default 128 KiB.
     pub(crate) not_sent: u32,
@@ -28,12 +29,18 @@ impl Default for LaneOptions {
     fn default() -> Self {
         Self {
             congestion: Some("bbr".to_owned()),
-            user_timeout: Duration::from_secs(120),
+            user_timeout: kernel_patience(LinkConfig::LONGEST_SILENCE),
             not_sent: NOT_SENT_LOW_WATER,
             send_buffer: None,
             receive_buffer: None,
         }
     }
+}
+
+/// How long the kernel waits for the other end of a lane on which a link waits so long for a word: the link's silence ends
+/// with any byte, the kernel's with acknowledgements alone, which queue behind everything else where a path is jammed.
+pub(crate) fn kernel_patience(silence: Duration) -> Duration {
+    silence + Duration::from_secs(120)
 }
 
 /// Whether a port is shared with a listener that has the same address, or all of a family ([`share`]).

@@ -117,6 +117,10 @@ impl LinkConfig {
     /// The smallest log: one block in flight is a quarter of it.
     pub const MIN_LOG: u64 = 256 << 10;
 
+    /// The longest that a link waits for a lane that says nothing where [`Self::dead_after`] does not say: 8 round trips
+    /// of a minute, and none counts for more.
+    pub const LONGEST_SILENCE: Now = Now::from_secs(480);
+
     /// Checks what types cannot.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use oncewire_link::LinkConfig;
 
 use crate::config::{Config, Peer};
-use crate::sockets::LaneOptions;
+use crate::sockets::{LaneOptions, kernel_patience};
 use crate::tunnel::dialer;
 
 /// Makes the settings of one peer's link; `instance` is new with every link.
@@ -55,7 +55,7 @@ pub(super) fn lane_options(config: &Config, said: &Said) -> Vec<LaneOptions> {
     let options = config.peers.iter().map(|peer| {
         let mut options =
             LaneOptions { congestion: Some(peer.link.congestion.clone()), ..LaneOptions::default() };
-        options.user_timeout = peer.link.dead_after.unwrap_or(options.user_timeout);
+        options.user_timeout = peer.link.dead_after.map_or(options.user_timeout, kernel_patience);
         if let Some(rate) = peer.link.rate_limit {
             options.fit(rate);
             if let Err(refused) = options.probe_buffers()
@@ -97,10 +97,28 @@ const MOST_CREDIT: u64 = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Identity;
 
     #[test]
     fn what_a_machine_lacks_is_said_once() {
         let said = Said::default();
         assert!(said.is_new(&"no bbr") && !said.is_new(&"no bbr") && said.is_new(&"no cubic"));
+    }
+
+    #[test]
+    fn the_kernel_gives_no_lane_up_that_the_link_would_keep() {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::create(&dir.path().join("a.key")).unwrap();
+        let peer = Identity::from_seed([1; 32]).public_key();
+        for dead_after in ["", "dead_after = \"1 s\"", "dead_after = \"1 h\""] {
+            let text = format!(
+                "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\n\
+                 [[peer]]\nname = \"b\"\npublic_key = \"{peer}\"\naddress = \"h:1\"\n[link]\n{dead_after}"
+            );
+            let config = Config::parse(&text, &dir.path().join("a.toml")).unwrap();
+            let silence = link_config(&config, &config.peers[0], 1).dead_after;
+            let lanes = lane_options(&config, &Said::default());
+            assert!(lanes[0].user_timeout > silence.unwrap_or(LinkConfig::LONGEST_SILENCE), "{dead_after}");
+        }
     }
 }

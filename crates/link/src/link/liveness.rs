@@ -207,6 +207,14 @@ mod tests {
     }
 
     #[test]
+    fn however_long_round_trips_are_a_link_waits_no_longer_than_it_says() {
+        let mut link = Link::new(LinkConfig::default(), Now::ZERO);
+        let at = |minute: u64| Now::from_secs(60 * minute);
+        (1..99).for_each(|minute| link.handle_pong(0, at(minute)));
+        assert_eq!(link.dead_after(), LinkConfig::LONGEST_SILENCE);
+    }
+
+    #[test]
     fn a_lane_is_dead_once_it_was_asked_and_had_time_to_answer() {
         let (mut lanes, lane, up) = (Lanes::default(), LaneId(1), Now::from_secs(100));
         lanes.insert(lane, LaneRole::Flow, true, up);
