@@ -5,8 +5,10 @@
 //! saving, a tag of 16 bytes, and those bytes sealed with AES-256-GCM as the records of [logs](super) are, with the first
 //! 8 bytes of the file as what is authenticated beside them.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -23,9 +25,15 @@ pub(crate) struct HintFile {
     turn: Arc<Mutex<()>>,
 }
 
+/// Whose turn it is to write the hints of each folder. A peer that a reload begins anew has its file opened again, and
+/// what saves its predecessor's may still wait for the disk.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turns(Arc<Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>>>);
+
 impl HintFile {
-    pub(super) fn new(folder: OsFolder, seal: Seal) -> Self {
-        Self { folder, seal, turn: Arc::default() }
+    pub(super) fn new(folder: OsFolder, seal: Seal, turns: &Turns) -> Self {
+        let turn = Arc::clone(turns.0.lock().entry(folder.path().to_owned()).or_default());
+        Self { folder, seal, turn }
     }
 
     /// Reads what was saved; none if there is nothing that can be used.
@@ -66,7 +74,7 @@ mod tests {
 
     fn file(dir: &std::path::Path, key: Option<u8>) -> HintFile {
         let key = key.map(|byte| StorageKey::from_bytes([byte; 32]));
-        HintFile::new(OsFolder::create(dir.to_owned()).unwrap(), Seal::new(key.as_ref()))
+        HintFile::new(OsFolder::create(dir.to_owned()).unwrap(), Seal::new(key.as_ref()), &Turns::default())
     }
 
     const HINTS: &[u8] = b"what is known of a peer's store, long enough to be recognised";
@@ -89,6 +97,29 @@ mod tests {
             file(dir.path(), key).write(|| Some(Vec::new())).unwrap();
             assert_eq!(file(dir.path(), key).read(), None, "cleared");
         }
+    }
+
+    #[test]
+    fn who_opens_a_file_again_writes_it_after_who_had_it_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let turns = Turns::default();
+        let open = || HintFile::new(OsFolder::create(dir.path().to_owned()).unwrap(), Seal::Clear, &turns);
+        let (before, after) = (open(), open());
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (go_on, may_go_on) = std::sync::mpsc::channel();
+        let saving = std::thread::spawn(move || {
+            before.write(|| {
+                begun.send(()).unwrap();
+                may_go_on.recv().unwrap();
+                Some(b"before".to_vec())
+            })
+        });
+        has_begun.recv().unwrap();
+        assert!(after.turn.is_locked(), "it would write at the same time");
+        go_on.send(()).unwrap();
+        after.write(|| Some(b"after".to_vec())).unwrap();
+        saving.join().unwrap().unwrap();
+        assert_eq!(after.read().as_deref(), Some(&b"after"[..]));
     }
 
     #[test]

@@ -100,6 +100,7 @@ use oncewire_link::{LogLimits, LogSide, SavedLog, SavedLogs};
 pub use self::at_rest::{ClearError, clear_at_rest};
 use self::disk::OsFolder;
 pub(crate) use self::hints::HintFile;
+use self::hints::Turns;
 use self::kept::{KeptLog, Trouble};
 use self::patience::within;
 pub(crate) use self::patience::{NotKept, Patience};
@@ -166,10 +167,15 @@ impl Place {
     ///
     /// # Errors
     /// If nobody could write them.
-    fn open(&self, owners: &[LogOwner], lock: Arc<fs::File>) -> io::Result<(Writing, Vec<PeerLogs>)> {
+    fn open(
+        &self,
+        owners: &[LogOwner],
+        lock: Arc<fs::File>,
+        turns: &Turns,
+    ) -> io::Result<(Writing, Vec<PeerLogs>)> {
         let seal = Seal::new(self.key.as_ref());
         let (mut keeper, queue) = (Keeper::new(), Arc::new(Queue::default()));
-        let open = |owner| open_peer(&self.state, &seal, owner, &mut keeper, &queue);
+        let open = |owner| open_peer((&self.state, turns), &seal, owner, &mut keeper, &queue);
         let logs = owners.iter().map(open).collect();
         let thread = thread::Builder::new().name("oncewire-logs".to_owned());
         let started = thread.spawn({
@@ -190,6 +196,8 @@ pub(crate) struct Logs {
     queues: Vec<Writing>,
     /// None if the folder could not be taken: nothing is kept then.
     lock: Option<Arc<fs::File>>,
+    /// Of all hints, also those of peers that have ended.
+    turns: Turns,
     /// The disk was waited for in vain, and may yet touch files: no more are opened.
     hangs: bool,
     not_kept: NotKept,
@@ -219,8 +227,8 @@ impl Logs {
         patience: Patience,
     ) -> Result<(Self, Vec<PeerLogs>), StateInUse> {
         let state = place.state.clone();
-        let (queues, not_kept) = (Vec::new(), NotKept::default());
-        let mut logs = Self { place, queues, lock: None, hangs: false, not_kept };
+        let (queues, turns, not_kept) = (Vec::new(), Turns::default(), NotKept::default());
+        let mut logs = Self { place, queues, lock: None, turns, hangs: false, not_kept };
         let opened = match within(patience.taking, "state-take", move || take_state(&state)).await {
             Ok(Ok(lock)) => {
                 logs.lock = Some(Arc::new(lock));
@@ -248,8 +256,8 @@ impl Logs {
         let Some(lock) = self.lock.clone().filter(|_| !self.hangs) else {
             return Err("its disk failed or took too long before".to_owned());
         };
-        let (place, owners) = (self.place.clone(), owners.to_vec());
-        let opened = within(limit, "logs-open", move || place.open(&owners, lock)).await;
+        let (place, owners, turns) = (self.place.clone(), owners.to_vec(), self.turns.clone());
+        let opened = within(limit, "logs-open", move || place.open(&owners, lock, &turns)).await;
         let (writing, logs) =
             opened.inspect_err(|_| self.hangs = true)?.map_err(|error| error.to_string())?;
         self.queues.push(writing);
@@ -305,7 +313,7 @@ fn take_state(state: &Path) -> Result<fs::File, TryLockError> {
 }
 
 fn open_peer(
-    state: &Path,
+    (state, turns): (&Path, &Turns),
     seal: &Seal,
     owner: &LogOwner,
     keeper: &mut Keeper<OsFolder>,
@@ -330,7 +338,7 @@ fn open_peer(
     };
     let (out, saved_out) = open(LogSide::Out);
     let (inbound, saved_inbound) = open(LogSide::Inbound);
-    let hints = HintFile::new(folder.clone(), seal.clone());
+    let hints = HintFile::new(folder.clone(), seal.clone(), turns);
     PeerLogs {
         saved: SavedLogs { out: saved_out, inbound: saved_inbound },
         writer: Some(LogWriter::new(Arc::clone(queue), [out, inbound])),
