@@ -366,4 +366,12 @@ impl Config {
     pub fn peer_of_key(&self, key: &PublicKey) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.public_keys.contains(key))
     }
+
+    /// Returns a group by the name that it has here, if it has another: its key is what it is.
+    pub(crate) fn called_now(&self, group: &Group) -> Group {
+        let looked =
+            self.discovery.iter().flat_map(|discovery| &discovery.groups).map(|looked| &looked.group);
+        let mut known = looked.chain(self.peers.iter().filter_map(|peer| peer.group.as_ref()));
+        known.find(|known| known.key == group.key).unwrap_or(group).clone()
+    }
 }

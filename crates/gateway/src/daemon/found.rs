@@ -79,7 +79,7 @@ fn wanted(config: &Config, talk: &Talk) -> Vec<config::Peer> {
             public_keys: vec![key],
             // One of the two dials.
             address: (ours < key).then(|| destination(found.tunnel)),
-            group: Some(group.clone()),
+            group: Some(config.called_now(group)),
             site: config.gateway.site.clone(),
             ..discovery.found.clone()
         });

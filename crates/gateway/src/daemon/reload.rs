@@ -179,6 +179,7 @@ impl Changing<'_> {
                 Some(peer) => {
                     peer.set_onward(self.site.onward(config, settings));
                     peer.announce(settings.told.clone());
+                    settings.group.iter().for_each(|group| peer.rename_group(&group.name));
                     Arc::clone(peer)
                 }
                 None => {
@@ -245,7 +246,11 @@ fn still_there(
         done.changes.push(format!("peer {name} added"));
         return None;
     };
+    let key = |peer: &config::Peer| peer.group.as_ref().map(|group| group.key.clone());
+    let same_group = key(before) == key(wanted);
     let same_link = config::Peer {
+        // Its name is our word for it.
+        group: if same_group { wanted.group.clone() } else { before.group.clone() },
         access: wanted.access.clone(),
         allow_sources: wanted.allow_sources.clone(),
         networks: wanted.networks.clone(),
@@ -268,6 +273,9 @@ fn still_there(
     let sources = before.allow_sources != wanted.allow_sources;
     if sources || before.access != wanted.access || fronts(before) != fronts(wanted) {
         done.changes.push(format!("what peer {name} may reach, or stands for, changed"));
+    }
+    if before.group != wanted.group {
+        done.changes.push(format!("the group of peer {name} has another name"));
     }
     if before.told != wanted.told {
         done.changes.push(format!("what peer {name} is told that we front changed"));
@@ -296,7 +304,10 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
     let (was, is) = (&old.gateway, &wanted.gateway);
     let (had, has) = (old.store.as_ref(), wanted.store.as_ref());
     let stores = had.zip(has);
-    let (looked, looks) = (old.discovery.as_ref(), wanted.discovery.as_ref());
+    let other_index =
+        stores.is_some_and(|(had, has)| had.disk == has.disk && had.index_memory != has.index_memory);
+    let discovery = old.discovery.clone().map(|looked| renamed(looked, &wanted));
+    let (looked, looks) = (discovery.as_ref(), wanted.discovery.as_ref());
     let differ = [
         ("`name` in [gateway]", was.name != is.name),
         ("`key_file` in [gateway]", was.identity.public_key() != is.identity.public_key()),
@@ -310,11 +321,11 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         ("`discover` in [[group]]", looked.map(|of| &of.groups) != looks.map(|of| &of.groups)),
         ("`store_disk` in [cache]", had.map(|of| of.disk) != has.map(|of| of.disk)),
         ("`store_path` in [cache]", stores.is_some_and(|(had, has)| had.path != has.path)),
+        ("`store_index_memory` in [cache]", other_index && old.memory == wanted.memory),
+        // Whoever changes `memory` may not think of it.
         (
-            "`store_index_memory` in [cache]",
-            old.memory == wanted.memory
-                && stores
-                    .is_some_and(|(had, has)| had.disk == has.disk && had.index_memory != has.index_memory),
+            "`store_index_memory` in [cache] (of `memory`, where it is not set)",
+            other_index && old.memory != wanted.memory,
         ),
         (
             "`store_read_latency` in [cache]",
@@ -331,12 +342,24 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         ..was.clone()
     };
     // What stays until the next start takes its part of the memory until then.
-    let wanted = Config { gateway, ..wanted }.keeping(old.store.clone(), old.discovery.clone());
+    let wanted = Config { gateway, ..wanted }.keeping(old.store.clone(), discovery);
     // Whoever was found stays, unless the file names it now.
     let named = |peer: &config::Peer| peer.public_keys.iter().any(|key| wanted.peer_of_key(key).is_some());
-    let found: Vec<_> = old.peers.iter().filter(|peer| peer.found && !named(peer)).cloned().collect();
+    let found = old.peers.iter().filter(|peer| peer.found && !named(peer)).cloned().map(|mut peer| {
+        peer.group = peer.group.map(|group| wanted.called_now(&group));
+        peer
+    });
+    let found: Vec<_> = found.collect();
     let peers = wanted.peers.iter().cloned().chain(found).collect();
     Config { peers, ..wanted }
+}
+
+/// Has groups whose members are looked for be called what they are in another configuration.
+fn renamed(mut looked: config::Discovery, config: &Config) -> config::Discovery {
+    for of in &mut looked.groups {
+        of.group = config.called_now(&of.group);
+    }
+    looked
 }
 
 #[cfg(test)]
@@ -369,6 +392,14 @@ mod tests {
             assert_eq!(settled.peers[0].memory, stored(memory).peers[0].memory);
         }
         assert_eq!(done.at_next_start, ["`store_disk` in [cache]"; 2]);
+        // By default the index has an eighth of the memory, and what there is stays as large as it is.
+        let by_default = |memory: &str| parse(&format!("memory = \"{memory}\"\nstore_disk = \"8 GiB\"\n"));
+        let (old, wanted) = (by_default("512 MiB"), by_default("1 GiB"));
+        let mut said = Reloaded::default();
+        let settled = settle(&old, wanted, &mut said);
+        assert_eq!(settled.store, old.store);
+        let line = "`store_index_memory` in [cache] (of `memory`, where it is not set)";
+        assert_eq!(said.at_next_start, [line]);
         // What would not do with the index is as little as can be until the start.
         let least = parse("memory = \"32 MiB\"\nlog_memory = \"1 MiB\"\n");
         assert_eq!(settle(&old, least, &mut done).log_budget.bytes, 0);

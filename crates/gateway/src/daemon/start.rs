@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use oncewire_codec::wanax::neighbours::MemberId;
 use oncewire_link::LinkConfig;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use super::listeners::{Bound, Listeners};
@@ -129,7 +129,7 @@ impl Site {
     fn member(&self, peer: &config::Peer) -> Option<Member> {
         let group = peer.group.as_ref()?;
         Some(Member {
-            group: group.name.clone(),
+            group: Arc::new(RwLock::new(group.name.clone())),
             key: group.key.name_key(),
             id: MemberId::of_key(peer.public_keys.first()?.as_bytes()),
             site: peer.site.clone(),

@@ -27,8 +27,8 @@ pub(crate) use task::Task;
 /// What is configured of a peer that is in a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
-    /// The group's name here.
-    pub(crate) group: String,
+    /// The group's name here, which a reload may change.
+    pub(crate) group: Arc<RwLock<String>>,
     pub(crate) key: NameKey,
     /// The peer, as neighbours name each other.
     pub(crate) id: MemberId,

@@ -125,7 +125,7 @@ impl Task {
                 None => self.groups.push(Group::new(self.own, member)),
                 // A reload may give it another name. Those that are configured come before those that were found.
                 Some(group) if !there.contains_key(member.key.bytes()) => {
-                    group.name.clone_from(&member.group)
+                    group.name.clone_from(&member.group.read())
                 }
                 Some(_) => {}
             }
@@ -385,7 +385,7 @@ impl Task {
 impl Group {
     fn new(own: MemberId, member: &Member) -> Self {
         Self {
-            name: member.group.clone(),
+            name: member.group.read().clone(),
             key: member.key.clone(),
             machine: Neighbourhood::new(own, member.key.clone(), random() as u32),
             announcer: Announcer::default(),

@@ -250,6 +250,13 @@ impl Peer {
         *self.onward.write() = Arc::new(onward);
     }
 
+    /// Calls the group that it is in by another name.
+    pub(crate) fn rename_group(&self, name: &str) {
+        if let Some(member) = &self.settings.group {
+            name.clone_into(&mut member.group.write());
+        }
+    }
+
     /// Tells it which networks are behind us.
     pub(crate) fn announce(self: &Arc<Self>, networks: Vec<Network>) {
         self.with(|core, _| core.link.announce(networks));

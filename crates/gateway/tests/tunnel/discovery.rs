@@ -81,6 +81,34 @@ async fn gateways_that_know_one_seed_find_all_and_share_what_they_fetch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_is_given_another_name_and_links_of_its_members_go_on() {
+    within(async {
+        let dir = folder(&["first", "second", "third"]);
+        let plan = at_town("first", &[]).peer("second", Some("town"), None);
+        let mut first = plan.start(dir.path()).await;
+        let second = Plan::new("second").at("town").peer("first", Some("town"), tunnel(&first));
+        let second = second.start(dir.path()).await;
+        let third = at_town("third", &[notes(&first)]).start(dir.path()).await;
+        until(|| group(&first).neighbours == 2).await;
+        let text = plan.text(dir.path()).replace("\"all\"", "\"town\"");
+        let path = dir.path().join("oncewire.toml");
+        let done = first.reload(Config::parse(&text, &path).unwrap()).await.unwrap();
+        let renamed = |name: &str| format!("the group of peer {name} has another name");
+        assert_eq!(done.changes, [renamed("second"), renamed("found:third")]);
+        assert!(done.at_next_start.is_empty(), "{done:?}");
+        until(|| group(&first).name == "town").await;
+        // Whoever is looked for is looked at again each second, and nobody comes or goes for that.
+        let heard = discovery(&first).heard;
+        until(|| discovery(&first).heard > heard).await;
+        assert_eq!(group(&first).neighbours, 2);
+        assert!([&second, &third].iter().all(|other| other.status().peers[0].peer_restarts == 0));
+        let again = first.reload(Config::parse(&text, &path).unwrap()).await.unwrap();
+        assert_eq!(again, Default::default(), "nothing is different any more");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_is_not_answered_and_what_it_replays_finds_nobody() {
     within(async {
         let dir = folder(&["first", "second"]);
