@@ -22,7 +22,7 @@ use crate::discovery::{NoteSocketError, Talk};
 use crate::intercept::{Current, rules};
 use crate::ledger::Ledger;
 use crate::lifecycle::limits::raise_open_files;
-use crate::logs::{Logs, NotKept, PeerLogs};
+use crate::logs::{Logs, NotKept, Patience, PeerLogs};
 use crate::neighbours::Neighbours;
 use crate::peering::Peering;
 use crate::slow_disk::{self, DISK_LIMIT};
@@ -34,6 +34,7 @@ use crate::tunnel::peer::Peer;
 use crate::tunnel::tasks::Tasks;
 
 mod found;
+mod late_logs;
 mod listeners;
 mod log_sizes;
 mod places;
@@ -145,6 +146,11 @@ impl Gateway {
     /// If an address cannot be listened on or the state folder is in use, with the key that names it; nothing is
     /// left running then, nor if this is dropped before it has an answer.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, Patience::default()).await
+    }
+
+    /// As [`Gateway::start`], with so much patience with the disk of logs.
+    async fn start_with(config: Config, patience: Patience) -> Result<Self, StartError> {
         raise_open_files();
         let listeners = Listeners::bind(&config)?;
         let mut started = Started { tasks: Arc::new(Tasks::new()), report: None, is_whole: false };
@@ -153,7 +159,7 @@ impl Gateway {
         let (own, clock) = (OwnSockets::default(), Clock::start());
         own.mark(config.is_transparent());
         let held = Arc::default();
-        let (logs, peer_logs) = open_logs(&config).await?;
+        let (logs, peer_logs) = open_logs(&config, patience).await?;
         let (neighbours, inbox) = Neighbours::new();
         let store = open_store(&config, &neighbours).await?;
         let (router, said, tasks) = (Current::default(), Said::default(), Arc::clone(&started.tasks));
@@ -166,6 +172,9 @@ impl Gateway {
         let report = Self::start_all(&site, config, listeners, (peer_logs, not_kept), told)?;
         started.report = Some(Arc::clone(&report));
         site.talk(inbox, &report);
+        if let Some(logs) = &logs {
+            site.tasks.spawn(late_logs::run(Arc::clone(&report), logs.clone()));
+        }
         if let Some(talk) = talk {
             site.tasks.spawn(found::run(Arc::clone(&site), Arc::clone(&report), talk));
         }
@@ -297,6 +306,8 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         end_tasks(&self.site.tasks, Some(&self.report));
+        // A task that has just been stopped may still have a clone.
+        self.logs.iter().for_each(Logs::end);
     }
 }
 

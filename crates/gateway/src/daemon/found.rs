@@ -103,7 +103,7 @@ async fn adopt(site: &Site, report: &Report, found: Vec<config::Peer>) -> Result
     config.peers.extend(found);
     let config = Arc::new(config);
     let (lanes, mut done) = (settings::lane_options(&config, &site.said), Reloaded::default());
-    let mut changing = Changing { site, report, logs: &mut None };
+    let changing = Changing { site, report, logs: None };
     let peers = changing.change_peers(&old, &config, &lanes, &mut done).await?;
     done.changes.iter().for_each(|change| tracing::info!("discovery: {change}"));
     // No flow takes them, so nothing else is made anew.

@@ -29,7 +29,7 @@ pub(super) struct Changing<'a> {
     pub(super) site: &'a Site,
     pub(super) report: &'a Report,
     /// Where logs are kept, if they are.
-    pub(super) logs: &'a mut Option<Logs>,
+    pub(super) logs: Option<&'a Logs>,
 }
 
 impl Gateway {
@@ -54,7 +54,7 @@ impl Gateway {
             done.changes.push("the rules that lead connections here changed".to_owned());
         }
         let lanes = settings::lane_options(&config, &self.site.said);
-        let mut changing = Changing { site: &self.site, report: &self.report, logs: &mut self.logs };
+        let changing = Changing { site: &self.site, report: &self.report, logs: self.logs.as_ref() };
         let peers = match changing.change_peers(&old, &config, &lanes, &mut done).await {
             Ok(peers) => peers,
             Err(error) => {
@@ -149,7 +149,7 @@ impl Gateway {
 impl Changing<'_> {
     /// Ends the peers that went away or changed, and starts those that came or changed.
     pub(super) async fn change_peers(
-        &mut self,
+        &self,
         old: &State,
         config: &Arc<Config>,
         lanes: &[LaneOptions],
@@ -194,22 +194,22 @@ impl Changing<'_> {
     }
 
     /// Ends peers as a shutdown does, with what flows they have, and closes their logs.
-    async fn end(&mut self, peers: &[Arc<Peer>]) {
+    async fn end(&self, peers: &[Arc<Peer>]) {
         peers.iter().for_each(|peer| peer.drain_flows(false));
         end_links(peers).await;
         save_hints(peers).await;
         peers.iter().for_each(|peer| peer.end());
         let closing: Vec<_> = peers.iter().filter_map(|peer| peer.close_logs()).collect();
-        if let Some(logs) = &mut self.logs {
+        if let Some(logs) = self.logs {
             logs.closed(closing).await;
         }
     }
 
     /// Opens the logs of the peers that start now, one entry for each.
-    async fn logs_of_new(&mut self, config: &Config, kept: &[Option<Arc<Peer>>]) -> Vec<PeerLogs> {
+    async fn logs_of_new(&self, config: &Config, kept: &[Option<Arc<Peer>>]) -> Vec<PeerLogs> {
         let new = config.peers.iter().zip(kept).filter(|(peer, kept)| kept.is_none() && !peer.found);
         let owners: Vec<_> = new.map(|(peer, _)| log_owner(peer)).collect();
-        match &mut self.logs {
+        match self.logs {
             Some(logs) if !owners.is_empty() => logs.open_more(owners).await,
             _ => Vec::new(),
         }

@@ -52,11 +52,14 @@ pub(super) struct Site {
 
 /// Reads the logs of an earlier process, if the configuration names a folder for them; a disk that hangs is not waited
 /// for. One entry for each peer, in order, or none at all.
-pub(super) async fn open_logs(config: &Config) -> Result<(Option<Logs>, Vec<PeerLogs>), StartError> {
+pub(super) async fn open_logs(
+    config: &Config,
+    patience: Patience,
+) -> Result<(Option<Logs>, Vec<PeerLogs>), StartError> {
     let Some(state) = config.gateway.state.clone() else { return Ok((None, Vec::new())) };
     let place = Place { state: state.clone(), key: config.gateway.encrypt_key.clone() };
     let owners = config.peers.iter().map(log_owner).collect();
-    let opened = Logs::open(place, owners, Patience::default()).await;
+    let opened = Logs::open(place, owners, patience).await;
     opened.map(|(logs, peers)| (Some(logs), peers)).map_err(|_| StartError::StateInUse(state))
 }
 
@@ -79,6 +82,7 @@ pub(super) fn log_owner(peer: &config::Peer) -> LogOwner {
         keys: peer.public_keys.clone(),
         capacity: peer.settings.log_memory,
         held: log_sizes::first_limits(peer),
+        anew: false,
     }
 }
 

@@ -1,10 +1,11 @@
 //! Logs that no gateway has open: clearing them.
 
-use std::fs;
+use std::fs::{self, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{TryLockError, hex, take_state};
+use super::folder::take_state;
+use super::hex;
 use crate::identity::PublicKey;
 use crate::telemetry::{ClearReport, ClearedReport};
 
@@ -108,6 +109,7 @@ mod tests {
             keys: vec![key(byte)],
             capacity: 1 << 20,
             held: oncewire_link::LogLimits { out: 1 << 20, inbound: 1 << 20 },
+            anew: false,
         };
         open_in(state, &[owner(1), owner(2), owner(3)]).unwrap().0
     }

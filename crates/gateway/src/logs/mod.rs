@@ -70,6 +70,7 @@
 
 mod at_rest;
 mod disk;
+mod folder;
 mod hints;
 mod index;
 mod kept;
@@ -85,30 +86,26 @@ mod tests;
 mod writer;
 
 use std::fmt::Write as _;
-use std::fs::{self, TryLockError};
+use std::fs;
 use std::io;
-use std::iter::repeat_with;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
-
-use tokio::time::timeout_at;
 
 use oncewire_link::{LogLimits, LogSide, SavedLog, SavedLogs};
 
 pub use self::at_rest::{ClearError, clear_at_rest};
 use self::disk::OsFolder;
+pub(crate) use self::folder::Logs;
+use self::folder::Writing;
 pub(crate) use self::hints::HintFile;
 use self::hints::Turns;
 use self::kept::{KeptLog, Trouble};
-use self::patience::within;
 pub(crate) use self::patience::{NotKept, Patience};
 use self::seal::Seal;
 pub(crate) use self::writer::{Cleared, LogWriter, Settled};
-use self::writer::{Closing, Keeper, Queue};
+use self::writer::{Keeper, Queue};
 use crate::identity::PublicKey;
-use crate::slow_disk::{DISK_LIMIT, READ_LIMIT};
 use crate::storage_key::StorageKey;
 
 /// What the logs of a peer begin with, and where they go on; nothing by default.
@@ -123,6 +120,8 @@ pub(crate) struct PeerLogs {
     pub(crate) saved_hints: Option<Vec<u8>>,
     /// Where that is saved.
     pub(crate) hints: Option<HintFile>,
+    /// They are not kept, and may be later, when the disk answers.
+    pub(crate) later: bool,
 }
 
 /// Reads one peer's logs while they are written.
@@ -151,6 +150,8 @@ pub(crate) struct LogOwner {
     pub(crate) capacity: u64,
     /// Bytes of each that there is memory for at first.
     pub(crate) held: LogLimits,
+    /// Nothing of what is there counts: what the link remembers by now has nothing to do with it.
+    pub(crate) anew: bool,
 }
 
 /// Where logs are kept, and how.
@@ -187,131 +188,6 @@ impl Place {
     }
 }
 
-/// The logs of all peers of this process. Dropped, it writes what still waits.
-#[derive(Debug)]
-pub(crate) struct Logs {
-    place: Place,
-    /// One for those who were there at the start, and one for those of each reload that brought new ones, as long as
-    /// any of them is there.
-    queues: Vec<Writing>,
-    /// None if the folder could not be taken: nothing is kept then.
-    lock: Option<Arc<fs::File>>,
-    /// Of all hints, also those of peers that have ended.
-    turns: Turns,
-    /// The disk was waited for in vain, and may yet touch files: no more are opened.
-    hangs: bool,
-    not_kept: NotKept,
-}
-
-/// A thread that writes logs; dropped, it writes what still waits.
-#[derive(Debug)]
-struct Writing(Arc<Queue>);
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        if self.0.close(Closing::Leave) {
-            self.0.wait_for_end(Instant::now() + DISK_LIMIT);
-        }
-    }
-}
-
-impl Logs {
-    /// Finds the peers' logs and starts to write them; one entry for each owner, in order. Whatever fails, or takes
-    /// longer than there is patience for, is logged and costs a cold start.
-    ///
-    /// # Errors
-    /// If another gateway uses the folder, which is a mistake of the configuration and no damage.
-    pub(crate) async fn open(
-        place: Place,
-        owners: Vec<LogOwner>,
-        patience: Patience,
-    ) -> Result<(Self, Vec<PeerLogs>), StateInUse> {
-        let state = place.state.clone();
-        let (queues, turns, not_kept) = (Vec::new(), Turns::default(), NotKept::default());
-        let mut logs = Self { place, queues, lock: None, turns, hangs: false, not_kept };
-        let opened = match within(patience.taking, "state-take", move || take_state(&state)).await {
-            Ok(Ok(lock)) => {
-                logs.lock = Some(Arc::new(lock));
-                logs.find(&owners, patience.reading).await
-            }
-            Ok(Err(TryLockError::WouldBlock)) => return Err(StateInUse),
-            Ok(Err(TryLockError::Error(error))) => Err(error.to_string()),
-            Err(why) => Err(why),
-        };
-        let opened =
-            opened.unwrap_or_else(|why| logs.give_up("logs start cold and are not kept", &why, owners.len()));
-        Ok((logs, opened))
-    }
-
-    /// Finds and writes the logs of further peers, as [`Logs::open`]; one entry for each owner, in order. Whoever
-    /// wrote any of them before has closed it ([`Logs::closed`]).
-    pub(crate) async fn open_more(&mut self, owners: Vec<LogOwner>) -> Vec<PeerLogs> {
-        self.queues.retain(|writing| !writing.0.has_ended());
-        let opened = self.find(&owners, READ_LIMIT).await;
-        opened.unwrap_or_else(|why| self.give_up("the logs of new peers are not kept", &why, owners.len()))
-    }
-
-    /// Reads all that is there of these owners' logs; an error says why nothing is kept of them.
-    async fn find(&mut self, owners: &[LogOwner], limit: Duration) -> Result<Vec<PeerLogs>, String> {
-        let Some(lock) = self.lock.clone().filter(|_| !self.hangs) else {
-            return Err("its disk failed or took too long before".to_owned());
-        };
-        let (place, owners, turns) = (self.place.clone(), owners.to_vec(), self.turns.clone());
-        let opened = within(limit, "logs-open", move || place.open(&owners, lock, &turns)).await;
-        let (writing, logs) =
-            opened.inspect_err(|_| self.hangs = true)?.map_err(|error| error.to_string())?;
-        self.queues.push(writing);
-        Ok(logs)
-    }
-
-    /// Says what is not kept, in the log and to whoever asks, and returns logs of nothing.
-    fn give_up(&self, what: &str, why: &str, count: usize) -> Vec<PeerLogs> {
-        let why = format!("until the next start, {what}: {}: {why}", self.place.state.display());
-        tracing::warn!("{why}");
-        self.not_kept.say(why);
-        repeat_with(PeerLogs::default).take(count).collect()
-    }
-
-    /// Returns where it is said why logs are not kept.
-    pub(crate) fn not_kept(&self) -> NotKept {
-        self.not_kept.clone()
-    }
-
-    /// Waits until logs are closed ([`LogWriter::close`]), but not for a disk that hangs.
-    pub(crate) async fn closed(&mut self, logs: impl IntoIterator<Item = Settled>) {
-        let end = tokio::time::Instant::now() + DISK_LIMIT;
-        for closed in logs {
-            // An answer that cannot come means that the writing has ended by itself.
-            self.hangs |= timeout_at(end, closed).await.is_err();
-        }
-    }
-
-    /// Writes what still waits and has the disk keep it; takes as long as the disk does, within limits.
-    pub(crate) fn finish(self) {
-        let end = Instant::now() + DISK_LIMIT;
-        self.queues.iter().for_each(|writing| {
-            writing.0.close(Closing::Sync);
-        });
-        if !self.queues.iter().all(|writing| writing.0.wait_for_end(end)) {
-            tracing::warn!("the disk takes too long to write the last of the logs; it is left to it");
-        }
-    }
-}
-
-/// The state folder is another process's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("another oncewire uses the folder")]
-pub(crate) struct StateInUse;
-
-/// Makes the state folder this process's own, as long as the returned file is open.
-fn take_state(state: &Path) -> Result<fs::File, TryLockError> {
-    let lock =
-        OsFolder::create(state.to_owned()).and_then(|_| disk::open_private(&state.join("lock"), false));
-    let lock = lock.map_err(TryLockError::Error)?;
-    lock.try_lock()?;
-    Ok(lock)
-}
-
 fn open_peer(
     (state, turns): (&Path, &Turns),
     seal: &Seal,
@@ -333,6 +209,10 @@ fn open_peer(
         };
         let opened = KeptLog::open(folder.clone(), side, owner.capacity, held, seal.clone());
         let name = folder.path().join(kept::ring_name(side)).display().to_string();
+        if owner.anew {
+            let log = opened.log.and_then(|log| begin_anew(&owner.name, log));
+            return (keeper.add(name, log), None);
+        }
         report(&owner.name, &name, opened.saved.as_ref(), opened.trouble.as_ref());
         (keeper.add(name, opened.log), opened.saved)
     };
@@ -343,8 +223,20 @@ fn open_peer(
         saved: SavedLogs { out: saved_out, inbound: saved_inbound },
         writer: Some(LogWriter::new(Arc::clone(queue), [out, inbound])),
         reader: Some(LogReader { folder, capacity: owner.capacity, seal: seal.clone() }),
-        saved_hints: hints.read(),
+        saved_hints: hints.read().filter(|_| !owner.anew),
         hints: Some(hints),
+        later: false,
+    }
+}
+
+/// Forgets a log on disk before anything is written to it: offsets and epochs may be given again that it has claims on.
+fn begin_anew(peer: &str, mut log: KeptLog<OsFolder>) -> Option<KeptLog<OsFolder>> {
+    match log.clear() {
+        Ok(_) => Some(log),
+        Err(error) => {
+            tracing::warn!(peer, "a log is not kept, since the one on disk cannot be cleared: {error}");
+            None
+        }
     }
 }
 

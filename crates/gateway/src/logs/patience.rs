@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::slow_disk::{self, DISK_LIMIT, READ_LIMIT};
@@ -20,6 +21,11 @@ impl NotKept {
 
     pub(super) fn say(&self, why: String) {
         *self.0.lock() = Some(why);
+    }
+
+    /// They are kept again.
+    pub(crate) fn take_back(&self) {
+        *self.0.lock() = None;
     }
 }
 
@@ -38,14 +44,24 @@ impl Default for Patience {
     }
 }
 
-/// Runs what waits for the disk, but waits no longer than that; an error says why there is no result.
+/// Why there is no result of what waits for the disk.
+#[derive(Debug)]
+pub(super) enum Unfinished<T> {
+    /// There will be none.
+    Failed(String),
+    /// It takes too long; the result may still come.
+    Late(String, oneshot::Receiver<T>),
+}
+
+/// Runs what waits for the disk, but waits no longer than that.
 pub(super) async fn within<T: Send + 'static>(
     limit: Duration,
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
-    match timeout(limit, slow_disk::run(name, work)).await {
-        Ok(done) => done.map_err(|_| format!("the thread {name} could not do its work")),
-        Err(_) => Err(format!("its disk takes longer than {limit:?}")),
+) -> Result<T, Unfinished<T>> {
+    let mut running = slow_disk::run(name, work);
+    match timeout(limit, &mut running).await {
+        Ok(done) => done.map_err(|_| Unfinished::Failed(format!("the thread {name} could not do its work"))),
+        Err(_) => Err(Unfinished::Late(format!("its disk takes longer than {limit:?}"), running)),
     }
 }

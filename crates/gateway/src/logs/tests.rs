@@ -12,11 +12,12 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use oncewire_link::{Log, LogLimits, LogOffset, LogSide, LogWrite, SavedLog};
 
+use super::folder::{StateInUse, take_state};
 use super::index::record_limit;
 use super::kept::{KeptLog, Trouble};
 use super::memory_disk::MemoryDisk;
 use super::seal::Seal;
-use super::{LogOwner, Logs, Patience, PeerLogs, Place, StateInUse, take_state};
+use super::{LogOwner, Logs, Patience, PeerLogs, Place};
 use crate::identity::PublicKey;
 use crate::storage_key::StorageKey;
 
@@ -490,6 +491,7 @@ fn owner(keys: &[u8]) -> LogOwner {
         keys,
         capacity: 256 << 10,
         held: LogLimits { out: 256 << 10, inbound: 256 << 10 },
+        anew: false,
     }
 }
 
@@ -594,7 +596,7 @@ fn a_disk_that_hangs_costs_a_cold_start_and_no_more_time_than_there_is_patience(
     mknodat(CWD, &hints, FileType::Fifo, Mode::RWXU, 0).unwrap();
     let patience = Patience { reading: Duration::from_millis(20), ..Patience::default() };
     in_runtime(async {
-        let (mut logs, peers) =
+        let (logs, peers) =
             Logs::open(place(dir.path()), vec![owner(&[7]), owner(&[8])], patience).await.unwrap();
         assert!(peers.len() == 2 && peers.iter().all(|peer| peer.writer.is_none()));
         let why = logs.not_kept().why().unwrap();
@@ -612,4 +614,31 @@ fn a_disk_that_hangs_costs_a_cold_start_and_no_more_time_than_there_is_patience(
     }
     fs::remove_file(&hints).unwrap();
     assert!(run(dir.path(), owner(&[7]), 0).iter().all(Option::is_some));
+}
+
+#[test]
+fn once_a_disk_that_hung_answers_logs_are_kept_and_have_nothing_of_before() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), owner(&[7]), 6);
+    let hints = dir.path().join("logs").join("07".repeat(32)).join("hints");
+    mknodat(CWD, &hints, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let patience = Patience { reading: Duration::from_millis(20), ..Patience::default() };
+    in_runtime(async {
+        let (logs, peers) = Logs::open(place(dir.path()), vec![owner(&[7])], patience).await.unwrap();
+        assert!(peers[0].later && logs.not_kept().why().unwrap().starts_with("until its disk answers"));
+        let answers = fs::File::options().write(true).open(&hints).unwrap();
+        fs::remove_file(&hints).unwrap();
+        drop(answers);
+        logs.answered().await;
+        let anew = logs.open_anew(vec![owner(&[7])]).await.unwrap();
+        assert!(anew[0].saved.out.is_none() && anew[0].saved.inbound.is_none());
+        // The link's epoch has the number that the one on the disk had.
+        anew[0].writer.as_ref().unwrap().write(LogSide::Out, piece(1, 1 << 16, 1 << 16));
+        let further = logs.open_more(vec![owner(&[8])]).await;
+        assert!(further[0].writer.is_some());
+        logs.finish();
+    });
+    let [out, inbound] = run(dir.path(), owner(&[7]), 0);
+    assert_eq!(ranges(out.as_ref()), [(1 << 16, 2 << 16)]);
+    assert!(inbound.is_none());
 }

@@ -12,8 +12,8 @@ mod stores;
 mod times;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -39,13 +39,14 @@ use crate::config::Usual;
 use crate::flows::Flow;
 use crate::identity::PublicKey;
 use crate::ledger::Ledger;
-use crate::logs::{HintFile, LogReader, LogWriter, PeerLogs};
+use crate::logs::{HintFile, LogWriter, PeerLogs};
 use crate::neighbours::Member;
 use crate::sockets::LaneOptions;
 use crate::telemetry::LinkState;
 
 use flows::FlowEntry;
 pub(crate) use lanes::{Exchange, JoinError, LaneGone, ROLES, role_index};
+use logs::Kept;
 pub(crate) use stores::HintsSaved;
 
 /// What the shell must know of a peer; the link's own settings lie within.
@@ -85,9 +86,11 @@ pub(crate) struct Peer {
     pub(crate) tasks: Arc<Tasks>,
     core: Mutex<Core>,
     /// Where the logs are on disk, if anywhere.
-    kept: Option<(LogWriter, LogReader)>,
+    kept: OnceLock<Kept>,
+    /// Whether they may be kept later if they are not.
+    may_keep: bool,
     /// Where what is known of the peer's store is saved, if anywhere.
-    hints: Option<HintFile>,
+    hints: OnceLock<HintFile>,
     /// Whether the disk refused to save it the last time.
     hints_fail: AtomicBool,
     /// Whether the logs are on disk only.
@@ -180,7 +183,7 @@ impl Peer {
         logs: PeerLogs,
     ) -> Arc<Self> {
         // What nobody takes to disk must not pile up in the link.
-        settings.link.persist = logs.writer.is_some();
+        settings.link.persist = logs.writer.is_some() || logs.later;
         settings.link.store = settings.store.as_ref().and_then(|store| store.id());
         let mut config = settings.link.clone();
         if let Some(names) = &mut config.names {
@@ -201,6 +204,8 @@ impl Peer {
             store_state: None,
             over: false,
         };
+        let may_keep = logs.later;
+        let kept = logs.writer.zip(logs.reader).map(|(writer, reader)| Kept { writer, reader, whole: true });
         let effort = Arc::new(EffortMeter::new(settings.link.adapt, clock));
         let peer = Arc::new(Self {
             settings,
@@ -212,8 +217,9 @@ impl Peer {
             ledger,
             tasks,
             core: Mutex::new(core),
-            kept: logs.writer.zip(logs.reader),
-            hints: logs.hints,
+            may_keep,
+            kept: kept.map(OnceLock::from).unwrap_or_default(),
+            hints: logs.hints.map(OnceLock::from).unwrap_or_default(),
             hints_fail: AtomicBool::new(false),
             released: watch::Sender::new(false),
             timer: Notify::new(),
@@ -343,9 +349,10 @@ impl Peer {
         if due.reach {
             self.note_reach(&core.link);
         }
-        if let Some(writer) = &core.log_writer {
-            // Under the lock, so that pieces are queued in the order in which they were remembered.
-            while let Some((side, write)) = core.link.poll_log_write() {
+        // Under the lock, so that pieces are queued in the order in which they were remembered.
+        while let Some((side, write)) = core.link.poll_log_write() {
+            // Without a writer the disk hangs, and they are not kept.
+            if let Some(writer) = &core.log_writer {
                 writer.write(side, write);
             }
         }

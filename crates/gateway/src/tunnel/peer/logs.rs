@@ -8,8 +8,17 @@ use oncewire_codec::wire::Hello;
 use oncewire_link::{Link, LinkStats, LoadedLogs, LogLimits};
 
 use super::Peer;
-use crate::logs::{Cleared, LogWriter, Settled};
+use crate::logs::{Cleared, LogReader, LogWriter, PeerLogs, Settled};
 use crate::slow_disk::{self, READ_LIMIT};
+
+/// Where both logs are kept.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) writer: LogWriter,
+    pub(super) reader: LogReader,
+    /// Whether they have been from the start: what is remembered is on the disk then, and its memory can be given back.
+    pub(super) whole: bool,
+}
 
 impl Peer {
     /// Sets how much of each log there is memory for.
@@ -19,7 +28,10 @@ impl Peer {
 
     /// Gives the memory of both logs back once they are on disk, if they are kept there and `still_idle` then holds.
     pub(crate) fn release_logs(self: &Arc<Self>, still_idle: impl Fn(&LinkStats) -> bool + Send + 'static) {
-        let (peer, Some((writer, _))) = (Arc::clone(self), self.kept.clone()) else { return };
+        let (peer, Some(kept)) = (Arc::clone(self), self.kept.get().filter(|kept| kept.whole)) else {
+            return;
+        };
+        let writer = kept.writer.clone();
         self.tasks.spawn(async move {
             // An error means that the writing has ended.
             let settled = writer.settle().await.unwrap_or(false);
@@ -35,16 +47,37 @@ impl Peer {
         });
     }
 
+    /// Says whether its logs are not kept, but may be from now on.
+    pub(crate) fn may_keep_logs(&self) -> bool {
+        self.may_keep && self.kept.get().is_none()
+    }
+
+    /// Keeps both logs from now on, and what is known of the peer's chunk store, if that can be done here: on a disk
+    /// that has nothing of them yet. What they hold already is a hole there.
+    pub(crate) fn keep_logs(self: &Arc<Self>, logs: PeerLogs) {
+        let Some((writer, reader)) = logs.writer.zip(logs.reader) else { return };
+        self.with(|core, _| {
+            if self.kept.set(Kept { writer: writer.clone(), reader, whole: false }).is_ok() {
+                core.log_writer = Some(writer);
+            }
+        });
+        if let Some(hints) = logs.hints {
+            // Together with the logs, or not at all.
+            let _ = self.hints.set(hints);
+        }
+    }
+
     /// Has the files of both logs closed, if they are kept; the result says when. Nothing more of them is kept then.
     pub(crate) fn close_logs(&self) -> Option<Settled> {
-        self.kept.as_ref().map(|(writer, _)| writer.close())
+        self.kept.get().map(|kept| kept.writer.close())
     }
 
     /// Reads the logs again; what is not found, or fails, is forgotten at both ends.
     pub(super) fn load_logs(self: &Arc<Self>) {
         let peer = Arc::clone(self);
         self.tasks.spawn(async move {
-            let (config, reader) = (peer.settings.link.clone(), peer.kept.clone().map(|(_, reader)| reader));
+            let config = peer.settings.link.clone();
+            let reader = peer.kept.get().map(|kept| kept.reader.clone());
             let limits = peer.log_limits();
             let read = move || reader.map(|reader| LoadedLogs::new(&config, reader.read(limits)));
             let loaded = timeout(READ_LIMIT, slow_disk::run("logs-load", read)).await;

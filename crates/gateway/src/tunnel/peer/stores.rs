@@ -136,7 +136,7 @@ impl Peer {
         self: &Arc<Self>,
         take: impl FnOnce(&Self) -> Option<Vec<u8>> + Send + 'static,
     ) -> Option<HintsSaved> {
-        let file = self.hints.clone().filter(|_| !self.core.lock().over)?;
+        let file = self.hints.get().cloned().filter(|_| !self.core.lock().over)?;
         let peer = Arc::clone(self);
         let save = move || {
             let saved = file.write(|| take(&peer).filter(|_| !peer.core.lock().over));

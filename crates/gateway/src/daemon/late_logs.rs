@@ -1,0 +1,135 @@
+//! Logs that are kept after all: their disk hung at the start, or at a reload, and answers again.
+
+use std::sync::Arc;
+
+use super::report::Report;
+use super::start::log_owner;
+use super::state::State;
+use crate::logs::Logs;
+
+/// Has peers' logs kept that are not, whenever a disk that was waited for in vain answers again, until the gateway is
+/// told to stop.
+pub(super) async fn run(report: Arc<Report>, logs: Logs) {
+    let mut stopped = report.stopped.clone();
+    loop {
+        tokio::select! {
+            () = logs.answered() => {}
+            // An error means that the gateway ends.
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        }
+        let _changing = report.changing.lock().await;
+        keep_again(&report.state(), &logs).await;
+    }
+}
+
+/// The links go on, and so do their epochs and offsets, of which the disk may have others; it begins with nothing.
+async fn keep_again(state: &State, logs: &Logs) {
+    let peers = state.config.peers.iter().zip(&state.peers);
+    let (configs, peers): (Vec<_>, Vec<_>) = peers.filter(|(_, peer)| peer.may_keep_logs()).unzip();
+    let Some(opened) = logs.open_anew(configs.into_iter().map(log_owner).collect()).await else { return };
+    peers.iter().zip(opened).for_each(|(peer, opened)| peer.keep_logs(opened));
+    logs.not_kept().take_back();
+    let peers = peers.len();
+    tracing::info!(
+        peers,
+        "the disk of logs answers again: they are kept from now on, what it had of them is forgotten"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use oncewire_link::LinkStats;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use crate::config::Config;
+    use crate::daemon::Gateway;
+    use crate::identity::Identity;
+    use crate::logs::Patience;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    async fn start(dir: &Path, text: &str, patience: Patience) -> Gateway {
+        let config = Config::parse(text, &dir.join("oncewire.toml")).unwrap();
+        Gateway::start_with(config, patience).await.unwrap()
+    }
+
+    fn link(gateway: &Gateway) -> LinkStats {
+        gateway.report.state().peers[0].status().link
+    }
+
+    /// A server that sends every client other bytes.
+    async fn origin() -> std::net::SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut noise = 1_u64;
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut next = || {
+                    noise =
+                        noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    (noise >> 33) as u8
+                };
+                let bytes: Vec<u8> = (0..100_000).map(|_| next()).collect();
+                client.write_all(&bytes).await.unwrap();
+            }
+        });
+        address
+    }
+
+    async fn fetch(gateway: &Gateway) -> usize {
+        let mut client = TcpStream::connect(gateway.local_addrs().intercepts[0]).await.unwrap();
+        client.read_to_end(&mut Vec::new()).await.unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_gateway_that_started_on_a_disk_that_hung_keeps_its_logs_once_it_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let [branch_key, hub_key] = ["branch", "hub"]
+            .map(|name| Identity::create(&dir.path().join(format!("{name}.key"))).unwrap().public_key());
+        let hub = format!(
+            "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = \"127.0.0.1:0\"\n\
+             [[peer]]\nname = \"branch\"\npublic_key = \"{branch_key}\"\n[cache]\nmemory = \"256 MiB\"\n"
+        );
+        let hub = start(dir.path(), &hub, Patience::default()).await;
+        let (address, origin) = (hub.local_addrs().tunnel[0], origin().await);
+        let text = format!(
+            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nstate = \"state\"\n\
+             [[peer]]\nname = \"hub\"\npublic_key = \"{hub_key}\"\naddress = \"{address}\"\n\
+             [cache]\nmemory = \"256 MiB\"\n\
+             [[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{origin}\"\npeer = \"hub\"\n"
+        );
+        let hex: String = hub_key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let folder = dir.path().join("state/logs").join(hex);
+        std::fs::create_dir_all(&folder).unwrap();
+        // Whoever opens it to read waits for somebody who writes.
+        let hints = folder.join("hints");
+        mknodat(CWD, &hints, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let short = Patience { reading: Duration::from_millis(20), ..Patience::default() };
+        let branch = start(dir.path(), &text, short).await;
+        assert!(branch.status().gateway.logs_not_kept.unwrap().contains("logs start cold"));
+        assert!(branch.wait_up("hub", LIMIT).await);
+        assert_eq!(fetch(&branch).await, 100_000);
+        let before = link(&branch).inbound.log_used;
+
+        let answers = File::options().write(true).open(&hints).unwrap();
+        std::fs::remove_file(&hints).unwrap();
+        drop(answers);
+        while branch.status().gateway.logs_not_kept.is_some() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert_eq!(fetch(&branch).await, 100_000, "the link goes on");
+        assert_eq!(link(&branch).peer_restarts, 0);
+        let all = link(&branch).inbound.log_used;
+        branch.shutdown(LIMIT).await;
+        let again = start(dir.path(), &text, Patience::default()).await;
+        assert_eq!(again.status().gateway.logs_not_kept, None);
+        assert_eq!(link(&again).inbound.log_used, all - before, "what came since is found, and nothing else");
+        assert!(all > before);
+    }
+}
