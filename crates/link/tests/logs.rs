@@ -174,3 +174,41 @@ fn logs_are_not_released_while_anything_is_under_way() {
     pair.pass(Now::from_secs(1));
     assert!(pair.sides[0].link.release_logs());
 }
+
+/// Copies what a side has in memory of both logs, as onto a disk that has nothing of it.
+fn copied(pair: &Pair, side: usize) -> [Option<SavedLog>; 2] {
+    [LogSide::Out, LogSide::Inbound].map(|which| {
+        let mut copied: Option<SavedLog> = None;
+        let mut from = 0;
+        while let Some(piece) = pair.sides[side].link.log_piece(which, from) {
+            assert!(piece.start >= from && (1..=64 << 10).contains(&piece.plain.len()));
+            from = piece.start + piece.plain.len() as u64;
+            let log = copied.get_or_insert_with(|| SavedLog {
+                epoch: piece.epoch,
+                log: Log::new(1 << 20),
+                ranges: RangeSet::default(),
+            });
+            log.log.write(LogOffset(piece.start), &piece.plain);
+            log.ranges.insert(piece.start..from);
+        }
+        copied
+    })
+}
+
+#[test]
+fn what_was_remembered_before_anybody_wrote_it_can_be_written_later() {
+    let mut pair = Pair::with(26, config(true, 1), config(false, 2));
+    let bytes = pair.random_bytes(300_000);
+    cross(&mut pair, &bytes);
+    for side in [0, 1] {
+        let [out, inbound] = copied(&pair, side);
+        let there = [&out, &inbound].map(Option::is_some);
+        assert_eq!(there, [side == 0, side == 1]);
+        assert_eq!(out.iter().chain(&inbound).map(|log| log.ranges.total()).sum::<u64>(), 300_000);
+        assert!(pair.sides[side].link.release_logs());
+        let loaded = LoadedLogs::new(&config(side == 0, side as u64 + 1), SavedLogs { out, inbound });
+        pair.sides[side].link.restore_logs(loaded, pair.now);
+    }
+    assert!(cross(&mut pair, &bytes) > 290_000, "something of it is not there");
+    assert_eq!(pair.sides[1].link.stats().inbound.refetched, 0);
+}

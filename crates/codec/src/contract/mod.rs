@@ -15,14 +15,14 @@ use bytes::Bytes;
 
 pub use self::chunk_store::{ChunkPlace, StoreReply, StoreRequest, StoreState};
 pub use self::stats::{ChunkStats, MAX_LEVELS, NameCounts, ReceiveStats, SendStats};
-use crate::cache::{Log, RangeSet};
+use crate::cache::{Log, LogOffset, RangeSet};
 pub use crate::endre::PreparedLog;
 use crate::wanax::HintsError;
 use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
 use crate::wanax::path::Demand;
 use crate::wire::{
-    Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, Message, NamesHello,
-    Probe, Probed, Range64, Refetch, StoreHeld, WireError,
+    Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, MAX_BLOCK, Message,
+    NamesHello, Probe, Probed, Range64, Refetch, StoreHeld, WireError,
 };
 use crate::{Now, Plan};
 
@@ -85,6 +85,16 @@ pub struct LogWrite {
     pub start: u64,
     /// The bytes.
     pub plain: Bytes,
+}
+
+impl LogWrite {
+    /// Copies the first bytes of a range out of a log, at most a block of them; none of an empty range.
+    pub(crate) fn of(log: &Log, epoch: u64, range: Range64) -> Option<Self> {
+        let len = range.end.saturating_sub(range.start).min(MAX_BLOCK as u64) as usize;
+        let mut plain = Vec::with_capacity(len);
+        log.copy_to(LogOffset(range.start), len, &mut plain);
+        (len > 0).then(|| Self { epoch, start: range.start, plain: plain.into() })
+    }
 }
 
 /// A log that was found on disk. What it holds is verified; the two halves still compare notes before using it.
@@ -300,6 +310,9 @@ pub trait SendingHalf {
     fn poll_chunks(&mut self, lane: LaneId, out: &mut Vec<u8>) -> bool;
     /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.
     fn poll_log_write(&mut self) -> Option<LogWrite>;
+    /// Returns the first piece of what is remembered from an offset on, of at most one block, for a disk that has nothing
+    /// of it; none if there is no more, or it is not in memory.
+    fn log_piece(&self, from: u64) -> Option<LogWrite>;
     /// Takes the next event.
     fn poll_event(&mut self) -> Option<SendEvent>;
     /// Counters and sizes.
@@ -374,6 +387,9 @@ pub trait ReceivingHalf {
     fn poll_chunk_store(&mut self) -> Option<StoreRequest>;
     /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.
     fn poll_log_write(&mut self) -> Option<LogWrite>;
+    /// Returns the first piece of what is remembered from an offset on, of at most one block, for a disk that has nothing
+    /// of it; none if there is no more, or it is not in memory.
+    fn log_piece(&self, from: u64) -> Option<LogWrite>;
     /// What this half still has of the log, for the hello.
     fn claim(&self) -> Option<LogClaim>;
     /// Counters and sizes.

@@ -488,6 +488,10 @@ impl ReceivingHalf for Receiver {
         self.writes.pop_front()
     }
 
+    fn log_piece(&self, from: u64) -> Option<LogWrite> {
+        self.piece_held(from)
+    }
+
     fn claim(&self) -> Option<LogClaim> {
         self.claim_held()
     }

@@ -517,6 +517,10 @@ impl SendingHalf for Sender {
         self.writes.pop_front()
     }
 
+    fn log_piece(&self, from: u64) -> Option<LogWrite> {
+        self.log.piece(from)
+    }
+
     fn poll_event(&mut self) -> Option<SendEvent> {
         self.events.pop_front()
     }

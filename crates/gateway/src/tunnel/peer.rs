@@ -205,7 +205,11 @@ impl Peer {
             over: false,
         };
         let may_keep = logs.later;
-        let kept = logs.writer.zip(logs.reader).map(|(writer, reader)| Kept { writer, reader, whole: true });
+        let kept = logs.writer.zip(logs.reader).map(|(writer, reader)| Kept {
+            writer,
+            reader,
+            whole: AtomicBool::new(true),
+        });
         let effort = Arc::new(EffortMeter::new(settings.link.adapt, clock));
         let peer = Arc::new(Self {
             settings,

@@ -270,6 +270,15 @@ impl Link {
         out.or_else(|| self.receiver.poll_log_write().map(|write| (LogSide::Inbound, write)))
     }
 
+    /// Returns the first piece of what a log holds from an offset on, of at most one block, for a disk that has nothing of
+    /// it; none if there is no more, or its bytes are not in memory.
+    pub fn log_piece(&self, side: LogSide, from: u64) -> Option<LogWrite> {
+        match side {
+            LogSide::Out => self.sender.log_piece(from),
+            LogSide::Inbound => self.receiver.log_piece(from),
+        }
+    }
+
     /// Counters since the start.
     pub fn stats(&self) -> LinkStats {
         let flow_lanes = self.lanes.count(LaneRole::Flow);

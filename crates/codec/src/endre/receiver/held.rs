@@ -4,7 +4,7 @@ use super::Receiver;
 use crate::Now;
 use crate::cache::samples::SampleGrid;
 use crate::cache::{Curve, LogOffset, MAX_UNACKED, RangeSet};
-use crate::contract::SavedLog;
+use crate::contract::{LogWrite, SavedLog};
 use crate::wire::{LogClaim, LogWorth, MAX_BLOCK, MAX_CLAIMED};
 
 /// What was held of the log when its memory was given back.
@@ -153,6 +153,12 @@ impl Receiver {
             self.held.tell();
         }
         self.wake_parked(now);
+    }
+
+    /// The first bytes that are held from an offset on, at most a block of them.
+    pub(super) fn piece_held(&self, from: u64) -> Option<LogWrite> {
+        let held = self.written.from(from).filter(|_| self.released.is_none())?;
+        LogWrite::of(&self.log, self.epoch, held.start.max(from)..held.end)
     }
 
     /// What is claimed of the log: the longest range that is there, with samples of it; an empty one if nothing is, so

@@ -6,7 +6,7 @@ use super::SenderConfig;
 use super::ghosts::Ghosts;
 use crate::cache::samples::Samples;
 use crate::cache::{Curve, Log, LogOffset, RangeSet};
-use crate::contract::SavedLog;
+use crate::contract::{LogWrite, SavedLog};
 use crate::digest::log_digest;
 use crate::wire::{LogClaim, LogHeld, MAX_BLOCK, MAX_CLAIMED, Range64, Sample};
 use crate::{Matching, Plan};
@@ -259,6 +259,21 @@ impl Emulation {
             own.copy_to(LogOffset(at), (self.head - at).min(MAX_BLOCK as u64) as usize, &mut piece);
             log.write(LogOffset(at), &piece);
         }
+    }
+
+    /// The first bytes from an offset on that both ends have, at most a block of them; none of a log without bytes.
+    pub(super) fn piece(&self, from: u64) -> Option<LogWrite> {
+        let log = self.bytes().filter(|_| !self.is_released())?;
+        let mut start = from.max(self.base).max(log.oldest().0);
+        let mut end = self.head;
+        while let Some(hole) = self.holes.from(start) {
+            if hole.start > start {
+                end = end.min(hole.start);
+                break;
+            }
+            start = hole.end;
+        }
+        LogWrite::of(log, self.epoch, start..end)
     }
 
     /// Sets how many bytes of log this end has memory for.

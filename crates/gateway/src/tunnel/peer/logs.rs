@@ -1,11 +1,12 @@
 //! A peer's logs between memory and disk.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::time::timeout;
 
 use oncewire_codec::wire::Hello;
-use oncewire_link::{Link, LinkStats, LoadedLogs, LogLimits};
+use oncewire_link::{Link, LinkStats, LoadedLogs, LogLimits, LogSide};
 
 use super::Peer;
 use crate::logs::{Cleared, LogReader, LogWriter, PeerLogs, Settled};
@@ -16,8 +17,8 @@ use crate::slow_disk::{self, READ_LIMIT};
 pub(super) struct Kept {
     pub(super) writer: LogWriter,
     pub(super) reader: LogReader,
-    /// Whether they have been from the start: what is remembered is on the disk then, and its memory can be given back.
-    pub(super) whole: bool,
+    /// Whether all that is remembered is there, so that its memory can be given back.
+    pub(super) whole: AtomicBool,
 }
 
 impl Peer {
@@ -28,7 +29,8 @@ impl Peer {
 
     /// Gives the memory of both logs back once they are on disk, if they are kept there and `still_idle` then holds.
     pub(crate) fn release_logs(self: &Arc<Self>, still_idle: impl Fn(&LinkStats) -> bool + Send + 'static) {
-        let (peer, Some(kept)) = (Arc::clone(self), self.kept.get().filter(|kept| kept.whole)) else {
+        let (peer, Some(kept)) = (Arc::clone(self), self.kept.get().filter(|kept| kept.whole.load(Relaxed)))
+        else {
             return;
         };
         let writer = kept.writer.clone();
@@ -53,11 +55,11 @@ impl Peer {
     }
 
     /// Keeps both logs from now on, and what is known of the peer's chunk store, if that can be done here: on a disk
-    /// that has nothing of them yet. What they hold already is a hole there.
+    /// that has nothing of them yet. What they hold already is written too, as fast as the disk takes it.
     pub(crate) fn keep_logs(self: &Arc<Self>, logs: PeerLogs) {
         let Some((writer, reader)) = logs.writer.zip(logs.reader) else { return };
         self.with(|core, _| {
-            if self.kept.set(Kept { writer: writer.clone(), reader, whole: false }).is_ok() {
+            if self.kept.set(Kept { writer: writer.clone(), reader, whole: AtomicBool::new(false) }).is_ok() {
                 core.log_writer = Some(writer);
             }
         });
@@ -65,6 +67,43 @@ impl Peer {
             // Together with the logs, or not at all.
             let _ = self.hints.set(hints);
         }
+        self.tasks.spawn(Arc::clone(self).write_rest());
+    }
+
+    /// Writes what both logs hold that was remembered before they were kept. A log of which only fingerprints are in
+    /// memory has nothing to write.
+    async fn write_rest(self: Arc<Self>) {
+        let Some(kept) = self.kept.get() else { return };
+        for side in [LogSide::Out, LogSide::Inbound] {
+            let (mut from, mut written) = (0, 0);
+            // What is remembered meanwhile is written anyhow.
+            while written < self.settings.link.log_capacity {
+                let bytes = self.write_some(kept, side, &mut from);
+                // An error means that the writing has ended.
+                if !kept.writer.settle().await.unwrap_or(false) {
+                    return;
+                }
+                if bytes == 0 {
+                    break;
+                }
+                written += bytes;
+            }
+        }
+        kept.whole.store(self.settings.link.keeps_bytes, Relaxed);
+    }
+
+    /// Queues a few pieces of a log from an offset on, and moves it behind them; returns how many bytes.
+    fn write_some(&self, kept: &Kept, side: LogSide, from: &mut u64) -> u64 {
+        let mut bytes = 0;
+        for _ in 0..AT_ONCE {
+            // Under the lock, so that nothing newer lies where a piece comes; for each by itself, as it is copied there.
+            let core = self.core.lock();
+            let Some(piece) = core.link.log_piece(side, *from) else { break };
+            let len = piece.plain.len() as u64;
+            (*from, bytes) = (piece.start + len, bytes + len);
+            kept.writer.write(side, piece);
+        }
+        bytes
     }
 
     /// Has the files of both logs closed, if they are kept; the result says when. Nothing more of them is kept then.
@@ -142,12 +181,20 @@ impl Peer {
     }
 }
 
+/// Pieces of a log that wait for the disk at once where it is written as a whole.
+const AT_ONCE: usize = 64;
+
 #[cfg(test)]
 impl Peer {
     /// Has the logs on disk only, as after a time without traffic.
     pub(crate) fn only_on_disk(self: &Arc<Self>) {
         self.with(|core, _| assert!(core.link.release_logs()));
         self.released.send_replace(true);
+    }
+
+    /// Whether the disk has all that is remembered.
+    pub(crate) fn has_whole_logs(&self) -> bool {
+        self.kept.get().is_some_and(|kept| kept.whole.load(Relaxed))
     }
 
     pub(crate) fn is_on_disk_only(&self) -> bool {
