@@ -92,7 +92,7 @@ fn remove(folder: &Path) -> Result<u64, ClearError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::tests::open_in;
+    use crate::logs::folder::tests::open_in;
     use crate::logs::{LogOwner, Logs};
 
     fn key(byte: u8) -> PublicKey {

@@ -256,3 +256,6 @@ pub(super) fn take_state(state: &Path) -> Result<fs::File, TryLockError> {
     lock.try_lock()?;
     Ok(lock)
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,24 +1,16 @@
 //! Kept logs against crashes, damage and the passing of time.
 
 use std::collections::BTreeMap;
-use std::fs::{self, TryLockError};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use oncewire_link::{Log, LogLimits, LogOffset, LogSide, LogWrite, SavedLog};
+use oncewire_link::{Log, LogOffset, LogSide, LogWrite, SavedLog};
 
-use super::folder::{StateInUse, take_state};
 use super::index::record_limit;
 use super::kept::{KeptLog, Trouble};
 use super::memory_disk::MemoryDisk;
 use super::seal::Seal;
-use super::{LogOwner, Logs, Patience, PeerLogs, Place};
-use crate::identity::PublicKey;
 use crate::storage_key::StorageKey;
 
 /// Small, so that rings wrap often.
@@ -36,7 +28,7 @@ fn bytes(salt: u64, epoch: u64, start: u64, len: u64) -> Bytes {
     (start..start + len).map(byte).collect()
 }
 
-fn piece(epoch: u64, start: u64, len: u64) -> LogWrite {
+pub(super) fn piece(epoch: u64, start: u64, len: u64) -> LogWrite {
     LogWrite { epoch, start, plain: bytes(0, epoch, start, len) }
 }
 
@@ -55,7 +47,7 @@ fn open(disk: &MemoryDisk, seal: &Seal) -> (KeptLog<MemoryDisk>, Option<SavedLog
 }
 
 /// Start and end of each range.
-fn ranges(saved: Option<&SavedLog>) -> Vec<(u64, u64)> {
+pub(super) fn ranges(saved: Option<&SavedLog>) -> Vec<(u64, u64)> {
     saved.iter().flat_map(|saved| saved.ranges.iter()).map(|range| (range.start, range.end)).collect()
 }
 
@@ -71,7 +63,7 @@ fn read(log: &Log, start: u64, len: usize) -> Vec<u8> {
 }
 
 /// Expects that every byte is what [`piece`] makes.
-fn check(saved: &SavedLog) {
+pub(super) fn check(saved: &SavedLog) {
     for range in saved.ranges.iter() {
         let len = range.end - range.start;
         assert!(read(&saved.log, range.start, len as usize) == bytes(0, saved.epoch, range.start, len));
@@ -482,163 +474,4 @@ proptest! {
         prop_assert!(found[0].0 <= head.saturating_sub(CAPACITY) + 180);
         }
     }
-}
-
-fn owner(keys: &[u8]) -> LogOwner {
-    let keys = keys.iter().map(|key| PublicKey::from_bytes([*key; 32])).collect();
-    LogOwner {
-        name: "hub".to_owned(),
-        keys,
-        capacity: 256 << 10,
-        held: LogLimits { out: 256 << 10, inbound: 256 << 10 },
-        anew: false,
-    }
-}
-
-fn place(state: &Path) -> Place {
-    Place { state: state.to_owned(), key: None }
-}
-
-/// Opens logs in a real folder as a start does.
-pub(super) fn open_in(state: &Path, owners: &[LogOwner]) -> Result<(Logs, Vec<PeerLogs>), StateInUse> {
-    in_runtime(Logs::open(place(state), owners.to_vec(), Patience::default()))
-}
-
-fn in_runtime<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
-}
-
-/// Opens the logs of one owner in a real folder, writes `count` pieces on both sides, and returns what was there.
-fn run(state: &Path, owner: LogOwner, count: u64) -> [Option<SavedLog>; 2] {
-    let (logs, mut peers) = open_in(state, &[owner]).unwrap();
-    let peer = peers.remove(0);
-    let writer = peer.writer.unwrap();
-    for i in 0..count {
-        writer.write(LogSide::Out, piece(1, i << 16, 1 << 16));
-        writer.write(LogSide::Inbound, piece(9, i << 16, 1 << 15));
-    }
-    logs.finish();
-    [peer.saved.out, peer.saved.inbound]
-}
-
-#[test]
-fn real_files_are_found_again_and_are_nobody_elses() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = dir.path().join("a/state");
-    assert!(run(&state, owner(&[7]), 6).iter().all(Option::is_none));
-    let [out, inbound] = run(&state, owner(&[7]), 0).map(Option::unwrap);
-    check(&out);
-    check(&inbound);
-    assert_eq!((out.epoch, ranges(Some(&out))), (1, vec![(2 << 16, 6 << 16)]));
-    assert_eq!(inbound.epoch, 9);
-    assert_eq!(inbound.ranges.len(), 4);
-    let folder = state.join("logs").join("07".repeat(32));
-    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    for file in ["out.log", "out.idx", "in.log", "in.idx"] {
-        assert_eq!(mode(&folder.join(file)), 0o600, "{file}");
-    }
-    assert_eq!([mode(&state), mode(&folder)], [0o700; 2]);
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 4);
-}
-
-#[test]
-fn a_file_that_others_could_read_is_closed_to_them() {
-    let dir = tempfile::tempdir().unwrap();
-    run(dir.path(), owner(&[7]), 1);
-    let file = dir.path().join("logs").join("07".repeat(32)).join("out.log");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    assert!(run(dir.path(), owner(&[7]), 0)[0].is_some());
-    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-}
-
-#[test]
-fn logs_follow_a_peer_to_its_next_key() {
-    let dir = tempfile::tempdir().unwrap();
-    run(dir.path(), owner(&[7]), 1);
-    assert!(run(dir.path(), owner(&[8, 7]), 0).iter().all(Option::is_some));
-    assert!(run(dir.path(), owner(&[8]), 0).iter().all(Option::is_some));
-    assert!(run(dir.path(), owner(&[9]), 0).iter().all(Option::is_none));
-}
-
-#[test]
-fn a_folder_in_use_is_refused_and_free_again_later() {
-    let dir = tempfile::tempdir().unwrap();
-    let (first, _) = open_in(dir.path(), &[owner(&[7])]).unwrap();
-    assert_eq!(open_in(dir.path(), &[owner(&[7])]).err(), Some(StateInUse));
-    drop(first);
-    assert!(open_in(dir.path(), &[owner(&[7])]).is_ok());
-}
-
-#[test]
-fn a_place_that_is_no_folder_costs_a_cold_start() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = dir.path().join("state");
-    fs::write(&state, "a file").unwrap();
-    let (logs, peers) = open_in(&state, &[owner(&[7]), owner(&[8])]).unwrap();
-    let why = logs.not_kept().why().unwrap();
-    assert!(why.contains("start cold") && why.contains(state.to_str().unwrap()), "{why}");
-    assert!(peers.len() == 2 && peers.iter().all(|peer| peer.writer.is_none()));
-    // One peer's folder only: the other's logs are kept.
-    let state = dir.path().join("other");
-    fs::create_dir_all(state.join("logs")).unwrap();
-    fs::write(state.join("logs").join("07".repeat(32)), "a file").unwrap();
-    let (_logs, peers) = open_in(&state, &[owner(&[7]), owner(&[8])]).unwrap();
-    assert!(peers[0].writer.is_none() && peers[1].writer.is_some());
-}
-
-#[test]
-fn a_disk_that_hangs_costs_a_cold_start_and_no_more_time_than_there_is_patience() {
-    let dir = tempfile::tempdir().unwrap();
-    run(dir.path(), owner(&[7]), 1);
-    let folder = dir.path().join("logs").join("07".repeat(32));
-    // Whoever opens it to read waits for somebody who writes.
-    let hints = folder.join("hints");
-    mknodat(CWD, &hints, FileType::Fifo, Mode::RWXU, 0).unwrap();
-    let patience = Patience { reading: Duration::from_millis(20), ..Patience::default() };
-    in_runtime(async {
-        let (logs, peers) =
-            Logs::open(place(dir.path()), vec![owner(&[7]), owner(&[8])], patience).await.unwrap();
-        assert!(peers.len() == 2 && peers.iter().all(|peer| peer.writer.is_none()));
-        let why = logs.not_kept().why().unwrap();
-        assert!(why.contains("logs start cold") && why.contains("takes longer than 20ms"), "{why}");
-        assert!(matches!(take_state(dir.path()), Err(TryLockError::WouldBlock)), "it is in use");
-        let further = logs.open_more(vec![owner(&[9])]).await;
-        assert!(further.len() == 1 && further[0].writer.is_none());
-        assert!(logs.not_kept().why().unwrap().contains("new peers"));
-    });
-    // The disk is well again: what hung lets the folder go, and nothing of it was lost.
-    drop(fs::File::options().write(true).open(&hints).unwrap());
-    let free = || take_state(dir.path()).is_ok();
-    while !free() {
-        std::thread::yield_now();
-    }
-    fs::remove_file(&hints).unwrap();
-    assert!(run(dir.path(), owner(&[7]), 0).iter().all(Option::is_some));
-}
-
-#[test]
-fn once_a_disk_that_hung_answers_logs_are_kept_and_have_nothing_of_before() {
-    let dir = tempfile::tempdir().unwrap();
-    run(dir.path(), owner(&[7]), 6);
-    let hints = dir.path().join("logs").join("07".repeat(32)).join("hints");
-    mknodat(CWD, &hints, FileType::Fifo, Mode::RWXU, 0).unwrap();
-    let patience = Patience { reading: Duration::from_millis(20), ..Patience::default() };
-    in_runtime(async {
-        let (logs, peers) = Logs::open(place(dir.path()), vec![owner(&[7])], patience).await.unwrap();
-        assert!(peers[0].later && logs.not_kept().why().unwrap().starts_with("until its disk answers"));
-        let answers = fs::File::options().write(true).open(&hints).unwrap();
-        fs::remove_file(&hints).unwrap();
-        drop(answers);
-        logs.answered().await;
-        let anew = logs.open_anew(vec![owner(&[7])]).await.unwrap();
-        assert!(anew[0].saved.out.is_none() && anew[0].saved.inbound.is_none());
-        // The link's epoch has the number that the one on the disk had.
-        anew[0].writer.as_ref().unwrap().write(LogSide::Out, piece(1, 1 << 16, 1 << 16));
-        let further = logs.open_more(vec![owner(&[8])]).await;
-        assert!(further[0].writer.is_some());
-        logs.finish();
-    });
-    let [out, inbound] = run(dir.path(), owner(&[7]), 0);
-    assert_eq!(ranges(out.as_ref()), [(1 << 16, 2 << 16)]);
-    assert!(inbound.is_none());
 }

@@ -164,14 +164,14 @@ pub(super) mod tests {
         if let SocketAddr::V4(address) = address { address.ip().octets()[3] } else { 0 }
     }
 
+    /// What an address does: the milliseconds after which it connects (none: never), and after which it then proves to be
+    /// the right one (none: never; an error: it is not).
+    type Does = (Option<u64>, Option<Result<u64, u64>>);
+
     const PROOF: Delays = Delays { first: ATTEMPT_DELAY, proof: Duration::from_secs(3) };
 
-    /// Tries addresses of which each connects after so many milliseconds (none: never), and then proves to be the right
-    /// one after so many (none: never; an error: it is not). Returns which did, and which were tried.
-    async fn try_each(
-        delays: Delays,
-        each: &'static [(Option<u64>, Option<Result<u64, u64>>)],
-    ) -> (Result<u8, Vec<u8>>, Vec<(u8, u64)>) {
+    /// Tries addresses that do this. Returns which proved to be the right one, and which were tried when.
+    async fn try_each(delays: Delays, each: &'static [Does]) -> (Result<u8, Vec<u8>>, Vec<(u8, u64)>) {
         let (tried, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
         let of = |address| each[usize::from(last_of(address)) - 1];
         let wait = |after: u64| tokio::time::sleep(Duration::from_millis(after));
@@ -190,8 +190,14 @@ pub(super) mod tests {
         };
         let welcome = move |address, ()| async move {
             match of(address).1 {
-                Some(Ok(after)) => Ok(wait(after).await),
-                Some(Err(after)) => Err(wait(after).await),
+                Some(Ok(after)) => {
+                    wait(after).await;
+                    Ok(())
+                }
+                Some(Err(after)) => {
+                    wait(after).await;
+                    Err(())
+                }
                 None => pending().await,
             }
         };

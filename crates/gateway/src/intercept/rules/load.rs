@@ -1,170 +1,21 @@
-//! Loads rules, sees that they stay, and removes them, by way of `nft` and `ip`.
+//! The rules of a gateway that runs: loads them, sees that they stay and fit, exchanges and removes them.
 
-use std::io;
-use std::path::Path;
-use std::sync::{Arc, Weak, mpsc};
-use std::thread;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::bridge::{self, Links};
+use super::bridge::Links;
 use super::bypass::Bypassed;
-use super::commands::{LOCK_SECS, ip, nft};
 use super::heartbeat::{Heartbeat, LIFE_MS};
+use super::programs::{LoadError, Programs, within};
 use super::{RuleSet, beat_mark};
 use crate::config::RulesBy;
 use crate::intercept::{Entrance, Held};
 use crate::ledger::Ledger;
 use crate::slow_disk;
 use crate::tunnel::tasks::Tasks;
-
-/// Why rules are not loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// A program is not installed.
-    #[error("`{0}` is missing: install {1}, or set rules = \"print\" and load what `oncewire rules` prints")]
-    Missing(&'static str, &'static str),
-    /// A program said no.
-    #[error("`{program}` failed: {said}")]
-    Refused {
-        /// The command.
-        program: String,
-        /// What it said.
-        said: String,
-    },
-    /// A program waited in vain for the lock that it shares with others of its kind.
-    #[error(
-        "`{program}` failed: for {LOCK_SECS} s another program has held the xtables lock (/run/xtables.lock); \
-         try again when that has ended"
-    )]
-    Locked {
-        /// The command.
-        program: String,
-    },
-    /// Packets cannot be marked.
-    #[error("cannot mark this gateway's own packets, which takes CAP_NET_ADMIN: {0}")]
-    Mark(io::Error),
-}
-
-impl RuleSet {
-    /// Fits the rules to this machine: to its bridges, to where it has its control groups, and to what can queue packets.
-    #[must_use]
-    pub fn on_this_machine(self) -> Self {
-        // Without an answer it is a machine without bridges.
-        self.on_machine_with(&Links::of_this_machine().unwrap_or_default())
-    }
-
-    fn on_machine_with(self, links: &Links) -> Self {
-        let is_tree = |path: &str| Path::new(path).join("cgroup.controllers").exists();
-        let below = !is_tree(CGROUPS) && is_tree(&format!("{CGROUPS}/{CGROUPS_BELOW}"));
-        Self { cgroups_below: if below { CGROUPS_BELOW } else { "" }, ..self.on(links) }.with_queue()
-    }
-}
-
-/// Runs `nft` and `ip` for a set of rules.
-#[derive(Clone, Copy, Debug)]
-pub struct Programs<'a>(pub &'a RuleSet);
-
-impl Programs<'_> {
-    /// Loads the rules, in place of older ones of the same gateway.
-    ///
-    /// # Errors
-    /// If a program is missing or refuses; nothing is loaded then.
-    pub fn install(&self) -> Result<(), LoadError> {
-        // First the routes, without which marked packets would go astray. Those that are there may be in use.
-        for command in self.0.routes() {
-            match ip(&command) {
-                Err(LoadError::Refused { said, .. }) if said.contains("File exists") => {}
-                Err(_) if command.starts_with("-6") && !has_ipv6() => {}
-                done => drop(done.inspect_err(|_| self.remove_unused_routes())?),
-            }
-        }
-        let done = self.install_queue().and_then(|()| nft(&["-f", "-"], &self.0.nft()));
-        done.inspect_err(|_| self.remove_unused_routes())?;
-        Ok(())
-    }
-
-    /// Removes routes unless older rules are there, which need them.
-    fn remove_unused_routes(&self) {
-        if !matches!(self.installed_tables(), Ok(Some(_))) {
-            self.remove_routes();
-            // Why they were not loaded is told.
-            let _ = self.remove_queue();
-        }
-    }
-
-    /// Removes the rules; says whether there were any.
-    ///
-    /// # Errors
-    /// If `nft` is missing or refuses. [`LoadError::Locked`] if only rules without effect stay.
-    pub fn remove(&self) -> Result<bool, LoadError> {
-        let table = self.0.table();
-        let there = self.installed_tables()?.is_some();
-        if there {
-            nft(&["delete", "table", "inet", &table], "")?;
-        }
-        self.remove_bridge_table();
-        self.remove_routes();
-        self.remove_queue()?;
-        Ok(there)
-    }
-
-    /// Removes the rules as they fit this machine ([`Programs::remove`]), and waits no longer than `limit`; none if it
-    /// takes longer, or cannot begin.
-    pub fn remove_within(&self, limit: Duration) -> Option<Result<bool, LoadError>> {
-        let rules = self.0.clone();
-        within(limit, move || Programs(&rules.on_this_machine()).remove())
-    }
-
-    /// Returns the table as it is loaded, with what queues for it; none if it is not.
-    ///
-    /// # Errors
-    /// If `nft` is missing, or it may not be asked, or what queues cannot be.
-    pub fn installed(&self) -> Result<Option<String>, LoadError> {
-        let Some(tables) = self.installed_tables()? else { return Ok(None) };
-        Ok(Some(tables + &self.installed_queue()?))
-    }
-
-    fn installed_tables(&self) -> Result<Option<String>, LoadError> {
-        let table = self.0.table();
-        match nft(&["list", "table", "inet", &table], "") {
-            Ok(text) => {
-                // Of one table, `nft` reads all elements whether it prints them or not (1.0.6), and there are two for
-                // each connection that is carried; of all tables, in short, it reads none. One of before 2019 cannot.
-                let bridges = nft(&["--terse", "list", "ruleset", BRIDGE], "");
-                let bridges =
-                    bridges.or_else(|_| nft(&["list", "table", BRIDGE, &table], "")).unwrap_or_default();
-                Ok(Some(text + bridge::table_in(&bridges, &table)))
-            }
-            Err(LoadError::Refused { said, .. }) if said.contains("No such file") => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Lets no new connection in from now on; those that are carried go on.
-    fn quiesce(&self) -> Result<(), LoadError> {
-        let table = self.0.table();
-        let mut sets = format!("flush set inet {table} alive\n");
-        if self.0.bridged {
-            sets.push_str(&format!("flush set bridge {table} alive\n"));
-        }
-        nft(&["-f", "-"], &sets).map(drop)
-    }
-
-    /// Not every kernel knows of tables for bridges; then there is none.
-    fn remove_bridge_table(&self) {
-        let _ = nft(&["delete", "table", BRIDGE, &self.0.table()], "");
-    }
-
-    /// What is not there cannot be removed; without the table no packet is marked, and none goes there.
-    fn remove_routes(&self) {
-        for command in self.0.routes_undone() {
-            let _ = ip(&command);
-        }
-    }
-}
 
 /// Rules that are loaded, or that others loaded, and the signs of life that they depend on.
 pub(crate) struct Loaded {
@@ -442,19 +293,6 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     done.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
 }
 
-/// Runs what waits for a program on a thread of its own; none if it takes longer than `limit`, or has panicked.
-fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (done, result) = mpsc::channel();
-    let named = thread::Builder::new().name("rules".to_owned());
-    // Whoever waited may have gone.
-    let started = named.spawn(move || done.send(work()).unwrap_or_default());
-    started.ok().and_then(|_| result.recv_timeout(limit).ok())
-}
-
-fn has_ipv6() -> bool {
-    Path::new("/proc/net/if_inet6").exists()
-}
-
 /// How long the end of a gateway waits until rules are removed.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
@@ -463,13 +301,6 @@ pub(crate) const STOP_LIMIT: Duration = REMOVAL_LIMIT.saturating_add(Duration::f
 
 /// How often it is looked whether rules are there and fit.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-const BRIDGE: &str = "bridge";
-
-/// Where nftables looks for control groups.
-const CGROUPS: &str = "/sys/fs/cgroup";
-/// Where they are instead on a system that has those of version 1 beside them.
-const CGROUPS_BELOW: &str = "unified/";
 
 #[cfg(test)]
 mod tests {

@@ -11,13 +11,14 @@ mod heartbeat;
 mod hold;
 mod load;
 mod machine;
+mod programs;
 mod text;
 
 pub(crate) use heartbeat::LIFE_MS;
 pub(crate) use hold::HoldNumbers;
 pub use hold::{FILTERS, QueueBy};
-pub use load::{LoadError, Programs};
 pub(crate) use load::{Loaded, STOP_LIMIT, load};
+pub use programs::{LoadError, Programs};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

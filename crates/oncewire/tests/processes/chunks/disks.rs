@@ -207,7 +207,7 @@ fn a_state_disk_that_hangs_holds_up_neither_traffic_nor_reloads_nor_the_end() {
     pair.wait_until_up();
     fetch(&pair, FILE);
     let log = pair.hub.log();
-    assert!(log.contains("until the next start, the logs of new peers are not kept"), "{log}");
+    assert!(log.contains("until its disk answers, the logs of new peers are not kept"), "{log}");
     pair.hub.terminate();
     eventually("the gateway ends, but for threads that are traced", LIMIT, || {
         let status = fs::read_to_string(format!("/proc/{}/status", pair.hub.pid())).ok()?;
@@ -248,6 +248,12 @@ fn a_start_on_a_state_disk_that_hangs_serves_cold_and_says_so() {
     let refused = pair.hub.clear_cache(&[]).unwrap_err();
     assert!(refused.contains("stay on disk"), "{refused}");
     drop(fault);
+    eventually("the disk answers, and logs are kept again", LIMIT, || {
+        let status = pair.hub.ask("status")?;
+        status["gateway"]["logs_not_kept"].is_null().then_some(())
+    });
+    assert!(pair.hub.log().contains("the disk of logs answers again"), "{}", pair.hub.log());
+    fetch(&pair, FILE);
 }
 
 #[test]

@@ -1,0 +1,211 @@
+//! What is queued, skipped, cleared, settled and closed, on a disk in memory.
+
+use bytes::Bytes;
+use oncewire_link::SavedLog;
+
+use super::*;
+use crate::logs::memory_disk::MemoryDisk;
+use crate::logs::seal::Seal;
+
+const CAPACITY: u64 = 256 << 10;
+
+fn piece(start: u64) -> LogWrite {
+    LogWrite { epoch: 1, start, plain: Bytes::from(vec![1; 64 << 10]) }
+}
+
+fn ranges(saved: &SavedLog) -> Vec<(u64, u64)> {
+    saved.ranges.iter().map(|range| (range.start, range.end)).collect()
+}
+
+fn kept(disk: &MemoryDisk) -> KeptLog<MemoryDisk> {
+    KeptLog::open(disk.clone(), LogSide::Out, CAPACITY, CAPACITY, Seal::Clear).log.unwrap()
+}
+
+#[test]
+fn a_full_queue_skips_and_blocks_nobody() {
+    let queue = Queue::default();
+    for i in 0..2_000 {
+        queue.push(0, piece(i << 16));
+    }
+    let len = |job: &Job| if let Job::Write { write, .. } = job { write.plain.len() } else { 0 };
+    let waiting: usize = queue.state.lock().waiting.iter().map(len).sum();
+    assert!((MAX_QUEUED - (2 << 20)..=MAX_QUEUED).contains(&waiting), "{waiting}");
+    let skipped = queue.skipped_bytes.load(Relaxed) as usize;
+    assert_eq!(waiting + skipped, 2_000 << 16);
+}
+
+#[test]
+fn closing_writes_what_waits_and_takes_nothing_more() {
+    let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
+    let mut keeper = Keeper::new();
+    let place = keeper.add("out".to_owned(), Some(kept(&disk)));
+    queue.push(place, piece(0));
+    let thread = std::thread::spawn({
+        let queue = Arc::clone(&queue);
+        move || run(&queue, keeper, ())
+    });
+    queue.push(place, piece(1 << 16));
+    queue.close(Closing::Sync);
+    queue.push(place, piece(2 << 16));
+    thread.join().unwrap();
+    assert_eq!(queue.bytes.load(Relaxed), 0);
+    let saved = KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY, CAPACITY, Seal::Clear)
+        .saved
+        .unwrap();
+    assert_eq!(ranges(&saved), [(0, 2 << 16)]);
+}
+
+#[test]
+fn a_disk_that_fails_costs_one_log_and_nothing_else() {
+    let (full, good) = (MemoryDisk::default(), MemoryDisk::default());
+    let mut keeper = Keeper::new();
+    let first = keeper.add("full".to_owned(), Some(kept(&full)));
+    let second = keeper.add("good".to_owned(), Some(kept(&good)));
+    keeper.write(first, &piece(0));
+    keeper.flush();
+    full.fail_from_now_on();
+    for place in [first, second] {
+        keeper.write(place, &piece(1 << 16));
+        keeper.write(place, &piece(2 << 16));
+    }
+    keeper.flush();
+    assert!(keeper.logs[first].given_up && !keeper.logs[second].given_up);
+    let found = |disk: &MemoryDisk| {
+        let disk = disk.after_power_cut(|len| len);
+        ranges(&KeptLog::open(disk, LogSide::Out, CAPACITY, CAPACITY, Seal::Clear).saved.unwrap())
+    };
+    assert_eq!(found(&full), [(0, 1 << 16)]);
+    assert_eq!(found(&good), [(1 << 16, 3 << 16)]);
+}
+
+#[test]
+fn what_is_skipped_is_counted_for_each_log() {
+    let writer = LogWriter::new(Arc::default(), [0, 1]);
+    for i in 0..2_000 {
+        writer.write(LogSide::Inbound, piece(i << 16));
+    }
+    writer.write(LogSide::Out, piece(0));
+    let [out, inbound] = writer.skipped();
+    assert_eq!(out, 1 << 16);
+    assert!(inbound > 60 << 20, "{inbound}");
+}
+
+#[test]
+fn clearing_comes_between_what_was_written_before_and_after() {
+    let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
+    let mut keeper = Keeper::new();
+    let places = [0, 1].map(|_| keeper.add("log".to_owned(), Some(kept(&disk))));
+    let writer = LogWriter::new(Arc::clone(&queue), [places[0], places[1]]);
+    writer.write(LogSide::Out, piece(0));
+    let [cleared, other] = writer.clear();
+    writer.write(LogSide::Out, piece(1 << 16));
+    let thread = std::thread::spawn({
+        let queue = Arc::clone(&queue);
+        move || run(&queue, keeper, ())
+    });
+    assert!(cleared.blocking_recv().unwrap().unwrap() >= 1 << 16);
+    assert!(other.blocking_recv().unwrap().is_ok());
+    queue.close(Closing::Sync);
+    thread.join().unwrap();
+    assert!(writer.clear()[0].try_recv().is_err(), "nothing is promised behind the end");
+}
+
+#[test]
+fn a_cleared_log_holds_nothing_and_is_written_again() {
+    for seal in [Seal::Clear, Seal::new(Some(&crate::storage_key::StorageKey::from_bytes([1; 32])))] {
+        let disk = MemoryDisk::default();
+        let open = |disk: &MemoryDisk| {
+            KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY, CAPACITY, seal.clone()).saved
+        };
+        let mut keeper = Keeper::new();
+        let log = KeptLog::open(disk.clone(), LogSide::Out, CAPACITY, CAPACITY, seal.clone()).log;
+        let place = keeper.add("log".to_owned(), log);
+        (0..3).for_each(|i| keeper.write(place, &piece(i << 16)));
+        keeper.sync();
+        assert!(open(&disk).is_some());
+        (3..5).for_each(|i| keeper.write(place, &piece(i << 16)));
+        assert!(keeper.clear(place).unwrap() > 4 << 16);
+        assert!(open(&disk).is_none() && disk.len_of("out.log") == 0);
+        keeper.write(place, &piece(9 << 16));
+        keeper.sync();
+        assert_eq!(ranges(&open(&disk).unwrap()), [(9 << 16, 10 << 16)]);
+    }
+}
+
+#[test]
+fn a_log_that_was_given_up_can_still_be_cleared_and_goes_on() {
+    let disk = MemoryDisk::default();
+    let mut keeper = Keeper::new();
+    let place = keeper.add("log".to_owned(), Some(kept(&disk)));
+    keeper.write(place, &piece(0));
+    keeper.flush();
+    disk.fail_from_now_on();
+    keeper.write(place, &piece(1 << 16));
+    assert!(keeper.clear(place).is_err(), "it does not say that it is done");
+    disk.heal();
+    keeper.write(place, &piece(2 << 16));
+    assert!(keeper.clear(place).is_ok());
+    keeper.write(place, &piece(3 << 16));
+    keeper.flush();
+    let saved = KeptLog::open(disk, LogSide::Out, CAPACITY, CAPACITY, Seal::Clear).saved.unwrap();
+    assert_eq!(ranges(&saved), [(3 << 16, 4 << 16)]);
+}
+
+#[test]
+fn what_is_settled_is_on_disk_and_a_failed_disk_is_told() {
+    let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
+    let mut keeper = Keeper::new();
+    let place = keeper.add("out".to_owned(), Some(kept(&disk)));
+    let writer = LogWriter::new(Arc::clone(&queue), [place, place]);
+    let thread = std::thread::spawn({
+        let queue = Arc::clone(&queue);
+        move || run(&queue, keeper, ())
+    });
+    writer.write(LogSide::Out, piece(0));
+    assert_eq!(writer.settle().blocking_recv(), Ok(true));
+    let after = disk.after_power_cut(|_| 0);
+    assert_eq!(
+        ranges(&KeptLog::read(&after, LogSide::Out, CAPACITY, CAPACITY, &Seal::Clear).unwrap()),
+        [(0, 1 << 16)]
+    );
+    disk.fail_from_now_on();
+    writer.write(LogSide::Out, piece(1 << 16));
+    assert_eq!(writer.settle().blocking_recv(), Ok(false));
+    queue.close(Closing::Leave);
+    thread.join().unwrap();
+    assert!(writer.settle().blocking_recv().is_err());
+}
+
+#[test]
+fn the_thread_ends_with_the_last_log_and_what_comes_later_is_dropped() {
+    let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
+    let mut keeper = Keeper::new();
+    // Of the second, nothing could be opened.
+    let logs = [Some(kept(&disk)), None, None, None];
+    let places = logs.map(|log| keeper.add("log".to_owned(), log));
+    let [first, second] = [[places[0], places[1]], [places[2], places[3]]]
+        .map(|places| LogWriter::new(Arc::clone(&queue), places));
+    let thread = std::thread::spawn({
+        let queue = Arc::clone(&queue);
+        move || run(&queue, keeper, ())
+    });
+    assert_eq!(second.close().blocking_recv(), Ok(true));
+    first.write(LogSide::Out, piece(0));
+    assert_eq!(first.settle().blocking_recv(), Ok(false), "one of its two is kept nowhere, and it was asked");
+    first.write(LogSide::Out, piece(1 << 16));
+    assert_eq!(first.close().blocking_recv(), Ok(true));
+    thread.join().unwrap();
+    assert!(queue.has_ended() && queue.wait_for_end(Instant::now()));
+    for writer in [&first, &second] {
+        writer.write(LogSide::Out, piece(2 << 16));
+        assert!(writer.settle().blocking_recv().is_err() && writer.close().blocking_recv().is_err());
+    }
+    assert!(queue.state.lock().waiting.is_empty() && queue.bytes.load(Relaxed) == 0, "nothing piles up");
+    let saved = KeptLog::open(disk.after_power_cut(|_| 0), LogSide::Out, CAPACITY, CAPACITY, Seal::Clear);
+    assert_eq!(ranges(&saved.saved.unwrap()), [(0, 2 << 16)]);
+}
+
+#[test]
+fn a_place_that_is_not_there_is_no_panic() {
+    Keeper::<MemoryDisk>::new().write(7, &piece(0));
+}
