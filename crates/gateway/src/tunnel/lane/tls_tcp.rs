@@ -122,9 +122,7 @@ impl Dialling {
         let known = *self.known.lock();
         addresses.sort_by_key(|address| Some(*address) != known);
         let count = addresses.len();
-        let proof = PROOF_DELAY.min(DIAL_LIMIT / u32::try_from(count.max(1)).unwrap_or(u32::MAX));
-        // Where the peer was, others need not be asked beside it.
-        let first = if known.is_some() { proof } else { ATTEMPT_DELAY };
+        let delays = delays(&addresses, known);
         let place = move |dialling: &Self, address| match count {
             1 => dialling.address.clone(),
             _ => format!("{} ({address})", dialling.address),
@@ -147,7 +145,7 @@ impl Dialling {
                 heard.unwrap_or(Err(DialError::TimedOut { address: place }))
             }
         };
-        match first_to_welcome(addresses, Delays { first, proof }, connect, welcome).await {
+        match first_to_welcome(addresses, delays, connect, welcome).await {
             Ok(welcomed) => {
                 self.note_passed_over(welcomed.address, welcomed.failures);
                 Ok(welcomed.result)
@@ -236,6 +234,15 @@ impl Dialling {
             _ => DialError::Hello { address, source },
         }
     }
+}
+
+/// Says when the next of these addresses is tried, if the peer was at `known` last.
+fn delays(addresses: &[SocketAddr], known: Option<SocketAddr>) -> Delays {
+    let count = u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+    let proof = PROOF_DELAY.min(DIAL_LIMIT / count);
+    // Where the peer was, others need not be asked beside it.
+    let is_known = known.is_some() && addresses.first().copied() == known;
+    Delays { first: if is_known { proof } else { ATTEMPT_DELAY }, proof }
 }
 
 /// Why accepting a connection ended before anybody was known.
@@ -484,6 +491,16 @@ mod tests {
         let alone = dialling.try_at(&others[1..2]).await.map(drop).unwrap_err();
         assert!(matches!(&alone, DialError::WrongKey { address, .. } if address == "hub.example:7400"));
         assert!(alone.is_lasting());
+    }
+
+    #[test]
+    fn every_address_has_its_turn_and_where_the_peer_was_has_longest() {
+        let all: Vec<SocketAddr> = (1..=8).map(|last| SocketAddr::from(([192, 0, 2, last], 7400))).collect();
+        assert_eq!(delays(&all[..2], Some(all[0])).first, PROOF_DELAY);
+        assert_eq!(delays(&all[..2], None).first, ATTEMPT_DELAY);
+        assert_eq!(delays(&all[..2], Some(all[7])).first, ATTEMPT_DELAY, "the name has moved");
+        let each = delays(&all, None);
+        assert!(each.proof * 7 + each.first < DIAL_LIMIT, "the last is tried too");
     }
 
     fn stranger_key() -> PublicKey {
