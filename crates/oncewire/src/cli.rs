@@ -18,7 +18,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 
     /// How much to log on standard error: off, error, warn, info, debug or trace [default: `log_level` for run, else info;
-    /// warn for demo]
+    /// error for demo]
     #[arg(long, global = true, value_name = "LEVEL", hide_possible_values = true)]
     pub(crate) log_level: Option<logs::Level>,
 
