@@ -248,6 +248,20 @@ fn a_disk_that_the_index_of_its_store_does_not_reach_is_warned_of() {
 }
 
 #[test]
+fn more_memory_than_the_machine_has_is_warned_of() {
+    let dir = folder();
+    let warnings = |memory: &str| {
+        let text = format!(
+            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n[cache]\nmemory = \"{memory}\"\n"
+        );
+        Config::parse(&text, &dir.path().join("branch.toml")).unwrap().warnings
+    };
+    let tells = |warnings: &[String]| warnings.iter().any(|warning| warning.starts_with("memory: 1000 TiB"));
+    assert!(tells(&warnings("1000 TiB")), "{:?}", warnings("1000 TiB"));
+    assert_eq!(warnings("64 MiB").iter().filter(|warning| warning.starts_with("memory: ")).count(), 0);
+}
+
+#[test]
 fn passwords_in_a_file_that_all_can_read_are_warned_of() {
     let dir = folder();
     let path = dir.path().join("branch.toml");

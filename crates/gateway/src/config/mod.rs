@@ -6,6 +6,7 @@
 mod capture;
 mod codec;
 mod explain;
+mod machine;
 mod memory;
 mod network;
 mod policy;

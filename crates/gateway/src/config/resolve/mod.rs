@@ -22,7 +22,7 @@ use super::network::Network;
 use super::problem::{ConfigError, Problems, place};
 use super::raw::{RawConfig, Text};
 use super::units::Size;
-use super::{Admin, Caches, Config, LogBudget, Policies, memory};
+use super::{Admin, Caches, Config, LogBudget, Policies, machine, memory};
 
 /// What resolving carries along: the folder that paths are relative to, and what was found.
 struct Resolver {
@@ -136,6 +136,15 @@ impl Resolver {
     ) -> (u64, LogBudget) {
         let set = raw.cache.memory.as_ref();
         let memory = set.map_or_else(default_memory, |memory| memory.get_ref().0);
+        let there = machine::memory();
+        if memory > there {
+            self.warnings.push(format!(
+                "memory: {} is more than the {} that this machine lets a process use; once it is used, the kernel \
+                 ends the gateway, so set less",
+                Size(memory),
+                Size(there),
+            ));
+        }
         let (Some(policies), Some(peers)) = (policies, peers) else {
             return (memory, LogBudget::default());
         };
@@ -262,14 +271,9 @@ fn destination(text: &str) -> Result<Destination, String> {
     Ok(Destination { host: Host::Name(host.to_owned()), port })
 }
 
-/// Returns a quarter of the memory that this process may use: the machine's, or its control group's if that is less.
-#[allow(clippy::useless_conversion, reason = "the kernel's word has 32 bits on some machines")]
+/// Returns what `memory` is unless it is set.
 fn default_memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    let machine = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit.max(1)));
-    let group =
-        std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
-    machine.min(group.unwrap_or(u64::MAX)) / 4
+    machine::memory() / 4
 }
 
 /// How long both logs of a peer go unused before their memory is given back, unless `log_idle` says otherwise.
@@ -302,10 +306,5 @@ mod tests {
             let error = destination(bad).unwrap_err();
             assert!(error.contains(why), "{bad:?}: {error}");
         }
-    }
-
-    #[test]
-    fn the_default_memory_is_some() {
-        assert!(default_memory() > 1 << 20);
     }
 }
