@@ -28,9 +28,37 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         eprintln!("{config}");
         return ExitCode::from(WRONG);
     }
-    eprintln!("oncewire: {error:#}");
+    eprintln!("oncewire: {}", told(error));
     ExitCode::from(if error.is::<Usage>() || error.is::<SetError>() { WRONG } else { FAILED })
+}
+
+/// Writes an error and what caused it, without causes that the message above them has told already.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 const FAILED: u8 = 1;
 const WRONG: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn what_caused_an_error_is_said_once() {
+        let refused = || io::Error::from(io::ErrorKind::AddrInUse);
+        let cause = refused().to_string();
+        let silent = Err::<(), _>(refused()).context("cannot listen").unwrap_err();
+        assert_eq!(told(&silent), format!("cannot listen: {cause}"));
+        let telling = Err::<(), _>(refused()).context(format!("cannot listen ({cause}); try another port"));
+        assert_eq!(told(&telling.unwrap_err()), format!("cannot listen ({cause}); try another port"));
+    }
+}

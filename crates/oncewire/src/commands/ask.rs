@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use oncewire_gateway::config::{Admin, Config, read_token};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use ureq::Body;
 use ureq::http::Response;
 
 use crate::cli::Ask;
 use crate::failure::Usage;
+use crate::table::printable;
 
 /// What a gateway answered.
 pub(super) struct Answer<T> {
@@ -93,7 +95,7 @@ impl Place {
             bail!("{address} asks for a token; give -c FILE, or --token-file FILE");
         }
         if !status.is_success() {
-            bail!("{address} answered {status}: {}", text.trim());
+            bail!("{address} answered {status}: {}", why(&text));
         }
         let report = serde_json::from_str(&text).with_context(|| {
             format!("{address} is no oncewire admin interface, or one of another version")
@@ -150,6 +152,18 @@ pub(super) fn place(args: &Ask) -> anyhow::Result<Place> {
     }
 }
 
+/// Returns what an answer says of its refusal: a gateway's reason, or whatever somebody else sent.
+fn why(answer: &str) -> String {
+    let reason = serde_json::from_str::<Refused>(answer);
+    printable(reason.as_ref().map_or(answer.trim(), |refused| &refused.error))
+}
+
+/// How a gateway refuses.
+#[derive(Deserialize)]
+struct Refused {
+    error: String,
+}
+
 /// Returns where to connect to for what listens on an address: any address means this machine's.
 fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
@@ -167,6 +181,7 @@ const MAX_ANSWER: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
     use serde_json::Value;
@@ -187,5 +202,23 @@ mod tests {
         drop(listener);
         let absent = ask(PATIENCE);
         assert!(absent.is::<Unreachable>(), "{absent:#}");
+    }
+
+    #[test]
+    fn why_a_gateway_refuses_is_read_and_does_nothing_to_a_terminal() {
+        assert_eq!(
+            why("{\"error\":\"there is no peer \\\"a\\u001b\\\"\"}"),
+            "there is no peer \"a\u{fffd}\""
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place::at(listener.local_addr().unwrap().to_string(), None);
+        let answers = std::thread::spawn(move || {
+            let mut client = listener.accept().unwrap().0;
+            let _ = client.read(&mut [0; 4096]).unwrap();
+            client.write_all(b"HTTP/1.1 500 Oops\r\nContent-Length: 6\r\n\r\n\x1b[31mx").unwrap();
+        });
+        let error = place.request::<Value>(Verb::Get, "/status").map(drop).unwrap_err();
+        answers.join().unwrap();
+        assert!(error.to_string().ends_with(": \u{fffd}[31mx"), "{error}");
     }
 }
