@@ -182,7 +182,7 @@ impl Site {
         let pinned = PinnedKeys::new(by_key.keys().copied());
         let identity = &config.gateway.identity;
         let tls = tls::server_config(identity, Arc::clone(&pinned)).map_err(StartError::Tls)?;
-        Ok(Guests { tls, pinned, peers: by_key })
+        Ok(Guests { tls, pinned, ours: identity.public_key(), peers: by_key })
     }
 
     /// Starts to speak with members of groups.

@@ -27,6 +27,7 @@ use crate::telemetry::{LinkState, Refusal};
 pub(crate) struct Guests {
     pub(crate) tls: Arc<ServerConfig>,
     pub(crate) pinned: Arc<PinnedKeys>,
+    pub(crate) ours: PublicKey,
     pub(crate) peers: BTreeMap<PublicKey, Arc<Peer>>,
 }
 
@@ -183,6 +184,13 @@ impl TunnelDoor {
                 let line =
                     format!("refused public key {key}; to let it in, name it in a [[peer]] public_key");
                 (Refusal::UnknownKey, line)
+            }
+            AcceptError::NotExpected => {
+                let line = format!(
+                    "whoever dials does not accept our public key; if it is a peer, its public_key for us must be {}",
+                    guests.ours
+                );
+                (Refusal::BadHandshake, line)
             }
             AcceptError::NotTls(error) => {
                 (Refusal::BadHandshake, format!("no gateway speaks there: {error}"))

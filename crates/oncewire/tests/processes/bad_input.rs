@@ -97,6 +97,27 @@ fn a_stranger_is_refused_and_named() {
 }
 
 #[test]
+fn a_gateway_that_is_dialled_by_another_key_says_which_its_own_is() {
+    let (origin, pair) = running();
+    let other = keygen(binary(), &pair.dir.path().join("other.key"));
+    keygen(binary(), &pair.dir.path().join("mistaken.key"));
+    let admin = free_address();
+    let config = format!(
+        "[gateway]\nname = \"mistaken\"\nkey_file = \"mistaken.key\"\nadmin = \"{admin}\"\n\
+         [[peer]]\nname = \"hub\"\npublic_key = \"{other}\"\naddress = \"{}\"\n",
+        pair.tunnel
+    );
+    let mut mistaken = Gateway::new(binary(), pair.dir.path(), "mistaken", admin, &config);
+    mistaken.start();
+    let said = format!(
+        "does not accept our public key; if it is a peer, its public_key for us must be {}",
+        hub_key(&pair)
+    );
+    eventually("the hub says what is expected of it", LIMIT, || pair.hub.log().contains(&said).then_some(()));
+    still_works(&origin, &pair);
+}
+
+#[test]
 fn garbage_on_the_tunnel_port_is_dropped() {
     let (origin, pair) = running();
     for seed in 0..50 {

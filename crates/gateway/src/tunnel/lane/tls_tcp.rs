@@ -250,6 +250,8 @@ fn delays(addresses: &[SocketAddr], known: Option<SocketAddr>) -> Delays {
 pub(crate) enum AcceptError {
     #[error("an unknown key")]
     UnknownKey,
+    #[error("our key is another than the one that is expected there")]
+    NotExpected,
     #[error("not TLS as gateways speak it: {0}")]
     NotTls(TlsError),
     #[error("{0}")]
@@ -269,6 +271,7 @@ pub(crate) async fn accept(
     let accepted = TlsAcceptor::from(Arc::clone(tls)).accept(stream).await;
     let stream = accepted.map_err(|error| match tls_cause(&error) {
         Some(TlsError::InvalidCertificate(_)) => AcceptError::UnknownKey,
+        Some(TlsError::AlertReceived(AlertDescription::AccessDenied)) => AcceptError::NotExpected,
         Some(cause) => AcceptError::NotTls(cause.clone()),
         None => AcceptError::Io(error),
     })?;
