@@ -6,13 +6,14 @@
 
 mod headers;
 mod origin;
+mod socket;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{Shutdown, SocketAddr};
-use std::pin::{Pin, pin};
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -24,14 +25,13 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORI
 use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, watch};
 
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 
 use self::origin::{Origin, Origins};
+use self::socket::{ClientStream, hear_out};
 use super::router::{NoWay, Way};
 use super::{Door, direct};
 use crate::config::Users;
@@ -46,17 +46,27 @@ pub(super) async fn serve(
     source: SocketAddr,
     place: OwnedSemaphorePermit,
 ) {
-    let client = Arc::new(Client { door: Arc::clone(door), source, origin: Mutex::new(None), _place: place });
+    let client = Arc::new(Client {
+        door: Arc::clone(door),
+        source,
+        origin: Mutex::new(None),
+        is_tunnel: AtomicBool::new(false),
+        _place: place,
+    });
+    let serves = Arc::clone(&client);
     let service = service_fn(move |request| {
-        let client = Arc::clone(&client);
+        let client = Arc::clone(&serves);
         async move { Ok::<_, Infallible>(client.handle(request).await) }
     });
     // An answer may still be with us when its flow has long ended.
     let _serving = door.ledger.serving();
-    if let Err(error) = serve_requests(&Arc::new(stream), service, IDLE_LIMIT, door.stopped.clone()).await
-        && error.is_parse()
-    {
-        door.turn_away(source, Refusal::BadRequest, &format!("does not speak HTTP/1: {error}"));
+    let stream = Arc::new(stream);
+    match serve_requests(&stream, service, IDLE_LIMIT, door.stopped.clone()).await {
+        Ok(()) if !client.is_tunnel.load(Relaxed) => hear_out(&stream, door.stopped.clone()).await,
+        Err(error) if error.is_parse() => {
+            door.turn_away(source, Refusal::BadRequest, &format!("does not speak HTTP/1: {error}"));
+        }
+        Ok(()) | Err(_) => {}
     }
 }
 
@@ -73,6 +83,7 @@ async fn serve_requests(
             .timer(TokioTimer::new())
             .header_read_timeout(idle)
             .max_buf_size(MAX_HEAD)
+            .max_headers(MAX_FIELDS)
             .preserve_header_case(true)
             .auto_date_header(false)
             .half_close(true)
@@ -119,6 +130,8 @@ struct Client {
     source: SocketAddr,
     /// The origin connection of the last request, for the next to the same authority.
     origin: Mutex<Option<Origin>>,
+    /// Whether the connection carries something else by now.
+    is_tunnel: AtomicBool,
     /// Taken as long as the client's socket is open.
     _place: OwnedSemaphorePermit,
 }
@@ -156,6 +169,7 @@ impl Client {
             Err(why) => return self.no_way(&destination, why),
         };
         *self.origin.lock().await = None;
+        self.is_tunnel.store(true, Relaxed);
         // The tunnel counts as the connection that it was.
         let client = Arc::clone(self);
         self.door.tasks.spawn(async move {
@@ -200,6 +214,12 @@ impl Client {
             Ok(response) if !headers::is_plain_or_chunked(response.headers()) => {
                 *kept = None;
                 let why = format!("{destination} answers in a transfer coding that nobody asked for");
+                answer(StatusCode::BAD_GATEWAY, &why)
+            }
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                *kept = None;
+                // The field that asks for it holds for one hop, and is not sent on.
+                let why = format!("{destination} switches to a protocol that nobody asked for");
                 answer(StatusCode::BAD_GATEWAY, &why)
             }
             Ok(mut response) => {
@@ -269,78 +289,11 @@ fn answer(status: StatusCode, line: &str) -> Response<Body> {
     response
 }
 
-/// The client's socket: its close is a reset, until hyper shuts it down in order.
-struct ClientStream(Arc<TcpStream>);
-
-impl AsyncRead for ClientStream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read(buf.initialize_unfilled()) {
-                Ok(len) => {
-                    buf.advance(len);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if passes(&error) => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-    }
-}
-
-impl AsyncWrite for ClientStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_by(cx, |stream| stream.try_write(buf))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write_by(cx, |stream| stream.try_write_vectored(bufs))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        sockets::end_cleanly(&self.0);
-        match SockRef::from(&*self.0).shutdown(Shutdown::Write) {
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
-            ended => Poll::Ready(ended),
-        }
-    }
-}
-
-impl ClientStream {
-    fn poll_write_by(
-        &self,
-        cx: &mut Context<'_>,
-        write: impl Fn(&TcpStream) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match write(&self.0) {
-                Err(error) if passes(&error) => {}
-                written => return Poll::Ready(written),
-            }
-        }
-    }
-}
-
-/// Says whether to try again as soon as the socket is ready.
-fn passes(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
 /// A request head of more bytes is refused.
 const MAX_HEAD: usize = 128 << 10;
+
+/// The most fields of a head, either way; the library's own limit of 100 is less than servers and browsers take.
+const MAX_FIELDS: usize = 1_000;
 
 /// The longest name that is carried over a link.
 const MAX_NAME: usize = 255;
@@ -353,6 +306,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests {
+    use socket2::SockRef;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;

@@ -19,7 +19,8 @@ use oncewire_codec::wire::Destination;
 
 use super::super::Door;
 use super::super::router::{NoWay, Way};
-use super::ClientStream;
+use super::MAX_FIELDS;
+use super::socket::ClientStream;
 use crate::flows::stream::FlowStream;
 use crate::ledger::direct::{Direct, Towards};
 
@@ -86,7 +87,9 @@ impl Origins<'_> {
                 Box::new(DirectStream { stream: ClientStream(Arc::new(stream)), direct })
             }
         };
-        let handshake = Builder::new().preserve_header_case(true).handshake(TokioIo::new(stream)).await;
+        let mut builder = Builder::new();
+        builder.preserve_header_case(true).max_headers(MAX_FIELDS);
+        let handshake = builder.handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(Failed::Http)?;
         self.door.tasks.spawn(async move {
             // Its errors reach the client as errors of the answer.
