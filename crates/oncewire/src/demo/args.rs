@@ -10,7 +10,7 @@ use oncewire_netem::{LinkParams, Queue};
 /// Show what oncewire saves: moves files over an emulated link without and with a pair of gateways
 ///
 /// Everything runs in this process on loopback. The files are fetched for the first time, again, after an edit, and
-/// after a restart of the near gateway, and every byte is compared. Without PATHS they are sources of crates that Cargo has fetched.
+/// after a restart of the near gateway, and every byte is compared.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Rate of the link, each way
@@ -34,7 +34,8 @@ pub(crate) struct Args {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Files and folders to move; a folder is bundled into one file
+    /// Files and folders to move, a folder bundled into one file [default: sources of crates that Cargo has fetched, else
+    /// packed crates, else this executable]
     #[arg(value_name = "PATHS")]
     pub(crate) paths: Vec<PathBuf>,
 }

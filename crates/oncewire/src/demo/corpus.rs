@@ -40,7 +40,7 @@ impl Corpus {
 pub(crate) fn load(paths: &[PathBuf]) -> anyhow::Result<Corpus> {
     let corpus = if paths.is_empty() { from_machine(&cargo_home())? } else { from_paths(paths)? };
     if corpus.total() == 0 {
-        bail!("there is nothing to move: {} has no bytes", corpus.origin);
+        bail!("there is nothing to move: there are no bytes in {}", corpus.origin);
     }
     Ok(corpus)
 }
@@ -159,7 +159,17 @@ fn folder(path: &Path) -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+    let cannot = || format!("cannot read {}", path.display());
+    let file = fs::File::open(path).with_context(cannot)?;
+    let mut bytes = Vec::new();
+    if file.metadata().with_context(cannot)?.len() <= MAX_TOTAL {
+        // Devices do not say how much they have, and some never end.
+        file.take(MAX_TOTAL + 1).read_to_end(&mut bytes).with_context(cannot)?;
+        if bytes.len() as u64 <= MAX_TOTAL {
+            return Ok(bytes);
+        }
+    }
+    bail!("{} is too large: the demonstration holds at most {MAX_TOTAL} bytes", path.display());
 }
 
 fn is_source(path: &Path) -> bool {
@@ -244,5 +254,9 @@ mod tests {
         write(root.path(), "empty", b"");
         let error = load(&[root.path().join("empty")]).unwrap_err();
         assert!(error.to_string().contains("nothing to move"), "{error}");
+        let huge = root.path().join("huge");
+        fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+        let error = load(&[huge]).unwrap_err();
+        assert!(error.to_string().contains("huge is too large"), "{error}");
     }
 }
