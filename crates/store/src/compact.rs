@@ -61,6 +61,8 @@ impl Store {
             self.rewrite(&mut writer, segment, &mut compacted)?;
             progress.advance(bytes).map_err(Halt::Write)
         });
+        // The last segment gives back what it does not fill, or what is left may be more than was asked for.
+        let done = done.and_then(|()| self.seal(&mut writer).map_err(Halt::Write));
         compacted.after = self.file_bytes();
         let done = done.or_else(|halt| match halt {
             Halt::Read(_) => self.sync_locked(&mut writer).map_err(Halt::Write).and(Err(halt)),

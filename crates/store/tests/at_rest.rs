@@ -91,6 +91,23 @@ fn what_is_rewritten_at_rest_has_the_index_of_before() {
 }
 
 #[test]
+fn what_rewriting_leaves_is_what_it_says_and_no_more_than_was_asked_for() {
+    let memory = closed(&options(200));
+    let (store, _) = reopened(&memory, &at_rest(0));
+    let all = store.compact(None, &Progress::default()).unwrap();
+    let segments = || {
+        let files = memory.list().unwrap().into_iter().filter(|(name, _)| name.ends_with(".seg"));
+        files.map(|(_, bytes)| bytes).sum::<u64>()
+    };
+    assert_eq!(all.after, segments(), "{all:?}");
+    let most = all.after - all.after / 4;
+    let fewer = store.compact(Some(most), &Progress::default()).unwrap();
+    assert!(fewer.after <= most && fewer.kept < all.kept, "{fewer:?}");
+    store.close().unwrap();
+    assert_eq!(segments(), fewer.after);
+}
+
+#[test]
 fn a_saved_index_does_not_outlive_what_it_speaks_of() {
     let memory = closed(&options(200));
     let (store, _) = reopened(&memory, &at_rest(0));
