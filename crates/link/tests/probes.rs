@@ -129,9 +129,9 @@ fn a_store_that_lost_everything_unawares_is_doubted_from_the_first_block_on() {
     filled.meet();
     assert_eq!(filled.answers(), [filled.probed(false)]);
     assert!(filled.is_doubted());
-    assert_eq!(filled.send(0..64), (0, 0));
-    // Then it is tried with a block now and then.
-    assert_eq!(filled.send(64..80), (1, 1));
+    // Nothing is named to find out: it is asked for each, and says what it lacks.
+    assert_eq!(filled.send(0..80), (0, 0));
+    assert!(filled.answers()[1..].iter().all(|answer| answer.held == [false]), "{:?}", filled.answers());
     // What came is there again, and nothing speaks against it when the two meet again.
     filled.meet();
     assert!(!filled.is_doubted());
@@ -227,10 +227,54 @@ fn a_peer_that_denies_what_it_has_is_sent_a_little_more() {
     filled.meet();
     filled.hold(false);
     filled.hear(0, &[Frame::Probed(filled.probed(false))]);
-    // 64 blocks until one is tried, and the doubt is gone with the first name that is right.
-    assert_eq!(filled.send(1..66), (1, 0));
-    let (named, absent) = filled.send(66..80);
-    assert!(named >= 14 && absent == 0, "{named} and {absent}");
+    // It is asked again with the first block, and the doubt is gone.
+    assert_eq!(filled.send(1..2), (0, 0));
+    let (named, absent) = filled.send(2..80);
+    assert!(named >= 78 && absent == 0, "{named} and {absent}");
+}
+
+#[test]
+fn a_store_that_was_filled_again_is_named_from_the_second_block_on() {
+    let mut filled = Filled::new(40);
+    filled.pair.sides[1].chunks.clear();
+    filled.meet();
+    assert_eq!(filled.send(0..40), (0, 0));
+    assert_eq!(filled.send(0..40), (39, 0));
+}
+
+#[test]
+fn a_doubted_store_is_asked_ahead_of_the_block_that_brings_the_chunk() {
+    let mut filled = Filled::new(20);
+    filled.pair.sides[1].chunks.clear();
+    filled.meet();
+    filled.pair.said.clear();
+    filled.send(5..6);
+    let key = &filled.pair.sides[0].config.names.as_ref().unwrap().key;
+    let chunk = (key.name(&filled.pieces[5]), filled.pieces[5].len() as u32);
+    let kinds = filled.said(0, |frame| match frame {
+        Frame::Probe(probe) => Some(Some(probe)),
+        Frame::Block(_) => Some(None),
+        _ => None,
+    });
+    let [Some(Probe { request: 2, chunks }), None] = &kinds[..] else { panic!("{kinds:?}") };
+    assert_eq!(*chunks, [chunk]);
+}
+
+#[test]
+fn what_an_emptied_store_was_sent_is_believed_for_as_long_as_it_keeps_it() {
+    let mut filled = Filled::new(20);
+    filled.pair.pass(Now::from_secs(20));
+    filled.pair.sides[1].chunks.clear();
+    filled.meet();
+    assert_eq!(filled.send(0..20), (0, 0));
+    filled.pair.pass(Now::from_secs(200));
+    filled.meet();
+    let now = filled.pair.now;
+    // All that it has was put after it was emptied.
+    let state = StoreState { age_secs: 201, taking: true, ..StoreState::default() };
+    filled.pair.sides[1].link.handle_store_state(state, now);
+    filled.pair.run();
+    assert_eq!(filled.send(0..20), (20, 0));
 }
 
 /// What is so among some frames.

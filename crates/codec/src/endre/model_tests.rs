@@ -327,7 +327,8 @@ impl Model {
         match Frame::decode(kind, body).unwrap() {
             Frame::Block(block) => self.receiver.handle_block(block, lane, self.now).unwrap(),
             Frame::Chunks(chunks) => self.receiver.handle_chunks(chunks, self.now).unwrap(),
-            other => panic!("neither block nor chunks: {other:?}"),
+            Frame::Probe(probe) => self.receiver.handle_probe(probe),
+            other => panic!("neither block nor chunks nor a question: {other:?}"),
         }
         self.collect();
     }

@@ -443,7 +443,8 @@ impl ReceivingHalf for Receiver {
 
     fn poll_chunk_store(&mut self) -> Option<StoreRequest> {
         let Self { store, fetching, .. } = self;
-        store.poll_put().or_else(|| store.poll_peek()).or_else(|| fetching.poll_request())
+        // The peer asks for what is there without the blocks that it sends behind its question.
+        store.poll_peek().or_else(|| store.poll_put()).or_else(|| fetching.poll_request())
     }
 
     fn handle_chunks(&mut self, chunks: Chunks<'_>, now: Now) -> Result<(), PeerFault> {

@@ -237,6 +237,8 @@ impl SendingHalf for Sender {
             if let Some(naming) = &mut self.naming {
                 item.names = naming.names.clone();
                 naming.sent(&item.news, seq);
+                // Ahead of the block, which brings what is asked for.
+                naming.poll_probe_ahead().into_iter().for_each(|probe| Frame::Probe(probe).encode(out));
             }
             if let Some((_, Mode::First(slot) | Mode::Next(slot))) = encoded.entropy {
                 item.slot = Some(slot);
@@ -331,6 +333,7 @@ impl SendingHalf for Sender {
         // Their blocks come again, without names.
         let Self { ledger, lacked, .. } = self;
         lacked.retain(|&seq, _| ledger.item(seq).is_some_and(|item| item.lane.is_some()));
+        self.naming.iter_mut().for_each(Naming::handle_lane_lost);
     }
 
     fn handle_peer_state(&mut self, peer: PeerState) {

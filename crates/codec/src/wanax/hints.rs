@@ -150,12 +150,29 @@ impl Hints {
     /// Notes that the store was given a chunk; one that is likely to be there already keeps its time, as it does in a
     /// store that takes no chunk twice.
     pub fn insert(&mut self, chunk: PackedTag, now_secs: u64) {
+        self.insert_if(chunk, now_secs, |hints, entry| hints.is_stale(entry, now_secs));
+    }
+
+    /// Notes that the store was given chunks, and may have lost those since that it is likely to have: what is known has
+    /// a new time.
+    pub fn renew_all(&mut self, chunks: &[PackedTag], now_secs: u64) {
+        let is_older = |_: &Self, entry| age(entry, now_secs) > 0;
+        chunks.iter().for_each(|&chunk| self.insert_if(chunk, now_secs, is_older));
+    }
+
+    /// Enters a hint if there is none, or one that `is_out_of_date`.
+    fn insert_if(
+        &mut self,
+        chunk: PackedTag,
+        now_secs: u64,
+        is_out_of_date: impl FnOnce(&Self, u64) -> bool,
+    ) {
         let found = self.table(chunk.class()).find(chunk.0);
-        let stale = found.is_none_or(|entry| self.is_stale(entry, now_secs));
-        if stale && let Some(table) = self.tables.get_mut(chunk.class()) {
+        let is_wanted = found.is_none_or(|entry| is_out_of_date(self, entry));
+        if is_wanted && let Some(table) = self.tables.get_mut(chunk.class()) {
             self.changes += 1;
             if found.is_some() {
-                // The stale one would be found first.
+                // That one would be found first.
                 table.forget(chunk.0);
             }
             table.insert(chunk.0, now_secs);

@@ -5,7 +5,7 @@ mod trust;
 use std::num::NonZeroU32;
 
 pub(super) use self::trust::Doubted;
-use self::trust::{LEAST_PASSES, Probing};
+use self::trust::Trust;
 use super::super::matcher::Copy;
 use super::price::Price;
 use crate::Now;
@@ -26,13 +26,7 @@ pub(super) struct Naming {
     clock_secs: u64,
     /// The peer's store, as far as is known.
     store: Option<Store>,
-    /// Bytes that were named and not there, less those that were there since.
-    doubt: u64,
-    /// Blocks that were not named for that, since the last that was.
-    passed: u32,
-    /// So many are not, before one is.
-    passes: u32,
-    probing: Probing,
+    trust: Trust,
     /// Whether others are told what the store has.
     pub(super) tells: bool,
     /// The last block's names, in order.
@@ -80,10 +74,7 @@ impl Naming {
             under_way: UnderWay::new(config.hint_memory / UNDER_WAY_SHARE),
             clock_secs: config.clock_secs,
             store: None,
-            doubt: 0,
-            passed: 0,
-            passes: LEAST_PASSES,
-            probing: Probing::default(),
+            trust: Trust::default(),
             tells: false,
             names: Vec::new(),
             news: Vec::new(),
@@ -111,10 +102,8 @@ impl Naming {
         }
         self.store = store.map(|_| Store { taking: true, serial: 0 });
         self.under_way.clear();
-        self.doubt = 0;
-        self.passes = LEAST_PASSES;
         // Nothing of it has been waited for: what is named before the answer is there finds out by itself.
-        self.probing.ask(if store.is_some() { self.hints.probes() } else { &[] });
+        self.trust.meet(if store.is_some() { self.hints.probes() } else { &[] });
     }
 
     /// Whether the peer has a store.
@@ -125,7 +114,7 @@ impl Naming {
     pub(super) fn clear(&mut self) {
         self.hints.clear();
         self.under_way.clear();
-        self.probing.cease();
+        self.trust.cease();
     }
 
     /// Notes what a block brings to the peer's store, as soon as it is sent.
@@ -141,7 +130,7 @@ impl Naming {
             *store = Store { taking: held.taking, serial: held.serial };
             if comes_back {
                 // It could not tell what it has before.
-                self.probing.ask(self.hints.probes());
+                self.trust.ask(self.hints.probes());
             }
             self.hints.set_oldest(clock.saturating_sub(held.age_secs));
         }
@@ -156,7 +145,11 @@ impl Naming {
     /// rest of what it named was there. Returns what is there now, if others are told.
     pub(super) fn settle(&mut self, item: &Item, now: Now) -> Vec<PackedTag> {
         let clock = self.clock(now);
-        self.hints.insert_all(&item.news, clock);
+        match self.trust.is_given() {
+            true => self.hints.insert_all(&item.news, clock),
+            // What a store that is doubted had of them it may have lost since.
+            false => self.hints.renew_all(&item.news, clock),
+        }
         self.keep_probe(item, clock);
         let mut missed = Vec::new();
         let mut stored = Vec::new();
@@ -166,12 +159,7 @@ impl Naming {
             let chunk = PackedTag::new(entry.name.tag(), entry.len);
             let is_absent = item.absent.contains(&index);
             if !is_absent {
-                self.doubt = self.doubt.saturating_sub(entry.len.into());
-                self.passes = LEAST_PASSES;
-                if entry.behind.is_none() {
-                    // That says more of the store than an answer which is still to come.
-                    self.probing.cease();
-                }
+                self.trust.confirm(entry);
             } else if item.keep {
                 missed.push(chunk);
             }
@@ -219,7 +207,7 @@ impl Naming {
     /// Whether a chunk would be named.
     fn is_likely(&self, chunk: Option<&[u8]>, now: Now) -> bool {
         chunk
-            .filter(|_| self.is_trusted())
+            .filter(|_| self.trust.is_given())
             .is_some_and(|chunk| self.hints.lookup(self.key.tag(chunk), chunk.len() as u32, self.clock(now)))
     }
 
@@ -247,9 +235,12 @@ impl Naming {
         if cost <= LEFT_TO_LOG.max(plain.len() / COVERED_SHARE) {
             return Named::default();
         }
-        let trusts = self.trusts();
+        let trusts = self.trust.trusts();
         self.walk(plain, copies, sent, self.clock(now), trusts, price);
-        self.tried();
+        match trusts {
+            true => self.trust.tried(!self.names.is_empty()),
+            false => self.ask_instead(plain, price, now),
+        }
         self.residue.clear();
         literals(&self.names, plain).for_each(|piece| self.residue.extend_from_slice(piece));
         let known = self.names.iter().map(NameEntry::range).chain(self.left.iter().cloned());
@@ -404,13 +395,9 @@ const UNDER_WAY_SHARE: u64 = 64;
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use super::trust::DOUBTFUL;
     use super::*;
-    use crate::cache::{Content, LogOffset};
-    use crate::wanax::{NAME_LEN, Name, Shape};
-    use crate::wire::FlowId;
+    use crate::cache::LogOffset;
+    use crate::wanax::{NAME_LEN, Name};
 
     fn copy(at: u32, len: u32, source: u64) -> Copy {
         Copy { at, len, source: LogOffset(source) }
@@ -424,45 +411,6 @@ mod tests {
         let mut out = Vec::new();
         trim(copies, names, &mut out);
         out
-    }
-
-    #[test]
-    fn a_doubted_store_is_tried_ever_less_until_a_name_was_right() {
-        let (key, shape) = (NameKey::new([1; 32]), Shape::default());
-        let config = NamesConfig { key, shape, hint_memory: 1 << 16, saved: None, clock_secs: 0 };
-        let (mut naming, _) = Naming::new(&config);
-        naming.meet(Some(7));
-        naming.doubt(2 * DOUBTFUL);
-        let next = |naming: &mut Naming| {
-            naming.names = vec![entry(0, 1)];
-            let passed = (0..).find(|_| naming.trusts()).unwrap();
-            naming.tried();
-            passed
-        };
-        let passed: Vec<u32> = (0..7).map(|_| next(&mut naming)).collect();
-        assert_eq!(passed, [16, 32, 64, 128, 256, 256, 256]);
-        let plain = bytes::Bytes::from_static(&[0]);
-        let right = Item {
-            flow: FlowId(1),
-            lane: None,
-            content: Content::Block { offset: 0, plain, fin: false, coded: true },
-            epoch: 1,
-            start: 0,
-            remembered: false,
-            sources: Vec::new(),
-            coded: None,
-            slot: None,
-            names: vec![entry(0, 1)],
-            keep: false,
-            news: Vec::new(),
-            absent: BTreeSet::new(),
-        };
-        naming.settle(&right, Now::ZERO);
-        assert_eq!([next(&mut naming), next(&mut naming)], [16, 32]);
-        naming.settle(&Item { absent: [0].into(), ..right }, Now::ZERO);
-        assert_eq!(next(&mut naming), 64);
-        naming.meet(Some(7));
-        assert_eq!([next(&mut naming), next(&mut naming)], [0, 0]);
     }
 
     #[test]
