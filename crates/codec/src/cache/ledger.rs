@@ -71,6 +71,8 @@ pub struct Item {
     pub news: Vec<PackedTag>,
     /// The named chunks that the receiving half did not have, by index.
     pub absent: BTreeSet<u32>,
+    /// Whether the receiving half found that the block is not what it should be.
+    pub mistaken: bool,
 }
 
 impl Item {
@@ -225,6 +227,14 @@ impl Ledger {
         Some(item)
     }
 
+    /// Asks for an item to be sent again that was rebuilt wrongly; returns it if that is news.
+    pub fn request_mistaken(&mut self, seq: u64) -> Option<&Item> {
+        let item = self.items.get_mut(&seq)?;
+        self.repairs.insert(seq);
+        let is_news = !std::mem::replace(&mut item.mistaken, true);
+        Some(&*item).filter(|_| is_news)
+    }
+
     /// Asks for every item that overlaps one of the log ranges to be sent again; returns how many items were looked at
     /// for that, which are those that overlap, those among them that take no range, and some twenty for each range.
     pub fn request_ranges(&mut self, ranges: &[Range64]) -> usize {
@@ -352,6 +362,7 @@ mod tests {
             keep: false,
             news: Vec::new(),
             absent: BTreeSet::new(),
+            mistaken: false,
         }
     }
 

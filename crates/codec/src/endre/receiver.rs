@@ -74,8 +74,8 @@ pub struct Receiver {
     released: Option<Released>,
     arrived: Arrived,
     decompressor: Decompressor,
-    /// The lane that each context was started on; only blocks of that lane are in step with it.
-    context_lanes: BTreeMap<usize, LaneId>,
+    /// The lane that each context was started on, and the block that did; only blocks of that lane are in step with it.
+    context_lanes: BTreeMap<usize, (LaneId, u64)>,
     parked: Parking,
     fetching: Fetching,
     store: StoreSide,
@@ -206,10 +206,10 @@ impl Receiver {
             return;
         }
         if self.frames.len() < MAX_QUEUED_FRAMES {
-            self.missing.insert(seq, self.patience, now);
+            self.missing.insert(seq, reason, self.patience, now);
             self.frames.push_back(Frame::Refetch(Refetch { reason, seqs: vec![seq] }));
         } else {
-            self.missing.insert_late(seq, now);
+            self.missing.insert_late(seq, reason, now);
         }
     }
 
@@ -233,7 +233,7 @@ impl ReceivingHalf for Receiver {
         self.now = now;
         let is_known = self.parked.contains(seq) || self.fetching.contains(seq) || self.missing.contains(seq);
         if self.arrived.contains(seq) || (!resent && is_known) {
-            self.handle_overtaken(&body, lane);
+            self.handle_overtaken(seq, &body, lane);
             return Ok(());
         }
         self.parked.take(seq);
@@ -387,9 +387,8 @@ impl ReceivingHalf for Receiver {
             self.parked.take(seq);
             self.ask_again(seq, RefetchReason::Missing, now);
         }
-        let again = self.missing.overdue(now, self.patience, MAX_RANGES);
-        if !again.is_empty() {
-            self.frames.push_back(Frame::Refetch(Refetch { reason: RefetchReason::Missing, seqs: again }));
+        for (reason, seqs) in self.missing.overdue(now, self.patience, MAX_RANGES) {
+            self.frames.push_back(Frame::Refetch(Refetch { reason, seqs }));
         }
     }
 

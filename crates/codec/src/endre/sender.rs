@@ -226,6 +226,7 @@ impl SendingHalf for Sender {
             keep: false,
             news: Vec::new(),
             absent: BTreeSet::new(),
+            mistaken: false,
         };
         let block = |body| Block { seq, flow, offset, plain_len, fin, resent: false, body };
         if let Some(plan) = &plan {
@@ -296,6 +297,7 @@ impl SendingHalf for Sender {
             keep: false,
             news: Vec::new(),
             absent: BTreeSet::new(),
+            mistaken: false,
         });
         Frame::Message { seq, flow, message }.encode(out);
     }

@@ -13,7 +13,7 @@ use crate::contract::{
     SendingHalf,
 };
 use crate::entropy::Entropy;
-use crate::wire::{FlowId, Frame, LaneId, LogClaim, take_frame};
+use crate::wire::{FlowId, Frame, LaneId, LogClaim, Refetch, RefetchReason, take_frame};
 use crate::{Matching, Now, Plan};
 
 pub(super) const CAPACITY: u64 = 1 << 20;
@@ -103,10 +103,14 @@ impl Halves {
         })
     }
 
-    fn receive(&mut self, mut frames: &[u8], delivered: &mut Vec<Bytes>) {
+    fn receive(&mut self, frames: &[u8], delivered: &mut Vec<Bytes>) {
+        self.receive_on(LANE, frames, delivered);
+    }
+
+    fn receive_on(&mut self, lane: LaneId, mut frames: &[u8], delivered: &mut Vec<Bytes>) {
         while let Some((kind, body, used)) = take_frame(frames).unwrap() {
             let Frame::Block(block) = Frame::decode(kind, body).unwrap() else { panic!("not a block") };
-            self.receiver.handle_block(block, LANE, self.now).unwrap();
+            self.receiver.handle_block(block, lane, self.now).unwrap();
             frames = &frames[used..];
         }
         while let Some(Delivery::Data { plain, .. }) = self.receiver.poll_payload() {
@@ -402,4 +406,74 @@ fn a_flow_that_comes_back_to_its_lane_is_compressed_again() {
         let sent = send(&plain, LANE);
         assert!(sent * 4 < plain.len() * 3, "{sent} of {}", plain.len());
     }
+}
+
+#[test]
+fn a_mismatch_is_said_again_after_a_lane_was_lost_and_counts_once() {
+    let mut halves = Halves::new(Matching::Max);
+    let plain = noise(1, 20_000);
+    halves.cross(&plain);
+    halves.receiver.damage(5000);
+    let (mut out, mut delivered) = (Vec::new(), Vec::new());
+    halves.sender.handle_payload(payload(halves.plan, halves.offset, &plain), LANE, halves.now, &mut out);
+    halves.receive(&out, &mut delivered);
+    assert!(delivered.is_empty());
+    for _ in 0..2 {
+        // It leaves, and is lost as far as the receiving half knows; so is the block.
+        let mut feedback = Vec::new();
+        halves.receiver.poll_frame(true, &mut feedback);
+        halves.receiver.restate(halves.now);
+        halves.receiver.handle_timeout(halves.now);
+        feedback.clear();
+        halves.receiver.poll_frame(true, &mut feedback);
+        halves.answer(&feedback, &mut Vec::new());
+    }
+    assert_eq!(halves.sender.stats().mismatches, 1);
+    halves.sender.handle_lane_lost(LANE);
+    // What was copied wrongly is not sent in the same words.
+    let mut out = Vec::new();
+    assert!(halves.sender.poll_lost(FlowId(2), LANE, &mut out));
+    assert!(out.len() > 20_000, "{}", out.len());
+    halves.receive(&out, &mut delivered);
+    assert_eq!(delivered, [plain]);
+}
+
+#[test]
+fn a_block_that_comes_late_does_not_take_its_context_from_the_flow_that_has_it_now() {
+    let mut halves = Halves::new(Matching::Max);
+    let text = |number: u32| -> Vec<u8> {
+        (0..1500u32).flat_map(|i| format!("{:x} ", i.wrapping_mul(number * 7919)).into_bytes()).collect()
+    };
+    let send = |halves: &mut Halves, flow: u32, offset: usize, plain: &[u8], lane| {
+        let block = payload(halves.plan, offset as u64, plain);
+        let mut out = Vec::new();
+        let block = Payload { flow: FlowId(flow), ..block };
+        halves.sender.handle_payload(block, lane, halves.now, &mut out);
+        out
+    };
+    let [slow, fast, other] = [1, 2, 3].map(LaneId);
+    // There are two contexts; each flow starts one.
+    let late = send(&mut halves, 1, 0, &text(1), slow);
+    let second = send(&mut halves, 2, 0, &text(2), other);
+    let mut delivered = Vec::new();
+    halves.receive_on(other, &second, &mut delivered);
+    // The first flow's block is asked for, and its repair is there before it.
+    let refetch = Refetch { reason: RefetchReason::Missing, seqs: vec![0] };
+    halves.sender.handle_frame(Feedback::Refetch(refetch), halves.now).unwrap();
+    let mut repair = Vec::new();
+    assert!(halves.sender.poll_repair(&mut repair));
+    halves.receive_on(other, &repair, &mut delivered);
+    let mut feedback = Vec::new();
+    halves.receiver.poll_frame(true, &mut feedback);
+    halves.answer(&feedback, &mut Vec::new());
+    // A third one has its context from now on.
+    halves.sender.finish_flow(FlowId(1));
+    let begun = send(&mut halves, 3, 0, &text(3), fast);
+    halves.receive_on(fast, &begun, &mut delivered);
+    halves.receive_on(slow, &late, &mut delivered);
+    let next = send(&mut halves, 3, text(3).len(), &text(4), fast);
+    assert!(next.len() * 4 < text(4).len() * 3, "{}", next.len());
+    halves.receive_on(fast, &next, &mut delivered);
+    assert_eq!(delivered, [text(2), text(1), text(3), text(4)]);
+    assert_eq!(halves.receiver.stats().refetched, 0);
 }

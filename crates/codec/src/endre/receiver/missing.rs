@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Now;
+use crate::wire::RefetchReason;
 
 /// Blocks that were asked for, by sequence number, and by when they are to be asked for again.
 #[derive(Default)]
@@ -17,6 +18,7 @@ struct Asked {
     deadline: Now,
     /// How long it was waited for the last time.
     interval: Now,
+    reason: RefetchReason,
 }
 
 /// A request is repeated for the first time after so many times the patience, and then after twice as long each
@@ -27,14 +29,14 @@ const LONGEST_ASK: Now = Now::from_secs(30);
 
 impl Missing {
     /// Notes that a block is asked for now.
-    pub(super) fn insert(&mut self, seq: u64, patience: Now, now: Now) {
+    pub(super) fn insert(&mut self, seq: u64, reason: RefetchReason, patience: Now, now: Now) {
         let interval = patience * ASK_PATIENCE;
-        self.put(seq, Asked { deadline: now + interval, interval });
+        self.put(seq, Asked { deadline: now + interval, interval, reason });
     }
 
     /// Notes a block that could not be asked for yet: that is to be done with the next [`Self::overdue`].
-    pub(super) fn insert_late(&mut self, seq: u64, now: Now) {
-        self.put(seq, Asked { deadline: now, interval: Now::ZERO });
+    pub(super) fn insert_late(&mut self, seq: u64, reason: RefetchReason, now: Now) {
+        self.put(seq, Asked { deadline: now, interval: Now::ZERO, reason });
     }
 
     fn put(&mut self, seq: u64, asked: Asked) {
@@ -73,34 +75,48 @@ impl Missing {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Returns at most `most` blocks to be asked for now.
-    pub(super) fn overdue(&mut self, now: Now, patience: Now, most: usize) -> Vec<u64> {
+    /// Returns at most `most` blocks to be asked for now, by the reason for which they were first.
+    pub(super) fn overdue(&mut self, now: Now, patience: Now, most: usize) -> Vec<(RefetchReason, Vec<u64>)> {
         let late = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
         let late: Vec<u64> = late.take(most).map(|(_, seq)| *seq).collect();
-        for &seq in &late {
-            let before = self.blocks.get(&seq).map_or(Now::ZERO, |asked| asked.interval);
+        let [mut missing, mut mismatched] = [Vec::new(), Vec::new()];
+        for seq in late {
+            let Some(&Asked { interval: before, reason, .. }) = self.blocks.get(&seq) else { continue };
             let interval = (before * 2).min(LONGEST_ASK).max(patience * ASK_PATIENCE);
-            self.put(seq, Asked { deadline: now + interval, interval });
+            self.put(seq, Asked { deadline: now + interval, interval, reason });
+            match reason {
+                RefetchReason::Missing => missing.push(seq),
+                RefetchReason::Mismatch => mismatched.push(seq),
+            }
         }
-        late
+        let both = [(RefetchReason::Missing, missing), (RefetchReason::Mismatch, mismatched)];
+        both.into_iter().filter(|(_, seqs)| !seqs.is_empty()).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::RefetchReason::{Mismatch, Missing as Lost};
     use super::*;
 
     const PATIENCE: Now = Now::from_millis(400);
 
+    /// The blocks to be asked for, if all for one reason.
+    fn overdue(missing: &mut Missing, now: Now, most: usize) -> Vec<u64> {
+        let asked = missing.overdue(now, PATIENCE, most);
+        assert!(asked.iter().all(|(reason, _)| *reason == Lost));
+        asked.into_iter().flat_map(|(_, seqs)| seqs).collect()
+    }
+
     #[test]
     fn a_block_is_asked_for_ever_more_seldom() {
         let mut missing = Missing::default();
-        missing.insert(7, PATIENCE, Now::ZERO);
+        missing.insert(7, Lost, PATIENCE, Now::ZERO);
         let mut asked = Vec::new();
         for _ in 0..7 {
             let next = missing.deadline().unwrap();
-            assert!(missing.overdue(next - Now::from_nanos(1), PATIENCE, 9).is_empty());
-            assert_eq!(missing.overdue(next, PATIENCE, 9), [7]);
+            assert!(overdue(&mut missing, next - Now::from_nanos(1), 9).is_empty());
+            assert_eq!(overdue(&mut missing, next, 9), [7]);
             asked.push(next.as_millis());
         }
         assert_eq!(asked, [3200, 9600, 22_400, 48_000, 78_000, 108_000, 138_000]);
@@ -109,7 +125,7 @@ mod tests {
     #[test]
     fn on_a_path_that_became_longer_requests_are_not_repeated_sooner() {
         let mut missing = Missing::default();
-        missing.insert(7, PATIENCE, Now::ZERO);
+        missing.insert(7, Lost, PATIENCE, Now::ZERO);
         let slow = Now::from_secs(5);
         missing.overdue(Now::from_secs(4), slow, 9);
         assert_eq!(missing.deadline(), Some(Now::from_secs(44)));
@@ -118,16 +134,29 @@ mod tests {
     #[test]
     fn what_may_have_been_lost_with_a_lane_is_asked_for_at_once_and_each_once() {
         let mut missing = Missing::default();
-        (0..5).for_each(|seq| missing.insert(seq, PATIENCE, Now::ZERO));
-        missing.insert_late(5, Now::ZERO);
-        assert_eq!(missing.overdue(Now::ZERO, PATIENCE, 9), [5]);
+        (0..5).for_each(|seq| missing.insert(seq, Lost, PATIENCE, Now::ZERO));
+        missing.insert_late(5, Lost, Now::ZERO);
+        assert_eq!(overdue(&mut missing, Now::ZERO, 9), [5]);
         missing.restate();
         missing.remove(2);
         let now = Now::from_millis(100);
-        assert_eq!(missing.overdue(now, PATIENCE, 3), [0, 1, 3]);
-        assert_eq!(missing.overdue(now, PATIENCE, 3), [4, 5]);
-        assert_eq!(missing.overdue(now, PATIENCE, 3), [0; 0]);
+        assert_eq!(overdue(&mut missing, now, 3), [0, 1, 3]);
+        assert_eq!(overdue(&mut missing, now, 3), [4, 5]);
+        assert_eq!(overdue(&mut missing, now, 3), [0; 0]);
         (0..6).for_each(|seq| missing.remove(seq));
         assert!(missing.is_empty() && missing.deadline().is_none());
+    }
+
+    #[test]
+    fn a_block_is_asked_for_again_for_the_reason_for_which_it_was_first() {
+        let mut missing = Missing::default();
+        missing.insert(3, Mismatch, PATIENCE, Now::ZERO);
+        missing.insert(4, Lost, PATIENCE, Now::ZERO);
+        missing.insert_late(5, Mismatch, Now::ZERO);
+        let again = [(Lost, vec![4]), (Mismatch, vec![3, 5])];
+        for _ in 0..2 {
+            missing.restate();
+            assert_eq!(missing.overdue(Now::from_millis(100), PATIENCE, 9), again);
+        }
     }
 }

@@ -15,15 +15,21 @@ use crate::entropy::Mode;
 use crate::wire::{BlockBody, Body, Digest, Frame, LaneId, MAX_RANGES, Range64, Refetch, RefetchReason};
 
 impl Receiver {
-    /// Undoes the entropy stage into `raw`; returns whether that was possible.
-    fn decompress(&mut self, body: &Body<'_>, lane: LaneId, raw: &mut Vec<u8>) -> bool {
+    /// Undoes the entropy stage of a block into `raw`; returns whether that was possible.
+    fn decompress(&mut self, seq: u64, body: &Body<'_>, lane: LaneId, raw: &mut Vec<u8>) -> bool {
         raw.clear();
         let Some((kind, mode)) = body.entropy else { return true };
         match mode {
             Mode::Alone => {}
             Mode::First(slot) if slot >= self.contexts => return false,
-            Mode::First(slot) => drop(self.context_lanes.insert(slot, lane)),
-            Mode::Next(slot) if self.context_lanes.get(&slot) != Some(&lane) => return false,
+            // One that comes late, by a slower lane, does not take back what another was started with since.
+            Mode::First(slot) if self.context_lanes.get(&slot).is_some_and(|&(_, since)| since > seq) => {
+                return false;
+            }
+            Mode::First(slot) => drop(self.context_lanes.insert(slot, (lane, seq))),
+            Mode::Next(slot) if self.context_lanes.get(&slot).is_none_or(|&(own, _)| own != lane) => {
+                return false;
+            }
             Mode::Next(_) => {}
         }
         self.decompressor.decompress(kind, mode, body.bytes, body.uncompressed_len(), raw).is_ok()
@@ -31,20 +37,20 @@ impl Receiver {
 
     /// Takes a block that a repair overtook: it is known, but its context must see it to stay in step with
     /// the blocks behind it on this lane.
-    pub(super) fn handle_overtaken(&mut self, body: &BlockBody<'_>, lane: LaneId) {
+    pub(super) fn handle_overtaken(&mut self, seq: u64, body: &BlockBody<'_>, lane: LaneId) {
         self.stats.duplicates += 1;
         if let BlockBody::Coded(body) = body
             && let Some((_, Mode::First(_) | Mode::Next(_))) = body.entropy
         {
             let mut raw = std::mem::take(&mut self.plain);
-            self.decompress(body, lane, &mut raw);
+            self.decompress(seq, body, lane, &mut raw);
             self.plain = raw;
         }
     }
 
     pub(super) fn handle_coded(&mut self, head: Head, body: &Body<'_>, lane: LaneId, now: Now) {
         let mut raw = std::mem::take(&mut self.plain);
-        if !self.decompress(body, lane, &mut raw) {
+        if !self.decompress(head.seq, body, lane, &mut raw) {
             self.plain = raw;
             return self.ask_again(head.seq, RefetchReason::Missing, now);
         }

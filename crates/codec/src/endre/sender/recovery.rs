@@ -34,7 +34,11 @@ impl Sender {
         let mut start_over = false;
         let mut sources = Vec::new();
         for &seq in &refetch.seqs {
-            let Some(item) = self.ledger.request_repair(seq) else { continue };
+            let item = match refetch.reason {
+                RefetchReason::Missing => self.ledger.request_repair(seq),
+                RefetchReason::Mismatch => self.ledger.request_mistaken(seq),
+            };
+            let Some(item) = item else { continue };
             if let Some(slot) = item.slot {
                 self.slots.restart(slot);
             }
@@ -136,7 +140,7 @@ impl Sender {
         let (Some(coded), Content::Block { offset, plain, fin, .. }) = (&item.coded, &item.content) else {
             return false;
         };
-        if item.epoch != self.log.epoch() || !item.absent.is_empty() {
+        if item.epoch != self.log.epoch() || !item.absent.is_empty() || item.mistaken {
             return false;
         }
         self.stats.resent += 1;

@@ -76,6 +76,7 @@ fn item(plain: &Bytes) -> Item {
         keep: false,
         news: Vec::new(),
         absent: BTreeSet::new(),
+        mistaken: false,
     }
 }
 
