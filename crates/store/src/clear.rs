@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::segment::Segment;
 use crate::told::told;
-use crate::{Store, identity, snapshot};
+use crate::{Store, identity, snapshot, summary};
 
 /// The files of a store in a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,8 +76,8 @@ impl StoreFiles {
 }
 
 impl Store {
-    /// Forgets every chunk and removes all segments that the folder has, also those that could not be removed before;
-    /// returns how many bytes they had. Nothing is written for it. What comes meanwhile waits.
+    /// Forgets every chunk and removes all segments that the folder has, also those that could not be removed before,
+    /// and their summaries; returns how many bytes the segments had. Nothing is written for it. What comes meanwhile waits.
     ///
     /// # Errors
     /// If the store takes nothing more, the folder cannot be listed, or a file cannot be removed: the next start would
@@ -87,8 +87,12 @@ impl Store {
         if let Some(trouble) = &writer.stopped {
             return Err(io::Error::other(trouble.clone()));
         }
-        let mut files = self.backend.list()?;
-        files.retain(|(name, _)| Segment::number_of(name).is_some());
+        let files = self.backend.list()?;
+        let is_segment = |name: &str| Segment::number_of(name).is_some();
+        let bytes = files.iter().filter(|(name, _)| is_segment(name)).map(|(_, len)| len).sum();
+        let names = files.into_iter().map(|(name, _)| name);
+        let names: Vec<String> =
+            names.filter(|name| is_segment(name) || summary::number_of(name).is_some()).collect();
         self.leave_as_found()?;
         self.drop_segment(&mut writer);
         let gone = {
@@ -98,9 +102,8 @@ impl Store {
             std::mem::take(&mut *ring)
         };
         self.counters.evicted_segments.add(gone.len() as u64);
-        let (names, lens): (Vec<String>, Vec<u64>) = files.into_iter().unzip();
         self.backend.remove_all(&names)?;
-        Ok(lens.iter().sum())
+        Ok(bytes)
     }
 }
 
@@ -108,6 +111,7 @@ impl Store {
 fn rank(name: &str) -> Option<u8> {
     match name {
         snapshot::NAME | snapshot::NEW => Some(0),
+        name if summary::number_of(name).is_some() => Some(0),
         identity::NEW => Some(2),
         identity::STORE => Some(3),
         name => Segment::number_of(name).map(|_| SEGMENT),

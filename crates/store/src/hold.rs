@@ -54,6 +54,7 @@ impl Store {
     /// Drops what is in memory and not written, and adds no more to the segment that is being filled; returns both.
     pub(crate) fn drop_segment(&self, writer: &mut Writer) -> Tail {
         writer.coarse.clear();
+        writer.small.clear();
         writer.uncut = None;
         let mut tail = self.tail.write();
         if let Some(segment) = &tail.segment {

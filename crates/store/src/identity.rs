@@ -10,7 +10,7 @@ use crate::segment::Segment;
 use crate::snapshot;
 use crate::store::{MIN_SEGMENT_BYTES, Options};
 use crate::told::told;
-use crate::{Backend, Sealer};
+use crate::{Backend, Sealer, summary};
 
 /// What tells a store from others, and its files from those of others.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +78,9 @@ impl Identity {
         for (name, _) in backend.list()? {
             if Segment::number_of(&name).is_some() {
                 opened.note(format!("{name} has no valid first page: removed"));
+                backend.remove(&name)?;
+            }
+            if summary::number_of(&name).is_some() {
                 backend.remove(&name)?;
             }
         }

@@ -163,6 +163,32 @@ impl Index {
         [memory.coarse, memory.medium, memory.fine, bits]
     }
 
+    /// Describes how the tables of small chunks are laid out: keys of one layout mean nothing in another.
+    pub(crate) fn small_layout(&self) -> [u64; 3] {
+        let [_, medium, fine, bits] = self.layout();
+        [medium, fine, bits & 0xffff]
+    }
+
+    /// Returns the table of small chunks of a class; that of the smallest for all but one.
+    pub(crate) fn small(&self, class: Class) -> &Table<AtomicU32> {
+        match class {
+            Class::Medium => &self.medium,
+            Class::Coarse | Class::Fine => &self.fine,
+        }
+    }
+
+    /// Points small chunks of a class, by their keys, to their container; none if the table cannot tell it from a
+    /// younger one.
+    pub(crate) fn put_keys(&self, class: Class, keys: &[u64], container: u64) {
+        let (table, window) = (self.small(class), self.containers.window());
+        if window.head.saturating_sub(container) >> table.place_bits() > 0 {
+            return;
+        }
+        // As in `touch`.
+        black_box(keys.iter().fold(0, |all, key| all ^ table.touch_key(*key)));
+        keys.iter().for_each(|key| table.put_key(*key, container, window));
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&self) {
         self.coarse.clear();

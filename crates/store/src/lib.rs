@@ -15,7 +15,9 @@
 //! succeeds if the folder can be read at all, and what is read is right or absent or an error. The reasons for all this,
 //! and what was rejected, stand in `docs/design/store.md`.
 
+mod ahead;
 mod backend;
+mod bits;
 mod bytes;
 mod clear;
 mod compact;
@@ -40,8 +42,10 @@ mod seal;
 mod segment;
 mod service_time;
 mod slow;
+mod small;
 mod snapshot;
 mod store;
+mod summary;
 mod table;
 mod told;
 mod tools;

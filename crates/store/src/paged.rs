@@ -6,9 +6,9 @@
 //! |---:|---:|---|
 //! | 0 | 8 | `owchunks` |
 //! | 8 | 4 | version of the format: 1 |
-//! | 12 | 4 | what the file is: 0 the store itself, 1 a segment, 2 a snapshot of the index |
+//! | 12 | 4 | what the file is: 0 the store itself, 1 a segment, 2 a snapshot of the index, 3 a summary of a segment |
 //! | 16 | 8 | id of the store |
-//! | 24 | 8 | of the store, the bytes of a segment; of a segment, its number; of a snapshot 0 |
+//! | 24 | 8 | of the store, the bytes of a segment; of a segment or its summary, its number; of a snapshot 0 |
 //! | 32 | 16 | name of the key, zeros if there is none |
 //! | 48 | 16 | salt, zeros if there is no key |
 //! | 64 | 8 | XXH3-64 of the bytes before |
@@ -41,6 +41,7 @@ pub(crate) enum Kind {
     Store = 0,
     Segment = 1,
     Snapshot = 2,
+    Summary = 3,
 }
 
 /// Why a file is not taken up.
@@ -114,7 +115,7 @@ impl Paged {
 
     /// Returns how many bytes are addressed in a page.
     pub(crate) fn payload(&self) -> usize {
-        if self.seal.is_some() { PAGE - TAG_LEN } else { PAGE }
+        if self.seal.is_some() { SEALED } else { PAGE }
     }
 
     /// Returns how many bytes are addressed in a file of this length.
@@ -174,6 +175,21 @@ impl Paged {
             bytes.extend_from_slice(plain);
         }
         bytes.drain(..(at - first * payload) as usize);
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+
+    /// Reads bytes from the beginning of a page on, with one request: up to the first page that does not open.
+    pub(crate) fn read_front(&self, at: u64, len: usize) -> Result<Vec<u8>, Fault> {
+        let Some(seal) = &self.seal else { return self.read(at, len) };
+        let first = at / self.payload() as u64;
+        let mut pages = vec![0; len.div_ceil(self.payload()) * PAGE];
+        self.fetch(self.place(at), &mut pages)?;
+        let mut bytes = Vec::with_capacity(pages.len());
+        for (page, sealed) in (first..).zip(pages.chunks_mut(PAGE)) {
+            let Some(plain) = seal.open(page, sealed) else { break };
+            bytes.extend_from_slice(plain);
+        }
         bytes.truncate(len);
         Ok(bytes)
     }
@@ -261,6 +277,7 @@ impl Header {
             0 => Kind::Store,
             1 => Kind::Segment,
             2 => Kind::Snapshot,
+            3 => Kind::Summary,
             _ => return None,
         };
         let header = Self { kind, store: u64_at(page, 16)?, number: u64_at(page, 24)? };
@@ -270,6 +287,9 @@ impl Header {
 
 /// What a disk reads and writes as a whole.
 pub(crate) const PAGE: usize = 4096;
+
+/// Bytes that are addressed in a page that is sealed.
+pub(crate) const SEALED: usize = PAGE - TAG_LEN;
 
 pub(crate) const MAGIC: [u8; 8] = *b"owchunks";
 

@@ -1,6 +1,6 @@
 //! Opening and closing: what a start finds, and what it does about it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,9 @@ use crate::scan::Scanned;
 use crate::segment::{Coarse, Extent, Segment};
 use crate::snapshot;
 use crate::store::{MIN_SEGMENT_BYTES, Options, Store};
+use crate::summary::{self, Lists, Summary};
 use crate::writer::Writer;
-use crate::{Backend, Fault, Progress};
+use crate::{Backend, Part, Progress};
 
 /// Why a store cannot be opened at all; damage is no reason.
 #[derive(Debug, thiserror::Error)]
@@ -100,13 +101,16 @@ struct Files {
     closed: Vec<(u64, Paged, u64)>,
     /// The length of the snapshot of the index.
     snapshot: Option<u64>,
+    /// The lengths of summaries, by the numbers of their segments.
+    summaries: BTreeMap<u64, u64>,
 }
 
 impl Store {
     /// Opens the store in a folder, or makes one; returns what was found, too.
     ///
     /// After [`Store::close`] this reads the index from one file. Else it reads the footer of each segment, all of those
-    /// that have none, and the containers of the youngest ones until the index of small chunks is full.
+    /// that have none, and the summaries of the youngest ones until the index of small chunks is full; where there is
+    /// none, their containers.
     ///
     /// # Errors
     /// If the folder cannot be read or written, or the options make no sense. Whatever is in the files is no error.
@@ -154,12 +158,12 @@ impl Store {
     fn find_segments(&self, opened: &mut Opened, progress: &Progress) -> io::Result<Files> {
         let (mut files, mut segments) = (Files::default(), Vec::new());
         // Who only looks changes nothing.
-        let at_rest = self.is_as_found.load(Ordering::Relaxed);
+        let at_rest = self.is_only_looked_at();
         for (name, len) in self.backend.list()? {
             match Segment::number_of(&name).filter(|number| number >> (64 - self.span_bits) == 0) {
                 Some(number) => segments.push((number, name, len)),
                 None if name == snapshot::NAME => files.snapshot = Some(len),
-                None => {}
+                None => files.summaries.extend(summary::number_of(&name).map(|number| (number, len))),
             }
         }
         progress.begin(3 * segments.len() as u64);
@@ -214,7 +218,7 @@ impl Store {
     }
 
     /// Makes the ring and the index from what is in the segments.
-    fn rebuild(&self, files: Files, opened: &mut Opened, progress: &Progress) -> io::Result<()> {
+    fn rebuild(&self, mut files: Files, opened: &mut Opened, progress: &Progress) -> io::Result<()> {
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
         let mut segments = VecDeque::new();
         let closed = files.closed.into_iter().map(|(number, file, len)| (number, file, len, true));
@@ -229,18 +233,26 @@ impl Store {
             progress.advance(1)?;
             writer.next_segment = number + 1;
             let first = writer.next_container;
-            let read = if is_closed { Read::Closed } else { self.read_segment(number, &file, len, opened)? };
+            let summary = files.summaries.get(&number).copied();
+            let read = match is_closed {
+                true => Read::Closed,
+                false => self.read_segment(number, &file, (len, summary), opened)?,
+            };
             let (segment, large) = match read {
                 Read::Some(read) => {
-                    let Contents { extent, coarse, is_whole } = *read;
+                    let Contents { extent, coarse, is_whole, small } = *read;
                     let segment = Segment::new(self.id, number, first, file, extent);
-                    if !is_whole {
-                        segment.found_in_part();
+                    match small {
+                        _ if !is_whole => segment.found_in_part(),
+                        Some(small) => {
+                            files.summaries.extend(self.summarize(&segment, &small, Some(&coarse)))
+                        }
+                        None => {}
                     }
                     (segment, coarse)
                 }
                 Read::Closed => (Segment::closed(self.id, number, first, file, len), Vec::new()),
-                Read::Nothing if self.is_as_found.load(Ordering::Relaxed) => {
+                Read::Nothing if self.is_only_looked_at() => {
                     (Segment::closed(self.id, number, first, file, len), Vec::new())
                 }
                 Read::Nothing => {
@@ -256,7 +268,9 @@ impl Store {
         self.set_window(&segments, &writer);
         *self.ring.write() = segments;
         *self.writing() = writer;
-        self.rebuild_small(opened, progress)
+        self.rebuild_small(&files.summaries, opened, progress)?;
+        self.take_summaries(&files.summaries);
+        Ok(())
     }
 
     /// Indexes the large chunks of a segment behind those of all that came before.
@@ -270,12 +284,13 @@ impl Store {
         }
     }
 
-    /// Returns what is in a segment, by its footer or by all its containers.
+    /// Returns what is in a segment, by its footer or summary or by all its containers. The lengths are those of its
+    /// file and its summary.
     fn read_segment(
         &self,
         number: u64,
         file: &Paged,
-        file_len: u64,
+        (file_len, summary): (u64, Option<u64>),
         opened: &mut Opened,
     ) -> io::Result<Read> {
         match Extent::read(file, file_len, Segment::footer_seed(self.id, number)) {
@@ -286,8 +301,16 @@ impl Store {
                 return Ok(Read::Closed);
             }
         }
+        let (name, sealer) = ((self.id, number), self.sealer.as_deref());
+        let summary = summary.and_then(|len| Summary::read(&self.backend, sealer, name, len));
+        if let Some((extent, coarse)) = summary.and_then(|summary| summary.footer(file_len)) {
+            return Ok(Read::some(extent, coarse, true));
+        }
         opened.scanned += 1;
-        let Scanned { mut extent, coarse, refused } = Extent::scan(file, file_len, self.id, number);
+        let mut small = Lists::default();
+        let mut visit = |parts: &[Part]| small.add(&self.index, parts);
+        let Scanned { mut extent, coarse, refused } =
+            Extent::scan(file, file_len, self.id, number, &mut visit);
         let containers = extent.containers;
         opened.note(format!("{} has no footer: {containers} containers found in it", file.name()));
         match refused {
@@ -301,59 +324,17 @@ impl Store {
                 Ok(Read::some(extent, coarse, false))
             }
             None if containers == 0 => Ok(Read::Nothing),
-            None if self.is_as_found.load(Ordering::Relaxed) => Ok(Read::some(extent, coarse, true)),
+            None if self.is_only_looked_at() => Ok(Read::some(extent, coarse, true)),
             None => {
                 // Nothing is added to what a crash left, so the rest of its room goes back.
                 let room = u64::from(extent.end).next_multiple_of(file.payload() as u64);
                 file.cut(room)?;
+                // What a summary speaks of is on the disk before it.
+                file.sync()?;
                 extent.file_len = file.file_len(room);
-                Ok(Read::some(extent, coarse, true))
+                Ok(Read::Some(Box::new(Contents { extent, coarse, is_whole: true, small: Some(small) })))
             }
         }
-    }
-
-    /// Indexes the small chunks of the youngest segments, as many as fit, the oldest of them first.
-    fn rebuild_small(&self, opened: &mut Opened, progress: &Progress) -> io::Result<()> {
-        let segments: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
-        let mut room = self.index.medium.slots() + self.index.fine.slots();
-        let first = segments.iter().rposition(|segment| {
-            let chunks: u64 = segment.extent.read().levels.iter().map(|level| u64::from(level.chunks)).sum();
-            room = room.saturating_sub(chunks);
-            room == 0
-        });
-        let first = first.unwrap_or(0);
-        progress.advance(first as u64)?;
-        for segment in segments.iter().skip(first) {
-            let containers = segment.extent.read().containers as usize;
-            for i in 0..containers {
-                match self.load(segment, i) {
-                    Ok(Some(container)) => {
-                        let chunks = container.parts.iter().map(|part| (part.tag, Class::of(part.len)));
-                        let small = chunks.filter(|(_, class)| *class != Class::Coarse);
-                        self.index.touch(small.clone());
-                        for (tag, class) in small {
-                            self.index.put(tag, class, 0, segment.first_container + i as u64);
-                        }
-                    }
-                    Ok(None) => {}
-                    Err(Fault::NotTried { .. }) => break,
-                    Err(fault) => {
-                        // One bad place costs the small chunks of a container, which is less than such a start each
-                        // time.
-                        if !fault.wants_again() {
-                            segment.found_in_part();
-                        }
-                        opened.note(fault.to_string());
-                    }
-                }
-                progress.advance(0)?;
-            }
-            if segment.is_aside() {
-                segment.found_in_part();
-            }
-            progress.advance(1)?;
-        }
-        Ok(())
     }
 
     fn set_window(&self, segments: &VecDeque<Arc<Segment>>, writer: &Writer) {
@@ -394,6 +375,7 @@ impl Prepared {
             Some(firsts) => {
                 opened.index_kept = true;
                 store.take_up(files.found, firsts, writer);
+                store.take_summaries(&files.summaries);
             }
             None => {
                 store.index.clear();
@@ -425,11 +407,13 @@ struct Contents {
     coarse: Vec<Coarse>,
     /// Whether the disk let all of it be looked at.
     is_whole: bool,
+    /// Its small chunks, if a summary is to be made of them.
+    small: Option<Lists>,
 }
 
 impl Read {
     fn some(extent: Extent, coarse: Vec<Coarse>, is_whole: bool) -> Self {
-        Self::Some(Box::new(Contents { extent, coarse, is_whole }))
+        Self::Some(Box::new(Contents { extent, coarse, is_whole, small: None }))
     }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::Store;
 use crate::segment::Segment;
 use crate::writer::Writer;
+use crate::{Store, summary};
 
 impl Store {
     /// Returns how many segments are set aside: the disk refuses to read them. Nothing that is in them is forgotten, but
@@ -85,7 +85,10 @@ impl Store {
         // An index that is still there no longer matches the files, so it is in nobody's way if this fails.
         let _ = self.leave_as_found();
         // A file that stays is found and removed, or taken up, by the next start.
-        let _ = gone.file.remove();
+        let _ = match gone.has_summary() {
+            true => self.backend.remove_all(&[gone.file.name().to_owned(), summary::file_name(number)]),
+            false => gone.file.remove(),
+        };
         true
     }
 

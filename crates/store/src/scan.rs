@@ -1,10 +1,11 @@
 //! Finding what is in a segment that has no footer.
 
-use crate::Fault;
+use crate::ahead::Ahead;
 use crate::container::{Container, HEADER, Lengths, Place};
 use crate::index::Class;
 use crate::paged::Paged;
 use crate::segment::{Coarse, ERRORS_TO_SET_ASIDE, Extent};
+use crate::{Fault, Part};
 
 /// What was found without a footer.
 pub(crate) struct Scanned {
@@ -17,13 +18,20 @@ pub(crate) struct Scanned {
 impl Extent {
     /// Finds the containers of a file without a footer, by their checks. What is torn or damaged is passed over to the
     /// next page, where a group may begin; and so is what the disk refuses, unless it refuses too often. Where it
-    /// gives the header, what is passed over is that container.
-    pub(crate) fn scan(file: &Paged, file_len: u64, store: u64, segment: u64) -> Scanned {
+    /// gives the header, what is passed over is that container. `visit` is told the chunks of each that is found.
+    pub(crate) fn scan(
+        file: &Paged,
+        file_len: u64,
+        store: u64,
+        segment: u64,
+        visit: &mut dyn FnMut(&[Part]),
+    ) -> Scanned {
         let (mut extent, mut coarse, mut refused) = (Self::default(), Vec::new(), None);
         let (room, payload) = (file.room(file_len).min(u64::from(u32::MAX)), file.payload() as u64);
         let (mut at, mut errors, mut empty) = (0, 0, Empty { window: 1 });
+        let mut ahead = Ahead::new(file, file_len);
         while at + (HEADER as u64) < room && errors < ERRORS_TO_SET_ASIDE {
-            let found = read_container(file, Place { store, segment, at }, room - at);
+            let found = read_container(file, &mut ahead, Place { store, segment, at }, room - at);
             let (container, len) = match found {
                 Ok(found) => found,
                 Err(Miss { fault, len }) => {
@@ -41,6 +49,7 @@ impl Extent {
             extent.add(at as u32, end as u32, container.time_s, &container.parts);
             let large = container.parts.iter().filter(|part| Class::of(part.len) == Class::Coarse);
             coarse.extend(large.map(|part| (part.tag, at as u32 + HEADER as u32 + part.start)));
+            visit(&container.parts);
             at = end;
         }
         extent.file_len = file_len;
@@ -72,19 +81,28 @@ struct Miss {
 }
 
 /// Reads a container of which only the beginning is known, and returns its length, too.
-fn read_container(file: &Paged, place: Place, room: u64) -> Result<(Container, usize), Miss> {
+fn read_container(
+    file: &Paged,
+    ahead: &mut Ahead<'_>,
+    place: Place,
+    room: u64,
+) -> Result<(Container, usize), Miss> {
     let nothing = |fault| Miss { fault, len: None };
     let damaged = |what| nothing(file.damaged(place.at, what));
-    let header = file.read(place.at, HEADER).map_err(nothing)?;
+    let mut read = |len| match ahead.get(place.at, len) {
+        Some(bytes) => Ok(bytes.to_vec()),
+        None => file.read(place.at, len),
+    };
+    let header = read(HEADER).map_err(nothing)?;
     let len = Lengths::decode(&header).ok_or_else(|| damaged("no container"))?.total();
     if len as u64 > room {
         return Err(damaged("container is cut short"));
     }
-    let container = file.read(place.at, len).map_err(|fault| Miss { fault, len: Some(len) })?;
+    let container = read(len).map_err(|fault| Miss { fault, len: Some(len) })?;
     let container =
         Container::decode(container, place).ok_or_else(|| damaged("container fails its check"))?;
     Ok((container, len))
 }
 
 /// Pages that are looked at with one request.
-const PAGES_AT_ONCE: u64 = 64;
+const PAGES_AT_ONCE: u64 = 256;

@@ -13,8 +13,9 @@
 //!
 //! The footer: number of containers, number of large chunks, end of the last container (4 bytes each), times of the
 //! oldest and the newest container (8 each), 16 levels of number of chunks (4) and their bytes (8), the offset of each
-//! container (4), and of each chunk of at least 4 KiB its tag (8) and offset (4). It is what the index of large chunks is
-//! rebuilt from; smaller ones are read from the containers of the youngest segments, as many as fit the index.
+//! container (4), of each chunk of at least 4 KiB its tag (8) and offset (4), and the numbers of chunks from 512 bytes to
+//! 4 KiB and of smaller ones (4 each; a footer of an early build ends before them). It is what the index of large chunks is
+//! rebuilt from; that of smaller ones has its [summaries](crate::summary).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -23,6 +24,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::bytes::{u32_at, u64_at};
 use crate::container::MAX_CONTAINER;
+use crate::index::Class;
 use crate::paged::Paged;
 use crate::ring::ROUNDS_TO_GIVE_UP;
 use crate::{Fault, is_of_the_process};
@@ -45,6 +47,8 @@ pub(crate) struct Segment {
     pub(crate) is_closed: bool,
     /// Whether the disk hid a part of it when it was looked through: an index does not know what lies there.
     is_incomplete: AtomicBool,
+    /// Whether it has a [summary](crate::summary), or what is left of one.
+    has_summary: AtomicBool,
 }
 
 /// What is in a segment.
@@ -64,6 +68,8 @@ pub(crate) struct Extent {
     pub(crate) newest_s: u64,
     /// Chunks and their bytes by level, as far as they were new.
     pub(crate) levels: [Level; LEVELS],
+    /// Chunks from 512 bytes to 4 KiB, and smaller ones; not known of all.
+    pub(crate) small: Option<[u32; 2]>,
     /// Bytes of the file.
     pub(crate) file_len: u64,
 }
@@ -83,8 +89,20 @@ pub(crate) type Coarse = (u64, u32);
 impl Segment {
     pub(crate) fn new(store: u64, number: u64, first_container: u64, file: Paged, extent: Extent) -> Self {
         let (extent, errors, rounds) = (RwLock::new(extent), AtomicU32::new(0), AtomicU32::new(0));
-        let is_incomplete = AtomicBool::new(false);
-        Self { number, first_container, file, extent, store, errors, rounds, is_closed: false, is_incomplete }
+        let (is_incomplete, has_summary) = (AtomicBool::new(false), AtomicBool::new(false));
+        let is_closed = false;
+        Self {
+            number,
+            first_container,
+            file,
+            extent,
+            store,
+            errors,
+            rounds,
+            is_closed,
+            is_incomplete,
+            has_summary,
+        }
     }
 
     /// Makes one that cannot be read now, and is to stay on the disk as it is until its turn comes to go.
@@ -101,6 +119,15 @@ impl Segment {
     /// Says whether the next start is to look into it anew, since the disk did not let all of it be found.
     pub(crate) fn is_to_be_looked_through(&self) -> bool {
         self.is_closed || self.is_incomplete.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether there is a summary of it.
+    pub(crate) fn note_summary(&self, is_there: bool) {
+        self.has_summary.store(is_there, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_summary(&self) -> bool {
+        self.has_summary.load(Ordering::Relaxed)
     }
 
     /// Says whether the disk is not asked for what is in it, since it refused too often.
@@ -226,7 +253,7 @@ impl Segment {
         let found = match self.footer(file_len)? {
             Some((found, _)) => found,
             None => {
-                let scanned = Extent::scan(&self.file, file_len, self.store, self.number);
+                let scanned = Extent::scan(&self.file, file_len, self.store, self.number, &mut |_| {});
                 scanned.refused.map_or(Ok(scanned.extent), Err)?
             }
         };
@@ -252,6 +279,32 @@ impl Extent {
             level.chunks = level.chunks.saturating_add(1);
             level.bytes += u64::from(part.len);
         }
+        let [medium, fine] = self.small.get_or_insert_default();
+        for part in parts {
+            match Class::of(part.len) {
+                Class::Coarse => {}
+                Class::Medium => *medium = medium.saturating_add(1),
+                Class::Fine => *fine = fine.saturating_add(1),
+            }
+        }
+    }
+
+    /// Returns how many chunks it has of the two classes of small ones. Where that is not known, the chunks of a level
+    /// count as of the length that they have in the mean.
+    pub(crate) fn small_chunks(&self) -> [u64; 2] {
+        if let Some(small) = self.small {
+            return small.map(u64::from);
+        }
+        let mut small = [0; 2];
+        for level in self.levels.iter().filter(|level| level.chunks > 0) {
+            let chunks = u64::from(level.chunks);
+            match Class::of(u32::try_from(level.bytes / chunks).unwrap_or(u32::MAX)) {
+                Class::Coarse => {}
+                Class::Medium => small[0] += chunks,
+                Class::Fine => small[1] += chunks,
+            }
+        }
+        small
     }
 
     /// Says whether the offsets are in the footer alone.
@@ -271,6 +324,17 @@ impl Extent {
         let len = footer_len(self.starts.len(), coarse.len());
         let mut footer = vec![0; (len + TRAILER).next_multiple_of(payload) - len - TRAILER];
         let begin = footer.len();
+        self.encode(coarse, &mut footer);
+        let check = xxh3_64_with_seed(&footer[begin..], seed);
+        footer.extend_from_slice(MAGIC);
+        footer.extend_from_slice(&(len as u32).to_le_bytes());
+        footer.extend_from_slice(&[0; 4]);
+        footer.extend_from_slice(&check.to_le_bytes());
+        footer
+    }
+
+    /// Appends what a footer says.
+    pub(crate) fn encode(&self, coarse: &[Coarse], footer: &mut Vec<u8>) {
         footer.extend_from_slice(&(self.starts.len() as u32).to_le_bytes());
         footer.extend_from_slice(&(coarse.len() as u32).to_le_bytes());
         footer.extend_from_slice(&self.end.to_le_bytes());
@@ -285,12 +349,8 @@ impl Extent {
             footer.extend_from_slice(&tag.to_le_bytes());
             footer.extend_from_slice(&at.to_le_bytes());
         }
-        let check = xxh3_64_with_seed(&footer[begin..], seed);
-        footer.extend_from_slice(MAGIC);
-        footer.extend_from_slice(&(len as u32).to_le_bytes());
-        footer.extend_from_slice(&[0; 4]);
-        footer.extend_from_slice(&check.to_le_bytes());
-        footer
+        let small = self.small.unwrap_or_default();
+        small.into_iter().for_each(|chunks| footer.extend_from_slice(&chunks.to_le_bytes()));
     }
 
     /// Reads the footer of a file, if it has one.
@@ -304,16 +364,25 @@ impl Extent {
             Err(fault) => Err(fault),
         };
         let room = file.room(file_len);
-        let Some(at) = room.checked_sub(TRAILER as u64) else { return Ok(None) };
-        let Some(trailer) = sound(file.read(at, TRAILER))? else { return Ok(None) };
+        let Some(trailer_at) = room.checked_sub(TRAILER as u64) else { return Ok(None) };
+        // Most footers come with their trailer. What lies before them may be damaged, and does not matter then.
+        let from = room.saturating_sub(MOST_FOOTERS);
+        let end = file.read(from, (room - from) as usize).unwrap_or_default();
+        let take = |at: u64, len: usize| {
+            let begin = at.checked_sub(from).map(|begin| begin as usize);
+            let known = begin.and_then(|begin| end.get(begin..begin.checked_add(len)?));
+            known.map_or_else(|| sound(file.read(at, len)), |bytes| Ok(Some(bytes.to_vec())))
+        };
+        let Some(trailer) = take(trailer_at, TRAILER)? else { return Ok(None) };
         let len = u32_at(&trailer, 8).filter(|_| trailer.starts_with(MAGIC));
-        let Some(at) = len.and_then(|len| at.checked_sub(u64::from(len))) else { return Ok(None) };
-        let Some(footer) = sound(file.read(at, len.unwrap_or(0) as usize))? else { return Ok(None) };
+        let Some(at) = len.and_then(|len| trailer_at.checked_sub(u64::from(len))) else { return Ok(None) };
+        let Some(footer) = take(at, len.unwrap_or(0) as usize)? else { return Ok(None) };
         let is_sound = u64_at(&trailer, 16) == Some(xxh3_64_with_seed(&footer, seed));
         Ok(Self::decode(&footer, file_len).filter(|_| is_sound))
     }
 
-    fn decode(footer: &[u8], file_len: u64) -> Option<(Self, Vec<Coarse>)> {
+    /// Takes what [`encode`](Self::encode) put, of a file of this length.
+    pub(crate) fn decode(footer: &[u8], file_len: u64) -> Option<(Self, Vec<Coarse>)> {
         let (containers, large) = (u32_at(footer, 0)? as usize, u32_at(footer, 4)? as usize);
         let mut extent = Self { end: u32_at(footer, 8)?, file_len, has_footer: true, ..Self::default() };
         extent.containers = u32_at(footer, 0)?;
@@ -327,13 +396,15 @@ impl Extent {
         let large_at = starts + 4 * containers;
         let coarse = (0..large).map(|i| large_at + 12 * i);
         let coarse = coarse.map(|at| Some((u64_at(footer, at)?, u32_at(footer, at + 8)?)));
+        let small_at = large_at + 12 * large;
+        extent.small = u32_at(footer, small_at).zip(u32_at(footer, small_at + 4)).map(|(m, f)| [m, f]);
         Some((extent, coarse.collect::<Option<_>>()?))
     }
 }
 
 /// Returns the length of a footer without its trailer.
 pub(crate) fn footer_len(containers: usize, coarse: usize) -> usize {
-    FIXED + 12 * LEVELS + 4 * containers + 12 * coarse
+    FIXED + 12 * LEVELS + 4 * containers + 12 * coarse + 8
 }
 
 /// Reads that the disk refuses in a row before a segment is set aside.
@@ -344,6 +415,10 @@ pub(crate) const LEVELS: usize = 16;
 
 /// Bytes behind the footer.
 pub(crate) const TRAILER: usize = 24;
+
+/// Bytes at the end of a file that are read at once, since a footer of 64 MiB of blocks, each of nine large chunks, is
+/// among them.
+const MOST_FOOTERS: u64 = 128 << 10;
 
 /// Bytes of a footer before its levels.
 const FIXED: usize = 28;

@@ -69,6 +69,11 @@ impl Store {
         out.finish()?.rename(NAME)
     }
 
+    /// Says whether nothing on the disk is to be changed: it was opened at rest, and nothing was written since.
+    pub(crate) fn is_only_looked_at(&self) -> bool {
+        self.is_as_found.load(Ordering::Relaxed)
+    }
+
     /// Removes what was saved of the index if it was left until something changes.
     pub(crate) fn leave_as_found(&self) -> io::Result<()> {
         match self.is_as_found.swap(false, Ordering::Relaxed) {

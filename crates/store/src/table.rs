@@ -179,15 +179,29 @@ impl<W: Word> Table<W> {
 
     /// Points a tag to a place inside the window.
     pub(crate) fn put(&self, tag: u64, place: u64, window: Window) -> Put {
-        let new = self.word(tag, place);
+        self.put_into(self.choices(tag), self.print_of(tag), place, window)
+    }
+
+    /// Points what has a print to a place, in one of these lines.
+    fn put_into<'a>(
+        &'a self,
+        lines: impl Iterator<Item = &'a W::Line>,
+        print: u64,
+        place: u64,
+        window: Window,
+    ) -> Put
+    where
+        W: 'a,
+    {
+        let new = self.word(print, place);
         // The line with the most free slots takes it, which fills lines evenly; if none is free, the oldest gives way.
         let mut best: Option<(&W, u64, u32)> = None;
-        for line in self.choices(tag) {
+        for line in lines {
             let (mut victim, mut free): (Option<(&W, u64)>, u32) = (None, 0);
             for slot in line.as_ref() {
                 let word = slot.load();
                 let age = match self.place(word, window) {
-                    Some(_) if self.print(word) == self.print_of(tag) => {
+                    Some(_) if self.print(word) == print => {
                         slot.store(new);
                         return Put::Moved;
                     }
@@ -216,7 +230,7 @@ impl<W: Word> Table<W> {
     pub(crate) fn forget(&self, tag: u64, place: u64) {
         for line in self.choices(tag) {
             for slot in line.as_ref() {
-                slot.free(self.word(tag, place));
+                slot.free(self.word(self.print_of(tag), place));
             }
         }
     }
@@ -268,16 +282,20 @@ impl<W: Word> Table<W> {
         LINE * 8 / W::BITS as usize
     }
 
+    fn print_bits(&self) -> u32 {
+        W::BITS - self.place_bits
+    }
+
     fn print_of(&self, tag: u64) -> u64 {
-        tag & ((1 << (W::BITS - self.place_bits)) - 1)
+        tag & ((1 << self.print_bits()) - 1)
     }
 
     fn print(&self, word: u64) -> u64 {
         word >> self.place_bits
     }
 
-    fn word(&self, tag: u64, place: u64) -> u64 {
-        self.print_of(tag) << self.place_bits | place & self.place_mask()
+    fn word(&self, print: u64, place: u64) -> u64 {
+        print << self.place_bits | place & self.place_mask()
     }
 
     fn place_mask(&self) -> u64 {
@@ -289,6 +307,35 @@ impl<W: Word> Table<W> {
         let back = window.head.wrapping_sub(word) & self.place_mask();
         let is_one = word != 0 && back > 0 && back <= window.head - window.oldest;
         is_one.then(|| window.head - back)
+    }
+}
+
+/// A *key* is what a table of one choice knows of a tag: its line, and its print.
+impl Table<AtomicU32> {
+    /// Returns how many keys there are: each is less.
+    pub(crate) fn keys(&self) -> u64 {
+        (self.lines.len() as u64) << self.print_bits()
+    }
+
+    /// Returns the key of a tag.
+    pub(crate) fn key(&self, tag: u64) -> u64 {
+        let line = ((tag >> 32) * self.lines.len() as u64) >> 32;
+        line << self.print_bits() | self.print_of(tag)
+    }
+
+    /// Points what has a key to a place inside the window.
+    pub(crate) fn put_key(&self, key: u64, place: u64, window: Window) {
+        let print = key & ((1 << self.print_bits()) - 1);
+        self.put_into(self.line_of_key(key).into_iter(), print, place, window);
+    }
+
+    /// Looks at the line of a key, so that it is in the cache when the key is put.
+    pub(crate) fn touch_key(&self, key: u64) -> u64 {
+        self.line_of_key(key).and_then(|line| line.as_ref().first()).map_or(0, Word::load)
+    }
+
+    fn line_of_key(&self, key: u64) -> Option<&Narrow> {
+        self.lines.get((key >> self.print_bits()) as usize)
     }
 }
 
@@ -397,6 +444,23 @@ mod tests {
         assert!(table.has(mixed(1), window), "another place was forgotten");
         table.forget(mixed(1), 51);
         assert!(!table.has(mixed(1), window));
+    }
+
+    #[test]
+    fn what_is_put_by_its_key_is_found_by_its_tag() {
+        let (table, other) = (Table::<AtomicU32>::new(5000, 1 << 19), Table::<AtomicU32>::new(5000, 1 << 19));
+        let window = Window { oldest: 1, head: 2000 };
+        for i in 1..2000 {
+            table.put(mixed(i), i, window);
+            assert!(other.key(mixed(i)) < other.keys());
+            other.put_key(other.key(mixed(i)), i, window);
+        }
+        assert!(other.live(window) > 1000);
+        for i in 1..2000 {
+            assert_eq!(places(&other, mixed(i), window), places(&table, mixed(i), window));
+        }
+        // One that is none is in nobody's way.
+        other.put_key(other.keys(), 5, window);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::container::{self, HEADER, MAX_BLOCKS, MAX_CONTAINER, MAX_PARTS, Place
 use crate::index::Class;
 use crate::paged::{Header, Kind, PAGE, Paged};
 use crate::segment::{Coarse, Extent, Segment, TRAILER, footer_len};
+use crate::summary::Lists;
 use crate::table::Put;
 use crate::{Inserted, Part, Store};
 
@@ -19,6 +20,8 @@ pub(crate) struct Writer {
     pub(crate) next_container: u64,
     /// Large chunks of the segment that is being filled.
     pub(crate) coarse: Vec<Coarse>,
+    /// Its small ones, as its summary will have them: some 27 kB for each MB of blocks in four levels.
+    pub(crate) small: Lists,
     /// Why nothing is written any more.
     pub(crate) stopped: Option<String>,
     /// Why nothing is written until the next sync.
@@ -240,7 +243,7 @@ impl Store {
     }
 
     /// Finishes the open container, if there is one.
-    pub(crate) fn close_container(&self, _: &mut Writer) {
+    pub(crate) fn close_container(&self, writer: &mut Writer) {
         let mut tail = self.tail.write();
         let tail = &mut *tail;
         let (Some(segment), Some(mut open)) = (&tail.segment, tail.open.take()) else { return };
@@ -249,6 +252,7 @@ impl Store {
         container::close(&mut tail.bytes, open.begin, &mut open.parts, open.time_s, place);
         let end = tail.at + tail.bytes.len() as u32;
         segment.extent.write().add(start, end, open.time_s, &open.parts);
+        writer.small.add(&self.index, &open.parts);
     }
 
     /// Writes the group. With a full disk the oldest segments give way.
@@ -302,6 +306,8 @@ impl Store {
         }
         writer.coarse.clear();
         *self.tail.write() = Tail::default();
+        self.summarize(&segment, &std::mem::take(&mut writer.small), None);
+        self.shed_summaries();
         self.shed_offsets(writer);
         Ok(())
     }

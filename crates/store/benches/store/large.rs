@@ -39,6 +39,10 @@ pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
         "there: blocks {oldest} to {blocks}, {} segments, {} containers",
         stat.segments, stat.containers
     );
+    let files = backend.list().unwrap();
+    let summaries: Vec<u64> =
+        files.iter().filter(|(name, _)| name.ends_with(".summary")).map(|(_, len)| *len).collect();
+    println!("summaries: {} of {:.0} MB", summaries.len(), summaries.iter().sum::<u64>() as f64 / 1e6);
     // What the backend says that it has is an estimate, which may be more than all there is.
     let store_memory = resident().saturating_sub(before + backend.memory());
     println!(
@@ -59,15 +63,19 @@ pub(crate) fn run(gigabytes: u64, sizes: &[usize]) {
 
 /// Opens what is there, and says what that took.
 fn open_again(what: &str, backend: &Arc<Regenerating>, options: &Options) -> Store {
-    let (begun, before) = (cpu_time(), backend.reads.load(Ordering::Relaxed));
+    let counts =
+        || [&backend.reads, &backend.read_bytes, &backend.written_bytes].map(|n| n.load(Ordering::Relaxed));
+    let (begun, before) = (cpu_time(), counts());
     let at_first = resident();
     forget_peak();
     let (store, opened) = Store::open(Arc::clone(backend) as Arc<dyn Backend>, options).unwrap();
+    let [reads, read_bytes, written_bytes] = [0, 1, 2].map(|i| counts()[i] - before[i]);
     println!(
-        "opened {what}: {:.1} s of CPU, {} reads, {} of {} segments scanned, index kept: {}; {} entries; at most {:.0} MB of \
-         memory",
+        "opened {what}: {:.1} s of CPU, {reads} reads of {:.0} MB, {:.0} MB written, {} of {} segments scanned, index kept: \
+         {}; {} entries; at most {:.0} MB of memory",
         (cpu_time() - begun).as_secs_f64(),
-        backend.reads.load(Ordering::Relaxed) - before,
+        read_bytes as f64 / 1e6,
+        written_bytes as f64 / 1e6,
         opened.scanned,
         opened.segments,
         opened.index_kept,

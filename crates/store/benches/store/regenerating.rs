@@ -16,6 +16,8 @@ pub(crate) struct Regenerating {
     /// The block that is expected next.
     next: AtomicU64,
     pub(crate) reads: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -106,6 +108,7 @@ impl Backend for Regenerating {
 
     fn read(&self, name: &str, at: u64, into: &mut [u8]) -> io::Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(into.len() as u64, Ordering::Relaxed);
         let files = self.files.lock();
         let file = files.get(name).ok_or(io::ErrorKind::NotFound)?;
         if at + into.len() as u64 > file.len {
@@ -116,6 +119,7 @@ impl Backend for Regenerating {
     }
 
     fn write(&self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let mut files = self.files.lock();
         files.get_mut(name).ok_or(io::ErrorKind::NotFound)?.write(at as usize, bytes, &self.next);
         Ok(())
