@@ -46,3 +46,52 @@ impl<'a> Ahead<'a> {
 
 /// Bytes that are read at once, of which whole pages are taken.
 const PIECE: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Backend, Memory};
+
+    const NAME: &str = "file";
+    const LEN: u64 = 3 << 20;
+
+    fn file(memory: &Memory) -> Paged {
+        let backend: Arc<dyn Backend> = Arc::new(memory.clone());
+        backend.create(NAME, LEN).unwrap();
+        memory.damage(NAME, |bytes| {
+            bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i / 1000) as u8)
+        });
+        Paged::assume(&backend, NAME.to_owned())
+    }
+
+    #[test]
+    fn all_of_a_file_comes_in_pieces_and_nothing_behind_it() {
+        let memory = Memory::default();
+        let file = file(&memory);
+        let mut ahead = Ahead::new(&file, LEN);
+        let room = LEN - 4096;
+        for at in (0..room - 5000).step_by(5000) {
+            assert_eq!(ahead.get(at, 5000).unwrap(), file.read(at, 5000).unwrap());
+        }
+        let mut ahead = Ahead::new(&file, LEN);
+        let reads = memory.reads();
+        (0..room - 5000).step_by(5000).for_each(|at| _ = ahead.get(at, 5000));
+        // A piece begins with what did not fit the one before it as a whole.
+        assert_eq!(memory.reads() - reads, 4);
+        assert!(ahead.get(room - 10, 11).is_none() && ahead.get(room, 1).is_none());
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_read_is_asked_for_once() {
+        let memory = Memory::default();
+        let file = file(&memory);
+        memory.fail_reads_of(NAME, Some(5));
+        let (mut ahead, reads) = (Ahead::new(&file, LEN), memory.reads());
+        assert!((0..1 << 20).step_by(5000).all(|at| ahead.get(at, 5000).is_none()));
+        assert_eq!(memory.reads() - reads, 1);
+        memory.fail_reads_of(NAME, None);
+        assert!(ahead.get(1 << 20, 5000).is_some());
+    }
+}

@@ -24,6 +24,7 @@ mod compact;
 mod container;
 mod counters;
 mod folder;
+mod footer;
 mod hold;
 mod identity;
 mod index;

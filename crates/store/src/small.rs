@@ -38,13 +38,10 @@ impl Store {
         let first = reach.any.min(reach.read);
         progress.advance(first as u64)?;
         for (i, segment) in segments.iter().enumerate().skip(first) {
-            let is_read = match segment.extent.read().small {
-                Some([0, 0]) => true,
-                _ => summaries
-                    .get(&segment.number)
-                    .is_some_and(|len| self.read_summary(segment, *len, i >= reach.fine)),
-            };
-            if !is_read && i >= reach.read {
+            let is_empty = segment.extent.read().small == Some([0; 2]);
+            let summary = summaries.get(&segment.number).filter(|_| !is_empty);
+            let is_read = summary.is_some_and(|len| self.read_summary(segment, *len, i >= reach.fine));
+            if !is_empty && !is_read && i >= reach.read {
                 self.read_containers(segment, opened, progress)?;
             }
             progress.advance(1)?;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 
 use crate::container::{self, HEADER, MAX_BLOCKS, MAX_CONTAINER, MAX_PARTS, Place};
+use crate::footer::{TRAILER, footer_len};
 use crate::index::Class;
 use crate::paged::{Header, Kind, PAGE, Paged};
-use crate::segment::{Coarse, Extent, Segment, TRAILER, footer_len};
+use crate::segment::{Coarse, Extent, Segment};
 use crate::summary::Lists;
 use crate::table::Put;
 use crate::{Inserted, Part, Store};
@@ -244,14 +245,15 @@ impl Store {
 
     /// Finishes the open container, if there is one.
     pub(crate) fn close_container(&self, writer: &mut Writer) {
-        let mut tail = self.tail.write();
-        let tail = &mut *tail;
+        let mut guard = self.tail.write();
+        let tail = &mut *guard;
         let (Some(segment), Some(mut open)) = (&tail.segment, tail.open.take()) else { return };
         let start = tail.at + open.begin as u32;
         let place = Place { store: self.id, segment: segment.number, at: u64::from(start) };
         container::close(&mut tail.bytes, open.begin, &mut open.parts, open.time_s, place);
         let end = tail.at + tail.bytes.len() as u32;
         segment.extent.write().add(start, end, open.time_s, &open.parts);
+        drop(guard);
         writer.small.add(&self.index, &open.parts);
     }
 

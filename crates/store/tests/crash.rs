@@ -42,6 +42,12 @@ fn check(left: &Memory, options: &Options, promised: u64, context: &str) {
     let there = whole(&store, &lens());
     assert!(there.len() as u64 >= promised, "{context}: {} of {promised} blocks, {opened:?}", there.len());
     assert!((0..promised).all(|i| there.contains(&i)), "{context}: {there:?}");
+    // The index of small chunks has room for all of them.
+    for (i, len) in lens().into_iter().enumerate().take(promised as usize) {
+        let block = block(i as u64, len);
+        assert!(read(&store, &block[..len.min(128)]).unwrap(), "{context}: a leaf of {i}, {opened:?}");
+        assert!(read(&store, &block[..len.min(1024)]).unwrap(), "{context}: a part of {i}, {opened:?}");
+    }
     // It goes on.
     let more = block(1000, 50_000);
     assert!(matches!(store.insert(&more, &parts(&more), 0), Inserted::Stored { .. }));

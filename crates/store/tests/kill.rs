@@ -51,7 +51,12 @@ fn kill_again_and_again(kills: u64) -> u64 {
         let oldest = store.horizon().oldest_s.unwrap_or(0);
         durable.extend(next..promised);
         for number in durable.range(oldest..) {
-            assert!(read(&store, &content(*number)).unwrap(), "{context}: {number} is gone, {opened:?}");
+            let content = content(*number);
+            assert!(read(&store, &content).unwrap(), "{context}: {number} is gone, {opened:?}");
+            for len in [128, 1024] {
+                let part = &content[..content.len().min(len)];
+                assert!(read(&store, part).unwrap(), "{context}: a part of {number} is gone, {opened:?}");
+            }
         }
         // What was not promised is there or not, and never wrong: `read` looks at that.
         let there =
