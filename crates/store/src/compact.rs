@@ -7,7 +7,7 @@ use crate::container::{Container, HEADER};
 use crate::index::Class;
 use crate::segment::Segment;
 use crate::writer::Writer;
-use crate::{Fault, Part, Progress, Store};
+use crate::{Fault, Faults, Part, Progress, Store};
 
 /// What rewriting has done.
 #[derive(Debug, Default)]
@@ -17,12 +17,12 @@ pub struct Compacted {
     /// Containers of which everything is found elsewhere, or nowhere any more.
     pub superseded: u64,
     /// What was damaged, and is gone.
-    pub damaged: Vec<Fault>,
+    pub damaged: Faults,
     /// Containers that the disk refused to read, although it read others of their segments, and segments of which it
     /// hid a part when the store was opened: what it did not read of them is gone.
-    pub lost: Vec<Fault>,
+    pub lost: Faults,
     /// Segments of which the disk let nothing be read: they stay as they are.
-    pub left: Vec<Fault>,
+    pub left: Faults,
     /// Bytes of disk before.
     pub before: u64,
     /// Bytes of disk afterwards.
@@ -98,7 +98,7 @@ impl Store {
             }
             Ok(_) => {}
         }
-        let (mut lost, mut was_read) = (Vec::new(), false);
+        let (mut lost, mut was_read) = (Faults::default(), false);
         // Apart: what is written meanwhile may have to change it.
         let containers = segment.extent.read().containers as usize;
         for i in 0..containers {
@@ -118,7 +118,7 @@ impl Store {
             was_read = true;
         }
         if !was_read && !lost.is_empty() {
-            compacted.left.extend(lost.into_iter().next());
+            lost.into_first().into_iter().for_each(|fault| compacted.left.push(fault));
             return Ok(());
         }
         if segment.is_to_be_looked_through() {
@@ -127,7 +127,7 @@ impl Store {
         }
         // That the disk takes what was read is what tells bad places from a disk that is gone.
         self.sync_locked(writer).map_err(Halt::Write)?;
-        compacted.lost.append(&mut lost);
+        compacted.lost.append(lost);
         self.let_go(writer, segment.number);
         Ok(())
     }
@@ -189,4 +189,4 @@ const TRIES: usize = 3;
 
 /// Containers in a row that the disk refuses before a segment of which nothing was read is left alone: each may take the
 /// disk seconds.
-const MOST_REFUSED: usize = 16;
+const MOST_REFUSED: u64 = 16;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::index::IndexMemory;
 use crate::segment::{LEVELS, Level, Segment};
-use crate::{Fault, Horizon, Progress, Store};
+use crate::{Fault, Faults, Horizon, Progress, Store};
 
 /// What a store has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,9 +48,9 @@ pub struct Verified {
     /// Bytes of their blocks, as far as they are sound.
     pub bytes: u64,
     /// What is damaged.
-    pub damaged: Vec<Fault>,
+    pub damaged: Faults,
     /// What the disk did not let be read; it may be sound.
-    pub unreadable: Vec<Fault>,
+    pub unreadable: Faults,
 }
 
 impl Store {

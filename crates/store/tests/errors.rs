@@ -315,7 +315,7 @@ fn what_cannot_be_read_is_told_apart_from_damage_and_a_file_of_which_nothing_is_
     assert!(verified.damaged.is_empty() && verified.unreadable.len() >= 4, "{verified:?}");
     let compacted = store.compact(None, &Progress::default()).unwrap();
     assert_eq!((compacted.left.len(), compacted.lost.len()), (1, 0), "{compacted:?}");
-    assert!(compacted.left[0].to_string().starts_with(&name(2)), "{compacted:?}");
+    assert!(compacted.left.noted()[0].to_string().starts_with(&name(2)), "{compacted:?}");
     let stay = names(&memory);
     assert!(stay.contains(&name(2)) && !stay.contains(&name(1)) && !stay.contains(&name(3)), "{stay:?}");
     memory.fail_reads_of(&name(2), None);
@@ -342,9 +342,32 @@ fn of_a_file_that_refuses_everything_not_all_is_tried() {
     let whole = store.verify(&Progress::default()).unwrap();
     memory.fail_reads_of(&name(1), Some(EIO));
     let verified = store.verify(&Progress::default()).unwrap();
-    let last = verified.unreadable.last().unwrap().to_string();
+    let last = verified.unreadable.noted().last().unwrap().to_string();
     assert!(verified.unreadable.len() == 65 && last.contains("refused"), "{verified:?}");
     assert!(verified.containers < whole.containers && verified.damaged.is_empty());
+}
+
+#[test]
+fn of_a_file_that_refuses_nearly_everything_the_first_refusals_are_listed_and_all_are_counted() {
+    let memory = Memory::default();
+    let options = Options { segment_bytes: 2 << 20, ..options(40) };
+    let store = open(&memory, &options);
+    for number in 0..200 {
+        let block = block(number, 9000);
+        store.insert(&block, &parts(&block), number);
+        store.sync().unwrap();
+    }
+    let of_first = store.stat().containers;
+    // The first container can be read, and then nothing.
+    let hidden = Arc::new(common::hiding(&memory, name(1), 4 * 4096..2 << 20));
+    store.close().unwrap();
+    let (store, opened) = Store::open(hidden, &options).unwrap();
+    assert!(opened.index_kept);
+    let compacted = store.compact(None, &Progress::default()).unwrap();
+    assert!(compacted.lost.len() > 120 && compacted.lost.len() < of_first, "{compacted:?}");
+    assert_eq!(compacted.lost.noted().len(), 100);
+    assert_eq!(compacted.lost.left_out(), compacted.lost.len() - 100);
+    assert_eq!((compacted.kept + compacted.lost.len(), compacted.left.len()), (200, 0));
 }
 
 #[test]
@@ -354,7 +377,7 @@ fn compacting_goes_past_bad_places_and_says_what_was_lost() {
         let before = store.stat().containers;
         let compacted = store.compact(None, &Progress::default()).unwrap();
         assert_eq!((compacted.lost.len(), compacted.left.len()), (1, 0), "{compacted:?}");
-        assert!(compacted.lost[0].to_string().starts_with(&name(2)), "{compacted:?}");
+        assert!(compacted.lost.noted()[0].to_string().starts_with(&name(2)), "{compacted:?}");
         assert_eq!(compacted.kept, before - 1, "{compacted:?}");
         assert!(!names(&memory).contains(&name(2)));
         assert_eq!(there(&store, 20).len(), 19, "one container is one block here");
@@ -469,7 +492,7 @@ fn a_container_before_a_bad_place_is_read_by_its_own_length() {
         assert_eq!((verified.containers, verified.damaged.len(), verified.unreadable.len()), (3, 0, 0));
         let compacted = store.compact(None, &Progress::default()).unwrap();
         assert_eq!((compacted.kept, compacted.lost.len(), compacted.left.len()), (3, 1, 0), "{compacted:?}");
-        assert!(compacted.lost[0].to_string().contains("a part of it"), "{compacted:?}");
+        assert!(compacted.lost.noted()[0].to_string().contains("a part of it"), "{compacted:?}");
     }
     // What is damaged is no container's either; a sealed page of it does not open.
     let (memory, second) = crashed(&sealed(1, 20));

@@ -260,7 +260,7 @@ fn a_flipped_bit_is_an_error_that_names_file_and_offset() {
     assert_eq!(fault.to_string(), "0000000000000001.seg: offset 4096: container fails its check");
     let verified = store.verify(&Progress::default()).unwrap();
     assert_eq!((verified.containers, verified.bytes, verified.damaged.len()), (1, 0, 1));
-    assert_eq!(verified.damaged[0].to_string(), fault.to_string());
+    assert_eq!(verified.damaged.noted()[0].to_string(), fault.to_string());
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn compacting_drops_what_is_damaged_or_superseded_and_keeps_the_rest() {
     assert!(compacted.after < before, "{compacted:?}");
     assert_eq!((compacted.kept, compacted.superseded, compacted.damaged.len()), (29, 10, 1), "{compacted:?}");
     assert_eq!(
-        compacted.damaged[0].to_string(),
+        compacted.damaged.noted()[0].to_string(),
         "0000000000000006.seg: offset 4096: container fails its check"
     );
     store.close().unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use oncewire_store::{Fault, Options, Progress, Stat, Store, StoreFiles};
+use oncewire_store::{Faults, Options, Progress, Stat, Store, StoreFiles};
 
 use super::OpenError;
 use super::names::unix_time_s;
@@ -94,9 +94,9 @@ impl AtRest {
         Ok(VerifyReport {
             containers: verified.containers,
             bytes: verified.bytes,
-            damaged_left_out: left_out(&verified.damaged),
+            damaged_left_out: verified.damaged.left_out(),
             damaged: some(&verified.damaged),
-            unreadable_left_out: left_out(&verified.unreadable),
+            unreadable_left_out: verified.unreadable.left_out(),
             unreadable: some(&verified.unreadable),
             notes: self.notes.clone(),
         })
@@ -112,11 +112,11 @@ impl AtRest {
         Ok(CompactReport {
             kept: done.kept,
             superseded: done.superseded,
-            damaged: done.damaged.len() as u64,
+            damaged: done.damaged.len(),
             lost: some(&done.lost),
-            lost_left_out: left_out(&done.lost),
+            lost_left_out: done.lost.left_out(),
             left: some(&done.left),
-            left_left_out: left_out(&done.left),
+            left_left_out: done.left.left_out(),
             before: done.before,
             after: done.after,
         })
@@ -183,13 +183,8 @@ pub(super) fn report(path: &Path, stat: &Stat, now_s: u64) -> StoreReport {
 }
 
 /// Returns the first faults as sentences.
-fn some(faults: &[Fault]) -> Vec<String> {
-    faults.iter().take(MOST_LISTED).map(ToString::to_string).collect()
-}
-
-/// Returns how many there are beyond.
-fn left_out(faults: &[Fault]) -> u64 {
-    faults.len().saturating_sub(MOST_LISTED) as u64
+fn some(faults: &Faults) -> Vec<String> {
+    faults.noted().iter().map(ToString::to_string).collect()
 }
 
 fn failed(path: &Path, error: &io::Error) -> AtRestError {
@@ -198,6 +193,3 @@ fn failed(path: &Path, error: &io::Error) -> AtRestError {
 
 /// Memory that a tool may take an eighth of for the index, where no configuration says how much.
 const MOST_MEMORY: u64 = 8 << 30;
-
-/// Places that are listed one by one.
-const MOST_LISTED: usize = 100;
