@@ -15,10 +15,10 @@ pub(crate) fn encode(numbers: &mut Vec<u64>, limit: u64, into: &mut Vec<u8>) {
     let mut least = 0;
     for number in numbers.iter() {
         let gap = number - least;
-        for _ in 0..gap >> rest {
-            bits.put(1, 1);
-        }
-        bits.put(0, 1);
+        let ones = gap >> rest;
+        (0..ones / 32).for_each(|_| bits.put((1 << 32) - 1, 32));
+        let ones = (ones % 32) as u32;
+        bits.put((1 << ones) - 1, ones + 1);
         bits.put(gap & ((1 << rest) - 1), rest);
         least = number + 1;
     }
@@ -63,11 +63,10 @@ impl Writer<'_> {
     fn put(&mut self, bits: u64, count: u32) {
         self.word |= bits << self.used;
         self.used += count;
-        while self.used >= 8 {
-            self.into.push(self.word as u8);
-            self.word >>= 8;
-            self.used -= 8;
-        }
+        let whole = self.used / 8;
+        self.into.extend_from_slice(&self.word.to_le_bytes()[..whole as usize]);
+        self.word >>= 8 * whole;
+        self.used %= 8;
     }
 
     fn finish(self) {

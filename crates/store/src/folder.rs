@@ -32,6 +32,10 @@ pub enum FolderError {
     #[error("{path}: another process uses this chunk store; stop it, or give each its own folder",
             path = .0.display())]
     InUse(PathBuf),
+    /// The file system takes no changes, not even the lock.
+    #[error("{path}: the file system is read-only, as it may become after errors of its disk; a chunk store has to be \
+             written: check the disk and mount it again, or choose another folder", path = .0.display())]
+    ReadOnly(PathBuf),
     /// The file system refused.
     #[error("{path}: {source}", path = .path.display())]
     Io {
@@ -42,13 +46,23 @@ pub enum FolderError {
     },
 }
 
+impl FolderError {
+    fn of(path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly(path.to_owned()),
+            _ => Self::Io { path: path.to_owned(), source },
+        }
+    }
+}
+
 impl Folder {
     /// Takes a folder, makes it if there is none, and locks it.
     ///
     /// # Errors
-    /// [`FolderError::InUse`] if another process, or another value in this one, has it.
+    /// [`FolderError::InUse`] if another process, or another value in this one, has it; [`FolderError::ReadOnly`] if
+    /// nothing can be written there.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
-        let error = |source| FolderError::Io { path: path.to_owned(), source };
+        let error = |source| FolderError::of(path, source);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(error)?;
         let lock = private().create(true).open(path.join(LOCK)).map_err(error)?;
         match lock.try_lock() {
@@ -226,6 +240,15 @@ mod tests {
         assert!(error.to_string().contains("another process uses this chunk store"), "{error}");
         drop(first);
         Folder::open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_system_that_takes_no_changes_is_named_as_the_reason() {
+        let of =
+            |errno| FolderError::of(Path::new("/a/store"), io::Error::from_raw_os_error(errno)).to_string();
+        let (erofs, eacces) = (of(30), of(13));
+        assert!(erofs.starts_with("/a/store: the file system is read-only"), "{erofs}");
+        assert!(eacces.starts_with("/a/store: Permission denied"), "{eacces}");
     }
 
     #[test]
