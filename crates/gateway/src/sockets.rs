@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use oncewire_link::LinkConfig;
+use oncewire_link::{LaneRole, LinkConfig, most_unsent};
 use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_socket_send_buffer_size_force};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -17,7 +17,7 @@ pub(crate) struct LaneOptions {
     /// How long written bytes may stay unacknowledged before the kernel gives the connection up. Default 10 min, 2 min
     /// beyond what a link ever waits: it finds dead lanes itself, and knows how long a jam takes to answer.
     pub(crate) user_timeout: Duration,
-    /// Bytes that may wait unsent in the kernel. Default 128 KiB.
+    /// Bytes that may wait unsent in the kernel, on the lane of repairs 16 KiB at most. Default 128 KiB.
     pub(crate) not_sent: u32,
     /// The send buffer to ask for, where the kernel's automatic one is too small; what it asks for is doubled.
     pub(crate) send_buffer: Option<usize>,
@@ -30,7 +30,7 @@ impl Default for LaneOptions {
         Self {
             congestion: Some("bbr".to_owned()),
             user_timeout: kernel_patience(LinkConfig::LONGEST_SILENCE),
-            not_sent: NOT_SENT_LOW_WATER,
+            not_sent: most_unsent(LaneRole::Flow),
             send_buffer: None,
             receive_buffer: None,
         }
@@ -223,7 +223,7 @@ impl LaneOptions {
     pub(crate) fn fit(&mut self, bits_per_s: u64) {
         let sent_in = |time: Duration| u128::from(bits_per_s) * time.as_micros() / 8_000_000;
         let not_sent = u32::try_from(sent_in(NOT_SENT_TIME)).unwrap_or(u32::MAX);
-        self.not_sent = not_sent.clamp(LEAST_NOT_SENT, NOT_SENT_LOW_WATER);
+        self.not_sent = not_sent.clamp(LEAST_NOT_SENT, most_unsent(LaneRole::Flow));
         let under_way = usize::try_from(sent_in(LONGEST_ROUND_TRIP)).unwrap_or(usize::MAX);
         // Fixing a size ends the kernel's own tuning, so only what that does not reach is asked for.
         let beyond =
@@ -268,6 +268,11 @@ impl LaneOptions {
             }
         }
     }
+}
+
+/// Limits what waits unsent on a lane by what it is for.
+pub(crate) fn limit_unsent(stream: &TcpStream, options: &LaneOptions, role: LaneRole) {
+    let _ = SockRef::from(stream).set_tcp_notsent_lowat(options.not_sent.min(most_unsent(role)));
 }
 
 /// Prepares the connection under a lane; a socket that is already broken is left to whoever reads it next.
@@ -326,9 +331,6 @@ pub(crate) const OWN_MARK: u32 = 0x6f78_0000;
 
 /// Connections that the kernel completes before we accept them; it caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-
-/// Bytes that may wait unsent in the kernel per lane.
-const NOT_SENT_LOW_WATER: u32 = 128 << 10;
 
 /// On a link of known rate so much may wait, in time, but not less than keeps a lane busy between two wake-ups.
 const NOT_SENT_TIME: Duration = Duration::from_millis(10);

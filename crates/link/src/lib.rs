@@ -17,6 +17,7 @@ mod reassembly;
 mod records;
 mod sharing;
 mod stats;
+mod unsent;
 
 pub use classify::Cipher;
 pub use config::{ConfigError, LinkConfig};
@@ -36,6 +37,7 @@ pub use oncewire_codec::wire::{
 pub use records::{MAX_RECORD, records};
 pub use sharing::Priority;
 pub use stats::{FlowOutcome, FlowStats, LinkStats};
+pub use unsent::most_unsent;
 
 /// The most flows that a link carries at once.
 pub const MAX_FLOWS: usize = 16 * 1024;

@@ -87,7 +87,9 @@ async fn dial(
     let Ok(joined) = timeout_at(end, answering).await else {
         return Err(DialError::TimedOut { address: dialling.address.clone() });
     };
-    joined.map_err(|source| DialError::Hello { address: dialling.address.clone(), source })
+    joined
+        .inspect(|joined| joined.prepare_for_role(&dialling.options))
+        .map_err(|source| DialError::Hello { address: dialling.address.clone(), source })
 }
 
 /// When the next attempt may begin.

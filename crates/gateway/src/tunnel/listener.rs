@@ -152,7 +152,10 @@ impl TunnelDoor {
         stream.count_for(&peer.wire);
         stream.prepare(&peer.settings.lanes);
         match lane::accept_hello(peer, key, stream).await {
-            Ok(joined) => Some((Arc::clone(peer), joined)),
+            Ok(joined) => {
+                joined.prepare_for_role(&peer.settings.lanes);
+                Some((Arc::clone(peer), joined))
+            }
             Err(error) if error.is_of_the_moment() => {
                 tracing::debug!(%source, peer = peer.name(), %error, "lane turned back");
                 None

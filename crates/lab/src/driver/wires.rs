@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::{BufMut as _, BytesMut};
 use oncewire_codec::Now;
 use oncewire_codec::wire::{LaneId, LaneRole};
-use oncewire_link::records;
+use oncewire_link::{most_unsent, records};
 use oncewire_netem::ParamsError;
 use oncewire_netem::tcp::{Account, ConnectionId, Network, Side, TooManyConnections};
 
@@ -57,6 +57,9 @@ impl Wires {
         let connection = self.connect(LANES, now)?;
         let lane = LaneId(self.next_lane);
         self.next_lane += 1;
+        for side in [Side::Near, Side::Far] {
+            self.network.limit_unsent(connection, side, most_unsent(role).into(), now);
+        }
         self.lanes.insert(connection, Wire { lane, role, up: false, ends: Default::default() });
         self.names.insert(lane, connection);
         Ok(())

@@ -8,6 +8,7 @@ use super::Link;
 use crate::event::Event;
 use crate::limit::Limiter;
 use crate::sharing::Priority;
+use crate::unsent::MOST_UNSENT_OF_REPAIRS;
 
 /// A call stops adding frames beyond this many bytes.
 const TARGET: usize = 64 * 1024;
@@ -28,10 +29,10 @@ impl Link {
             self.put_group(false, TARGET, out);
         }
         if self.lanes.for_role(LaneRole::Repair) == Some(lane) {
-            while out.len() - before < TARGET && self.sender.poll_repair(out) {}
+            while out.len() - before < self.most_repairs() && self.sender.poll_repair(out) {}
             self.put_group(true, TARGET.saturating_sub(out.len() - before), out);
             self.share_asked();
-        } else if self.limiter.is_none() {
+        } else if self.may_help(lane) {
             while out.len() - before < TARGET / 2 && self.sender.poll_asked(out) {}
         }
         // Before what its flows have to say next: they stand still until it is there.
@@ -60,13 +61,24 @@ impl Link {
     }
 
     /// Lets all lanes that have nothing to send take from what more was asked for than the lane of repairs has taken:
-    /// its congestion window may be small, or have become so long ago. What a limit holds back no lane brings sooner.
+    /// its congestion window may be small, or have become so long ago.
     pub(super) fn share_asked(&mut self) {
-        if self.limiter.is_none() && self.sender.has_asked() {
-            let idle = self.lanes.iter().filter(|(_, lane)| lane.flows > 0 && !lane.woken);
+        if self.sender.has_asked() {
+            let idle = self.lanes.iter().filter(|(id, lane)| !lane.woken && self.may_help(*id));
             let idle: Vec<LaneId> = idle.map(|(id, _)| id).collect();
             idle.into_iter().for_each(|lane| self.wake(lane));
         }
+    }
+
+    /// Whether a lane takes what was asked for: if it has flows, since it then has the window that they made. What a limit
+    /// holds back no lane brings sooner.
+    fn may_help(&self, lane: LaneId) -> bool {
+        self.limiter.is_none() && self.lanes.get(lane).is_some_and(|lane| lane.flows > 0)
+    }
+
+    /// Returns what the lane of repairs takes at once. It may be slow, so it takes little where others may help.
+    fn most_repairs(&self) -> usize {
+        if self.limiter.is_some() { TARGET } else { MOST_UNSENT_OF_REPAIRS as usize }
     }
 
     /// Counts frames against the limit of the link.

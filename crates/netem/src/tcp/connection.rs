@@ -88,6 +88,11 @@ impl Connection {
         self.end(side).sender.room()
     }
 
+    /// Lets no more of what a side writes wait for its window.
+    pub(crate) fn limit_unsent(&mut self, side: Side, bytes: u64) {
+        self.end_mut(side).sender.limit_unsent(bytes);
+    }
+
     /// Answers the opener: connected.
     pub(crate) fn accept(&mut self, now: Now, out: &mut Outbox) {
         if matches!(self.answering, Answering::Asked) {

@@ -189,6 +189,12 @@ impl Network {
         self.connections.get(&id).map_or(0, |entry| entry.connection.room(side))
     }
 
+    /// Lets no more than so many bytes of what a side writes wait for its window, as `TCP_NOTSENT_LOWAT` does; by default
+    /// only the buffer limits them.
+    pub fn limit_unsent(&mut self, id: ConnectionId, side: Side, bytes: u64, now: Now) {
+        self.change(id, now, |connection, _| connection.limit_unsent(side, bytes));
+    }
+
     /// Queues bytes that a side wrote, at most [`room`](Self::room); returns how many were taken.
     ///
     /// When it leaves little room, an [`Event::Writable`] follows. Room may have shrunk again by the time that

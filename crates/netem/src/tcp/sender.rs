@@ -43,6 +43,8 @@ pub(crate) struct Sender {
     next_round: u64,
     window_limited: bool,
     last_sent_at: Option<Now>,
+    /// Bytes that may wait for the window, beside what is under way.
+    most_unsent: u64,
     /// Whether the application was told of too little room to wait for more.
     starved: bool,
     dead: bool,
@@ -99,6 +101,7 @@ impl Sender {
             next_round: 0,
             window_limited: false,
             last_sent_at: None,
+            most_unsent: u64::MAX,
             starved: false,
             dead: false,
         }
@@ -109,6 +112,11 @@ impl Sender {
         self.rtt.sample(rtt);
     }
 
+    /// Lets no more bytes wait for the window, as `TCP_NOTSENT_LOWAT` does.
+    pub(crate) fn limit_unsent(&mut self, bytes: u64) {
+        self.most_unsent = bytes;
+    }
+
     /// Returns how many bytes the application may write.
     ///
     /// The buffer grows with the window, as Linux's autotuning makes it, between 128 KiB and 4 MiB.
@@ -116,22 +124,32 @@ impl Sender {
         if self.finish_at.is_some() || self.reset_at.is_some() || self.dead {
             return 0;
         }
-        self.buffer().saturating_sub(self.written - self.unacknowledged.min(self.written))
+        let buffered = self.buffer().saturating_sub(self.written - self.unacknowledged.min(self.written));
+        buffered.min(self.most_unsent.saturating_sub(self.unsent()))
     }
 
     /// Takes written bytes, at most [`room`](Self::room); returns how many were taken.
     pub(crate) fn handle_written(&mut self, bytes: u64) -> u64 {
         let taken = bytes.min(self.room());
         self.written += taken;
-        self.starved |= self.room() < self.buffer() / 4;
+        self.starved |= !self.is_writable();
         taken
     }
 
     /// Tells once that there is room again after there was little.
     pub(crate) fn take_writable(&mut self) -> bool {
-        let writable = self.starved && self.room() >= self.buffer() / 4;
+        let writable = self.starved && self.is_writable();
         self.starved &= !writable;
         writable
+    }
+
+    /// Whether there is so much room that it pays to wake a writer for it: Linux's thresholds.
+    fn is_writable(&self) -> bool {
+        self.room() >= (self.buffer() / 4).min(self.most_unsent / 2)
+    }
+
+    fn unsent(&self) -> u64 {
+        self.written.saturating_sub(self.next)
     }
 
     /// Ends the stream behind what was written.

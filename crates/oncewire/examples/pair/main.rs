@@ -1,5 +1,5 @@
 //! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`, `pair stall`,
-//! `pair adapt`, `pair connections`; and on the test network, as root, `pair shed`, `pair site`,
+//! `pair adapt`, `pair connections`; and on the test network, as root, `pair shed`, `pair edited`, `pair site`,
 //! `pair lost`, `pair soak` and `pair outage`.
 //!
 //! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
@@ -10,6 +10,7 @@ mod adapt;
 #[path = "../../tests/processes/common/mod.rs"]
 mod common;
 mod connections;
+mod edited;
 mod hop;
 mod lost;
 mod outage;
@@ -46,6 +47,8 @@ enum What {
     Connections(connections::Arguments),
     /// A slow disk behind a slow line, with load shedding and without.
     Shed(shed::Arguments),
+    /// A text and the same after edits, from a slow disk, over lines that are faster.
+    Edited(edited::Arguments),
     /// One, two and three gateways of a site behind a slow line: speed, bytes on the line, and a film for many.
     Site(site::Arguments),
     /// Time and bytes of a transfer after a gateway has lost what it remembered.
@@ -73,6 +76,7 @@ fn main() {
         What::Adapt(arguments) => adapt::run(&arguments),
         What::Connections(arguments) => connections::run(&arguments),
         What::Shed(arguments) => shed::run(&arguments),
+        What::Edited(arguments) => edited::run(&arguments),
         What::Site(arguments) => site::run(&arguments),
         What::Lost(arguments) => lost::run(&arguments),
         What::Soak(arguments) => soak::run(&arguments),

@@ -85,7 +85,7 @@ fn row(way: Option<bool>, arguments: &Arguments, first: &[u8], second: &[u8]) ->
 }
 
 /// Fetches a file, by way of the gateways or not; returns it and the time from the request to the last byte.
-fn fetch(pair: &PairInNetwork, by_gateways: bool, which: u8) -> (Vec<u8>, Duration) {
+pub(crate) fn fetch(pair: &PairInNetwork, by_gateways: bool, which: u8) -> (Vec<u8>, Duration) {
     let to = pair.server(Family::V4, FORWARDED);
     let mut stream = match by_gateways {
         true => pair.connect(Family::V4),
@@ -108,7 +108,7 @@ fn restart(pair: &mut PairInNetwork) {
 }
 
 /// Bytes that the line has carried, both ways, packets' headers included.
-fn wire(pair: &PairInNetwork) -> u64 {
+pub(crate) fn wire(pair: &PairInNetwork) -> u64 {
     let wan = pair.network.wan();
     wan.up.counters().carried_bytes + wan.down.counters().carried_bytes
 }

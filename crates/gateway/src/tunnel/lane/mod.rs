@@ -98,6 +98,7 @@ impl HelloFailure {
 /// A lane that is part of its link, before its tasks run.
 pub(crate) struct Joined<S> {
     pub(crate) signal: Arc<LaneSignal>,
+    role: LaneRole,
     stream: S,
     /// Bytes that came behind the hello.
     early: BytesMut,
@@ -124,7 +125,7 @@ pub(crate) async fn accept_hello<S: LaneStream>(
     let (hello, early) = read_hello(&mut stream).await?;
     peer.ready_for(&hello).await;
     let signal = peer.lane_up(theirs, &hello, (hello.lane, hello.role), Exchange { began, said })?;
-    Ok(Joined { signal, stream, early })
+    Ok(Joined { signal, role: hello.role, stream, early })
 }
 
 /// The accepting side's hello, which this side has not answered.
@@ -167,7 +168,7 @@ pub(crate) async fn answer_hello<S: LaneStream>(
     stream.flush().await?;
     peer.ready_for(&hello).await;
     let signal = peer.lane_up(theirs, &hello, (lane, role), Exchange { began, said })?;
-    Ok(Joined { signal, stream, early })
+    Ok(Joined { signal, role, stream, early })
 }
 
 async fn read_hello<S: LaneStream>(stream: &mut S) -> Result<(Hello, BytesMut), HelloFailure> {
@@ -188,7 +189,7 @@ async fn read_hello<S: LaneStream>(stream: &mut S) -> Result<(Hello, BytesMut), 
 
 /// Moves bytes between a joined lane and its link until either ends it.
 pub(crate) async fn run<S: LaneStream>(peer: Arc<Peer>, lane: Joined<S>) {
-    let Joined { signal, stream, early } = lane;
+    let Joined { signal, stream, early, .. } = lane;
     let (read, write) = tokio::io::split(stream);
     // Two tasks, so that decoding and encoding can use two processors. The set ends the reader with this task.
     let mut reader = JoinSet::new();

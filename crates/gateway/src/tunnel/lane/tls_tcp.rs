@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use super::{Heard, HelloFailure, hear_hello};
+use super::{Heard, HelloFailure, Joined, hear_hello};
 use crate::identity::PublicKey;
 use crate::sockets::{self, LaneOptions};
 use crate::tunnel::count::{Counting, WireCounter};
@@ -297,7 +297,18 @@ impl TlsTcp {
 
     /// Prepares the socket of an accepted lane for the peer that it turned out to be.
     pub(crate) fn prepare(&self, options: &LaneOptions) {
-        sockets::prepare_lane(self.0.get_ref().0.get_ref().get_ref(), options);
+        sockets::prepare_lane(self.tcp(), options);
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        self.0.get_ref().0.get_ref().get_ref()
+    }
+}
+
+impl Joined<TlsTcp> {
+    /// Prepares the socket for what the lane turned out to be for.
+    pub(crate) fn prepare_for_role(&self, options: &LaneOptions) {
+        sockets::limit_unsent(self.stream.tcp(), options, self.role);
     }
 }
 

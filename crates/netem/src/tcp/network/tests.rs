@@ -430,6 +430,36 @@ fn a_writer_that_waits_is_told_again_after_its_room_shrank() {
     }
 }
 
+#[test]
+fn little_waits_unsent_if_that_is_limited_and_the_path_stays_busy() {
+    let written_in_5_s = |most_unsent: u64| {
+        let mut bench = Bench::new(path(20, 80, 0.0, 1));
+        let id = bench.connect(Policy::Cubic, 0);
+        bench.run_until(100 * MS);
+        bench.network.limit_unsent(id, Side::Near, most_unsent, 100 * MS);
+        let (mut written, mut arrived) = (0, 0);
+        let mut now = 100 * MS;
+        while now < Now::from_secs(5) {
+            bench.network.handle_timeout(now);
+            let room = bench.network.room(id, Side::Near);
+            assert!(room <= most_unsent);
+            written += bench.network.handle_written(id, Side::Near, room, now);
+            while let Some(event) = bench.network.poll_event() {
+                if let Event::Readable { connection, side, bytes } = event {
+                    bench.network.handle_consumed(connection, side, bytes, now);
+                    arrived += bytes;
+                }
+            }
+            now = bench.network.poll_timeout().unwrap_or(now).max(now + Duration::from_micros(1));
+        }
+        (written, arrived)
+    };
+    let (_, unlimited) = written_in_5_s(u64::MAX);
+    let (written, limited) = written_in_5_s(16 << 10);
+    assert!(limited * 20 > unlimited * 19, "{limited} of {unlimited} bytes");
+    assert!(written > limited);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
