@@ -69,7 +69,7 @@ fn with(layers: Layers) -> GatewayConfig {
     let plan = Plan { layers, entropy: Entropy::None, ..Plan::default() };
     let store =
         StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers: true, shed: true };
-    GatewayConfig { window: 4 << 20, log_memory: 1 << 20, ..gateways(plan, Shape::default(), store) }
+    GatewayConfig { window: 512 << 10, log_memory: 1 << 20, ..gateways(plan, Shape::default(), store) }
 }
 
 fn seconds(

@@ -71,6 +71,9 @@ impl Link {
                     lane.used = now;
                 }
                 self.want_logs();
+                if let Some(flow) = self.flows.get_mut(&block.flow).filter(|flow| !flow.inbound.has_ready()) {
+                    flow.window.handle_sent(block.offset.saturating_add(block.plain_len as u64));
+                }
                 self.receiver.handle_block(block, lane, now)?;
                 self.drain_deliveries(now)?;
             }
