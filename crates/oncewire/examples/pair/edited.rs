@@ -7,7 +7,8 @@ use oncewire_lab::corpus::Corpus;
 use oncewire_testnet::{Family, LinkParams, Queue};
 
 use crate::common::data;
-use crate::common::network::{PairInNetwork, Setup};
+use crate::common::gateway::Gateway;
+use crate::common::network::{PairInNetwork, Place, Setup};
 use crate::common::origin::Origin;
 use crate::shed::{fetch, wire};
 
@@ -80,15 +81,17 @@ fn row(way: Option<&str>, arguments: &Arguments, files: [&[u8]; 2]) -> Option<St
         if which == 1 {
             cells.push(format!("{:.1} %", 100.0 * (1.0 - (wire(&pair) - before) as f64 / got.len() as f64)));
         }
-        std::thread::sleep(PAUSE);
+        pause();
     }
-    let names = way.map(|_| pair.at(crate::common::network::Place::Branch, crate::common::gateway::Gateway::peer)["in"]["names"].clone());
-    let names = names.map_or("| | ".to_owned(), |names| {
-        format!("{} | {} | {}", names["found"], names["shed"], names["late"])
-    });
-    Some(format!("| {} | {} | {names} |", way.unwrap_or("no gateways"), cells.join(" | ")))
+    let names = way.map(|_| pair.at(Place::Branch, Gateway::peer)["in"]["names"].clone()).unwrap_or_default();
+    let counts = ["found", "shed", "late"].map(|key| names[key].as_u64().unwrap_or_default().to_string());
+    Some(format!("| {} | {} | {} |", way.unwrap_or("no gateways"), cells.join(" | "), counts.join(" | ")))
+}
+
+/// Long enough for connections to count as idle.
+#[expect(clippy::disallowed_methods, reason = "what is measured is what idleness leaves")]
+fn pause() {
+    std::thread::sleep(Duration::from_secs(10));
 }
 
 const EDIT_EVERY: usize = 2000;
-/// Long enough for connections to count as idle.
-const PAUSE: Duration = Duration::from_secs(10);
