@@ -130,6 +130,8 @@ impl Congestion for Cubic {
             let halved = self.window / 2f64.powf(timeouts);
             self.window = halved.max(INITIAL_WINDOW.min(self.window));
             self.epoch = None;
+            // What it had seen of a queue is over; rounds begin anew with the window.
+            self.hystart = self.hystart.as_ref().map(|_| HyStart::default());
         }
     }
 
@@ -214,6 +216,28 @@ mod tests {
         assert_eq!(cubic.window(), 25);
         cubic.handle_idle(Duration::from_secs(60), timeout);
         assert_eq!(cubic.window(), 10);
+    }
+
+    #[test]
+    fn a_queue_that_was_seen_before_idle_time_does_not_end_the_slow_start_behind_it() {
+        let mut cubic = Cubic::new();
+        let round = |cubic: &mut Cubic, rtt_ms: u64| {
+            for at in 0..8 {
+                let rtt = Some(Duration::from_millis(rtt_ms));
+                cubic.handle_ack(&AckSample { rtt, round_start: at == 0, ..acked(100, 1) });
+            }
+        };
+        for rtt_ms in [100, 100, 150, 150, 150] {
+            round(&mut cubic, rtt_ms);
+        }
+        let creeping = cubic.window();
+        round(&mut cubic, 150);
+        assert_eq!(cubic.window(), creeping + 2, "it creeps");
+        cubic.handle_idle(Duration::from_secs(60), Duration::from_millis(300));
+        for _ in 0..8 {
+            round(&mut cubic, 150);
+        }
+        assert_eq!(cubic.window(), 10 + 8 * 8);
     }
 
     #[test]
