@@ -12,11 +12,30 @@ pub(crate) struct Window {
     last_grant: Now,
     /// Whether the peer has used up what it was granted last while the reader waited for bytes.
     used_up: bool,
+    /// When a quarter of the window was taken since the last grant.
+    quarter_at: Option<Now>,
+}
+
+/// What bounds how a window grows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowLimits {
+    /// Bytes of the largest window.
+    pub(crate) max: u64,
+    /// Bytes by which all windows together may still grow.
+    pub(crate) spare: u64,
 }
 
 impl Window {
     pub(crate) fn new(initial: u64, now: Now) -> Self {
-        Self { size: initial, initial, consumed: 0, granted: initial, last_grant: now, used_up: false }
+        Self {
+            size: initial,
+            initial,
+            consumed: 0,
+            granted: initial,
+            last_grant: now,
+            used_up: false,
+            quarter_at: None,
+        }
     }
 
     /// The first flow offset that the peer may not send.
@@ -40,27 +59,44 @@ impl Window {
         self.used_up |= end.saturating_add(self.size / 4) >= self.granted;
     }
 
-    /// Notes that the application took bytes; returns whether a new grant is worth a frame.
+    /// Notes that the application took bytes; returns whether a new grant is worth a frame. `waits` says whether it has
+    /// taken all that there is.
     ///
     /// The window grows, up to `max` and while `spare` bytes of memory allow it, if it limits the flow, and neither its
-    /// reader nor the line does. It doubles when half of it was taken within two round trips. If three quarters were sent
-    /// before that while the reader waited, a disk or answers to requests take longer than bytes that come by themselves:
-    /// it then becomes four times as large, since it has longer to wait until it can grow again.
-    pub(crate) fn consume(&mut self, bytes: u64, max: u64, spare: u64, round_trip: Now, now: Now) -> bool {
+    /// reader nor the line does. It doubles when half of it was taken within two round trips, or the last quarter within
+    /// one by a reader that waits, as when a connection has just begun. If three quarters were sent before that while the
+    /// reader waited, a disk or answers to requests take longer than bytes that come by themselves: it then becomes four
+    /// times as large, since it has longer to wait until it can grow again.
+    pub(crate) fn consume(
+        &mut self,
+        bytes: u64,
+        waits: bool,
+        limits: &WindowLimits,
+        round_trip: Now,
+        now: Now,
+    ) -> bool {
         self.consumed += bytes;
-        if self.consumed + self.size - self.granted < self.size / 2 {
+        let taken = self.consumed + self.size - self.granted;
+        if taken < self.size / 2 {
+            if taken >= self.size / 4 {
+                self.quarter_at.get_or_insert(now);
+            }
             return false;
         }
-        let quick = now.saturating_sub(self.last_grant) < round_trip * 2 + Now::from_millis(20);
+        let within = |since: Now, round_trips: u32| {
+            now.saturating_sub(since) < (round_trip + Now::from_millis(10)) * round_trips
+        };
+        let quick = within(self.last_grant, 2) || waits && self.quarter_at.is_some_and(|at| within(at, 1));
         if quick || self.used_up {
-            let size = (self.size * if quick { 2 } else { 4 }).min(max).max(self.size);
-            if size - self.size <= spare {
+            let grown = self.size * if self.used_up { 4 } else { 2 };
+            let size = grown.min(limits.max).max(self.size);
+            if size - self.size <= limits.spare {
                 self.size = size;
             }
         }
         self.granted = self.consumed + self.size;
         self.last_grant = now;
-        self.used_up = false;
+        (self.quarter_at, self.used_up) = (None, false);
         true
     }
 }
@@ -69,39 +105,59 @@ impl Window {
 mod tests {
     use super::*;
 
+    const MAX: WindowLimits = WindowLimits { max: 1 << 20, spare: 1 << 20 };
+    const ROUND_TRIP: Now = ms(50);
+
+    const fn ms(millis: u64) -> Now {
+        Now::from_millis(millis)
+    }
+
     #[test]
     fn a_quick_reader_is_given_more_and_a_slow_one_is_not() {
-        let (ms, max) = (Now::from_millis, 1 << 20);
         let mut quick = Window::new(1000, ms(0));
-        assert!(!quick.consume(499, max, max, ms(50), ms(1)));
-        assert!(quick.consume(1, max, max, ms(50), ms(2)));
+        assert!(!quick.consume(499, true, &MAX, ROUND_TRIP, ms(1)));
+        assert!(quick.consume(1, true, &MAX, ROUND_TRIP, ms(2)));
         assert_eq!(quick.granted(), 2500);
         let mut slow = Window::new(1000, ms(0));
-        assert!(slow.consume(500, max, max, ms(50), ms(500)));
+        assert!(slow.consume(500, true, &MAX, ROUND_TRIP, ms(500)));
         assert_eq!(slow.granted(), 1500);
     }
 
     #[test]
+    fn a_connection_that_begins_slowly_is_given_more_once_it_is_quick() {
+        let take = |waits: bool, quarter: Now| {
+            let mut window = Window::new(1000, ms(0));
+            assert!(!window.consume(250, waits, &MAX, ROUND_TRIP, quarter));
+            assert!(window.consume(250, waits, &MAX, ROUND_TRIP, ms(500)));
+            window.granted()
+        };
+        assert_eq!(take(true, ms(445)), 2500);
+        assert_eq!(take(true, ms(440)), 1500);
+        assert_eq!(take(false, ms(445)), 1500, "its reader was behind, and catches up");
+    }
+
+    #[test]
     fn a_peer_that_has_sent_all_it_may_is_given_more_however_late_its_bytes_are() {
-        let (ms, max) = (Now::from_millis, 1 << 20);
         let mut window = Window::new(1000, ms(0));
         window.handle_sent(700);
-        assert!(window.consume(500, max, max, ms(50), ms(500)));
-        assert_eq!(window.granted(), 1500, "a quarter was left");
+        assert!(window.consume(500, true, &MAX, ROUND_TRIP, ms(500)));
+        assert_eq!(window.granted(), 1500, "more than a quarter was left");
         window.handle_sent(1250);
-        assert!(window.consume(500, max, max, ms(50), ms(1000)));
+        assert!(window.consume(500, true, &MAX, ROUND_TRIP, ms(1000)));
         assert_eq!(window.granted(), 1000 + 4 * 1000);
-        assert!(window.consume(3000, max, max, ms(50), ms(1500)));
+        assert!(window.consume(3000, true, &MAX, ROUND_TRIP, ms(1500)));
         assert_eq!(window.granted(), 4000 + 4 * 1000, "it counts once");
     }
 
     #[test]
     fn memory_and_maximum_bound_the_window() {
         let mut window = Window::new(1000, Now::ZERO);
-        window.consume(600, 1500, u64::MAX, Now::from_secs(1), Now::ZERO);
+        let limits = WindowLimits { max: 1500, spare: u64::MAX };
+        window.consume(600, true, &limits, Now::from_secs(1), Now::ZERO);
         assert_eq!(window.granted(), 600 + 1500);
         let mut window = Window::new(1000, Now::ZERO);
-        window.consume(600, 1 << 20, 999, Now::from_secs(1), Now::ZERO);
+        let limits = WindowLimits { max: 1 << 20, spare: 999 };
+        window.consume(600, true, &limits, Now::from_secs(1), Now::ZERO);
         assert_eq!(window.granted(), 1600);
     }
 }

@@ -7,6 +7,7 @@ use oncewire_codec::wire::{FlowId, Message, Open, OpenFailure, Opened, ResetReas
 use oncewire_codec::{Now, Plan};
 
 use super::Link;
+use crate::credit::WindowLimits;
 use crate::event::{Event, FlowGone, OpenRefused, OpenRequest, Received};
 use crate::flow::{Flow, OpenState};
 use crate::sharing::Priority;
@@ -191,7 +192,9 @@ impl Link {
         let spare = self.config.flow_memory.saturating_sub(self.window_growth);
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return };
         let before = flow.window.growth();
-        if flow.window.consume(bytes as u64, self.config.max_credit, spare, round_trip, now) {
+        let limits = WindowLimits { max: self.config.max_credit, spare };
+        let waits = !flow.inbound.has_ready();
+        if flow.window.consume(bytes as u64, waits, &limits, round_trip, now) {
             self.window_growth += flow.window.growth() - before;
             flow.credit_due = true;
             self.credit_due.insert(id);
