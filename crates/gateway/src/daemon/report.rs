@@ -16,7 +16,7 @@ use crate::chunks::{ChunkStore, ChunksCleared};
 use crate::config::{Codec, PeerChoice};
 use crate::intercept::Entrance;
 use crate::ledger::{self, Ledger};
-use crate::logs::{Cleared, NotKept};
+use crate::logs::{Cleared, NotKept, Unkept};
 use crate::neighbours::Neighbours;
 use crate::telemetry::{
     ClearReport, ClearedReport, DiscoveryReport, FlowReport, FlowsReport, GatewayReport, InReport,
@@ -36,7 +36,7 @@ pub(super) struct Report {
     pub(super) started: Instant,
     pub(super) store: Option<Arc<ChunkStore>>,
     pub(super) neighbours: Neighbours,
-    /// Why logs are not kept that should be.
+    /// Why logs were not opened that should be kept.
     pub(super) not_kept: NotKept,
     /// How the search for other gateways stands, if there is one.
     pub(super) discovery: Option<Arc<watch::Sender<DiscoveryReport>>>,
@@ -137,6 +137,9 @@ impl Report {
     }
 
     fn gateway(&self, state: &State, memory: u64) -> GatewayReport {
+        // What keeps all of them from being kept says more than what one of them lacks.
+        let of_peers = || Unkept::oldest(state.peers.iter().flat_map(|peer| peer.unkept_logs()));
+        let unkept = self.not_kept.unkept().or_else(of_peers);
         GatewayReport {
             name: state.config.gateway.name.clone(),
             public_key: state.config.gateway.identity.public_key().to_string(),
@@ -145,7 +148,8 @@ impl Report {
             draining: !self.healthy(),
             memory_limit: state.config.memory,
             memory_used: Some(memory),
-            logs_not_kept: self.not_kept.why(),
+            logs_not_kept_s: unkept.as_ref().map(|unkept| unkept.since.elapsed().as_secs_f64()),
+            logs_not_kept: unkept.map(|unkept| unkept.why),
             handshakes_pending: self.tunnel.pending() as u64,
             refused: self.ledger.refusals.counts(),
             announces: state.config.gateway.announce.iter().map(ToString::to_string).collect(),

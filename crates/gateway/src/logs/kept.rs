@@ -182,9 +182,10 @@ impl<D: Disk> KeptLog<D> {
         self.pending.clear();
         self.records.clear();
         self.in_index = 0;
+        // First, since a full disk has no room for an index before. Records without their bytes claim nothing.
+        self.ring.file.set_len(0)?;
         let empty = encode(self.side, self.ring.capacity, self.seal.format(), &[]);
         self.index = self.disk.replace(index_name(self.side), &empty)?;
-        self.ring.file.set_len(0)?;
         self.ring.file.sync()?;
         Ok(bytes)
     }

@@ -71,6 +71,7 @@
 mod at_rest;
 mod disk;
 mod folder;
+mod health;
 mod hints;
 mod index;
 mod kept;
@@ -98,6 +99,7 @@ pub use self::at_rest::{ClearError, clear_at_rest};
 use self::disk::OsFolder;
 pub(crate) use self::folder::Logs;
 use self::folder::Writing;
+pub(crate) use self::health::Unkept;
 pub(crate) use self::hints::HintFile;
 use self::hints::Turns;
 use self::kept::{KeptLog, Trouble};
@@ -198,8 +200,15 @@ fn open_peer(
     let folder = match peer_folder(state, &owner.keys).and_then(OsFolder::create) {
         Ok(folder) => folder,
         Err(error) => {
-            tracing::warn!(peer = owner.name, "logs start cold and are not kept: {error}");
-            return PeerLogs::default();
+            let folder = state.join("logs");
+            let why = format!("its folder cannot be made in {}: {error}", folder.display());
+            tracing::warn!(peer = owner.name, "logs start cold and are not kept: {why}");
+            let logs = [LogSide::Out, LogSide::Inbound].map(|side| {
+                let name = format!("{} of peer {}", kept::ring_name(side), owner.name);
+                let place = keeper.add_unopened(name, &why);
+                keeper.watched(place)
+            });
+            return PeerLogs { writer: Some(LogWriter::new(Arc::clone(queue), logs)), ..PeerLogs::default() };
         }
     };
     let mut open = |side| {
@@ -211,22 +220,38 @@ fn open_peer(
         let name = folder.path().join(kept::ring_name(side)).display().to_string();
         if owner.anew {
             let log = opened.log.and_then(|log| begin_anew(&owner.name, log));
-            return (keeper.add(name, log), None);
+            return (keep(keeper, name, log, opened.trouble.as_ref()), None);
         }
         report(&owner.name, &name, opened.saved.as_ref(), opened.trouble.as_ref());
-        (keeper.add(name, opened.log), opened.saved)
+        (keep(keeper, name, opened.log, opened.trouble.as_ref()), opened.saved)
     };
     let (out, saved_out) = open(LogSide::Out);
     let (inbound, saved_inbound) = open(LogSide::Inbound);
     let hints = HintFile::new(folder.clone(), seal.clone(), turns);
     PeerLogs {
         saved: SavedLogs { out: saved_out, inbound: saved_inbound },
-        writer: Some(LogWriter::new(Arc::clone(queue), [out, inbound])),
+        writer: Some(LogWriter::new(Arc::clone(queue), [out, inbound].map(|place| keeper.watched(place)))),
         reader: Some(LogReader { folder, capacity: owner.capacity, seal: seal.clone() }),
         saved_hints: hints.read().filter(|_| !owner.anew),
         hints: Some(hints),
         later: false,
     }
+}
+
+/// Has a log written if it could be opened; `trouble` says why not.
+fn keep(
+    keeper: &mut Keeper<OsFolder>,
+    name: String,
+    log: Option<KeptLog<OsFolder>>,
+    trouble: Option<&Trouble>,
+) -> usize {
+    let is_open = log.is_some();
+    let place = keeper.add(name, log);
+    if !is_open {
+        let why = trouble.map_or_else(|| "the one on disk cannot be cleared".to_owned(), Trouble::to_string);
+        keeper.fail_to_open(place, &why);
+    }
+    place
 }
 
 /// Forgets a log on disk before anything is written to it: offsets and epochs may be given again that it has claims on.

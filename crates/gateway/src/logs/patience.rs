@@ -7,20 +7,26 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::health::Unkept;
 use crate::slow_disk::{self, DISK_LIMIT, READ_LIMIT};
 
-/// Why logs are not kept though there is a folder for them.
+/// Why logs were not opened though there is a folder for them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NotKept(Arc<Mutex<Option<String>>>);
+pub(crate) struct NotKept(Arc<Mutex<Option<Unkept>>>);
 
 impl NotKept {
-    /// Returns the reason as a sentence; none as long as all are kept.
+    /// Returns the reason as a sentence; none as long as all were opened.
     pub(crate) fn why(&self) -> Option<String> {
+        self.unkept().map(|unkept| unkept.why)
+    }
+
+    /// Returns the reason, and since when it holds.
+    pub(crate) fn unkept(&self) -> Option<Unkept> {
         self.0.lock().clone()
     }
 
     pub(super) fn say(&self, why: String) {
-        *self.0.lock() = Some(why);
+        *self.0.lock() = Some(Unkept::now(why));
     }
 
     /// They are kept again.

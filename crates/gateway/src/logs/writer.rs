@@ -15,14 +15,15 @@ use tokio::sync::oneshot;
 use oncewire_link::{LogSide, LogWrite};
 
 use super::disk::Disk;
+use super::health::{Health, Unkept};
 use super::kept::KeptLog;
 
 /// Hands one peer's pieces of log to the writing thread.
 #[derive(Clone, Debug)]
 pub(crate) struct LogWriter {
     queue: Arc<Queue>,
-    /// By side: where the log stands among the [`Keeper`]'s, and how many of its bytes were skipped.
-    logs: Arc<[(usize, AtomicU64); 2]>,
+    /// By side: where the log stands among the [`Keeper`]'s, and how its keeping goes.
+    logs: Arc<[(usize, Arc<Health>); 2]>,
 }
 
 /// Tells how many bytes a log's files had when they were cleared, or why they could not be.
@@ -33,20 +34,20 @@ pub(crate) type Settled = oneshot::Receiver<bool>;
 
 impl LogWriter {
     /// Writes the logs at these places, that of what was sent first.
-    pub(super) fn new(queue: Arc<Queue>, [out, inbound]: [usize; 2]) -> Self {
-        Self { queue, logs: Arc::new([(out, AtomicU64::new(0)), (inbound, AtomicU64::new(0))]) }
+    pub(super) fn new(queue: Arc<Queue>, logs: [(usize, Arc<Health>); 2]) -> Self {
+        Self { queue, logs: Arc::new(logs) }
     }
 
-    /// Queues a piece to be written; if the disk cannot keep up, it is skipped. Never waits.
+    /// Queues a piece to be written; if the disk cannot keep up, or the writing has ended, it is skipped. Never waits.
     pub(crate) fn write(&self, side: LogSide, write: LogWrite) {
         let [out, inbound] = &*self.logs;
-        let (place, skipped) = match side {
+        let (place, health) = match side {
             LogSide::Out => out,
             LogSide::Inbound => inbound,
         };
         let bytes = write.plain.len() as u64;
         if !self.queue.push(*place, write) {
-            skipped.fetch_add(bytes, Relaxed);
+            health.lose(bytes);
         }
     }
 
@@ -55,9 +56,14 @@ impl LogWriter {
         self.logs.each_ref().map(|(place, _)| self.queue.clear(*place))
     }
 
-    /// Returns how many bytes were skipped because the disk was too slow, by side: sent, received.
-    pub(crate) fn skipped(&self) -> [u64; 2] {
-        self.logs.each_ref().map(|(_, skipped)| skipped.load(Relaxed))
+    /// Returns how many bytes were not kept because the disk was too slow or failed, by side: sent, received.
+    pub(crate) fn lost(&self) -> [u64; 2] {
+        self.logs.each_ref().map(|(_, health)| health.lost())
+    }
+
+    /// Returns why logs are not kept now, one entry for each that is not.
+    pub(crate) fn unkept(&self) -> impl Iterator<Item = Unkept> {
+        self.logs.iter().filter_map(|(_, health)| health.unkept())
     }
 
     /// Has both logs put on disk and let go of, so that another may open them; tells when that is done. What is
@@ -113,7 +119,7 @@ pub(super) enum Closing {
 }
 
 impl Queue {
-    /// Takes a piece to be written; false if it was skipped, because too much waits already.
+    /// Takes a piece to be written; false if it was skipped, because too much waits already or the writing ends.
     pub(super) fn push(&self, place: usize, write: LogWrite) -> bool {
         let cost = cost(&write);
         if self.bytes.fetch_add(cost, Relaxed) + cost > MAX_QUEUED {
@@ -121,10 +127,11 @@ impl Queue {
             self.skipped_bytes.fetch_add(write.plain.len() as u64, Relaxed);
             return false;
         }
-        if !self.add(Job::Write { place, write }) {
+        let added = self.add(Job::Write { place, write });
+        if !added {
             self.bytes.fetch_sub(cost, Relaxed);
         }
-        true
+        added
     }
 
     fn clear(&self, place: usize) -> Cleared {
@@ -275,6 +282,7 @@ struct Entry<D: Disk> {
     given_up: bool,
     /// Whether it was let go of.
     closed: bool,
+    health: Arc<Health>,
 }
 
 impl<D: Disk> Keeper<D> {
@@ -284,13 +292,36 @@ impl<D: Disk> Keeper<D> {
 
     /// Adds a log under the name that it has in messages; returns its place.
     pub(super) fn add(&mut self, name: String, log: Option<KeptLog<D>>) -> usize {
-        self.logs.push(Entry { name, log, given_up: false, closed: false });
+        self.logs.push(Entry { name, log, given_up: false, closed: false, health: Arc::default() });
         self.logs.len() - 1
+    }
+
+    /// Adds a log that cannot be opened, for `why`, and that nobody lets go of; returns its place.
+    pub(super) fn add_unopened(&mut self, name: String, why: &str) -> usize {
+        let place = self.add(name, None);
+        self.fail_to_open(place, why);
+        self.let_go(place);
+        place
+    }
+
+    /// Says why there is no log at a place.
+    pub(super) fn fail_to_open(&self, place: usize, why: &str) {
+        if let Some(entry) = self.logs.get(place) {
+            entry.health.fail(format!("until the next start, nothing of {} is kept: {why}", entry.name));
+        }
+    }
+
+    /// Returns a place with how the keeping of its log goes.
+    pub(super) fn watched(&self, place: usize) -> (usize, Arc<Health>) {
+        (place, self.logs.get(place).map(|entry| Arc::clone(&entry.health)).unwrap_or_default())
     }
 
     pub(super) fn write(&mut self, place: usize, write: &LogWrite) {
         if let Some(entry) = self.logs.get_mut(place) {
             entry.attempt(|log| log.write(write));
+            if entry.log.is_none() || entry.given_up {
+                entry.health.lose(write.plain.len() as u64);
+            }
         }
     }
 
@@ -330,7 +361,10 @@ impl<D: Disk> Keeper<D> {
         let cleared = log.clear().inspect_err(|error| {
             tracing::warn!(log = entry.name, %error, "cannot clear the log");
         });
-        entry.given_up = cleared.is_err();
+        match &cleared {
+            Ok(_) => entry.take_up(),
+            Err(error) => entry.give_up(&format!("it cannot be cleared: {error}")),
+        }
         cleared
     }
 }
@@ -345,8 +379,19 @@ impl<D: Disk> Entry<D> {
                 %error,
                 "cannot write the log; until the next start, or until it is cleared, nothing more of it is kept"
             );
-            self.given_up = true;
+            self.give_up(&format!("it cannot be written: {error}"));
         }
+    }
+
+    fn give_up(&mut self, why: &str) {
+        self.given_up = true;
+        let until = "until the next start, or until it is cleared (`oncewire cache clear`)";
+        self.health.fail(format!("{until}, nothing more of {} is kept: {why}", self.name));
+    }
+
+    fn take_up(&mut self) {
+        self.given_up = false;
+        self.health.recover();
     }
 }
 

@@ -140,7 +140,7 @@ impl Snapshot {
         self.levels(encoder, "codec_rung", rung, |peer| Some(peer.out.plan.rung as f64))?;
         let rungs = "Steps from the configured plan to no coding, both included";
         self.levels(encoder, "codec_rungs", rungs, |peer| Some(peer.out.plan.rungs as f64))?;
-        let not_saved = "Log bytes that were not saved because the disk was too slow";
+        let not_saved = "Log bytes that were not saved because the disk was too slow or failed";
         self.counts_both_ways(encoder, "log_not_saved_bytes", not_saved, |peer| {
             (peer.out.not_saved.unwrap_or(0), peer.inbound.not_saved.unwrap_or(0))
         })?;

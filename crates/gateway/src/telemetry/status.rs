@@ -53,6 +53,9 @@ pub struct GatewayReport {
     /// Why logs are not kept that `state` is to keep, as a sentence; null if they are, or there is no `state`.
     #[serde(default)]
     pub logs_not_kept: Option<String>,
+    /// Seconds since that is so.
+    #[serde(default)]
+    pub logs_not_kept_s: Option<f64>,
     /// Connections that have not finished TLS yet.
     pub handshakes_pending: u64,
     /// What was turned away, by reason.
@@ -233,7 +236,7 @@ pub struct OutReport {
     pub mismatches: u64,
     /// Memory of log, table, contexts and kept blocks.
     pub memory: u64,
-    /// Bytes of the log that were not saved because the disk was too slow; null if logs end with the process.
+    /// Bytes of the log that were not saved because the disk was too slow or failed; null if logs end with the process.
     pub not_saved: Option<u64>,
     /// How blocks are coded now.
     #[serde(default)]
@@ -302,7 +305,7 @@ pub struct InReport {
     pub mismatches: u64,
     /// Memory of log, contexts and waiting blocks.
     pub memory: u64,
-    /// Bytes of the log that were not saved because the disk was too slow; null if logs end with the process.
+    /// Bytes of the log that were not saved because the disk was too slow or failed; null if logs end with the process.
     pub not_saved: Option<u64>,
     /// What the peer named instead of sending it.
     #[serde(default)]

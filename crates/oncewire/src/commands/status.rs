@@ -33,13 +33,17 @@ fn summary(status: &StatusReport) -> String {
     let gateway = &status.gateway;
     let memory = gateway.memory_used.map_or_else(unknown, bytes);
     let draining = if gateway.draining { ", draining: no new flows" } else { "" };
-    let not_kept = gateway.logs_not_kept.as_deref().map(|why| printable(why) + "\n").unwrap_or_default();
+    let not_kept = gateway.logs_not_kept.as_deref().map(|why| {
+        let since = gateway.logs_not_kept_s.map(|seconds| format!("for {} now, and ", age(seconds)));
+        format!("{}{}\n", since.unwrap_or_default(), printable(why))
+    });
     format!(
         "gateway {}, oncewire {}, up {}, memory {memory} of {}{draining}\n{not_kept}",
         printable(&gateway.name),
         printable(&status.version),
         age(gateway.uptime_s),
         bytes(gateway.memory_limit),
+        not_kept = not_kept.unwrap_or_default(),
     )
 }
 
@@ -126,6 +130,14 @@ fn remarks(text: &mut String, peer: &PeerReport) {
     }
     if let Some(remark) = adapted(&peer.out.plan) {
         let _ = writeln!(text, "{name}: {remark}");
+    }
+    let not_saved = peer.out.not_saved.unwrap_or(0) + peer.inbound.not_saved.unwrap_or(0);
+    if not_saved > 0 {
+        let _ = writeln!(
+            text,
+            "{name}: {} of its logs could not be written to disk, so a restart will not find them",
+            bytes(not_saved)
+        );
     }
     let unused = peer.networks.iter().filter(|network| !network.used);
     for network in unused.take(MOST_NETWORKS) {

@@ -115,7 +115,13 @@ fn a_place_that_is_no_folder_costs_a_cold_start() {
     fs::create_dir_all(state.join("logs")).unwrap();
     fs::write(state.join("logs").join("07".repeat(32)), "a file").unwrap();
     let (_logs, peers) = open_in(&state, &[owner(&[7]), owner(&[8])]).unwrap();
-    assert!(peers[0].writer.is_none() && peers[1].writer.is_some());
+    assert!(peers[0].reader.is_none() && peers[1].reader.is_some());
+    let unkept = peers.iter().map(|peer| peer.writer.as_ref().map(|writer| writer.unkept().count()));
+    assert_eq!(
+        unkept.collect::<Vec<_>>(),
+        [Some(2), Some(0)],
+        "status says that nothing of the first is kept"
+    );
 }
 
 #[test]

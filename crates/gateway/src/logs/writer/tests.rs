@@ -79,13 +79,42 @@ fn a_disk_that_fails_costs_one_log_and_nothing_else() {
 }
 
 #[test]
+fn a_log_that_cannot_be_written_is_told_until_it_is_written_again() {
+    let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
+    let mut keeper = Keeper::new();
+    let place = keeper.add("out.log".to_owned(), Some(kept(&disk)));
+    let other = keeper.add_unopened("in.log".to_owned(), "no room");
+    let writer = LogWriter::new(queue, [place, other].map(|place| keeper.watched(place)));
+    let told = || writer.unkept().map(|unkept| unkept.why).collect::<Vec<_>>();
+    assert_eq!(told(), ["until the next start, nothing of in.log is kept: no room"]);
+    keeper.write(place, &piece(0));
+    keeper.flush();
+    assert_eq!((told().len(), writer.lost()), (1, [0, 0]));
+    disk.fail_from_now_on();
+    keeper.write(place, &piece(1 << 16));
+    keeper.write(place, &piece(2 << 16));
+    keeper.write(other, &piece(0));
+    assert_eq!(writer.lost(), [2 << 16, 1 << 16]);
+    let why = &told()[0];
+    assert!(why.contains("nothing more of out.log is kept: it cannot be written"), "{why}");
+    assert!(why.contains("oncewire cache clear"), "{why}");
+    assert!(keeper.clear(place).is_err());
+    assert!(told()[0].contains("it cannot be cleared"));
+    disk.heal();
+    assert!(keeper.clear(place).is_ok());
+    assert_eq!(told().len(), 1, "it is kept again");
+    keeper.write(place, &piece(3 << 16));
+    assert_eq!(writer.lost(), [2 << 16, 1 << 16]);
+}
+
+#[test]
 fn what_is_skipped_is_counted_for_each_log() {
-    let writer = LogWriter::new(Arc::default(), [0, 1]);
+    let writer = LogWriter::new(Arc::default(), [(0, Arc::default()), (1, Arc::default())]);
     for i in 0..2_000 {
         writer.write(LogSide::Inbound, piece(i << 16));
     }
     writer.write(LogSide::Out, piece(0));
-    let [out, inbound] = writer.skipped();
+    let [out, inbound] = writer.lost();
     assert_eq!(out, 1 << 16);
     assert!(inbound > 60 << 20, "{inbound}");
 }
@@ -95,7 +124,8 @@ fn clearing_comes_between_what_was_written_before_and_after() {
     let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
     let mut keeper = Keeper::new();
     let places = [0, 1].map(|_| keeper.add("log".to_owned(), Some(kept(&disk))));
-    let writer = LogWriter::new(Arc::clone(&queue), [places[0], places[1]]);
+    let writer =
+        LogWriter::new(Arc::clone(&queue), [places[0], places[1]].map(|place| keeper.watched(place)));
     writer.write(LogSide::Out, piece(0));
     let [cleared, other] = writer.clear();
     writer.write(LogSide::Out, piece(1 << 16));
@@ -156,7 +186,7 @@ fn what_is_settled_is_on_disk_and_a_failed_disk_is_told() {
     let (queue, disk) = (Arc::new(Queue::default()), MemoryDisk::default());
     let mut keeper = Keeper::new();
     let place = keeper.add("out".to_owned(), Some(kept(&disk)));
-    let writer = LogWriter::new(Arc::clone(&queue), [place, place]);
+    let writer = LogWriter::new(Arc::clone(&queue), [place, place].map(|place| keeper.watched(place)));
     let thread = std::thread::spawn({
         let queue = Arc::clone(&queue);
         move || run(&queue, keeper, ())
@@ -184,7 +214,7 @@ fn the_thread_ends_with_the_last_log_and_what_comes_later_is_dropped() {
     let logs = [Some(kept(&disk)), None, None, None];
     let places = logs.map(|log| keeper.add("log".to_owned(), log));
     let [first, second] = [[places[0], places[1]], [places[2], places[3]]]
-        .map(|places| LogWriter::new(Arc::clone(&queue), places));
+        .map(|places| LogWriter::new(Arc::clone(&queue), places.map(|place| keeper.watched(place))));
     let thread = std::thread::spawn({
         let queue = Arc::clone(&queue);
         move || run(&queue, keeper, ())

@@ -3,7 +3,7 @@
 use oncewire_link::LinkStats;
 
 use super::Peer;
-use crate::logs::LogWriter;
+use crate::logs::{LogWriter, Unkept};
 use crate::telemetry::LinkState;
 
 /// Counters and state of a peer at one moment.
@@ -21,10 +21,15 @@ pub(crate) struct PeerStatus {
 }
 
 impl Peer {
+    /// Returns why its logs are not kept that could be, one entry for each.
+    pub(crate) fn unkept_logs(&self) -> Vec<Unkept> {
+        self.core.lock().log_writer.iter().flat_map(LogWriter::unkept).collect()
+    }
+
     pub(crate) fn status(&self) -> PeerStatus {
         let (link, not_saved) = {
             let core = self.core.lock();
-            (core.link.stats(), core.log_writer.as_ref().map(LogWriter::skipped))
+            (core.link.stats(), core.log_writer.as_ref().map(LogWriter::lost))
         };
         let trouble = self.trouble.lock().clone();
         let idle = if self.settings.address.is_some() { LinkState::Connecting } else { LinkState::Down };

@@ -112,6 +112,12 @@ fn started_by(words: &str, ended: &Gateway, name: &str, config: &str) -> Gateway
     Gateway::new(&wrapper, ended.config().parent().unwrap(), name, ended.admin(), config)
 }
 
+/// Returns the words that start a gateway whose folder is a disk of its own of this size.
+fn on_small_disk(folder: &Path, size: &str) -> String {
+    let (folder, binary) = (folder.display(), crate::binary().display());
+    format!("unshare -rm sh -c 'mount -t tmpfs -o size={size} tmpfs {folder} && exec {binary} \"$@\"' sh")
+}
+
 /// Ends a branch in good order.
 #[track_caller]
 fn end(pair: &mut Pair) {
@@ -287,6 +293,31 @@ fn a_disk_that_is_far_too_slow_holds_nobody_up() {
 }
 
 #[test]
+fn a_full_state_disk_is_told_until_it_is_cleared() {
+    let origin = Origin::server();
+    let mut pair = pair(&Options::to(origin.address()).without_adapting());
+    pair.branch.kill();
+    let state = pair.dir.path().join("branch-state");
+    let config = fs::read_to_string(pair.branch.config()).unwrap();
+    pair.branch = started_by(&on_small_disk(&state, "20m"), &pair.branch, "branch", &config);
+    pair.branch.start();
+    pair.wait_until_up();
+    let unkept = || pair.branch.ask("status").map(|status| status["gateway"]["logs_not_kept"].clone());
+    assert_eq!(unkept(), Some(serde_json::Value::Null));
+    fetch(&pair, Request { seed: 120, len: 40 << 20 });
+    let why = eventually("status says it", LIMIT, || unkept()?.as_str().map(str::to_owned));
+    assert!(why.contains("No space left on device") && why.contains("in.log"), "{why}");
+    let status = pair.branch.ask("status").unwrap();
+    assert!(status["gateway"]["logs_not_kept_s"].as_f64().is_some_and(|age| age >= 0.0), "{status}");
+    assert!(pair.branch.peer()["in"]["not_saved"].as_u64().is_some_and(|lost| lost > 0), "{status}");
+    let output = pair.branch.run(&["status", "--admin", &pair.branch.admin().to_string()]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains(" now, and until the next start") && shown.contains("of its logs could not be"));
+    pair.branch.clear_cache(&[]).expect("a full disk can be cleared");
+    assert_eq!(unkept(), Some(serde_json::Value::Null));
+}
+
+#[test]
 fn a_full_disk_keeps_what_fits() {
     let origin = Origin::server();
     let options = options(&origin);
@@ -299,12 +330,7 @@ fn a_full_disk_keeps_what_fits() {
     let there = format!("store_path = {:?}\nstore_disk", mount.display().to_string());
     let config = config.replace("store_disk", &there);
     // The branch has a disk of its own that is smaller than it was told.
-    let words = format!(
-        "unshare -rm sh -c 'mount -t tmpfs -o size=48m tmpfs {} && exec {} \"$@\"' sh",
-        mount.display(),
-        crate::binary().display(),
-    );
-    pair.branch = started_by(&words, &pair.branch, "branch", &config);
+    pair.branch = started_by(&on_small_disk(&mount, "48m"), &pair.branch, "branch", &config);
     pair.branch.start();
     pair.wait_until_up();
     for seed in 100..110 {

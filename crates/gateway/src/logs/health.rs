@@ -1,0 +1,89 @@
+//! How the keeping of one log goes: the thread that writes it says so, and `status` asks.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Why something is not kept, and since when.
+#[derive(Clone, Debug)]
+pub(crate) struct Unkept {
+    /// A sentence that says until when, what, where and why.
+    pub(crate) why: String,
+    pub(crate) since: Instant,
+}
+
+/// What became of one log's bytes.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    lost: AtomicU64,
+    unkept: Mutex<Option<Unkept>>,
+}
+
+impl Unkept {
+    /// Not kept from now on.
+    pub(super) fn now(why: String) -> Self {
+        Self { why, since: Instant::now() }
+    }
+
+    /// Returns the oldest of them, with how many more there are in its sentence.
+    pub(crate) fn oldest(all: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let mut all: Vec<_> = all.into_iter().collect();
+        all.sort_by_key(|unkept| unkept.since);
+        let others = match all.len().saturating_sub(1) {
+            0 => "",
+            1 => " (and so with 1 other log)",
+            more => &format!(" (and so with {more} other logs)"),
+        };
+        let first = all.into_iter().next()?;
+        Some(Self { why: first.why + others, ..first })
+    }
+}
+
+impl Health {
+    /// Counts bytes that the next start will not find.
+    pub(super) fn lose(&self, bytes: u64) {
+        self.lost.fetch_add(bytes, Relaxed);
+    }
+
+    /// Returns how many bytes that were.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
+
+    /// Nothing of it is kept from now on.
+    pub(super) fn fail(&self, why: String) {
+        *self.unkept.lock() = Some(Unkept::now(why));
+    }
+
+    /// It is kept again.
+    pub(super) fn recover(&self) {
+        *self.unkept.lock() = None;
+    }
+
+    /// Returns why it is not kept, if it is not.
+    pub(super) fn unkept(&self) -> Option<Unkept> {
+        self.unkept.lock().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_speaks_for_all() {
+        let since = Instant::now();
+        let all = [2, 1, 3].map(|second| Unkept {
+            why: format!("log {second}"),
+            since: since + Duration::from_secs(second),
+        });
+        let oldest = |count| Unkept::oldest(all[..count].to_vec()).map(|unkept| unkept.why);
+        assert_eq!(oldest(0), None);
+        assert_eq!(oldest(1).as_deref(), Some("log 2"));
+        assert_eq!(oldest(2).as_deref(), Some("log 1 (and so with 1 other log)"));
+        assert_eq!(oldest(3).as_deref(), Some("log 1 (and so with 2 other logs)"));
+    }
+}
