@@ -9,6 +9,7 @@ use std::sync::Arc;
 use oncewire_link::{Cipher, FlowOutcome};
 
 use self::direct::{Direct, DirectTable};
+use crate::lifecycle::limits::Shortage;
 use crate::telemetry::{NotCodedCounter, NotCodedTable, Outcome, Reason, Refusals};
 
 /// The counters that listeners, interceptions and peers share.
@@ -18,6 +19,7 @@ pub(crate) struct Ledger {
     pub(crate) not_coded: NotCodedTable,
     /// The connections that this gateway has made by itself and not ended yet.
     pub(crate) connections: Arc<DirectTable>,
+    pub(crate) shortage: Shortage,
     /// Held by each client connection whose requests are being served here.
     requests: Arc<()>,
 }

@@ -9,6 +9,8 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_socket_send_bu
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use crate::lifecycle::limits;
+
 /// The options of the TCP connection under a lane.
 #[derive(Clone, Debug)]
 pub(crate) struct LaneOptions {
@@ -96,13 +98,17 @@ pub(crate) fn share(listener: &TcpListener, sharing: Sharing) -> io::Result<()> 
 /// family.
 ///
 /// # Errors
-/// What the kernel says; the mark and the address of somebody else take CAP_NET_ADMIN.
+/// What the kernel says; the mark and the address of somebody else take CAP_NET_ADMIN. Also if nearly all files are open
+/// that may be.
 pub(crate) async fn connect(
     address: SocketAddr,
     marked: bool,
     client: Option<SocketAddr>,
 ) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if !limits::leaves_reserve(&socket) {
+        return Err(limits::reserve_reached());
+    }
     socket.set_nonblocking(true)?;
     if marked {
         socket.set_mark(OWN_MARK)?;

@@ -65,7 +65,7 @@ impl Entrance {
                 Ok((stream, source)) => self.door().take_in(stream, source),
                 Err(error) => {
                     // Out of files or memory, most often; not in a tight loop.
-                    self.door().log(None, &format!("cannot accept: {error}"));
+                    self.door().ledger.shortage.tell(self.address, "no connection is accepted", &error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

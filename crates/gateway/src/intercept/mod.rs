@@ -25,6 +25,7 @@ use oncewire_codec::wire::Destination;
 
 use crate::config::{Intercept, Mode};
 use crate::ledger::Ledger;
+use crate::lifecycle::limits;
 use crate::sockets::{self, Sharing};
 use crate::telemetry::Refusal;
 use crate::tunnel::seldom::Seldom;
@@ -102,14 +103,20 @@ impl Door {
         let allowed = self.intercept.allow_from.as_ref();
         if allowed.is_some_and(|networks| !networks.iter().any(|network| network.contains(source.ip()))) {
             self.ledger.refusals.count(Refusal::NotAllowedFrom);
-            self.log(Some(source), "refused, since `allow_from` does not name its network");
+            self.log(source, "refused, since `allow_from` does not name its network");
             return;
         }
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             self.ledger.refusals.count(Refusal::TooMany);
-            self.log(Some(source), "refused, since too many connections are open");
+            self.log(source, "refused, since too many connections are open");
             return;
         };
+        if !limits::leaves_reserve(&stream) {
+            self.ledger.refusals.count(Refusal::TooMany);
+            let listen = self.intercept.listen;
+            self.ledger.shortage.tell(listen, "connections are refused", &limits::reserve_reached());
+            return;
+        }
         self.connections.fetch_add(1, Relaxed);
         let door = Arc::clone(self);
         self.tasks.spawn(async move {
@@ -135,7 +142,7 @@ impl Door {
     /// Counts and logs a client that spoke out of turn.
     fn turn_away(&self, source: SocketAddr, why: Refusal, line: &str) {
         self.ledger.refusals.count(why);
-        self.log(Some(source), line);
+        self.log(source, line);
     }
 
     /// Counts and logs a flow that took no way. A far connect that failed is the application's affair
@@ -149,13 +156,12 @@ impl Door {
                 return;
             }
         }
-        self.log(Some(source), &format!("{destination}: {why}"));
+        self.log(source, &format!("{destination}: {why}"));
     }
 
-    fn log(&self, source: Option<SocketAddr>, line: &str) {
+    fn log(&self, source: SocketAddr, line: &str) {
         let Some(held_back) = self.seldom.due() else { return };
-        let source = source.map(|source| source.to_string()).unwrap_or_default();
-        tracing::warn!(mode = self.mode(), listen = %self.intercept.listen, source, held_back, "{line}");
+        tracing::warn!(mode = self.mode(), listen = %self.intercept.listen, %source, held_back, "{line}");
     }
 }
 

@@ -1,10 +1,16 @@
 //! Limits of the system that a gateway meets: raised where it may, told where it may not.
 
+use std::fmt::Display;
 use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::units::Size;
+use crate::tunnel::seldom::Seldom;
 
 /// Raises the limit of open files to what this process may have, and returns what is still small, as lines for the
 /// operator.
@@ -23,6 +29,47 @@ pub(crate) fn raise_open_files() {
     }
 }
 
+/// Says whether files are left for the admin interface, logs and the store beside this socket, one of an application or
+/// a peer. The system gives out the lowest number that is free, so it is high only where nearly all are taken.
+pub(crate) fn leaves_reserve(socket: &impl AsRawFd) -> bool {
+    let is_low = |limit: u64| u64::try_from(socket.as_raw_fd()).is_ok_and(|number| number + RESERVE < limit);
+    getrlimit(Resource::Nofile).current.is_none_or(is_low)
+}
+
+/// What is told of a socket that does not leave the reserve.
+pub(crate) fn reserve_reached() -> io::Error {
+    let why =
+        format!("the last {RESERVE} files that may be open are kept for the admin interface, logs and store");
+    io::Error::other(format!("{why}; {RAISE}"))
+}
+
+/// Tells that connections cannot be taken in: one line a minute at most for all of them.
+#[derive(Debug)]
+pub(crate) struct Shortage(Seldom);
+
+impl Default for Shortage {
+    fn default() -> Self {
+        Self(Seldom::every(Duration::from_secs(60)))
+    }
+}
+
+impl Shortage {
+    /// Tells what happens where (`no connection is accepted`), why, and what is to be done about it.
+    pub(crate) fn tell(&self, place: impl Display, what: &str, error: &io::Error) {
+        if let Some(held_back) = self.0.due() {
+            tracing::warn!(%place, held_back, "{what}: {}", with_advice(error));
+        }
+    }
+}
+
+fn with_advice(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => format!("{error}; {RAISE}"),
+        Some(Errno::NFILE) => format!("{error}; raise `sysctl fs.file-max`"),
+        _ => error.to_string(),
+    }
+}
+
 /// Reads to how many bytes the kernel lets a TCP buffer grow; none if it does not say.
 fn largest_buffer(name: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok()?;
@@ -32,10 +79,8 @@ fn largest_buffer(name: &str) -> Option<u64> {
 fn too_small(open_files: Option<u64>, buffers: &[(&str, Option<u64>)]) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(files) = open_files.filter(|files| *files < FILES) {
-        lines.push(format!(
-            "only {files} files may be open, about as many flows and lanes together; raise it with `ulimit -Hn` or \
-             LimitNOFILE= of the service"
-        ));
+        lines
+            .push(format!("only {files} files may be open, about as many flows and lanes together; {RAISE}"));
     }
     for (name, bytes) in buffers {
         if let Some(bytes) = bytes.filter(|bytes| *bytes < BUFFER) {
@@ -48,6 +93,12 @@ fn too_small(open_files: Option<u64>, buffers: &[(&str, Option<u64>)]) -> Vec<St
     }
     lines
 }
+
+const RAISE: &str = "raise the limit of open files with `ulimit -Hn` or LimitNOFILE= of the service";
+
+/// Files that connections leave: requests of the admin interface, two for each file that is replaced, names being
+/// looked up, and what a reload reads and binds.
+const RESERVE: u64 = 16;
 
 /// Enough for all connections of one interception and the flows' far sides.
 const FILES: u64 = 32 << 10;
@@ -70,6 +121,26 @@ mod tests {
         let lines = too_small(Some(1024), &[("net.ipv4.tcp_wmem", Some(212_992))]);
         assert!(lines[0].contains("1024 files") && lines[0].contains("LimitNOFILE"), "{lines:?}");
         assert!(lines[1].contains("net.ipv4.tcp_wmem") && lines[1].contains("208 KiB"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_lack_of_files_is_told_with_a_way_out() {
+        let told = with_advice(&Errno::MFILE.into());
+        assert!(told.contains("os error 24") && told.contains("LimitNOFILE"), "{told}");
+        assert!(with_advice(&Errno::NFILE.into()).contains("fs.file-max"));
+        assert!(with_advice(&reserve_reached()).contains("LimitNOFILE"));
+        assert!(!with_advice(&Errno::NOMEM.into()).contains("raise"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shortage_is_told_once_a_minute() {
+        let shortage = Shortage::default();
+        let mut told = Vec::new();
+        for _ in 0..121 {
+            told.extend(shortage.0.due());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(told, [0, 59, 59]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::tasks::Tasks;
 use super::tls::PinnedKeys;
 use crate::identity::PublicKey;
 use crate::ledger::Ledger;
+use crate::lifecycle::limits;
 use crate::sockets::{self, LaneOptions};
 use crate::telemetry::{LinkState, Refusal};
 
@@ -94,20 +95,35 @@ impl TunnelDoor {
                 () = port.closed.notified() => return,
             };
             match accepted {
-                Ok((tcp, source)) => self.take_in(tcp, source),
+                Ok((tcp, source)) => self.take_in(tcp, source, port.address),
                 Err(error) => {
                     // Out of files or memory, most often: one stranger makes room, and we do not spin.
-                    if self.pending.lock().evict_one() {
-                        self.ledger.refusals.count(Refusal::HandshakeEvicted);
-                    }
-                    self.log(None, &format!("cannot accept: {error}"));
+                    self.evict_one();
+                    self.ledger.shortage.tell(port.address, "no lane is accepted", &error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
     }
 
-    fn take_in(self: &Arc<Self>, tcp: TcpStream, source: SocketAddr) {
+    /// Gives up one handshake, if there is any; says whether there was.
+    fn evict_one(&self) -> bool {
+        let evicted = self.pending.lock().evict_one();
+        if evicted {
+            self.ledger.refusals.count(Refusal::HandshakeEvicted);
+        }
+        evicted
+    }
+
+    fn take_in(self: &Arc<Self>, tcp: TcpStream, source: SocketAddr, place: SocketAddr) {
+        if !limits::leaves_reserve(&tcp) {
+            self.ledger.shortage.tell(place, "lanes are refused", &limits::reserve_reached());
+            // One stranger makes room for one who may be a peer.
+            if !self.evict_one() {
+                self.ledger.refusals.count(Refusal::TooMany);
+                return;
+            }
+        }
         let heard = Arc::new(WireCounter::default());
         let (id, evicted_later, evicted) = self.pending.lock().admit(source.ip(), Arc::clone(&heard));
         if evicted {
@@ -165,7 +181,7 @@ impl TunnelDoor {
                 if matches!(error, HelloFailure::Hello(_)) {
                     peer.trouble(LinkState::Refused, format!("{source}: {error}"));
                 }
-                self.log(Some(source), &format!("peer {}: {error}", peer.name()));
+                self.log(source, &format!("peer {}: {error}", peer.name()));
                 None
             }
         }
@@ -201,13 +217,12 @@ impl TunnelDoor {
             AcceptError::Io(error) => (Refusal::BadHandshake, format!("left during the handshake: {error}")),
         };
         self.ledger.refusals.count(refusal);
-        self.log(Some(source), &line);
+        self.log(source, &line);
     }
 
-    fn log(&self, source: Option<SocketAddr>, line: &str) {
+    fn log(&self, source: SocketAddr, line: &str) {
         let Some(held_back) = self.seldom.due() else { return };
-        let source = source.map(|source| source.to_string()).unwrap_or_default();
-        tracing::warn!(source, held_back, "tunnel port: {line}");
+        tracing::warn!(%source, held_back, "tunnel port: {line}");
     }
 }
 

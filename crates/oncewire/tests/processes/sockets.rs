@@ -62,6 +62,36 @@ fn direct_connections_go_on_when_there_are_no_files_for_pipes() {
     exchange(&TcpStream::connect(pair.forward()).unwrap(), 70);
 }
 
+#[test]
+fn a_gateway_without_files_still_tells_its_status() {
+    let origin = Origin::start(|mut stream| _ = std::io::copy(&mut stream, &mut std::io::sink()));
+    let pair = pair(&Options::to(origin.address()));
+    for gateway in [&pair.branch, &pair.hub] {
+        set_files(gateway, gateway.open_files() as u64 + 30);
+    }
+    let streams: Vec<_> = (0..200).map(|_| TcpStream::connect(pair.forward()).unwrap()).collect();
+    eventually("the branch says what to do", LIMIT, || {
+        let log = pair.branch.log();
+        (log.contains("connections are refused") && log.contains("LimitNOFILE")).then_some(())
+    });
+    for gateway in [&pair.branch, &pair.hub] {
+        let status = gateway.ask("status").expect("it answers");
+        assert_eq!(status["peers"][0]["state"], "up", "{status}");
+    }
+    let refused = pair.branch.ask("status").unwrap()["gateway"]["refused"].clone();
+    let refused = refused.as_array().unwrap().iter().find(|row| row["reason"] == "too_many");
+    assert!(refused.is_some_and(|row| row["count"].as_u64() > Some(100)), "{refused:?}");
+    let told = pair.branch.log().lines().filter(|line| line.contains("LimitNOFILE")).count();
+    assert!(told < 20, "{told} lines for 200 connections:\n{}", pair.branch.log());
+    drop(streams);
+    eventually("the next is carried", LIMIT, || {
+        let mut stream = TcpStream::connect(pair.forward()).ok()?;
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.write_all(b"data").and_then(|()| stream.shutdown(Shutdown::Write)).ok()?;
+        stream.read(&mut [0]).ok().filter(|read| *read == 0).map(drop)
+    });
+}
+
 /// Sends and receives the same 4 MiB, and ends the stream.
 fn exchange(mut stream: &TcpStream, seed: u64) {
     let data = random(seed, 4 << 20);
