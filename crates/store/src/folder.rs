@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Backend;
+use crate::obstacle::Obstacle;
 use crate::open_files::OpenFiles;
 use crate::told::told;
 
@@ -36,6 +37,9 @@ pub enum FolderError {
     #[error("{path}: the file system is read-only, as it may become after errors of its disk; a chunk store has to be \
              written: check the disk and mount it again, or choose another folder", path = .0.display())]
     ReadOnly(PathBuf),
+    /// It, or its lock, is something else.
+    #[error(transparent)]
+    InTheWay(#[from] Obstacle),
     /// The file system refused.
     #[error("{path}: {source}", path = .path.display())]
     Io {
@@ -60,18 +64,21 @@ impl Folder {
     ///
     /// # Errors
     /// [`FolderError::InUse`] if another process, or another value in this one, has it; [`FolderError::ReadOnly`] if
-    /// nothing can be written there.
+    /// nothing can be written there; [`FolderError::InTheWay`] if there is something else.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
-        let error = |source| FolderError::of(path, source);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(error)?;
-        let lock = private().create(true).open(path.join(LOCK)).map_err(error)?;
+        let lock_path = path.join(LOCK);
+        let error = |source| FolderError::of(&lock_path, source);
+        let taken = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        let taken = taken.map_err(|source| FolderError::of(path, source));
+        let taken = taken.and_then(|()| private().create(true).open(&lock_path).map_err(error));
+        let lock = taken.map_err(|error| Obstacle::at(path).map_or(error, FolderError::InTheWay))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(source)) => return Err(error(source)),
         }
         // Who removed a store may just have removed this file with it.
-        match is_named(&lock, &path.join(LOCK)).map_err(error)? {
+        match is_named(&lock, &lock_path).map_err(error)? {
             true => Ok(Self { path: path.to_owned(), open: OpenFiles::default(), _lock: lock }),
             false => Err(FolderError::InUse(path.to_owned())),
         }
@@ -220,7 +227,7 @@ fn private() -> OpenOptions {
 }
 
 /// The file whose lock says that a process uses the folder.
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 
 #[cfg(test)]
 mod tests {
@@ -249,6 +256,19 @@ mod tests {
         let (erofs, eacces) = (of(30), of(13));
         assert!(erofs.starts_with("/a/store: the file system is read-only"), "{erofs}");
         assert!(eacces.starts_with("/a/store: Permission denied"), "{eacces}");
+    }
+
+    #[test]
+    fn a_file_in_its_place_and_a_folder_for_a_lock_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("file"), "").unwrap();
+        fs::create_dir_all(path("locked").join(LOCK)).unwrap();
+        for (folder, named) in [("file", "file"), ("file/below", "file"), ("locked", "locked/lock")] {
+            let error = Folder::open(&path(folder)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{} is a f", path(named).display())), "{error}");
+            assert!(error.contains("choose another folder"), "{error}");
+        }
     }
 
     #[test]

@@ -242,7 +242,9 @@ fn limits(settings: &StoreSettings) -> Limits {
 pub(super) fn take(path: &Path) -> Result<Arc<Folder>, NotOpened> {
     Folder::open(path).map(Arc::new).map_err(|error| match error {
         FolderError::InUse(path) => NotOpened::Refused(OpenError::InUse { pid: holder(&path), path }),
-        FolderError::ReadOnly(_) | FolderError::Io { .. } => NotOpened::Failed(error.to_string()),
+        FolderError::ReadOnly(_) | FolderError::InTheWay(_) | FolderError::Io { .. } => {
+            NotOpened::Failed(error.to_string())
+        }
     })
 }
 

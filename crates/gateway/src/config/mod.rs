@@ -6,6 +6,7 @@
 mod capture;
 mod codec;
 mod explain;
+mod folders;
 mod machine;
 mod memory;
 mod network;

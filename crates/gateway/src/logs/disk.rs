@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use oncewire_store::Obstacle;
+
 /// A folder that holds the files of one peer's logs.
 pub(super) trait Disk {
     type File: DiskFile;
@@ -38,8 +40,12 @@ pub(super) struct OsFolder(PathBuf);
 
 impl OsFolder {
     /// Takes a folder, and makes it with mode 0700 if there is none.
+    ///
+    /// # Errors
+    /// What the system says, or what is in its place and what to do about it.
     pub(super) fn create(path: PathBuf) -> io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.map_err(|error| explained(&path, error))?;
         Ok(Self(path))
     }
 
@@ -65,6 +71,14 @@ impl Disk for OsFolder {
         // Or a power cut could bring back the old file, with claims that hold no more.
         File::open(&self.0)?.sync_all()?;
         Ok(file)
+    }
+}
+
+/// Says what is in the way of a folder or its lock, if that is why it cannot be used.
+pub(super) fn explained(folder: &Path, error: io::Error) -> io::Error {
+    match Obstacle::at(folder) {
+        Some(obstacle) => io::Error::new(error.kind(), obstacle),
+        None => error,
     }
 }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout_at;
 
-use super::disk::{OsFolder, open_private};
+use super::disk::{OsFolder, explained, open_private};
 use super::hints::Turns;
 use super::patience::{NotKept, Patience, Unfinished, within};
 use super::writer::{Closing, Queue, Settled};
@@ -251,8 +251,8 @@ pub(crate) struct StateInUse;
 
 /// Makes the state folder this process's own, as long as the returned file is open.
 pub(super) fn take_state(state: &Path) -> Result<fs::File, TryLockError> {
-    let lock = OsFolder::create(state.to_owned()).and_then(|_| open_private(&state.join("lock"), false));
-    let lock = lock.map_err(TryLockError::Error)?;
+    let open = |_| open_private(&state.join("lock"), false).map_err(|error| explained(state, error));
+    let lock = OsFolder::create(state.to_owned()).and_then(open).map_err(TryLockError::Error)?;
     lock.try_lock()?;
     Ok(lock)
 }

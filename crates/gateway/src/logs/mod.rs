@@ -200,8 +200,7 @@ fn open_peer(
     let folder = match peer_folder(state, &owner.keys).and_then(OsFolder::create) {
         Ok(folder) => folder,
         Err(error) => {
-            let folder = state.join("logs");
-            let why = format!("its folder cannot be made in {}: {error}", folder.display());
+            let why = format!("no folder for them in {}: {error}", state.join("logs").display());
             tracing::warn!(peer = owner.name, "logs start cold and are not kept: {why}");
             let logs = [LogSide::Out, LogSide::Inbound].map(|side| {
                 let name = format!("{} of peer {}", kept::ring_name(side), owner.name);

@@ -17,6 +17,7 @@ pub(super) fn run(path: &Path) -> anyhow::Result<()> {
     if let Some(rules) = RuleSet::of(&config).map(RuleSet::on_this_machine) {
         config.warnings.extend(rules.obstacles());
     }
+    config.warnings.extend(config.obstacles());
     super::print(&describe(&config))
 }
 

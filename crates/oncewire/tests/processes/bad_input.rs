@@ -166,6 +166,33 @@ fn clients_that_speak_garbage_are_dropped() {
 }
 
 #[test]
+fn what_is_in_the_way_of_folders_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    keygen(binary(), &dir.path().join("own.key"));
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    std::fs::create_dir_all(dir.path().join("locked/lock")).unwrap();
+    let file = dir.path().join("oncewire.toml");
+    let warnings = |state: &str, store: &str| {
+        let config = GATEWAY.replace("\"state\"", &format!("{state:?}"));
+        std::fs::write(&file, format!("{config}[cache]\nstore_disk = \"1 GiB\"\n{store}")).unwrap();
+        let output = Command::new(binary()).args(["check", "-c"]).arg(&file).output().unwrap();
+        assert!(output.status.success(), "it would run without");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines =
+            text.lines().filter(|line| line.starts_with("warning") && line.contains("another folder"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let named = |path: &str| dir.path().join(path).display().to_string();
+    assert_eq!(warnings("none", ""), Vec::<String>::new());
+    let file = warnings("file", "");
+    assert!(file.len() == 1 && file[0].contains("neither logs nor chunks"), "{file:?}");
+    assert!(file[0].contains(&format!("{} is a file and no folder", named("file"))), "{file:?}");
+    let both = warnings("locked", "store_path = \"file\"\n");
+    assert!(both[0].contains(&format!("{} is a folder", named("locked/lock"))), "{both:?}");
+    assert!(both[1].contains("store_path in [cache]") && both[1].contains(&named("file")), "{both:?}");
+}
+
+#[test]
 fn ten_thousand_silent_strangers_keep_no_peer_out() {
     let (origin, pair) = running();
     let wanted = open_files().saturating_sub(FILES_FOR_OTHERS).min(10_000);

@@ -108,7 +108,8 @@ fn a_place_that_is_no_folder_costs_a_cold_start() {
     fs::write(&state, "a file").unwrap();
     let (logs, peers) = open_in(&state, &[owner(&[7]), owner(&[8])]).unwrap();
     let why = logs.not_kept().why().unwrap();
-    assert!(why.contains("start cold") && why.contains(state.to_str().unwrap()), "{why}");
+    assert!(why.contains("start cold"), "{why}");
+    assert!(why.contains(&format!("{} is a file and no folder: move it", state.display())), "{why}");
     assert!(peers.len() == 2 && peers.iter().all(|peer| peer.writer.is_none()));
     // One peer's folder only: the other's logs are kept.
     let state = dir.path().join("other");
@@ -122,6 +123,16 @@ fn a_place_that_is_no_folder_costs_a_cold_start() {
         [Some(2), Some(0)],
         "status says that nothing of the first is kept"
     );
+}
+
+#[test]
+fn a_lock_that_is_a_folder_is_named_as_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let lock = dir.path().join("lock");
+    fs::create_dir(&lock).unwrap();
+    let (logs, _) = open_in(dir.path(), &[owner(&[7])]).unwrap();
+    let why = logs.not_kept().why().unwrap();
+    assert!(why.contains(&format!("{} is a folder, and a file is to be there", lock.display())), "{why}");
 }
 
 #[test]

@@ -1,0 +1,51 @@
+//! What keeps a path from being a folder with a lock in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::folder::LOCK;
+
+/// What stands where a folder, or the lock in it, is to be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// The folder, or one above it, is something else.
+    #[error("{path} is a file and no folder: move it away, or choose another folder", path = .0.display())]
+    File(PathBuf),
+    /// The lock is a folder.
+    #[error("{path} is a folder, and a file is to be there: remove it, or choose another folder", path = .0.display())]
+    Lock(PathBuf),
+}
+
+impl Obstacle {
+    /// Finds what is in the way of a folder, which need not be there yet, and of its lock; nothing is changed.
+    pub fn at(folder: &Path) -> Option<Self> {
+        let there = folder.ancestors().find_map(|path| Some((path, fs::metadata(path).ok()?)));
+        if let Some((path, _)) = there.filter(|(_, found)| !found.is_dir()) {
+            return Some(Self::File(path.to_owned()));
+        }
+        let lock = folder.join(LOCK);
+        lock.is_dir().then_some(Self::Lock(lock))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_way_is_found_and_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("file"), "").unwrap();
+        fs::create_dir_all(path("locked/lock")).unwrap();
+        fs::create_dir(path("good")).unwrap();
+        fs::write(path("good/lock"), "").unwrap();
+        for good in ["good", "good/a", "none", "none/a", "locked/a"] {
+            assert_eq!(Obstacle::at(&path(good)), None, "{good}");
+        }
+        for below in ["file", "file/a", "file/a/b"] {
+            assert_eq!(Obstacle::at(&path(below)), Some(Obstacle::File(path("file"))), "{below}");
+        }
+        assert_eq!(Obstacle::at(&path("locked")), Some(Obstacle::Lock(path("locked/lock"))));
+    }
+}
