@@ -136,10 +136,12 @@ pub enum Note {
         /// So many should be.
         believed: usize,
     },
-    /// Flows went on after losing their lane.
+    /// Flows lost their lane, and go on once they have another.
     Resumed {
         /// How many.
         flows: u64,
+        /// Whether the link has any lane left.
+        lanes_left: bool,
     },
     /// Flows were reset because the peer did not come back in time.
     GaveUp {
@@ -170,7 +172,17 @@ impl fmt::Display for Note {
                      until it has what is"
                 )
             }
-            Self::Resumed { flows } => write!(f, "{flows} flows lost their lane and go on with another"),
+            Self::Resumed { flows, lanes_left } => {
+                let (what, are, wait) = match flows {
+                    1 => ("flow lost its", "is", "waits"),
+                    _ => ("flows lost their", "are", "wait"),
+                };
+                // Those that are left may break next.
+                match lanes_left {
+                    true => write!(f, "{flows} {what} lane and {are} to go on with another"),
+                    false => write!(f, "{flows} {what} lane and {wait} for another: the link has none"),
+                }
+            }
             Self::GaveUp { flows } => write!(f, "{flows} flows reset: the peer did not come back in time"),
             Self::Paced(pace) => write!(f, "{pace}"),
         }

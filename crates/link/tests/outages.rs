@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Pair, config};
-use oncewire_link::{FlowId, LinkConfig, Now};
+use oncewire_link::{FlowId, LinkConfig, Note, Now};
 
 const SECOND: Now = Now::from_secs(1);
 const LOST: &str = "peer lost for longer than the resume window";
@@ -85,6 +85,31 @@ fn a_flow_resumes_once_however_many_lanes_break_with_its_own() {
         assert_eq!(pair.sides.each_ref().map(|side| side.link.stats().resumes), [1, 1]);
         ends_right(&mut pair, flow, &bytes);
     }
+}
+
+#[test]
+fn a_flow_that_loses_the_last_lane_is_said_to_wait_and_another_to_go_on() {
+    let mut told = Vec::new();
+    for last in under_way(1).0.lanes() {
+        let (mut pair, _, _) = under_way(1);
+        pair.lanes().into_iter().filter(|lane| *lane != last).for_each(|lane| pair.cut(lane));
+        let waits = pair.sides[0].link.stats().resumes == 0;
+        pair.cut(last);
+        pair.reachable = false;
+        pair.run();
+        let notes = pair.sides[0].notes.iter().filter(|note| note.contains("lost its lane"));
+        told.push((waits, notes.cloned().collect::<Vec<_>>()));
+    }
+    assert!(told.iter().any(|(waits, _)| *waits) && told.iter().any(|(waits, _)| !waits), "{told:?}");
+    for (waits, notes) in told {
+        let expected = match waits {
+            true => "1 flow lost its lane and waits for another: the link has none",
+            false => "1 flow lost its lane and is to go on with another",
+        };
+        assert_eq!(notes, [expected]);
+    }
+    let several = Note::Resumed { flows: 2, lanes_left: false }.to_string();
+    assert_eq!(several, "2 flows lost their lane and wait for another: the link has none");
 }
 
 #[test]

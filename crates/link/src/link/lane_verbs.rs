@@ -178,7 +178,7 @@ impl Link {
         }
         if resumed > 0 {
             self.stats.resumes += resumed;
-            self.note(Note::Resumed { flows: resumed });
+            self.note(Note::Resumed { flows: resumed, lanes_left: !self.lanes.is_empty() });
         }
         ids.into_iter().for_each(|id| self.schedule(id));
         // A repair may have been lost with the lane; the peer asks for it again.
