@@ -88,7 +88,7 @@ impl Window {
         };
         let quick = within(self.last_grant, 2) || waits && self.quarter_at.is_some_and(|at| within(at, 1));
         if quick || self.used_up {
-            let grown = self.size * if self.used_up { 4 } else { 2 };
+            let grown = self.size * if quick { 2 } else { 4 };
             let size = grown.min(limits.max).max(self.size);
             if size - self.size <= limits.spare {
                 self.size = size;
