@@ -1,11 +1,12 @@
 //! The JSON of `status` and `flows` is a contract: its examples in `docs/json.md` are what this build reads and writes.
+//! So are the names of metrics.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use oncewire_codec::pace::Reason as PaceReason;
 use oncewire_gateway::telemetry::{
     ClearReport, CompactReport, FlowsReport, Outcome, Reason, Refusal, StatusReport, StoreCondition,
-    VerifyReport,
+    VerifyReport, encode_metrics,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -88,6 +89,17 @@ fn every_word_of_the_contract_is_documented() {
     let words = words.chain(stores.iter().map(|state| state.name()));
     for word in words {
         assert!(DOCUMENT.contains(&format!("`{word}`")), "{word}");
+    }
+}
+
+#[test]
+fn every_metric_is_documented() {
+    let metrics = encode_metrics(&serde_json::from_value(example("status")).unwrap());
+    let names: Vec<&str> =
+        metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(names.len() > 40, "{names:?}");
+    for name in names {
+        assert!(DOCUMENT.contains(&format!("`{name}`")), "{name}");
     }
 }
 

@@ -22,8 +22,8 @@ use crate::failure::Usage;
 /// is not in it. Speeds are those of one processor core.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Sets a key of `[codec]` or `[cache]` as in the configuration, for example entropy=zstd:3 or log_memory=1GiB;
-    /// the defaults are entropy=zstd:1 and log_memory=256MiB
+    /// Sets a key of `[codec]`, `[cache]` or `[link]` as in the configuration, for example codec=auto (adds a chunk store)
+    /// or entropy=zstd:3; not as there, the defaults are codec=endre, entropy=zstd:1 and log_memory=256MiB
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Print one JSON object, as docs/json.md describes it
