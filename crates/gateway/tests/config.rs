@@ -85,6 +85,16 @@ fn no_configuration_that_is_expected_to_be_bad_is_accepted() {
 }
 
 #[test]
+fn a_store_without_logs_on_disk_can_be_encrypted() {
+    let dir = folder();
+    let text = "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nencrypt_key_file = \"storage.key\"\n\
+                [cache]\nstore_disk = \"64 MiB\"\nstore_path = \"chunks\"\n";
+    let config = Config::parse(text, &dir.path().join("store.toml")).unwrap();
+    assert!(config.gateway.encrypt_key.is_some() && config.gateway.state.is_none());
+    assert_eq!(config.store.unwrap().path, dir.path().join("chunks"));
+}
+
+#[test]
 fn every_key_has_its_effect() {
     let dir = folder();
     let config = read(dir.path(), &fixtures("good_full")[0]).unwrap();

@@ -137,11 +137,10 @@ const SECTIONS: [(&str, &[&str]); 8] = [
             "log_level",
             "announce",
             "site",
-            "discover",
             "discover_port",
         ],
     ),
-    ("group", &["name", "key_file"]),
+    ("group", &["name", "key_file", "discover"]),
     (
         "peer",
         &[

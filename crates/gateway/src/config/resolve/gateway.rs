@@ -14,8 +14,8 @@ use crate::storage_key::StorageKey;
 
 impl Resolver {
     /// Resolves `[gateway]` and reads its key file.
-    pub(super) fn gateway(&mut self, raw: &Spanned<RawGateway>) -> Option<Gateway> {
-        let raw = raw.get_ref();
+    pub(super) fn gateway(&mut self, whole: &RawConfig) -> Option<Gateway> {
+        let raw = whole.gateway.get_ref();
         let name = self.name(&raw.name);
         let key_file = self.path(&raw.key_file);
         let identity = self.problems.check(raw.key_file.span(), "key_file", Identity::load(&key_file));
@@ -31,7 +31,7 @@ impl Resolver {
             listen: listen.into_iter().collect::<Option<_>>()?,
             admin,
             state: raw.state.as_ref().map(|state| self.path(state)),
-            encrypt_key: self.encrypt_key(raw),
+            encrypt_key: self.encrypt_key(whole),
             drain,
             user: raw.user.as_ref().map(|user| user.get_ref().clone()),
             watchdog: self.watchdog(raw),
@@ -87,10 +87,12 @@ impl Resolver {
         self.networks("announce", texts.get_ref())
     }
 
-    /// Reads the key that what is kept in `state` is encrypted with.
-    fn encrypt_key(&mut self, raw: &RawGateway) -> Option<StorageKey> {
+    /// Reads the key that what is kept on disk is encrypted with.
+    fn encrypt_key(&mut self, whole: &RawConfig) -> Option<StorageKey> {
+        let raw = whole.gateway.get_ref();
         let file = raw.encrypt_key_file.as_ref()?;
-        if raw.state.is_none() {
+        // A chunk store may have a folder of its own.
+        if raw.state.is_none() && whole.cache.store_path.is_none() {
             let message = "encrypt_key_file: has no effect without state; set state or remove it";
             self.problems.at(file.span(), message);
         }

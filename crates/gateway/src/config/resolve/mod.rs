@@ -68,7 +68,7 @@ impl Resolver {
 
     /// Resolves every section, so that all problems are found, before any is given up for lack of another.
     fn config(&mut self, raw: &RawConfig, path: &Path, text: &str) -> Option<Config> {
-        let gateway = self.gateway(&raw.gateway);
+        let gateway = self.gateway(raw);
         let defaults = self.codec_defaults(&raw.codec, &raw.cache, &raw.link);
         let link = self.link(&raw.link);
         let groups = self.groups(raw);
