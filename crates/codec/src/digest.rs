@@ -1,4 +1,4 @@
-//! The verify gate's digests: fast ones, since both ends of Max-Match compared the very bytes.
+//! The verify gate's digests: fast ones, since the sending end of Max-Match compared the very bytes.
 
 use std::hash::Hasher as _;
 

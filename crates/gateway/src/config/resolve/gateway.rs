@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use oncewire_codec::wire::{MAX_NETWORKS, Network};
-use toml::Spanned;
 use tracing::level_filters::LevelFilter;
 
 use super::Resolver;
