@@ -67,6 +67,7 @@ fn gateway(config: &Config) -> String {
         Some(admin) => format!("admin interface on {}", admin.listen),
     };
     let state = match &gateway.state {
+        None if config.store.is_some() => "logs do not survive a restart".to_owned(),
         None => "nothing survives a restart".to_owned(),
         Some(state) if gateway.encrypt_key.is_some() => format!("state in {}, encrypted", state.display()),
         Some(state) => format!("state in {}, in clear text", state.display()),
@@ -90,7 +91,9 @@ fn gateway(config: &Config) -> String {
     let store = config
         .store
         .as_ref()
-        .map_or("no chunk store: what peers send is remembered in logs only".to_owned(), describe_store);
+        .map_or("no chunk store: what peers send is remembered in logs only".to_owned(), |store| {
+            describe_store(store, gateway.encrypt_key.is_some())
+        });
     format!(
         "gateway {}, public key {}{site}\n  {listen}\n  {admin}\n  {state}\n  {store}\n  memory {}{logs}, on stopping flows have {}\n  {watchdog}{user}\n  {keepalive}\n",
         gateway.name,
@@ -101,14 +104,15 @@ fn gateway(config: &Config) -> String {
 }
 
 /// Says what there is to be of a chunk store.
-fn describe_store(store: &StoreSettings) -> String {
+fn describe_store(store: &StoreSettings, is_encrypted: bool) -> String {
     let latency = store.read_latency.map_or_else(String::new, |latency| {
         format!(", on a model of a disk with one arm that takes {} to move", Time(latency))
     });
     format!(
-        "chunk store of {} in {}, its index up to {} of the memory{latency}",
+        "chunk store of {} in {}, {}, its index up to {} of the memory{latency}",
         Size(store.disk),
         store.path.display(),
+        if is_encrypted { "encrypted" } else { "in clear text" },
         Size(store.index_memory),
     )
 }
