@@ -329,6 +329,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_store_without_logs_on_disk_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::create(&dir.path().join("branch.key")).unwrap();
+        let text = "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n\
+                    [cache]\nmemory = \"1 GiB\"\nstore_disk = \"64 MiB\"\nstore_path = \"chunks\"\n";
+        let told = describe(&Config::parse(text, &dir.path().join("branch.toml")).unwrap());
+        assert!(told.contains("  logs do not survive a restart\n"), "{told}");
+        assert!(told.contains("/chunks, in clear text, its index up to "), "{told}");
+    }
+
+    #[test]
     fn what_would_run_is_told_with_what_happens_without_the_peer() {
         let dir = tempfile::tempdir().unwrap();
         Identity::create(&dir.path().join("branch.key")).unwrap();
