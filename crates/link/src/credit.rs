@@ -2,6 +2,8 @@
 
 use oncewire_codec::Now;
 
+use crate::learned::LearnedWindow;
+
 /// The window of one inbound stream.
 #[derive(Debug)]
 pub(crate) struct Window {
@@ -9,11 +11,22 @@ pub(crate) struct Window {
     initial: u64,
     consumed: u64,
     granted: u64,
+    first_grant: FirstGrant,
     last_grant: Now,
     /// Whether the peer has used up what it was granted last while the reader waited for bytes.
     used_up: bool,
     /// When a quarter of the window was taken since the last grant.
     quarter_at: Option<Now>,
+}
+
+/// How far the peer knows of what a window began with beyond what the hello said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstGrant {
+    Unsaid,
+    /// It may have come before the peer knew of the flow.
+    Said,
+    /// There is none, or the peer has sent more than it knew of from the hello.
+    Reached,
 }
 
 /// What bounds how a window grows.
@@ -26,12 +39,15 @@ pub(crate) struct WindowLimits {
 }
 
 impl Window {
-    pub(crate) fn new(initial: u64, now: Now) -> Self {
+    /// Begins with `size` bytes, of which the peer knows `initial` from its hello.
+    pub(crate) fn new(initial: u64, size: u64, now: Now) -> Self {
+        let size = size.max(initial);
         Self {
-            size: initial,
+            size,
             initial,
             consumed: 0,
-            granted: initial,
+            granted: size,
+            first_grant: if size > initial { FirstGrant::Unsaid } else { FirstGrant::Reached },
             last_grant: now,
             used_up: false,
             quarter_at: None,
@@ -48,15 +64,32 @@ impl Window {
         self.granted > self.initial
     }
 
+    /// Returns what the peer has to be told of the window that the flow begins with, once.
+    pub(crate) fn take_first_grant(&mut self) -> Option<u64> {
+        let unsaid = self.first_grant == FirstGrant::Unsaid;
+        unsaid.then(|| {
+            self.first_grant = FirstGrant::Said;
+            self.granted
+        })
+    }
+
+    /// Whether a flow that the peer opened has sent enough for its first grant to be worth a frame.
+    pub(crate) fn is_worth_first_grant(&self, sent: u64) -> bool {
+        self.first_grant == FirstGrant::Unsaid && sent >= self.initial / 8
+    }
+
     /// Bytes of the window beyond the initial one.
     pub(crate) fn growth(&self) -> u64 {
         self.size - self.initial
     }
 
-    /// Notes that the peer has sent up to a flow offset while the reader waits: what it sent may be names, of which the
-    /// bytes come later.
-    pub(crate) fn handle_sent(&mut self, end: u64) {
-        self.used_up |= end.saturating_add(self.size / 4) >= self.granted;
+    /// Notes that the peer has sent up to a flow offset, and whether the reader waits meanwhile: what was sent may be
+    /// names, of which the bytes come later.
+    pub(crate) fn handle_sent(&mut self, end: u64, waits: bool) {
+        if end > self.initial {
+            self.first_grant = FirstGrant::Reached;
+        }
+        self.used_up |= waits && end.saturating_add(self.size / 4) >= self.granted;
     }
 
     /// Notes that the application took bytes; returns whether a new grant is worth a frame. `waits` says whether it has
@@ -73,11 +106,14 @@ impl Window {
         waits: bool,
         limits: &WindowLimits,
         round_trip: Now,
+        learned: &mut LearnedWindow,
         now: Now,
     ) -> bool {
         self.consumed += bytes;
         let taken = self.consumed + self.size - self.granted;
-        if taken < self.size / 2 {
+        let reached = self.first_grant == FirstGrant::Reached;
+        let known = if reached { self.size } else { self.initial };
+        if taken < known / 2 {
             if taken >= self.size / 4 {
                 self.quarter_at.get_or_insert(now);
             }
@@ -87,15 +123,26 @@ impl Window {
             now.saturating_sub(since) < (round_trip + Now::from_millis(10)) * round_trips
         };
         let quick = within(self.last_grant, 2) || waits && self.quarter_at.is_some_and(|at| within(at, 1));
-        if quick || self.used_up {
+        if reached && (quick || self.used_up) {
             let grown = self.size * if quick { 2 } else { 4 };
             let size = grown.min(limits.max).max(self.size);
             if size - self.size <= limits.spare {
                 self.size = size;
             }
         }
+        let needed = if self.used_up {
+            self.size
+        } else {
+            let elapsed = now.saturating_sub(self.last_grant).as_micros().max(1);
+            let in_two_round_trips = u128::from(2 * taken) * round_trip.as_micros() / elapsed;
+            u64::try_from(in_two_round_trips).unwrap_or(u64::MAX).min(self.size)
+        };
+        learned.handle_needed(needed, now);
         self.granted = self.consumed + self.size;
         self.last_grant = now;
+        if !reached {
+            self.first_grant = FirstGrant::Said;
+        }
         (self.quarter_at, self.used_up) = (None, false);
         true
     }
@@ -108,27 +155,31 @@ mod tests {
     const MAX: WindowLimits = WindowLimits { max: 1 << 20, spare: 1 << 20 };
     const ROUND_TRIP: Now = ms(50);
 
+    fn learned() -> LearnedWindow {
+        LearnedWindow::default()
+    }
+
     const fn ms(millis: u64) -> Now {
         Now::from_millis(millis)
     }
 
     #[test]
     fn a_quick_reader_is_given_more_and_a_slow_one_is_not() {
-        let mut quick = Window::new(1000, ms(0));
-        assert!(!quick.consume(499, true, &MAX, ROUND_TRIP, ms(1)));
-        assert!(quick.consume(1, true, &MAX, ROUND_TRIP, ms(2)));
+        let mut quick = Window::new(1000, 0, ms(0));
+        assert!(!quick.consume(499, true, &MAX, ROUND_TRIP, &mut learned(), ms(1)));
+        assert!(quick.consume(1, true, &MAX, ROUND_TRIP, &mut learned(), ms(2)));
         assert_eq!(quick.granted(), 2500);
-        let mut slow = Window::new(1000, ms(0));
-        assert!(slow.consume(500, true, &MAX, ROUND_TRIP, ms(500)));
+        let mut slow = Window::new(1000, 0, ms(0));
+        assert!(slow.consume(500, true, &MAX, ROUND_TRIP, &mut learned(), ms(500)));
         assert_eq!(slow.granted(), 1500);
     }
 
     #[test]
     fn a_connection_that_begins_slowly_is_given_more_once_it_is_quick() {
         let take = |waits: bool, quarter: Now| {
-            let mut window = Window::new(1000, ms(0));
-            assert!(!window.consume(250, waits, &MAX, ROUND_TRIP, quarter));
-            assert!(window.consume(250, waits, &MAX, ROUND_TRIP, ms(500)));
+            let mut window = Window::new(1000, 0, ms(0));
+            assert!(!window.consume(250, waits, &MAX, ROUND_TRIP, &mut learned(), quarter));
+            assert!(window.consume(250, waits, &MAX, ROUND_TRIP, &mut learned(), ms(500)));
             window.granted()
         };
         assert_eq!(take(true, ms(445)), 2500);
@@ -138,26 +189,56 @@ mod tests {
 
     #[test]
     fn a_peer_that_has_sent_all_it_may_is_given_more_however_late_its_bytes_are() {
-        let mut window = Window::new(1000, ms(0));
-        window.handle_sent(700);
-        assert!(window.consume(500, true, &MAX, ROUND_TRIP, ms(500)));
+        let mut window = Window::new(1000, 0, ms(0));
+        window.handle_sent(700, true);
+        assert!(window.consume(500, true, &MAX, ROUND_TRIP, &mut learned(), ms(500)));
         assert_eq!(window.granted(), 1500, "more than a quarter was left");
-        window.handle_sent(1250);
-        assert!(window.consume(500, true, &MAX, ROUND_TRIP, ms(1000)));
+        window.handle_sent(1250, true);
+        assert!(window.consume(500, true, &MAX, ROUND_TRIP, &mut learned(), ms(1000)));
         assert_eq!(window.granted(), 1000 + 4 * 1000);
-        assert!(window.consume(3000, true, &MAX, ROUND_TRIP, ms(1500)));
+        assert!(window.consume(3000, true, &MAX, ROUND_TRIP, &mut learned(), ms(1500)));
         assert_eq!(window.granted(), 4000 + 4 * 1000, "it counts once");
     }
 
     #[test]
     fn memory_and_maximum_bound_the_window() {
-        let mut window = Window::new(1000, Now::ZERO);
+        let mut window = Window::new(1000, 0, Now::ZERO);
         let limits = WindowLimits { max: 1500, spare: u64::MAX };
-        window.consume(600, true, &limits, Now::from_secs(1), Now::ZERO);
+        window.consume(600, true, &limits, Now::from_secs(1), &mut learned(), Now::ZERO);
         assert_eq!(window.granted(), 600 + 1500);
-        let mut window = Window::new(1000, Now::ZERO);
+        let mut window = Window::new(1000, 0, Now::ZERO);
         let limits = WindowLimits { max: 1 << 20, spare: 999 };
-        window.consume(600, true, &limits, Now::from_secs(1), Now::ZERO);
+        window.consume(600, true, &limits, Now::from_secs(1), &mut learned(), Now::ZERO);
         assert_eq!(window.granted(), 1600);
+    }
+
+    #[test]
+    fn a_window_that_begins_large_is_said_again_until_the_peer_goes_beyond_what_it_knew() {
+        let mut window = Window::new(1000, 8000, ms(0));
+        assert_eq!((window.take_first_grant(), window.take_first_grant()), (Some(8000), None));
+        window.handle_sent(1000, true);
+        assert!(!window.consume(499, true, &MAX, ROUND_TRIP, &mut learned(), ms(100)));
+        assert!(window.consume(1, true, &MAX, ROUND_TRIP, &mut learned(), ms(100)));
+        assert_eq!(window.granted(), 8500);
+        assert!(window.consume(500, true, &MAX, ROUND_TRIP, &mut learned(), ms(110)));
+        assert_eq!(window.granted(), 9000, "nor does it grow: the peer may have had no more");
+        window.handle_sent(1001, true);
+        assert!(!window.consume(3999, true, &MAX, ROUND_TRIP, &mut learned(), ms(120)));
+        assert!(window.consume(1, true, &MAX, ROUND_TRIP, &mut learned(), ms(120)));
+        assert_eq!(window.granted(), 5000 + 16000);
+    }
+
+    #[test]
+    fn what_is_taken_within_two_round_trips_is_what_a_flow_needs() {
+        let needed = |size: u64, taken: u64, now: Now, sent: u64| {
+            let (mut window, mut learned) = (Window::new(1000, size, ms(0)), learned());
+            window.handle_sent(sent, true);
+            assert!(window.consume(taken, true, &MAX, ROUND_TRIP, &mut learned, now));
+            learned.bytes(now)
+        };
+        assert_eq!(needed(1000, 500, ms(1000), 500), 50);
+        assert_eq!(needed(8000, 4000, ms(200), 5000), 2000);
+        assert_eq!(needed(1000, 500, ms(25), 500), 2000, "no more than it has");
+        assert_eq!(needed(8000, 4000, ms(1000), 7000), 32000, "disks and answers are waited for as well");
     }
 }

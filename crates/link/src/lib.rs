@@ -11,6 +11,7 @@ mod credit;
 mod event;
 mod flow;
 mod lanes;
+mod learned;
 mod limit;
 mod link;
 mod reassembly;

@@ -7,7 +7,6 @@ use oncewire_codec::wire::{FlowId, Message, Open, OpenFailure, Opened, ResetReas
 use oncewire_codec::{Now, Plan};
 
 use super::Link;
-use crate::credit::WindowLimits;
 use crate::event::{Event, FlowGone, OpenRefused, OpenRequest, Received};
 use crate::flow::{Flow, OpenState};
 use crate::sharing::Priority;
@@ -184,22 +183,6 @@ impl Link {
             return Some(Received::Finished);
         }
         None
-    }
-
-    /// Our application took bytes: the peer may send more.
-    pub fn handle_consumed(&mut self, id: FlowId, bytes: usize, now: Now) {
-        let round_trip = self.round_trip.smoothed().unwrap_or(Now::from_millis(100));
-        let spare = self.config.flow_memory.saturating_sub(self.window_growth);
-        let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return };
-        let before = flow.window.growth();
-        let limits = WindowLimits { max: self.config.max_credit, spare };
-        let waits = !flow.inbound.has_ready();
-        if flow.window.consume(bytes as u64, waits, &limits, round_trip, now) {
-            self.window_growth += flow.window.growth() - before;
-            flow.credit_due = true;
-            self.credit_due.insert(id);
-            self.wake_control();
-        }
     }
 
     /// Resets every flow without telling the peer, which does not know them.

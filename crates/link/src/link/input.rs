@@ -9,7 +9,6 @@ use oncewire_codec::wire::{
 };
 
 use super::Link;
-use crate::credit::Window;
 use crate::event::{CloseReason, Event, OpenRequest};
 use crate::flow::{Flow, OpenState, Outbound};
 use crate::lanes::MAX_PONGS;
@@ -71,9 +70,7 @@ impl Link {
                     lane.used = now;
                 }
                 self.want_logs();
-                if let Some(flow) = self.flows.get_mut(&block.flow).filter(|flow| !flow.inbound.has_ready()) {
-                    flow.window.handle_sent(block.offset.saturating_add(block.plain_len as u64));
-                }
+                self.handle_sent(block.flow, block.offset.saturating_add(block.plain_len as u64));
                 self.receiver.handle_block(block, lane, now)?;
                 self.drain_deliveries(now)?;
             }
@@ -215,6 +212,7 @@ impl Link {
     ) -> Flow {
         self.stats.flows_total += 1;
         let credit = self.peer.as_ref().map_or(0, |peer| peer.initial_credit);
+        let window = self.new_window(now);
         Flow {
             id,
             name,
@@ -230,7 +228,7 @@ impl Link {
             queued_on_lane: false,
             out: Outbound::new(credit),
             inbound: Default::default(),
-            window: Window::new(self.config.initial_credit, now),
+            window,
             credit_due: false,
             open,
             over: None,

@@ -2,7 +2,7 @@
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
 //! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered), [`networks`] (who fronts what),
-//! [`draining`] (who takes no flows), [`pacing`] (savings for CPU), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store).
+//! [`draining`] (who takes no flows), [`pacing`] (savings for CPU), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store), [`windows`] (what the peer may send).
 
 mod draining;
 mod flow_verbs;
@@ -16,6 +16,7 @@ mod output;
 mod pacing;
 mod resets;
 mod store_verbs;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,6 +30,7 @@ use crate::config::LinkConfig;
 use crate::event::{Event, Note};
 use crate::flow::Flow;
 use crate::lanes::Lanes;
+use crate::learned::LearnedWindow;
 use crate::limit::Limiter;
 use crate::stats::{FlowOutcome, FlowStats, LinkStats};
 use group::GroupTalk;
@@ -56,6 +58,7 @@ pub struct Link {
     resets: BTreeSet<(Now, FlowId)>,
     /// Sum of what windows have grown beyond their initial size.
     window_growth: u64,
+    learned_window: LearnedWindow,
     /// Whether sending stopped because too much is unacknowledged.
     out_of_room: bool,
     round_trip: RoundTrip,
@@ -183,6 +186,7 @@ impl Link {
             credit_due: BTreeSet::new(),
             resets: BTreeSet::new(),
             window_growth: 0,
+            learned_window: LearnedWindow::default(),
             out_of_room: false,
             round_trip: RoundTrip::default(),
             path: PathEstimate::default(),

@@ -198,12 +198,18 @@ impl Link {
             return false;
         }
         if let Some(mut message) = flow.out.pop_message() {
+            let opens = matches!(message, Message::Open(_));
+            let first_grant = if opens { flow.window.take_first_grant() } else { None };
             if let Message::Reset(reset) = &mut message {
                 reset.behind = reset
                     .behind
                     .filter(|_| self.peer.as_ref().is_some_and(|peer| peer.understands.resets_behind));
             }
             self.sender.handle_message(id, message, lane, out);
+            if let Some(limit) = first_grant {
+                // Behind it, so that the peer knows of what flow it is.
+                Frame::Credit { flow: id, limit }.encode(out);
+            }
             return true;
         }
         let most = self.limiter.as_ref().map_or(MAX_BLOCK, Limiter::block_limit);
