@@ -119,9 +119,8 @@ impl Window {
             }
             return false;
         }
-        let within = |since: Now, round_trips: u32| {
-            now.saturating_sub(since) < (round_trip + Now::from_millis(10)) * round_trips
-        };
+        let round_trip = round_trip + Now::from_millis(10);
+        let within = |since: Now, round_trips: u32| now.saturating_sub(since) < round_trip * round_trips;
         let quick = within(self.last_grant, 2) || waits && self.quarter_at.is_some_and(|at| within(at, 1));
         if reached && (quick || self.used_up) {
             let grown = self.size * if quick { 2 } else { 4 };
@@ -236,8 +235,8 @@ mod tests {
             assert!(window.consume(taken, true, &MAX, ROUND_TRIP, &mut learned, now));
             learned.bytes(now)
         };
-        assert_eq!(needed(1000, 500, ms(1000), 500), 50);
-        assert_eq!(needed(8000, 4000, ms(200), 5000), 2000);
+        assert_eq!(needed(1000, 500, ms(1000), 500), 60);
+        assert_eq!(needed(8000, 4000, ms(200), 5000), 2400);
         assert_eq!(needed(1000, 500, ms(25), 500), 2000, "no more than it has");
         assert_eq!(needed(8000, 4000, ms(1000), 7000), 32000, "disks and answers are waited for as well");
     }

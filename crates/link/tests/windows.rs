@@ -1,0 +1,95 @@
+//! How much the peer may send before it is read.
+
+mod common;
+
+use common::{Pair, config};
+use oncewire_link::{FlowId, LinkConfig, Now};
+
+/// More than any flow begins with.
+const FILE: usize = 5 << 20;
+
+/// Connects, and sends a file to an application that reads nothing of it; returns what crossed.
+fn sent_unread(pair: &mut Pair, opener: usize, sender: usize) -> (FlowId, u64) {
+    let flow = pair.connect(opener);
+    pair.sides[1 - sender].stalled.push(flow);
+    let bytes = pair.random_bytes(FILE);
+    pair.send(sender, flow, &bytes);
+    pair.pass(Now::from_secs(1));
+    (flow, pair.sides[sender].link.flow(flow).map_or(0, |stats| stats.sent))
+}
+
+/// Sends a file that is read.
+fn transfer(pair: &mut Pair, sender: usize) {
+    let flow = pair.connect(0);
+    let bytes = pair.random_bytes(FILE);
+    pair.send(sender, flow, &bytes);
+    pair.pass(Now::from_secs(1));
+    assert!(pair.sides[1 - sender].stream(flow).bytes == bytes);
+    (0..2).for_each(|side| pair.sides[side].link.finish_flow(flow, pair.now));
+    pair.pass(Now::from_secs(1));
+    assert!(pair.sides[1 - sender].link.flow(flow).is_none());
+}
+
+fn with(flow_memory: u64) -> Pair {
+    let config = |first: bool| LinkConfig { flow_memory, ..config(first, if first { 1 } else { 2 }) };
+    Pair::with(5, config(true), config(false))
+}
+
+#[test]
+fn a_flow_begins_with_the_window_that_another_needed() {
+    for (opener, sender) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        println!("opened by {opener}, sent by {sender}");
+        let mut pair = with(256 << 20);
+        let initial = pair.sides[0].config.initial_credit;
+        assert_eq!(sent_unread(&mut pair, opener, sender).1, initial);
+        transfer(&mut pair, sender);
+        let (flow, sent) = sent_unread(&mut pair, opener, sender);
+        assert_eq!(sent, 4 << 20);
+        assert_eq!(sent_unread(&mut pair, opener, 1 - sender).1, initial, "the other way nothing was needed");
+        pair.sides[1 - sender].stalled.clear();
+        pair.read(1 - sender, flow);
+        pair.pass(Now::from_secs(1));
+        assert_eq!(pair.sides[1 - sender].stream(flow).bytes.len(), FILE);
+        pair.pass(Now::from_secs(1300));
+        assert_eq!(sent_unread(&mut pair, opener, sender).1, initial, "it was long ago");
+    }
+}
+
+#[test]
+fn flows_that_begin_large_leave_most_of_the_memory_to_those_that_grow() {
+    let initial = config(true, 1).initial_credit;
+    let mut pair = with(40 << 20);
+    transfer(&mut pair, 1);
+    let sent: Vec<u64> = (0..4).map(|_| sent_unread(&mut pair, 0, 1).1).collect();
+    assert_eq!(sent, [4 << 20, 4 << 20, initial, initial]);
+    assert_eq!(sent_unread(&mut pair, 1, 0).1, initial);
+}
+
+#[test]
+fn a_grant_that_comes_before_the_flow_is_known_is_said_again() {
+    for seed in 0..4 {
+        println!("seed {seed}");
+        let mut pair = with(256 << 20);
+        transfer(&mut pair, 1);
+        pair.rng = rand_pcg::rand_core::SeedableRng::seed_from_u64(seed);
+        let flow = pair.open(0);
+        // The open is lost with its lane, and comes by another one.
+        let moves = pair.below(6);
+        for _ in 0..moves {
+            pair.step(40);
+        }
+        for lane in pair.lanes() {
+            if pair.below(2) == 0 {
+                pair.cut(lane);
+            }
+        }
+        pair.pass(Now::from_secs(60));
+        assert_eq!(pair.sides[1].offered.pop_back(), Some(flow));
+        let now = pair.clock(1);
+        pair.sides[1].link.answer_flow(flow, Ok(([127, 0, 0, 1], 5).into()), now);
+        let bytes = pair.random_bytes(FILE);
+        pair.send(1, flow, &bytes);
+        pair.pass(Now::from_secs(60));
+        assert!(pair.sides[0].stream(flow).bytes == bytes);
+    }
+}
