@@ -11,22 +11,13 @@ pub(crate) struct Window {
     initial: u64,
     consumed: u64,
     granted: u64,
-    first_grant: FirstGrant,
+    /// Whether an eighth of what the peer knew of from the hello was taken.
+    begun: bool,
     last_grant: Now,
     /// Whether the peer has used up what it was granted last while the reader waited for bytes.
     used_up: bool,
     /// When a quarter of the window was taken since the last grant.
     quarter_at: Option<Now>,
-}
-
-/// How far the peer knows of what a window began with beyond what the hello said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FirstGrant {
-    Unsaid,
-    /// It may have come before the peer knew of the flow.
-    Said,
-    /// There is none, or the peer has sent more than it knew of from the hello.
-    Reached,
 }
 
 /// What bounds how a window grows.
@@ -47,7 +38,7 @@ impl Window {
             initial,
             consumed: 0,
             granted: size,
-            first_grant: if size > initial { FirstGrant::Unsaid } else { FirstGrant::Reached },
+            begun: false,
             last_grant: now,
             used_up: false,
             quarter_at: None,
@@ -64,18 +55,10 @@ impl Window {
         self.granted > self.initial
     }
 
-    /// Returns what the peer has to be told of the window that the flow begins with, once.
-    pub(crate) fn take_first_grant(&mut self) -> Option<u64> {
-        let unsaid = self.first_grant == FirstGrant::Unsaid;
-        unsaid.then(|| {
-            self.first_grant = FirstGrant::Said;
-            self.granted
-        })
-    }
-
-    /// Whether a flow that the peer opened has sent enough for its first grant to be worth a frame.
-    pub(crate) fn is_worth_first_grant(&self, sent: u64) -> bool {
-        self.first_grant == FirstGrant::Unsaid && sent >= self.initial / 8
+    /// Widens the window of a flow that has just begun.
+    pub(crate) fn widen(&mut self, size: u64) {
+        self.granted += size.saturating_sub(self.size);
+        self.size = self.size.max(size);
     }
 
     /// Bytes of the window beyond the initial one.
@@ -86,10 +69,14 @@ impl Window {
     /// Notes that the peer has sent up to a flow offset, and whether the reader waits meanwhile: what was sent may be
     /// names, of which the bytes come later.
     pub(crate) fn handle_sent(&mut self, end: u64, waits: bool) {
-        if end > self.initial {
-            self.first_grant = FirstGrant::Reached;
-        }
         self.used_up |= waits && end.saturating_add(self.size / 4) >= self.granted;
+    }
+
+    /// Whether more is being taken of the flow than a few words, once.
+    pub(crate) fn begins(&mut self) -> bool {
+        let begins = !self.begun && self.consumed >= self.initial / 8;
+        self.begun |= begins;
+        begins
     }
 
     /// Notes that the application took bytes; returns whether a new grant is worth a frame. `waits` says whether it has
@@ -99,7 +86,7 @@ impl Window {
     /// reader nor the line does. It doubles when half of it was taken within two round trips, or the last quarter within
     /// one by a reader that waits, as when a connection has just begun. If three quarters were sent before that while the
     /// reader waited, a disk or answers to requests take longer than bytes that come by themselves: it then becomes four
-    /// times as large, since it has longer to wait until it can grow again.
+    /// times as large, since it has longer to wait until it can grow again. What was of use is noted for flows to come.
     pub(crate) fn consume(
         &mut self,
         bytes: u64,
@@ -111,9 +98,7 @@ impl Window {
     ) -> bool {
         self.consumed += bytes;
         let taken = self.consumed + self.size - self.granted;
-        let reached = self.first_grant == FirstGrant::Reached;
-        let known = if reached { self.size } else { self.initial };
-        if taken < known / 2 {
+        if taken < self.size / 2 {
             if taken >= self.size / 4 {
                 self.quarter_at.get_or_insert(now);
             }
@@ -122,7 +107,7 @@ impl Window {
         let round_trip = round_trip + Now::from_millis(10);
         let within = |since: Now, round_trips: u32| now.saturating_sub(since) < round_trip * round_trips;
         let quick = within(self.last_grant, 2) || waits && self.quarter_at.is_some_and(|at| within(at, 1));
-        if reached && (quick || self.used_up) {
+        if quick || self.used_up {
             let grown = self.size * if quick { 2 } else { 4 };
             let size = grown.min(limits.max).max(self.size);
             if size - self.size <= limits.spare {
@@ -139,9 +124,6 @@ impl Window {
         learned.handle_needed(needed, now);
         self.granted = self.consumed + self.size;
         self.last_grant = now;
-        if !reached {
-            self.first_grant = FirstGrant::Said;
-        }
         (self.quarter_at, self.used_up) = (None, false);
         true
     }
@@ -212,19 +194,22 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_begins_large_is_said_again_until_the_peer_goes_beyond_what_it_knew() {
+    fn a_window_begins_as_large_as_is_said_and_is_widened_once_the_flow_has_begun() {
         let mut window = Window::new(1000, 8000, ms(0));
-        assert_eq!((window.take_first_grant(), window.take_first_grant()), (Some(8000), None));
-        window.handle_sent(1000, true);
-        assert!(!window.consume(499, true, &MAX, ROUND_TRIP, &mut learned(), ms(100)));
-        assert!(window.consume(1, true, &MAX, ROUND_TRIP, &mut learned(), ms(100)));
-        assert_eq!(window.granted(), 8500);
-        assert!(window.consume(500, true, &MAX, ROUND_TRIP, &mut learned(), ms(110)));
-        assert_eq!(window.granted(), 9000, "nor does it grow: the peer may have had no more");
-        window.handle_sent(1001, true);
-        assert!(!window.consume(3999, true, &MAX, ROUND_TRIP, &mut learned(), ms(120)));
-        assert!(window.consume(1, true, &MAX, ROUND_TRIP, &mut learned(), ms(120)));
-        assert_eq!(window.granted(), 5000 + 16000);
+        assert_eq!((window.granted(), window.growth()), (8000, 7000));
+        let take = |window: &mut Window, bytes: u64| {
+            let grants = window.consume(bytes, false, &MAX, ROUND_TRIP, &mut learned(), ms(1000));
+            (grants, window.begins())
+        };
+        assert_eq!(take(&mut window, 124), (false, false));
+        assert_eq!(take(&mut window, 1), (false, true));
+        window.widen(4000);
+        assert_eq!(window.granted(), 8000);
+        window.widen(10000);
+        assert_eq!((window.granted(), window.growth()), (10000, 9000));
+        assert_eq!(take(&mut window, 4874), (false, false));
+        assert_eq!(take(&mut window, 1), (true, false));
+        assert_eq!(window.granted(), 15000);
     }
 
     #[test]

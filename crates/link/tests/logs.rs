@@ -47,7 +47,7 @@ fn a_limit_of_either_end_holds_for_both_and_can_be_lifted() {
 #[test]
 fn a_limit_that_falls_before_the_sender_hears_of_it_costs_a_round_trip_and_no_byte() {
     let mut pair = Pair::new(22);
-    let bytes = pair.random_bytes(900_000);
+    let bytes = pair.random_bytes(700_000);
     cross(&mut pair, &bytes);
     let flow = pair.connect(0);
     pair.send(0, flow, &bytes);

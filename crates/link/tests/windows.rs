@@ -8,12 +8,20 @@ use oncewire_link::{FlowId, LinkConfig, Now};
 /// More than any flow begins with.
 const FILE: usize = 5 << 20;
 
-/// Connects, and sends a file to an application that reads nothing of it; returns what crossed.
-fn sent_unread(pair: &mut Pair, opener: usize, sender: usize) -> (FlowId, u64) {
+/// The most that a flow begins with.
+const LEARNED: u64 = 4 << 20;
+
+/// The window of a flow of which something was read.
+const EARLY: u64 = 2 << 20;
+
+/// Connects, and sends a file to an application that reads the first bytes and then no more; returns what crossed.
+fn sent_unread(pair: &mut Pair, opener: usize, sender: usize, read: usize) -> (FlowId, u64) {
     let flow = pair.connect(opener);
-    pair.sides[1 - sender].stalled.push(flow);
     let bytes = pair.random_bytes(FILE);
-    pair.send(sender, flow, &bytes);
+    pair.send(sender, flow, &bytes[..read]);
+    pair.pass(Now::from_secs(1));
+    pair.sides[1 - sender].stalled.push(flow);
+    pair.send(sender, flow, &bytes[read..]);
     pair.pass(Now::from_secs(1));
     (flow, pair.sides[sender].link.flow(flow).map_or(0, |stats| stats.sent))
 }
@@ -31,7 +39,11 @@ fn transfer(pair: &mut Pair, sender: usize) {
 }
 
 fn with(flow_memory: u64) -> Pair {
-    let config = |first: bool| LinkConfig { flow_memory, ..config(first, if first { 1 } else { 2 }) };
+    let config = |first: bool| LinkConfig {
+        flow_memory,
+        max_credit: LinkConfig::default().max_credit,
+        ..config(first, if first { 1 } else { 2 })
+    };
     Pair::with(5, config(true), config(false))
 }
 
@@ -41,17 +53,26 @@ fn a_flow_begins_with_the_window_that_another_needed() {
         println!("opened by {opener}, sent by {sender}");
         let mut pair = with(256 << 20);
         let initial = pair.sides[0].config.initial_credit;
-        assert_eq!(sent_unread(&mut pair, opener, sender).1, initial);
+        let eighth = initial as usize / 8;
+        assert_eq!(sent_unread(&mut pair, opener, sender, 0).1, initial);
+        assert_eq!(sent_unread(&mut pair, opener, sender, eighth - 1).1, initial, "it may be a few words");
+        assert_eq!(sent_unread(&mut pair, opener, sender, eighth).1, EARLY);
         transfer(&mut pair, sender);
-        let (flow, sent) = sent_unread(&mut pair, opener, sender);
-        assert_eq!(sent, 4 << 20);
-        assert_eq!(sent_unread(&mut pair, opener, 1 - sender).1, initial, "the other way nothing was needed");
+        let (flow, sent) = sent_unread(&mut pair, opener, sender, 0);
+        // Who opened it said so with the open; who did not waits for more than a few words.
+        assert_eq!(sent, if opener == sender { initial } else { LEARNED });
+        assert_eq!(sent_unread(&mut pair, opener, sender, eighth).1, LEARNED);
+        assert_eq!(
+            sent_unread(&mut pair, opener, 1 - sender, 0).1,
+            initial,
+            "nothing was needed the other way"
+        );
         pair.sides[1 - sender].stalled.clear();
         pair.read(1 - sender, flow);
         pair.pass(Now::from_secs(1));
         assert_eq!(pair.sides[1 - sender].stream(flow).bytes.len(), FILE);
         pair.pass(Now::from_secs(1300));
-        assert_eq!(sent_unread(&mut pair, opener, sender).1, initial, "it was long ago");
+        assert_eq!(sent_unread(&mut pair, opener, sender, 0).1, initial, "it was long ago");
     }
 }
 
@@ -60,9 +81,11 @@ fn flows_that_begin_large_leave_most_of_the_memory_to_those_that_grow() {
     let initial = config(true, 1).initial_credit;
     let mut pair = with(40 << 20);
     transfer(&mut pair, 1);
-    let sent: Vec<u64> = (0..4).map(|_| sent_unread(&mut pair, 0, 1).1).collect();
-    assert_eq!(sent, [4 << 20, 4 << 20, initial, initial]);
-    assert_eq!(sent_unread(&mut pair, 1, 0).1, initial);
+    let sent: Vec<u64> = (0..4).map(|_| sent_unread(&mut pair, 0, 1, 0).1).collect();
+    assert_eq!(sent, [LEARNED, LEARNED, initial, initial]);
+    let eighth = initial as usize / 8;
+    let sent: Vec<u64> = (0..2).map(|_| sent_unread(&mut pair, 0, 1, eighth).1).collect();
+    assert_eq!(sent, [EARLY, initial], "two megabytes are left of the quarter");
 }
 
 #[test]

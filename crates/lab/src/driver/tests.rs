@@ -89,9 +89,10 @@ fn no_window_of_256_kib_makes_the_chunks_of_a_file_smaller() {
         }
         driver.link_stats(NEAR).unwrap().inbound.chunks.names.count
     };
-    // Whole blocks, but for one that a reading cut; blocks that ended where credit did were found in 260 to 285 pieces.
-    let counts = [256 << 10, 275_000, 300_000].map(names);
-    assert!(counts[0] <= 32 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    // Whole blocks, but for one or two that a reading cut, as with a window that holds the file; blocks that ended where
+    // credit did were found in 260 to 285 pieces.
+    let [whole, counts @ ..] = [4 << 20, 256 << 10, 275_000, 300_000].map(names);
+    assert!(whole <= 70 && counts.iter().all(|count| *count <= whole + 8), "{whole} {counts:?}");
 }
 
 #[test]

@@ -199,7 +199,7 @@ impl Link {
         }
         if let Some(mut message) = flow.out.pop_message() {
             let opens = matches!(message, Message::Open(_));
-            let first_grant = if opens { flow.window.take_first_grant() } else { None };
+            let first_grant = (opens && flow.window.is_extended()).then(|| flow.window.granted());
             if let Message::Reset(reset) = &mut message {
                 reset.behind = reset
                     .behind

@@ -119,6 +119,8 @@ pub fn config(first: bool, instance: u64) -> LinkConfig {
         max_lanes: 6,
         spare_lanes: 1,
         initial_credit: 64 << 10,
+        // Less than may be in flight: beyond that, nothing is remembered.
+        max_credit: 192 << 10,
         ..LinkConfig::default()
     }
 }
