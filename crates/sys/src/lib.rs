@@ -4,6 +4,8 @@
 //! is sound.
 
 #[cfg(target_os = "linux")]
+pub mod connections;
+#[cfg(target_os = "linux")]
 pub mod namespaces;
 #[cfg(target_os = "linux")]
 pub mod packets;

@@ -1,0 +1,115 @@
+//! What the system says of a TCP connection.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+/// The sending direction of a connection, of what TCP_INFO says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sending {
+    /// Payload bytes of a segment.
+    pub segment: u32,
+    /// The congestion window, in segments.
+    pub window: u32,
+    /// The window at which slow start ends, in segments; none if nothing has set one.
+    pub slow_start_threshold: Option<u32>,
+    /// Segments that are not acknowledged.
+    pub unacknowledged: u32,
+    /// Bytes that were written and not sent.
+    pub unsent: u32,
+    /// The shortest round trip of the last minutes.
+    pub least_round_trip: Duration,
+    /// The latest rate of delivery that the application did not limit, in bytes a second.
+    pub bytes_per_s: u64,
+}
+
+/// Returns what the system says of a connection's sending direction; `None` if it says less than that.
+///
+/// # Errors
+///
+/// The descriptor is no TCP socket.
+pub fn sending(socket: impl AsFd) -> io::Result<Option<Sending>> {
+    let mut info = [0; INFO];
+    let len = tcp_info(socket, &mut info)?;
+    Ok(info.get(..len).and_then(read))
+}
+
+#[allow(unsafe_code, reason = "no library reads TCP_INFO safely")]
+fn tcp_info(socket: impl AsFd, info: &mut [u8; INFO]) -> io::Result<usize> {
+    let mut len = INFO as libc::socklen_t;
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the system writes at most `len` bytes into
+    // `info`, which has that many and of which any bytes are valid, and how many it wrote into `len`.
+    let outcome = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if outcome == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads `struct tcp_info`, which only ever grew at its end.
+fn read(info: &[u8]) -> Option<Sending> {
+    let word = |at: usize| Some(u32::from_ne_bytes(info.get(at..at + size_of::<u32>())?.try_into().ok()?));
+    let rate = info.get(DELIVERY_RATE..DELIVERY_RATE + size_of::<u64>())?;
+    Some(Sending {
+        segment: word(SND_MSS)?,
+        window: word(SND_CWND)?,
+        slow_start_threshold: Some(word(SND_SSTHRESH)?).filter(|threshold| *threshold < INFINITE_THRESHOLD),
+        unacknowledged: word(UNACKED)?,
+        unsent: word(NOTSENT_BYTES)?,
+        least_round_trip: Duration::from_micros(u64::from(word(MIN_RTT)?)),
+        bytes_per_s: u64::from_ne_bytes(rate.try_into().ok()?),
+    })
+}
+
+/// Up to `tcpi_delivery_rate`, which is there since Linux 4.9.
+const INFO: usize = DELIVERY_RATE + size_of::<u64>();
+const SND_MSS: usize = 16;
+const UNACKED: usize = 24;
+const SND_SSTHRESH: usize = 76;
+const SND_CWND: usize = 80;
+const NOTSENT_BYTES: usize = 144;
+const MIN_RTT: usize = 148;
+const DELIVERY_RATE: usize = 160;
+/// What stands for no threshold.
+const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_has_lost_nothing_has_no_threshold_and_its_first_window() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        near.write_all(&[7; 1000]).unwrap();
+        far.read_exact(&mut [0; 1000]).unwrap();
+        // The answer comes behind the acknowledgement.
+        far.write_all(&[7]).unwrap();
+        near.read_exact(&mut [0]).unwrap();
+        let sending = sending(&near).unwrap().unwrap();
+        assert_eq!((sending.slow_start_threshold, sending.unacknowledged, sending.unsent), (None, 0, 0));
+        assert!(sending.window >= 10 && sending.segment >= 500, "{sending:?}");
+        assert!(sending.least_round_trip < Duration::from_secs(10), "{sending:?}");
+    }
+
+    #[test]
+    fn what_is_no_tcp_socket_is_an_error() {
+        assert!(sending(UdpSocket::bind(("127.0.0.1", 0)).unwrap()).is_err());
+    }
+
+    #[test]
+    fn a_system_that_says_less_says_nothing() {
+        assert_eq!(read(&[0; INFO - 1]), None);
+        assert!(read(&[0; INFO]).is_some());
+    }
+}
