@@ -5,7 +5,7 @@ use super::network::{Account, ConnectError, ConnectionId, Event, Side};
 use super::packet::{EndOfStream, Kind, Segment};
 use super::receiver::Receiver;
 use super::rtt::INITIAL_RTO;
-use super::sender::Sender;
+use super::sender::{Sender, SendingReport};
 use crate::Now;
 
 /// Both ends of one modelled connection.
@@ -91,6 +91,11 @@ impl Connection {
     /// Lets no more of what a side writes wait for its window.
     pub(crate) fn limit_unsent(&mut self, side: Side, bytes: u64) {
         self.end_mut(side).sender.limit_unsent(bytes);
+    }
+
+    /// Returns what a system would say of a side's sending half.
+    pub(crate) fn report(&self, side: Side) -> SendingReport {
+        self.end(side).sender.report()
     }
 
     /// Answers the opener: connected.

@@ -31,3 +31,4 @@ pub use network::{
 };
 pub use packet::{HEADER_BYTES, MSS};
 pub use receiver::RECEIVE_WINDOW;
+pub use sender::SendingReport;

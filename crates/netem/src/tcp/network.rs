@@ -6,6 +6,7 @@ use std::fmt;
 use super::congestion::Policy;
 use super::connection::{Connection, Outbox};
 use super::packet::{HEADER_BYTES, Kind, MSS, Packet};
+use super::sender::SendingReport;
 use crate::{Link, LinkCounters, LinkParams, Now, ParamsError};
 
 /// A path of two links with modelled TCP connections across it.
@@ -193,6 +194,11 @@ impl Network {
     /// only the buffer limits them.
     pub fn limit_unsent(&mut self, id: ConnectionId, side: Side, bytes: u64, now: Now) {
         self.change(id, now, |connection, _| connection.limit_unsent(side, bytes));
+    }
+
+    /// Returns what a system would say of a side's sending half; `None` if the connection is over.
+    pub fn report(&self, id: ConnectionId, side: Side) -> Option<SendingReport> {
+        self.connections.get(&id).map(|entry| entry.connection.report(side))
     }
 
     /// Queues bytes that a side wrote, at most [`room`](Self::room); returns how many were taken.

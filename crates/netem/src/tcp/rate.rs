@@ -20,6 +20,8 @@ pub(crate) struct RateMeter {
     first_sent_at: Now,
     /// Samples count as limited by the application until more than this many segments are delivered.
     app_limited_until: Option<u64>,
+    /// The latest rate that says something of the path.
+    latest: f64,
 }
 
 impl RateMeter {
@@ -65,10 +67,17 @@ impl RateMeter {
         if elapsed.is_zero() {
             return None;
         }
-        Some(RateSample {
-            segments_per_s: (self.delivered - snapshot.delivered) as f64 / elapsed.as_secs_f64(),
-            app_limited: snapshot.app_limited,
-        })
+        let segments_per_s = (self.delivered - snapshot.delivered) as f64 / elapsed.as_secs_f64();
+        if !snapshot.app_limited || segments_per_s > self.latest {
+            self.latest = segments_per_s;
+        }
+        Some(RateSample { segments_per_s, app_limited: snapshot.app_limited })
+    }
+
+    /// Returns the latest rate at which the path, not the application, was the limit, or a higher one: segments a second, 0
+    /// before the first.
+    pub(crate) fn latest(&self) -> f64 {
+        self.latest
     }
 }
 

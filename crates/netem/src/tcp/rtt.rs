@@ -8,12 +8,14 @@ pub(crate) struct Rtt {
     smoothed: Option<Duration>,
     variation: Duration,
     latest: Duration,
+    least: Option<Duration>,
 }
 
 impl Rtt {
     /// Takes a sample of a segment that was sent once (Karn's rule is the caller's).
     pub(crate) fn sample(&mut self, rtt: Duration) {
         self.latest = rtt;
+        self.least = Some(self.least.map_or(rtt, |least| least.min(rtt)));
         match self.smoothed {
             None => {
                 self.smoothed = Some(rtt);
@@ -29,6 +31,11 @@ impl Rtt {
     /// Returns the smoothed round trip; `None` before the first sample.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
+    }
+
+    /// Returns the shortest sample; `None` before the first.
+    pub(crate) fn least(&self) -> Option<Duration> {
+        self.least
     }
 
     /// Returns the timeout before any back-off: as Linux does it, the margin (not the sum) is at least 200 ms.

@@ -10,6 +10,21 @@ use super::rtt::Rtt;
 use super::scoreboard::{Newly, Scoreboard};
 use crate::Now;
 
+/// What a system says of the sending half of a connection, as Linux does by TCP_INFO.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SendingReport {
+    /// The congestion window, in segments.
+    pub window: u64,
+    /// The window at which slow start ends, in segments; `None` if nothing has set one.
+    pub slow_start_threshold: Option<u64>,
+    /// The latest rate of delivery that the application did not limit, in segments a second.
+    pub segments_per_s: f64,
+    /// The shortest round trip so far.
+    pub least_rtt: Option<Duration>,
+    /// Bytes that were written and are not acknowledged.
+    pub outstanding: u64,
+}
+
 /// Sends one stream reliably within its windows.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -169,6 +184,17 @@ impl Sender {
             self.written = self.next;
         }
         self.reset_at = Some(self.next.max(self.written));
+    }
+
+    /// Returns what a system would say of the sending half.
+    pub(crate) fn report(&self) -> SendingReport {
+        SendingReport {
+            window: self.policy.window(),
+            slow_start_threshold: self.policy.slow_start_threshold(),
+            segments_per_s: self.meter.latest(),
+            least_rtt: self.rtt.least(),
+            outstanding: self.written - self.unacknowledged.min(self.written),
+        }
     }
 
     /// Stops for good.

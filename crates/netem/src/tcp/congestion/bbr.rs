@@ -209,6 +209,10 @@ impl Congestion for Bbr {
         (self.window as u64).max(1)
     }
 
+    fn slow_start_threshold(&self) -> Option<u64> {
+        None
+    }
+
     fn pacing_segments_per_s(&self) -> Option<f64> {
         self.pacing_segments_per_s
     }

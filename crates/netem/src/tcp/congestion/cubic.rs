@@ -139,6 +139,10 @@ impl Congestion for Cubic {
         (self.window as u64).max(1)
     }
 
+    fn slow_start_threshold(&self) -> Option<u64> {
+        self.slow_start_threshold.is_finite().then_some(self.slow_start_threshold as u64)
+    }
+
     fn pacing_segments_per_s(&self) -> Option<f64> {
         None
     }

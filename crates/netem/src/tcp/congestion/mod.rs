@@ -32,6 +32,9 @@ pub trait Congestion: fmt::Debug + Send {
     /// Returns how many segments may be on the way; at least 1.
     fn window(&self) -> u64;
 
+    /// Returns the window in segments at which slow start ends; `None` if nothing has set one.
+    fn slow_start_threshold(&self) -> Option<u64>;
+
     /// Returns segments per second if the policy spaces them out.
     fn pacing_segments_per_s(&self) -> Option<f64>;
 }
