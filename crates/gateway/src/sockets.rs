@@ -2,9 +2,11 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use oncewire_link::{LaneRole, LinkConfig, most_unsent};
+use oncewire_link::{LaneReport, LaneRole, LinkConfig, most_unsent};
+use oncewire_sys::connections;
 use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_socket_send_buffer_size_force};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -298,6 +300,19 @@ pub(crate) fn prepare_lane(stream: &TcpStream, options: &LaneOptions) {
     if let Some(name) = &options.congestion {
         let _ = socket.set_tcp_congestion(name.as_bytes());
     }
+}
+
+/// Returns what the kernel says of the sending direction of the connection under a lane, if it says anything.
+pub(crate) fn sending(connection: &OwnedFd) -> Option<LaneReport> {
+    let sending = connections::sending(connection).ok()??;
+    let bytes = |segments: u32| u64::from(segments) * u64::from(sending.segment);
+    Some(LaneReport {
+        window: bytes(sending.window),
+        threshold: sending.slow_start_threshold.map(bytes),
+        bytes_per_s: sending.bytes_per_s,
+        least_round_trip: sending.least_round_trip,
+        outstanding: bytes(sending.unacknowledged) + u64::from(sending.unsent),
+    })
 }
 
 /// The kernel refused a congestion control.

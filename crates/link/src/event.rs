@@ -47,6 +47,8 @@ pub enum Event {
     LaneReady(LaneId),
     /// The lane's socket is to be closed; the link has forgotten the lane.
     CloseLane(LaneId, CloseReason),
+    /// The lane's connection is to be looked at: [`crate::Link::handle_lane_report`]. A shell that cannot does nothing.
+    LookAtLane(LaneId),
     /// How many lanes are missing now, those being dialled included; replaces what was said of the role before.
     /// Only at the dialling side.
     LanesWanted {
@@ -97,6 +99,8 @@ pub enum CloseReason {
     Fenced,
     /// It was not used for a while.
     Idle,
+    /// The peer has left it, and nothing of this end is on it any more.
+    Left,
 }
 
 impl fmt::Display for CloseReason {
@@ -106,6 +110,7 @@ impl fmt::Display for CloseReason {
             Self::DeadAtPeer => "given up by the peer",
             Self::Fenced => "the peer restarted",
             Self::Idle => "idle",
+            Self::Left => "left by both ends",
         })
     }
 }

@@ -1,5 +1,6 @@
 //! The lanes of a link, and which flow travels on which.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use oncewire_codec::Now;
@@ -26,9 +27,44 @@ pub(crate) struct Lane {
     pub(crate) used: Now,
     pub(crate) pongs: VecDeque<u64>,
     pub(crate) ping_due: bool,
+    /// Whether anything has arrived on it since it is up.
+    pub(crate) is_proven: bool,
+    pub(crate) stay: Stay,
+    /// Whether the dialling side is to be asked for another in its place.
+    pub(crate) worn_due: bool,
+    /// Bytes that were sent on it beside pings.
+    pub(crate) sent: u64,
+    /// When it was last.
+    pub(crate) sent_at: Now,
+    /// When its connection is to be looked at, if it carried something since it was last.
+    pub(crate) look_at: Option<Now>,
+}
+
+/// How long a lane is to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stay {
+    /// For as long as there is use for it.
+    Kept,
+    /// Until another is up in its place.
+    Worn,
+    /// Until neither end has a flow on it; no other is given it.
+    Left {
+        /// Whether the accepting side was told.
+        told: bool,
+    },
 }
 
 impl Lane {
+    /// Whether no flow is given to it any more.
+    pub(crate) fn is_left(&self) -> bool {
+        matches!(self.stay, Stay::Left { .. })
+    }
+
+    /// Whether this end has nothing on it that is not acknowledged, and nothing to say.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.flows == 0 && !self.woken
+    }
+
     /// Something arrived on the lane. A question that waits for the lane's writer is still to be answered.
     pub(crate) fn hear(&mut self, now: Now) {
         self.heard = now;
@@ -73,6 +109,12 @@ impl Lanes {
             used: now,
             pongs: VecDeque::new(),
             ping_due: false,
+            is_proven: false,
+            stay: Stay::Kept,
+            worn_due: false,
+            sent: 0,
+            sent_at: now,
+            look_at: None,
         };
         if let Some(before) = self.lanes.insert(id, lane) {
             self.by_role.remove(&(before.role, id));
@@ -84,6 +126,21 @@ impl Lanes {
         let lane = self.lanes.remove(&id)?;
         self.by_role.remove(&(lane.role, id));
         Some(lane)
+    }
+
+    /// Gives no flow and no frames of its role to a lane any more; those that it has go on.
+    pub(crate) fn leave(&mut self, id: LaneId) {
+        if let Some(lane) = self.lanes.get_mut(&id)
+            && !lane.is_left()
+        {
+            lane.stay = Stay::Left { told: false };
+            self.by_role.remove(&(lane.role, id));
+        }
+    }
+
+    /// Whether any lane is left and has not ended.
+    pub(crate) fn any_left(&self) -> bool {
+        self.by_role.len() != self.lanes.len()
     }
 
     pub(crate) fn get(&self, id: LaneId) -> Option<&Lane> {
@@ -114,6 +171,11 @@ impl Lanes {
         self.lanes.values().filter(|lane| lane.role == role).count() as u32
     }
 
+    /// Lanes of a role that are to stay.
+    pub(crate) fn kept(&self, role: LaneRole) -> u32 {
+        self.lanes.values().filter(|lane| lane.role == role && lane.stay == Stay::Kept).count() as u32
+    }
+
     /// Flow lanes that carry a flow.
     pub(crate) fn busy(&self) -> u32 {
         self.lanes.values().filter(|lane| lane.role == LaneRole::Flow && lane.flows > 0).count() as u32
@@ -126,16 +188,21 @@ impl Lanes {
     }
 
     /// The lane for a flow that has none: its last one if that is free, since its entropy context is in step
-    /// there; else the flow lane with the fewest flows, the warmest first; else any.
+    /// there; else the flow lane with the fewest flows, those that are to stay and the warmest first; else any.
     pub(crate) fn for_flow(&self, last: Option<LaneId>) -> Option<LaneId> {
         if let Some(last) = last
-            && self.lanes.get(&last).is_some_and(|lane| lane.role == LaneRole::Flow && lane.flows == 0)
+            && let Some(lane) = self.lanes.get(&last)
+            && (lane.role, lane.flows, lane.stay) == (LaneRole::Flow, 0, Stay::Kept)
         {
             return Some(last);
         }
         self.lanes
             .iter()
-            .min_by_key(|(_, lane)| (lane.role != LaneRole::Flow, lane.flows, std::cmp::Reverse(lane.used)))
+            .filter(|(_, lane)| !lane.is_left())
+            .min_by_key(|(_, lane)| {
+                let is_worn = lane.stay == Stay::Worn;
+                (lane.role != LaneRole::Flow, lane.flows, is_worn, Reverse(lane.used))
+            })
             .map(|(&id, _)| id)
     }
 }

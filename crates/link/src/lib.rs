@@ -16,6 +16,7 @@ mod limit;
 mod link;
 mod reassembly;
 mod records;
+mod renewal;
 mod sharing;
 mod stats;
 mod unsent;
@@ -36,6 +37,7 @@ pub use oncewire_codec::wire::{
     ResetReason,
 };
 pub use records::{MAX_RECORD, records};
+pub use renewal::LaneReport;
 pub use sharing::Priority;
 pub use stats::{FlowOutcome, FlowStats, LinkStats};
 pub use unsent::most_unsent;

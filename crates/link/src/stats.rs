@@ -39,6 +39,9 @@ pub struct LinkStats {
     pub round_trip: Option<Now>,
     /// Flows that lost their lane and went on.
     pub resumes: u64,
+    /// Lanes in whose place another came because losses had left them a small window: at the dialling side all, at the
+    /// accepting side those that it asked for.
+    pub lanes_renewed: u64,
     /// Times that the peer came as a new process.
     pub peer_restarts: u64,
     /// The sending half.

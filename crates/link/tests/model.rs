@@ -1,6 +1,6 @@
 //! The model of a link: random applications on random lanes, against what each flow was given.
 //!
-//! Applications send, stop reading, end and reset; lanes are cut, go deaf one way, all vanish; sides restart, with their
+//! Applications send, stop reading, end and reset; lanes are cut, go deaf one way, are replaced, all vanish; sides restart, with their
 //! chunk stores or without, or take no new flows until they do; stores hang, refuse and forget; what is sent is limited or not, windows are small or large,
 //! and members of a group tell what they have, rightly and wrongly. A
 //! stream must at all times be a prefix of what was sent; one that ended in order must be all of it; and in the
@@ -16,7 +16,7 @@ use common::store::naming;
 use common::{Pair, config};
 use oncewire_codec::Layers;
 use oncewire_codec::wanax::{NameKey, NamesConfig, Shape, Tree};
-use oncewire_codec::wire::{GroupFrame, Sought};
+use oncewire_codec::wire::{Frame, GroupFrame, Sought};
 use oncewire_link::{FlowId, LinkConfig, LogLimits, Now, ResetReason, StoreRequest, StoreState};
 use rand_pcg::rand_core::Rng;
 
@@ -228,6 +228,16 @@ impl Model {
         }
     }
 
+    /// The accepting side asks for another lane in one's place, whatever is under way on it.
+    fn wear(&mut self) {
+        let lanes = self.pair.lanes();
+        let pick = self.pair.below(lanes.len() as u64) as usize;
+        let Some(&lane) = lanes.get(pick) else { return };
+        let (mut worn, now) = (Vec::new(), self.pair.clock(0));
+        Frame::LaneWorn.encode(&mut worn);
+        self.pair.sides[0].link.handle_input(lane, &mut (&worn[..]).into(), now).unwrap();
+    }
+
     fn restart(&mut self, side: usize) {
         let chunks = std::mem::take(&mut self.pair.sides[side].chunks);
         self.pair.restart(side);
@@ -324,6 +334,7 @@ impl Model {
             66 | 67 => self.talk(),
             68 => self.stop_expecting(),
             69 => self.drain(),
+            70 => self.wear(),
             58..62 => {
                 let time = Now::from_millis(self.pair.below(400));
                 self.pair.pass(time);
@@ -408,7 +419,7 @@ impl Model {
 #[test]
 fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
     let (mut whole, mut resumed, mut copied, mut waited) = (0, 0, 0, 0);
-    let (mut hits, mut requested, mut turned_back) = (0, 0, 0);
+    let (mut hits, mut requested, mut turned_back, mut renewed) = (0, 0, 0, 0);
     let seeds = more_seeds().unwrap_or(0..SEEDS);
     let runs = seeds.end - seeds.start;
     for seed in seeds {
@@ -425,14 +436,17 @@ fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
             resumed += stats.resumes;
             copied += stats.inbound.copied;
             waited += stats.inbound.waited;
+            renewed += stats.lanes_renewed;
             hits += stats.inbound.chunks.hits.bytes;
             requested += stats.inbound.chunks.requested_bytes;
         }
     }
     // The runs must have been where it is dangerous.
     println!("{whole} flows whole, {resumed} resumed, {copied} bytes copied, {waited} blocks waited");
-    println!("{hits} bytes from stores, {requested} asked for; {turned_back} flows turned back");
-    assert!(turned_back > runs / 20);
+    println!(
+        "{hits} bytes from stores, {requested} asked for; {turned_back} flows turned back, {renewed} lanes renewed"
+    );
+    assert!(turned_back > runs / 20 && renewed > runs);
     assert!(hits > runs << 12 && requested > runs << 10);
     assert!(whole as u64 > runs && resumed > runs && copied > runs << 17 && waited > runs);
 }

@@ -62,6 +62,11 @@ pub enum Frame<'a> {
     Probe(Probe),
     /// Answers a probe.
     Probed(Probed),
+    /// Of the lane that it comes on: the accepting gateway asks the dialling one for another in its place.
+    LaneWorn,
+    /// Of the lane that it comes on: the dialling gateway sends no flows on it any more, and the other is to end it once
+    /// it has none there either.
+    LaneLeft,
     /// Between members of a trust group.
     Group(GroupFrame),
 }

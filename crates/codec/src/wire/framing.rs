@@ -35,6 +35,8 @@ const NETWORKS: u8 = 0x81;
 const DRAINING: u8 = 0x82;
 const PROBE: u8 = 0x83;
 const PROBED: u8 = 0x84;
+const LANE_WORN: u8 = 0x85;
+const LANE_LEFT: u8 = 0x86;
 
 /// A frame's type and body, and its length with both.
 pub type RawFrame<'a> = (u8, &'a [u8], usize);
@@ -103,6 +105,8 @@ impl<'a> Frame<'a> {
             DRAINING => Self::Draining,
             PROBE => Self::Probe(Probe::decode(&mut reader)?),
             PROBED => Self::Probed(Probed::decode(&mut reader)?),
+            LANE_WORN => Self::LaneWorn,
+            LANE_LEFT => Self::LaneLeft,
             group::PEEK..=group::WAIT => Self::Group(GroupFrame::decode(kind, &mut reader)?),
             other => return Err(WireError::UnknownType(other)),
         };
@@ -185,6 +189,8 @@ impl<'a> Frame<'a> {
                 probed.encode(&mut body);
                 PROBED
             }
+            Self::LaneWorn => LANE_WORN,
+            Self::LaneLeft => LANE_LEFT,
             Self::Group(frame) => frame.encode(&mut body),
         };
         put_frame(out, kind, &body, &[]);

@@ -49,6 +49,9 @@ pub struct Understood {
     pub draining: bool,
     /// That a reset says [how many bytes come before it](super::Reset::behind).
     pub resets_behind: bool,
+    /// That a lane is ended once its other end [has left it](super::Frame::LaneLeft), and another takes the place of one
+    /// that is [worn](super::Frame::LaneWorn).
+    pub lanes_left: bool,
 }
 
 /// How a sending half names chunks.
@@ -113,14 +116,14 @@ const MAX_SAMPLES: usize = 64;
 
 impl Understood {
     /// All that this build understands.
-    pub const ALL: Self = Self { draining: true, resets_behind: true };
+    pub const ALL: Self = Self { draining: true, resets_behind: true, lanes_left: true };
 
     fn to_bits(self) -> u64 {
-        u64::from(self.draining) | u64::from(self.resets_behind) << 1
+        u64::from(self.draining) | u64::from(self.resets_behind) << 1 | u64::from(self.lanes_left) << 2
     }
 
     fn from_bits(bits: u64) -> Self {
-        Self { draining: bits & 1 != 0, resets_behind: bits & 2 != 0 }
+        Self { draining: bits & 1 != 0, resets_behind: bits & 2 != 0, lanes_left: bits & 4 != 0 }
     }
 }
 

@@ -73,11 +73,11 @@ fn a_hello_is_these_bytes() {
 #[test]
 fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
     let out = bytes(&naming_hello());
-    let tail = format!("01{}081007 019900000000000000 03", "07".repeat(32)).replace(' ', "");
+    let tail = format!("01{}081007 019900000000000000 07", "07".repeat(32)).replace(' ', "");
     assert!(hex(&out).ends_with(&tail), "{}", hex(&out));
     assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), out.len()))));
     let neither = Hello { names: None, store: None, ..naming_hello() };
-    assert!(hex(&bytes(&neither)).ends_with("4d00000000000000000003"));
+    assert!(hex(&bytes(&neither)).ends_with("4d00000000000000000007"));
     assert_eq!(Hello::decode(&bytes(&neither)).unwrap().unwrap().0, neither);
     // A peer of version 2 passes over what it does not know.
     let mut older = out.clone();
@@ -109,10 +109,13 @@ fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known()
     for understands in [
         Understood { draining: true, ..Understood::default() },
         Understood { resets_behind: true, ..Understood::default() },
+        Understood { lanes_left: true, ..Understood::default() },
         Understood::default(),
     ] {
-        let bits = u8::from(understands.draining) | u8::from(understands.resets_behind) << 1;
-        *out.last_mut().unwrap() = 0b110_0100 | bits;
+        let bits = u8::from(understands.draining)
+            | (u8::from(understands.resets_behind) << 1)
+            | (u8::from(understands.lanes_left) << 2);
+        *out.last_mut().unwrap() = 0b110_0000 | bits;
         assert_eq!(Hello::decode(&out), Ok(Some((other(understands), before))));
     }
     out.pop();
@@ -297,6 +300,8 @@ fn frames_are_these_bytes() {
             }),
             "8404 0309 0d01",
         ),
+        (Frame::LaneWorn, "8500"),
+        (Frame::LaneLeft, "8600"),
         (
             Frame::Message { seq: 2, flow: FlowId(4), message: Message::Opened(Err(OpenFailure::Draining)) },
             "1203020407",
@@ -320,7 +325,7 @@ fn reset(behind: Option<u64>) -> Frame<'static> {
 #[test]
 fn wrong_frames_say_what_is_wrong() {
     let name_of_65537 = [&[0x83, 25, 4, 1][..], &[0; 20], &[0x81, 0x80, 4]].concat();
-    let cases: [(&[u8], WireError); 44] = [
+    let cases: [(&[u8], WireError); 46] = [
         (&[0x13, 4, 2, 4, 1, 0x80], WireError::Short("bytes before a reset")),
         (&[0x13, 5, 2, 4, 1, 0, 0], WireError::Trailing(1)),
         (&[0x99, 0], WireError::UnknownType(0x99)),
@@ -370,6 +375,8 @@ fn wrong_frames_say_what_is_wrong() {
         (&[0x84, 2, 1, 0], WireError::Invalid("count of probes")),
         (&[0x84, 5, 1, 17, 0, 0, 0], WireError::Invalid("count of probes")),
         (&[0x84, 3, 1, 9, 0], WireError::Short("bitmap")),
+        (&[0x85, 1, 0], WireError::Trailing(1)),
+        (&[0x86, 1, 0], WireError::Trailing(1)),
         (&[0x84, 3, 1, 3, 8], WireError::Invalid("bitmap")),
         (&[0x81, 3, 1, 0x81, 2], WireError::Invalid("count of networks")),
         (&[0x81, 8, 1, 1, 1, 10, 1, 0, 0, 8], WireError::Invalid("network")),

@@ -260,6 +260,7 @@ fn peer_report(peer: &Peer) -> PeerReport {
         rtt_ms: link.round_trip.map(|round_trip| round_trip.as_secs_f64() * 1e3),
         mismatches: link.out.mismatches + link.inbound.mismatches,
         resumes: link.resumes,
+        lanes_renewed: link.lanes_renewed,
         peer_restarts: link.peer_restarts,
         out: out_report(&link.out, &link.pace, status.not_saved.map(|[out, _]| out)),
         inbound: in_report(&link.inbound, status.not_saved.map(|[_, inbound]| inbound)),

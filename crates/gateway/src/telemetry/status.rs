@@ -146,6 +146,10 @@ pub struct PeerReport {
     pub mismatches: u64,
     /// Flows that lost their lane and went on.
     pub resumes: u64,
+    /// Lanes in whose place another came because losses had left them a small window: all where lanes are dialled, at the
+    /// other end those that it asked for.
+    #[serde(default)]
+    pub lanes_renewed: u64,
     /// Times that the peer came back as a new process.
     #[serde(default)]
     pub peer_restarts: u64,

@@ -300,6 +300,11 @@ impl Peer {
                         signal.wake();
                     }
                 }
+                Event::LookAtLane(lane) => {
+                    if let Some(report) = core.lanes.get(&lane).and_then(|signal| signal.report()) {
+                        core.link.handle_lane_report(lane, &report, self.clock.now());
+                    }
+                }
                 Event::FlowReadable(flow) => {
                     let waker = core.flows.get_mut(&flow).and_then(|entry| entry.reader.take());
                     due.wakers.extend(waker);

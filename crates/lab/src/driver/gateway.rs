@@ -72,12 +72,19 @@ impl Gateway {
 impl Driver {
     /// Does what a link asks its shell to; returns whether there was anything.
     pub(super) fn handle_link_events(&mut self, side: usize) -> Result<bool, DriverError> {
-        let mut any = false;
+        let (mut any, now) = (false, self.now);
         while let Some(event) = self.gateway(side).and_then(|gateway| gateway.link.poll_event()) {
             any = true;
             match event {
                 Event::LaneReady(lane) => drop(self.gateway(side).map(|gateway| gateway.ready.insert(lane))),
                 Event::CloseLane(lane, _) => self.wires.cut(lane, side, self.now),
+                Event::LookAtLane(lane) => {
+                    if let Some(report) = self.wires.report(lane, side)
+                        && let Some(gateway) = self.gateway(side)
+                    {
+                        gateway.link.handle_lane_report(lane, &report, now);
+                    }
+                }
                 Event::LanesWanted { role, count } => {
                     for _ in self.wires.dialling(role)..count {
                         self.wires.dial(role, self.now)?;

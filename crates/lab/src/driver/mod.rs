@@ -364,7 +364,7 @@ impl Driver {
         } else if let Some((lane, _)) = self.wires.lane(connection)
             && let Some(gateway) = self.gateways.as_mut().and_then(|gateways| gateways.get_mut(side))
         {
-            gateway.link.handle_lane_lost(lane, self.now);
+            gateway.link.handle_lane_ended(lane, self.now);
         }
     }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use bytes::{BufMut as _, BytesMut};
 use oncewire_codec::Now;
 use oncewire_codec::wire::{LaneId, LaneRole};
-use oncewire_link::{most_unsent, records};
+use oncewire_link::{LaneReport, most_unsent, records};
 use oncewire_netem::ParamsError;
-use oncewire_netem::tcp::{Account, ConnectionId, Network, Side, TooManyConnections};
+use oncewire_netem::tcp::{Account, ConnectionId, MSS, Network, Side, TooManyConnections};
 
 use super::{NEAR, PathConfig};
 
@@ -130,6 +130,20 @@ impl Wires {
                 return false;
             }
         }
+    }
+
+    /// Returns what a side's system says of a lane's connection.
+    pub(super) fn report(&self, lane: LaneId, side: usize) -> Option<LaneReport> {
+        let connection = self.names.get(&lane)?;
+        let report = self.network.report(*connection, network_side(side))?;
+        let bytes = |segments: u64| segments * u64::from(MSS);
+        Some(LaneReport {
+            window: bytes(report.window),
+            threshold: report.slow_start_threshold.map(bytes),
+            bytes_per_s: (report.segments_per_s * f64::from(MSS)) as u64,
+            least_round_trip: report.least_rtt.unwrap_or_default(),
+            outstanding: report.outstanding,
+        })
     }
 
     /// Forgets a lane that a side gave up; the other side hears of it.

@@ -19,14 +19,17 @@ impl Link {
     /// # Errors
     /// What the protocol forbids: the lane is to be closed, and [`Self::handle_lane_lost`] called.
     pub fn handle_input(&mut self, lane: LaneId, input: &mut BytesMut, now: Now) -> Result<(), PeerFault> {
-        match self.lanes.get_mut(lane) {
-            Some(lane) => lane.hear(now),
+        let relieves = match self.lanes.get_mut(lane) {
+            Some(lane) => {
+                lane.hear(now);
+                !std::mem::replace(&mut lane.is_proven, true) && lane.role == LaneRole::Flow
+            }
             // A lane that was fenced: what it still brings belongs to the past.
             None => {
                 input.clear();
                 return Ok(());
             }
-        }
+        };
         let mut taken = 0;
         let outcome = loop {
             match take_frame(&input[taken..]) {
@@ -60,6 +63,10 @@ impl Link {
         if self.receiver.has_urgent_frame() {
             self.wake_control();
         }
+        if relieves {
+            self.relieve();
+        }
+        self.end_left(now);
         outcome
     }
 
@@ -120,6 +127,8 @@ impl Link {
             Frame::LaneDead(_) => {}
             Frame::Networks(said) => self.handle_networks(said),
             Frame::Draining => self.handle_draining(),
+            Frame::LaneWorn => self.handle_lane_worn(lane, now),
+            Frame::LaneLeft => self.handle_lane_left(lane),
             Frame::Group(frame) => self.handle_group(frame),
         }
         Ok(())

@@ -9,6 +9,7 @@ use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, ResetReason, 
 use super::{Link, Peer};
 use crate::config::LinkConfig;
 use crate::event::{CloseReason, Event, LaneRefused, Note};
+use crate::lanes::Stay;
 
 impl Link {
     /// Registers a lane once both hellos have been exchanged.
@@ -148,6 +149,17 @@ impl Link {
 
     /// Forgets a lane whose socket is gone; its flows go on with others.
     pub fn handle_lane_lost(&mut self, id: LaneId, now: Now) {
+        self.forget_lane(id, false, now);
+    }
+
+    /// Forgets a lane that its other end has ended in order, behind all that it had sent there: nothing was lost if this
+    /// end had left it.
+    pub fn handle_lane_ended(&mut self, id: LaneId, now: Now) {
+        let is_left = self.lanes.get(id).is_some_and(|lane| lane.stay == Stay::Left { told: true });
+        self.forget_lane(id, is_left, now);
+    }
+
+    fn forget_lane(&mut self, id: LaneId, in_order: bool, now: Now) {
         if self.lanes.remove(id).is_none() {
             return;
         }
@@ -172,7 +184,7 @@ impl Link {
             self.down_since = Some(now);
             self.forget_group_talk();
             self.events.push_back(Event::Down);
-        } else {
+        } else if !in_order {
             self.control.push_back(Frame::LaneDead(id));
             self.restate(now);
         }
@@ -189,7 +201,7 @@ impl Link {
     pub(super) fn close_lane(&mut self, id: LaneId, reason: CloseReason, now: Now) {
         if self.lanes.get(id).is_some() {
             self.events.push_back(Event::CloseLane(id, reason));
-            self.handle_lane_lost(id, now);
+            self.forget_lane(id, reason == CloseReason::Left, now);
         }
     }
 
@@ -211,7 +223,7 @@ impl Link {
             let flow_lanes = self.flow_lanes();
             for (role, need) in [(LaneRole::Control, 1), (LaneRole::Repair, 1), (LaneRole::Flow, flow_lanes)]
             {
-                let count = need.saturating_sub(self.lanes.count(role));
+                let count = need.saturating_sub(self.lanes.kept(role));
                 if self.lanes_wanted.insert(role, count).unwrap_or(0) != count {
                     self.events.push_back(Event::LanesWanted { role, count });
                 }

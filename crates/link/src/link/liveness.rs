@@ -5,6 +5,7 @@ use oncewire_codec::wire::{LaneId, LaneRole, Message, Reset, ResetReason};
 
 use super::Link;
 use crate::event::{CloseReason, Event, Note};
+use crate::lanes::Stay;
 use crate::limit::Limiter;
 
 /// The smoothed round trip [RFC 6298 §2].
@@ -72,7 +73,7 @@ impl Link {
         let lanes = self.lanes.iter().filter_map(|(_, lane)| {
             // A ping that waits for its lane's writer is not asked for twice.
             let next_ping = Some(lane.pinged + ping).filter(|_| !lane.ping_due);
-            next_ping.into_iter().chain(lane.silent_at(dead)).min()
+            next_ping.into_iter().chain(lane.silent_at(dead)).chain(lane.look_at).min()
         });
         let resume = self
             .down_since
@@ -118,22 +119,25 @@ impl Link {
         due.into_iter().for_each(|id| self.wake(id));
         silent.into_iter().for_each(|id| self.close_lane(id, CloseReason::Silent, now));
         self.want_fewer_lanes();
-        self.close_idle(now);
+        self.leave_idle(now);
+        self.end_left(now);
+        self.look_at_lanes(now);
     }
 
-    /// The side that dialled closes spare lanes that nobody used for a while.
-    fn close_idle(&mut self, now: Now) {
-        let surplus = self.lanes.count(LaneRole::Flow).saturating_sub(self.flow_lanes());
+    /// The side that dialled leaves spare lanes that nobody used for a while.
+    fn leave_idle(&mut self, now: Now) {
+        let surplus = self.lanes.kept(LaneRole::Flow).saturating_sub(self.flow_lanes());
         let idle: Vec<LaneId> = self
             .lanes
             .iter()
             .filter(|(_, lane)| {
-                lane.dialled && lane.role == LaneRole::Flow && lane.flows == 0 && lane.used + IDLE_LANE <= now
+                let is_spare = lane.role == LaneRole::Flow && lane.flows == 0 && lane.stay == Stay::Kept;
+                lane.dialled && is_spare && lane.used + IDLE_LANE <= now
             })
             .map(|(id, _)| id)
             .take(surplus as usize)
             .collect();
-        idle.into_iter().for_each(|id| self.close_lane(id, CloseReason::Idle, now));
+        idle.into_iter().for_each(|id| self.leave(id));
     }
 
     /// The peer did not come back in time; if it does later, it is told that the flows are over.

@@ -2,7 +2,7 @@
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
 //! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered), [`networks`] (who fronts what),
-//! [`draining`] (who takes no flows), [`pacing`] (savings for CPU), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store), [`windows`] (what the peer may send).
+//! [`draining`] (who takes no flows), [`pacing`] (savings for CPU), [`renewing`] (a lane in another's place), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store), [`windows`] (what the peer may send).
 
 mod draining;
 mod flow_verbs;
@@ -14,6 +14,7 @@ mod log_verbs;
 mod networks;
 mod output;
 mod pacing;
+mod renewing;
 mod resets;
 mod store_verbs;
 mod windows;
@@ -32,6 +33,7 @@ use crate::flow::Flow;
 use crate::lanes::Lanes;
 use crate::learned::LearnedWindow;
 use crate::limit::Limiter;
+use crate::renewal::Renewals;
 use crate::stats::{FlowOutcome, FlowStats, LinkStats};
 use group::GroupTalk;
 use liveness::RoundTrip;
@@ -76,6 +78,7 @@ pub struct Link {
     group_talk: GroupTalk,
     pacing: Pacing,
     limiter: Option<Limiter>,
+    renewals: Renewals,
     events: VecDeque<Event>,
     stats: LinkStats,
 }
@@ -200,6 +203,7 @@ impl Link {
             group_talk: GroupTalk::default(),
             pacing: Pacing::new(&config),
             limiter: config.rate_limit.map(Limiter::new),
+            renewals: Renewals::default(),
             events: VecDeque::new(),
             stats: LinkStats::default(),
             config,

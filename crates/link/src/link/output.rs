@@ -6,6 +6,7 @@ use oncewire_codec::wire::{FlowId, Frame, LaneId, LaneRole, MAX_BLOCK, Message};
 
 use super::Link;
 use crate::event::Event;
+use crate::lanes::Stay;
 use crate::limit::Limiter;
 use crate::sharing::Priority;
 use crate::unsent::MOST_UNSENT_OF_REPAIRS;
@@ -23,6 +24,30 @@ impl Link {
         }
         let before = out.len();
         self.put_pings(lane, now, out);
+        let any = self.put_rest(lane, now, before, out);
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.woken = any;
+        }
+        if any {
+            // Its writer is busy from here on and asks by itself.
+            self.leave_limiter(lane, now);
+        } else {
+            self.call_next(now);
+            self.end_left(now);
+        }
+        any
+    }
+
+    /// Appends what there is beside pings; returns whether there is anything behind `before`.
+    fn put_rest(&mut self, lane: LaneId, now: Now, before: usize, out: &mut Vec<u8>) -> bool {
+        let pings_end = out.len();
+        if let Some(frame) = self.take_stay(lane) {
+            frame.encode(out);
+        }
+        // What follows might not arrive before the other side ends the lane.
+        if self.lanes.get(lane).is_some_and(|lane| lane.stay == Stay::Left { told: true }) {
+            return out.len() > before;
+        }
         let is_control = self.lanes.for_role(LaneRole::Control) == Some(lane);
         if is_control {
             self.put_control(out);
@@ -47,17 +72,8 @@ impl Link {
         // At once: what is written together shares records and segments.
         self.spend(&out[flows_start..], now);
         self.drain_sender(now);
-        let any = out.len() > before;
-        if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.woken = any;
-        }
-        if any {
-            // Its writer is busy from here on and asks by itself.
-            self.leave_limiter(lane, now);
-        } else {
-            self.call_next(now);
-        }
-        any
+        self.note_sent(lane, out.len() - pings_end, now);
+        out.len() > before
     }
 
     /// Lets all lanes that have nothing to send take from what more was asked for than the lane of repairs has taken:

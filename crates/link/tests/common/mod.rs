@@ -12,10 +12,10 @@ use bytes::{Bytes, BytesMut};
 use oncewire_codec::Plan;
 use oncewire_codec::wanax::Name;
 use oncewire_codec::wanax::hints::PackedTag;
-use oncewire_codec::wire::GroupFrame;
+use oncewire_codec::wire::{GroupFrame, Hello, Understood};
 use oncewire_link::{
-    Destination, Event, FlowId, LaneId, LaneRefused, LaneRole, Link, LinkConfig, Now, OpenRequest, Received,
-    StoreReply, StoreRequest,
+    CloseReason, Destination, Event, FlowId, LaneId, LaneRefused, LaneRole, Link, LinkConfig, Now,
+    OpenRequest, Received, StoreReply, StoreRequest,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -93,6 +93,8 @@ pub struct Pair {
     pub said: Vec<Said>,
     /// How flows are coded that are opened.
     pub plan: Plan,
+    /// What each side's hello says that it understands.
+    pub understands: Understood,
 }
 
 /// Text that compresses and repeats.
@@ -222,6 +224,7 @@ impl Pair {
             skew: [Now::ZERO; 2],
             said: Vec::new(),
             plan: Plan::default(),
+            understands: Understood::ALL,
         };
         pair.run();
         pair
@@ -273,8 +276,11 @@ impl Pair {
         for &role in roles {
             let lane = LaneId(self.next_lane);
             self.next_lane += 1;
-            let theirs = self.sides[1].link.hello(LaneId(0), LaneRole::Control);
-            let ours = self.sides[0].link.hello(lane, role);
+            let hello = |side: usize, lane, role| Hello {
+                understands: self.understands,
+                ..self.sides[side].link.hello(lane, role)
+            };
+            let (theirs, ours) = (hello(1, LaneId(0), LaneRole::Control), hello(0, lane, role));
             for (side, hello) in [(1, &theirs), (0, &ours)] {
                 let mut bytes = Vec::new();
                 hello.encode(&mut bytes);
@@ -310,6 +316,7 @@ impl Pair {
                     }
                 }
                 Event::FlowOffered { flow, .. } => self.sides[side].offered.push_back(flow),
+                Event::CloseLane(lane, CloseReason::Left) => self.end_lane(lane, side),
                 Event::CloseLane(lane, _) if self.pipes.remove(&lane).is_some() => {
                     let now = self.clock(1 - side);
                     self.sides[1 - side].link.handle_lane_lost(lane, now);
@@ -323,6 +330,15 @@ impl Pair {
             }
         }
         any
+    }
+
+    /// Ends a lane in order: the other side has all that was sent to it before.
+    fn end_lane(&mut self, lane: LaneId, side: usize) {
+        let Some(mut pipe) = self.pipes.remove(&lane) else { return };
+        let mut rest: BytesMut = pipe.wires[side].drain(..).collect();
+        let (other, now) = (1 - side, self.clock(1 - side));
+        self.sides[other].link.handle_input(lane, &mut rest, now).unwrap();
+        self.sides[other].link.handle_lane_ended(lane, now);
     }
 
     /// Reads all that an application may read.

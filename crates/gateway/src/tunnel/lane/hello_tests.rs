@@ -9,7 +9,7 @@ use super::*;
 async fn idle() -> Arc<Peer> {
     let peer = peer();
     let joined = Other::new(2, SMALLER).dial(&peer).await.unwrap();
-    peer.lane_lost(&joined.signal, false);
+    peer.lane_lost(&joined.signal, false, false);
     peer.only_on_disk();
     peer
 }
@@ -50,7 +50,7 @@ async fn a_key_that_is_rotated_ends_what_was_open_under_the_old_one_and_no_more(
     let joined = before.dial(&peer).await.unwrap();
     let flow = peer.open(request()).unwrap();
     assert_eq!(flow.id().0 & 1, 1);
-    peer.lane_lost(&joined.signal, false);
+    peer.lane_lost(&joined.signal, false, false);
     let mut after = Other::new(3, GREATER);
     after.dial(&peer).await.unwrap();
     assert_eq!(peer.open(request()).unwrap().id().0 & 1, 0, "our key is the smaller one now");
@@ -112,7 +112,7 @@ async fn a_lane_that_takes_up_a_flow_leaves_as_many_wanted_as_before() {
     assert_eq!(peer.lanes_wanted(), ([1, 1, 0], 1));
     let _flow = peer.open(request()).unwrap();
     assert_eq!(peer.lanes_wanted(), ([1, 1, 1], 1), "the spare one is being dialled");
-    peer.lane_lost(&first, false);
+    peer.lane_lost(&first, false, false);
     join(&peer, 2, 2);
     assert_eq!(peer.lanes_wanted(), ([1, 1, 1], 1), "it is the flow's, and none is to spare");
 }

@@ -9,8 +9,9 @@ pub(crate) mod tls_tcp;
 use std::convert::Infallible;
 use std::future::{Future as _, pending, poll_fn};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,16 +22,20 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use oncewire_codec::wire::{Hello, HelloError, LaneId, LaneRole};
-use oncewire_link::{LaneRefused, records};
+use oncewire_link::{LaneRefused, LaneReport, records};
 
 use super::effort::{EffortMeter, LaneEffort};
 use super::peer::{Exchange, JoinError, LaneGone, Peer};
 use crate::identity::PublicKey;
+use crate::sockets;
 
 /// A connected and authenticated byte stream, whatever its kind; what is written leaves with the next flush at the latest.
-pub(crate) trait LaneStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> LaneStream for S {}
+pub(crate) trait LaneStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    /// The connection beneath, to ask the system about; none if it cannot be had.
+    fn connection(&self) -> Option<OwnedFd> {
+        None
+    }
+}
 
 /// How the link reaches a lane's tasks.
 #[derive(Debug)]
@@ -42,6 +47,8 @@ pub(crate) struct LaneSignal {
     closing: Notify,
     overdue: Notify,
     since: Instant,
+    /// What the system is asked about.
+    connection: OnceLock<OwnedFd>,
 }
 
 impl LaneSignal {
@@ -53,6 +60,19 @@ impl LaneSignal {
             closing: Notify::new(),
             overdue: Notify::new(),
             since: Instant::now(),
+            connection: OnceLock::new(),
+        }
+    }
+
+    /// Returns what the system says of the lane's sending direction, if it says anything.
+    pub(super) fn report(&self) -> Option<LaneReport> {
+        sockets::sending(self.connection.get()?)
+    }
+
+    fn watch(&self, stream: &impl LaneStream) {
+        if let Some(connection) = stream.connection() {
+            // A lane has one connection, which it is given once.
+            let _ = self.connection.set(connection);
         }
     }
 
@@ -125,6 +145,7 @@ pub(crate) async fn accept_hello<S: LaneStream>(
     let (hello, early) = read_hello(&mut stream).await?;
     peer.ready_for(&hello).await;
     let signal = peer.lane_up(theirs, &hello, (hello.lane, hello.role), Exchange { began, said })?;
+    signal.watch(&stream);
     Ok(Joined { signal, role: hello.role, stream, early })
 }
 
@@ -168,6 +189,7 @@ pub(crate) async fn answer_hello<S: LaneStream>(
     stream.flush().await?;
     peer.ready_for(&hello).await;
     let signal = peer.lane_up(theirs, &hello, (lane, role), Exchange { began, said })?;
+    signal.watch(&stream);
     Ok(Joined { signal, role, stream, early })
 }
 
@@ -194,13 +216,15 @@ pub(crate) async fn run<S: LaneStream>(peer: Arc<Peer>, lane: Joined<S>) {
     // Two tasks, so that decoding and encoding can use two processors. The set ends the reader with this task.
     let mut reader = JoinSet::new();
     reader.spawn(read_lane(Arc::clone(&peer), Arc::clone(&signal), read, early));
-    let lost = Lost { peer: &peer, signal: &signal };
+    let mut lost = Lost { peer: &peer, signal: &signal, in_order: false };
     tokio::select! {
-        ended = reader.join_next() => {
-            if let Some(Ok(Err(why))) = ended {
+        ended = reader.join_next() => match ended {
+            Some(Ok(Ok(()))) => lost.in_order = true,
+            Some(Ok(Err(why))) => {
                 tracing::debug!(peer = peer.name(), lane = signal.id.0, %why, "lane lost while reading");
             }
-        }
+            _ => {}
+        },
         ended = write_lane(&peer, &signal, write) => {
             if let Err(why) = ended {
                 tracing::debug!(peer = peer.name(), lane = signal.id.0, %why, "lane lost while writing");
@@ -224,11 +248,13 @@ async fn tell_that_it_lives_on(peer: &Peer, signal: &LaneSignal) -> Infallible {
 struct Lost<'a> {
     peer: &'a Arc<Peer>,
     signal: &'a Arc<LaneSignal>,
+    /// Whether the other side ended it, behind all that it had sent.
+    in_order: bool,
 }
 
 impl Drop for Lost<'_> {
     fn drop(&mut self) {
-        self.peer.lane_lost(self.signal, self.signal.is_short_lived());
+        self.peer.lane_lost(self.signal, self.signal.is_short_lived(), self.in_order);
     }
 }
 

@@ -20,6 +20,8 @@ const OURS: &str = "UFFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVE=";
 pub(crate) const SMALLER: &str = "AVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVE=";
 pub(crate) const GREATER: &str = "kFFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVE=";
 
+impl LaneStream for DuplexStream {}
+
 pub(crate) fn key(text: &str) -> PublicKey {
     text.parse().unwrap()
 }

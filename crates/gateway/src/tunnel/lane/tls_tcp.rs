@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use super::{Heard, HelloFailure, Joined, hear_hello};
+use super::{Heard, HelloFailure, Joined, LaneStream, hear_hello};
 use crate::identity::PublicKey;
 use crate::sockets::{self, LaneOptions};
 use crate::tunnel::count::{Counting, WireCounter};
@@ -309,6 +310,14 @@ impl Joined<TlsTcp> {
     /// Prepares the socket for what the lane turned out to be for.
     pub(crate) fn prepare_for_role(&self, options: &LaneOptions) {
         sockets::limit_unsent(self.stream.tcp(), options, self.role);
+    }
+}
+
+impl LaneStream for TlsTcp {
+    fn connection(&self) -> Option<OwnedFd> {
+        let tcp = self.0.get_ref().0.get_ref().get_ref();
+        // Without a descriptor to spare the lane is as good, and is not looked at.
+        tcp.as_fd().try_clone_to_owned().ok()
     }
 }
 

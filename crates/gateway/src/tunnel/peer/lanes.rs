@@ -109,8 +109,9 @@ impl Peer {
         Ok(signal)
     }
 
-    /// Tells the link that a lane ended, unless the link closed it.
-    pub(crate) fn lane_lost(self: &Arc<Self>, lane: &LaneSignal, short_lived: bool) {
+    /// Tells the link that a lane ended, unless the link closed it; in order, if the peer ended it behind all that it had
+    /// sent.
+    pub(crate) fn lane_lost(self: &Arc<Self>, lane: &LaneSignal, short_lived: bool, in_order: bool) {
         if short_lived {
             self.short_lived.fetch_add(1, Relaxed);
         } else {
@@ -118,7 +119,11 @@ impl Peer {
         }
         self.with(|core, now| {
             if core.lanes.remove(&lane.id).is_some() {
-                core.link.handle_lane_lost(lane.id, now);
+                if in_order {
+                    core.link.handle_lane_ended(lane.id, now);
+                } else {
+                    core.link.handle_lane_lost(lane.id, now);
+                }
             }
         });
         self.dial.notify_one();

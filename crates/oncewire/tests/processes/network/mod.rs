@@ -4,6 +4,7 @@ mod lost;
 mod neighbours;
 mod outage;
 mod soak;
+mod worn;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};

@@ -1,0 +1,159 @@
+//! A lane in another's place, and lanes that end in order.
+//!
+//! Each end looks at the sending direction of its flow lanes once they are at rest. One that losses have left a small window
+//! is worn: the side that dials brings up another, and the other side asks it to. Only once something has arrived on the
+//! new lane is the old one left: the dialling side gives it no more flows and says so on it, the accepting side ends it as
+//! soon as it has nothing on it either. So nothing is under way on a lane when it ends, and nothing is asked for again.
+
+use oncewire_codec::Now;
+use oncewire_codec::wire::{Frame, LaneId, LaneRole};
+
+use super::Link;
+use crate::event::{CloseReason, Event};
+use crate::lanes::Stay;
+use crate::renewal::{LaneReport, MOST_AT_ONCE};
+
+impl Link {
+    /// Takes what the system says of a lane's connection, after [`Event::LookAtLane`].
+    pub fn handle_lane_report(&mut self, id: LaneId, report: &LaneReport, now: Now) {
+        self.renewals.see(report.bytes_per_s, now);
+        let again = now + self.look_after();
+        let rest = if self.flows.values().any(|flow| flow.last_lane == Some(id)) { LONG_REST } else { REST };
+        let Some(lane) = self.lanes.get_mut(id) else { return };
+        if !lane.is_at_rest() || report.outstanding > 0 {
+            lane.look_at = Some(again);
+            return;
+        }
+        let rested = lane.sent_at + rest;
+        if now < rested {
+            lane.look_at = Some(rested);
+            return;
+        }
+        let is_worn = self.renewals.is_worn(report, lane.sent);
+        if is_worn && !lane.is_left() && self.peer_leaves_lanes() {
+            self.wear(id, now);
+        }
+    }
+
+    /// The accepting side asks for another lane in this one's place.
+    pub(super) fn handle_lane_worn(&mut self, id: LaneId, now: Now) {
+        if self.config.dialer {
+            self.wear(id, now);
+        }
+    }
+
+    /// The dialling side sends no flows on the lane any more.
+    pub(super) fn handle_lane_left(&mut self, id: LaneId) {
+        let Some(lane) = self.lanes.get(id).filter(|lane| !lane.dialled) else { return };
+        self.stats.lanes_renewed += u64::from(lane.stay == Stay::Worn);
+        self.lanes.leave(id);
+    }
+
+    /// Brings up another lane in place of one, or asks the peer to.
+    fn wear(&mut self, id: LaneId, now: Now) {
+        let under_way = self.lanes.iter().filter(|(_, lane)| lane.stay != Stay::Kept).count();
+        let Some(lane) = self.lanes.get_mut(id) else { return };
+        let is_news = lane.stay == Stay::Kept && under_way < MOST_AT_ONCE as usize;
+        if !is_news || lane.role != LaneRole::Flow || !self.renewals.take(now) {
+            return;
+        }
+        lane.stay = Stay::Worn;
+        if self.config.dialer {
+            self.want_lanes();
+            if self.lanes_wanted.get(&LaneRole::Flow) == Some(&0) {
+                // There is one more than is needed.
+                self.relieve();
+            }
+        } else {
+            lane.worn_due = true;
+            self.wake(id);
+        }
+    }
+
+    /// A flow lane is up at both ends: one that is worn is left for it.
+    pub(super) fn relieve(&mut self) {
+        let worn = self.lanes.iter().filter(|(_, lane)| lane.stay == Stay::Worn);
+        let Some((id, _)) = worn.min_by_key(|(_, lane)| lane.flows) else { return };
+        if self.config.dialer {
+            self.stats.lanes_renewed += 1;
+            self.leave(id);
+        }
+    }
+
+    /// Gives a lane no more flows; the accepting side is told once there is none left.
+    pub(super) fn leave(&mut self, id: LaneId) {
+        self.lanes.leave(id);
+        self.wake(id);
+    }
+
+    /// Ends lanes that both sides have left, or has that said.
+    pub(super) fn end_left(&mut self, now: Now) {
+        if !self.lanes.any_left() {
+            return;
+        }
+        // A peer that does not end them is not waited for.
+        let (dialer, understood) = (self.config.dialer, self.peer_leaves_lanes());
+        let reason = if dialer { CloseReason::Idle } else { CloseReason::Left };
+        let at_rest = self.lanes.iter().filter(|(_, lane)| lane.is_left() && lane.is_at_rest());
+        let at_rest: Vec<(LaneId, Stay)> = at_rest.map(|(id, lane)| (id, lane.stay)).collect();
+        for (id, stay) in at_rest {
+            if !dialer || !understood {
+                self.close_lane(id, reason, now);
+            } else if stay == (Stay::Left { told: false }) {
+                self.wake(id);
+            }
+        }
+    }
+
+    /// Takes what is to be said of the lane itself, on it.
+    pub(super) fn take_stay(&mut self, id: LaneId) -> Option<Frame<'static>> {
+        let understood = self.peer_leaves_lanes();
+        let lane = self.lanes.get_mut(id)?;
+        if std::mem::take(&mut lane.worn_due) {
+            return Some(Frame::LaneWorn);
+        }
+        let is_due = lane.dialled && lane.flows == 0 && lane.stay == Stay::Left { told: false } && understood;
+        is_due.then(|| {
+            lane.stay = Stay::Left { told: true };
+            Frame::LaneLeft
+        })
+    }
+
+    /// Lanes whose connections are to be looked at.
+    pub(super) fn look_at_lanes(&mut self, now: Now) {
+        for (id, lane) in self.lanes.iter_mut() {
+            if lane.look_at.is_some_and(|at| at <= now) {
+                lane.look_at = None;
+                self.events.push_back(Event::LookAtLane(id));
+            }
+        }
+    }
+
+    /// A lane was given bytes beside pings: its connection is looked at once they should be acknowledged.
+    pub(super) fn note_sent(&mut self, id: LaneId, bytes: usize, now: Now) {
+        let at = now + self.look_after();
+        if let Some(lane) = self.lanes.get_mut(id)
+            && lane.role == LaneRole::Flow
+            && bytes > 0
+        {
+            lane.sent += bytes as u64;
+            lane.sent_at = now;
+            lane.look_at.get_or_insert(at);
+        }
+    }
+
+    fn look_after(&self) -> Now {
+        self.round_trip.smoothed().unwrap_or_default().max(LEAST_LOOK)
+    }
+
+    fn peer_leaves_lanes(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.understands.lanes_left)
+    }
+}
+
+/// How long after it was given bytes a lane's connection is looked at, at least.
+const LEAST_LOOK: Now = Now::from_millis(250);
+/// How long a lane is at rest before it is renewed: another begins slowly, which is of no use in the midst of a burst.
+const REST: Now = Now::from_secs(2);
+/// The same while a flow is open that was the last to use it, and may only wait, for a disk for one.
+const LONG_REST: Now = Now::from_secs(15);

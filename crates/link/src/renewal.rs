@@ -1,0 +1,164 @@
+//! When a lane is worn: losses have left its connection a small window, and a new connection would soon be beyond it.
+//!
+//! A system's loss-based congestion control lets a window grow quickly up to a threshold only, which each loss lowers,
+//! and by about a segment a round trip above it. A connection that lives on keeps the threshold; a new one has none.
+
+use std::time::Duration;
+
+use oncewire_codec::Now;
+
+/// What the system says of the sending direction of a lane's connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneReport {
+    /// Bytes that may be under way.
+    pub window: u64,
+    /// The window at which quick growth ends, in bytes; none where no loss has set one, or congestion control has none.
+    pub threshold: Option<u64>,
+    /// The latest rate at which bytes were delivered while there was more to send, in bytes a second; 0 if unknown.
+    pub bytes_per_s: u64,
+    /// The shortest round trip of late.
+    pub least_round_trip: Duration,
+    /// Bytes that were written and are not acknowledged, those that were not sent included.
+    pub outstanding: u64,
+}
+
+/// Which lanes are to be renewed, and how often, for one end of one link.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    /// The highest rate that a lane was seen to have of late, in bytes a second, and when.
+    best: (u64, Now),
+    /// Lanes that may be renewed before one has to wait, as of the time beside it.
+    allowance: (u32, Now),
+}
+
+impl Default for Renewals {
+    fn default() -> Self {
+        Self { best: (0, Now::ZERO), allowance: (MOST_AT_ONCE, Now::ZERO) }
+    }
+}
+
+impl Renewals {
+    /// Learns what the path carries.
+    pub(crate) fn see(&mut self, bytes_per_s: u64, now: Now) {
+        let (best, seen) = self.best;
+        if bytes_per_s >= best || now >= seen + LATELY {
+            self.best = (bytes_per_s, now);
+        }
+    }
+
+    /// Whether a new connection would soon have a window beyond that of a lane which is at rest and has carried `sent`
+    /// bytes.
+    ///
+    /// That is where the path was seen to carry at least half as much again as the lane's window grows to quickly. On a line that
+    /// loses much all windows are small, the best rate with them, and no lane is worn.
+    pub(crate) fn is_worn(&self, report: &LaneReport, sent: u64) -> bool {
+        let Some(threshold) = report.threshold else { return false };
+        // What a system makes of a window that was idle: it remembers three quarters as the threshold [RFC 2861].
+        let quickly = threshold.max(report.window / 4 * 3);
+        let carried = u128::from(self.best.0) * report.least_round_trip.as_micros() / 1_000_000;
+        sent >= EARNED && carried * 2 >= u128::from(quickly) * 3
+    }
+
+    /// Takes one renewal out of the allowance; false if there is none left.
+    pub(crate) fn take(&mut self, now: Now) -> bool {
+        let (mut left, since) = self.allowance;
+        let earned = now.saturating_sub(since).as_micros() / EVERY.as_micros();
+        if earned > 0 {
+            left = left.saturating_add(u32::try_from(earned).unwrap_or(u32::MAX)).min(MOST_AT_ONCE);
+            self.allowance = (left, now);
+        }
+        let any = left > 0;
+        self.allowance.0 = left.saturating_sub(1);
+        any
+    }
+}
+
+/// What a lane carries before it is renewed: sixteen times what the handshakes of another take.
+const EARNED: u64 = 64 << 10;
+/// For so long a rate is not forgotten.
+const LATELY: Now = Now::from_secs(600);
+/// Lanes that are renewed at once.
+pub(crate) const MOST_AT_ONCE: u32 = 8;
+/// And one more in so long.
+const EVERY: Now = Now::from_secs(4);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// 20 Mbit/s and 200 ms: half a megabyte is under way on a full line.
+    const BEST: u64 = 2_500_000;
+
+    fn seen(bytes_per_s: u64) -> Renewals {
+        let mut renewals = Renewals::default();
+        renewals.see(bytes_per_s, Now::from_secs(1));
+        renewals
+    }
+
+    fn report(threshold: u64) -> LaneReport {
+        LaneReport {
+            window: 14_480,
+            threshold: Some(threshold),
+            bytes_per_s: 70_000,
+            least_round_trip: Duration::from_millis(200),
+            outstanding: 0,
+        }
+    }
+
+    #[test]
+    fn a_lane_is_worn_when_the_path_carries_half_as_much_again_as_its_window_soon_is() {
+        let renewals = seen(BEST);
+        assert!(renewals.is_worn(&report(10_000), EARNED));
+        assert!(renewals.is_worn(&report(333_333), EARNED));
+        assert!(
+            !renewals.is_worn(&report(333_334), EARNED),
+            "its window is soon two thirds of what is under way"
+        );
+        let large = LaneReport { window: 460_000, ..report(10_000) };
+        assert!(!renewals.is_worn(&large, EARNED), "the window itself is remembered");
+    }
+
+    #[test]
+    fn a_lane_without_a_threshold_is_not_worn() {
+        let bbr = LaneReport { threshold: None, window: 4 * 1448, ..report(0) };
+        assert!(!seen(BEST).is_worn(&bbr, u64::MAX));
+    }
+
+    #[test]
+    fn a_line_that_loses_much_is_not_dialled_for_it() {
+        // 1 % of loss leaves each lane about 12 segments, and a rate that fits them.
+        let window = 12 * 1448;
+        let renewals = seen(window * 5);
+        assert!(!renewals.is_worn(&LaneReport { window, ..report(window * 7 / 10) }, u64::MAX));
+    }
+
+    #[test]
+    fn a_lane_that_has_carried_little_is_not_worth_another() {
+        assert!(!seen(BEST).is_worn(&report(10_000), EARNED - 1));
+    }
+
+    #[test]
+    fn a_rate_is_forgotten_once_it_is_old() {
+        let mut renewals = seen(BEST);
+        renewals.see(1000, Now::from_secs(600));
+        assert!(renewals.is_worn(&report(10_000), EARNED));
+        renewals.see(1000, Now::from_secs(602));
+        assert!(!renewals.is_worn(&report(10_000), EARNED));
+    }
+
+    proptest! {
+        #[test]
+        fn renewals_are_bounded_over_any_time(times in prop::collection::vec(0u64..5_000, 1..400)) {
+            let mut renewals = Renewals::default();
+            let (mut now, mut taken) = (Now::from_secs(1), 0u64);
+            for ms in times {
+                now += Now::from_millis(ms);
+                taken += u64::from(renewals.take(now));
+            }
+            let most = u64::from(MOST_AT_ONCE) + now.as_secs() / EVERY.as_secs();
+            prop_assert!(taken <= most, "{} of {}", taken, most);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Lanes that losses have worn: another comes in their place, and nothing is lost or asked for again.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Pair, Said, config, text};
+use oncewire_codec::wire::{Frame, Understood, take_frame};
+use oncewire_link::{LaneId, LaneReport, LinkConfig, Now};
+
+/// A system says that a lane at rest has a small window on a path that carries much.
+fn report() -> LaneReport {
+    LaneReport {
+        window: 14_480,
+        threshold: Some(14_480),
+        bytes_per_s: 2_500_000,
+        least_round_trip: Duration::from_millis(200),
+        outstanding: 0,
+    }
+}
+
+/// A pair of which this side has just sent much on a lane, and that lane; it is at rest.
+fn used(side: usize) -> (Pair, LaneId) {
+    used_among(side, Understood::ALL)
+}
+
+/// The same of two gateways that understand this.
+fn used_among(side: usize, understands: Understood) -> (Pair, LaneId) {
+    // One flow lane, so that none is to spare.
+    let [dialer, acceptor] = [config(true, 1), config(false, 2)].map(|config| LinkConfig {
+        initial_credit: 1 << 20,
+        max_lanes: 1,
+        ..config
+    });
+    let mut pair = Pair::with(3, dialer, acceptor);
+    if understands != pair.understands {
+        pair.understands = understands;
+        pair.restart(0);
+        pair.run();
+    }
+    let flow = pair.connect(side);
+    pair.said.clear();
+    let bytes = pair.random_bytes(300_000);
+    pair.send(side, flow, &bytes);
+    pair.run();
+    assert_eq!(pair.sides[1 - side].stream(flow).bytes, bytes);
+    let longest = pair.said.iter().filter_map(|said| match said {
+        Said::Frames { side: from, lane, bytes } if *from == side => Some((bytes.len(), *lane)),
+        _ => None,
+    });
+    let (_, lane) = longest.max().unwrap();
+    pair.pass(Now::from_secs(20));
+    pair.said.clear();
+    (pair, lane)
+}
+
+/// The frames of the kinds that repair something, or say that something was lost.
+fn repairs(pair: &Pair) -> Vec<String> {
+    let mut found = Vec::new();
+    frames(pair, |frame| {
+        if matches!(frame, Frame::Block(_) | Frame::Need(_) | Frame::Refetch(_) | Frame::LaneDead(_)) {
+            found.push(format!("{frame:?}"));
+        }
+    });
+    found
+}
+
+/// How many frames say that a lane is worn or left.
+fn of_lanes(pair: &Pair) -> usize {
+    let mut count = 0;
+    frames(pair, |frame| count += usize::from(matches!(frame, Frame::LaneWorn | Frame::LaneLeft)));
+    count
+}
+
+fn frames(pair: &Pair, mut each: impl FnMut(Frame<'_>)) {
+    for said in &pair.said {
+        let Said::Frames { bytes, .. } = said else { continue };
+        let mut rest = &bytes[..];
+        while let Ok(Some((kind, body, used))) = take_frame(rest) {
+            each(Frame::decode(kind, body).unwrap());
+            rest = &rest[used..];
+        }
+    }
+}
+
+#[test]
+fn a_worn_lane_is_replaced_by_either_end_and_nothing_is_asked_for_again() {
+    for side in [0, 1] {
+        let (mut pair, lane) = used(side);
+        let before = pair.lanes();
+        let now = pair.clock(side);
+        pair.sides[side].link.handle_lane_report(lane, &report(), now);
+        pair.run();
+        let after = pair.lanes();
+        assert!(!after.contains(&lane), "side {side}: {lane:?} is in {after:?}");
+        assert_eq!(after.len(), before.len());
+        assert_eq!(pair.sides[side].link.stats().lanes_renewed, 1);
+        assert_eq!(repairs(&pair), Vec::<String>::new());
+        for end in &pair.sides {
+            let stats = end.link.stats();
+            assert_eq!((stats.resumes, stats.out.resent, stats.out.unacked), (0, 0, 0));
+        }
+        // Both go on with the lanes that are there.
+        let flow = pair.connect(1 - side);
+        pair.send(1 - side, flow, &text(100_000));
+        pair.run();
+        assert_eq!(pair.sides[side].stream(flow).bytes, text(100_000));
+    }
+}
+
+#[test]
+fn the_other_lane_is_up_before_a_worn_one_is_left() {
+    let (mut pair, lane) = used(0);
+    let before = pair.lanes();
+    let now = pair.clock(0);
+    pair.reachable = false;
+    pair.sides[0].link.handle_lane_report(lane, &report(), now);
+    pair.pass(Now::from_secs(5));
+    assert_eq!(pair.lanes(), before, "nobody answers");
+    pair.reachable = true;
+    pair.run();
+    assert_eq!(pair.lanes().len(), before.len());
+    assert!(!pair.lanes().contains(&lane));
+}
+
+#[test]
+fn a_lane_that_is_in_use_again_ends_only_once_it_is_not() {
+    for side in [0, 1] {
+        let (mut pair, lane) = used(0);
+        // A flow of this side holds the lane, as what it sent is not acknowledged.
+        let flows: Vec<_> = (0..12).map(|_| pair.connect(side)).collect();
+        pair.block(lane, side, true);
+        for &flow in &flows {
+            pair.send(side, flow, &text(20_000));
+        }
+        pair.run();
+        let held = pair.under_way(lane, side);
+        assert!(held > 0, "side {side}: the lane has something to carry");
+        let now = pair.clock(0);
+        pair.sides[0].link.handle_lane_report(lane, &LaneReport { outstanding: 1, ..report() }, now);
+        pair.run();
+        assert!(pair.lanes().contains(&lane));
+        assert_eq!(pair.sides[0].link.stats().lanes_renewed, 0);
+        pair.block(lane, side, false);
+        pair.pass(Now::from_secs(5));
+        for flow in flows {
+            assert_eq!(pair.sides[1 - side].stream(flow).bytes, text(20_000));
+        }
+    }
+}
+
+#[test]
+fn bytes_that_come_while_the_other_lane_is_dialled_cross_once() {
+    for side in [0, 1] {
+        let (mut pair, lane) = used(side);
+        let now = pair.clock(side);
+        pair.reachable = false;
+        pair.sides[side].link.handle_lane_report(lane, &report(), now);
+        // More flows than lanes, so that the worn one is needed as well.
+        let flows: Vec<_> = (0..12).map(|_| pair.connect(side)).collect();
+        let mut expected = Vec::new();
+        for &flow in &flows {
+            let bytes = pair.random_bytes(50_000);
+            pair.send(side, flow, &bytes);
+            expected.push(bytes);
+        }
+        // A little of it is on its way when the lane is there.
+        pair.step(1000);
+        pair.reachable = true;
+        while pair.step(1000) {}
+        pair.pass(Now::from_secs(1));
+        for (flow, bytes) in flows.into_iter().zip(expected) {
+            assert_eq!(pair.sides[1 - side].stream(flow).bytes, bytes);
+        }
+        assert!(!pair.lanes().contains(&lane));
+        for end in &pair.sides {
+            assert_eq!((end.link.stats().resumes, end.link.stats().out.resent), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn a_lane_without_a_flow_for_long_is_left_and_nothing_is_asked_for_again() {
+    let mut pair = Pair::new(5);
+    let flows: Vec<_> = (0..4).map(|_| pair.connect(0)).collect();
+    for &flow in &flows {
+        pair.send(0, flow, &text(1000));
+    }
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1, true));
+    pair.run();
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1, false));
+    let most = pair.lanes().len();
+    pair.run();
+    pair.said.clear();
+    pair.pass(Now::from_secs(180));
+    assert!(pair.lanes().len() < most, "{most} lanes");
+    assert_eq!(repairs(&pair), Vec::<String>::new());
+}
+
+#[test]
+fn a_peer_that_does_not_know_of_it_is_neither_asked_nor_told() {
+    for side in [0, 1] {
+        let (mut pair, lane) = used_among(side, Understood { lanes_left: false, ..Understood::ALL });
+        let now = pair.clock(side);
+        pair.sides[side].link.handle_lane_report(lane, &report(), now);
+        pair.pass(Now::from_secs(5));
+        assert!(pair.lanes().contains(&lane), "side {side}");
+        assert_eq!(pair.sides[side].link.stats().lanes_renewed, 0);
+        assert_eq!(of_lanes(&pair), 0);
+    }
+}
+
+#[test]
+fn a_lane_that_is_to_spare_ends_as_before_where_the_peer_does_not_know_of_it() {
+    let mut pair = Pair::new(5);
+    pair.understands.lanes_left = false;
+    pair.restart(0);
+    pair.run();
+    let flows: Vec<_> = (0..4).map(|_| pair.connect(0)).collect();
+    for &flow in &flows {
+        pair.send(0, flow, &text(1000));
+    }
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1, true));
+    pair.run();
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1, false));
+    let most = pair.lanes().len();
+    pair.run();
+    pair.said.clear();
+    pair.pass(Now::from_secs(180));
+    assert!(pair.lanes().len() < most, "{most} lanes");
+    assert_eq!(of_lanes(&pair), 0);
+}
+
+#[test]
+fn a_peer_that_asks_for_ever_more_lanes_is_given_few() {
+    let mut pair = Pair::new(6);
+    let mut worn = Vec::new();
+    Frame::LaneWorn.encode(&mut worn);
+    for _ in 0..200 {
+        for lane in pair.lanes() {
+            let now = pair.clock(0);
+            pair.sides[0].link.handle_input(lane, &mut (&worn[..]).into(), now).unwrap();
+        }
+        pair.run();
+    }
+    assert_eq!(pair.sides[0].link.stats().lanes_renewed, 8);
+    pair.pass(Now::from_secs(2));
+    assert_eq!(pair.lanes().len(), Pair::new(6).lanes().len());
+}

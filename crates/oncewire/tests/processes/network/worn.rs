@@ -1,0 +1,62 @@
+//! Lanes that losses have worn, under a congestion control that takes losses for congestion.
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+
+use oncewire_testnet::{Family, LinkParams, isolated};
+
+use super::{line, start};
+use crate::common::data::{assert_same, random};
+use crate::common::network::PairInNetwork;
+use crate::common::wait::{LIMIT, eventually};
+
+/// Moves new bytes through the pair, down or up.
+fn transfer(pair: &PairInNetwork, seed: u64, len: usize, down: bool) {
+    let data = random(seed, len);
+    let listener = pair.listen(Family::V4);
+    let client = pair.connect(Family::V4);
+    let (server, _) = listener.accept().unwrap();
+    server.set_read_timeout(Some(LIMIT)).unwrap();
+    let (mut from, mut to) = if down { (server, client) } else { (client, server) };
+    let sent = data.clone();
+    let writer = std::thread::spawn(move || {
+        from.write_all(&sent).unwrap();
+        from.shutdown(Shutdown::Write).unwrap();
+        // Kept open until the far end is done.
+        let _ = from.read(&mut [0]);
+    });
+    let mut got = Vec::new();
+    to.read_to_end(&mut got).unwrap();
+    drop(to);
+    assert_same(&got, &data, &format!("seed {seed}, down: {down}"));
+    writer.join().unwrap();
+}
+
+/// The side that dials sends up, the side that it dials sends down and has to ask.
+fn replaced(down: bool) {
+    isolated(|| {
+        let Some(pair) = start(line(0.0), "[link]\ncongestion = \"reno\"\nmax_lanes = 1\n") else { return };
+        let wan = pair.network.wan();
+        let way = if down { &wan.down } else { &wan.up };
+        transfer(&pair, 1, 2_000_000, down);
+        let renewed = pair.count("lanes_renewed");
+        way.set(&LinkParams { loss: 0.1, ..way.params() }).unwrap();
+        transfer(&pair, 2, 400_000, down);
+        assert!(way.counters().lost > 0);
+        way.set(&line(0.0)).unwrap();
+        eventually("a lane is replaced", LIMIT, || (pair.count("lanes_renewed") > renewed).then_some(()));
+        transfer(&pair, 3, 1_000_000, down);
+        assert_eq!((pair.count("resumes"), pair.count("mismatches")), (0, 0));
+        assert!(pair.is_up());
+    });
+}
+
+#[test]
+fn a_lane_that_losses_have_worn_is_replaced_by_the_side_that_dials() {
+    replaced(false);
+}
+
+#[test]
+fn a_lane_that_losses_have_worn_is_replaced_for_the_side_that_is_dialled() {
+    replaced(true);
+}
