@@ -49,7 +49,7 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
                 let path = PathConfig {
                     rate_bits_per_s: 1_000_000 * megabits_per_s,
                     round_trip: Duration::from_millis(round_trip),
-                    queue: Duration::from_millis(400),
+                    queue: QUEUE,
                     policy,
                     ..PathConfig::default()
                 };
@@ -65,7 +65,8 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
     Ok(())
 }
 
-fn with(layers: Layers) -> GatewayConfig {
+/// What all rows have in common.
+pub(crate) fn with(layers: Layers) -> GatewayConfig {
     let plan = Plan { layers, entropy: Entropy::None, ..Plan::default() };
     let store =
         StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers: true, shed: true };
@@ -84,7 +85,8 @@ fn seconds(
 
 /// What lanes and connections are under: where the kernel has it, the daemon's lanes are under the second.
 const POLICIES: [Policy; 2] = [Policy::Cubic, Policy::Bbr];
-const EDIT_EVERY: usize = 2000;
+pub(crate) const EDIT_EVERY: usize = 2000;
+pub(crate) const QUEUE: Duration = Duration::from_millis(400);
 /// Megabits a second, and milliseconds.
 const LINES: [(u64, u64); 10] = [
     (5, 200),

@@ -1,4 +1,5 @@
-//! What disks, path and load shedding make of Wanax's savings: figures 10, 12 and 13, and the class that watches a film.
+//! What disks, path and load shedding make of Wanax's savings: figures 10, 12 and 13, and the class that watches a film; and
+//! what losses make of lanes.
 //!
 //! ```sh
 //! cargo bench -p oncewire-lab --bench shedding -- [TABLE…] [FILE…]
@@ -11,6 +12,7 @@
 mod edited;
 mod files;
 mod film;
+mod lossy;
 mod queues;
 mod rates;
 #[path = "../endre/table.rs"]
@@ -28,12 +30,13 @@ struct Bench {
     run: fn(&[Vec<u8>]) -> Result<(), oncewire_lab::driver::DriverError>,
 }
 
-const BENCHES: [Bench; 5] = [
+const BENCHES: [Bench; 6] = [
     Bench { name: "rates", run: rates::run },
     Bench { name: "files", run: files::run },
     Bench { name: "edited", run: edited::run },
     Bench { name: "queues", run: queues::run },
     Bench { name: "film", run: film::run },
+    Bench { name: "lossy", run: lossy::run },
 ];
 
 fn main() -> ExitCode {
