@@ -25,6 +25,14 @@ pub(crate) fn encode(numbers: &mut Vec<u64>, limit: u64, into: &mut Vec<u8>) {
     bits.finish();
 }
 
+/// Returns the most bytes that so many numbers below `limit` take.
+pub(crate) fn most_bytes(count: usize, limit: u64) -> usize {
+    let rest = rest_bits(count, limit);
+    // All quotients together are at most those of the whole range.
+    let ones = (limit >> rest).min(usize::MAX as u64 / 16) as usize;
+    (count * (rest as usize + 1) + ones).div_ceil(8)
+}
+
 /// Takes so many numbers from the beginning, and returns what is behind them; none if they are not all there, or not
 /// all below `limit`.
 pub(crate) fn decode<'a>(
@@ -134,6 +142,7 @@ mod tests {
             let mut numbers: Vec<u64> = raw.into_iter().map(|number| number % limit).collect();
             let mut bytes = Vec::new();
             encode(&mut numbers, limit, &mut bytes);
+            prop_assert!(bytes.len() <= most_bytes(numbers.len(), limit));
             bytes.extend_from_slice(&behind);
             let mut taken = Vec::new();
             prop_assert_eq!(decode(&bytes, numbers.len(), limit, &mut taken), Some(&behind[..]));

@@ -57,7 +57,7 @@ impl Store {
         progress.begin(self.file_bytes());
         writer.is_compacting = true;
         let done = old.iter().try_for_each(|segment| {
-            let bytes = segment.extent.read().file_len;
+            let bytes = segment.file_bytes();
             self.rewrite(&mut writer, segment, &mut compacted)?;
             progress.advance(bytes).map_err(Halt::Write)
         });

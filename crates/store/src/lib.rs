@@ -24,6 +24,7 @@ mod compact;
 mod container;
 mod counters;
 mod faults;
+mod files;
 mod folder;
 mod footer;
 mod hold;

@@ -91,17 +91,33 @@ impl Paged {
         sealer: Option<&Sealer>,
         name: String,
     ) -> Result<(Self, Header), NotOurs> {
-        let mut page = vec![0; PAGE];
-        backend.read(&name, 0, &mut page).map_err(|error| match error.kind() {
+        Self::open_front(backend, sealer, name, PAGE as u64, 0).map(|(file, header, _)| (file, header))
+    }
+
+    /// The same of a file of this length, and returns its first addressed bytes, read with the same request: at least
+    /// `len`, or all, or those up to the first page that does not open.
+    pub(crate) fn open_front(
+        backend: &Arc<dyn Backend>,
+        sealer: Option<&Sealer>,
+        name: String,
+        file_len: u64,
+        len: usize,
+    ) -> Result<(Self, Header, Vec<u8>), NotOurs> {
+        let payload = if sealer.is_some() { SEALED } else { PAGE };
+        let there = usize::try_from(file_len / PAGE as u64).unwrap_or(usize::MAX).saturating_sub(1);
+        let mut pages = vec![0; (1 + there.min(len.div_ceil(payload))) * PAGE];
+        backend.read(&name, 0, &mut pages).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => NotOurs::Damaged,
             _ => NotOurs::Io(error),
         })?;
-        let (header, key, salt) = Header::decode(&page)?;
+        let (header, key, salt) = Header::decode(pages.get(..PAGE).unwrap_or_default())?;
         if key != sealer.map_or([0; 16], Sealer::id) {
             return Err(NotOurs::OtherKey);
         }
-        let seal = sealer.map(|sealer| sealer.file(&salt));
-        Ok((Self { backend: Arc::clone(backend), name, seal }, header))
+        let file = Self { backend: Arc::clone(backend), name, seal: sealer.map(|sealer| sealer.file(&salt)) };
+        pages.drain(..PAGE);
+        let front = file.opened(0, pages);
+        Ok((file, header, front))
     }
 
     /// Takes a file for what its name says, although its first page does not: pages in clear text need nothing of it.
@@ -181,17 +197,25 @@ impl Paged {
 
     /// Reads bytes from the beginning of a page on, with one request: up to the first page that does not open.
     pub(crate) fn read_front(&self, at: u64, len: usize) -> Result<Vec<u8>, Fault> {
-        let Some(seal) = &self.seal else { return self.read(at, len) };
-        let first = at / self.payload() as u64;
-        let mut pages = vec![0; len.div_ceil(self.payload()) * PAGE];
+        if self.seal.is_none() {
+            return self.read(at, len);
+        }
+        let mut pages = vec![0; len.div_ceil(SEALED) * PAGE];
         self.fetch(self.place(at), &mut pages)?;
+        let mut bytes = self.opened(at / SEALED as u64, pages);
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+
+    /// Returns what is addressed in pages as they lie on the disk, up to the first that does not open.
+    fn opened(&self, first: u64, mut pages: Vec<u8>) -> Vec<u8> {
+        let Some(seal) = &self.seal else { return pages };
         let mut bytes = Vec::with_capacity(pages.len());
         for (page, sealed) in (first..).zip(pages.chunks_mut(PAGE)) {
             let Some(plain) = seal.open(page, sealed) else { break };
             bytes.extend_from_slice(plain);
         }
-        bytes.truncate(len);
-        Ok(bytes)
+        bytes
     }
 
     /// Counts the pages from an offset on, the beginning of one, that are empty: zeros, as files are made of. At most

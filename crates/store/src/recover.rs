@@ -1,18 +1,19 @@
 //! Opening and closing: what a start finds, and what it does about it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::files::{Files, FoundSegment, Look};
 use crate::identity::{Identity, is_possible};
 use crate::index::Class;
-use crate::paged::{Header, Kind, NotOurs, Paged};
+use crate::paged::Paged;
 use crate::scan::Scanned;
 use crate::segment::{Coarse, Extent, Segment};
 use crate::snapshot;
 use crate::store::{MIN_SEGMENT_BYTES, Options, Store};
-use crate::summary::{self, Lists, Summary};
+use crate::summary::{Lists, Summary};
 use crate::writer::Writer;
 use crate::{Backend, Part, Progress};
 
@@ -89,22 +90,6 @@ pub struct Prepared {
     opened: Opened,
 }
 
-/// A file that was found: the segment's number, and what is in it.
-type Found = (u64, Paged, Extent);
-
-/// What a folder has of segments.
-#[derive(Default)]
-struct Files {
-    /// Those that can be read, in their order.
-    found: Vec<Found>,
-    /// Number and length of those that cannot, and are to stay.
-    closed: Vec<(u64, Paged, u64)>,
-    /// The length of the snapshot of the index.
-    snapshot: Option<u64>,
-    /// The lengths of summaries, by the numbers of their segments.
-    summaries: BTreeMap<u64, u64>,
-}
-
 impl Store {
     /// Opens the store in a folder, or makes one; returns what was found, too.
     ///
@@ -153,64 +138,13 @@ impl Store {
         self.save_index(&writer)
     }
 
-    /// Opens the files of segments, in their order. What cannot be read is set aside, and removed only if it is proven
-    /// that nobody can read it ever.
-    fn find_segments(&self, opened: &mut Opened, progress: &Progress) -> io::Result<Files> {
-        let (mut files, mut segments) = (Files::default(), Vec::new());
-        // Who only looks changes nothing.
-        let at_rest = self.is_only_looked_at();
-        for (name, len) in self.backend.list()? {
-            match Segment::number_of(&name).filter(|number| number >> (64 - self.span_bits) == 0) {
-                Some(number) => segments.push((number, name, len)),
-                None if name == snapshot::NAME => files.snapshot = Some(len),
-                None => files.summaries.extend(summary::number_of(&name).map(|number| (number, len))),
-            }
-        }
-        progress.begin(3 * segments.len() as u64);
-        for (number, name, len) in segments {
-            progress.advance(1)?;
-            let expected = Header { kind: Kind::Segment, store: self.id, number };
-            let extent = Extent { file_len: len, ..Extent::default() };
-            let assumed = || Paged::assume(&self.backend, name.clone());
-            let why = match Paged::open(&self.backend, self.sealer.as_deref(), name.clone()) {
-                Ok((file, header)) if header == expected => {
-                    files.found.push((number, file, extent));
-                    continue;
-                }
-                Err(NotOurs::Damaged) if self.sealer.is_none() => {
-                    opened
-                        .note(format!("{name} has no valid first page: its containers speak for themselves"));
-                    files.found.push((number, assumed(), extent));
-                    continue;
-                }
-                Err(NotOurs::Damaged) if !at_rest => {
-                    opened.note(format!("{name} has no valid first page, and so no key: removed"));
-                    self.backend.remove(&name)?;
-                    continue;
-                }
-                Err(NotOurs::Damaged) => "has no valid first page, and so no key".to_owned(),
-                // One of ours that lies where another should: nothing in it passes its check here.
-                Ok((_, header)) if header.store == self.id && !at_rest => {
-                    opened.note(format!("{name} is a file of this store under a wrong name: removed"));
-                    self.backend.remove(&name)?;
-                    continue;
-                }
-                Ok(_) => "belongs to another store, or elsewhere in this one".to_owned(),
-                Err(NotOurs::OtherKey) => "is encrypted under another key, or not as configured".to_owned(),
-                Err(NotOurs::Version(version)) => format!("is of version {version}"),
-                Err(NotOurs::Io(error)) => format!("cannot be read: {error}"),
-            };
-            opened.note(format!("{name} {why}: set aside"));
-            files.closed.push((number, assumed(), len));
-        }
-        Ok(files)
-    }
-
-    /// Makes the ring of segments whose index is there.
-    fn take_up(&self, found: Vec<Found>, firsts: Vec<u64>, writer: Writer) {
-        let segments = found.into_iter().zip(firsts);
-        let segments = segments
-            .map(|((number, file, extent), first)| Segment::new(self.id, number, first, file, extent));
+    /// Makes the ring of segments whose index is there, and says of each its first container and what is in it.
+    fn take_up(&self, files: Files, described: Vec<(u64, Extent)>, writer: Writer) {
+        let segments = files.segments.into_iter().zip(described);
+        let segments = segments.filter_map(|(found, (first, extent))| match found.look {
+            Some(Look::Ours(file)) => Some(Segment::new(self.id, found.number, first, file, extent)),
+            _ => None,
+        });
         let segments: VecDeque<Arc<Segment>> = segments.map(Arc::new).collect();
         self.set_window(&segments, &writer);
         *self.ring.write() = segments;
@@ -221,23 +155,16 @@ impl Store {
     fn rebuild(&self, mut files: Files, opened: &mut Opened, progress: &Progress) -> io::Result<()> {
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
         let mut segments = VecDeque::new();
-        let closed = files.closed.into_iter().map(|(number, file, len)| (number, file, len, true));
-        let found =
-            files.found.into_iter().map(|(number, file, extent)| (number, file, extent.file_len, false));
-        let mut all: Vec<_> = closed.chain(found).collect();
-        all.sort_by_key(|(number, ..)| *number);
-        if let Some((oldest, ..)) = all.first() {
-            self.index.addresses.set_oldest(oldest << self.span_bits);
+        if let Some(oldest) = files.segments.first() {
+            self.index.addresses.set_oldest(oldest.number << self.span_bits);
         }
-        for (number, file, len, is_closed) in all {
+        for found in std::mem::take(&mut files.segments) {
             progress.advance(1)?;
+            let (number, len) = (found.number, found.len);
+            let summary = files.summaries.get(&number).copied();
+            let Some((file, read)) = self.read_segment(found, summary, opened)? else { continue };
             writer.next_segment = number + 1;
             let first = writer.next_container;
-            let summary = files.summaries.get(&number).copied();
-            let read = match is_closed {
-                true => Read::Closed,
-                false => self.read_segment(number, &file, (len, summary), opened)?,
-            };
             let (segment, large) = match read {
                 Read::Some(read) => {
                     let Contents { extent, coarse, is_whole, small } = *read;
@@ -245,7 +172,8 @@ impl Store {
                     match small {
                         _ if !is_whole => segment.found_in_part(),
                         Some(small) => {
-                            files.summaries.extend(self.summarize(&segment, &small, Some(&coarse)))
+                            files.summaries.remove(&number);
+                            files.summaries.extend(self.summarize(&segment, &small, Some(&coarse)));
                         }
                         None => {}
                     }
@@ -268,9 +196,8 @@ impl Store {
         self.set_window(&segments, &writer);
         *self.ring.write() = segments;
         *self.writing() = writer;
-        self.rebuild_small(&files.summaries, opened, progress)?;
         self.take_summaries(&files.summaries);
-        Ok(())
+        self.rebuild_small(&files.summaries, opened, progress)
     }
 
     /// Indexes the large chunks of a segment behind those of all that came before.
@@ -284,25 +211,57 @@ impl Store {
         }
     }
 
-    /// Returns what is in a segment, by its footer or summary or by all its containers. The lengths are those of its
-    /// file and its summary.
+    /// Returns what is in a segment, by its footer or summary or by all its containers; None if its file is gone, since
+    /// nobody could ever read it. The length is that of its summary.
     fn read_segment(
+        &self,
+        found: FoundSegment,
+        summary: Option<u64>,
+        opened: &mut Opened,
+    ) -> io::Result<Option<(Paged, Read)>> {
+        let (number, file_len) = (found.number, found.len);
+        // In clear text a footer passes its check in its own segment and nowhere else, so nothing else is to be read.
+        let unlooked = found.look.is_none() && self.sealer.is_none();
+        if unlooked {
+            let file = Paged::assume(&self.backend, found.name.clone());
+            if let Some(read) = self.read_footer(number, &file, file_len, opened) {
+                return Ok(Some((file, read)));
+            }
+        }
+        let file = match found.look.map_or_else(|| self.look_at(number, &found.name, opened), Ok)? {
+            Look::Ours(file) => file,
+            Look::Closed(file) => return Ok(Some((file, Read::Closed))),
+            Look::Gone => return Ok(None),
+        };
+        let known = if unlooked { None } else { self.read_footer(number, &file, file_len, opened) };
+        let read = match known {
+            Some(read) => read,
+            None => self.read_without_footer(number, &file, (file_len, summary), opened)?,
+        };
+        Ok(Some((file, read)))
+    }
+
+    /// Returns what is in a segment by its footer, if it has one or the disk does not let it be looked for.
+    fn read_footer(&self, number: u64, file: &Paged, file_len: u64, opened: &mut Opened) -> Option<Read> {
+        match Extent::read(file, file_len, Segment::footer_seed(self.id, number)) {
+            Ok(footer) => footer.map(|(extent, coarse)| Read::some(extent, coarse, true)),
+            Err(fault) => {
+                opened.note(format!("{fault}: set aside"));
+                Some(Read::Closed)
+            }
+        }
+    }
+
+    /// Returns what is in a segment that has no footer. The lengths are those of its file and its summary.
+    fn read_without_footer(
         &self,
         number: u64,
         file: &Paged,
         (file_len, summary): (u64, Option<u64>),
         opened: &mut Opened,
     ) -> io::Result<Read> {
-        match Extent::read(file, file_len, Segment::footer_seed(self.id, number)) {
-            Ok(Some((extent, coarse))) => return Ok(Read::some(extent, coarse, true)),
-            Ok(None) => {}
-            Err(fault) => {
-                opened.note(format!("{fault}: set aside"));
-                return Ok(Read::Closed);
-            }
-        }
         let (name, sealer) = ((self.id, number), self.sealer.as_deref());
-        let summary = summary.and_then(|len| Summary::read(&self.backend, sealer, name, len));
+        let summary = summary.and_then(|len| Summary::read(&self.backend, sealer, name, len, false));
         if let Some((extent, coarse)) = summary.and_then(|summary| summary.footer(file_len)) {
             return Ok(Read::some(extent, coarse, true));
         }
@@ -353,7 +312,7 @@ impl Prepared {
         self.identity.id
     }
 
-    /// Opens it as [`Store::open`] does, in as long as that takes; `progress` counts segments, each thrice.
+    /// Opens it as [`Store::open`] does, in as long as that takes; `progress` counts segments, each twice or thrice.
     ///
     /// # Errors
     /// As there, and [`io::ErrorKind::Interrupted`] if it was cancelled: the folder is then as a killed process leaves it.
@@ -361,21 +320,29 @@ impl Prepared {
         let Self { backend, options, identity, mut opened } = self;
         let saved = options.at_rest.then(|| snapshot::layout_of(&backend, &options, identity.id)).flatten();
         let store = Store::empty(backend, &options, identity, saved);
-        let mut files = store.find_segments(&mut opened, progress)?;
+        let mut files = store.list_files()?;
+        let snapshot = files.snapshot.filter(|_| !identity.is_assumed);
+        // With no index there, what lies at the end of a segment says most of what its first page would.
+        let looks = snapshot.is_some() || store.sealer.is_some();
+        progress.begin((2 + u64::from(looks)) * files.segments.len() as u64);
+        if looks {
+            store.look_at_all(&mut files, &mut opened, progress)?;
+        }
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
         // One that speaks of files that cannot be read now does not say how to do without them.
-        let snapshot = files.snapshot.filter(|_| files.closed.is_empty() && !identity.is_assumed);
-        let kept = snapshot.and_then(|len| store.load_index(len, &mut files.found, &mut writer));
+        let snapshot = snapshot.filter(|_| files.are_all_ours());
+        let kept = snapshot.and_then(|len| store.load_index(len, &files.segments, &mut writer));
         // It holds no longer as soon as anything is written. Who only looks leaves it, also where it is of no use now: the
         // next start compares it with the files anew.
         if !options.at_rest {
             snapshot::remove(&store.backend)?;
         }
         match kept {
-            Some(firsts) => {
+            Some(described) => {
                 opened.index_kept = true;
-                store.take_up(files.found, firsts, writer);
-                store.take_summaries(&files.summaries);
+                let summaries = std::mem::take(&mut files.summaries);
+                store.take_up(files, described, writer);
+                store.take_summaries(&summaries);
             }
             None => {
                 store.index.clear();

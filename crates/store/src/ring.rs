@@ -56,9 +56,9 @@ impl Store {
         Some((Arc::clone(segment), (container - segment.first_container) as usize))
     }
 
-    /// Returns bytes of all segments' files.
+    /// Returns bytes of all segments' files and of their summaries.
     pub(crate) fn file_bytes(&self) -> u64 {
-        self.ring.read().iter().map(|segment| segment.extent.read().file_len).sum()
+        self.ring.read().iter().map(|segment| segment.file_bytes()).sum()
     }
 
     /// Lets the oldest segment go if it is older than this one; false if there is none.

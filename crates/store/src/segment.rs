@@ -3,7 +3,7 @@
 //! A segment is filled from its front with groups of containers, each group padded with zeros to whole pages. When it is
 //! sealed, a [footer](crate::footer) is put behind the last group and the file cut behind the footer.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
@@ -31,8 +31,8 @@ pub(crate) struct Segment {
     pub(crate) is_closed: bool,
     /// Whether the disk hid a part of it when it was looked through: an index does not know what lies there.
     is_incomplete: AtomicBool,
-    /// Whether it has a [summary](crate::summary), or what is left of one.
-    has_summary: AtomicBool,
+    /// Bytes of its [summary](crate::summary), or of what is left of one; 0 if there is none.
+    summary_bytes: AtomicU64,
 }
 
 /// What is in a segment.
@@ -73,7 +73,7 @@ pub(crate) type Coarse = (u64, u32);
 impl Segment {
     pub(crate) fn new(store: u64, number: u64, first_container: u64, file: Paged, extent: Extent) -> Self {
         let (extent, errors, rounds) = (RwLock::new(extent), AtomicU32::new(0), AtomicU32::new(0));
-        let (is_incomplete, has_summary) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (is_incomplete, summary_bytes) = (AtomicBool::new(false), AtomicU64::new(0));
         let is_closed = false;
         Self {
             number,
@@ -85,7 +85,7 @@ impl Segment {
             rounds,
             is_closed,
             is_incomplete,
-            has_summary,
+            summary_bytes,
         }
     }
 
@@ -105,13 +105,18 @@ impl Segment {
         self.is_closed || self.is_incomplete.load(Ordering::Relaxed)
     }
 
-    /// Notes whether there is a summary of it.
-    pub(crate) fn note_summary(&self, is_there: bool) {
-        self.has_summary.store(is_there, Ordering::Relaxed);
+    /// Notes how many bytes its summary has, 0 if there is none.
+    pub(crate) fn note_summary(&self, bytes: u64) {
+        self.summary_bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn has_summary(&self) -> bool {
-        self.has_summary.load(Ordering::Relaxed)
+        self.summary_bytes.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns the bytes of its files.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.extent.read().file_len + self.summary_bytes.load(Ordering::Relaxed)
     }
 
     /// Says whether the disk is not asked for what is in it, since it refused too often.

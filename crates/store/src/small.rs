@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::ahead::Ahead;
 use crate::container::{Container, Lengths, Place};
 use crate::index::Class;
-use crate::paged::{Header, Kind, PAGE, Paged, SEALED};
+use crate::paged::{Header, Kind, PAGE, Paged};
 use crate::recover::Opened;
 use crate::segment::{Coarse, Extent, Segment};
 use crate::summary::{self, Lists, Summary};
@@ -52,7 +52,7 @@ impl Store {
     /// Indexes the small chunks of a segment by its summary; says whether there is a sound one.
     fn read_summary(&self, segment: &Segment, len: u64, with_fine: bool) -> bool {
         let (name, sealer) = ((self.id, segment.number), self.sealer.as_deref());
-        let summary = Summary::read(&self.backend, sealer, name, len);
+        let summary = Summary::read(&self.backend, sealer, name, len, with_fine);
         let summary = summary.filter(|summary| summary.fits(&segment.extent.read(), &self.index));
         summary.is_some_and(|summary| summary.put(&self.index, segment.first_container, with_fine))
     }
@@ -127,21 +127,18 @@ impl Store {
         let seed = Segment::footer_seed(self.id, segment.number);
         let summary = lists.summary(&extent, coarse, self.index.small_layout(), seed);
         let written = self.write_summary(segment.number, summary);
-        segment.note_summary(written.is_ok());
-        match written {
-            Ok(len) => Some((segment.number, len)),
-            Err(_) => {
-                let _ = self.backend.remove(&summary::file_name(segment.number));
-                None
-            }
+        if written.is_err() {
+            // What stays nevertheless is removed with its segment's, or by the next start.
+            let _ = self.backend.remove(&summary::file_name(segment.number));
         }
+        segment.note_summary(*written.as_ref().unwrap_or(&0));
+        Some((segment.number, written.ok()?))
     }
 
     /// Returns the length of the file.
     fn write_summary(&self, number: u64, mut summary: Vec<u8>) -> io::Result<u64> {
         let header = Header { kind: Kind::Summary, store: self.id, number };
-        // Whole pages, and the first one.
-        let len = ((summary.len().div_ceil(SEALED) + 1) * PAGE) as u64;
+        let len = summary::file_len(summary.len());
         let name = summary::file_name(number);
         let file = Paged::create(&self.backend, self.sealer.as_deref(), name, len, header)?;
         summary.resize(summary.len().next_multiple_of(file.payload()), 0);
@@ -163,20 +160,19 @@ impl Store {
         let names: Vec<String> = old.iter().map(|segment| summary::file_name(segment.number)).collect();
         // What stays is removed with its segment, or by the next start.
         let _ = self.backend.remove_all(&names);
-        old.iter().for_each(|segment| segment.note_summary(false));
+        old.iter().for_each(|segment| segment.note_summary(0));
     }
 
-    /// Notes which segments have summaries, and removes those of others.
+    /// Notes which segments have summaries, and removes those of others, as a crash leaves them between the removal of a
+    /// segment and that of its summary.
     pub(crate) fn take_summaries(&self, summaries: &BTreeMap<u64, u64>) {
-        let is_of_none = |number: &u64| match self.segment(*number) {
-            Some(segment) => {
-                segment.note_summary(true);
-                false
+        let mut of_none = Vec::new();
+        for (number, len) in summaries {
+            match self.segment(*number) {
+                Some(segment) => segment.note_summary(*len),
+                None => of_none.push(summary::file_name(*number)),
             }
-            None => true,
-        };
-        let of_none: Vec<String> =
-            summaries.keys().copied().filter(is_of_none).map(summary::file_name).collect();
+        }
         if !of_none.is_empty() && !self.is_only_looked_at() {
             let _ = self.backend.remove_all(&of_none);
         }

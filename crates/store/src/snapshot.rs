@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::files::FoundSegment;
 use crate::index::Layout;
 use crate::paged::{Header, Kind, Paged};
 use crate::segment::{Extent, Level, Segment};
@@ -82,26 +83,26 @@ impl Store {
         }
     }
 
-    /// Takes up the index if the snapshot matches the segments, which get what it says of them.
+    /// Takes up the index if the snapshot matches the segments.
     ///
-    /// Returns the first containers of the segments. With none the tables may hold anything.
+    /// Returns the first container of each, and what is in it. With none the tables may hold anything.
     pub(crate) fn load_index(
         &self,
         file_len: u64,
-        files: &mut [(u64, Paged, Extent)],
+        segments: &[FoundSegment],
         writer: &mut Writer,
-    ) -> Option<Vec<u64>> {
+    ) -> Option<Vec<(u64, Extent)>> {
         let (file, header) = Paged::open(&self.backend, self.sealer.as_deref(), NAME.to_owned()).ok()?;
         (header.kind == Kind::Snapshot && header.store == self.id).then_some(())?;
         let mut input = In::new(file, file_len);
         let (next_segment, next_container) = (input.number()?, input.number()?);
-        (input.number()? == files.len() as u64).then_some(())?;
+        (input.number()? == segments.len() as u64).then_some(())?;
         for expected in self.index.layout() {
             (input.number()? == expected).then_some(())?;
         }
         let mut described = Vec::new();
-        for (number, _, extent) in files.iter() {
-            described.push(input.segment(*number, extent.file_len)?);
+        for found in segments {
+            described.push(input.segment(found.number, found.len)?);
         }
         input.table(&self.index.coarse)?;
         input.table(&self.index.medium)?;
@@ -109,12 +110,7 @@ impl Store {
         let check = input.hash.digest();
         (input.number()? == check).then_some(())?;
         (writer.next_segment, writer.next_container) = (next_segment, next_container);
-        let mut firsts = Vec::new();
-        for ((_, _, extent), (first, saved)) in files.iter_mut().zip(described) {
-            *extent = saved;
-            firsts.push(first);
-        }
-        Some(firsts)
+        Some(described)
     }
 }
 

@@ -155,8 +155,8 @@ impl Store {
     }
 }
 
-/// The smallest segments: room for one container of the greatest length, and its footer.
-pub const MIN_SEGMENT_BYTES: u64 = (2 * MAX_CONTAINER + 12 * MAX_PARTS).next_multiple_of(65_536) as u64;
+/// The smallest segments: room for one container of the greatest length, its footer and its summary.
+pub const MIN_SEGMENT_BYTES: u64 = (2 * MAX_CONTAINER + (12 + 8) * MAX_PARTS).next_multiple_of(65_536) as u64;
 
 /// More than any disk has.
 const ALL: u64 = 1 << 60;

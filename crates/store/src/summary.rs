@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::bits;
 use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::index::{Class, Index};
-use crate::paged::{Header, Kind, Paged};
+use crate::paged::{Header, Kind, PAGE, Paged, SEALED};
 use crate::segment::{Coarse, Extent, Segment};
 use crate::{Backend, Part, Sealer};
 
@@ -43,7 +43,7 @@ pub(crate) struct Lists {
 /// A summary that was found.
 pub(crate) struct Summary {
     file: Paged,
-    /// What its first part consists of: head, footer and medium chunks.
+    /// What was read with its first page: its first part, head, footer and medium chunks, at least.
     front: Vec<u8>,
     footer: Range<usize>,
     medium: Range<usize>,
@@ -68,6 +68,15 @@ impl Lists {
             bits::encode(&mut keys, table.keys(), list);
             list[count_at..count_at + 2].copy_from_slice(&(keys.len() as u16).to_le_bytes());
         }
+    }
+
+    /// Returns the most bytes of the file that [`summary`](Self::summary) makes, with `more` chunks in one more container
+    /// and without what a footer would say.
+    pub(crate) fn most_bytes(&self, index: &Index, more: usize) -> u64 {
+        let lists =
+            [Class::Medium, Class::Fine].map(|class| bits::most_bytes(more, index.small(class).keys()));
+        let more = 4 + lists.iter().sum::<usize>();
+        file_len(HEAD + self.medium.len() + self.fine.len() + more + 16)
     }
 
     pub(crate) fn clear(&mut self) {
@@ -101,18 +110,21 @@ impl Lists {
 }
 
 impl Summary {
-    /// Reads the first part of a segment's summary; none if there is no sound one. `len` is that of its file.
+    /// Reads the first part of a segment's summary, and the fine chunks with it if they are asked for; none if there is no
+    /// sound one. `len` is that of its file.
     pub(crate) fn read(
         backend: &Arc<dyn Backend>,
         sealer: Option<&Sealer>,
         (store, number): (u64, u64),
         len: u64,
+        with_fine: bool,
     ) -> Option<Self> {
-        let (file, header) = Paged::open(backend, sealer, file_name(number)).ok()?;
+        let most = if with_fine { WHOLE } else { FRONT };
+        let (file, header, mut front) =
+            Paged::open_front(backend, sealer, file_name(number), len, most).ok()?;
         (header == Header { kind: Kind::Summary, store, number }).then_some(())?;
         let seed = Segment::footer_seed(store, number);
         let room = usize::try_from(file.room(len)).ok()?;
-        let mut front = file.read_front(0, room.min(FRONT)).ok()?;
         let lens = [u32_at(&front, 12)?, u32_at(&front, 16)?, u32_at(&front, 20)?].map(|len| len as usize);
         let footer = HEAD..HEAD.checked_add(lens[0])?;
         let medium = footer.end..footer.end.checked_add(lens[1])?;
@@ -122,7 +134,6 @@ impl Summary {
         if front.len() < fine.start {
             front = file.read(0, fine.start).ok()?;
         }
-        front.truncate(fine.start);
         (u64_at(&front, medium.end)? == xxh3_64_with_seed(front.get(..medium.end)?, seed)).then_some(())?;
         let (file_len, containers) = (u64_at(&front, 0)?, u32_at(&front, 8)?);
         let layout = [u64_at(&front, 24)?, u64_at(&front, 32)?, u64_at(&front, 40)?];
@@ -157,7 +168,11 @@ impl Summary {
     }
 
     fn fine(&self) -> Option<Vec<u8>> {
-        let mut fine = self.file.read(self.fine.start as u64, self.fine.len() + 8).ok()?;
+        let there = self.front.get(self.fine.start..self.fine.end + 8);
+        let mut fine = match there {
+            Some(fine) => fine.to_vec(),
+            None => self.file.read(self.fine.start as u64, self.fine.len() + 8).ok()?,
+        };
         let check = u64_at(&fine, self.fine.len())?;
         fine.truncate(self.fine.len());
         (check == xxh3_64_with_seed(&fine, self.seed)).then_some(fine)
@@ -175,6 +190,11 @@ fn put_lists(index: &Index, class: Class, mut lists: &[u8], containers: Range<u6
     Some(())
 }
 
+/// Returns the length of the file of a summary: whole pages, and the first one.
+pub(crate) fn file_len(summary: usize) -> u64 {
+    ((summary.div_ceil(SEALED) + 1) * PAGE) as u64
+}
+
 pub(crate) fn file_name(number: u64) -> String {
     format!("{number:016x}.summary")
 }
@@ -190,3 +210,7 @@ const HEAD: usize = 48;
 
 /// Bytes that are read at once of the first part: all of it for 64 MiB of blocks in four levels.
 const FRONT: usize = 256 << 10;
+
+/// Bytes that are read at once where fine chunks are asked for: the whole summary of 512 MiB of blocks in four levels. A
+/// longer one, or what is none, costs a read more and no more memory than that.
+const WHOLE: usize = 16 << 20;

@@ -14,7 +14,7 @@ pub struct Stat {
     pub id: u64,
     /// Bytes of disk that it may take.
     pub capacity: u64,
-    /// Bytes of disk that its segments take.
+    /// Bytes of disk that its segments and their summaries take.
     pub file_bytes: u64,
     /// Bytes of a segment.
     pub segment_bytes: u64,
@@ -97,7 +97,7 @@ impl Store {
         let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
         progress.begin(self.file_bytes());
         for segment in ring {
-            let mut left = segment.extent.read().file_len;
+            let mut left = segment.file_bytes();
             self.verify_segment(&segment, &mut verified, &mut |bytes| {
                 left -= bytes.min(left);
                 progress.advance(bytes)

@@ -232,7 +232,8 @@ impl Store {
         Ok(())
     }
 
-    /// Says whether the segment can take the longest container and its footer.
+    /// Says whether the segment can take the longest container and its footer, and leaves room for the summary, so that
+    /// both together take no more than a segment may.
     fn has_room(&self, writer: &Writer) -> bool {
         let tail = self.tail.read();
         let Some(segment) = &tail.segment else { return false };
@@ -240,7 +241,9 @@ impl Store {
         let used = tail.at as usize + tail.bytes.len() + MAX_CONTAINER + payload;
         let containers = segment.extent.read().containers as usize + 1;
         let footer = footer_len(containers, writer.coarse.len() + MAX_PARTS) + TRAILER + payload;
-        (used + footer) as u64 <= segment.file.room(self.segment_bytes)
+        let summary = writer.small.most_bytes(&self.index, MAX_PARTS);
+        let room = segment.file.room(self.segment_bytes.saturating_sub(summary));
+        (used + footer) as u64 <= room
     }
 
     /// Finishes the open container, if there is one.
@@ -310,6 +313,8 @@ impl Store {
         *self.tail.write() = Tail::default();
         self.summarize(&segment, &std::mem::take(&mut writer.small), None);
         self.shed_summaries();
+        // The summary has its room from the beginning, but for segments that an earlier build filled.
+        while self.file_bytes() > self.capacity && self.make_room(writer, segment.number) {}
         self.shed_offsets(writer);
         Ok(())
     }

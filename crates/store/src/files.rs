@@ -1,0 +1,111 @@
+//! What lies in the folder of a store, and whose it is.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use crate::paged::{Header, Kind, NotOurs, Paged};
+use crate::recover::Opened;
+use crate::segment::Segment;
+use crate::{Progress, Store, snapshot, summary};
+
+/// What a folder has of a store.
+#[derive(Default)]
+pub(crate) struct Files {
+    /// By their numbers.
+    pub(crate) segments: Vec<FoundSegment>,
+    /// The length of the snapshot of the index.
+    pub(crate) snapshot: Option<u64>,
+    /// The lengths of summaries, by the numbers of their segments.
+    pub(crate) summaries: BTreeMap<u64, u64>,
+}
+
+/// A file that has the name of a segment.
+pub(crate) struct FoundSegment {
+    pub(crate) number: u64,
+    pub(crate) name: String,
+    pub(crate) len: u64,
+    /// What its first page says, if that was read.
+    pub(crate) look: Option<Look>,
+}
+
+/// What a look at the first page of a segment gives.
+pub(crate) enum Look {
+    /// A segment of this store, as far as it can be read.
+    Ours(Paged),
+    /// It cannot be read, and is to stay.
+    Closed(Paged),
+    /// Nobody can read it ever: it was removed.
+    Gone,
+}
+
+impl Files {
+    /// Says whether every segment can be read, as far as was looked.
+    pub(crate) fn are_all_ours(&self) -> bool {
+        self.segments.iter().all(|found| matches!(found.look, Some(Look::Ours(_))))
+    }
+}
+
+impl Store {
+    /// Lists what is there.
+    pub(crate) fn list_files(&self) -> io::Result<Files> {
+        let mut files = Files::default();
+        for (name, len) in self.backend.list()? {
+            match Segment::number_of(&name).filter(|number| number >> (64 - self.span_bits) == 0) {
+                Some(number) => files.segments.push(FoundSegment { number, name, len, look: None }),
+                None if name == snapshot::NAME => files.snapshot = Some(len),
+                None => files.summaries.extend(summary::number_of(&name).map(|number| (number, len))),
+            }
+        }
+        files.segments.sort_by_key(|found| found.number);
+        Ok(files)
+    }
+
+    /// Reads the first page of each segment.
+    pub(crate) fn look_at_all(
+        &self,
+        files: &mut Files,
+        opened: &mut Opened,
+        progress: &Progress,
+    ) -> io::Result<()> {
+        for found in &mut files.segments {
+            progress.advance(1)?;
+            found.look = Some(self.look_at(found.number, &found.name, opened)?);
+        }
+        files.segments.retain(|found| !matches!(found.look, Some(Look::Gone)));
+        Ok(())
+    }
+
+    /// Reads the first page of a segment. What cannot be read is set aside, and removed only if it is proven that nobody
+    /// can read it ever.
+    pub(crate) fn look_at(&self, number: u64, name: &str, opened: &mut Opened) -> io::Result<Look> {
+        // Who only looks changes nothing.
+        let at_rest = self.is_only_looked_at();
+        let expected = Header { kind: Kind::Segment, store: self.id, number };
+        let assumed = || Paged::assume(&self.backend, name.to_owned());
+        let why = match Paged::open(&self.backend, self.sealer.as_deref(), name.to_owned()) {
+            Ok((file, header)) if header == expected => return Ok(Look::Ours(file)),
+            Err(NotOurs::Damaged) if self.sealer.is_none() => {
+                opened.note(format!("{name} has no valid first page: its containers speak for themselves"));
+                return Ok(Look::Ours(assumed()));
+            }
+            Err(NotOurs::Damaged) if !at_rest => {
+                opened.note(format!("{name} has no valid first page, and so no key: removed"));
+                self.backend.remove(name)?;
+                return Ok(Look::Gone);
+            }
+            Err(NotOurs::Damaged) => "has no valid first page, and so no key".to_owned(),
+            // One of ours that lies where another should: nothing in it passes its check here.
+            Ok((_, header)) if header.store == self.id && !at_rest => {
+                opened.note(format!("{name} is a file of this store under a wrong name: removed"));
+                self.backend.remove(name)?;
+                return Ok(Look::Gone);
+            }
+            Ok(_) => "belongs to another store, or elsewhere in this one".to_owned(),
+            Err(NotOurs::OtherKey) => "is encrypted under another key, or not as configured".to_owned(),
+            Err(NotOurs::Version(version)) => format!("is of version {version}"),
+            Err(NotOurs::Io(error)) => format!("cannot be read: {error}"),
+        };
+        opened.note(format!("{name} {why}: set aside"));
+        Ok(Look::Closed(assumed()))
+    }
+}
