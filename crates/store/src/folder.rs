@@ -1,16 +1,15 @@
 //! A folder of the system.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{
-    DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
-};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Backend;
 use crate::obstacle::Obstacle;
 use crate::open_files::OpenFiles;
+use crate::private_file::{Opening, open_private};
 use crate::told::told;
 
 /// A folder of the system, for its owner alone (0700, files 0600) and for one process at a time.
@@ -70,7 +69,7 @@ impl Folder {
         let error = |source| FolderError::of(&lock_path, source);
         let taken = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
         let taken = taken.map_err(|source| FolderError::of(path, source));
-        let taken = taken.and_then(|()| private().create(true).open(&lock_path).map_err(error));
+        let taken = taken.and_then(|()| open_private(&lock_path, Opening::Made).map_err(error));
         let lock = taken.map_err(|error| Obstacle::at(path).map_or(error, FolderError::InTheWay))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -86,7 +85,7 @@ impl Folder {
 
     fn file(&self, name: &str) -> io::Result<Arc<File>> {
         self.open.get(name, || {
-            let file = private().open(self.path.join(name))?;
+            let file = open_private(&self.path.join(name), Opening::AsItIs)?;
             // Chunks are asked for from anywhere, and a read should take what it needs and no more. A file system may not
             // know of it.
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
@@ -97,13 +96,7 @@ impl Folder {
     /// Makes a file of zeros, its room taken.
     fn make(&self, name: &str, len: u64) -> io::Result<()> {
         self.open.forget(name);
-        let create = || private().create(true).truncate(true).open(self.path.join(name));
-        let file = self.open.with_room(create)?;
-        let mut permissions = file.metadata()?.permissions();
-        if permissions.mode() & 0o077 != 0 {
-            permissions.set_mode(0o600);
-            file.set_permissions(permissions)?;
-        }
+        let file = self.open.with_room(|| open_private(&self.path.join(name), Opening::Emptied))?;
         let taken = match len {
             0 => Ok(()),
             _ => rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len),
@@ -220,17 +213,12 @@ fn is_named(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
-    options
-}
-
 /// The file whose lock says that a process uses the folder.
 pub(crate) const LOCK: &str = "lock";
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
 

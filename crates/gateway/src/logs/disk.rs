@@ -1,11 +1,11 @@
 //! The few things that kept logs ask of a disk, so that a crash is an ordinary test.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 
-use oncewire_store::Obstacle;
+use oncewire_store::{Obstacle, Opening, close_to_others};
 
 /// A folder that holds the files of one peer's logs.
 pub(super) trait Disk {
@@ -58,12 +58,12 @@ impl Disk for OsFolder {
     type File = File;
 
     fn open(&self, name: &str) -> io::Result<File> {
-        open_private(&self.0.join(name), false)
+        open_private(&self.0.join(name), Opening::Made)
     }
 
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<File> {
         let new = self.0.join(format!("{name}.new"));
-        let mut file = open_private(&new, true)?;
+        let mut file = open_private(&new, Opening::Emptied)?;
         file.write_all(content)?;
         // Or a power cut could leave the new name with nothing behind it.
         file.sync_data()?;
@@ -82,15 +82,10 @@ pub(super) fn explained(folder: &Path, error: io::Error) -> io::Error {
     }
 }
 
-/// Opens a file that nobody else may read; one that others could read is closed to them first.
-pub(super) fn open_private(path: &Path, truncate: bool) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create(true).truncate(truncate).mode(0o600).open(path)?;
-    let mut permissions = file.metadata()?.permissions();
-    if permissions.mode() & 0o077 != 0 {
-        permissions.set_mode(0o600);
-        file.set_permissions(permissions)?;
-    }
+/// Opens a regular file that nobody else may read; one that others could read is closed to them first.
+pub(super) fn open_private(path: &Path, opening: Opening) -> io::Result<File> {
+    let file = oncewire_store::open_private(path, opening)?;
+    close_to_others(&file)?;
     Ok(file)
 }
 
@@ -113,5 +108,31 @@ impl DiskFile for File {
 
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_log_is_refused_and_keeps_its_rights() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        fs::set_permissions(&pipe, PermissionsExt::from_mode(0o666)).unwrap();
+        let folder = OsFolder::create(dir.path().join("logs")).unwrap();
+        for name in ["out.log", "hints.new"] {
+            symlink(&pipe, folder.path().join(name)).unwrap();
+        }
+        for refused in [folder.open("out.log"), folder.replace("hints", b"content")] {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("not a regular file"), "{error}");
+        }
+        assert_eq!(fs::metadata(&pipe).unwrap().permissions().mode() & 0o777, 0o666);
     }
 }

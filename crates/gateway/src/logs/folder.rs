@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use oncewire_store::Opening;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout_at;
@@ -251,7 +252,7 @@ pub(crate) struct StateInUse;
 
 /// Makes the state folder this process's own, as long as the returned file is open.
 pub(super) fn take_state(state: &Path) -> Result<fs::File, TryLockError> {
-    let open = |_| open_private(&state.join("lock"), false).map_err(|error| explained(state, error));
+    let open = |_| open_private(&state.join("lock"), Opening::Made).map_err(|error| explained(state, error));
     let lock = OsFolder::create(state.to_owned()).and_then(open).map_err(TryLockError::Error)?;
     lock.try_lock()?;
     Ok(lock)

@@ -1,0 +1,145 @@
+//! Opening files that hold what users sent.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+/// What becomes of a file that is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// It is there, and stays as it is.
+    AsItIs,
+    /// It is made if it is not there.
+    Made,
+    /// It is made if it is not there, and emptied if it is.
+    Emptied,
+}
+
+/// Opens a regular file to read and write. Nobody but its owner can read it if it is made or emptied here, or was
+/// [`close_to_others`] before.
+///
+/// # Errors
+/// What the system says; and if it is a device, a pipe or anything else that is no file, which is left as it is: a
+/// process of root would take `/dev/null` from all others.
+pub fn open_private(path: &Path, opening: Opening) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(opening != Opening::AsItIs).mode(0o600);
+    // Or to open it could take until somebody is at the other end.
+    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("is a device, a pipe or the like, not a regular file; remove it"));
+    }
+    if opening == Opening::Emptied {
+        close_to_others(&file)?;
+        file.set_len(0)?;
+    }
+    Ok(file)
+}
+
+/// Takes all rights to a regular file from whoever is not its owner.
+///
+/// # Errors
+/// What the system says, or if it is no regular file.
+pub fn close_to_others(file: &File) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file, of which no rights are changed"));
+    }
+    let mut permissions = metadata.permissions();
+    if permissions.mode() & 0o077 != 0 {
+        permissions.set_mode(0o600);
+        file.set_permissions(permissions)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt, symlink};
+
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+    use super::*;
+    use crate::{Backend as _, Folder};
+
+    /// Makes a pipe and, as root, a device that swallows everything, both open to all.
+    fn nodes(folder: &Path) -> Vec<std::path::PathBuf> {
+        let kinds = [("pipe", FileType::Fifo, 0), ("device", FileType::CharacterDevice, makedev(1, 3))];
+        let mut made = Vec::new();
+        for (name, kind, device) in kinds {
+            let path = folder.join(name);
+            if mknodat(CWD, &path, kind, Mode::from_raw_mode(0o600), device).is_ok() {
+                fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+                made.push(path);
+            }
+        }
+        assert!(!made.is_empty());
+        made
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn is_untouched(node: &Path) -> bool {
+        let kind = fs::metadata(node).unwrap().file_type();
+        mode(node) == 0o666 && (kind.is_fifo() || kind.is_char_device())
+    }
+
+    #[test]
+    fn devices_and_pipes_are_refused_and_keep_their_rights() {
+        let dir = tempfile::tempdir().unwrap();
+        for (i, node) in nodes(dir.path()).into_iter().enumerate() {
+            let link = dir.path().join(format!("link{i}"));
+            symlink(&node, &link).unwrap();
+            for path in [&node, &link] {
+                for opening in [Opening::AsItIs, Opening::Made, Opening::Emptied] {
+                    let error = open_private(path, opening).unwrap_err().to_string();
+                    assert!(error.contains("not a regular file"), "{error}");
+                }
+            }
+            let opened = OpenOptions::new().read(true).write(true).open(&link);
+            // No right is taken from what somebody else opened, either.
+            if let Ok(opened) = opened {
+                close_to_others(&opened).unwrap_err();
+            }
+            assert!(is_untouched(&node), "{}", node.display());
+        }
+    }
+
+    #[test]
+    fn a_store_makes_no_segment_of_a_device_or_a_pipe() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(&dir.path().join("store")).unwrap();
+        for (i, node) in nodes(dir.path()).into_iter().enumerate() {
+            let name = format!("{i:016x}.seg");
+            let link = dir.path().join("store").join(&name);
+            symlink(&node, &link).unwrap();
+            let error = folder.create(&name, 4096).unwrap_err().to_string();
+            assert!(error.contains(&name) && error.contains("not a regular file"), "{error}");
+            folder.write(&name, 0, b"content").unwrap_err();
+            folder.read(&name, 0, &mut [0]).unwrap_err();
+            assert!(is_untouched(&node) && link.is_symlink(), "{}", node.display());
+        }
+        assert_eq!(folder.list().unwrap(), []);
+    }
+
+    #[test]
+    fn files_that_others_could_read_are_closed_to_them_when_they_are_emptied() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "content").unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+        let file = open_private(&path, Opening::Made).unwrap();
+        assert_eq!((mode(&path), file.metadata().unwrap().len()), (0o644, 7));
+        close_to_others(&file).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o604)).unwrap();
+        open_private(&path, Opening::Emptied).unwrap();
+        assert_eq!((mode(&path), fs::metadata(&path).unwrap().len()), (0o600, 0));
+        open_private(&dir.path().join("none"), Opening::AsItIs).unwrap_err();
+    }
+}
