@@ -20,6 +20,7 @@ use oncewire_codec::contract::{
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::entropy::Entropy;
+use oncewire_codec::wanax::hints::save_by;
 use oncewire_codec::wanax::{NameKey, NamesConfig, Shape};
 use oncewire_codec::wire::{FlowId, Frame, LaneId, MAX_BLOCK, NamesHello, take_frame};
 use oncewire_codec::{Matching, Now, Plan};
@@ -61,6 +62,7 @@ pub struct Pair {
     sender: Sender,
     receiver: Receiver,
     store: MemoryStore,
+    clock_secs: u64,
     /// Blocks that have not come out of the receiving half, by flow and flow offset.
     undelivered: BTreeMap<(FlowId, u64), (Bytes, bool)>,
     frames: Vec<u8>,
@@ -115,49 +117,13 @@ pub enum PairError {
 impl Pair {
     /// Starts both halves with empty logs.
     pub fn new(config: PairConfig) -> Self {
-        let key = NameKey::new([0; 32]);
-        let names = config.store.map(|shape| NamesConfig {
-            key: key.clone(),
-            shape,
-            hint_memory: HINT_MEMORY,
-            saved: None,
-            clock_secs: 0,
-        });
-        let mut sender = Sender::new(SenderConfig {
-            capacity: config.log_memory,
-            max_in_flight: Some(config.max_in_flight),
-            entropy: config.plan.map_or(Entropy::None, |plan| plan.entropy),
-            contexts: CONTEXTS,
-            params: config.params,
-            // As in the daemon: who looks for chunks only keeps no bytes.
-            keeps_bytes: config.plan.is_none_or(|plan| plan.matching == Matching::Max),
-            digest_seed: DIGEST_SEED,
-            persist: false,
-            names,
-        });
-        let mut receiver = Receiver::new(ReceiverConfig {
-            capacity: config.log_memory,
-            max_in_flight: config.max_in_flight,
-            contexts: CONTEXTS,
-            digest_seed: DIGEST_SEED,
-            persist: false,
-            store: config.store.is_some(),
-        });
-        if let Some(shape) = config.store {
-            let (capacity, max_in_flight) = (config.log_memory, config.max_in_flight);
-            sender.handle_peer_state(PeerState { capacity, contexts: CONTEXTS, claim: None, store: Some(1) });
-            receiver.handle_peer_restart(PeerSender {
-                capacity,
-                max_in_flight,
-                digest_seed: DIGEST_SEED,
-                names: Some(NamesHello { key, shape }),
-            });
-        }
+        let (sender, receiver) = halves(config, None, 0);
         Self {
             config,
             sender,
             receiver,
             store: MemoryStore::default(),
+            clock_secs: 0,
             undelivered: BTreeMap::new(),
             frames: Vec::new(),
             feedback: Vec::new(),
@@ -181,7 +147,29 @@ impl Pair {
 
     /// Lets the store lose everything; neither half is told.
     pub fn lose_store(&mut self) {
-        self.store.clear();
+        self.lose_blocks(|_| true);
+    }
+
+    /// Lets the store lose what certain blocks brought, which count from 0 as they were put; neither half is told.
+    pub fn lose_blocks(&mut self, is_lost: impl Fn(u64) -> bool) {
+        self.store.lose(is_lost);
+    }
+
+    /// Starts both halves anew, so many seconds later: their logs are empty, and what the sending half knew of the store is
+    /// what it had saved. They meet as gateways do, so the store is asked for some chunks before anything is sent, and says how
+    /// far it reaches back.
+    ///
+    /// # Errors
+    /// If one half refuses what the other says.
+    pub fn restart(&mut self, later_secs: u64) -> Result<(), PairError> {
+        let saved = save_by(|at| self.sender.save_hints(at));
+        self.clock_secs += later_secs;
+        (self.sender, self.receiver) = halves(self.config, saved, self.clock_secs);
+        self.store.set_clock(self.clock_secs);
+        self.receiver.handle_store_state(self.store.state(), Now::ZERO);
+        self.sender.poll_probe(&mut self.frames);
+        self.hand_over()?;
+        self.return_feedback(true)
     }
 
     /// Sends a block of at most [`oncewire_codec::wire::MAX_BLOCK`] bytes and compares what comes out.
@@ -248,6 +236,7 @@ impl Pair {
                 match Frame::decode(kind, body)? {
                     Frame::Block(block) => receiver.handle_block(block, LANE, Now::ZERO)?,
                     Frame::Chunks(chunks) => receiver.handle_chunks(chunks, Now::ZERO)?,
+                    Frame::Probe(probe) => receiver.handle_probe(probe),
                     _ => {}
                 }
                 rest = rest.get(used..).unwrap_or_default();
@@ -291,6 +280,49 @@ impl Pair {
     }
 }
 
+/// Makes both halves with empty logs; the sending half takes up what was saved of the store, which the receiving half has.
+fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (Sender, Receiver) {
+    let key = NameKey::new([0; 32]);
+    let names = config.store.map(|shape| NamesConfig {
+        key: key.clone(),
+        shape,
+        hint_memory: HINT_MEMORY,
+        saved: saved.take(),
+        clock_secs,
+    });
+    let mut sender = Sender::new(SenderConfig {
+        capacity: config.log_memory,
+        max_in_flight: Some(config.max_in_flight),
+        entropy: config.plan.map_or(Entropy::None, |plan| plan.entropy),
+        contexts: CONTEXTS,
+        params: config.params,
+        // As in the daemon: who looks for chunks only keeps no bytes.
+        keeps_bytes: config.plan.is_none_or(|plan| plan.matching == Matching::Max),
+        digest_seed: DIGEST_SEED,
+        persist: false,
+        names,
+    });
+    let mut receiver = Receiver::new(ReceiverConfig {
+        capacity: config.log_memory,
+        max_in_flight: config.max_in_flight,
+        contexts: CONTEXTS,
+        digest_seed: DIGEST_SEED,
+        persist: false,
+        store: config.store.is_some(),
+    });
+    if let Some(shape) = config.store {
+        let (capacity, max_in_flight) = (config.log_memory, config.max_in_flight);
+        sender.handle_peer_state(PeerState { capacity, contexts: CONTEXTS, claim: None, store: Some(1) });
+        receiver.handle_peer_restart(PeerSender {
+            capacity,
+            max_in_flight,
+            digest_seed: DIGEST_SEED,
+            names: Some(NamesHello { key, shape }),
+        });
+    }
+    (sender, receiver)
+}
+
 fn take_feedback(sender: &mut Sender, mut bytes: &[u8]) -> Result<(), PeerFault> {
     while let Some((kind, body, used)) = take_frame(bytes)? {
         let feedback = match Frame::decode(kind, body)? {
@@ -300,6 +332,7 @@ fn take_feedback(sender: &mut Sender, mut bytes: &[u8]) -> Result<(), PeerFault>
             Frame::LogHeld(held) => Some(Feedback::Held(held)),
             Frame::ChunkRequest(request) => Some(Feedback::Chunks(request)),
             Frame::StoreHeld(held) => Some(Feedback::Store(held)),
+            Frame::Probed(probed) => Some(Feedback::Probed(probed)),
             _ => None,
         };
         feedback.map_or(Ok(()), |feedback| sender.handle_frame(feedback, Now::ZERO))?;

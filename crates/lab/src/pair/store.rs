@@ -3,14 +3,25 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use oncewire_codec::contract::{StoreReply, StoreRequest};
+use oncewire_codec::contract::{ChunkPlace, StoreReply, StoreRequest, StoreState};
 use oncewire_codec::wanax::{Name, Tree};
 
 /// All chunks of the blocks that were put.
 #[derive(Default)]
 pub(super) struct MemoryStore {
-    chunks: BTreeMap<Name, Bytes>,
+    chunks: BTreeMap<Name, Chunk>,
     tree: Option<Tree>,
+    /// Blocks that were put.
+    puts: u64,
+    /// What time it is.
+    clock_secs: u64,
+}
+
+struct Chunk {
+    bytes: Bytes,
+    /// Which block brought it, counted from 0, and when.
+    put: u64,
+    put_secs: u64,
 }
 
 impl MemoryStore {
@@ -18,29 +29,50 @@ impl MemoryStore {
     pub(super) fn handle(&mut self, request: StoreRequest) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, .. } => {
-                let found = self.chunks.get(&name).filter(|chunk| chunk.len() == len as usize);
+                let found = self.chunks.get(&name).filter(|chunk| chunk.bytes.len() == len as usize);
                 Some(match found {
-                    Some(bytes) => StoreReply::Found { ticket, bytes: bytes.clone() },
+                    Some(chunk) => StoreReply::Found { ticket, bytes: chunk.bytes.clone() },
                     None => StoreReply::Absent { ticket },
                 })
             }
-            StoreRequest::Peek { ticket, .. } => Some(StoreReply::each_apart(ticket)),
+            StoreRequest::Peek { ticket, chunks, .. } => {
+                let place = |(name, _): &(Name, u32)| match self.chunks.contains_key(name) {
+                    true => ChunkPlace::Disk { disk: 0, read: None },
+                    false => ChunkPlace::Absent,
+                };
+                let places = chunks.iter().map(place).collect();
+                Some(StoreReply::Places { ticket, places, neighbours: Vec::new() })
+            }
             StoreRequest::Put { plain, key, shape } => {
                 let tree = match &mut self.tree {
                     Some(tree) if tree.shape() == shape => tree,
                     other => other.insert(Tree::new(shape)),
                 };
+                let (put, put_secs) = (self.puts, self.clock_secs);
+                self.puts += 1;
                 for node in tree.grow(&plain) {
-                    let chunk = plain.slice(node.range());
-                    self.chunks.entry(key.name(&chunk)).or_insert(chunk);
+                    let bytes = plain.slice(node.range());
+                    self.chunks.entry(key.name(&bytes)).or_insert(Chunk { bytes, put, put_secs });
                 }
                 None
             }
         }
     }
 
-    /// Loses everything, and does not say so.
-    pub(super) fn clear(&mut self) {
-        self.chunks.clear();
+    /// Loses what was brought by those blocks for which `is_lost` holds, and does not say so.
+    pub(super) fn lose(&mut self, is_lost: impl Fn(u64) -> bool) {
+        self.chunks.retain(|_, chunk| !is_lost(chunk.put));
+    }
+
+    /// Sets the clock.
+    pub(super) fn set_clock(&mut self, secs: u64) {
+        self.clock_secs = secs;
+    }
+
+    /// Returns how it stands.
+    pub(super) fn state(&self) -> StoreState {
+        let oldest = self.chunks.values().map(|chunk| chunk.put_secs).min();
+        let age_secs = oldest.map_or(0, |oldest| self.clock_secs.saturating_sub(oldest));
+        StoreState { age_secs, taking: true, ..StoreState::default() }
     }
 }

@@ -19,11 +19,25 @@ pub(super) struct Trust {
     /// Whether the store itself said that it lacks what it is believed to have: then it is for it to say as well that it
     /// has something, and nothing is named to find out.
     denies: bool,
+    /// What its word is worth where names found it out.
+    word: Word,
     /// Blocks that were not named for the doubt, since the last that was.
     passed: u32,
     /// So many are not, before one is.
     passes: u32,
     probing: Probing,
+}
+
+/// Whether a store that names found out is believed if it says that it has something: what it lacks it may not know.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Word {
+    /// It is.
+    #[default]
+    Good,
+    /// It was, and no name was right since.
+    Given,
+    /// It was, and names were in vain: until one is right, it is not.
+    Broken,
 }
 
 /// What is asked, and whether it was answered.
@@ -53,7 +67,8 @@ impl Probing {
 
 impl Default for Trust {
     fn default() -> Self {
-        Self { doubt: 0, denies: false, passed: 0, passes: LEAST_PASSES, probing: Probing::default() }
+        let (passes, probing) = (LEAST_PASSES, Probing::default());
+        Self { doubt: 0, denies: false, word: Word::Good, passed: 0, passes, probing }
     }
 }
 
@@ -105,10 +120,12 @@ impl Trust {
         }
     }
 
-    /// Takes note of what was named and was there.
+    /// Takes note of what was named and was there. It counts for more than what was not: of a store that has half, names
+    /// save half, and one that is believed and doubted in turns is named less than it has.
     pub(super) fn confirm(&mut self, entry: &NameEntry) {
-        self.doubt = self.doubt.saturating_sub(entry.len.into());
+        self.doubt = self.doubt.saturating_sub(RIGHT_OUTWEIGHS * u64::from(entry.len));
         self.passes = LEAST_PASSES;
+        self.word = Word::Good;
         self.denies &= !self.is_given();
         if entry.behind.is_none() {
             // That says more of the store than an answer which is still to come.
@@ -124,11 +141,21 @@ impl Trust {
     }
 
     /// Takes the store's word that it has most of what it is believed to have. Of a store that was found out by what it
-    /// lacked only names tell, since what it lacks it may not know; and half of the doubt stays, so that little in vain
-    /// is enough to doubt it again.
+    /// lacked it is taken once, since what it lacks it may not know, and again when names were right; and half of the doubt
+    /// stays, so that little in vain is enough to doubt it again.
     fn affirm(&mut self) {
-        if std::mem::take(&mut self.denies) {
+        let denied = std::mem::take(&mut self.denies);
+        if denied || !self.is_given() && self.word == Word::Good {
             self.doubt = DOUBTFUL / 2;
+            self.word = if denied { self.word } else { Word::Given };
+        }
+    }
+
+    /// Takes note of bytes that were named and not there.
+    fn doubt(&mut self, bytes: u64) {
+        self.doubt = self.doubt.saturating_add(bytes).min(2 * DOUBTFUL);
+        if !self.is_given() && self.word == Word::Given {
+            self.word = Word::Broken;
         }
     }
 }
@@ -146,7 +173,7 @@ impl Naming {
     /// Takes note of bytes that were named and not there. Once they are many, the store may have lost everything, and
     /// only some blocks are named until some were right.
     pub(in crate::endre::sender) fn doubt(&mut self, bytes: u64) {
-        self.trust.doubt = self.trust.doubt.saturating_add(bytes).min(2 * DOUBTFUL);
+        self.trust.doubt(bytes);
     }
 
     /// Returns the question that the peer will be asked when it is met, if its store is the one that is known.
@@ -199,6 +226,9 @@ impl Naming {
     /// Takes what the store has of what was asked for. What it lacks is forgotten, unless it is doubted and was sent what
     /// it was asked for; if that is more than half of what is believed to be there, the store is doubted. Says so if it
     /// was not before.
+    ///
+    /// If it has nothing of it, all hints are forgotten: blocks are never cut twice as they were, so what is sent again
+    /// would leave some that were right once, each to be named in vain one day.
     pub(in crate::endre::sender) fn handle_probed(&mut self, probed: &Probed, now: Now) -> Option<Doubted> {
         let (mut absent, mut believed) = (0, 0);
         let clock = self.clock(now);
@@ -211,6 +241,9 @@ impl Naming {
                     self.hints.forget(name.tag(), len);
                 }
             }
+        }
+        if was_given && absent == believed && absent >= LEAST_TO_FORGET {
+            self.hints.clear();
         }
         if 2 * absent > believed {
             self.trust.deny();
@@ -243,6 +276,12 @@ impl Naming {
 
 /// So many bytes named in vain mean that the store may be another than it was.
 const DOUBTFUL: u64 = 128 << 10;
+/// By how much what was named rightly outweighs as much that was named in vain: a store that has a third of what is named
+/// stays believed.
+const RIGHT_OUTWEIGHS: u64 = 2;
+/// So many chunks at least, all that the store was asked for, prove together that it has lost everything: of one alone, an
+/// index that is full may have let the entry go.
+const LEAST_TO_FORGET: usize = 2;
 /// So many blocks are then not named before one is, twice as many before the next, and so on; with blocks of 64 KiB, 1
 /// and at most 16 MiB. So many at most as well if the store denied what it was asked for and does not answer any more.
 const LEAST_PASSES: u32 = 16;

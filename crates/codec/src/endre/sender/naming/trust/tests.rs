@@ -98,6 +98,41 @@ fn answer_ahead(naming: &mut Naming, held: bool) -> Option<Doubted> {
     naming.handle_probed(&Probed { request, held: vec![held] }, Now::ZERO)
 }
 
+/// Has the store say that it has only the last of what it is asked for first.
+fn deny(naming: &mut Naming) {
+    let Probe { request, chunks } = naming.poll_probe().unwrap();
+    let held = (1..=chunks.len()).map(|at| at == chunks.len()).collect();
+    assert!(naming.handle_probed(&Probed { request, held }, Now::ZERO).is_some());
+}
+
+#[test]
+fn of_a_store_that_has_nothing_it_is_asked_for_all_is_forgotten() {
+    for (blocks, is_forgotten) in [(200, true), (20, false)] {
+        let mut naming = filled(0..blocks);
+        let doubted = answer(&mut naming, 16).unwrap();
+        assert_eq!(doubted.absent >= LEAST_TO_FORGET, is_forgotten, "{doubted:?}");
+        assert_eq!(naming.hints.is_empty(), is_forgotten);
+        // What crosses from then on is known.
+        let (_, item) = send(&mut naming, &block(5), Now::ZERO);
+        naming.settle(&item, Now::ZERO);
+        naming.meet(Some(7));
+        assert!(send(&mut naming, &block(5), Now::ZERO).0);
+    }
+}
+
+#[test]
+fn a_store_that_has_half_of_what_is_named_stays_believed() {
+    let (mut naming, plain) = (filled(0..2), block(0));
+    let entry = |len| NameEntry { at: 0, len, level: 0, name: name(1), behind: None };
+    // Two in vain, and then two that are right, for as long as anybody names.
+    for _ in 0..100 {
+        naming.doubt(2 * u64::from(LEN));
+        assert!(naming.trust.is_given());
+        let names = vec![entry(LEN), entry(LEN)];
+        naming.settle(&Item { names, ..item(&plain) }, Now::ZERO);
+    }
+}
+
 #[test]
 fn a_store_is_doubted_if_it_lacks_more_than_half_of_what_is_believed() {
     for (probes, absent, is_doubted) in [
@@ -123,7 +158,7 @@ fn a_store_is_doubted_if_it_lacks_more_than_half_of_what_is_believed() {
 #[test]
 fn a_store_that_denies_is_asked_instead_of_tried_until_it_has_something() {
     let mut naming = filled(0..500);
-    answer(&mut naming, 16);
+    deny(&mut naming);
     for number in 0..400 {
         assert!(!send(&mut naming, &block(number), Now::ZERO).0, "{number}");
         // Long doubted: that is no news.
@@ -140,21 +175,32 @@ fn a_store_that_denies_is_asked_instead_of_tried_until_it_has_something() {
 #[test]
 fn a_store_that_denies_and_then_says_nothing_is_tried_after_many_blocks() {
     let mut naming = filled(0..300);
-    answer(&mut naming, 16);
+    deny(&mut naming);
     let tried = (0..).position(|number| send(&mut naming, &block(number), Now::ZERO).0);
     assert_eq!(tried, Some(MOST_PASSES as usize));
 }
 
 #[test]
-fn of_a_store_that_names_found_out_no_answer_says_that_it_is_well() {
+fn of_a_store_that_names_found_out_an_answer_is_believed_once_until_a_name_was_right() {
     let mut naming = filled(0..40);
     answer(&mut naming, 0);
     naming.doubt(2 * DOUBTFUL);
+    assert!(!send(&mut naming, &block(0), Now::ZERO).0);
+    answer_ahead(&mut naming, true);
+    assert!(send(&mut naming, &block(1), Now::ZERO).0);
+    // In vain, as before: it does not know what it lacks.
+    naming.doubt(DOUBTFUL / 2);
     for number in 0..LEAST_PASSES {
         assert!(!send(&mut naming, &block(number.into()), Now::ZERO).0, "{number}");
         answer_ahead(&mut naming, true);
     }
     assert!(send(&mut naming, &block(20), Now::ZERO).0);
+    let entry = NameEntry { at: 0, len: 1, level: 0, name: name(1), behind: None };
+    naming.settle(&Item { names: vec![entry], ..item(&block(20)) }, Now::ZERO);
+    naming.doubt(2 * DOUBTFUL);
+    assert!(!send(&mut naming, &block(21), Now::ZERO).0);
+    answer_ahead(&mut naming, true);
+    assert!(send(&mut naming, &block(22), Now::ZERO).0);
 }
 
 #[test]
