@@ -7,49 +7,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{EIO, EMFILE, block, open, options, parts, read, sealed, whole};
+use common::refused::{LEN, insert, left, name, names, there, with_a_bad_place, without_summaries};
+use common::{EIO, EMFILE, block, open, options, parts, read, sealed};
 use oncewire_store::{
     Backend as _, Fault, Inserted, Memory, OpenError, Options, Progress, ROUNDS_TO_GIVE_UP, Store,
 };
-
-const LEN: usize = 60_000;
-
-fn insert(store: &Store, number: u64) -> Inserted {
-    let block = block(number, LEN);
-    store.insert(&block, &parts(&block), number)
-}
-
-/// A store on a disk in memory with this many blocks, which end where segments do, closed or left as a killed process
-/// would.
-fn left(options: &Options, blocks: u64, closed: bool) -> Memory {
-    let memory = Memory::default();
-    let store = open(&memory, options);
-    (0..blocks).for_each(|number| assert!(matches!(insert(&store, number), Inserted::Stored { .. })));
-    store.sync().unwrap();
-    if closed {
-        store.close().unwrap();
-    }
-    memory
-}
-
-fn name(number: u64) -> String {
-    format!("{number:016x}.seg")
-}
-
-fn names(memory: &Memory) -> Vec<String> {
-    memory.list().unwrap().into_iter().map(|(name, _)| name).collect()
-}
-
-/// Takes the summaries away, so that a start has to read containers.
-fn without_summaries(memory: &Memory) {
-    let is_one = |name: &String| name.ends_with(".summary");
-    names(memory).iter().filter(|name| is_one(name)).for_each(|name| memory.remove(name).unwrap());
-}
-
-/// The blocks that are there, none wrong.
-fn there(store: &Store, blocks: usize) -> Vec<u64> {
-    whole(store, &vec![LEN; blocks])
-}
 
 #[test]
 fn a_disk_that_refuses_a_read_makes_nobody_forget_what_is_there() {
@@ -215,13 +177,6 @@ fn a_segment_of_another_store_is_set_aside_and_one_under_a_wrong_name_removed() 
     assert!(there(&store, 20).len() >= 10);
 }
 
-/// A store of 20 blocks on a disk that refuses part of the second segment, and has other moods besides.
-fn with_a_bad_place(options: &Options, hidden: Range<u64>) -> (Memory, Store) {
-    let memory = left(options, 20, true);
-    let store = Store::open(Arc::new(common::hiding(&memory, name(2), hidden)), options).unwrap().0;
-    (memory, store)
-}
-
 #[test]
 fn a_bad_place_is_replaced_by_what_comes_again() {
     for (options, len) in [(options(20), LEN), (options(20), 128), (sealed(1, 20), LEN)] {
@@ -303,99 +258,6 @@ fn a_file_that_is_read_again_in_between_is_not_given_up() {
         assert_eq!(found == 20, !fails, "round {round}");
         assert_eq!(store.try_again(), [""; 0], "round {round}");
     }
-}
-
-#[test]
-fn what_cannot_be_read_is_told_apart_from_damage_and_a_file_of_which_nothing_is_read_stays() {
-    let memory = left(&options(40), 20, true);
-    let store = open(&memory, &options(40));
-    memory.fail_reads_of(&name(2), Some(EIO));
-    let progress = Progress::default();
-    let verified = store.verify(&progress).unwrap();
-    assert!(verified.damaged.is_empty() && verified.unreadable.len() >= 4, "{verified:?}");
-    let compacted = store.compact(None, &Progress::default()).unwrap();
-    assert_eq!((compacted.left.len(), compacted.lost.len()), (1, 0), "{compacted:?}");
-    assert!(compacted.left.noted()[0].to_string().starts_with(&name(2)), "{compacted:?}");
-    let stay = names(&memory);
-    assert!(stay.contains(&name(2)) && !stay.contains(&name(1)) && !stay.contains(&name(3)), "{stay:?}");
-    memory.fail_reads_of(&name(2), None);
-    assert_eq!(there(&store, 20).len(), 20);
-    store.close().unwrap();
-    let store = open(&memory, &options(40));
-    assert_eq!(there(&store, 20).len(), 20, "also by the index");
-    store.compact(None, &Progress::default()).unwrap();
-    assert_eq!(there(&store, 20).len(), 20);
-    assert!(!names(&memory).contains(&name(2)));
-}
-
-#[test]
-fn of_a_file_that_refuses_everything_not_all_is_tried() {
-    let memory = Memory::default();
-    let options = Options { segment_bytes: 2 << 20, ..options(40) };
-    let store = open(&memory, &options);
-    // A container holds what is inserted at once, and takes three pages here.
-    for number in 0..200 {
-        let block = block(number, 9000);
-        store.insert(&block, &parts(&block), number);
-        store.sync().unwrap();
-    }
-    let whole = store.verify(&Progress::default()).unwrap();
-    memory.fail_reads_of(&name(1), Some(EIO));
-    let verified = store.verify(&Progress::default()).unwrap();
-    let last = verified.unreadable.noted().last().unwrap().to_string();
-    assert!(verified.unreadable.len() == 65 && last.contains("refused"), "{verified:?}");
-    assert!(verified.containers < whole.containers && verified.damaged.is_empty());
-}
-
-#[test]
-fn of_a_file_that_refuses_nearly_everything_the_first_refusals_are_listed_and_all_are_counted() {
-    let memory = Memory::default();
-    let options = Options { segment_bytes: 2 << 20, ..options(40) };
-    let store = open(&memory, &options);
-    for number in 0..200 {
-        let block = block(number, 9000);
-        store.insert(&block, &parts(&block), number);
-        store.sync().unwrap();
-    }
-    let of_first = store.stat().containers;
-    // The first container can be read, and then nothing.
-    let hidden = Arc::new(common::hiding(&memory, name(1), 4 * 4096..2 << 20));
-    store.close().unwrap();
-    let (store, opened) = Store::open(hidden, &options).unwrap();
-    assert!(opened.index_kept);
-    let compacted = store.compact(None, &Progress::default()).unwrap();
-    assert!(compacted.lost.len() > 120 && compacted.lost.len() < of_first, "{compacted:?}");
-    assert_eq!(compacted.lost.noted().len(), 100);
-    assert_eq!(compacted.lost.left_out(), compacted.lost.len() - 100);
-    assert_eq!((compacted.kept + compacted.lost.len(), compacted.left.len()), (200, 0));
-}
-
-#[test]
-fn compacting_goes_past_bad_places_and_says_what_was_lost() {
-    for options in [options(40), sealed(1, 40)] {
-        let (memory, store) = with_a_bad_place(&options, 20_000..28_000);
-        let before = store.stat().containers;
-        let compacted = store.compact(None, &Progress::default()).unwrap();
-        assert_eq!((compacted.lost.len(), compacted.left.len()), (1, 0), "{compacted:?}");
-        assert!(compacted.lost.noted()[0].to_string().starts_with(&name(2)), "{compacted:?}");
-        assert_eq!(compacted.kept, before - 1, "{compacted:?}");
-        assert!(!names(&memory).contains(&name(2)));
-        assert_eq!(there(&store, 20).len(), 19, "one container is one block here");
-        assert!(
-            store.trouble().is_none() && store.verify(&Progress::default()).unwrap().unreadable.is_empty()
-        );
-    }
-}
-
-#[test]
-fn a_process_that_may_read_no_more_loses_nothing_by_compacting() {
-    let memory = left(&options(40), 20, true);
-    let store = open(&memory, &options(40));
-    memory.fail_reads_of(&name(2), Some(EMFILE));
-    let refused = store.compact(None, &Progress::default()).unwrap_err();
-    assert!(refused.to_string().contains(&name(2)), "{refused}");
-    memory.fail_reads_of(&name(2), None);
-    assert_eq!(there(&store, 20).len(), 20);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Blocks that a number makes, and what reads of them must give.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub(crate) mod refused;
+
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
