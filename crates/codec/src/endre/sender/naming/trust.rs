@@ -19,6 +19,8 @@ pub(super) struct Trust {
     /// Whether the store itself said that it lacks what it is believed to have: then it is for it to say as well that it
     /// has something, and nothing is named to find out.
     denies: bool,
+    /// Whether it said that it has nothing of what it was asked for, which the next answer proves or not.
+    has_nothing: bool,
     /// What its word is worth where names found it out.
     word: Word,
     /// Blocks that were not named for the doubt, since the last that was.
@@ -68,7 +70,7 @@ impl Probing {
 impl Default for Trust {
     fn default() -> Self {
         let (passes, probing) = (LEAST_PASSES, Probing::default());
-        Self { doubt: 0, denies: false, word: Word::Good, passed: 0, passes, probing }
+        Self { doubt: 0, denies: false, has_nothing: false, word: Word::Good, passed: 0, passes, probing }
     }
 }
 
@@ -126,6 +128,7 @@ impl Trust {
         self.doubt = self.doubt.saturating_sub(RIGHT_OUTWEIGHS * u64::from(entry.len));
         self.passes = LEAST_PASSES;
         self.word = Word::Good;
+        self.has_nothing = false;
         self.denies &= !self.is_given();
         if entry.behind.is_none() {
             // That says more of the store than an answer which is still to come.
@@ -227,8 +230,8 @@ impl Naming {
     /// it was asked for; if that is more than half of what is believed to be there, the store is doubted. Says so if it
     /// was not before.
     ///
-    /// If it has nothing of it, all hints are forgotten: blocks are never cut twice as they were, so what is sent again
-    /// would leave some that were right once, each to be named in vain one day.
+    /// If it has nothing of it, nor of what it is asked for next, all hints are forgotten: blocks are not always cut as they
+    /// were, so what is sent again would leave some that were right once, each to be named in vain one day.
     pub(in crate::endre::sender) fn handle_probed(&mut self, probed: &Probed, now: Now) -> Option<Doubted> {
         let (mut absent, mut believed) = (0, 0);
         let clock = self.clock(now);
@@ -242,7 +245,10 @@ impl Naming {
                 }
             }
         }
-        if was_given && absent == believed && absent >= LEAST_TO_FORGET {
+        let has_none = believed > 0 && absent == believed;
+        if std::mem::replace(&mut self.trust.has_nothing, was_given && has_none && absent >= LEAST_TO_FORGET)
+            && has_none
+        {
             self.hints.clear();
         }
         if 2 * absent > believed {
@@ -279,8 +285,7 @@ const DOUBTFUL: u64 = 128 << 10;
 /// By how much what was named rightly outweighs as much that was named in vain: a store that has a third of what is named
 /// stays believed.
 const RIGHT_OUTWEIGHS: u64 = 2;
-/// So many chunks at least, all that the store was asked for, prove together that it has lost everything: of one alone, an
-/// index that is full may have let the entry go.
+/// So many chunks at least, all that the store was asked for, and one more prove together that it has lost everything.
 const LEAST_TO_FORGET: usize = 2;
 /// So many blocks are then not named before one is, twice as many before the next, and so on; with blocks of 64 KiB, 1
 /// and at most 16 MiB. So many at most as well if the store denied what it was asked for and does not answer any more.
