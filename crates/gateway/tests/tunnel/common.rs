@@ -120,6 +120,10 @@ pub(crate) async fn start(dir: &Path, config: &str) -> Result<Gateway, StartErro
     Gateway::start(config).await
 }
 
+/// Codes as configured, however busy the machine is. By default a gateway codes less while coding holds traffic up, and
+/// nothing at all in the end; what is not coded is not remembered either.
+pub(crate) const UNCHANGING: &str = "[codec]\nadapt = false\n";
+
 /// A `forward` to an origin.
 pub(crate) fn forward(target: SocketAddr) -> String {
     format!(

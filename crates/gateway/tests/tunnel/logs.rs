@@ -13,7 +13,9 @@ use oncewire_gateway::identity::Identity;
 use oncewire_gateway::storage_key::StorageKey;
 use oncewire_gateway::telemetry::PeerReport;
 
-use crate::common::{LIMIT, Origin, branch_config, exchange, forward, hub_config, noise, start, within};
+use crate::common::{
+    LIMIT, Origin, UNCHANGING, branch_config, exchange, forward, hub_config, noise, start, within,
+};
 
 /// A pair with state folders, whose gateways come and go.
 struct Lives {
@@ -36,7 +38,8 @@ impl Lives {
         let key = |name: &str| Identity::create(&dir.path().join(name)).unwrap().public_key();
         let (branch_key, hub_key) = (key("branch.key"), key("hub.key"));
         let kept = |config: String, state| {
-            config.replacen("key_file", &format!("state = \"{state}\"\n{gateway}\nkey_file"), 1)
+            let gateway = format!("state = \"{state}\"\n{gateway}\nkey_file");
+            config.replacen("key_file", &gateway, 1) + UNCHANGING
         };
         StorageKey::create(&dir.path().join("storage.key")).unwrap();
         let mut hub_config = kept(hub_config(branch_key, ""), "hub-state");

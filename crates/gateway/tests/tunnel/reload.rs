@@ -13,8 +13,8 @@ use oncewire_gateway::telemetry::LinkState;
 use tempfile::TempDir;
 
 use crate::common::{
-    LIMIT, Origin, branch_config, exchange, expect_refused, forward, hub_config, is_reset, noise, start,
-    until, within,
+    LIMIT, Origin, UNCHANGING, branch_config, exchange, expect_refused, forward, hub_config, is_reset, noise,
+    start, until, within,
 };
 
 /// Two gateways with what their configurations are made of.
@@ -187,9 +187,10 @@ async fn a_peer_that_changed_starts_anew_with_its_kept_logs() {
         let config = |dead_after: &str| {
             branch_config(site.hub_key, site.tunnel, &forward(origin.address))
                 .replace("key_file", "state = \"state\"\nkey_file")
-                + &format!("[link]\ndead_after = \"{dead_after}\"\n")
+                + &format!("[link]\ndead_after = \"{dead_after}\"\n{UNCHANGING}")
         };
         let texts = [config("20 s"), config("25 s")];
+        site.reload_hub("adapt = false").await.unwrap();
         site.branch = start(site.dir.path(), &texts[0]).await.unwrap();
         let data = noise(7, 1 << 20);
         let cross = async |branch: &Gateway| {

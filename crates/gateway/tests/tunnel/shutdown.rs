@@ -11,8 +11,8 @@ use oncewire_gateway::identity::Identity;
 use oncewire_gateway::telemetry::LinkState;
 
 use crate::common::{
-    LIMIT, Origin, Pair, branch_config, exchange, expect_reset, forward, hub_config, noise, proxy, start,
-    until, within,
+    LIMIT, Origin, Pair, UNCHANGING, branch_config, exchange, expect_reset, forward, hub_config, noise,
+    proxy, start, until, within,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -249,8 +249,9 @@ async fn a_gateway_that_died_comes_back_warm() {
         let dir = tempfile::tempdir().unwrap();
         let hub_key = Identity::create(&dir.path().join("hub.key")).unwrap().public_key();
         let branch_key = Identity::create(&dir.path().join("branch.key")).unwrap().public_key();
-        let with_state =
-            |config: String, name| config.replace("key_file", &format!("state = \"{name}\"\nkey_file"));
+        let with_state = |config: String, name| {
+            config.replace("key_file", &format!("state = \"{name}\"\nkey_file")) + UNCHANGING
+        };
         let hub_config = with_state(hub_config(branch_key, ""), "hub-state");
         let hub = start(dir.path(), &hub_config).await.unwrap();
         let address = hub.local_addrs().tunnel[0];

@@ -9,7 +9,7 @@ use oncewire_gateway::daemon::Gateway;
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::telemetry::PeerReport;
 
-use crate::common::{LIMIT, Origin, exchange, forward, noise, start, until, within};
+use crate::common::{LIMIT, Origin, UNCHANGING, exchange, forward, noise, start, until, within};
 
 /// A hub and the branches that dial it.
 struct Star {
@@ -33,7 +33,8 @@ impl Star {
                 gateway.replace("NAME", name)
             )
         };
-        let mut hub_config = format!("{}\nlisten = [\"127.0.0.1:0\"]\n[cache]\n{hub_cache}\n", own("hub"));
+        let mut hub_config =
+            format!("{}\nlisten = [\"127.0.0.1:0\"]\n[cache]\n{hub_cache}\n{UNCHANGING}", own("hub"));
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         for (name, key) in names.iter().zip(&keys) {
             hub_config += &format!("[[peer]]\nname = \"{name}\"\npublic_key = \"{key}\"\n");
@@ -43,7 +44,7 @@ impl Star {
         let mut branches = Vec::new();
         for name in names {
             let config = format!(
-                "{}\n[cache]\n{branch_cache}\n[[peer]]\nname = \"hub\"\npublic_key = \"{hub_key}\"\n\
+                "{}\n[cache]\n{branch_cache}\n{UNCHANGING}[[peer]]\nname = \"hub\"\npublic_key = \"{hub_key}\"\n\
                  address = \"{address}\"\n{}",
                 own(name),
                 forward(origin.address)
