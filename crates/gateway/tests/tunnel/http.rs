@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::common::{Origin, Pair, exchange, is_reset, nobody, noise, proxy, reset, until, within};
 
 /// Reads a head; its lines.
-async fn head<S: tokio::io::AsyncRead + Unpin>(stream: &mut BufReader<S>) -> Vec<String> {
+pub(crate) async fn head<S: tokio::io::AsyncRead + Unpin>(stream: &mut BufReader<S>) -> Vec<String> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();

@@ -9,6 +9,7 @@ mod direct;
 mod discovery;
 mod draining;
 mod http;
+mod interim;
 mod last_words;
 mod late_hello;
 mod liars;

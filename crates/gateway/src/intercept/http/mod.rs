@@ -5,8 +5,10 @@
 //! dropped socket resets; only a shutdown, which hyper does in order, takes that back.
 
 mod headers;
+mod interim;
 mod origin;
 mod socket;
+mod upload;
 
 use std::convert::Infallible;
 use std::io;
@@ -21,7 +23,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
 use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -30,8 +32,10 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, watch};
 
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 
+use self::interim::{ClientIo, Interim};
 use self::origin::{Origin, Origins};
-use self::socket::{ClientStream, hear_out};
+use self::socket::hear_out;
+use self::upload::{Download, Gate, Upload};
 use super::router::{NoWay, Way};
 use super::{Door, direct};
 use crate::config::Users;
@@ -46,9 +50,12 @@ pub(super) async fn serve(
     source: SocketAddr,
     place: OwnedSemaphorePermit,
 ) {
+    let stream = Arc::new(stream);
+    let interim = Arc::new(Interim::new(Arc::clone(&stream)));
     let client = Arc::new(Client {
         door: Arc::clone(door),
         source,
+        interim: Arc::clone(&interim),
         origin: Mutex::new(None),
         is_tunnel: AtomicBool::new(false),
         _place: place,
@@ -60,8 +67,7 @@ pub(super) async fn serve(
     });
     // An answer may still be with us when its flow has long ended.
     let _serving = door.ledger.serving();
-    let stream = Arc::new(stream);
-    match serve_requests(&stream, service, IDLE_LIMIT, door.stopped.clone()).await {
+    match serve_requests((&stream, interim), service, IDLE_LIMIT, door.stopped.clone()).await {
         Ok(()) if !client.is_tunnel.load(Relaxed) => hear_out(&stream, door.stopped.clone()).await,
         Err(error) if error.is_parse() => {
             door.turn_away(source, Refusal::BadRequest, &format!("does not speak HTTP/1: {error}"));
@@ -73,7 +79,7 @@ pub(super) async fn serve(
 /// Serves requests until there are no more, none for so long as `idle`, or the client is gone; once the gateway stops,
 /// until the request is answered that is being served.
 async fn serve_requests(
-    stream: &Arc<TcpStream>,
+    (stream, interim): (&Arc<TcpStream>, Arc<Interim>),
     service: impl HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
     idle: Duration,
     mut stopped: watch::Receiver<bool>,
@@ -87,7 +93,7 @@ async fn serve_requests(
             .preserve_header_case(true)
             .auto_date_header(false)
             .half_close(true)
-            .serve_connection(TokioIo::new(ClientStream(Arc::clone(stream))), service)
+            .serve_connection(TokioIo::new(ClientIo::new(interim)), service)
             .with_upgrades()
     );
     let (mut gone, mut kept) = (pin!(gone(stream)), pin!(ends::keep_half_open(stream)));
@@ -122,12 +128,14 @@ async fn gone(client: &TcpStream) {
     }
 }
 
-type Body = Either<Incoming, Full<Bytes>>;
+type Body = Either<Download, Full<Bytes>>;
 
 /// One client connection.
 struct Client {
     door: Arc<Door>,
     source: SocketAddr,
+    /// What goes to it ahead of its answers.
+    interim: Arc<Interim>,
     /// The origin connection of the last request, for the next to the same authority.
     origin: Mutex<Option<Origin>>,
     /// Whether the connection carries something else by now.
@@ -175,8 +183,8 @@ impl Client {
         self.door.tasks.spawn(async move {
             let _client = client;
             let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
-            let Ok(parts) = upgraded.downcast::<TokioIo<ClientStream>>() else { return };
-            let ClientStream(stream) = parts.io.into_inner();
+            let Ok(parts) = upgraded.downcast::<TokioIo<ClientIo>>() else { return };
+            let stream = parts.io.into_inner().into_stream();
             match way {
                 Way::Link(flow) => pump::carry(stream, flow, parts.read_buf).await,
                 Way::Direct(server, counted) => direct::carry(stream, server, parts.read_buf, &counted).await,
@@ -205,12 +213,20 @@ impl Client {
                 "the only transfer coding that is sent on is chunked",
             );
         }
+        let spoken = request.version();
         if !headers::to_origin(&mut request, &uri) {
             return answer(StatusCode::BAD_REQUEST, "the address cannot be sent on");
         }
-        let origins = Origins { door: &self.door, source: self.source };
         let mut kept = self.origin.lock().await;
-        match origins.send(&mut kept, &destination, request).await {
+        let (request, gate) = Upload::of(request, spoken, &self.interim);
+        let answered = self.ask(&mut kept, &destination, request, gate.as_deref()).await;
+        let refused = gate.filter(|gate| gate.refuse());
+        if refused.is_some() {
+            // It still waits for the body.
+            *kept = None;
+        }
+        let answered = answered.map(|answer| answer.map(|body| Download::new(body, refused.clone())));
+        match answered {
             Ok(response) if !headers::is_plain_or_chunked(response.headers()) => {
                 *kept = None;
                 let why = format!("{destination} answers in a transfer coding that nobody asked for");
@@ -224,6 +240,10 @@ impl Client {
             }
             Ok(mut response) => {
                 headers::to_client(&mut response);
+                if refused.is_some() {
+                    // A client that has not sent its body cannot ask for anything else here.
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 response.map(Either::Left)
             }
             Err(origin::Failed::NoWay(why)) => self.no_way(&destination, why),
@@ -231,6 +251,29 @@ impl Client {
                 answer(StatusCode::BAD_GATEWAY, &format!("{destination} gave no answer: {error}"))
             }
         }
+    }
+
+    /// Sends a request to an origin and what the origin says ahead of its answer to the client; returns the answer.
+    async fn ask(
+        &self,
+        kept: &mut Option<Origin>,
+        destination: &Destination,
+        request: Request<Upload>,
+        gate: Option<&Gate>,
+    ) -> Result<Response<Incoming>, origin::Failed> {
+        let origins = Origins { door: &self.door, source: self.source };
+        let mut answered = pin!(origins.send(kept, destination, request));
+        let mut more = pin!(self.interim.more());
+        let mut awaits = gate;
+        let answer = loop {
+            tokio::select! {
+                answer = &mut answered => break answer,
+                // It waits no longer for a word, and nor does what it sends.
+                () = &mut more, if awaits.is_some() => awaits.take().into_iter().for_each(Gate::open),
+            }
+        };
+        self.interim.gone().await;
+        answer
     }
 
     fn no_way(&self, destination: &Destination, why: NoWay) -> Response<Body> {
@@ -338,7 +381,9 @@ mod tests {
         let answer = async |_| Ok::<_, Infallible>(Response::new(Either::Right(Full::from(vec![7; LEN]))));
         let (_stop, stopped) = watch::channel(false);
         let idle = Duration::from_millis(100);
-        let served = serve_requests(&Arc::new(stream), service_fn(answer), idle, stopped).await;
+        let stream = Arc::new(stream);
+        let interim = Arc::new(Interim::new(Arc::clone(&stream)));
+        let served = serve_requests((&stream, interim), service_fn(answer), idle, stopped).await;
         assert!(served.is_err_and(|error| error.is_timeout()));
         let mut got = Vec::new();
         client.read_to_end(&mut got).await.unwrap();

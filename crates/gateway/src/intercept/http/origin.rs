@@ -21,6 +21,7 @@ use super::super::Door;
 use super::super::router::{NoWay, Way};
 use super::MAX_FIELDS;
 use super::socket::ClientStream;
+use super::upload::Upload;
 use crate::flows::stream::FlowStream;
 use crate::ledger::direct::{Direct, Towards};
 
@@ -31,7 +32,7 @@ pub(super) struct Origin {
 }
 
 /// What a request to an origin carries: what the client sends, or nothing if it is sent once more.
-type Body = Either<Incoming, Empty<Bytes>>;
+type Body = Either<Upload, Empty<Bytes>>;
 
 /// Makes connections for one client.
 pub(super) struct Origins<'a> {
@@ -57,7 +58,7 @@ impl Origins<'_> {
         &self,
         kept: &mut Option<Origin>,
         destination: &Destination,
-        request: Request<Incoming>,
+        request: Request<Upload>,
     ) -> Result<Response<Incoming>, Failed> {
         let mut request = request.map(Either::Left);
         if let Some(mut origin) = kept.take()
@@ -110,7 +111,7 @@ fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
         request.uri().clone_into(copy.uri_mut());
         *copy.version_mut() = request.version();
         request.headers().clone_into(copy.headers_mut());
-        // How the client spells the names of fields.
+        // How the client spells the names of fields, and who hears interim answers.
         request.extensions().clone_into(copy.extensions_mut());
         copy
     })

@@ -1,0 +1,229 @@
+//! Interim answers, 1xx, on their way to a client (RFC 9110 §15.2).
+//!
+//! hyper gives them to whoever asks it as a client and sends none as a server. So they go out between what it writes:
+//! it flushes a socket only when nothing of an answer waits any more, and the final answer is held back until they have
+//! gone. The one that it does say by itself, 100, it says when the request's body is first looked at
+//! ([`super::upload`]).
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf as _, BytesMut};
+use hyper::header::HeaderMap;
+use hyper::{Response, StatusCode};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::headers;
+use super::socket::ClientStream;
+
+/// What goes to one client besides what hyper writes, and what it sends that hyper has not asked for.
+pub(super) struct Interim {
+    stream: Arc<TcpStream>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: BytesMut,
+    /// A part of what waits was sent.
+    is_begun: bool,
+    /// Who flushes the socket.
+    flusher: Option<Waker>,
+    /// Who waits until nothing waits.
+    follower: Option<Waker>,
+    blank: BlankLine,
+    /// Whether the last bytes from the client went on behind the end of a head.
+    went_on: bool,
+}
+
+impl Interim {
+    pub(super) fn new(stream: Arc<TcpStream>) -> Self {
+        Self { stream, state: Mutex::default() }
+    }
+
+    /// Queues an interim answer; one for which the client leaves no room is dropped.
+    pub(super) fn push(&self, status: StatusCode, fields: &HeaderMap) {
+        let mut head = Response::new(());
+        *head.status_mut() = status;
+        fields.clone_into(head.headers_mut());
+        headers::to_client(&mut head);
+        let reason = status.canonical_reason().unwrap_or_default();
+        let mut bytes = format!("HTTP/1.1 {} {reason}\r\n", status.as_str()).into_bytes();
+        for (name, value) in head.headers() {
+            bytes.extend_from_slice(name.as_str().as_bytes());
+            bytes.extend_from_slice(b": ");
+            bytes.extend_from_slice(value.as_bytes());
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(b"\r\n");
+        let mut state = self.state.lock();
+        if state.waiting.len() + bytes.len() > MAX_WAITING {
+            return;
+        }
+        state.waiting.extend_from_slice(&bytes);
+        let flusher = state.flusher.take();
+        drop(state);
+        flusher.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until all that was queued has gone to the socket.
+    pub(super) async fn gone(&self) {
+        std::future::poll_fn(|cx| {
+            let mut state = self.state.lock();
+            if state.waiting.is_empty() {
+                return Poll::Ready(());
+            }
+            state.follower = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Waits until the client sends more than the head of its request, or will send nothing more.
+    pub(super) async fn more(&self) {
+        // Else hyper, which read them, has them.
+        if !self.state.lock().went_on {
+            // An end and an error are for hyper to find.
+            let _ = self.stream.peek(&mut [0]).await;
+        }
+    }
+
+    fn poll_send(&self, cx: &mut Context<'_>, may_begin: bool) -> Poll<io::Result<()>> {
+        let mut state = self.state.lock();
+        let mut client = ClientStream(Arc::clone(&self.stream));
+        while !state.waiting.is_empty() && (may_begin || state.is_begun) {
+            let sent = ready!(Pin::new(&mut client).poll_write(cx, &state.waiting))?;
+            state.waiting.advance(sent);
+            state.is_begun = !state.waiting.is_empty();
+        }
+        if may_begin {
+            state.flusher = Some(cx.waker().clone());
+        }
+        let follower = if state.waiting.is_empty() { state.follower.take() } else { None };
+        drop(state);
+        follower.into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A client's socket as hyper serves it.
+pub(super) struct ClientIo {
+    stream: ClientStream,
+    interim: Arc<Interim>,
+}
+
+impl ClientIo {
+    pub(super) fn new(interim: Arc<Interim>) -> Self {
+        Self { stream: ClientStream(Arc::clone(&interim.stream)), interim }
+    }
+
+    /// Returns the socket.
+    pub(super) fn into_stream(self) -> Arc<TcpStream> {
+        self.stream.0
+    }
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        let read = buf.filled().get(before..).unwrap_or_default();
+        let state = &mut *this.interim.state.lock();
+        state.went_on = state.blank.go_through(read).is_some_and(|end| end < read.len());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ClientIo {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(this.interim.poll_send(cx, false))?;
+        Pin::new(&mut this.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(this.interim.poll_send(cx, false))?;
+        Pin::new(&mut this.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.interim.poll_send(cx, true))?;
+        Pin::new(&mut this.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+/// Finds empty lines, the ends of heads, in what comes piece by piece.
+#[derive(Clone, Copy, Debug, Default)]
+struct BlankLine {
+    /// Since the last end of a line there was nothing, or a carriage return.
+    is_empty: bool,
+}
+
+impl BlankLine {
+    /// Returns where the first empty line of a piece ends, behind it.
+    fn go_through(&mut self, piece: &[u8]) -> Option<usize> {
+        let mut first = None;
+        for (at, byte) in piece.iter().enumerate() {
+            match byte {
+                b'\n' if self.is_empty => {
+                    first = first.or(Some(at + 1));
+                }
+                b'\n' => self.is_empty = true,
+                b'\r' => {}
+                _ => self.is_empty = false,
+            }
+        }
+        first
+    }
+}
+
+/// The most bytes of interim answers that wait for one client.
+const MAX_WAITING: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_head_is_found_wherever_it_is_cut() {
+        let head = b"PUT / HTTP/1.1\r\nHost: a\r\n\r\n";
+        for cut in 0..head.len() {
+            let mut blank = BlankLine::default();
+            assert_eq!(blank.go_through(&head[..cut]), None, "{cut}");
+            assert_eq!(blank.go_through(&head[cut..]), Some(head.len() - cut), "{cut}");
+        }
+        assert_eq!(BlankLine::default().go_through(b"GET / HTTP/1.1\nHost: a\n\nbody\n\n"), Some(24));
+        assert_eq!(BlankLine::default().go_through(b"GET / HTTP/1.1\r\nA\rb: c\r\n"), None);
+    }
+
+    #[tokio::test]
+    async fn no_more_interim_answers_wait_than_there_is_room_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let interim = Interim::new(Arc::new(stream));
+        for _ in 0..10_000 {
+            interim.push(StatusCode::EARLY_HINTS, &HeaderMap::new());
+        }
+        let waiting = interim.state.lock().waiting.len();
+        assert!((MAX_WAITING - 100..=MAX_WAITING).contains(&waiting), "{waiting}");
+    }
+}

@@ -1,0 +1,197 @@
+//! What a request carries to its origin, and when: a client that asks whether to send it (`Expect: 100-continue`,
+//! RFC 9110 §10.1.1) is told what the origin says.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::EXPECT;
+use hyper::{Request, StatusCode, Version};
+use parking_lot::Mutex;
+
+use super::interim::Interim;
+
+/// The body of a request to an origin.
+pub(super) enum Upload {
+    /// Sent as it comes.
+    Plain(Incoming),
+    /// Sent once the client may, or does anyhow.
+    Asked(Arc<Gate>),
+}
+
+/// Between a client that asks whether to send its body, and the origin. hyper tells the client to go on when the body is
+/// first looked at, so nobody looks at it before.
+pub(super) struct Gate(Mutex<State>);
+
+struct State {
+    stage: Stage,
+    /// None once nobody is to have it any more.
+    body: Option<Incoming>,
+    /// Of the connection to the origin.
+    waker: Option<Waker>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The client waits for a word.
+    Asked,
+    /// The body is sent.
+    Open,
+    /// The origin has answered without it.
+    Refused,
+    /// That answer has gone to the client.
+    Over,
+}
+
+impl Upload {
+    /// Makes a request one whose interim answers go to the client, and whose body is asked for only when it may be sent.
+    /// A client that speaks an older version of HTTP knows neither.
+    pub(super) fn of(
+        mut request: Request<Incoming>,
+        spoken: Version,
+        interim: &Arc<Interim>,
+    ) -> (Request<Self>, Option<Arc<Gate>>) {
+        if spoken < Version::HTTP_11 {
+            // RFC 9110 §10.1.1: from there it means nothing.
+            request.headers_mut().remove(EXPECT);
+            return (request.map(Self::Plain), None);
+        }
+        let asks = request.headers().get_all(EXPECT).iter();
+        let asks =
+            asks.map(|value| value.as_bytes()).any(|value| value.eq_ignore_ascii_case(b"100-continue"));
+        let asks = asks && !request.body().is_end_stream();
+        let mut gate = None;
+        let mut request = request.map(|body| match asks {
+            true => Self::Asked(Arc::clone(gate.insert(Gate::new(body)))),
+            false => Self::Plain(body),
+        });
+        let (told, asked) = (Arc::clone(interim), gate.clone());
+        hyper::ext::on_informational(&mut request, move |answer| match (&asked, answer.status()) {
+            (Some(gate), StatusCode::CONTINUE) => gate.open(),
+            (_, status) => told.push(status, answer.headers()),
+        });
+        (request, gate)
+    }
+}
+
+impl Gate {
+    fn new(body: Incoming) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State { stage: Stage::Asked, body: Some(body), waker: None })))
+    }
+
+    /// Has the body sent.
+    pub(super) fn open(&self) {
+        self.turn(Stage::Asked, Stage::Open);
+    }
+
+    /// The origin has answered; says whether it has done so without the body, which is not sent any more then.
+    pub(super) fn refuse(&self) -> bool {
+        let refused = self.turn(Stage::Asked, Stage::Refused);
+        if refused {
+            let body = self.0.lock().body.take();
+            // Without the lock: whoever has the other end may look here.
+            drop(body);
+        }
+        refused
+    }
+
+    fn turn(&self, from: Stage, to: Stage) -> bool {
+        let mut state = self.0.lock();
+        if state.stage != from {
+            return false;
+        }
+        state.stage = to;
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let mut state = self.0.lock();
+        match (state.stage, &mut state.body) {
+            (Stage::Open, Some(body)) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            (Stage::Open | Stage::Over, _) => Poll::Ready(Some(Err("the request is over".into()))),
+            (Stage::Asked | Stage::Refused, _) => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Why a body breaks off.
+type BodyError = Box<dyn Error + Send + Sync>;
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Plain(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::Asked(gate) => gate.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Plain(body) => body.is_end_stream(),
+            Self::Asked(gate) => gate.0.lock().body.as_ref().is_some_and(Body::is_end_stream),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Plain(body) => body.size_hint(),
+            Self::Asked(gate) => gate.0.lock().body.as_ref().map(Body::size_hint).unwrap_or_default(),
+        }
+    }
+}
+
+/// The body of an answer. One that was given without the request's body ends the connection to the origin, which still
+/// waits for that.
+pub(super) struct Download {
+    body: Incoming,
+    refused: Option<Arc<Gate>>,
+}
+
+impl Download {
+    pub(super) fn new(body: Incoming, refused: Option<Arc<Gate>>) -> Self {
+        Self { body, refused }
+    }
+}
+
+impl Body for Download {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        if let Some(gate) = &self.refused {
+            gate.turn(Stage::Refused, Stage::Over);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Interim answers through the HTTP proxy, and clients that ask whether to send what they have.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::common::{Origin, Pair, exchange, noise, proxy, within};
+use crate::http::head;
+
+const BODY: &[u8] = b"all that was asked for\r\n\r\nand more";
+
+/// A request that asks first.
+fn asking(origin: &Origin, version: &str) -> String {
+    let address = origin.address;
+    format!(
+        "PUT http://{address}/ {version}\r\nHost: {address}\r\nExpect: 100-Continue\r\nContent-Length: {}\r\n\r\n",
+        BODY.len()
+    )
+}
+
+/// An origin that says `first`, then, once told to, `second`, and answers with what it gets then.
+async fn says(first: &'static str, second: &'static str) -> (Origin, watch::Sender<bool>) {
+    let (tell, told) = watch::channel(false);
+    let origin = Origin::start(move |stream| {
+        let mut told = told.clone();
+        async move {
+            let mut stream = BufReader::new(stream);
+            let lines = head(&mut stream).await;
+            assert!(lines.contains(&"Expect: 100-Continue".to_owned()), "{lines:?}");
+            stream.get_mut().write_all(first.as_bytes()).await.unwrap();
+            told.wait_for(|told| *told).await.unwrap();
+            stream.get_mut().write_all(second.as_bytes()).await.unwrap();
+            let mut body = vec![0; BODY.len()];
+            stream.read_exact(&mut body).await.unwrap();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream.get_mut().write_all(&[answer.as_bytes(), &body].concat()).await.unwrap();
+        }
+    })
+    .await;
+    (origin, tell)
+}
+
+/// Reads the final answer's head, past any word to go on.
+async fn answer(client: &mut BufReader<TcpStream>) -> Vec<String> {
+    loop {
+        let lines = head(client).await;
+        if lines.first().is_none_or(|line| line != "HTTP/1.1 100 Continue") {
+            return lines;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_asks_is_told_what_the_origin_says_when_it_says_it() {
+    within(async {
+        let hints = "HTTP/1.1 103 Early Hints\r\nConnection: x-hop\r\nX-Hop: 1\r\nLink: </a.css>; rel=preload\r\n\r\n";
+        let (origin, tell) = says(hints, "HTTP/1.1 100 Continue\r\n\r\n").await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let mut client = BufReader::new(pair.connect().await);
+        client.get_mut().write_all(asking(&origin, "HTTP/1.1").as_bytes()).await.unwrap();
+        // Were it told to go on as soon as there is a connection, that would come first.
+        let lines = head(&mut client).await;
+        assert_eq!(lines, ["HTTP/1.1 103 Early Hints", "link: </a.css>; rel=preload", "via: 1.1 oncewire"]);
+        tell.send_replace(true);
+        assert_eq!(head(&mut client).await, ["HTTP/1.1 100 Continue"]);
+        client.get_mut().write_all(BODY).await.unwrap();
+        let lines = head(&mut client).await;
+        assert_eq!(lines[0], "HTTP/1.1 200 OK");
+        let mut body = vec![0; BODY.len()];
+        client.read_exact(&mut body).await.unwrap();
+        assert_eq!(body, BODY);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_sends_without_a_word_from_the_origin_reaches_it() {
+    within(async {
+        let (origin, tell) = says("", "").await;
+        tell.send_replace(true);
+        let pair = Pair::start(&proxy("http", "")).await;
+        let request = asking(&origin, "HTTP/1.1");
+        // With its head, behind it, and cut in between.
+        for at in [0, 1, BODY.len()] {
+            let mut client = BufReader::new(pair.connect().await);
+            let (early, late) = BODY.split_at(at);
+            client.get_mut().write_all(&[request.as_bytes(), early].concat()).await.unwrap();
+            if !late.is_empty() {
+                // The head is with the origin by then, or not: both must do.
+                tokio::task::yield_now().await;
+                client.get_mut().write_all(late).await.unwrap();
+            }
+            assert_eq!(answer(&mut client).await[0], "HTTP/1.1 200 OK", "{at}");
+            let mut body = vec![0; BODY.len()];
+            client.read_exact(&mut body).await.unwrap();
+            assert_eq!(body, BODY);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_without_the_body_ends_both_connections_and_no_client_is_told_to_go_on() {
+    within(async {
+        let (ended, mut has_ended) = watch::channel(false);
+        let origin = Origin::start(move |stream| {
+            let ended = ended.clone();
+            async move {
+                let mut stream = BufReader::new(stream);
+                head(&mut stream).await;
+                // It would take the body, or another request: the connection stays open.
+                let answer = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno";
+                stream.get_mut().write_all(answer).await.unwrap();
+                let mut rest = Vec::new();
+                let _ = stream.read_to_end(&mut rest).await;
+                assert_eq!(rest, b"", "nobody was to send that");
+                ended.send_replace(true);
+            }
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let mut client = pair.connect().await;
+        client.write_all(asking(&origin, "HTTP/1.1").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 401 ") && answer.ends_with("\r\n\r\nno"), "{answer}");
+        assert!(answer.to_ascii_lowercase().contains("connection: close"), "{answer}");
+        has_ended.wait_for(|ended| *ended).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_an_older_http_get_no_interim_answers_and_ask_nothing() {
+    within(async {
+        let origin = Origin::start(|stream| async move {
+            let mut stream = BufReader::new(stream);
+            let lines = head(&mut stream).await;
+            assert!(!lines.iter().any(|line| line.starts_with("Expect")), "{lines:?}");
+            let hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
+            stream.get_mut().write_all(hints).await.unwrap();
+            let mut body = vec![0; BODY.len()];
+            stream.read_exact(&mut body).await.unwrap();
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            stream.get_mut().write_all(answer).await.unwrap();
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let request = [asking(&origin, "HTTP/1.0").as_bytes(), BODY].concat();
+        let answer = String::from_utf8(exchange(pair.connect().await, &request).await.unwrap()).unwrap();
+        assert!(answer.starts_with("HTTP/1.0 200 ") || answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interim_answers_come_between_the_answers_of_pipelined_requests() {
+    within(async {
+        let large = noise(4, 8 << 20);
+        let answer = large.clone();
+        let origin = Origin::start(move |stream| {
+            let answer = answer.clone();
+            async move {
+                let mut stream = BufReader::new(stream);
+                while !head(&mut stream).await.is_empty() {
+                    let lines = format!(
+                        "HTTP/1.1 103 Early Hints\r\nLink: </{}>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+                        "a".repeat(10_000),
+                        answer.len()
+                    );
+                    stream.get_mut().write_all(lines.as_bytes()).await.unwrap();
+                    stream.get_mut().write_all(&answer).await.unwrap();
+                }
+            }
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let mut client = BufReader::new(pair.connect().await);
+        let request = format!("GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.address);
+        client.get_mut().write_all(request.repeat(3).as_bytes()).await.unwrap();
+        let mut body = vec![0; large.len()];
+        for turn in 0..3 {
+            assert_eq!(head(&mut client).await[0], "HTTP/1.1 103 Early Hints", "{turn}");
+            assert_eq!(head(&mut client).await[0], "HTTP/1.1 200 OK", "{turn}");
+            client.read_exact(&mut body).await.unwrap();
+            assert!(body == large, "{turn}");
+        }
+    })
+    .await;
+}
