@@ -18,6 +18,7 @@ mod neighbours;
 mod outages;
 mod peering;
 mod policies;
+mod refused_uploads;
 mod reload;
 mod sharing;
 mod shutdown;
