@@ -17,6 +17,7 @@ mod resolve;
 mod sample;
 mod secrets;
 mod settings;
+mod typed;
 pub mod units;
 
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use oncewire_codec::wire::Destination;
 use tracing::level_filters::LevelFilter;
 
+use self::typed::Typed;
 use crate::group_key::GroupKey;
 use crate::identity::{Identity, PublicKey};
 use crate::storage_key::StorageKey;
@@ -333,8 +335,8 @@ impl Config {
     /// # Errors
     /// All that is wrong with it, with places.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let raw = toml::from_str(text).map_err(|error| ConfigError::syntax(path, text, &error))?;
-        resolve::resolve(&raw, path, text)
+        let typed = Typed::read(text).map_err(|error| ConfigError::syntax(path, text, &error))?;
+        resolve::resolve(typed, path, text)
     }
 
     /// Reads only where the admin interface is and its token, as `status` needs it: other keys' files need not be
@@ -344,8 +346,8 @@ impl Config {
     /// If the file is no configuration or says nothing valid about `admin`.
     pub fn load_admin(path: &Path) -> Result<Option<Admin>, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
-        let raw = toml::from_str(&text).map_err(|error| ConfigError::syntax(path, &text, &error))?;
-        resolve::admin_alone(&raw, path, &text)
+        let typed = Typed::read(&text).map_err(|error| ConfigError::syntax(path, &text, &error))?;
+        resolve::admin_alone(typed, path, &text)
     }
 
     /// Reads only where logs are kept and who has some, as `cache clear` needs it: other keys' files need not be
@@ -355,8 +357,8 @@ impl Config {
     /// If the file is no configuration, or says nothing valid about `admin` or the peers' keys.
     pub fn load_caches(path: &Path) -> Result<Caches, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
-        let raw = toml::from_str(&text).map_err(|error| ConfigError::syntax(path, &text, &error))?;
-        resolve::caches_alone(&raw, path, &text)
+        let typed = Typed::read(&text).map_err(|error| ConfigError::syntax(path, &text, &error))?;
+        resolve::caches_alone(typed, path, &text)
     }
 
     /// Returns the peer of a name.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::explain;
+use super::typed::Mended;
 
 /// Everything that is wrong with a configuration file; at least one problem.
 ///
@@ -63,13 +64,26 @@ impl ConfigError {
 /// Collects what is wrong, so that an operator sees all of it at once.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
-    found: Vec<(Option<Range<usize>>, String)>,
+    found: Vec<Found>,
+}
+
+#[derive(Debug)]
+struct Found {
+    span: Option<Range<usize>>,
+    message: String,
+    /// Whether it is wrong by itself, whatever the rest of the file says.
+    is_of_value: bool,
 }
 
 impl Problems {
+    /// Notes a problem whose place is not known.
+    pub(super) fn somewhere(&mut self, message: String) {
+        self.found.push(Found { span: None, message, is_of_value: false });
+    }
+
     /// Notes a problem at a place in the text.
     pub(super) fn at(&mut self, span: Range<usize>, message: impl fmt::Display) {
-        self.found.push((Some(span), message.to_string()));
+        self.found.push(Found { span: Some(span), message: message.to_string(), is_of_value: false });
     }
 
     /// Passes a good value on, or notes what is wrong with it.
@@ -79,7 +93,15 @@ impl Problems {
         key: &str,
         value: Result<T, E>,
     ) -> Option<T> {
-        value.map_err(|error| self.at(span, format_args!("{key}: {error}"))).ok()
+        let found = |error| Found { span: Some(span), message: format!("{key}: {error}"), is_of_value: true };
+        value.map_err(|error| self.found.push(found(error))).ok()
+    }
+
+    /// Adds those of a file of which some keys were left out or filled in: what is wrong with single values, and nothing
+    /// that may come of that.
+    pub(super) fn add_of_values(&mut self, others: Self, mended: &[Mended]) {
+        let follows = |found: &Found| mended.iter().any(|mended| found.message.contains(&mended.key));
+        self.found.extend(others.found.into_iter().filter(|found| found.is_of_value && !follows(found)));
     }
 
     /// Says whether there is any.
@@ -89,9 +111,9 @@ impl Problems {
 
     /// Turns what was found into an error, in the file's order.
     pub(super) fn into_error(self, path: &Path, text: &str) -> ConfigError {
-        let described = |(span, message): (Option<Range<usize>>, String)| Problem {
-            place: span.map(|span| place(text, span.start)),
-            message,
+        let described = |found: Found| Problem {
+            place: found.span.map(|span| place(text, span.start)),
+            message: found.message,
         };
         let mut problems: Vec<_> = self.found.into_iter().map(described).collect();
         problems.sort();
@@ -107,7 +129,7 @@ pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
 }
 
 /// Says in an operator's words what the TOML reader said in a programmer's.
-fn rephrase(text: &str, message: &str, span: Option<&Range<usize>>) -> String {
+pub(super) fn rephrase(text: &str, message: &str, span: Option<&Range<usize>>) -> String {
     let message = message.replace('\n', "; ").replace("expected i64", "expected a whole number");
     let offset = span.map_or(0, |span| span.start);
     let section = section_at(text, offset);

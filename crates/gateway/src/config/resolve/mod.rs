@@ -21,6 +21,7 @@ use oncewire_codec::wire::{Destination, Host};
 use super::network::Network;
 use super::problem::{ConfigError, Problems, place};
 use super::raw::{RawConfig, Text};
+use super::typed::Typed;
 use super::units::Size;
 use super::{Admin, Caches, Config, LogBudget, Policies, machine, memory};
 
@@ -32,32 +33,48 @@ struct Resolver {
 }
 
 /// Resolves a whole configuration.
-pub(super) fn resolve(raw: &RawConfig, path: &Path, text: &str) -> Result<Config, ConfigError> {
+pub(super) fn resolve(typed: Typed, path: &Path, text: &str) -> Result<Config, ConfigError> {
     let mut resolver = Resolver::new(path);
-    match resolver.config(raw, path, text) {
+    let Typed { raw, mut problems, mended } = typed;
+    let config = raw.and_then(|raw| resolver.config(&raw, path, text));
+    if !problems.is_empty() {
+        problems.add_of_values(resolver.problems, &mended);
+        return Err(problems.into_error(path, text));
+    }
+    match config {
         Some(config) if resolver.problems.is_empty() => Ok(config),
         _ => Err(resolver.problems.into_error(path, text)),
     }
 }
 
 /// Resolves the admin interface alone.
-pub(super) fn admin_alone(raw: &RawConfig, path: &Path, text: &str) -> Result<Option<Admin>, ConfigError> {
+pub(super) fn admin_alone(typed: Typed, path: &Path, text: &str) -> Result<Option<Admin>, ConfigError> {
+    let raw = whole(typed, path, text)?;
     let mut resolver = Resolver::new(path);
     let admin = resolver.admin(raw.gateway.get_ref());
     if resolver.problems.is_empty() { Ok(admin) } else { Err(resolver.problems.into_error(path, text)) }
 }
 
 /// Resolves what is said about logs alone.
-pub(super) fn caches_alone(raw: &RawConfig, path: &Path, text: &str) -> Result<Caches, ConfigError> {
+pub(super) fn caches_alone(typed: Typed, path: &Path, text: &str) -> Result<Caches, ConfigError> {
+    let raw = whole(typed, path, text)?;
     let mut resolver = Resolver::new(path);
     let gateway = raw.gateway.get_ref();
     let admin = resolver.admin(gateway);
     let state = gateway.state.as_ref().map(|state| resolver.path(state));
-    let store = raw.cache.store_disk.as_ref().and_then(|_| resolver.store_path(raw));
+    let store = raw.cache.store_disk.as_ref().and_then(|_| resolver.store_path(&raw));
     let peers = raw.peer.iter().map(toml::Spanned::get_ref);
     let peers = peers.map(|peer| (peer.name.get_ref().clone(), resolver.public_keys(peer))).collect();
     let caches = Caches { admin, state, store, peers };
     if resolver.problems.is_empty() { Ok(caches) } else { Err(resolver.problems.into_error(path, text)) }
+}
+
+/// Returns what a file says if there is nothing in it that could not be read.
+fn whole(typed: Typed, path: &Path, text: &str) -> Result<RawConfig, ConfigError> {
+    match typed.raw {
+        Some(raw) if typed.problems.is_empty() => Ok(raw),
+        _ => Err(typed.problems.into_error(path, text)),
+    }
 }
 
 impl Resolver {
@@ -155,11 +172,12 @@ impl Resolver {
                 let needed = needed.saturating_add(beside);
                 let store = if beside > 0 { " and a store" } else { "" };
                 let span = set.map_or_else(|| raw.gateway.span(), toml::Spanned::span);
+                let s = if peers.len() == 1 { "" } else { "s" };
                 let which = if set.is_some() { "" } else { ", a quarter of this machine's," };
                 self.problems.at(
                     span,
                     format_args!(
-                        "memory: {}{which} is too small for {} peer(s){store}, even if their logs are as small as can be; \
+                        "memory: {}{which} is too small for {} peer{s}{store}, even if all logs are as small as can be; \
                          set memory to at least {needed} (about {}), or lower log_memory, which sets the size of tables",
                         Size(memory),
                         peers.len(),
