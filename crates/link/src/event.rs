@@ -188,7 +188,10 @@ impl fmt::Display for Note {
                     false => write!(f, "{flows} {what} lane and {wait} for another: the link has none"),
                 }
             }
-            Self::GaveUp { flows } => write!(f, "{flows} flows reset: the peer did not come back in time"),
+            Self::GaveUp { flows } => {
+                let what = if *flows == 1 { "flow was" } else { "flows were" };
+                write!(f, "{flows} {what} reset: the peer did not come back in time")
+            }
             Self::Paced(pace) => write!(f, "{pace}"),
         }
     }

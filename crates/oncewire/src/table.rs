@@ -88,6 +88,11 @@ pub(crate) fn age(seconds: f64) -> String {
     }
 }
 
+/// Writes how many there are, with the words for one or for any other number.
+pub(crate) fn counted(number: u64, one: &str, others: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { others })
+}
+
 /// Writes what stands for an unknown figure.
 pub(crate) fn unknown() -> String {
     "-".to_owned()

@@ -70,6 +70,9 @@ impl Snapshot {
         write(encoder, "memory_limit_bytes", "Configured memory", [(vec![], Value::Level(limit))])?;
         let used = gateway.memory_used.map(|used| (vec![], Value::Level(used as f64)));
         write(encoder, "memory_used_bytes", "Memory of logs, tables, contexts and kept blocks", used)?;
+        let unkept = f64::from(u8::from(gateway.logs_not_kept.is_some()));
+        let help = "1 while logs are not kept on disk that are to be";
+        write(encoder, "logs_not_kept", help, [(vec![], Value::Level(unkept))])?;
         let pending = gateway.handshakes_pending as f64;
         write(
             encoder,

@@ -11,6 +11,8 @@ use oncewire_gateway::config::{
 };
 use oncewire_gateway::rules::RuleSet;
 
+use crate::table::counted;
+
 /// Reads a configuration and prints what would run.
 pub(super) fn run(path: &Path) -> anyhow::Result<()> {
     let mut config = Config::load(path)?;
@@ -151,7 +153,7 @@ fn describe_peer(peer: &Peer) -> String {
     }
     let _ = writeln!(
         text,
-        "  codec {}: {}, window {}, {} slot(s) a marker, sample bytes {}, log {} each way, {} in flight",
+        "  codec {}: {}, window {}, {} a marker, sample bytes {}, log {} each way, {} in flight",
         settings.codec,
         if settings.usual().coded {
             describe_plan(&settings.plan())
@@ -159,7 +161,7 @@ fn describe_peer(peer: &Peer) -> String {
             "flows cross as they are".to_owned()
         },
         settings.window,
-        settings.index_slots,
+        counted(settings.index_slots as u64, "slot", "slots"),
         settings.sample_bytes,
         Size(settings.log_memory),
         Size(settings.in_flight()),
@@ -257,8 +259,9 @@ fn describe_intercept(intercept: &Intercept) -> String {
     if let Some(capture) = intercept.mode.capture() {
         text.push_str(&describe_capture(capture));
     }
-    if !intercept.users.is_empty() {
-        let _ = writeln!(text, "  for {} user(s) with passwords", intercept.users.len());
+    let users = intercept.users.len();
+    if users > 0 {
+        let _ = writeln!(text, "  for {} with passwords", counted(users as u64, "user", "users"));
     }
     if let Some(networks) = &intercept.allow_from {
         let _ = writeln!(text, "  for clients in {}", joined(networks));
@@ -365,7 +368,7 @@ mod tests {
             "  dialled at hub.example.net:7400",
             "  no chunk store: what peers send is remembered in logs only",
             "  where its peer has a store, chunks (mrc:8:128) are named",
-            "  codec auto: matching max, markers maxp, period 64, entropy stage zstd:3, window 32, 2 slot(s) a marker, \
+            "  codec auto: matching max, markers maxp, period 64, entropy stage zstd:3, window 32, 2 slots a marker, \
              sample bytes 0,32,48,101,105,115,116,255, log 64 MiB each way, 16 MiB in flight",
             "  may reach everything but link-local addresses, and not 10.9.0.0/16",
             "intercept forward on 127.0.0.1:8080, to 10.0.0.5:80, by way of hub",

@@ -7,7 +7,7 @@ use oncewire_gateway::telemetry::{LinkState, PeerReport, PlanReport, StatusRepor
 
 use super::ask;
 use crate::cli::Ask;
-use crate::table::{Align, Table, age, bytes, millis, percent, printable, unknown};
+use crate::table::{Align, Table, age, bytes, counted, millis, percent, printable, unknown};
 
 /// Asks a gateway and prints its answer.
 pub(super) fn run(args: &Ask) -> anyhow::Result<()> {
@@ -50,7 +50,8 @@ fn summary(status: &StatusReport) -> String {
 fn groups(status: &StatusReport) -> String {
     let mut text = String::new();
     if let Some(told) = &status.discovery {
-        let _ = writeln!(text, "{} gateways of this site were found", told.found);
+        let what = counted(told.found, "gateway of this site was", "gateways of this site were");
+        let _ = writeln!(text, "{what} found");
     }
     if status.groups.is_empty() {
         return text;
@@ -122,11 +123,12 @@ fn remarks(text: &mut String, peer: &PeerReport) {
         let _ = writeln!(text, "{name} is {}: {}", peer.state.name(), printable(reason));
     }
     if peer.mismatches > 0 {
-        let _ = writeln!(
-            text,
-            "{name}: {} blocks did not match their digest and were fetched again",
-            peer.mismatches
+        let what = counted(
+            peer.mismatches,
+            "block did not match its digest and was",
+            "blocks did not match their digest and were",
         );
+        let _ = writeln!(text, "{name}: {what} fetched again");
     }
     if let Some(remark) = adapted(&peer.out.plan) {
         let _ = writeln!(text, "{name}: {remark}");
@@ -152,7 +154,8 @@ fn remarks(text: &mut String, peer: &PeerReport) {
         let _ = writeln!(text, "{name}: {remark}");
     }
     if peer.resumes > 0 {
-        let _ = writeln!(text, "{name}: {} times a flow lost its lane and went on", peer.resumes);
+        let times = counted(peer.resumes, "time", "times");
+        let _ = writeln!(text, "{name}: {times} a flow lost its lane and went on");
     }
 }
 

@@ -14,7 +14,7 @@ use super::ask::{Place, Unreachable, Verb};
 use super::progress;
 use crate::cli::{Store, StoreAt, StoreWork};
 use crate::failure::Usage;
-use crate::table::{Align, Table, age, bytes, printable};
+use crate::table::{Align, Table, age, bytes, counted, printable};
 
 /// Does what is asked with a store.
 pub(super) fn run(command: &Store) -> anyhow::Result<()> {
@@ -26,7 +26,10 @@ pub(super) fn run(command: &Store) -> anyhow::Result<()> {
             print(args.work.at.json, &report, render_compacted)?;
             match report.left.len() as u64 + report.left_left_out {
                 0 => Ok(()),
-                left => bail!("the disk lets nothing be read of {left} files, which stay as they are"),
+                left => {
+                    let left = counted(left, "file, which stays as it is", "files, which stay as they are");
+                    bail!("the disk lets nothing be read of {left}")
+                }
             }
         }
     }
@@ -180,17 +183,17 @@ pub(super) fn render(store: &StoreReport) -> String {
     }
     if store.set_aside > 0 {
         let aside = store.set_aside;
-        let _ = writeln!(
-            text,
-            "the disk refuses to read {aside} of {} files, which are set aside",
-            store.segments
-        );
+        let are = if aside == 1 { "is" } else { "are" };
+        let files = counted(store.segments, "file", "files");
+        let _ = writeln!(text, "the disk refuses to read {aside} of {files}, which {are} set aside");
     }
     if store.given_up > 0 {
-        let _ = writeln!(text, "{} of them count as lost: the disk reads others", store.given_up);
+        let count = if store.given_up == 1 { "counts" } else { "count" };
+        let _ = writeln!(text, "{} of them {count} as lost: the disk reads others", store.given_up);
     }
     if store.replaced > 0 {
-        let _ = writeln!(text, "{} blocks were stored again where the disk reads them", store.replaced);
+        let blocks = counted(store.replaced, "block was", "blocks were");
+        let _ = writeln!(text, "{blocks} stored again where the disk can be read");
     }
     if store.reads + store.puts > 0 {
         let _ = writeln!(
