@@ -2,11 +2,13 @@
 //!
 //! Every mutation goes through [`Peer::with`], which drains the link's events under the same lock and carries out
 //! what cannot wait, so no wake-up is lost between a look and a wait. What is asked of a peer stands in the modules by
-//! subject: [`lanes`], [`flows`], [`logs`] (between memory and disk), [`stores`] (chunks), [`times`] (deadlines and pacing), [`status`].
+//! subject: [`lanes`], [`flows`], [`logs`] (between memory and disk), [`stores`] (chunks), [`times`] (deadlines and pacing),
+//! [`reach`] (whether it is up, and waiting for that), [`status`].
 
 mod flows;
 mod lanes;
 mod logs;
+mod reach;
 mod status;
 mod stores;
 mod times;
@@ -15,7 +17,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
-use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
@@ -47,6 +48,7 @@ use crate::telemetry::LinkState;
 use flows::FlowEntry;
 pub(crate) use lanes::{Exchange, JoinError, LaneGone, ROLES, role_index};
 use logs::Kept;
+use reach::Reach;
 pub(crate) use stores::HintsSaved;
 
 /// What the shell must know of a peer; the link's own settings lie within.
@@ -118,22 +120,6 @@ pub(crate) struct Peer {
     mismatch_log: Seldom,
     /// How much it is listened to as a member of a group that tells what is new.
     hearing: Mutex<Hearing>,
-}
-
-/// Whether flows can be opened, and since when that has been so.
-#[derive(Clone, Copy, Debug)]
-struct Reach {
-    /// Whether the link is up.
-    up: bool,
-    /// Whether the peer has said that it takes no new flows, and has not come anew since.
-    leaving: bool,
-    since: Now,
-}
-
-impl Reach {
-    fn takes_flows(&self) -> bool {
-        self.up && !self.leaving
-    }
 }
 
 /// What the peer's lock protects.
@@ -372,27 +358,6 @@ impl Peer {
         }
     }
 
-    /// Brings `reach` in line with the link; under the lock, so that who is told of anything else finds it so.
-    fn note_reach(&self, link: &Link) {
-        let (up, leaving) = (link.is_up(), link.peer_drains());
-        let mut before = None;
-        self.reach.send_if_modified(|reach| {
-            let changed = (reach.up, reach.leaving) != (up, leaving);
-            if changed {
-                before = Some(*reach);
-                *reach = Reach { up, leaving, since: self.clock.now() };
-            }
-            changed
-        });
-        let Some(before) = before else { return };
-        if before.up != up {
-            tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
-        }
-        if leaving && !before.leaving {
-            tracing::info!(peer = self.name(), "the peer takes no new flows: it stops, or begins anew");
-        }
-    }
-
     /// Hands on what a member says. Who asks beyond what it is listened to for is told no, so that it need not wait; the
     /// rest is dropped.
     fn hear(self: &Arc<Self>, member: &Member, frame: GroupFrame) {
@@ -436,71 +401,9 @@ impl Peer {
         }
     }
 
-    /// Waits until the peer takes flows, for at most `limit`; says whether it does.
-    pub(crate) async fn wait_up(&self, limit: Duration) -> bool {
-        tokio::time::timeout(limit, self.up()).await.is_ok()
-    }
-
-    /// Waits for a link that is being repaired, or begins anew, until it has taken no flows for `grace`: who comes
-    /// later does not wait.
-    pub(crate) async fn wait_repaired(&self, grace: Duration) {
-        let _ = tokio::time::timeout_at(self.end_of(grace), self.up()).await;
-    }
-
-    /// As [`Self::wait_repaired`], and until the peer has said what it fronts, for which it has `grace` once it is up.
-    pub(crate) async fn wait_heard(&self, grace: Duration) {
-        self.wait_repaired(grace).await;
-        if self.takes_flows() {
-            let mut announced = self.announced.subscribe();
-            // An error means that the gateway ends.
-            let heard = announced.wait_for(Option::is_some);
-            let _ = tokio::time::timeout_at(self.end_of(grace), heard).await;
-        }
-    }
-
-    /// Waits until the link has been away for `grace`.
-    pub(crate) async fn lost(&self, grace: Duration) {
-        let mut reach = self.reach.subscribe();
-        // An error means that the gateway ends, and with it whoever waits.
-        while reach.wait_for(|reach| !reach.up).await.is_ok() {
-            let repaired =
-                tokio::time::timeout_at(self.end_of(grace), reach.wait_for(|reach| reach.up)).await;
-            if repaired.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Waits until the peer takes flows.
-    async fn up(&self) {
-        let mut reach = self.reach.subscribe();
-        // An error means that the gateway ends.
-        let _ = reach.wait_for(Reach::takes_flows).await;
-    }
-
-    /// Says when the link will have been as it is for `grace`.
-    fn end_of(&self, grace: Duration) -> Instant {
-        let since = self.reach.borrow().since;
-        self.clock.instant(since + grace)
-    }
-
     /// Returns where the networks appear that the peer announces.
     pub(crate) fn announced(&self) -> watch::Receiver<Option<Vec<Network>>> {
         self.announced.subscribe()
-    }
-
-    pub(crate) fn is_up(&self) -> bool {
-        self.reach.borrow().up
-    }
-
-    /// Says whether the link is up and the peer takes new flows.
-    pub(crate) fn takes_flows(&self) -> bool {
-        self.reach.borrow().takes_flows()
-    }
-
-    /// Says whether the peer has said that it takes no new flows; it may be gone by now, but has not come anew.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.reach.borrow().leaving
     }
 
     /// Says whether no flow is open here and the link has delivered what it was given.

@@ -1,0 +1,111 @@
+//! Whether a peer can be reached, and who waits until it can.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use oncewire_codec::Now;
+use oncewire_link::Link;
+
+use super::Peer;
+
+/// Whether flows can be opened, and since when that has been so.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach {
+    /// Whether the link is up.
+    pub(super) up: bool,
+    /// Whether the peer has said that it takes no new flows, and has not come anew since.
+    pub(super) leaving: bool,
+    pub(super) since: Now,
+}
+
+impl Reach {
+    fn takes_flows(&self) -> bool {
+        self.up && !self.leaving
+    }
+}
+
+impl Peer {
+    /// Brings `reach` in line with the link; under the lock, so that who is told of anything else finds it so.
+    pub(super) fn note_reach(&self, link: &Link) {
+        let (up, leaving) = (link.is_up(), link.peer_drains());
+        let mut before = None;
+        self.reach.send_if_modified(|reach| {
+            let changed = (reach.up, reach.leaving) != (up, leaving);
+            if changed {
+                before = Some(*reach);
+                *reach = Reach { up, leaving, since: self.clock.now() };
+            }
+            changed
+        });
+        let Some(before) = before else { return };
+        if before.up != up {
+            tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
+        }
+        if leaving && !before.leaving {
+            tracing::info!(peer = self.name(), "the peer takes no new flows: it stops, or begins anew");
+        }
+    }
+
+    /// Waits until the peer takes flows, for at most `limit`; says whether it does.
+    pub(crate) async fn wait_up(&self, limit: Duration) -> bool {
+        tokio::time::timeout(limit, self.up()).await.is_ok()
+    }
+
+    /// Waits for a link that is being repaired, or begins anew, until it has taken no flows for `grace`: who comes
+    /// later does not wait.
+    pub(crate) async fn wait_repaired(&self, grace: Duration) {
+        let _ = tokio::time::timeout_at(self.end_of(grace), self.up()).await;
+    }
+
+    /// As [`Self::wait_repaired`], and until the peer has said what it fronts, for which it has `grace` once it is up.
+    pub(crate) async fn wait_heard(&self, grace: Duration) {
+        self.wait_repaired(grace).await;
+        if self.takes_flows() {
+            let mut announced = self.announced.subscribe();
+            // An error means that the gateway ends.
+            let heard = announced.wait_for(Option::is_some);
+            let _ = tokio::time::timeout_at(self.end_of(grace), heard).await;
+        }
+    }
+
+    /// Waits until the link has been away for `grace`.
+    pub(crate) async fn lost(&self, grace: Duration) {
+        let mut reach = self.reach.subscribe();
+        // An error means that the gateway ends, and with it whoever waits.
+        while reach.wait_for(|reach| !reach.up).await.is_ok() {
+            let repaired =
+                tokio::time::timeout_at(self.end_of(grace), reach.wait_for(|reach| reach.up)).await;
+            if repaired.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the peer takes flows.
+    async fn up(&self) {
+        let mut reach = self.reach.subscribe();
+        // An error means that the gateway ends.
+        let _ = reach.wait_for(Reach::takes_flows).await;
+    }
+
+    /// Says when the link will have been as it is for `grace`.
+    fn end_of(&self, grace: Duration) -> Instant {
+        let since = self.reach.borrow().since;
+        self.clock.instant(since + grace)
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.reach.borrow().up
+    }
+
+    /// Says whether the link is up and the peer takes new flows.
+    pub(crate) fn takes_flows(&self) -> bool {
+        self.reach.borrow().takes_flows()
+    }
+
+    /// Says whether the peer has said that it takes no new flows; it may be gone by now, but has not come anew.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.reach.borrow().leaving
+    }
+}
