@@ -110,6 +110,9 @@ fn a_flow_that_loses_the_last_lane_is_said_to_wait_and_another_to_go_on() {
     }
     let several = Note::Resumed { flows: 2, lanes_left: false }.to_string();
     assert_eq!(several, "2 flows lost their lane and wait for another: the link has none");
+    let gave_up = |flows| Note::GaveUp { flows }.to_string();
+    assert_eq!(gave_up(1), "1 flow was reset: the peer did not come back in time");
+    assert_eq!(gave_up(2), "2 flows were reset: the peer did not come back in time");
 }
 
 #[test]

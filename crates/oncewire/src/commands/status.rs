@@ -339,6 +339,23 @@ unknown key      1
     }
 
     #[test]
+    fn one_is_counted_as_one() {
+        let text = |number| {
+            let (mut text, resumes) = (String::new(), number);
+            let peer =
+                PeerReport { name: "hub".to_owned(), mismatches: number, resumes, ..PeerReport::default() };
+            remarks(&mut text, &PeerReport { state: LinkState::Up, ..peer });
+            text
+        };
+        let one = "hub: 1 block did not match its digest and was fetched again\n\
+                   hub: 1 time a flow lost its lane and went on\n";
+        assert_eq!(text(1), one);
+        let two = "hub: 2 blocks did not match their digest and were fetched again\n\
+                   hub: 2 times a flow lost its lane and went on\n";
+        assert_eq!(text(2), two);
+    }
+
+    #[test]
     fn a_gateway_without_peers_says_so() {
         assert!(render(&StatusReport::default()).contains("no peers are configured"));
     }

@@ -192,8 +192,12 @@ pub(super) fn render(store: &StoreReport) -> String {
         let _ = writeln!(text, "{} of them {count} as lost: the disk reads others", store.given_up);
     }
     if store.replaced > 0 {
-        let blocks = counted(store.replaced, "block was", "blocks were");
-        let _ = writeln!(text, "{blocks} stored again where the disk can be read");
+        let blocks = counted(
+            store.replaced,
+            "block was stored again where the disk reads it",
+            "blocks were stored again where the disk reads them",
+        );
+        let _ = writeln!(text, "{blocks}");
     }
     if store.reads + store.puts > 0 {
         let _ = writeln!(
@@ -241,7 +245,11 @@ mod tests {
         let text = render(&store);
         assert!(text.contains("it is being opened: its files are looked through, 42 % done"), "{text}");
         assert!(text.contains("refuses to read 2 of 7 files"), "{text}");
-        assert!(text.contains("1 of them count as lost") && text.contains("3 blocks were stored"), "{text}");
+        assert!(
+            text.contains("1 of them counts as lost")
+                && text.contains("3 blocks were stored again where the disk reads them"),
+            "{text}"
+        );
     }
 
     #[test]

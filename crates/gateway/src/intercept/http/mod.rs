@@ -384,6 +384,7 @@ mod tests {
         let stream = Arc::new(stream);
         let interim = Arc::new(Interim::new(Arc::clone(&stream)));
         let served = serve_requests((&stream, interim), service_fn(answer), idle, stopped).await;
+        drop(stream);
         assert!(served.is_err_and(|error| error.is_timeout()));
         let mut got = Vec::new();
         client.read_to_end(&mut got).await.unwrap();

@@ -71,6 +71,50 @@ fn the_http_proxy_passes_on_what_the_origin_says() {
 }
 
 #[test]
+fn curl_sends_what_it_asks_about_only_if_the_origin_wants_it() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let (took, taken) = std::sync::mpsc::channel();
+    let origin = Origin::start(move |mut stream| {
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read > 0) {
+            head.extend_from_slice(&byte);
+        }
+        let wants = head.starts_with(b"PUT /wanted");
+        let word: &[u8] = if wants { b"HTTP/1.1 100 Continue\r\n\r\n" } else { b"" };
+        let answer = if wants { "200 OK" } else { "413 Content Too Large" };
+        let _ = stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n");
+        let _ = stream.write_all(word);
+        let mut body = vec![0; if wants { 100_000 } else { 0 }];
+        let _ = stream.read_exact(&mut body);
+        let _ = stream.write_all(format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").as_bytes());
+        // What comes on, until the other side ends.
+        let _ = stream.read_to_end(&mut body);
+        let _ = took.send(body);
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let (sent, pair) = (data::text(82, 100_000), pair(&Options::default()));
+    std::fs::write(dir.path().join("sent"), &sent).unwrap();
+    let put = |path: &str| {
+        let mut curl = command("curl");
+        // Longer than any test takes: it is not to go on by itself.
+        curl.args(["-sS", "-D", "-", "-H", "Expect: 100-continue", "--expect100-timeout", "600"]);
+        curl.arg("--proxy").arg(format!("http://{}", pair.http)).arg("-T").arg(dir.path().join("sent"));
+        run(curl.arg(format!("http://{}/{path}", origin.address())))
+    };
+    let heads = put("wanted");
+    // Of two that come together, the 100 may overtake.
+    assert!(heads.contains("HTTP/1.1 103 Early Hints"), "{heads}");
+    assert!(heads.contains("link: </style.css>; rel=preload"), "{heads}");
+    assert!(heads.contains("HTTP/1.1 100 Continue") && heads.contains("HTTP/1.1 200 OK"), "{heads}");
+    assert!(taken.recv().unwrap() == sent);
+    let heads = put("unwanted");
+    assert!(heads.contains("HTTP/1.1 413 ") && !heads.contains("100 Continue"), "{heads}");
+    assert_eq!(taken.recv().unwrap(), b"");
+}
+
+#[test]
 fn a_download_that_the_origin_breaks_off_fails_at_the_client() {
     if missing(&["curl"]) {
         return;
