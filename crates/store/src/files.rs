@@ -34,6 +34,8 @@ pub(crate) enum Look {
     Ours(Paged),
     /// It cannot be read, and is to stay.
     Closed(Paged),
+    /// Nobody can read it ever, and it was not removed, since somebody only looks.
+    Vain(Paged),
     /// Nobody can read it ever: it was removed.
     Gone,
 }
@@ -93,12 +95,19 @@ impl Store {
                 self.backend.remove(name)?;
                 return Ok(Look::Gone);
             }
-            Err(NotOurs::Damaged) => "has no valid first page, and so no key".to_owned(),
+            Err(NotOurs::Damaged) => {
+                opened.note(format!("{name} has no valid first page, and so no key"));
+                return Ok(Look::Vain(assumed()));
+            }
             // One of ours that lies where another should: nothing in it passes its check here.
             Ok((_, header)) if header.store == self.id && !at_rest => {
                 opened.note(format!("{name} is a file of this store under a wrong name: removed"));
                 self.backend.remove(name)?;
                 return Ok(Look::Gone);
+            }
+            Ok((_, header)) if header.store == self.id => {
+                opened.note(format!("{name} is a file of this store under a wrong name"));
+                return Ok(Look::Vain(assumed()));
             }
             Ok(_) => "belongs to another store, or elsewhere in this one".to_owned(),
             Err(NotOurs::OtherKey) => "is encrypted under another key, or not as configured".to_owned(),

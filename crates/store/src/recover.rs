@@ -180,8 +180,10 @@ impl Store {
                     (segment, coarse)
                 }
                 Read::Closed => (Segment::closed(self.id, number, first, file, len), Vec::new()),
+                // Its disk refuses nothing: it is there to be counted, and goes when the store is rewritten.
                 Read::Nothing if self.is_only_looked_at() => {
-                    (Segment::closed(self.id, number, first, file, len), Vec::new())
+                    let extent = Extent { file_len: len, ..Extent::default() };
+                    (Segment::new(self.id, number, first, file, extent), Vec::new())
                 }
                 Read::Nothing => {
                     file.remove()?;
@@ -231,6 +233,7 @@ impl Store {
         let file = match found.look.map_or_else(|| self.look_at(number, &found.name, opened), Ok)? {
             Look::Ours(file) => file,
             Look::Closed(file) => return Ok(Some((file, Read::Closed))),
+            Look::Vain(file) => return Ok(Some((file, Read::Nothing))),
             Look::Gone => return Ok(None),
         };
         let known = if unlooked { None } else { self.read_footer(number, &file, file_len, opened) };

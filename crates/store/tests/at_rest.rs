@@ -109,6 +109,26 @@ fn what_rewriting_leaves_is_what_it_says_and_no_more_than_was_asked_for() {
 }
 
 #[test]
+fn a_segment_that_a_power_cut_emptied_is_not_one_that_the_disk_refuses() {
+    for options in [options(200), sealed(7, 200)] {
+        for len in [0, 100, 5000] {
+            let memory = closed(&options);
+            let files = memory.list().unwrap();
+            let (emptied, _) = files.iter().find(|(name, _)| name.ends_with(".seg")).unwrap();
+            memory.truncate(emptied, len).unwrap();
+            let (store, opened) = reopened(&memory, &Options { at_rest: true, ..options.clone() });
+            assert_eq!((opened.set_aside, store.set_aside()), (0, 0), "{opened:?}");
+            let verified = store.verify(&Progress::default()).unwrap();
+            assert_eq!((verified.damaged.len(), verified.unreadable.len()), (0, 0), "{verified:?}");
+            let compacted = store.compact(None, &Progress::default()).unwrap();
+            assert_eq!((compacted.left.len(), compacted.lost.len()), (0, 0), "{compacted:?}");
+            store.close().unwrap();
+            assert!(memory.list().unwrap().iter().all(|(name, _)| name != emptied), "it is gone");
+        }
+    }
+}
+
+#[test]
 fn a_saved_index_does_not_outlive_what_it_speaks_of() {
     let memory = closed(&options(200));
     let (store, _) = reopened(&memory, &at_rest(0));
