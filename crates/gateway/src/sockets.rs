@@ -87,6 +87,15 @@ fn listen_as(address: SocketAddr, sharing: Sharing, transparent: bool) -> io::Re
     TcpListener::from_std(socket.into())
 }
 
+/// Has the close of each connection that is taken in be a reset from its first moment on: this process may die before
+/// [`prepare_application`] says so of a connection that the kernel has accepted.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn take_in_to_reset(listener: &TcpListener) -> io::Result<()> {
+    SockRef::from(listener).set_linger(Some(Duration::ZERO))
+}
+
 /// Lets another listener of this user have the port as well, or from now on nobody more. Of two the kernel chooses the
 /// one whose address says more.
 ///
@@ -96,17 +105,38 @@ pub(crate) fn share(listener: &TcpListener, sharing: Sharing) -> io::Result<()> 
     SockRef::from(listener).set_reuse_port(sharing == Sharing::Shared)
 }
 
-/// Connects, with [`OWN_MARK`] if `marked`, and from the address of somebody else if there is a `client` of the same
-/// family.
+/// Connects to a gateway, with [`OWN_MARK`] if `marked`.
 ///
 /// # Errors
-/// What the kernel says; the mark and the address of somebody else take CAP_NET_ADMIN. Also if nearly all files are open
-/// that may be.
-pub(crate) async fn connect(
+/// What the kernel says; the mark takes CAP_NET_ADMIN. Also if nearly all files are open that may be.
+pub(crate) async fn connect(address: SocketAddr, marked: bool) -> io::Result<TcpStream> {
+    let socket = outgoing(address, marked)?;
+    TcpSocket::from_std_stream(socket.into()).connect(address).await
+}
+
+/// Connects to an application, as [`connect`] does, and from the address of somebody else if there is a `client` of the
+/// same family.
+///
+/// # Errors
+/// As [`connect`]; the address of somebody else takes CAP_NET_ADMIN, too.
+pub(crate) async fn connect_onward(
     address: SocketAddr,
     marked: bool,
     client: Option<SocketAddr>,
 ) -> io::Result<TcpStream> {
+    let socket = outgoing(address, marked)?;
+    // This process may die between the kernel's handshake and `prepare_application`.
+    socket.set_linger(Some(Duration::ZERO))?;
+    if let Some(client) = client.filter(|client| client.is_ipv4() == address.is_ipv4()) {
+        set_transparent(&socket, address)?;
+        // The client's own connection, to another server or to this one before, has the same address.
+        socket.set_reuse_address(true)?;
+        socket.bind(&client.into())?;
+    }
+    TcpSocket::from_std_stream(socket.into()).connect(address).await
+}
+
+fn outgoing(address: SocketAddr, marked: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if !limits::leaves_reserve(&socket) {
         return Err(limits::reserve_reached());
@@ -115,13 +145,7 @@ pub(crate) async fn connect(
     if marked {
         socket.set_mark(OWN_MARK)?;
     }
-    if let Some(client) = client.filter(|client| client.is_ipv4() == address.is_ipv4()) {
-        set_transparent(&socket, address)?;
-        // The client's own connection, to another server or to this one before, has the same address.
-        socket.set_reuse_address(true)?;
-        socket.bind(&client.into())?;
-    }
-    TcpSocket::from_std_stream(socket.into()).connect(address).await
+    Ok(socket)
 }
 
 fn set_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
@@ -376,6 +400,22 @@ const PROBES: u32 = 6;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_process_that_dies_before_it_prepares_an_applications_socket_resets_it() {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), Sharing::Alone).unwrap();
+        let address = listener.local_addr().unwrap();
+        take_in_to_reset(&listener).unwrap();
+        let onward = connect_onward(address, false, None).await.unwrap();
+        let (taken_in, _) = listener.accept().await.unwrap();
+        for stream in [&onward, &taken_in] {
+            assert_eq!(SockRef::from(stream).linger().unwrap(), Some(Duration::ZERO));
+        }
+        end_cleanly(&taken_in);
+        assert_eq!(SockRef::from(&taken_in).linger().unwrap(), None);
+        let lane = connect(address, false).await.unwrap();
+        assert_eq!(SockRef::from(&lane).linger().unwrap(), None, "what is written to a lane at last arrives");
+    }
 
     #[tokio::test]
     async fn who_is_probed_is_probed_before_connection_tracking_forgets_half_a_connection() {

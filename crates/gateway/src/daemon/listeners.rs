@@ -1,5 +1,6 @@
 //! The sockets that a gateway listens on, bound before anything uses them.
 
+use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
@@ -36,13 +37,18 @@ impl Bound {
     /// Listens where an interception takes connections in.
     pub(super) fn of(config: &Intercept, sharing: Sharing) -> Result<Self, StartError> {
         let address = config.listen;
-        if config.mode.capture().is_none() {
-            return Self::new(address, INTERCEPT, sharing);
-        }
-        let bound = intercept::listen(config, sharing)
-            .and_then(|(listener, twin)| Ok(Self { address: listener.local_addr()?, listener, twin }));
+        let bind = || {
+            let (listener, twin) = match config.mode.capture() {
+                Some(_) => intercept::listen(config, sharing)?,
+                None => (sockets::listen(address, sharing)?, None),
+            };
+            let bound = Self { address: listener.local_addr()?, listener, twin };
+            bound.listeners().try_for_each(sockets::take_in_to_reset)?;
+            Ok(bound)
+        };
+        let bound: io::Result<_> = bind();
         bound.map_err(|source| match &config.mode {
-            Mode::Tproxy(_) if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            Mode::Tproxy(_) if source.kind() == io::ErrorKind::PermissionDenied => {
                 StartError::Transparent { address, source }
             }
             _ => StartError::Listen { address, key: INTERCEPT, source },

@@ -175,7 +175,7 @@ async fn reach(
             if !permitted {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            sockets::connect(address, marked, client).await
+            sockets::connect_onward(address, marked, client).await
         }
     };
     first_to_answer(addresses, attempt).await.map_err(|error| failure_of(&error))

@@ -188,7 +188,7 @@ impl Dialling {
     }
 
     async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let connecting = sockets::connect(address, self.own.are_marked(), None);
+        let connecting = sockets::connect(address, self.own.are_marked());
         let tcp = timeout(CONNECT_LIMIT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
         if sockets::is_its_own_peer(&tcp) {
             return Err(io::ErrorKind::ConnectionRefused.into());
