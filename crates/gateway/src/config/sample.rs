@@ -25,15 +25,18 @@ impl SampleBytes {
         }
     }
 
-    /// Reads a name, or numbers with commas between them, as `--set` has it.
+    /// Reads a name, or numbers with commas between them, as `--set` has it: in brackets too, as the configuration has them
+    /// and `oncewire train` prints them.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "paper" => Ok(Self::Table(SampleTable::PAPER)),
-            "adaptive" => Ok(Self::Adaptive),
-            _ if text.starts_with(|first: char| first.is_ascii_alphabetic()) => {
+        let text = text.trim();
+        let listed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        match listed.unwrap_or(text) {
+            "paper" if listed.is_none() => Ok(Self::Table(SampleTable::PAPER)),
+            "adaptive" if listed.is_none() => Ok(Self::Adaptive),
+            text if text.starts_with(|first: char| first.is_ascii_alphabetic()) => {
                 Err(format!("{text:?} is neither \"paper\" nor \"adaptive\" nor a list of bytes"))
             }
-            _ => text.parse().map(Self::Table).map_err(|error| format!("{error}")),
+            text => text.parse().map(Self::Table).map_err(|error| format!("{error}")),
         }
     }
 
@@ -132,6 +135,10 @@ mod tests {
         assert!(list(&[32, 256]).contains("256 is no byte"));
         assert!(list(&[-1]).contains("-1 is no byte"));
         assert!(list(&(0..256).collect::<Vec<_>>()).contains("all bytes"));
+        assert_eq!(SampleBytes::parse(" [32, 101]"), SampleBytes::parse("32,101"));
+        for no_list in ["[", "[]", "[paper]", "[1,2", "1,2]"] {
+            assert!(SampleBytes::parse(no_list).is_err(), "{no_list}");
+        }
         assert!(SampleBytes::parse("papers").unwrap_err().contains("\"paper\""));
         assert!(SampleBytes::parse("1,x").unwrap_err().contains("0 to 255"));
     }
