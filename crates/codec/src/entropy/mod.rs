@@ -57,16 +57,31 @@ impl Entropy {
         }
     }
 
-    /// Returns about how many bytes one streaming context takes at both ends together, as measured.
+    /// Returns about how many bytes one streaming context takes at both ends together: what was measured, and a little.
     pub const fn stream_memory(&self) -> u64 {
         const RECEIVER: u64 = 1_300 << 10;
         match self {
             Self::None | Self::Lz4 => 0,
             Self::Zstd(..=1) => RECEIVER + (1_500 << 10),
-            Self::Zstd(2..=3) => RECEIVER + (2_700 << 10),
-            Self::Zstd(4..=6) => RECEIVER + (4_500 << 10),
-            Self::Zstd(7..=12) => RECEIVER + (42 << 20),
-            Self::Zstd(_) => RECEIVER + (83 << 20),
+            Self::Zstd(2..=3) => RECEIVER + (2_950 << 10),
+            Self::Zstd(4..=6) => RECEIVER + (5_000 << 10),
+            Self::Zstd(7..=8) => RECEIVER + (9 << 20),
+            Self::Zstd(9) => RECEIVER + (14 << 20),
+            Self::Zstd(10..=11) => RECEIVER + (25 << 20),
+            Self::Zstd(12 | 13 | 16) => RECEIVER + (45 << 20),
+            Self::Zstd(14 | 17 | 18) => RECEIVER + (53 << 20),
+            Self::Zstd(_) => RECEIVER + (88 << 20),
+        }
+    }
+
+    /// Returns about how many bytes it takes at both ends together to code blocks alone, whatever streams there are.
+    pub const fn alone_memory(&self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Lz4 => 300 << 10,
+            Self::Zstd(..=4) => 1_600 << 10,
+            Self::Zstd(5..=10) => 3_600 << 10,
+            Self::Zstd(_) => 6_000 << 10,
         }
     }
 

@@ -288,6 +288,32 @@ fn memory_is_counted_and_given_back() {
     assert!(pair.compressor.memory() < 1 << 20 && pair.decompressor.memory() < 1 << 20);
 }
 
+#[test]
+fn contexts_take_no_more_than_is_reckoned_with() {
+    let stages = LEVELS.map(Entropy::Zstd).chain([Entropy::None, Entropy::Lz4]);
+    let mut wrong = Vec::new();
+    for entropy in stages {
+        let mut pair = Pair::new(entropy, 2);
+        let taken = |pair: &Pair| (pair.compressor.memory() + pair.decompressor.memory()) as u64;
+        let empty = taken(&pair);
+        pair.send(Mode::Alone, &text(1, MAX_PLAIN));
+        pair.send(Mode::Alone, &noise(1, MAX_PLAIN));
+        let alone = taken(&pair) - empty;
+        if alone > entropy.alone_memory() {
+            wrong.push(format!("{entropy}: {alone} bytes alone"));
+        }
+        for slot in 0..2 {
+            (0..2).for_each(|seed| pair.send_streamed(slot, &text(seed, MAX_PLAIN)));
+            let streams = taken(&pair) - empty - alone;
+            let reckoned = (slot as u64 + 1) * entropy.stream_memory();
+            if streams > reckoned {
+                wrong.push(format!("{entropy}: {streams} bytes for {} streams", slot + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
 /// A block of text, noise, zeros or nothing in up to three parts.
 fn block() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let part = (0u8..5, any::<u64>(), 0usize..5000).prop_map(|(kind, seed, len)| match kind {

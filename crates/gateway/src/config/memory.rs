@@ -1,6 +1,7 @@
 //! How the memory of a gateway is shared out among its peers.
 
 use oncewire_codec::cache::{self as sizes, Demand};
+use oncewire_codec::entropy::Entropy;
 
 use super::settings::{CodecSettings, Matchings};
 use super::{Config, Discovery, Peer, Policies, StoreSettings};
@@ -22,7 +23,7 @@ pub struct MemoryPlan {
     pub kept: u64,
     /// What is known of the peer's chunk store.
     pub hints: u64,
-    /// Streaming contexts of the entropy stage, both directions.
+    /// Contexts of the entropy stage, both directions: streaming ones, and those for blocks alone.
     pub contexts: u64,
     /// Buffers of the flows: what was granted as credit and is not yet read by the application.
     pub flows: u64,
@@ -71,6 +72,8 @@ pub(crate) fn log_demand(settings: &CodecSettings, matchings: Matchings, sent: b
 pub(super) struct Wanted<'a> {
     pub(super) settings: &'a CodecSettings,
     pub(super) matchings: Matchings,
+    /// The least for contexts of the entropy stage.
+    pub(super) contexts: u64,
     /// Whether any of them may name chunks.
     pub(super) names: bool,
     /// Whether it is a neighbour, across a LAN: there the smallest windows are large.
@@ -82,8 +85,39 @@ impl<'a> Wanted<'a> {
     pub(super) fn of(peer: &'a Peer, policies: &Policies, site: Option<&str>) -> Self {
         let settings = &peer.settings;
         let matchings = policies.matchings(&peer.name, settings.plan());
+        let entropies = policies.plans(&peer.name, settings.plan()).map(|(_, plan)| plan.entropy);
+        let contexts = ContextMemory::of(entropies).least();
         let is_near = site.is_some() && peer.group.is_some() && peer.site.as_deref() == site;
-        Self { settings, matchings, names: policies.name_chunks(&peer.name, settings.usual()), is_near }
+        let names = policies.name_chunks(&peer.name, settings.usual());
+        Self { settings, matchings, contexts, names, is_near }
+    }
+}
+
+/// What contexts of the entropy stage take, if all are of the largest kind that any rule asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ContextMemory {
+    /// Those for blocks alone, of which there is always one.
+    alone: u64,
+    /// Each streaming one.
+    each: u64,
+}
+
+impl ContextMemory {
+    /// Returns what these take.
+    pub(crate) fn of(entropies: impl Iterator<Item = Entropy>) -> Self {
+        entropies.fold(Self::default(), |most, entropy| Self {
+            alone: most.alone.max(entropy.alone_memory()),
+            each: most.each.max(entropy.stream_memory()),
+        })
+    }
+
+    /// Returns how many streaming contexts, one to encode and one to decode each, so many bytes hold.
+    pub(crate) fn streams_in(self, bytes: u64) -> u64 {
+        bytes.saturating_sub(self.alone) / self.each.max(1)
+    }
+
+    fn least(self) -> u64 {
+        MIN_CONTEXTS.max(self.alone + self.each)
     }
 }
 
@@ -165,11 +199,12 @@ pub(super) fn share_out(
     let cost = |size: fn(&Demand) -> u64| demands.iter().map(|demand| demand.cost(size(demand))).sum::<u64>();
     let (most, least) = (cost(|demand| demand.maximum), cost(|demand| demand.minimum));
     let SetMemory { flow_memory, hint_memory } = set;
-    let for_flows = flow_memory.unwrap_or(MIN_FLOWS).saturating_add(MIN_CONTEXTS).saturating_mul(count);
+    let for_flows = flow_memory.unwrap_or(MIN_FLOWS).saturating_mul(count);
+    let for_contexts: u64 = peers.iter().map(|peer| peer.contexts).sum();
     let naming = peers.iter().filter(|peer| peer.names).count() as u64;
     let for_hints = hint_memory.unwrap_or(MIN_HINTS).saturating_mul(naming);
     let tables = peers.iter().map(|peer| peer.settings.table_memory(peer.matchings)).sum::<u64>();
-    let beside = for_flows.saturating_add(for_hints).saturating_add(tables);
+    let beside = for_flows.saturating_add(for_contexts).saturating_add(for_hints).saturating_add(tables);
     if beside.saturating_add(least) > memory {
         return Err(beside.saturating_add(least));
     }
@@ -177,7 +212,7 @@ pub(super) fn share_out(
     let budget = LogBudget { bytes, contested: bytes < most };
     let sizes = sizes::share_out(bytes, &demands);
     let hints_of = |peer: &Wanted<'_>| if peer.names { hint_memory.unwrap_or(MIN_HINTS) } else { 0 };
-    let least_of = |peer: &Wanted<'_>| flow_memory.unwrap_or(MIN_FLOWS) + MIN_CONTEXTS + hints_of(peer);
+    let least_of = |peer: &Wanted<'_>| flow_memory.unwrap_or(MIN_FLOWS) + peer.contexts + hints_of(peer);
     let is_least = |peer: &Wanted<'_>| peer.is_near && peers.iter().any(|peer| !peer.is_near);
     let (near, far): (Vec<_>, Vec<_>) = peers.iter().partition(|peer| is_least(peer));
     let for_near: u64 = near.into_iter().map(least_of).sum();
@@ -193,13 +228,13 @@ pub(super) fn share_out(
             .sum::<u64>();
         let cost = sizes.iter().zip(demands).map(|(size, demand)| demand.cost(*size)).sum::<u64>();
         let rest = if is_least(peer) { least_of(peer) } else { for_far };
-        let least = flow_memory.unwrap_or(MIN_FLOWS) + MIN_CONTEXTS + MIN_HINTS;
+        let least = flow_memory.unwrap_or(MIN_FLOWS) + peer.contexts + MIN_HINTS;
         let more = rest.saturating_sub(least) / 8;
         let for_hints = hint_memory.unwrap_or_else(|| (MIN_HINTS + more).min(MAX_HINTS));
         let hints = if peer.names { for_hints } else { 0 };
         let rest = rest.saturating_sub(hints);
         let for_contexts = flow_memory.map_or(rest / 4, |flows| rest.saturating_sub(flows));
-        let contexts = for_contexts.clamp(MIN_CONTEXTS, MAX_CONTEXTS);
+        let contexts = for_contexts.clamp(peer.contexts, MAX_CONTEXTS.max(peer.contexts));
         let flows = flow_memory.unwrap_or_else(|| rest.saturating_sub(contexts).min(MAX_FLOWS));
         let (table, kept) = (peer.settings.table_memory(peer.matchings), cost.saturating_sub(held));
         MemoryPlan { log_sent, log_received, held, table, kept, hints, contexts, flows }
@@ -213,8 +248,8 @@ const MIN_HINTS: u64 = 1 << 20;
 const MAX_HINTS: u64 = 64 << 20;
 /// Bytes of index for 64 KiB: nine large chunks at 9 bytes, 64 of 1 KiB and 512 of 128 bytes at 4 bytes and an eighth.
 const INDEX_OF_A_ROOT: u64 = 81 + 288 + 2304;
-/// Contexts for a few flows in either direction, at about a megabyte each.
-const MIN_CONTEXTS: u64 = 8 << 20;
+/// Contexts for a few flows in either direction, at some megabytes each, and more where the level takes more.
+const MIN_CONTEXTS: u64 = 10 << 20;
 /// Contexts for more flows than compress at a time on any machine.
 const MAX_CONTEXTS: u64 = 128 << 20;
 /// A first grant for some sixty flows.
@@ -228,12 +263,15 @@ mod tests {
 
     const MAX: Matchings = Matchings { max: true, chunk: false };
 
+    fn wanted(settings: &CodecSettings) -> Wanted<'_> {
+        Wanted { settings, matchings: MAX, contexts: MIN_CONTEXTS, names: true, is_near: false }
+    }
+
     #[test]
     fn the_plan_never_exceeds_the_memory() {
         let settings = CodecSettings::for_gateway();
         for peers in [1, 2, 7] {
-            let wanted = Wanted { settings: &settings, matchings: MAX, names: true, is_near: false };
-            let peers = vec![wanted; peers];
+            let peers = vec![wanted(&settings); peers];
             for mib in [1, 100, 200, 300, 1000, 2000, 50_000] {
                 match share_out(mib << 20, &peers, SetMemory::default()) {
                     Ok((plans, logs)) => {
@@ -262,9 +300,26 @@ mod tests {
     }
 
     #[test]
+    fn contexts_of_high_levels_are_reckoned_with() {
+        let settings = CodecSettings::for_gateway();
+        for level in [1, 3, 9, 19] {
+            let memory = ContextMemory::of([Entropy::Zstd(level), Entropy::Zstd(1)].into_iter());
+            let contexts = memory.least();
+            let wanted = Wanted { contexts, ..wanted(&settings) };
+            let least = share_out(0, &[wanted; 3], SetMemory::default()).unwrap_err();
+            for bytes in [least, 2 * least, 20 * least] {
+                let (plans, _) = share_out(bytes, &[wanted; 3], SetMemory::default()).unwrap();
+                assert!(plans.iter().map(MemoryPlan::total).sum::<u64>() <= bytes, "{level}");
+                assert!(plans.iter().all(|plan| memory.streams_in(plan.contexts) >= 1), "{level}: {plans:?}");
+            }
+        }
+        assert_eq!(ContextMemory::of(std::iter::empty()).least(), MIN_CONTEXTS);
+    }
+
+    #[test]
     fn what_is_set_is_given_as_it_is_set() {
         let settings = CodecSettings::for_gateway();
-        let peers = [Wanted { settings: &settings, matchings: MAX, names: true, is_near: false }];
+        let peers = [wanted(&settings)];
         let flows = |bytes| SetMemory { flow_memory: Some(bytes), ..SetMemory::default() };
         let (plans, _) = share_out(1 << 30, &peers, flows(100 << 20)).unwrap();
         assert_eq!(plans[0].flows, 100 << 20);
@@ -279,7 +334,7 @@ mod tests {
     #[test]
     fn neighbours_take_little_from_what_flows_over_the_line_have() {
         let settings = CodecSettings { log_memory: 1 << 20, ..CodecSettings::for_gateway() };
-        let hub = Wanted { settings: &settings, matchings: MAX, names: true, is_near: false };
+        let hub = wanted(&settings);
         let neighbour = Wanted { is_near: true, ..hub };
         let flows = |peers: &[Wanted<'_>], set| {
             let (plans, _) = share_out(512 << 20, peers, set).unwrap();
@@ -302,7 +357,7 @@ mod tests {
     #[test]
     fn who_names_no_chunks_needs_no_hints() {
         let settings = CodecSettings::for_gateway();
-        let peers = [Wanted { settings: &settings, matchings: MAX, names: false, is_near: false }];
+        let peers = [Wanted { names: false, ..wanted(&settings) }];
         let (plans, _) = share_out(1 << 30, &peers, SetMemory::default()).unwrap();
         assert_eq!(plans[0].hints, 0);
     }

@@ -34,8 +34,8 @@ use crate::storage_key::StorageKey;
 
 pub use capture::{Capture, PortRange, RulesBy, Scope};
 pub use codec::Codec;
+pub(crate) use memory::{ContextMemory, index_memory, log_demand};
 pub use memory::{LogBudget, MemoryPlan, SetMemory};
-pub(crate) use memory::{index_memory, log_demand};
 pub use network::{Access, Network, NetworkError};
 pub use policy::{PathChoice, Policies, Policy, PolicyOutcome, Usual};
 pub use problem::{ConfigError, Problem};

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use oncewire_link::LinkConfig;
 
-use crate::config::{Config, Peer};
+use crate::config::{Config, ContextMemory, Peer};
 use crate::sockets::{LaneOptions, kernel_patience};
 use crate::tunnel::dialer;
 
@@ -77,12 +77,11 @@ pub(super) fn lane_options(config: &Config, said: &Said) -> Vec<LaneOptions> {
     options.collect()
 }
 
-/// How many streaming contexts the memory set aside for them holds, one to encode and one to decode each, if all are
-/// of the largest kind that any rule asks for.
+/// How many streaming contexts the memory set aside for them holds, beside what blocks alone take.
 fn contexts(config: &Config, peer: &Peer) -> u32 {
     let plans = config.policies.plans(&peer.name, peer.settings.plan());
-    let each = plans.map(|(_, plan)| plan.entropy.stream_memory()).max().unwrap_or(0);
-    u32::try_from(peer.memory.contexts / each.max(1)).unwrap_or(u32::MAX).clamp(1, MOST_CONTEXTS)
+    let contexts = ContextMemory::of(plans.map(|(_, plan)| plan.entropy));
+    u32::try_from(contexts.streams_in(peer.memory.contexts)).unwrap_or(u32::MAX).clamp(1, MOST_CONTEXTS)
 }
 
 /// More contexts than active flows with a lane of their own are of no use.
