@@ -190,7 +190,6 @@ impl Identity {
             let path = path.to_owned();
             match error {
                 Unreadable::Missing => IdentityError::Missing(path),
-                Unreadable::NotAFile => IdentityError::NotAKey(path),
                 Unreadable::Exposed(mode) => IdentityError::Exposed { path, mode },
                 Unreadable::Io(source) => IdentityError::Io { path, source },
             }
@@ -314,7 +313,7 @@ mod tests {
             }
         }
         assert!(matches!(Identity::load(&dir.path().join("none")), Err(IdentityError::Missing(_))));
-        assert!(matches!(Identity::load(dir.path()), Err(IdentityError::NotAKey(_))));
+        assert!(matches!(Identity::load(dir.path()), Err(IdentityError::Io { .. })));
     }
 
     #[test]

@@ -10,8 +10,6 @@ use std::path::Path;
 pub(crate) enum Unreadable {
     /// There is no such file.
     Missing,
-    /// It is a folder, a device or the like.
-    NotAFile,
     /// Others than the owner may read or change it; its permission bits.
     Exposed(u32),
     /// The file system refused.
@@ -31,23 +29,31 @@ pub(crate) fn create(path: &Path, line: &str) -> io::Result<()> {
     })
 }
 
-/// Reads the beginning of a key file, which is all of it.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Unreadable> {
-    let file = File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Unreadable::Missing,
-        _ => Unreadable::Io(error),
-    })?;
+/// Opens a file that nobody but its owner may read or change.
+pub(crate) fn open(path: &Path) -> Result<File, Unreadable> {
+    // A pipe would keep us waiting for whoever writes into it.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file =
+        OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Unreadable::Missing,
+            _ => Unreadable::Io(error),
+        })?;
     // The opened file is asked, not the path, so that it cannot be exchanged in between.
     let metadata = file.metadata().map_err(Unreadable::Io)?;
     if !metadata.is_file() {
-        return Err(Unreadable::NotAFile);
+        return Err(Unreadable::Io(io::Error::other("a folder, device or pipe, not a file")));
     }
     let mode = metadata.mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(Unreadable::Exposed(mode));
     }
+    Ok(file)
+}
+
+/// Reads the beginning of a key file, which is all of it.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Unreadable> {
     let mut bytes = Vec::new();
-    file.take(MAX_KEY_FILE).read_to_end(&mut bytes).map_err(Unreadable::Io)?;
+    open(path)?.take(MAX_KEY_FILE).read_to_end(&mut bytes).map_err(Unreadable::Io)?;
     Ok(bytes)
 }
 

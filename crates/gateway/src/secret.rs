@@ -82,7 +82,6 @@ impl Secret {
             let path = path.to_owned();
             match error {
                 Unreadable::Missing => SecretError::Missing(path, kind),
-                Unreadable::NotAFile => SecretError::NotAKey(path, kind),
                 Unreadable::Exposed(mode) => SecretError::Exposed { path, mode },
                 Unreadable::Io(source) => SecretError::Io { path, source },
             }

@@ -100,7 +100,13 @@ mod tests {
         assert!(matches!(StorageKey::load(&own), Err(SecretError::Identity(..))));
         let missing = StorageKey::load(&dir.path().join("nowhere")).unwrap_err();
         assert!(missing.to_string().contains("keygen --encrypt-key --out"), "{missing}");
-        assert!(matches!(StorageKey::load(dir.path()), Err(SecretError::NotAKey(..))));
+        let pipe = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::from_bits_truncate(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for path in [dir.path(), &pipe] {
+            let error = StorageKey::load(path).unwrap_err().to_string();
+            assert!(error.ends_with("a folder, device or pipe, not a file"), "{error}");
+        }
         let path = written(dir.path(), &"ab".repeat(32));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(matches!(StorageKey::load(&path), Err(SecretError::Exposed { mode: 0o640, .. })));

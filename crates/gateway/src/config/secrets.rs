@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use super::Config;
+use crate::key_file::{self, Unreadable};
 
 /// The users of a proxy with their passwords.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -118,14 +118,16 @@ pub(super) fn exposure(path: &Path, config: &Config) -> Option<String> {
 /// Reads a small file that only its owner may read or change.
 fn private_file(path: &Path) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return Err(format!(
-            "{path}: mode {mode:04o} lets others at it; run `chmod 600 {path}`",
-            path = path.display()
-        ));
-    }
+    let file = key_file::open(path).map_err(|why| match why {
+        Unreadable::Missing => failed(rustix::io::Errno::NOENT.into()),
+        Unreadable::Io(error) => failed(error),
+        Unreadable::Exposed(mode) => {
+            format!(
+                "{path}: mode {mode:04o} lets others at it; run `chmod 600 {path}`",
+                path = path.display()
+            )
+        }
+    })?;
     let mut text = String::new();
     file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 > MAX_FILE {
