@@ -15,6 +15,7 @@ mod files;
 mod log_sizes;
 mod memcpy;
 mod oracle;
+mod parts;
 mod slots;
 mod sweep;
 mod table;
@@ -30,8 +31,9 @@ struct Bench {
     run: fn(&[Corpus]),
 }
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 9] = [
     Bench { name: "memcpy", run: memcpy::run },
+    Bench { name: "parts", run: parts::run },
     Bench { name: "oracle", run: oracle::run },
     Bench { name: "zstd", run: zstd::run },
     Bench { name: "sweep", run: sweep::run },
