@@ -72,3 +72,36 @@ const LANE: LaneId = LaneId(0);
 
 /// Any will do where nobody attacks, and a fixed one makes runs repeat.
 pub const DIGEST_SEED: u64 = 0x006f_6e63_6577_6972;
+
+#[cfg(test)]
+mod tests {
+    use oncewire_codec::wire::MAX_BLOCK;
+    use oncewire_codec::{Layers, MarkerKind, Matching};
+
+    use super::*;
+    use crate::corpus::Corpus;
+
+    #[test]
+    fn what_comes_again_at_uneven_times_stays_in_reach() {
+        for matching in [Matching::Max, Matching::Chunk] {
+            let mut noise = Corpus::new(7);
+            // Of 4 MiB, 3 may be referred to while one may be in flight; two intervals together are more.
+            let mut encoder = Encoder::new(4 << 20, MatchParams::default());
+            let plan = Plan { layers: Layers::Log, matching, markers: MarkerKind::Maxp, ..Plan::default() };
+            let mut send = |data: Vec<u8>| {
+                let before = encoder.stats().copied;
+                let blocks = data.chunks(MAX_BLOCK).map(Bytes::copy_from_slice);
+                blocks.for_each(|block| encoder.encode(block, &plan, &mut Vec::new()));
+                encoder.stats().copied - before
+            };
+            let page = noise.random(256 << 10);
+            send(page.clone());
+            for between in [1300, 1800, 1200, 1900, 1400, 1700] {
+                send(noise.random(between << 10));
+                let copied = send(page.clone());
+                let share = copied as f64 / page.len() as f64;
+                assert!(share > 0.98, "{matching:?}: {share:.3} is found after {between} KiB of other bytes");
+            }
+        }
+    }
+}

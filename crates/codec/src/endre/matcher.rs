@@ -13,7 +13,7 @@
 //! - Where a repeat ends, the next 64 bytes are compared at the same distance (*diagonal resume*), and a block
 //!   begins by following the diagonal of the block before it. An edited copy then costs a token an edit, and
 //!   an unedited one is never hashed at all.
-//! - Bytes that were found are not inserted again, unless what they were found in will soon be overwritten, or
+//! - Bytes that were found are not inserted again, unless what they were found in will soon be out of reach, or
 //!   they were found in fragments, so that the next repeat finds them in one piece.
 //!
 //! Work is bounded by the block's length whatever it holds: a place has two candidates, the second is compared
@@ -70,6 +70,8 @@ pub struct Search<'a> {
     pub at: LogOffset,
     /// The oldest offset that may be copied from.
     pub floor: LogOffset,
+    /// What is found before this offset is remembered anew: at its next repeat it may be out of reach.
+    pub lasting: LogOffset,
     /// Where the block's first byte would be found if it went on as the flow's previous block did.
     pub hint: Option<LogOffset>,
 }
@@ -80,8 +82,6 @@ pub struct MaxMatch {
     covered: usize,
     places: Places,
     slots: Slots,
-    /// The last bytes of the log that are in use.
-    reach: u64,
     hits: Vec<Hit>,
     /// What makes SAMPLEBYTE's table follow the traffic, if it is to.
     adaptation: Option<Adaptation>,
@@ -109,7 +109,6 @@ impl MaxMatch {
             covered,
             places: Places::new(selector, covered),
             slots: Slots::new(capacity, params.period, params.slots_per_marker.clamp(1, 2)),
-            reach: capacity,
             hits: Vec::new(),
             adaptation: params.sample_adapts.then(|| Adaptation::new(params.sample, params.period)),
         }
@@ -202,7 +201,7 @@ impl MaxMatch {
             }
         }
         for copy in kept {
-            if self.fades(search.at, copy.source) {
+            if copy.source < search.lasting {
                 self.insert_markers(search.block, search.at, copy.at as usize..copy.end());
             }
         }
@@ -212,17 +211,6 @@ impl MaxMatch {
     pub fn looked_up(&self) -> impl Iterator<Item = (u32, u64)> {
         let markers = self.places.all().iter().filter(|place| place.is_marker);
         markers.map(|place| (place.at, place.fingerprint))
-    }
-
-    /// Says how many of the log's last bytes are in use, at most its capacity.
-    pub fn set_reach(&mut self, bytes: u64) {
-        self.reach = bytes;
-    }
-
-    /// Returns whether a source will soon be overwritten, so that what copies from it had better be remembered
-    /// anew: more than half of the log was written since.
-    pub fn fades(&self, at: LogOffset, source: LogOffset) -> bool {
-        at.since(source) > self.reach / 2
     }
 
     /// Drops the fingerprints of everything that touches any of a few `ranges`, once the two ends disagree about them.

@@ -116,7 +116,8 @@ impl Searcher {
         round: &mut Round,
     ) {
         let Self { log, max, head, .. } = self;
-        let search = Search { block, at: *head, floor: head.minus(LOG / 4 * 3), hint: *hint };
+        let at = *head;
+        let search = Search { block, at, floor: at.minus(REACH), lasting: at.minus(REACH / 2), hint: *hint };
         round.search.time(|| max.find(log, &search, copies));
         round.cached.time(|| max.find(log, &search, copies));
         round.copies += copies.len() as u64;
@@ -129,4 +130,6 @@ impl Searcher {
 }
 
 const LOG: u64 = 1 << 30;
+/// What may be copied from, while a quarter may be in flight.
+const REACH: u64 = LOG / 4 * 3;
 const ROUNDS: usize = 3;

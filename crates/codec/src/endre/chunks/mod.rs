@@ -110,7 +110,7 @@ impl ChunkMatch {
 
     /// Enters the chunks of the block that the last [`Self::find`] searched, now that it goes into the log at `at`.
     ///
-    /// A chunk that was found in the younger half of the log keeps its entry; any other gets one here, the first of
+    /// A chunk that was found behind [`Search::lasting`] keeps its entry; any other gets one here, the first of
     /// equal ones within the block. Every few chunks one gets an entry all the same, so that what is remembered last
     /// can be found by itself.
     pub fn remember(&mut self, at: LogOffset) {
@@ -149,7 +149,10 @@ impl ChunkMatch {
             piece.clear();
             log.copy_to(start, len as usize, &mut piece);
             // Nothing lies above this floor: the search cuts and hashes, and finds nothing.
-            self.find(&Search { block: &piece, at: start, floor: start, hint: None }, &mut copies);
+            self.find(
+                &Search { block: &piece, at: start, floor: start, lasting: start, hint: None },
+                &mut copies,
+            );
             self.remember(start);
             each(start, &piece);
             start = start.plus(len);
@@ -203,7 +206,7 @@ impl ChunkMatch {
             if !self.ring.has(seq, place.tag) {
                 return;
             }
-            chunk.copy(source, &self.ring, search, copies);
+            chunk.copy(source, search, copies);
             self.chunks.push(chunk);
             pieces.restart(chunk.at + chunk.len);
             seq += 1;
@@ -267,7 +270,7 @@ impl ChunkMatch {
                 continue;
             };
             go_back(before.get_mut(number - unknown..).unwrap_or_default(), seq, ring, search, copies);
-            chunk.copy(source, ring, search, copies);
+            chunk.copy(source, search, copies);
             (expected, unknown) = (Some(seq + 1), 0);
         }
         expected
@@ -284,8 +287,8 @@ impl Chunk {
 
     /// Adds a copy of the chunk, or makes the last one longer.
     #[inline]
-    fn copy(&mut self, source: LogOffset, ring: &Ring, search: &Search<'_>, copies: &mut Vec<Copy>) {
-        self.lasts = search.at.since(source) <= ring.reach() / 2;
+    fn copy(&mut self, source: LogOffset, search: &Search<'_>, copies: &mut Vec<Copy>) {
+        self.lasts = source >= search.lasting;
         match copies.last_mut() {
             Some(last) if last.end() == self.at as usize && last.source_end() == source => {
                 last.len += self.len
@@ -303,7 +306,7 @@ fn go_back(before: &mut [Chunk], seq: Seq, ring: &Ring, search: &Search<'_>, cop
     let chunks = before.iter_mut().rev().take(agreeing).rev();
     for (chunk, back) in chunks.zip((1..=agreeing as u64).rev()) {
         if let Some(source) = chunk.source(seq.wrapping_sub(back), ring, search) {
-            chunk.copy(source, ring, search, copies);
+            chunk.copy(source, search, copies);
         }
     }
 }

@@ -60,11 +60,6 @@ impl Ring {
         self.next
     }
 
-    /// Returns how many bytes before the head are found.
-    pub(super) fn reach(&self) -> u64 {
-        self.reach
-    }
-
     /// Adds the chunk of `len` bytes that is written at `offset`, behind all others.
     #[inline]
     pub(super) fn push(&mut self, offset: LogOffset, len: u64, tag: Tag) {

@@ -25,7 +25,7 @@ impl World {
     /// Finds what it can of a block; every copy is checked against the log.
     fn find(&mut self, block: &[u8], floor: LogOffset) -> Vec<Copy> {
         let mut copies = Vec::new();
-        self.chunks.find(&Search { block, at: self.head, floor, hint: None }, &mut copies);
+        self.chunks.find(&Search { block, at: self.head, floor, lasting: floor, hint: None }, &mut copies);
         let mut end = 0;
         for copy in &copies {
             assert!(copy.at as usize >= end && copy.source >= floor && copy.source_end() <= self.head);
@@ -171,7 +171,7 @@ fn a_repeat_is_followed_without_the_index() {
     let mut find = |block: &[u8], hint| {
         let mut copies = Vec::new();
         let (at, floor) = (world.head, LogOffset::ZERO);
-        world.chunks.find(&Search { block, at, floor, hint }, &mut copies);
+        world.chunks.find(&Search { block, at, floor, lasting: floor, hint }, &mut copies);
         copies
     };
     // From one block of the log to the next, and from the middle of a chunk on.
@@ -205,13 +205,13 @@ fn what_was_remembered_four_gibibytes_ago_is_not_found() {
     let mut chunks = ChunkMatch::new(capacity, MatchParams::default(), 3);
     let (block, mut copies) = (noise(1, 60_000), Vec::new());
     let start = LogOffset(1 << 20);
-    chunks.find(&Search { block: &block, at: start, floor: start, hint: None }, &mut copies);
+    chunks.find(&Search { block: &block, at: start, floor: start, lasting: start, hint: None }, &mut copies);
     chunks.remember(start);
     // Other flows of the link are Max-Match's, and write to the same log.
     for (written, found) in [(10 << 20, 60_000), (4 << 30, 0)] {
         let at = start.plus(written + (10 << 20));
         let floor = at.minus(capacity * 3 / 4);
-        chunks.find(&Search { block: &block, at, floor, hint: None }, &mut copies);
+        chunks.find(&Search { block: &block, at, floor, lasting: floor, hint: None }, &mut copies);
         let copied: u32 = copies.iter().map(|copy| copy.len).sum();
         assert_eq!(copied, found, "behind {written} bytes");
     }

@@ -86,7 +86,8 @@ impl Pair {
     /// Finds, encodes, decodes and rebuilds a block, checks everything that can be, and returns the bytes that
     /// tokens and literals take.
     fn send(&mut self, block: &[u8], remember: bool) -> usize {
-        let search = Search { block, at: self.head, floor: self.floor(), hint: self.hint };
+        let lasting = self.head.minus(self.sent.capacity() / 2);
+        let search = Search { block, at: self.head, floor: self.floor(), lasting, hint: self.hint };
         self.matcher.find(&self.sent, &search, &mut self.copies);
         let mut end = 0;
         for copy in &self.copies {

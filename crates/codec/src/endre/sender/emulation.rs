@@ -173,12 +173,8 @@ impl Emulation {
 
     /// The table of Max-Match.
     fn max(&mut self) -> &mut MaxMatch {
-        let (capacity, limit, params) = (self.capacity, self.limit(), self.settings.params);
-        self.max.get_or_insert_with(|| {
-            let mut max = MaxMatch::new(capacity, params);
-            max.set_reach(limit);
-            max
-        })
+        let (capacity, params) = (self.capacity, self.settings.params);
+        self.max.get_or_insert_with(|| MaxMatch::new(capacity, params))
     }
 
     /// The table of Chunk-Match.
@@ -309,9 +305,6 @@ impl Emulation {
                 self.base = self.base.max(log.oldest().0.min(self.head));
             }
         }
-        if let Some(max) = &mut self.max {
-            max.set_reach(limit);
-        }
     }
 
     /// The bytes of log in use: *W* of the [rules](crate::cache).
@@ -383,8 +376,18 @@ impl Emulation {
 
     /// Rule 3: the first offset that a block encoded at `from` may refer to.
     pub(super) fn floor(&self, from: u64) -> u64 {
-        from.saturating_sub(self.limit().saturating_sub(self.max_in_flight()))
-            .max(self.base.max(self.released.unwrap_or(0)))
+        from.saturating_sub(self.reach()).max(self.base.max(self.released.unwrap_or(0)))
+    }
+
+    /// How far back a full log may be referred to.
+    fn reach(&self) -> u64 {
+        self.limit().saturating_sub(self.max_in_flight())
+    }
+
+    /// What lies before it had better be remembered anew when it is found. Nobody knows when it will be repeated next; what is
+    /// left as it is may be two thirds later than this time, and still be in reach.
+    fn lasting(&self) -> LogOffset {
+        LogOffset(self.head.saturating_sub(self.reach() / 8 * 3))
     }
 
     /// Replaces `copies` by the parts of a block that the log has, from `floor` on.
@@ -396,7 +399,8 @@ impl Emulation {
         hint: Option<LogOffset>,
         copies: &mut Vec<Copy>,
     ) {
-        let search = Search { block, at: LogOffset(self.head), floor: LogOffset(floor), hint };
+        let (at, lasting) = (LogOffset(self.head), self.lasting());
+        let search = Search { block, at, floor: LogOffset(floor), lasting, hint };
         self.searched = self.matching(plan);
         self.prepare(plan);
         match (&self.content, self.searched, &mut self.max, &mut self.chunks) {
@@ -433,19 +437,18 @@ impl Emulation {
         }
     }
 
-    /// Whether a copy's source will soon be overwritten, so that its block had better be remembered anew: more than
-    /// half of the log was written since.
+    /// Whether a copy's source will soon be out of reach, so that its block had better be remembered anew.
     pub(super) fn fades(&self, copy: &Copy) -> bool {
-        self.head.saturating_sub(copy.source.0) > self.limit() / 2
+        copy.source < self.lasting()
     }
 
     /// Remembers the block that was last searched, at the head; `copies` are those that were found.
     pub(super) fn remember(&mut self, block: &[u8], copies: &[Copy]) {
-        let at = LogOffset(self.head);
+        let (at, lasting) = (LogOffset(self.head), self.lasting());
         self.content.write(at, block);
         match (&self.content, self.searched, &mut self.max, &mut self.chunks) {
             (Content::Bytes(log), Matching::Max, Some(max), _) => {
-                max.remember(&Search { block, at, floor: at, hint: None }, copies);
+                max.remember(&Search { block, at, floor: at, lasting, hint: None }, copies);
                 if self.reindex {
                     max.index(log, at.range(block.len() as u64));
                 }
