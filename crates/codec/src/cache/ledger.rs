@@ -161,7 +161,8 @@ impl Ledger {
         self.items.first_key_value().map(|(_, item)| item.start)
     }
 
-    fn oldest_seq(&self) -> Option<u64> {
+    /// The number of the oldest unacknowledged item.
+    pub fn oldest_seq(&self) -> Option<u64> {
         self.items.first_key_value().map(|(&seq, _)| seq)
     }
 

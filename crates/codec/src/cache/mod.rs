@@ -4,7 +4,7 @@
 //! block instead says where in the log it belongs, so that blocks may arrive in any order.
 //!
 //! # The rules
-//! Let *C* be the log's capacity and *F* ≤ *C* the bound on bytes in flight.
+//! Let *C* be the log's capacity and *F* < *C* the bound on bytes in flight.
 //!
 //! 1. The sending half owns the offsets. A block that is to be remembered takes `[H, H + n)` at the head *H*
 //!    when it is encoded; one that is not takes the empty range at *H*. Offsets are never used twice.
@@ -32,6 +32,14 @@
 //!
 //! When *W* falls, blocks that were encoded before the sender heard of it may refer to what is gone. The receiver knows
 //! what it gave up (all below *B*), never reads it, and asks for such a block again.
+//!
+//! # What is left free for what is in flight
+//! What may be in flight cannot be referred to, and most of the time little is. So the sending half may go by a lower *F* in
+//! rule 3, another one for each block, if it keeps to more than rule 2: behind a block *b* that refers to nothing older than
+//! *L*, blocks are remembered only up to `L + W`, *W* being the limit when *b* was encoded, as long as *b* is
+//! unacknowledged. That overwrites offsets below *L* only, and holds whatever *F* is; the agreed *F* still bounds what is
+//! in flight. When *W* grows to *W'* meanwhile, `L + W` lies before `L + W'`; and what was given up lies below
+//! *L*, for *b* was encoded by the rules for *W*.
 //!
 //! Were the window of rule 3 measured from the oldest unacknowledged start (`S + F - C`), *b* might refer to
 //! offsets as low as `S + F - C` while the head goes on to `H + F` as soon as the blocks before *b* are

@@ -4,6 +4,7 @@ mod cutting;
 mod emulation;
 mod encode;
 mod ghosts;
+mod headroom;
 mod naming;
 mod price;
 mod recovery;
@@ -158,10 +159,25 @@ impl Sender {
         self.log.floor(self.log.head())
     }
 
+    /// Bytes of the log that are not acknowledged.
+    fn in_flight(&self) -> u64 {
+        let head = self.log.head();
+        head - self.ledger.oldest_start().unwrap_or(head)
+    }
+
+    /// The oldest block that is not acknowledged, or the next one.
+    fn oldest(&self) -> u64 {
+        #[cfg(test)]
+        if self.planted_error {
+            return self.ledger.next_seq();
+        }
+        self.ledger.oldest_seq().unwrap_or(self.ledger.next_seq())
+    }
+
     /// Whether `len` more bytes may be remembered now: by rule 2, and by the quota of their class.
     fn may_remember(&self, len: usize, plan: &Plan) -> bool {
         let (head, len) = (self.log.head(), len as u64);
-        head + len - self.ledger.oldest_start().unwrap_or(head) <= self.log.max_in_flight()
+        self.log.has_room(self.in_flight() + len, len, self.oldest())
             && plan.quota.is_none_or(|quota| self.quotas.allows(quota, head, len))
     }
 
@@ -170,6 +186,12 @@ impl Sender {
         self.worth.serial += 1;
         self.worth.plain = self.stats.plain;
         self.worth.due = true;
+    }
+
+    /// Lets small logs leave as small a part free for what is in flight as larger ones do.
+    #[cfg(test)]
+    pub(super) fn set_least_in_flight(&mut self, bytes: u64) {
+        self.log.set_least_in_flight(bytes);
     }
 
     /// Shortens chunk hashes to so many bits, so that different chunks are taken for one.
@@ -279,6 +301,7 @@ impl SendingHalf for Sender {
         } else if plan.is_some_and(|plan| !self.may_remember(plain_len, &plan)) {
             self.stats.not_remembered += plain_len as u64;
         }
+        self.log.note_sent(seq, &item.sources, self.oldest());
         self.ledger.push(item);
     }
 

@@ -4,6 +4,7 @@ use super::super::chunks::ChunkMatch;
 use super::super::matcher::{Copy, MatchParams, MaxMatch, Search};
 use super::SenderConfig;
 use super::ghosts::Ghosts;
+use super::headroom::Headroom;
 use crate::cache::samples::Samples;
 use crate::cache::{Curve, Log, LogOffset, RangeSet};
 use crate::contract::{LogWrite, SavedLog};
@@ -31,6 +32,7 @@ pub(super) struct Emulation {
     limit: u64,
     /// What the receiver said last of what it holds; a serial number of 0: nothing.
     held: LogHeld,
+    headroom: Headroom,
     curve: Curve,
     /// Made with the table of Max-Match.
     ghosts: Option<Ghosts>,
@@ -118,6 +120,7 @@ impl Emulation {
             holes: RangeSet::default(),
             limit: capacity,
             held: LogHeld::default(),
+            headroom: Headroom::new(),
             curve: Curve::default(),
             ghosts: None,
             released: None,
@@ -367,11 +370,29 @@ impl Emulation {
     /// The bound on log bytes that are not acknowledged: what is set, and no more than half of the log that both ends agreed
     /// on, or a quarter of it. Of a log that is limited it is a quarter, or the share that it is of the whole log if that
     /// is more.
-    pub(super) fn max_in_flight(&self) -> u64 {
+    fn max_in_flight(&self) -> u64 {
         let (capacity, limit) = (self.capacity, self.limit());
         let whole = self.settings.max_in_flight.unwrap_or(capacity / 4).min(capacity / 2);
         let share = u128::from(whole) * u128::from(limit) / u128::from(capacity.max(1));
         whole.min((limit / 4).max(share as u64))
+    }
+
+    /// Takes note of what will be in flight with the next block, before it is encoded.
+    pub(super) fn note_next(&mut self, in_flight: u64) {
+        let most = self.max_in_flight();
+        self.headroom.note(in_flight, self.head, most);
+    }
+
+    /// Takes note of what a block refers to that is sent, while blocks from `oldest` on are under way.
+    pub(super) fn note_sent(&mut self, seq: u64, sources: &[Range64], oldest: u64) {
+        if let Some(lowest) = sources.iter().map(|source| source.start).min() {
+            self.headroom.set_end(seq, lowest.saturating_add(self.limit()), oldest);
+        }
+    }
+
+    /// Rule 2: whether a block may be remembered with which so much will be in flight, of blocks from `oldest` on.
+    pub(super) fn has_room(&self, in_flight: u64, len: u64, oldest: u64) -> bool {
+        in_flight <= self.max_in_flight() && self.head + len <= self.headroom.end(oldest)
     }
 
     /// Rule 3: the first offset that a block encoded at `from` may refer to.
@@ -379,9 +400,9 @@ impl Emulation {
         from.saturating_sub(self.reach()).max(self.base.max(self.released.unwrap_or(0)))
     }
 
-    /// How far back a full log may be referred to.
+    /// How far back blocks refer into a full log.
     fn reach(&self) -> u64 {
-        self.limit().saturating_sub(self.max_in_flight())
+        self.limit().saturating_sub(self.headroom.free(self.max_in_flight()))
     }
 
     /// What lies before it had better be remembered anew when it is found. Nobody knows when it will be repeated next; what is
@@ -520,6 +541,12 @@ impl Emulation {
         let chunks = self.chunks.as_ref().map_or(0, ChunkMatch::memory);
         let ghosts = self.ghosts.as_ref().map_or(0, Ghosts::memory);
         self.content.memory() + (max + chunks) as u64 + ghosts
+    }
+
+    /// Lets small logs leave as small a part free for what is in flight as larger ones do.
+    #[cfg(test)]
+    pub(super) fn set_least_in_flight(&mut self, bytes: u64) {
+        self.headroom.set_least(bytes);
     }
 
     /// Shortens chunk hashes to so many bits, so that different chunks are taken for one.

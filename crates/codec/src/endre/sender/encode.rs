@@ -173,6 +173,7 @@ impl Sender {
 
     /// Finds copies; returns whether the block is worth remembering, and may be.
     fn eliminate(&mut self, flow: FlowId, plain: &[u8], plan: &Plan) -> bool {
+        self.log.note_next(self.in_flight() + plain.len() as u64);
         let (floor, hint) = (self.floor(), self.diagonals.get(&flow).copied());
         let copies = &mut self.scratch.copies;
         self.log.find(plan, plain, floor, hint, copies);
