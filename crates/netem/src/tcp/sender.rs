@@ -53,6 +53,9 @@ pub(crate) struct Sender {
     /// Whether a probe was sent since the last delivery.
     probed: bool,
     timeouts: u32,
+    /// How often the timeout was doubled since a round trip was last measured [RFC 6298 §5.5 to 5.7]: with a timeout that is too
+    /// short every segment is sent twice, and none of them says how long one takes.
+    backed_off: u32,
     /// Probes sent since the receiver last opened its window.
     window_probes: u32,
     next_round: u64,
@@ -112,6 +115,7 @@ impl Sender {
             window_probe_due: false,
             probed: false,
             timeouts: 0,
+            backed_off: 0,
             window_probes: 0,
             next_round: 0,
             window_limited: false,
@@ -268,6 +272,7 @@ impl Sender {
         }
         if let Some(rtt) = newly.rtt {
             self.rtt.sample(rtt);
+            self.backed_off = 0;
         }
         self.timeouts = 0;
         self.probed = false;
@@ -306,6 +311,7 @@ impl Sender {
             }
             AlarmReason::Retransmission => {
                 self.timeouts += 1;
+                self.backed_off += 1;
                 self.board.lose_all();
                 self.overdue_at = None;
                 if !matches!(self.repair, Repair::Timeout(_)) {
@@ -418,7 +424,7 @@ impl Sender {
             self.alarm = None;
             return;
         }
-        let timeout = backed_off(self.rtt.retransmission_timeout(), self.timeouts);
+        let timeout = backed_off(self.rtt.retransmission_timeout(), self.backed_off);
         let probe = self.rtt.smoothed().filter(|_| {
             self.repair == Repair::None && !self.probed && self.timeouts == 0 && !self.board.has_lost()
         });
@@ -447,3 +453,48 @@ const MAX_SEND_BUFFER: u64 = 4 << 20;
 const MAX_TIMEOUTS: u32 = 10;
 const MIN_TAIL_PROBE: Duration = Duration::from_millis(10);
 const MAX_RTO: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::tcp::receiver::RECEIVE_WINDOW;
+
+    /// What is sent arrives in order, and is acknowledged so long after it was sent.
+    const ROUND_TRIP: Duration = Duration::from_secs(3);
+
+    #[test]
+    fn a_timeout_that_is_too_short_is_kept_doubled_until_a_round_trip_was_measured() {
+        let mut sender = Sender::new(Policy::Cubic);
+        sender.handle_handshake(Duration::from_millis(100));
+        sender.written = 100 * u64::from(MSS);
+        let (mut now, mut repeated, mut arrived) = (Now::ZERO, 0, 0);
+        let mut acks = VecDeque::new();
+        while !sender.is_acknowledged() && now < Now::from_secs(300) {
+            while let Some(Kind::Data(segment)) = sender.poll_transmit(now) {
+                repeated += usize::from(segment.repeated);
+                if segment.start <= arrived {
+                    arrived = segment.end().max(arrived);
+                }
+                acks.push_back((now + ROUND_TRIP, arrived));
+            }
+            let next_ack = acks.front().map(|(at, _)| *at);
+            now = [next_ack, sender.next_timeout()].into_iter().flatten().min().unwrap();
+            if next_ack == Some(now) {
+                let (_, next) = acks.pop_front().unwrap();
+                let right_edge = next + RECEIVE_WINDOW;
+                sender.handle_ack(&Ack { next, sacks: Default::default(), right_edge }, now);
+            }
+            sender.handle_timeout(now);
+        }
+        assert!(sender.is_acknowledged(), "{} of 100 segments in {now:?}", arrived / u64::from(MSS));
+        assert!(repeated <= 30, "{repeated} of 100 segments were sent again");
+    }
+
+    impl Sender {
+        fn is_acknowledged(&self) -> bool {
+            self.unacknowledged == self.written
+        }
+    }
+}
