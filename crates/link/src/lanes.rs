@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use oncewire_codec::Now;
 use oncewire_codec::wire::{LaneId, LaneRole};
 
+use crate::renewal::LaneReport;
 use crate::sharing::Turns;
 
 /// One lane.
@@ -38,6 +39,8 @@ pub(crate) struct Lane {
     pub(crate) sent_at: Now,
     /// When its connection is to be looked at, if it carried something since it was last.
     pub(crate) look_at: Option<Now>,
+    /// What the system said of it when it last had more to send than its window let it, and when that was.
+    pub(crate) busy: Option<(Now, LaneReport)>,
 }
 
 /// How long a lane is to stay.
@@ -115,6 +118,7 @@ impl Lanes {
             sent: 0,
             sent_at: now,
             look_at: None,
+            busy: None,
         };
         if let Some(before) = self.lanes.insert(id, lane) {
             self.by_role.remove(&(before.role, id));
@@ -188,9 +192,12 @@ impl Lanes {
     }
 
     /// The lane for a flow that has none: its last one if that is free, since its entropy context is in step
-    /// there; else the flow lane with the fewest flows, those that are to stay and the warmest first; else any.
-    pub(crate) fn for_flow(&self, last: Option<LaneId>) -> Option<LaneId> {
+    /// there; else the flow lane with the fewest flows, those that are to stay and the warmest first; else any. Once `room`
+    /// lanes carry flows, one of them.
+    pub(crate) fn for_flow(&self, last: Option<LaneId>, room: u32) -> Option<LaneId> {
+        let shares = self.busy() >= room;
         if let Some(last) = last
+            && !shares
             && let Some(lane) = self.lanes.get(&last)
             && (lane.role, lane.flows, lane.stay) == (LaneRole::Flow, 0, Stay::Kept)
         {
@@ -201,7 +208,8 @@ impl Lanes {
             .filter(|(_, lane)| !lane.is_left())
             .min_by_key(|(_, lane)| {
                 let is_worn = lane.stay == Stay::Worn;
-                (lane.role != LaneRole::Flow, lane.flows, is_worn, Reverse(lane.used))
+                let is_free = lane.flows == 0;
+                (lane.role != LaneRole::Flow, shares && is_free, lane.flows, is_worn, Reverse(lane.used))
             })
             .map(|(&id, _)| id)
     }

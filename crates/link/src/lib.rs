@@ -17,6 +17,7 @@ mod link;
 mod reassembly;
 mod records;
 mod renewal;
+mod room;
 mod sharing;
 mod stats;
 mod unsent;

@@ -205,10 +205,11 @@ impl Link {
         }
     }
 
-    /// Flow lanes that this side has use for: one for each active flow, and some that are warm.
+    /// Flow lanes that this side has use for: one for each active flow as long as the path has room for it, and some that
+    /// are warm.
     fn lanes_needed(&self) -> u32 {
         let active: u32 = self.lanes.iter().map(|(_, lane)| lane.flows).sum();
-        (active + self.config.spare_lanes).min(self.config.max_lanes.max(1))
+        (active.min(self.lane_room.lanes()) + self.config.spare_lanes).min(self.config.max_lanes.max(1))
     }
 
     /// Flow lanes that either side has use for.

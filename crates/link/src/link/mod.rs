@@ -34,6 +34,7 @@ use crate::lanes::Lanes;
 use crate::learned::LearnedWindow;
 use crate::limit::Limiter;
 use crate::renewal::Renewals;
+use crate::room::LaneRoom;
 use crate::stats::{FlowOutcome, FlowStats, LinkStats};
 use group::GroupTalk;
 use liveness::RoundTrip;
@@ -79,6 +80,7 @@ pub struct Link {
     pacing: Pacing,
     limiter: Option<Limiter>,
     renewals: Renewals,
+    lane_room: LaneRoom,
     events: VecDeque<Event>,
     stats: LinkStats,
 }
@@ -204,6 +206,7 @@ impl Link {
             pacing: Pacing::new(&config),
             limiter: config.rate_limit.map(Limiter::new),
             renewals: Renewals::default(),
+            lane_room: LaneRoom::new(config.max_lanes),
             events: VecDeque::new(),
             stats: LinkStats::default(),
             config,
@@ -424,7 +427,7 @@ impl Link {
             return;
         }
         if flow.lane.is_none() {
-            let Some(lane) = self.lanes.for_flow(flow.last_lane) else { return };
+            let Some(lane) = self.lanes.for_flow(flow.last_lane, self.lane_room.lanes()) else { return };
             flow.lane = Some(lane);
             flow.last_lane = Some(lane);
             flow.queued_on_lane = false;

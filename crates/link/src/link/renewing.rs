@@ -17,6 +17,7 @@ impl Link {
     /// Takes what the system says of a lane's connection, after [`Event::LookAtLane`].
     pub fn handle_lane_report(&mut self, id: LaneId, report: &LaneReport, now: Now) {
         self.renewals.see(report.bytes_per_s, now);
+        self.see_room(id, report, now);
         let again = now + self.look_after();
         let rest = if self.flows.values().any(|flow| flow.last_lane == Some(id)) { LONG_REST } else { REST };
         let Some(lane) = self.lanes.get_mut(id) else { return };
@@ -32,6 +33,23 @@ impl Link {
         let is_worn = self.renewals.is_worn(report, lane.sent);
         if is_worn && !lane.is_left() && self.peer_leaves_lanes() {
             self.wear(id, now);
+        }
+    }
+
+    /// Takes what the system says of a lane for how many the path has room for.
+    fn see_room(&mut self, id: LaneId, report: &LaneReport, now: Now) {
+        if report.outstanding > report.window
+            && let Some(lane) = self.lanes.get_mut(id)
+        {
+            lane.busy = Some((now, *report));
+        }
+        let pause = self.look_after() * LOOKS;
+        if self.lane_room.is_due(pause, now) {
+            let since = now.saturating_sub(pause);
+            let busy = self.lanes.iter().filter_map(|(_, lane)| lane.busy.filter(|(at, _)| *at >= since));
+            let busy: Vec<LaneReport> = busy.map(|(_, report)| report).collect();
+            self.lane_room.handle_busy(&busy);
+            self.want_lanes();
         }
     }
 
@@ -153,6 +171,8 @@ impl Link {
 
 /// How long after it was given bytes a lane's connection is looked at, at least.
 const LEAST_LOOK: Now = Now::from_millis(250);
+/// After so many looks at each lane they are looked at together.
+const LOOKS: u32 = 3;
 /// How long a lane is at rest before it is renewed: another begins slowly, which is of no use in the midst of a burst.
 const REST: Now = Now::from_secs(2);
 /// The same while a flow is open that was the last to use it, and may only wait, for a disk for one.
