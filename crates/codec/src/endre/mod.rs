@@ -9,8 +9,6 @@ mod fetch_tests;
 mod hole_tests;
 pub mod matcher;
 #[cfg(test)]
-mod model_store;
-#[cfg(test)]
 mod model_tests;
 #[cfg(test)]
 mod quota_tests;

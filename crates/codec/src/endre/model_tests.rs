@@ -4,25 +4,24 @@
 //! is that byte, once. A seed names a run. In two of three runs the receiving half has a chunk store, which loses,
 //! delays and damages chunks, is replaced by another, and in some runs lies.
 
+mod faults;
+mod halves;
+mod store;
+mod traffic;
+
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-use super::matcher::MatchParams;
-use super::model_store::{ModelStore, Read};
-use super::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
-use crate::cache::{Log, LogOffset, RangeSet};
-use crate::contract::{
-    Delivery, Feedback, LogWrite, Payload, PeerSender, PeerState, ReceivingHalf, SavedLog, SendEvent,
-    SendingHalf, StoreState,
-};
+use self::halves::{Begin, peer_sender, receiver, sender};
+use self::store::Store;
+use super::{Receiver, Sender};
+use crate::Now;
+use crate::cache::RangeSet;
+use crate::contract::{LogWrite, PeerState, ReceivingHalf as _, SendingHalf as _};
 use crate::entropy::Entropy;
-use crate::wanax::hints::save_by;
-use crate::wanax::{NameKey, NamesConfig, Shape};
-use crate::wire::{FlowId, Frame, LaneId, LogClaim, LogWorth, NamesHello, take_frame};
-use crate::{Layers, Matching, Now, Plan, Quota};
+use crate::wire::{FlowId, LaneId, LogClaim, LogWorth};
 
 const CAPACITY: u64 = 48 * 1024;
 const MAX_PLAIN: u64 = 3000;
@@ -67,97 +66,6 @@ struct Model {
     few_ranges: Option<usize>,
 }
 
-/// The receiving side's store.
-struct Store {
-    id: u64,
-    model: ModelStore,
-    lies: bool,
-    /// Chunks that lied, so that there may be mismatches.
-    lied: u64,
-}
-
-/// How one sending half begins.
-#[derive(Default)]
-struct Begin {
-    planted: bool,
-    saved: Option<SavedLog>,
-    /// What was saved of the hints.
-    hints: Option<Vec<u8>>,
-}
-
-fn sender(entropy: Entropy, keeps_bytes: bool, begin: Begin) -> Sender {
-    let Begin { planted, saved, hints } = begin;
-    let names = NamesConfig {
-        key: NameKey::new([5; 32]),
-        shape: Shape::default(),
-        hint_memory: 1 << 16,
-        saved: hints,
-        clock_secs: 1000,
-    };
-    let config = SenderConfig { names: Some(names), ..sender_config(entropy, keeps_bytes) };
-    let mut sender = match saved {
-        None => Sender::new(config),
-        Some(saved) => Sender::with_log(config, saved, &Plan { period: 16, ..Plan::default() }),
-    };
-    sender.planted_error = planted;
-    sender.set_least_in_flight(CAPACITY / 24);
-    sender
-}
-
-fn sender_config(entropy: Entropy, keeps_bytes: bool) -> SenderConfig {
-    SenderConfig {
-        capacity: CAPACITY,
-        max_in_flight: Some(CAPACITY / 3),
-        entropy,
-        contexts: 3,
-        params: MatchParams { period: 16, window: 16, ..MatchParams::default() },
-        keeps_bytes,
-        digest_seed: SEED,
-        persist: true,
-        names: None,
-    }
-}
-
-fn receiver(store: bool, saved: Option<SavedLog>) -> Receiver {
-    let config = ReceiverConfig {
-        capacity: CAPACITY,
-        max_in_flight: CAPACITY / 3,
-        contexts: 3,
-        digest_seed: SEED,
-        persist: true,
-        store,
-    };
-    match saved {
-        None => Receiver::new(config),
-        Some(saved) => Receiver::with_log(config, saved),
-    }
-}
-
-fn peer_sender() -> PeerSender {
-    let names = NamesHello { key: NameKey::new([5; 32]), shape: Shape::default() };
-    PeerSender { capacity: CAPACITY, max_in_flight: CAPACITY / 3, digest_seed: SEED, names: Some(names) }
-}
-
-/// What a file would hold of a log, and the writes that are left of it: some of the last writes may be missing, and some in the middle.
-fn saved(writes: &[LogWrite], mut pick: impl FnMut(u64) -> u64) -> Option<(SavedLog, Vec<LogWrite>)> {
-    let kept = writes.len() - pick(3).min(writes.len() as u64) as usize;
-    let epoch = writes[..kept].last()?.epoch;
-    let mut saved = SavedLog { epoch, log: Log::new(CAPACITY as usize), ranges: RangeSet::default() };
-    let mut left = Vec::new();
-    for write in writes[..kept].iter().filter(|write| write.epoch == epoch) {
-        let end = write.start + write.plain.len() as u64;
-        if pick(40) == 0 {
-            continue;
-        }
-        saved.log.write(LogOffset(write.start), &write.plain);
-        saved.ranges.insert(write.start..end);
-        left.push(write.clone());
-    }
-    let highest = saved.ranges.iter().next_back()?.end;
-    saved.ranges.remove_below(highest.saturating_sub(CAPACITY));
-    Some((saved, left))
-}
-
 impl Model {
     fn new(seed: u64, planted: bool) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
@@ -184,12 +92,7 @@ impl Model {
             history: Vec::new(),
             last: Vec::new(),
             warm_bytes: 0,
-            store: has_store.then(|| Store {
-                id: 1,
-                model: ModelStore::default(),
-                lies: seed % 7 == 5,
-                lied: 0,
-            }),
+            store: has_store.then(|| Store::new(seed % 7 == 5)),
             changes_logs: seed % 2 == 1,
             few_ranges: (seed % 8 == 3).then_some(1 + seed as usize / 8 % 4),
         };
@@ -216,295 +119,10 @@ impl Model {
         *self.lanes.keys().nth(pick).unwrap()
     }
 
-    /// Half fresh bytes, half pieces of anything sent before, the very old included; where there is a store, now and
-    /// then what was sent just before, so that it is named while it is under way.
-    fn content(&mut self) -> Vec<u8> {
-        if self.store.is_some() && self.below(6) == 0 {
-            return self.last.clone();
-        }
-        let len = self.below(MAX_PLAIN) as usize;
-        let mut plain = Vec::with_capacity(len);
-        while plain.len() < len {
-            let piece = (1 + self.below(700) as usize).min(len - plain.len());
-            if self.history.len() > 1000 && self.below(4) != 0 {
-                let reach = if self.below(2) == 0 { self.history.len() as u64 } else { CAPACITY + 4000 };
-                let back = 1 + self.below(reach.min(self.history.len() as u64)) as usize;
-                let start = self.history.len() - back;
-                plain.extend_from_slice(&self.history[start..(start + piece).min(self.history.len())]);
-            } else {
-                plain.extend((0..piece).map(|_| (self.rng.next_u64() >> 11) as u8));
-            }
-        }
-        plain.truncate(len);
-        plain
-    }
-
-    fn send(&mut self) {
-        if !self.sender.has_room() {
-            return;
-        }
-        if self.flows.len() < 6 && self.below(10) == 0 || self.flows.is_empty() {
-            self.flows.insert(FlowId(self.next_flow), Reference::default());
-            self.next_flow += 1;
-        }
-        let pick = self.below(self.flows.len() as u64) as usize;
-        let (&id, _) = self.flows.iter().nth(pick).unwrap();
-        if self.flows[&id].finished {
-            return;
-        }
-        let lane = self.lane_of(id);
-        let mut out = Vec::new();
-        while self.sender.poll_lost(id, lane, &mut out) {}
-        let plain = self.content();
-        let fin = self.below(40) == 0;
-        let plan = (id.0 % 7 != 3).then(|| self.plan());
-        self.history.extend_from_slice(&plain);
-        self.last.clone_from(&plain);
-        let flow = self.flows.get_mut(&id).unwrap();
-        let offset = flow.sent.len() as u64;
-        flow.sent.extend_from_slice(&plain);
-        flow.finished = fin;
-        let payload = Payload { flow: id, offset, plain: Bytes::from(plain), fin, plan };
-        self.sender.handle_payload(payload, lane, self.now, &mut out);
-        self.put(lane, &out);
-    }
-
-    /// Plans differ between blocks, as policies and a controller make them.
-    fn plan(&mut self) -> Plan {
-        let entropy = match self.below(8) {
-            0 => Entropy::None,
-            1 => Entropy::Lz4,
-            2 => Entropy::Zstd(3),
-            _ => self.entropy,
-        };
-        let period = 16 << self.below(8).saturating_sub(5);
-        let class = self.below(8) as u16;
-        let quota = (class < 3).then_some(Quota { class, bytes: u64::from(class) * CAPACITY / 8 });
-        let is_max = self.below(2) == 0 || self.sender.planted_error;
-        let matching = if is_max { Matching::Max } else { Matching::Chunk };
-        let layers = match self.below(4) {
-            _ if self.sender.planted_error => Layers::Log,
-            0 => Layers::Log,
-            1 => Layers::Names,
-            _ => Layers::Both,
-        };
-        Plan { layers, entropy, period, matching, quota, ..Plan::default() }
-    }
-
-    /// A flow keeps its lane while it has anything unacknowledged.
-    fn lane_of(&mut self, id: FlowId) -> LaneId {
-        match self.flows[&id].lane.filter(|lane| self.lanes.contains_key(lane)) {
-            Some(lane) if self.sender.unacked(id) > 0 => lane,
-            _ => {
-                let lane = self.some_lane();
-                self.flows.get_mut(&id).unwrap().lane = Some(lane);
-                lane
-            }
-        }
-    }
-
-    fn put(&mut self, lane: LaneId, out: &[u8]) {
-        let queue = self.lanes.get_mut(&lane).unwrap();
-        split(out).into_iter().for_each(|frame| queue.push_back(frame));
-    }
-
-    fn deliver(&mut self) {
-        let lane = self.some_lane();
-        if self.below(12) == 0 && !self.late.is_empty() {
-            let pick = self.below(self.late.len() as u64) as usize;
-            let (lane, frames) = &mut self.late[pick];
-            let (lane, frame) = (*lane, frames.pop_front());
-            match frame {
-                Some(frame) => self.receive(lane, &frame),
-                None => drop(self.late.swap_remove(pick)),
-            }
-        } else if let Some(frame) = self.lanes.get_mut(&lane).and_then(VecDeque::pop_front) {
-            self.receive(lane, &frame);
-        }
-    }
-
-    fn receive(&mut self, lane: LaneId, frame: &[u8]) {
-        let (kind, body, _) = take_frame(frame).unwrap().unwrap();
-        match Frame::decode(kind, body).unwrap() {
-            Frame::Block(block) => self.receiver.handle_block(block, lane, self.now).unwrap(),
-            Frame::Chunks(chunks) => self.receiver.handle_chunks(chunks, self.now).unwrap(),
-            Frame::Probe(probe) => self.receiver.handle_probe(probe),
-            other => panic!("neither block nor chunks nor a question: {other:?}"),
-        }
-        self.collect();
-    }
-
-    fn collect(&mut self) {
-        while let Some(Delivery::Data { flow, offset, plain, fin }) = self.receiver.poll_payload() {
-            let Some(reference) = self.flows.get_mut(&flow) else { continue };
-            let range = offset..offset + plain.len() as u64;
-            assert_eq!(plain, reference.sent[range.start as usize..range.end as usize], "wrong bytes");
-            assert!(!reference.delivered.overlaps(&range), "bytes delivered twice");
-            reference.delivered.insert(range.clone());
-            assert!(!fin || (reference.finished && range.end == reference.sent.len() as u64), "wrong end");
-            reference.fin_delivered |= fin;
-        }
-        while let Some(request) = self.receiver.poll_chunk_store() {
-            self.store.as_mut().unwrap().model.handle(request);
-        }
-        self.poll_feedback(false);
-    }
-
-    /// The store answers a read, or never will, or something becomes of it.
-    fn run_store(&mut self) {
-        let (pick, how) = (self.below(1 << 20), self.below(40));
-        let (now, rng) = (self.now, &mut self.rng);
-        let Some(Store { id, model, lies, lied }) = &mut self.store else { return };
-        let how = match how {
-            0 => Read::Fails,
-            1 => Read::Hangs,
-            3 => Read::Refuses,
-            2 if *lies => Read::Lies,
-            _ => Read::Honest,
-        };
-        if let Some(reply) = model.answer(pick, how) {
-            *lied += u64::from(how == Read::Lies);
-            self.receiver.handle_store(reply, now);
-        }
-        match pick % 400 {
-            0 => model.lose(8, |bound| rng.next_u64() % bound),
-            // All of it, with or without saying so.
-            1 => *model = ModelStore::default(),
-            2 if pick % 7 == 0 => {
-                *model = ModelStore::default();
-                *id += 1;
-            }
-            10..20 => self.receiver.handle_store_wait(pick >> 9, Now::from_millis(pick % 900), now),
-            3..10 => {
-                let service_time = Now::from_millis(pick >> 9 & 15);
-                let (age_secs, taking) = (pick >> 5 & 255, pick % 11 != 0);
-                let state = StoreState { queued: model.waiting(), service_time, age_secs, taking };
-                self.receiver.handle_store_state(state, now);
-                self.receiver.handle_path(Now::from_millis(40), pick);
-            }
-            _ => {}
-        }
-        self.collect();
-    }
-
     /// Lets both halves meet anew.
     fn meet(&mut self, claim: Option<LogClaim>) {
         let store = self.store.as_ref().map(|store| store.id);
         self.sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 3, claim, store });
-    }
-
-    fn poll_feedback(&mut self, flush: bool) {
-        let mut out = Vec::new();
-        if self.receiver.poll_frame(flush, &mut out) {
-            self.feedback.extend(split(&out));
-        }
-    }
-
-    fn handle_feedback(&mut self) {
-        let Some(frame) = self.feedback.pop_front() else { return };
-        let (kind, body, _) = take_frame(&frame).unwrap().unwrap();
-        let feedback = match Frame::decode(kind, body).unwrap() {
-            Frame::Ack(ack) => Feedback::Ack(ack),
-            Frame::Need(ranges) => Feedback::Need(ranges),
-            Frame::Refetch(refetch) => Feedback::Refetch(refetch),
-            Frame::LogHeld(held) => Feedback::Held(held),
-            Frame::ChunkRequest(request) => Feedback::Chunks(request),
-            Frame::StoreHeld(held) => Feedback::Store(held),
-            Frame::Probed(probed) => Feedback::Probed(probed),
-            other => panic!("unexpected feedback {other:?}"),
-        };
-        self.sender.handle_frame(feedback, self.now).unwrap();
-        let mut out = Vec::new();
-        while self.sender.poll_repair(&mut out) {}
-        let lane = self.some_lane();
-        self.put(lane, &out);
-        for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
-            let mut out = Vec::new();
-            while self.sender.poll_chunks(lane, &mut out) {}
-            self.put(lane, &out);
-        }
-        while let Some(event) = self.sender.poll_event() {
-            if let SendEvent::Warm { bytes } = event {
-                self.warm_bytes += bytes;
-            }
-        }
-    }
-
-    /// Kills a lane: what it still held is lost, or some of it arrives late, beside what is sent again.
-    fn kill_lane(&mut self) {
-        let lane = self.some_lane();
-        let mut held = self.lanes.remove(&lane).unwrap();
-        let keep = self.below(held.len() as u64 + 1) as usize;
-        held.truncate(keep);
-        self.late.push((lane, held));
-        self.add_lane();
-        self.sender.handle_lane_lost(lane);
-        // Acknowledgements that were under way on it are lost too.
-        let keep = self.below(self.feedback.len() as u64 + 1) as usize;
-        self.feedback.truncate(keep);
-        self.sender.restate();
-        self.receiver.restate(self.now);
-        self.resend_lost();
-    }
-
-    fn resend_lost(&mut self) {
-        let ids: Vec<FlowId> = self.flows.keys().copied().collect();
-        for id in ids {
-            if self.sender.has_lost(id) {
-                let lane = self.lane_of(id);
-                let mut out = Vec::new();
-                while self.sender.poll_lost(id, lane, &mut out) {}
-                self.put(lane, &out);
-            }
-        }
-    }
-
-    /// All lanes at once: an outage.
-    fn reconnect(&mut self) {
-        for _ in 0..self.lanes.len() {
-            self.kill_lane();
-        }
-    }
-
-    fn write_to_disk(&mut self) {
-        self.disk[0].extend(std::iter::from_fn(|| self.sender.poll_log_write()));
-        self.disk[1].extend(std::iter::from_fn(|| self.receiver.poll_log_write()));
-    }
-
-    /// One side is a new process; with `keep_log` it found what it had written of its log.
-    fn restart(&mut self, keep_log: bool, sending_side: bool) {
-        self.write_to_disk();
-        let rng = &mut self.rng;
-        let disk = &mut self.disk[usize::from(!sending_side)];
-        let found = if keep_log { saved(disk, |bound| rng.next_u64() % bound) } else { None };
-        // The next life finds what this one found, and what it writes itself.
-        let (saved, left) = found.unzip();
-        *disk = left.unwrap_or_default();
-        self.flows.clear();
-        self.late.clear();
-        self.feedback.clear();
-        self.worths.clear();
-        self.lanes.values_mut().for_each(VecDeque::clear);
-        if sending_side {
-            let hints = save_by(|at| self.sender.save_hints(at)).filter(|_| keep_log);
-            let planted = self.sender.planted_error;
-            self.sender = sender(self.entropy, self.keeps_bytes, Begin { planted, saved, hints });
-        } else {
-            self.receiver = receiver(self.store.is_some(), saved);
-            self.receiver.few_ranges = self.few_ranges;
-        }
-        let claim = self.receiver.claim();
-        self.receiver.handle_peer_restart(peer_sender());
-        self.meet(claim);
-        self.sender.restate();
-        self.receiver.restate(self.now);
-        let mut out = Vec::new();
-        if self.sender.poll_probe(&mut out) {
-            let (kind, body, _) = take_frame(&out).unwrap().unwrap();
-            let Frame::Probe(probe) = Frame::decode(kind, body).unwrap() else { panic!("not a probe") };
-            self.receiver.handle_probe(probe);
-            self.collect();
-        }
     }
 
     /// Lets everything arrive and checks that nothing is missing.
@@ -526,67 +144,6 @@ impl Model {
         for (id, flow) in &self.flows {
             assert!(flow.delivered.contains(&(0..flow.sent.len() as u64)), "flow {} lacks bytes", id.0);
             assert_eq!(flow.finished, flow.fin_delivered, "flow {} ended wrongly", id.0);
-        }
-    }
-
-    /// Either end gets more memory or less, or forgets everything.
-    fn change_logs(&mut self) {
-        let limit = match self.below(3) {
-            0 => CAPACITY,
-            _ => self.below(CAPACITY + 1000),
-        };
-        match self.below(20) {
-            0 => self.sender.clear_log(),
-            1 => self.receiver.clear_log(),
-            // Idle, or nearly so.
-            16 | 17 => {
-                self.settle();
-                assert!(self.sender.release_log());
-                self.receiver.release_log();
-            }
-            18 | 19 => drop(self.receiver.release_log()),
-            2..9 => self.sender.set_limit(limit, self.now),
-            _ => self.receiver.set_limit(limit),
-        }
-        let mut out = Vec::new();
-        if self.sender.poll_worth(&mut out) {
-            let (kind, body, _) = take_frame(&out).unwrap().unwrap();
-            let Frame::LogWorth(worth) = Frame::decode(kind, body).unwrap() else { panic!("not a worth") };
-            self.worths.push_back(worth);
-        }
-        self.poll_feedback(false);
-    }
-
-    /// Logs come back from disk, as far as they were there; mostly soon.
-    fn restore_logs(&mut self) {
-        let [out, inbound] = [self.sender.stats().released, self.receiver.stats().released];
-        self.restored += u64::from(out) + u64::from(inbound);
-        if out || inbound {
-            self.write_to_disk();
-        }
-        let Self { rng, disk, .. } = self;
-        if out {
-            let found = saved(&disk[0], |bound| rng.next_u64() % bound);
-            let config = sender_config(self.entropy, self.keeps_bytes);
-            self.sender.restore_log(
-                found.map(|(found, _)| {
-                    PreparedLog::new(&config, found, &Plan { period: 16, ..Plan::default() })
-                }),
-            );
-        }
-        if inbound {
-            let found = saved(&disk[1], |bound| rng.next_u64() % bound);
-            self.receiver.restore_log(found.map(|(found, _)| found), self.now);
-            self.collect();
-        }
-    }
-
-    /// What a log is worth comes late, or is overtaken.
-    fn hear_worth(&mut self) {
-        let pick = self.below(self.worths.len() as u64) as usize;
-        if let Some(worth) = self.worths.remove(pick) {
-            self.receiver.handle_worth(&worth);
-            self.poll_feedback(false);
         }
     }
 
@@ -636,16 +193,6 @@ impl Model {
             }
         }
     }
-}
-
-fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut frames = Vec::new();
-    while !bytes.is_empty() {
-        let (_, _, used) = take_frame(bytes).unwrap().unwrap();
-        frames.push(bytes[..used].to_vec());
-        bytes = &bytes[used..];
-    }
-    frames
 }
 
 #[derive(Debug)]

@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
+use rand_pcg::rand_core::Rng as _;
 
+use super::Model;
 use crate::Now;
-use crate::contract::{ChunkPlace, StoreReply, StoreRequest};
+use crate::contract::{ChunkPlace, ReceivingHalf as _, StoreReply, StoreRequest, StoreState};
 use crate::wanax::shed::Disk;
 use crate::wanax::{Name, Tree};
 
 /// What becomes of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Read {
+enum Read {
     /// The chunk, if it is there.
     Honest,
     /// It is damaged.
@@ -22,6 +24,21 @@ pub(super) enum Read {
     Lies,
     /// Nothing is ever answered.
     Hangs,
+}
+
+/// The receiving side's store.
+pub(super) struct Store {
+    pub(super) id: u64,
+    pub(super) model: ModelStore,
+    lies: bool,
+    /// Chunks that lied, so that there may be mismatches.
+    pub(super) lied: u64,
+}
+
+impl Store {
+    pub(super) fn new(lies: bool) -> Self {
+        Self { id: 1, model: ModelStore::default(), lies, lied: 0 }
+    }
 }
 
 #[derive(Default)]
@@ -45,7 +62,7 @@ impl ModelStore {
     }
 
     /// Answers one of the reads that wait.
-    pub(super) fn answer(&mut self, pick: u64, how: Read) -> Option<StoreReply> {
+    fn answer(&mut self, pick: u64, how: Read) -> Option<StoreReply> {
         let place = pick as usize % self.waiting.len().max(1);
         let (ticket, name, len, key) = match self.waiting.remove(place)? {
             StoreRequest::Read { ticket, name, len, key } => (ticket, name, len, key),
@@ -78,11 +95,50 @@ impl ModelStore {
     }
 
     /// Loses one chunk in so many.
-    pub(super) fn lose(&mut self, one_in: u64, mut pick: impl FnMut(u64) -> u64) {
+    fn lose(&mut self, one_in: u64, mut pick: impl FnMut(u64) -> u64) {
         self.chunks.retain(|_, _| pick(one_in) != 0);
     }
 
-    pub(super) fn waiting(&self) -> u32 {
+    fn waiting(&self) -> u32 {
         self.waiting.len() as u32
+    }
+}
+
+impl Model {
+    /// The store answers a read, or never will, or something becomes of it.
+    pub(super) fn run_store(&mut self) {
+        let (pick, how) = (self.below(1 << 20), self.below(40));
+        let (now, rng) = (self.now, &mut self.rng);
+        let Some(Store { id, model, lies, lied }) = &mut self.store else { return };
+        let how = match how {
+            0 => Read::Fails,
+            1 => Read::Hangs,
+            3 => Read::Refuses,
+            2 if *lies => Read::Lies,
+            _ => Read::Honest,
+        };
+        if let Some(reply) = model.answer(pick, how) {
+            *lied += u64::from(how == Read::Lies);
+            self.receiver.handle_store(reply, now);
+        }
+        match pick % 400 {
+            0 => model.lose(8, |bound| rng.next_u64() % bound),
+            // All of it, with or without saying so.
+            1 => *model = ModelStore::default(),
+            2 if pick % 7 == 0 => {
+                *model = ModelStore::default();
+                *id += 1;
+            }
+            10..20 => self.receiver.handle_store_wait(pick >> 9, Now::from_millis(pick % 900), now),
+            3..10 => {
+                let service_time = Now::from_millis(pick >> 9 & 15);
+                let (age_secs, taking) = (pick >> 5 & 255, pick % 11 != 0);
+                let state = StoreState { queued: model.waiting(), service_time, age_secs, taking };
+                self.receiver.handle_store_state(state, now);
+                self.receiver.handle_path(Now::from_millis(40), pick);
+            }
+            _ => {}
+        }
+        self.collect();
     }
 }

@@ -1,0 +1,96 @@
+//! How halves begin: anew, or with what an earlier process left on disk.
+
+use super::{CAPACITY, SEED};
+use crate::Plan;
+use crate::cache::{Log, LogOffset, RangeSet};
+use crate::contract::{LogWrite, PeerSender, SavedLog};
+use crate::endre::matcher::MatchParams;
+use crate::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use crate::entropy::Entropy;
+use crate::wanax::{NameKey, NamesConfig, Shape};
+use crate::wire::NamesHello;
+
+/// How one sending half begins.
+#[derive(Default)]
+pub(super) struct Begin {
+    pub(super) planted: bool,
+    pub(super) saved: Option<SavedLog>,
+    /// What was saved of the hints.
+    pub(super) hints: Option<Vec<u8>>,
+}
+
+pub(super) fn sender(entropy: Entropy, keeps_bytes: bool, begin: Begin) -> Sender {
+    let Begin { planted, saved, hints } = begin;
+    let names = NamesConfig {
+        key: NameKey::new([5; 32]),
+        shape: Shape::default(),
+        hint_memory: 1 << 16,
+        saved: hints,
+        clock_secs: 1000,
+    };
+    let config = SenderConfig { names: Some(names), ..sender_config(entropy, keeps_bytes) };
+    let mut sender = match saved {
+        None => Sender::new(config),
+        Some(saved) => Sender::with_log(config, saved, &Plan { period: 16, ..Plan::default() }),
+    };
+    sender.planted_error = planted;
+    sender.set_least_in_flight(CAPACITY / 24);
+    sender
+}
+
+pub(super) fn sender_config(entropy: Entropy, keeps_bytes: bool) -> SenderConfig {
+    SenderConfig {
+        capacity: CAPACITY,
+        max_in_flight: Some(CAPACITY / 3),
+        entropy,
+        contexts: 3,
+        params: MatchParams { period: 16, window: 16, ..MatchParams::default() },
+        keeps_bytes,
+        digest_seed: SEED,
+        persist: true,
+        names: None,
+    }
+}
+
+pub(super) fn receiver(store: bool, saved: Option<SavedLog>) -> Receiver {
+    let config = ReceiverConfig {
+        capacity: CAPACITY,
+        max_in_flight: CAPACITY / 3,
+        contexts: 3,
+        digest_seed: SEED,
+        persist: true,
+        store,
+    };
+    match saved {
+        None => Receiver::new(config),
+        Some(saved) => Receiver::with_log(config, saved),
+    }
+}
+
+pub(super) fn peer_sender() -> PeerSender {
+    let names = NamesHello { key: NameKey::new([5; 32]), shape: Shape::default() };
+    PeerSender { capacity: CAPACITY, max_in_flight: CAPACITY / 3, digest_seed: SEED, names: Some(names) }
+}
+
+/// What a file would hold of a log, and the writes that are left of it: some of the last writes may be missing, and some in the middle.
+pub(super) fn saved(
+    writes: &[LogWrite],
+    mut pick: impl FnMut(u64) -> u64,
+) -> Option<(SavedLog, Vec<LogWrite>)> {
+    let kept = writes.len() - pick(3).min(writes.len() as u64) as usize;
+    let epoch = writes[..kept].last()?.epoch;
+    let mut saved = SavedLog { epoch, log: Log::new(CAPACITY as usize), ranges: RangeSet::default() };
+    let mut left = Vec::new();
+    for write in writes[..kept].iter().filter(|write| write.epoch == epoch) {
+        let end = write.start + write.plain.len() as u64;
+        if pick(40) == 0 {
+            continue;
+        }
+        saved.log.write(LogOffset(write.start), &write.plain);
+        saved.ranges.insert(write.start..end);
+        left.push(write.clone());
+    }
+    let highest = saved.ranges.iter().next_back()?.end;
+    saved.ranges.remove_below(highest.saturating_sub(CAPACITY));
+    Some((saved, left))
+}
