@@ -1,4 +1,4 @@
-//! The log-addressed cache: the ring of remembered bytes and the rules that keep both ends in step.
+//! The log-addressed cache: the log of remembered bytes and the rules that keep both ends in step.
 //!
 //! EndRE keeps one log per pair of hosts in step by resequencing all their connections [EndRE §4]; here every
 //! block instead says where in the log it belongs, so that blocks may arrive in any order.

@@ -102,7 +102,7 @@ impl LogWrite {
 pub struct SavedLog {
     /// The epoch.
     pub epoch: u64,
-    /// The ring, filled where `ranges` say.
+    /// The bytes, filled where `ranges` say.
     pub log: Log,
     /// The offsets that are there.
     pub ranges: RangeSet,
