@@ -43,7 +43,8 @@ pub struct LinkConfig {
     pub max_lanes: u32,
     /// Flow lanes kept warm beyond those in use. Default 2.
     pub spare_lanes: u32,
-    /// Bytes that a new flow may send before it is given credit. Default 256 KiB.
+    /// Bytes that a new flow may send before it is given credit. Default: what [`Self::initial_credit_of`] the default of
+    /// [`Self::flow_memory`] is, 256 KiB.
     pub initial_credit: u64,
     /// Credit of one flow at most. Default 16 MiB.
     pub max_credit: u64,
@@ -88,9 +89,9 @@ impl Default for LinkConfig {
             bulk_after: 1 << 20,
             max_lanes: 64,
             spare_lanes: 2,
-            initial_credit: 256 << 10,
+            initial_credit: Self::initial_credit_of(FLOW_MEMORY),
             max_credit: 16 << 20,
-            flow_memory: 256 << 20,
+            flow_memory: FLOW_MEMORY,
             resume_window: Now::from_secs(120),
             persist: false,
             names: None,
@@ -121,6 +122,13 @@ impl LinkConfig {
     /// of a minute, and none counts for more.
     pub const LONGEST_SILENCE: Now = Now::from_secs(480);
 
+    /// Returns the initial credit that suits so much [`Self::flow_memory`], from 64 KiB to 1 MiB: so many flows whose
+    /// applications do not read fit into it, small answers need no more, and a larger one costs fewer round trips at the
+    /// start of each transfer.
+    pub fn initial_credit_of(flow_memory: u64) -> u64 {
+        (flow_memory / FLOWS_AT_ONCE).clamp(LEAST_CREDIT, MOST_CREDIT)
+    }
+
     /// Checks what types cannot.
     ///
     /// # Errors
@@ -133,5 +141,24 @@ impl LinkConfig {
             Some(bytes) if bytes < 64 << 10 || bytes > self.log_capacity => Err(ConfigError::InFlight(bytes)),
             _ => Ok(()),
         }
+    }
+}
+
+/// The default of [`LinkConfig::flow_memory`].
+const FLOW_MEMORY: u64 = 256 << 20;
+/// The flows that fit into the memory for them with what they may send at first.
+const FLOWS_AT_ONCE: u64 = 1024;
+const LEAST_CREDIT: u64 = 64 << 10;
+const MOST_CREDIT: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_flows_may_send_at_first_follows_the_memory_for_them() {
+        let credits = [0, 16 << 20, 512 << 20, u64::MAX].map(LinkConfig::initial_credit_of);
+        assert_eq!(credits, [64 << 10, 64 << 10, 512 << 10, 1 << 20]);
+        assert_eq!(LinkConfig::default().initial_credit, 256 << 10);
     }
 }

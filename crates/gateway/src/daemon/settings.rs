@@ -25,7 +25,7 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
         other_plans: config.policies.plans(&peer.name, peer.settings.plan()).map(|(_, plan)| plan).collect(),
         adapt: peer.adapt,
         contexts: contexts(config, peer),
-        initial_credit: (peer.memory.flows / FLOWS_AT_ONCE).clamp(LEAST_CREDIT, MOST_CREDIT),
+        initial_credit: LinkConfig::initial_credit_of(peer.memory.flows),
         params: peer.settings.params(),
         keeps_bytes: config.policies.matchings(&peer.name, peer.settings.plan()).max,
         rate_limit: peer.link.rate_limit,
@@ -86,12 +86,6 @@ fn contexts(config: &Config, peer: &Peer) -> u32 {
 
 /// More contexts than active flows with a lane of their own are of no use.
 const MOST_CONTEXTS: u32 = 256;
-/// So many flows whose applications do not read fit into the memory of flows with what a new one may send.
-const FLOWS_AT_ONCE: u64 = 1024;
-/// Bounds on what a new flow may send before it is given credit: enough for small answers, and a larger one costs
-/// fewer round trips at the start of each transfer.
-const LEAST_CREDIT: u64 = 64 << 10;
-const MOST_CREDIT: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
