@@ -56,6 +56,22 @@ fn used_among(side: usize, understands: Understood) -> (Pair, LaneId) {
     (pair, lane)
 }
 
+/// Lets four flows have a lane each for a moment, says how many lanes there are, and lets three minutes pass.
+fn lanes_to_spare(pair: &mut Pair) -> usize {
+    let flows: Vec<_> = (0..4).map(|_| pair.connect(0)).collect();
+    for &flow in &flows {
+        pair.send(0, flow, &text(1000));
+    }
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1, true));
+    pair.run();
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1, false));
+    let most = pair.lanes().len();
+    pair.run();
+    pair.said.clear();
+    pair.pass(Now::from_secs(180));
+    most
+}
+
 /// The frames of the kinds that repair something, or say that something was lost.
 fn repairs(pair: &Pair) -> Vec<String> {
     let mut found = Vec::new();
@@ -184,17 +200,7 @@ fn bytes_that_come_while_the_other_lane_is_dialled_cross_once() {
 #[test]
 fn a_lane_without_a_flow_for_long_is_left_and_nothing_is_asked_for_again() {
     let mut pair = Pair::new(5);
-    let flows: Vec<_> = (0..4).map(|_| pair.connect(0)).collect();
-    for &flow in &flows {
-        pair.send(0, flow, &text(1000));
-    }
-    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1, true));
-    pair.run();
-    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1, false));
-    let most = pair.lanes().len();
-    pair.run();
-    pair.said.clear();
-    pair.pass(Now::from_secs(180));
+    let most = lanes_to_spare(&mut pair);
     assert!(pair.lanes().len() < most, "{most} lanes");
     assert_eq!(repairs(&pair), Vec::<String>::new());
 }
@@ -218,17 +224,7 @@ fn a_lane_that_is_to_spare_ends_as_before_where_the_peer_does_not_know_of_it() {
     pair.understands.lanes_left = false;
     pair.restart(0);
     pair.run();
-    let flows: Vec<_> = (0..4).map(|_| pair.connect(0)).collect();
-    for &flow in &flows {
-        pair.send(0, flow, &text(1000));
-    }
-    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1, true));
-    pair.run();
-    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1, false));
-    let most = pair.lanes().len();
-    pair.run();
-    pair.said.clear();
-    pair.pass(Now::from_secs(180));
+    let most = lanes_to_spare(&mut pair);
     assert!(pair.lanes().len() < most, "{most} lanes");
     assert_eq!(of_lanes(&pair), 0);
 }
