@@ -9,6 +9,19 @@ use common::refused::{left, name, names, there, with_a_bad_place};
 use common::{EIO, EMFILE, block, open, options, parts, sealed};
 use oncewire_store::{Memory, Options, Progress, Store};
 
+/// A store of 200 containers in a few files: one holds what is inserted at once, and takes three pages here.
+fn of_many_containers() -> (Memory, Options, Store) {
+    let memory = Memory::default();
+    let options = Options { segment_bytes: 2 << 20, ..options(40) };
+    let store = open(&memory, &options);
+    for number in 0..200 {
+        let block = block(number, 9000);
+        store.insert(&block, &parts(&block), number);
+        store.sync().unwrap();
+    }
+    (memory, options, store)
+}
+
 #[test]
 fn what_cannot_be_read_is_told_apart_from_damage_and_a_file_of_which_nothing_is_read_stays() {
     let memory = left(&options(40), 20, true);
@@ -34,15 +47,7 @@ fn what_cannot_be_read_is_told_apart_from_damage_and_a_file_of_which_nothing_is_
 
 #[test]
 fn of_a_file_that_refuses_everything_not_all_is_tried() {
-    let memory = Memory::default();
-    let options = Options { segment_bytes: 2 << 20, ..options(40) };
-    let store = open(&memory, &options);
-    // A container holds what is inserted at once, and takes three pages here.
-    for number in 0..200 {
-        let block = block(number, 9000);
-        store.insert(&block, &parts(&block), number);
-        store.sync().unwrap();
-    }
+    let (memory, _, store) = of_many_containers();
     let whole = store.verify(&Progress::default()).unwrap();
     memory.fail_reads_of(&name(1), Some(EIO));
     let verified = store.verify(&Progress::default()).unwrap();
@@ -53,14 +58,7 @@ fn of_a_file_that_refuses_everything_not_all_is_tried() {
 
 #[test]
 fn of_a_file_that_refuses_nearly_everything_the_first_refusals_are_listed_and_all_are_counted() {
-    let memory = Memory::default();
-    let options = Options { segment_bytes: 2 << 20, ..options(40) };
-    let store = open(&memory, &options);
-    for number in 0..200 {
-        let block = block(number, 9000);
-        store.insert(&block, &parts(&block), number);
-        store.sync().unwrap();
-    }
+    let (memory, options, store) = of_many_containers();
     let of_first = store.stat().containers;
     // The first container can be read, and then nothing.
     let hidden = Arc::new(common::hiding(&memory, name(1), 4 * 4096..2 << 20));
