@@ -32,6 +32,8 @@ fn wrong_usage_is_exit_code_two_and_nothing_to_learn_is_one() {
         (&["--period", "3", &path][..], 2, "16 to 4096"),
         (&["--log-memory", "much", &path], 2, "log_memory"),
         (&["--sample", "many", &path], 2, "--sample"),
+        (&["--sample", "0", &path, &path], 2, "the least is 64 KiB"),
+        (&["--sample", "65535", &path, &path], 2, "the least is 64 KiB"),
         (&[folder], 2, "is a folder"),
         (&[], 2, "Usage"),
         (&["/no/such/file"], 1, "/no/such/file"),

@@ -14,6 +14,7 @@ use oncewire_gateway::config::units::Size;
 use oncewire_lab::measure;
 use oncewire_lab::train::{TrainConfig, train};
 
+use crate::failure::Usage;
 use crate::measure::blame;
 
 /// Train SAMPLEBYTE's bytes on files, and print the line for the configuration that names them
@@ -29,7 +30,7 @@ pub(crate) struct Args {
     /// Bytes of the log that they are for: what repeats at a larger distance is not seen
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     log_memory: String,
-    /// The most bytes of the files to train on; they are kept in memory
+    /// The most bytes of the files to train on, at least 64 KiB; they are kept in memory
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     sample: Size,
     /// Print one JSON object, as docs/json.md describes it
@@ -46,6 +47,7 @@ pub(crate) struct Args {
 /// A bad setting or a folder, which is wrong usage; a file that cannot be read; files in which nothing repeats.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let config = config(args)?;
+    check_sample(args.sample)?;
     let flows = read_all(&args.files, args.sample.0)?;
     let progress = progress_bar();
     let mut passes = 0;
@@ -78,6 +80,17 @@ fn config(args: &Args) -> anyhow::Result<TrainConfig> {
     Ok(TrainConfig { period: settings.period, log_memory: settings.log_memory })
 }
 
+/// Holds the sample to a size in which something can repeat.
+fn check_sample(sample: Size) -> Result<(), Usage> {
+    match sample.0 {
+        LEAST_SAMPLE.. => Ok(()),
+        _ => Err(Usage(format!(
+            "--sample: {sample} is too little to learn from; the least is {}",
+            Size(LEAST_SAMPLE)
+        ))),
+    }
+}
+
 /// Reads the files, or of each the start, in proportion, if they have more than `limit` bytes together.
 fn read_all(paths: &[PathBuf], limit: u64) -> anyhow::Result<Vec<Bytes>> {
     let sizes = paths.iter().map(|path| measure::size(path).map_err(blame)).collect::<Result<Vec<_>, _>>()?;
@@ -106,6 +119,9 @@ fn progress_bar() -> ProgressBar {
     }
     bar
 }
+
+/// One block.
+const LEAST_SAMPLE: u64 = 64 << 10;
 
 #[cfg(test)]
 mod tests {
