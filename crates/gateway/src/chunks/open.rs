@@ -54,6 +54,8 @@ fn whose(pid: Option<u32>) -> String {
 /// How opening ended without a store.
 pub(super) enum NotOpened {
     Refused(OpenError),
+    /// Its folder cannot be used.
+    NotTaken(FolderError),
     /// The disk does not do what it should.
     Failed(String),
 }
@@ -129,14 +131,14 @@ impl ChunkStore {
     }
 
     fn give_up(&self, why: NotOpened) -> Result<(), OpenError> {
-        match why {
-            NotOpened::Refused(refused) => Err(refused),
-            NotOpened::Failed(why) => {
-                report_failure(&self.settings.path, &why);
-                self.seen.lock().trouble = Some(why);
-                Ok(())
-            }
-        }
+        let why = match why {
+            NotOpened::Refused(refused) => return Err(refused),
+            NotOpened::NotTaken(why) => why.to_string(),
+            NotOpened::Failed(why) => why,
+        };
+        report_failure(&self.settings.path, &why);
+        self.seen.lock().trouble = Some(why);
+        Ok(())
     }
 
     /// Says who is told what is new in it.
@@ -243,7 +245,7 @@ pub(super) fn take(path: &Path) -> Result<Arc<Folder>, NotOpened> {
     Folder::open(path).map(Arc::new).map_err(|error| match error {
         FolderError::InUse(path) => NotOpened::Refused(OpenError::InUse { pid: holder(&path), path }),
         FolderError::ReadOnly(_) | FolderError::InTheWay(_) | FolderError::Io { .. } => {
-            NotOpened::Failed(error.to_string())
+            NotOpened::NotTaken(error)
         }
     })
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use oncewire_store::{Faults, Options, Progress, Stat, Store, StoreFiles};
+use oncewire_store::{Faults, FolderError, Options, Progress, Stat, Store, StoreFiles};
 
 use super::OpenError;
 use super::names::unix_time_s;
@@ -39,6 +39,9 @@ pub enum AtRestError {
     /// It is another's, or has another key.
     #[error(transparent)]
     Refused(#[from] OpenError),
+    /// Its folder cannot be used.
+    #[error(transparent)]
+    NotTaken(#[from] FolderError),
     /// The disk refused.
     #[error("{path}: {why}", path = .path.display())]
     Failed {
@@ -47,6 +50,21 @@ pub enum AtRestError {
         /// What it said.
         why: String,
     },
+}
+
+impl AtRestError {
+    /// Says whether the file system takes no changes.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, Self::NotTaken(FolderError::ReadOnly(_)))
+    }
+
+    fn not_opened(path: &Path, error: NotOpened) -> Self {
+        match error {
+            NotOpened::Refused(refused) => Self::Refused(refused),
+            NotOpened::NotTaken(why) => Self::NotTaken(why),
+            NotOpened::Failed(why) => Self::Failed { path: path.to_owned(), why },
+        }
+    }
 }
 
 impl AtRest {
@@ -59,10 +77,7 @@ impl AtRest {
         if files.segment_bytes() == 0 && !path.join("store").is_file() {
             return Err(AtRestError::None(path.to_owned()));
         }
-        let not_opened = |error| match error {
-            NotOpened::Refused(refused) => AtRestError::Refused(refused),
-            NotOpened::Failed(why) => AtRestError::Failed { path: path.to_owned(), why },
-        };
+        let not_opened = |error| AtRestError::not_opened(path, error);
         let folder = open::take(path).map_err(not_opened)?;
         let taken = files.segment_bytes();
         let room = room.unwrap_or_else(|| {
@@ -142,10 +157,7 @@ pub fn clear_at_rest(path: &Path) -> Result<u64, AtRestError> {
     if find()?.is_empty() {
         return Ok(0);
     }
-    let _lock = open::take(path).map_err(|error| match error {
-        NotOpened::Refused(refused) => AtRestError::Refused(refused),
-        NotOpened::Failed(why) => AtRestError::Failed { path: path.to_owned(), why },
-    })?;
+    let _lock = open::take(path).map_err(|error| AtRestError::not_opened(path, error))?;
     let files = find()?;
     files.remove().map_err(|error| failed(path, &error))?;
     // The folder may be another's to keep: a mounted file system, behind a symbolic link, or not empty.

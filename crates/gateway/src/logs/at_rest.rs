@@ -4,6 +4,8 @@ use std::fs::{self, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use oncewire_store::Obstacle;
+
 use super::folder::take_state;
 use super::hex;
 use crate::identity::PublicKey;
@@ -16,6 +18,13 @@ pub enum ClearError {
     #[error("{path}: a gateway uses the folder, so it has to clear its logs itself; set `admin` in its [gateway] \
              section or give --admin ADDR, or stop it first", path = .0.display())]
     InUse(PathBuf),
+    /// The file system takes no changes, not even the lock.
+    #[error("{path}: the file system is read-only, as it may become after errors of its disk: check the disk and mount \
+             it again", path = .0.display())]
+    ReadOnly(PathBuf),
+    /// The folder, or its lock, is something else.
+    #[error(transparent)]
+    InTheWay(Obstacle),
     /// The file system refused.
     #[error("{path}: {source}", path = .path.display())]
     Io {
@@ -24,6 +33,17 @@ pub enum ClearError {
         /// What the operating system said.
         source: io::Error,
     },
+}
+
+impl ClearError {
+    fn of(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.downcast::<Obstacle>() {
+            Ok(obstacle) => Self::InTheWay(obstacle),
+            Err(source) if source.kind() == io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly(path),
+            Err(source) => Self::Io { path, source },
+        }
+    }
 }
 
 /// Removes the logs of these peers from a state folder that no gateway uses, and reports them in order. With `all`,
@@ -38,14 +58,14 @@ pub fn clear_at_rest(
 ) -> Result<ClearReport, ClearError> {
     let io = |path: &Path| {
         let path = path.to_owned();
-        move |source| ClearError::Io { path, source }
+        move |source| ClearError::of(&path, source)
     };
     if !state.try_exists().map_err(io(state))? {
         return Ok(ClearReport::of(peers.iter().map(|(name, _)| ClearedReport::new(name))));
     }
     let _lock = take_state(state).map_err(|error| match error {
         TryLockError::WouldBlock => ClearError::InUse(state.to_owned()),
-        TryLockError::Error(source) => ClearError::Io { path: state.to_owned(), source },
+        TryLockError::Error(source) => ClearError::of(state, source),
     })?;
     let logs = state.join("logs");
     let mut cleared = Vec::new();
@@ -75,7 +95,7 @@ pub fn clear_at_rest(
 
 /// Removes a peer's folder if there is one, and returns how many bytes its files had.
 fn remove(folder: &Path) -> Result<u64, ClearError> {
-    let io = |source| ClearError::Io { path: folder.to_owned(), source };
+    let io = |source| ClearError::of(folder, source);
     let files = match fs::read_dir(folder) {
         Ok(files) => files,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -148,6 +168,17 @@ mod tests {
         assert!(matches!(refused, ClearError::InUse(_)), "{refused}");
         assert!(dir.path().join("logs").join(hex(&key(1))).join("out.idx").exists());
         drop(logs);
+    }
+
+    #[test]
+    fn a_file_system_that_takes_no_changes_is_named_as_the_reason() {
+        let of = |errno| ClearError::of(Path::new("/a"), io::Error::from_raw_os_error(errno)).to_string();
+        let (erofs, eacces) = (of(30), of(13));
+        assert!(
+            erofs.starts_with("/a: the file system is read-only") && erofs.ends_with("mount it again"),
+            "{erofs}"
+        );
+        assert!(eacces.starts_with("/a: Permission denied"), "{eacces}");
     }
 
     #[test]

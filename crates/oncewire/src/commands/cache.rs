@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
+use oncewire_gateway::chunks::{self, AtRestError};
 use oncewire_gateway::config::{Caches, Config};
+use oncewire_gateway::logs::{self, ClearError};
 use oncewire_gateway::telemetry::ClearReport;
-use oncewire_gateway::{chunks, logs};
 
 use super::ask::{self, Place, Silent, Unreachable, Verb};
 use crate::cli::Clear;
@@ -47,13 +48,26 @@ fn of_configuration(path: &Path, peer: Option<&str>) -> anyhow::Result<ClearRepo
         return Err(Usage(format!("{path}: {why}")).into());
     }
     // Whatever becomes of the one, the other is cleared.
-    let chunks = store.map(|store| chunks::clear_at_rest(&store).context("the chunk store is not cleared"));
-    let report = state
-        .map(|state| logs::clear_at_rest(&state, &peers, peer.is_none()).context("the logs are not cleared"));
+    let chunks = store.as_ref().map(|store| chunks::clear_at_rest(store));
+    let report = state.as_ref().map(|state| logs::clear_at_rest(state, &peers, peer.is_none()));
     match (report.transpose(), chunks.transpose()) {
         (Ok(report), Ok(store)) => Ok(ClearReport { store, ..report.unwrap_or_default() }),
-        (Err(logs), Err(chunks)) => Err(anyhow!("{logs:#}; {chunks:#}")),
-        (Err(error), _) | (_, Err(error)) => Err(error),
+        (Err(logs), Ok(_)) => Err(logs).context("the logs are not cleared"),
+        (Ok(_), Err(chunks)) => Err(chunks).context("the chunk store is not cleared"),
+        (Err(logs), Err(chunks)) => {
+            let is_within = store.zip(state).is_some_and(|(store, state)| store.starts_with(state));
+            Err(neither(&logs, &chunks, is_within))
+        }
+    }
+}
+
+/// Says why neither is cleared; a file system that holds both says so once.
+fn neither(logs: &ClearError, chunks: &AtRestError, is_within: bool) -> anyhow::Error {
+    match logs {
+        ClearError::ReadOnly(_) if is_within && chunks.is_read_only() => {
+            anyhow!("nothing is cleared: {logs}")
+        }
+        _ => anyhow!("the logs are not cleared: {logs}; the chunk store is not cleared: {chunks}"),
     }
 }
 
@@ -128,6 +142,24 @@ mod tests {
                 (other, _) => panic!("{other:?}"),
             }
             assert!(!store.exists());
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_way_of_both_is_said_once_of_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, state) = (dir.path().join("oncewire.toml"), dir.path().join("state"));
+        std::fs::write(&state, "no folder").unwrap();
+        let text = "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\nstate = \"state\"\n[cache]\nstore_disk = \"64 MiB\"\n";
+        std::fs::write(&config, text).unwrap();
+        let said = of_configuration(&config, None).unwrap_err().to_string();
+        for once in [
+            "the logs are not cleared",
+            "is a file and no folder",
+            "the chunk store is not cleared",
+            "os error",
+        ] {
+            assert_eq!(said.matches(once).count(), 1, "{once}: {said}");
         }
     }
 
