@@ -258,6 +258,33 @@ fn a_disk_that_the_index_of_its_store_does_not_reach_is_warned_of() {
 }
 
 #[test]
+fn memory_that_an_index_does_not_use_is_warned_of() {
+    let dir = folder();
+    let load = |index: &str| {
+        let text = format!(
+            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nstate = \"state\"\n[cache]\nmemory = \"1 GiB\"\n\
+             store_disk = \"1 GiB\"\nstore_index_memory = \"{index}\"\n"
+        );
+        Config::parse(&text, &dir.path().join("branch.toml")).unwrap()
+    };
+    let warning = |config: &Config| {
+        let mut of_index =
+            config.warnings.iter().filter(|warning| warning.starts_with("store_index_memory: "));
+        of_index.next().cloned().unwrap_or_default()
+    };
+    let large = load("200 MiB");
+    let said = warning(&large);
+    assert!(said.starts_with("store_index_memory: of 200 MiB, "), "{:?}", large.warnings);
+    // What it says is not too much.
+    let (_, said) = said.split_once("uses ").unwrap();
+    let (most, _) = said.split_once(" at most").unwrap();
+    let fitting = load(most);
+    assert_eq!(warning(&fitting), "");
+    let (large, fitting) = (large.store.unwrap().index_memory, fitting.store.unwrap().index_memory);
+    assert!(large >= fitting && large - fitting < 1 << 20, "{large} {fitting}");
+}
+
+#[test]
 fn more_memory_than_the_machine_has_is_warned_of() {
     let dir = folder();
     let warnings = |memory: &str| {

@@ -38,7 +38,8 @@ impl Resolver {
         Some(StoreSettings { path: path?, disk, index_memory, read_latency })
     }
 
-    /// Returns the memory of the index, and warns if a part of the disk is beyond what it remembers.
+    /// Returns the memory of the index, and warns if a part of the disk is beyond what it remembers, or a part of the
+    /// memory beyond what it uses.
     fn index_memory(&mut self, raw: &RawConfig, disk: u64, memory: u64) -> Option<u64> {
         let set = raw.cache.store_index_memory.as_ref();
         let bytes = match set {
@@ -49,9 +50,21 @@ impl Resolver {
                     Size(bytes),
                     Size(LEAST_INDEX)
                 )),
-                bytes => Ok(bytes.min(whole_index(disk))),
+                bytes => Ok(bytes),
             })?,
         };
+        let whole = whole_index(disk);
+        if bytes > whole {
+            // As it is written here it is no more than that, and can be read again.
+            self.warnings.push(format!(
+                "store_index_memory: of {}, the index of a store of {} uses {} MiB at most, and no more is taken; set it \
+                 to that or less, or raise store_disk",
+                Size(bytes),
+                Size(disk),
+                whole >> 20,
+            ));
+        }
+        let bytes = bytes.min(whole);
         let reach = IndexMemory::divide(bytes, disk).reach();
         if reach < disk {
             // As it is written here it suffices, and can be read again.
