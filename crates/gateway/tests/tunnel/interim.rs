@@ -1,7 +1,6 @@
 //! Interim answers through the HTTP proxy, and clients that ask whether to send what they have.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::common::{Origin, Pair, exchange, noise, proxy, within};
@@ -40,16 +39,6 @@ async fn says(first: &'static str, second: &'static str) -> (Origin, watch::Send
     (origin, tell)
 }
 
-/// Reads the final answer's head, past any word to go on.
-async fn answer(client: &mut BufReader<TcpStream>) -> Vec<String> {
-    loop {
-        let lines = head(client).await;
-        if lines.first().is_none_or(|line| line != "HTTP/1.1 100 Continue") {
-            return lines;
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_asks_is_told_what_the_origin_says_when_it_says_it() {
     within(async {
@@ -62,13 +51,101 @@ async fn a_client_that_asks_is_told_what_the_origin_says_when_it_says_it() {
         let lines = head(&mut client).await;
         assert_eq!(lines, ["HTTP/1.1 103 Early Hints", "link: </a.css>; rel=preload", "via: 1.1 oncewire"]);
         tell.send_replace(true);
-        assert_eq!(head(&mut client).await, ["HTTP/1.1 100 Continue"]);
+        assert_eq!(head(&mut client).await, ["HTTP/1.1 100 Continue", "via: 1.1 oncewire"]);
         client.get_mut().write_all(BODY).await.unwrap();
         let lines = head(&mut client).await;
         assert_eq!(lines[0], "HTTP/1.1 200 OK");
         let mut body = vec![0; BODY.len()];
         client.read_exact(&mut body).await.unwrap();
         assert_eq!(body, BODY);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_origin_says_at_once_comes_as_it_was_said_and_in_its_order() {
+    within(async {
+        let hints = |turn: usize| format!("HTTP/1.1 103 Early Hints\r\nLink: </{turn}>\r\n\r\n");
+        let go_on = "HTTP/1.1 100 Continue\r\nX-Note: go on\r\n\r\n";
+        // The word to go on is before, between and behind the others.
+        let said = [
+            [go_on, &hints(1)].concat(),
+            [&hints(1), go_on, &hints(2)].concat(),
+            [&hints(1).repeat(500), go_on].concat(),
+        ];
+        for said in said {
+            let (origin, tell) = says(said.clone().leak(), "").await;
+            tell.send_replace(true);
+            let pair = Pair::start(&proxy("http", "")).await;
+            let mut client = BufReader::new(pair.connect().await);
+            client.get_mut().write_all(asking(&origin, "HTTP/1.1").as_bytes()).await.unwrap();
+            for wanted in said.split("\r\n\r\n").filter(|wanted| !wanted.is_empty()) {
+                let [status, field] = wanted.split("\r\n").collect::<Vec<_>>()[..] else {
+                    panic!("{wanted}")
+                };
+                let got = head(&mut client).await;
+                assert!(got[0] == status && got[1].eq_ignore_ascii_case(field), "{wanted}: {got:?}");
+            }
+            client.get_mut().write_all(BODY).await.unwrap();
+            assert_eq!(head(&mut client).await[0], "HTTP/1.1 200 OK");
+            let mut body = vec![0; BODY.len()];
+            client.read_exact(&mut body).await.unwrap();
+            assert_eq!(body, BODY);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_comes_with_the_word_to_go_on_follows_it() {
+    within(async {
+        let (origin, tell) =
+            says("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "").await;
+        tell.send_replace(true);
+        let pair = Pair::start(&proxy("http", "")).await;
+        let mut client = BufReader::new(pair.connect().await);
+        client.get_mut().write_all(asking(&origin, "HTTP/1.1").as_bytes()).await.unwrap();
+        assert_eq!(head(&mut client).await[0], "HTTP/1.1 100 Continue");
+        let lines = head(&mut client).await;
+        assert_eq!(lines[0], "HTTP/1.1 200 OK");
+        let mut body = [0; 2];
+        client.read_exact(&mut body).await.unwrap();
+        assert_eq!(&body, b"ok");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_sent_unasked_behind_another_request_disturbs_no_answer() {
+    within(async {
+        let large = noise(5, 8 << 20);
+        let answer = large.clone();
+        let origin = Origin::start(move |stream| {
+            let answer = answer.clone();
+            async move {
+                let mut stream = BufReader::new(stream);
+                head(&mut stream).await;
+                let lines = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", answer.len());
+                stream.get_mut().write_all(lines.as_bytes()).await.unwrap();
+                stream.get_mut().write_all(&answer).await.unwrap();
+                head(&mut stream).await;
+                let mut body = vec![0; BODY.len()];
+                stream.read_exact(&mut body).await.unwrap();
+                let lines = "HTTP/1.1 204 No Content\r\n\r\n";
+                stream.get_mut().write_all(lines.as_bytes()).await.unwrap();
+            }
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let mut client = BufReader::new(pair.connect().await);
+        let first = format!("GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.address);
+        let requests = [first.as_bytes(), asking(&origin, "HTTP/1.1").as_bytes(), BODY].concat();
+        client.get_mut().write_all(&requests).await.unwrap();
+        assert_eq!(head(&mut client).await[0], "HTTP/1.1 200 OK");
+        let mut body = vec![0; large.len()];
+        client.read_exact(&mut body).await.unwrap();
+        assert!(body == large);
+        assert_eq!(head(&mut client).await[0], "HTTP/1.1 204 No Content");
     })
     .await;
 }
@@ -90,7 +167,7 @@ async fn what_a_client_sends_without_a_word_from_the_origin_reaches_it() {
                 tokio::task::yield_now().await;
                 client.get_mut().write_all(late).await.unwrap();
             }
-            assert_eq!(answer(&mut client).await[0], "HTTP/1.1 200 OK", "{at}");
+            assert_eq!(head(&mut client).await[0], "HTTP/1.1 200 OK", "{at}: nobody has said to go on");
             let mut body = vec![0; BODY.len()];
             client.read_exact(&mut body).await.unwrap();
             assert_eq!(body, BODY);

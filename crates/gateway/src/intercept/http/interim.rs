@@ -2,8 +2,8 @@
 //!
 //! hyper gives them to whoever asks it as a client and sends none as a server. So they go out between what it writes:
 //! it flushes a socket only when nothing of an answer waits any more, and the final answer is held back until they have
-//! gone. The one that it does say by itself, 100, it says when the request's body is first looked at
-//! ([`super::upload`]).
+//! gone. The one that it does say by itself, 100, it says when the request's body is first looked at, whatever the origin
+//! has said; it is taken out of what it writes.
 
 use std::io;
 use std::pin::Pin;
@@ -38,6 +38,10 @@ struct State {
     blank: BlankLine,
     /// Whether the last bytes from the client went on behind the end of a head.
     went_on: bool,
+    /// Whether hyper has something to write that it has begun with.
+    is_writing: bool,
+    /// Whether what hyper writes next may be its own word to go on.
+    may_say: bool,
 }
 
 impl Interim {
@@ -45,8 +49,8 @@ impl Interim {
         Self { stream, state: Mutex::default() }
     }
 
-    /// Queues an interim answer; one for which the client leaves no room is dropped.
-    pub(super) fn push(&self, status: StatusCode, fields: &HeaderMap) {
+    /// Queues an interim answer; one for which the client leaves no room is dropped, unless it is waited for.
+    pub(super) fn push(&self, status: StatusCode, fields: &HeaderMap, is_awaited: bool) {
         let mut head = Response::new(());
         *head.status_mut() = status;
         fields.clone_into(head.headers_mut());
@@ -61,7 +65,7 @@ impl Interim {
         }
         bytes.extend_from_slice(b"\r\n");
         let mut state = self.state.lock();
-        if state.waiting.len() + bytes.len() > MAX_WAITING {
+        if !is_awaited && state.waiting.len() + bytes.len() > MAX_WAITING {
             return;
         }
         state.waiting.extend_from_slice(&bytes);
@@ -83,6 +87,26 @@ impl Interim {
         .await;
     }
 
+    /// Waits until all has gone to the socket, also what hyper has begun to write: what it writes next is of the request
+    /// that it serves now.
+    pub(super) async fn settled(&self) {
+        std::future::poll_fn(|cx| {
+            let mut state = self.state.lock();
+            if state.waiting.is_empty() && !state.is_writing {
+                return Poll::Ready(());
+            }
+            state.follower = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Takes hyper's own word to go on away, if that is what it writes next; to be said before the request's body is
+    /// looked at, once all has [`settled`](Self::settled).
+    pub(super) fn silence(&self) {
+        self.state.lock().may_say = true;
+    }
+
     /// Waits until the client sends more than the head of its request, or will send nothing more.
     pub(super) async fn more(&self) {
         // Else hyper, which read them, has them.
@@ -102,11 +126,20 @@ impl Interim {
         }
         if may_begin {
             state.flusher = Some(cx.waker().clone());
+            state.is_writing = false;
         }
         let follower = if state.waiting.is_empty() { state.follower.take() } else { None };
         drop(state);
         follower.into_iter().for_each(Waker::wake);
         Poll::Ready(Ok(()))
+    }
+
+    /// Notes that hyper writes; returns how much of it is not to be sent.
+    fn unsaid(&self, written: &[u8]) -> Option<usize> {
+        let mut state = self.state.lock();
+        state.is_writing = true;
+        let may_say = std::mem::take(&mut state.may_say);
+        (may_say && written.starts_with(OWN_WORD)).then_some(OWN_WORD.len())
     }
 }
 
@@ -142,6 +175,9 @@ impl AsyncRead for ClientIo {
 impl AsyncWrite for ClientIo {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if let Some(len) = this.interim.unsaid(buf) {
+            return Poll::Ready(Ok(len));
+        }
         ready!(this.interim.poll_send(cx, false))?;
         Pin::new(&mut this.stream).poll_write(cx, buf)
     }
@@ -152,6 +188,9 @@ impl AsyncWrite for ClientIo {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if let Some(len) = this.interim.unsaid(bufs.first().map_or(&[], |first| first)) {
+            return Poll::Ready(Ok(len));
+        }
         ready!(this.interim.poll_send(cx, false))?;
         Pin::new(&mut this.stream).poll_write_vectored(cx, bufs)
     }
@@ -196,7 +235,10 @@ impl BlankLine {
     }
 }
 
-/// The most bytes of interim answers that wait for one client.
+/// What hyper says when a request's body is first looked at.
+const OWN_WORD: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The most bytes of interim answers that wait for one client, but for one that it waits for.
 const MAX_WAITING: usize = 64 << 10;
 
 #[cfg(test)]
@@ -221,9 +263,12 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let interim = Interim::new(Arc::new(stream));
         for _ in 0..10_000 {
-            interim.push(StatusCode::EARLY_HINTS, &HeaderMap::new());
+            interim.push(StatusCode::EARLY_HINTS, &HeaderMap::new(), false);
         }
         let waiting = interim.state.lock().waiting.len();
         assert!((MAX_WAITING - 100..=MAX_WAITING).contains(&waiting), "{waiting}");
+        // One that is waited for finds room all the same.
+        interim.push(StatusCode::CONTINUE, &HeaderMap::new(), true);
+        assert!(interim.state.lock().waiting.len() > waiting);
     }
 }

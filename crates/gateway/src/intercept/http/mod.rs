@@ -262,17 +262,21 @@ impl Client {
         gate: Option<&Gate>,
     ) -> Result<Response<Incoming>, origin::Failed> {
         let origins = Origins { door: &self.door, source: self.source };
-        let mut answered = pin!(origins.send(kept, destination, request));
-        let mut more = pin!(self.interim.more());
-        let mut awaits = gate;
-        let answer = loop {
-            tokio::select! {
-                answer = &mut answered => break answer,
-                // It waits no longer for a word, and nor does what it sends.
-                () = &mut more, if awaits.is_some() => awaits.take().into_iter().for_each(Gate::open),
+        let opened = async {
+            if let Some(gate) = gate {
+                gate.open_in_time(&self.interim).await;
             }
+            std::future::pending::<Infallible>().await
+        };
+        let answer = tokio::select! {
+            answer = origins.send(kept, destination, request) => answer,
+            never = opened => match never {},
         };
         self.interim.gone().await;
+        if let Some(gate) = gate.filter(|gate| gate.is_told()) {
+            // The answer came with the word to go on, which the client has by now.
+            gate.open(&self.interim).await;
+        }
         answer
     }
 

@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::EXPECT;
 use hyper::{Request, StatusCode, Version};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::interim::Interim;
 
@@ -22,9 +23,13 @@ pub(super) enum Upload {
     Asked(Arc<Gate>),
 }
 
-/// Between a client that asks whether to send its body, and the origin. hyper tells the client to go on when the body is
-/// first looked at, so nobody looks at it before.
-pub(super) struct Gate(Mutex<State>);
+/// Between a client that asks whether to send its body, and the origin. Nobody looks at the body before the client may
+/// send it: so it is known of an answer that came before whether it came without it.
+pub(super) struct Gate {
+    state: Mutex<State>,
+    /// The origin has said that the body is to be sent.
+    is_told: watch::Sender<bool>,
+}
 
 struct State {
     stage: Stage,
@@ -69,9 +74,11 @@ impl Upload {
             false => Self::Plain(body),
         });
         let (told, asked) = (Arc::clone(interim), gate.clone());
-        hyper::ext::on_informational(&mut request, move |answer| match (&asked, answer.status()) {
-            (Some(gate), StatusCode::CONTINUE) => gate.open(),
-            (_, status) => told.push(status, answer.headers()),
+        hyper::ext::on_informational(&mut request, move |answer| {
+            let gate = asked.as_ref().filter(|_| answer.status() == StatusCode::CONTINUE);
+            let is_awaited = gate.is_some_and(|gate| !gate.is_told());
+            told.push(answer.status(), answer.headers(), is_awaited);
+            gate.into_iter().for_each(|gate| gate.tell());
         });
         (request, gate)
     }
@@ -79,11 +86,34 @@ impl Upload {
 
 impl Gate {
     fn new(body: Incoming) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { stage: Stage::Asked, body: Some(body), waker: None })))
+        let state = State { stage: Stage::Asked, body: Some(body), waker: None };
+        Arc::new(Self { state: Mutex::new(state), is_told: watch::Sender::new(false) })
     }
 
-    /// Has the body sent.
-    pub(super) fn open(&self) {
+    /// Notes that the origin has said to go on, which is on its way to the client.
+    fn tell(&self) {
+        self.is_told.send_replace(true);
+    }
+
+    /// Says whether the origin has said to go on.
+    pub(super) fn is_told(&self) -> bool {
+        *self.is_told.borrow()
+    }
+
+    /// Has the body sent, once the origin has said so or the client sends it without.
+    pub(super) async fn open_in_time(&self, interim: &Interim) {
+        let mut told = self.is_told.subscribe();
+        tokio::select! {
+            _ = told.wait_for(|told| *told) => {}
+            () = interim.more() => {}
+        }
+        self.open(interim).await;
+    }
+
+    /// Has the body sent, behind all that is on its way to the client.
+    pub(super) async fn open(&self, interim: &Interim) {
+        interim.settled().await;
+        interim.silence();
         self.turn(Stage::Asked, Stage::Open);
     }
 
@@ -91,7 +121,7 @@ impl Gate {
     pub(super) fn refuse(&self) -> bool {
         let refused = self.turn(Stage::Asked, Stage::Refused);
         if refused {
-            let body = self.0.lock().body.take();
+            let body = self.state.lock().body.take();
             // Without the lock: whoever has the other end may look here.
             drop(body);
         }
@@ -99,7 +129,7 @@ impl Gate {
     }
 
     fn turn(&self, from: Stage, to: Stage) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if state.stage != from {
             return false;
         }
@@ -111,7 +141,7 @@ impl Gate {
     }
 
     fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         match (state.stage, &mut state.body) {
             (Stage::Open, Some(body)) => Pin::new(body).poll_frame(cx).map_err(Into::into),
             (Stage::Open | Stage::Over, _) => Poll::Ready(Some(Err("the request is over".into()))),
@@ -143,14 +173,14 @@ impl Body for Upload {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Plain(body) => body.is_end_stream(),
-            Self::Asked(gate) => gate.0.lock().body.as_ref().is_some_and(Body::is_end_stream),
+            Self::Asked(gate) => gate.state.lock().body.as_ref().is_some_and(Body::is_end_stream),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Plain(body) => body.size_hint(),
-            Self::Asked(gate) => gate.0.lock().body.as_ref().map(Body::size_hint).unwrap_or_default(),
+            Self::Asked(gate) => gate.state.lock().body.as_ref().map(Body::size_hint).unwrap_or_default(),
         }
     }
 }
