@@ -1,4 +1,4 @@
-//! Paths that fail without saying so, with real sockets and a patience of a second.
+//! Paths that fail without saying so, with real sockets.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -99,17 +99,26 @@ fn reset_half(half: OwnedWriteHalf) {
     half.forget();
 }
 
-/// A pair that is impatient, with `path` in between, and an echo at the far end.
-async fn pair_over(path: &Arc<Path>, tasks: &mut JoinSet<()>) -> (Pair, Origin) {
+/// For paths that say nothing when they fail: how long that takes is all that such a test waits for.
+const IMPATIENT: &str = "[link]\ndead_after = \"1 s\"\n";
+
+/// For paths that say so: a machine that is busy for a second is no peer that is gone.
+const PATIENT: &str = "[link]\ndead_after = \"1 h\"\n";
+
+/// A pair with `path` in between and so much patience, and an echo at the far end.
+async fn pair_over(path: &Arc<Path>, tasks: &mut JoinSet<()>, patience: &str) -> (Pair, Origin) {
     let origin = Origin::echo().await;
-    (with_intercepts(path, tasks, &forward(origin.address)).await, origin)
+    (with_intercepts(path, tasks, &forward(origin.address), patience).await, origin)
 }
 
-async fn with_intercepts(path: &Arc<Path>, tasks: &mut JoinSet<()>, intercepts: &str) -> Pair {
-    let impatient = "[link]\ndead_after = \"1 s\"\n";
+async fn with_intercepts(
+    path: &Arc<Path>,
+    tasks: &mut JoinSet<()>,
+    intercepts: &str,
+    patience: &str,
+) -> Pair {
     let path = Arc::clone(path);
-    Pair::with(&(intercepts.to_owned() + impatient), impatient, async |hub| path.start(hub, tasks).await)
-        .await
+    Pair::with(&(intercepts.to_owned() + patience), patience, async |hub| path.start(hub, tasks).await).await
 }
 
 /// Sends bytes there and back at once.
@@ -127,7 +136,7 @@ async fn a_path_that_loses_one_way_without_a_word_is_left_and_flows_go_on() {
     within(async {
         for way in [0, 1] {
             let (path, mut tasks) = (Arc::new(Path::default()), JoinSet::new());
-            let (pair, _origin) = pair_over(&path, &mut tasks).await;
+            let (pair, _origin) = pair_over(&path, &mut tasks, IMPATIENT).await;
             let (mut idle, mut busy) = (pair.connect().await, pair.connect().await);
             echo(&mut idle, b"hello").await;
             path.deaf[way].store(path.all(), SeqCst);
@@ -142,7 +151,7 @@ async fn a_path_that_loses_one_way_without_a_word_is_left_and_flows_go_on() {
 async fn a_peer_that_comes_from_another_address_keeps_its_flows() {
     within(async {
         let (path, mut tasks) = (Arc::new(Path::default()), JoinSet::new());
-        let (pair, _origin) = pair_over(&path, &mut tasks).await;
+        let (pair, _origin) = pair_over(&path, &mut tasks, PATIENT).await;
         let mut client = pair.connect().await;
         for address in 0..3 {
             path.source.store(address, SeqCst);
@@ -170,7 +179,7 @@ async fn who_connects_when_the_path_has_just_died_goes_by_the_rules_for_that_unl
             forward(echo_origin.address) + direct,
         ];
         let (path, mut tasks) = (Arc::new(Path::default()), JoinSet::new());
-        let pair = with_intercepts(&path, &mut tasks, &intercepts.concat()).await;
+        let pair = with_intercepts(&path, &mut tasks, &intercepts.concat(), IMPATIENT).await;
         let addresses = pair.branch.local_addrs().intercepts;
         let is_hearing = |hears: bool| {
             path.deaf.iter().for_each(|below| below.store(if hears { 0 } else { u64::MAX }, SeqCst));
