@@ -86,6 +86,11 @@ impl Problems {
         self.found.push(Found { span: Some(span), message: message.to_string(), is_of_value: false });
     }
 
+    /// Notes what is wrong with a value by itself.
+    pub(super) fn at_value(&mut self, span: Range<usize>, message: impl fmt::Display) {
+        self.found.push(Found { span: Some(span), message: message.to_string(), is_of_value: true });
+    }
+
     /// Passes a good value on, or notes what is wrong with it.
     pub(super) fn check<T, E: fmt::Display>(
         &mut self,
@@ -93,14 +98,15 @@ impl Problems {
         key: &str,
         value: Result<T, E>,
     ) -> Option<T> {
-        let found = |error| Found { span: Some(span), message: format!("{key}: {error}"), is_of_value: true };
-        value.map_err(|error| self.found.push(found(error))).ok()
+        value.map_err(|error| self.at_value(span, format_args!("{key}: {error}"))).ok()
     }
 
     /// Adds those of a file of which some keys were left out or filled in: what is wrong with single values, and nothing
     /// that may come of that.
     pub(super) fn add_of_values(&mut self, others: Self, mended: &[Mended]) {
-        let follows = |found: &Found| mended.iter().any(|mended| found.message.contains(&mended.key));
+        // What was filled in for a key stands where its section does.
+        let follows =
+            |found: &Found| mended.iter().any(|mended| found.span.as_ref() == Some(&mended.section));
         self.found.extend(others.found.into_iter().filter(|found| found.is_of_value && !follows(found)));
     }
 

@@ -29,7 +29,7 @@ pub(super) struct Typed {
 pub(super) struct Mended {
     pub(super) key: String,
     /// Where its section stands.
-    section: Range<usize>,
+    pub(super) section: Range<usize>,
 }
 
 impl Typed {

@@ -19,18 +19,21 @@ impl Resolver {
         let redirect_default = if tproxy { Scope::Gateway } else { Scope::Host };
         let texts =
             |texts: &Option<OneOrMany>| texts.as_ref().map_or(Vec::new(), |texts| texts.texts().to_vec());
+        let interfaces = raw.interfaces.as_deref().unwrap_or_default();
+        let interfaces = self.each("interfaces", interfaces, capture::interface);
+        let ports = self.ports(raw.ports.as_deref().unwrap_or_default());
+        let networks = self.networks("networks", raw.networks.as_deref().unwrap_or_default());
+        let users = self.each("users", &texts(&raw.users), capture::account);
+        let groups = self.each("groups", raw.groups.as_deref().unwrap_or_default(), capture::account);
+        let cgroups = self.each("cgroups", raw.cgroups.as_deref().unwrap_or_default(), capture::cgroup);
         let capture = Capture {
             scope: scope?.unwrap_or(redirect_default),
-            interfaces: self.each(
-                "interfaces",
-                raw.interfaces.as_deref().unwrap_or_default(),
-                capture::interface,
-            ),
-            ports: self.ports(raw.ports.as_deref().unwrap_or_default()),
-            networks: self.networks("networks", raw.networks.as_deref().unwrap_or_default()),
-            users: self.each("users", &texts(&raw.users), capture::account),
-            groups: self.each("groups", raw.groups.as_deref().unwrap_or_default(), capture::account),
-            cgroups: self.each("cgroups", raw.cgroups.as_deref().unwrap_or_default(), capture::cgroup),
+            interfaces,
+            ports,
+            networks,
+            users,
+            groups,
+            cgroups,
             as_client: as_client?.unwrap_or(false),
             hold_syn: raw.hold_syn.as_ref().is_some_and(|hold| *hold.get_ref()),
             rules: rules?.unwrap_or_default(),
@@ -148,7 +151,8 @@ impl Resolver {
         let found = words.iter().find(|(known, _)| known == word).map(|(_, value)| *value);
         if found.is_none() {
             let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
-            self.problems.at(text.span(), format_args!("{key}: {word:?} is none of {}", known.join(", ")));
+            self.problems
+                .at_value(text.span(), format_args!("{key}: {word:?} is none of {}", known.join(", ")));
         }
         found.map(Some)
     }

@@ -55,7 +55,7 @@ impl Resolver {
             let message = format!(
                 "discover: {name:?} is neither an interface such as \"eth0\" nor a gateway such as \"10.1.0.5:7400\""
             );
-            self.problems.at(text.span(), message);
+            self.problems.at_value(text.span(), message);
         }
         good.then(|| name.clone())
     }

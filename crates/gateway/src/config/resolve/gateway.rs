@@ -15,14 +15,17 @@ impl Resolver {
     /// Resolves `[gateway]` and reads its key file.
     pub(super) fn gateway(&mut self, whole: &RawConfig) -> Option<Gateway> {
         let raw = whole.gateway.get_ref();
-        let name = self.name(&raw.name);
+        let name = self.name("name", &raw.name);
         let key_file = self.path(&raw.key_file);
         let identity = self.problems.check(raw.key_file.span(), "key_file", Identity::load(&key_file));
         let listens = raw.listen.as_ref().map_or(&[][..], |listen| listen.texts());
         let listen = listens.iter().map(|text| self.socket("listen", text)).collect::<Vec<_>>();
         let admin = self.admin(raw);
         let announce = self.announce(raw);
-        let drain = raw.drain.as_ref().map_or(DRAIN, |time| time.get_ref().0);
+        let encrypt_key = self.encrypt_key(whole);
+        let (watchdog, keepalive) = (self.watchdog(raw), self.keepalive(raw));
+        let log_level = self.log_level(raw.log_level.as_ref());
+        let site = raw.site.as_ref().and_then(|site| self.name("site", site));
         Some(Gateway {
             name: name?,
             key_file,
@@ -30,14 +33,14 @@ impl Resolver {
             listen: listen.into_iter().collect::<Option<_>>()?,
             admin,
             state: raw.state.as_ref().map(|state| self.path(state)),
-            encrypt_key: self.encrypt_key(whole),
-            drain,
+            encrypt_key,
+            drain: raw.drain.as_ref().map_or(DRAIN, |time| time.get_ref().0),
             user: raw.user.as_ref().map(|user| user.get_ref().clone()),
-            watchdog: self.watchdog(raw),
-            keepalive: self.keepalive(raw),
-            log_level: self.log_level(raw.log_level.as_ref()),
+            watchdog,
+            keepalive,
+            log_level,
             announce,
-            site: raw.site.as_ref().and_then(|site| self.name(site)),
+            site,
         })
     }
 
@@ -48,7 +51,7 @@ impl Resolver {
         if !limit.is_zero() && limit < LEAST_WATCHDOG {
             let message =
                 "watchdog: that is less than a busy machine may take; set 2 s or more, or 0 s for none";
-            self.problems.at(time.span(), message);
+            self.problems.at_value(time.span(), message);
         }
         (!limit.is_zero()).then_some(limit)
     }
@@ -69,7 +72,7 @@ impl Resolver {
         let known = ["off", "error", "warn", "info", "debug", "trace"];
         if !known.contains(&word) {
             let message = explain::unknown_value(word, &known, &[]);
-            self.problems.at(text.span(), format_args!("log_level: {message}"));
+            self.problems.at_value(text.span(), format_args!("log_level: {message}"));
         }
         word.parse().ok()
     }
@@ -81,7 +84,7 @@ impl Resolver {
             let count = texts.get_ref().len();
             let message =
                 format!("announce: {count} networks are more than the {MAX_NETWORKS} that peers take");
-            self.problems.at(texts.span(), message);
+            self.problems.at_value(texts.span(), message);
         }
         self.networks("announce", texts.get_ref())
     }

@@ -13,7 +13,7 @@ impl Resolver {
             let group = raw_group.get_ref();
             let key = GroupKey::load(&self.path(&group.key_file));
             let key = self.problems.check(group.key_file.span(), "key_file", key);
-            let (Some(name), Some(key)) = (self.name(&group.name), key) else { continue };
+            let (Some(name), Some(key)) = (self.name("name", &group.name), key) else { continue };
             if groups.iter().any(|other| other.name == name) {
                 let message = format!("name: there are two groups of the name {name:?}");
                 self.problems.at(group.name.span(), message);
@@ -56,7 +56,7 @@ impl Resolver {
             let message = "site: has no effect without group; set group or remove it";
             self.problems.at(site.span(), message);
         }
-        let site = raw.site.as_ref().and_then(|site| self.name(site));
+        let site = raw.site.as_ref().and_then(|site| self.name("site", site));
         let Some(wanted) = &raw.group else { return (None, site) };
         let group = groups.iter().find(|group| group.name == *wanted.get_ref());
         if group.is_none() {

@@ -16,9 +16,11 @@ impl Resolver {
         let mode = self.mode(raw);
         let listen = self.socket("listen", &raw.listen);
         let peer = self.peer_choice(raw, config);
-        // To transparent modes they are predicates, not passwords.
-        let transparent = mode.as_ref().is_some_and(|mode| mode.capture().is_some());
-        let users = raw.users.as_ref().filter(|_| !transparent).map(|users| self.users(users));
+        // To transparent modes they are predicates, not passwords, and what they are to others is not known.
+        let name = raw.mode.get_ref().as_str();
+        let transparent = ["tproxy", "redirect"].contains(&name);
+        let is_proxy = ["forward", "socks5", "http"].contains(&name);
+        let users = raw.users.as_ref().filter(|_| is_proxy).map(|users| self.users(users));
         let allow_from = raw.allow_from.as_ref().map(|texts| self.networks("allow_from", texts.get_ref()));
         let on_peer_loss = match &raw.on_peer_loss {
             None if transparent => Some(OnPeerLoss::Direct),
@@ -65,7 +67,7 @@ impl Resolver {
             _ => {
                 let known = ["forward", "socks5", "http", "tproxy", "redirect"];
                 let message = explain::unknown_value(name, &known, &[]);
-                self.problems.at(raw.mode.span(), format_args!("mode: {message}"));
+                self.problems.at_value(raw.mode.span(), format_args!("mode: {message}"));
                 return None;
             }
         };
@@ -88,7 +90,7 @@ impl Resolver {
     fn proxy_protocol(&mut self, text: Option<&Text>) -> bool {
         if let Some(text) = text.filter(|text| text.get_ref() != "v2") {
             let message = explain::unknown_value(text.get_ref(), &["v2"], &[]);
-            self.problems.at(text.span(), format_args!("proxy_protocol: {message}"));
+            self.problems.at_value(text.span(), format_args!("proxy_protocol: {message}"));
         }
         text.is_some()
     }
@@ -161,7 +163,7 @@ impl Resolver {
             "refuse" => Some(OnPeerLoss::Refuse),
             other => {
                 let message = format!("on_peer_loss: {other:?} is neither \"direct\" nor \"refuse\"");
-                self.problems.at(text.span(), message);
+                self.problems.at_value(text.span(), message);
                 None
             }
         }

@@ -1,5 +1,6 @@
 //! `[codec]`, `[cache]` and `[link]`, and their overrides.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -56,7 +57,7 @@ impl Resolver {
         if let Some(in_flight) = &link.max_in_flight {
             settings.max_in_flight = Some(in_flight.get_ref().0);
             let fits = settings::max_in_flight(settings.max_in_flight, settings.log_memory);
-            self.problems.check(in_flight.span(), "max_in_flight", fits);
+            self.fits(in_flight.span(), "max_in_flight", fits);
         }
         settings
     }
@@ -84,9 +85,16 @@ impl Resolver {
         if let Some(log_memory) = raw.log_memory.as_ref().filter(|log| log.get_ref().0 == settings.log_memory)
         {
             let fits = settings::max_in_flight(settings.max_in_flight, settings.log_memory);
-            self.problems.check(log_memory.span(), "log_memory", fits);
+            self.fits(log_memory.span(), "log_memory", fits);
         }
         settings
+    }
+
+    /// Reports what may be in flight if the log is too small for it.
+    fn fits(&mut self, span: Range<usize>, key: &str, fits: Result<(), String>) {
+        if let Err(why) = fits {
+            self.problems.at(span, format_args!("{key}: {why}"));
+        }
     }
 
     /// Resolves what a rule changes about the coding of its flows.
@@ -185,7 +193,7 @@ impl Resolver {
             let message = format!(
                 "congestion: {name:?} is no name of a congestion control; write \"bbr\" or \"cubic\""
             );
-            self.problems.at(text.span(), message);
+            self.problems.at_value(text.span(), message);
         }
         let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
             .unwrap_or_default();

@@ -205,15 +205,14 @@ impl Resolver {
         self.dir.join(text.get_ref())
     }
 
-    /// Reads a name of a gateway or peer.
-    fn name(&mut self, text: &Text) -> Option<String> {
+    /// Reads a name of a gateway, peer, group or site.
+    fn name(&mut self, key: &str, text: &Text) -> Option<String> {
         let name = text.get_ref();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         let good = (1..=64).contains(&name.len()) && name.bytes().all(plain) && name != "auto";
         if !good {
-            let message =
-                "name: use 1 to 64 letters, digits, dots, hyphens and underscores, and not \"auto\"";
-            self.problems.at(text.span(), message);
+            let message = "use 1 to 64 letters, digits, dots, hyphens and underscores, and not \"auto\"";
+            self.problems.at_value(text.span(), format_args!("{key}: {message}"));
         }
         good.then(|| name.clone())
     }

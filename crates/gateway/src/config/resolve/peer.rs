@@ -18,10 +18,10 @@ impl Resolver {
         groups: &[Group],
     ) -> Option<Peer> {
         let raw = raw.get_ref();
-        let name = self.name(&raw.name);
+        let name = self.name("name", &raw.name);
         let public_keys = self.public_keys(raw);
         if raw.public_key.texts().is_empty() {
-            self.problems.at(
+            self.problems.at_value(
                 raw.name.span(),
                 "public_key: the list is empty; give the line that the peer's keygen printed",
             );

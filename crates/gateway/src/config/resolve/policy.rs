@@ -54,7 +54,7 @@ impl Resolver {
             "direct" => Some(PathChoice::Direct),
             other => {
                 let message = explain::unknown_value(other, &["link", "direct"], &[]);
-                self.problems.at(text.span(), format_args!("path: {message}"));
+                self.problems.at_value(text.span(), format_args!("path: {message}"));
                 None
             }
         }

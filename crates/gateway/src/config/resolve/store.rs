@@ -33,26 +33,23 @@ impl Resolver {
         let read_latency = cache.store_read_latency.as_ref();
         let read_latency =
             read_latency.and_then(|time| self.time("store_read_latency", time, Duration::ZERO, MOST_LATENCY));
-        let disk = disk?;
-        let index_memory = self.index_memory(raw, disk, memory)?;
-        Some(StoreSettings { path: path?, disk, index_memory, read_latency })
-    }
-
-    /// Returns the memory of the index, and warns if a part of the disk is beyond what it remembers, or a part of the
-    /// memory beyond what it uses.
-    fn index_memory(&mut self, raw: &RawConfig, disk: u64, memory: u64) -> Option<u64> {
-        let set = raw.cache.store_index_memory.as_ref();
-        let bytes = match set {
-            None => index_memory(disk, memory),
-            Some(_) => self.read("store_index_memory", set, |&Size(bytes)| match bytes {
-                ..LEAST_INDEX => Err(format!(
+        let set =
+            self.read("store_index_memory", cache.store_index_memory.as_ref(), |&Size(bytes)| match bytes {
+                LEAST_INDEX.. => Ok(bytes),
+                _ => Err(format!(
                     "{} is too little to find chunks by; the least is {}",
                     Size(bytes),
                     Size(LEAST_INDEX)
                 )),
-                bytes => Ok(bytes),
-            })?,
-        };
+            });
+        let disk = disk?;
+        let index_memory = self.index_memory(set.unwrap_or_else(|| index_memory(disk, memory)), disk);
+        Some(StoreSettings { path: path?, disk, index_memory, read_latency })
+    }
+
+    /// Returns what the index uses of so much memory, and warns if that is not all, or if a part of the disk is beyond what
+    /// it remembers.
+    fn index_memory(&mut self, bytes: u64, disk: u64) -> u64 {
         let whole = whole_index(disk);
         if bytes > whole {
             // As it is written here it is no more than that, and can be read again.
@@ -77,7 +74,7 @@ impl Resolver {
                 Size(reach)
             ));
         }
-        Some(bytes)
+        bytes
     }
 
     /// Returns the folder of the store.
