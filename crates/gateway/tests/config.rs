@@ -285,6 +285,29 @@ fn memory_that_an_index_does_not_use_is_warned_of() {
 }
 
 #[test]
+fn the_memory_that_an_error_asks_for_will_do() {
+    let dir = folder();
+    let store = "store_disk = \"1 GiB\"\n";
+    let set = "store_disk = \"1 GiB\"\nstore_index_memory = \"20 MiB\"\n";
+    let group = "[[group]]\nname = \"all\"\nkey_file = \"group.key\"\ndiscover = []\n";
+    for (cache, group) in [("", ""), (store, ""), (set, ""), (store, group), (set, group)] {
+        let parse = |memory: u64| {
+            let text = format!(
+                "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nlisten = \"127.0.0.1:1\"\nstate = \"state\"\n\
+                 site = \"town\"\n[[peer]]\nname = \"hub\"\n\
+                 public_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\n[cache]\nmemory = {memory}\n{cache}{group}"
+            );
+            Config::parse(&text, &dir.path().join("branch.toml")).map_err(|error| error.to_string())
+        };
+        let said = parse(30 << 20).unwrap_err();
+        let (_, said) = said.split_once("at least ").unwrap();
+        let (needed, _) = said.split_once(' ').unwrap();
+        let needed = needed.parse().unwrap();
+        assert!(parse(needed).is_ok() && parse(needed - 9).is_err(), "{cache}{group}: {needed}");
+    }
+}
+
+#[test]
 fn more_memory_than_the_machine_has_is_warned_of() {
     let dir = folder();
     let warnings = |memory: &str| {

@@ -468,3 +468,18 @@ fn a_reset_of_a_flow_whose_application_is_done_leaves_nothing_behind() {
     pair.pass(Now::from_secs(1));
     assert_eq!([0, 1].map(|side| pair.sides[side].link.open_flows()), [0, 0]);
 }
+
+#[test]
+fn a_peer_that_grants_no_streaming_context_is_sent_blocks_alone() {
+    for side in [0, 1] {
+        let [dialer, acceptor] = [config(true, 1), config(false, 2)];
+        let with = |of: usize, config| if of == side { LinkConfig { contexts: 0, ..config } } else { config };
+        let mut pair = Pair::with(9, with(0, dialer), with(1, acceptor));
+        let flow = pair.connect(0);
+        for from in [0, 1] {
+            pair.send(from, flow, &text(100_000));
+            pair.run();
+            assert_eq!(pair.sides[1 - from].stream(flow).bytes, text(100_000));
+        }
+    }
+}

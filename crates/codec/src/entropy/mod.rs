@@ -85,6 +85,9 @@ impl Entropy {
         }
     }
 
+    /// About how many bytes it takes to decode blocks alone, however the peer codes them.
+    pub const DECODING_ALONE: u64 = 320 << 10;
+
     /// Returns whether blocks can be compressed as streams.
     pub const fn streams(self) -> bool {
         matches!(self, Self::Zstd(_))

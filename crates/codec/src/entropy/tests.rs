@@ -314,6 +314,22 @@ fn contexts_take_no_more_than_is_reckoned_with() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
+#[test]
+fn decoding_blocks_alone_takes_no_more_than_is_reckoned_with() {
+    let mut most = 0;
+    for level in LEVELS {
+        let mut pair = Pair::new(Entropy::Zstd(level), 0);
+        for plain in [text(1, MAX_PLAIN), [noise(1, MAX_PLAIN - 9000), vec![0; 9000]].concat()] {
+            pair.send(Mode::Alone, &plain);
+            // A stream that nobody granted takes nothing.
+            assert!(decompress(&mut pair, Mode::First(0), &[0, 0, 0x10, 0, 0, b'h', b'i'], 2).is_err());
+        }
+        assert!(pair.wire > MAX_PLAIN - 9000, "both were decoded: {}", pair.wire);
+        most = most.max(pair.decompressor.memory() as u64);
+    }
+    assert!(most <= Entropy::DECODING_ALONE && most > Entropy::DECODING_ALONE / 2, "{most}");
+}
+
 /// A block of text, noise, zeros or nothing in up to three parts.
 fn block() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let part = (0u8..5, any::<u64>(), 0usize..5000).prop_map(|(kind, seed, len)| match kind {

@@ -141,6 +141,11 @@ pub(super) fn whole_index(disk: u64) -> u64 {
     (disk / 65_536 + 1).saturating_mul(INDEX_OF_A_ROOT)
 }
 
+/// Returns how much memory leaves so many bytes beside the index that a store of so many bytes gets of it.
+pub(super) fn with_index(rest: u64, disk: u64) -> u64 {
+    rest.saturating_add(whole_index(disk)).min(rest.saturating_mul(8).div_ceil(7))
+}
+
 /// Returns the memory that is for no peer of the file: the index of the store, and those who may be found.
 pub(super) fn beside_peers(store: Option<&StoreSettings>, discovery: Option<&Discovery>) -> u64 {
     let for_found = discovery.map_or(0, |discovery| discovery.found.memory.total() * MAX_FOUND as u64);
@@ -360,6 +365,18 @@ mod tests {
         let peers = [Wanted { names: false, ..wanted(&settings) }];
         let (plans, _) = share_out(1 << 30, &peers, SetMemory::default()).unwrap();
         assert_eq!(plans[0].hints, 0);
+    }
+
+    #[test]
+    fn what_leaves_enough_beside_an_index_is_known() {
+        for disk in [64 << 20, 1 << 30, 1 << 40] {
+            for rest in [0, 1, 38 << 20, 1 << 40] {
+                let memory = with_index(rest, disk);
+                assert!(memory - index_memory(disk, memory) >= rest, "{disk} {rest}");
+                let less = memory.saturating_sub(9);
+                assert!(less - index_memory(disk, less) < rest || rest == 0, "{disk} {rest}");
+            }
+        }
     }
 
     #[test]

@@ -79,6 +79,10 @@ pub(super) fn lane_options(config: &Config, said: &Said) -> Vec<LaneOptions> {
 
 /// How many streaming contexts the memory set aside for them holds, beside what blocks alone take.
 fn contexts(config: &Config, peer: &Peer) -> u32 {
+    if peer.found {
+        // No flow takes it.
+        return 0;
+    }
     let plans = config.policies.plans(&peer.name, peer.settings.plan());
     let contexts = ContextMemory::of(plans.map(|(_, plan)| plan.entropy));
     u32::try_from(contexts.streams_in(peer.memory.contexts)).unwrap_or(u32::MAX).clamp(1, MOST_CONTEXTS)
@@ -89,13 +93,31 @@ const MOST_CONTEXTS: u32 = 256;
 
 #[cfg(test)]
 mod tests {
+    use oncewire_codec::entropy::Entropy;
+
     use super::*;
+    use crate::group_key::GroupKey;
     use crate::identity::Identity;
 
     #[test]
     fn what_a_machine_lacks_is_said_once() {
         let said = Said::default();
         assert!(said.is_new(&"no bbr") && !said.is_new(&"no bbr") && said.is_new(&"no cubic"));
+    }
+
+    #[test]
+    fn whoever_is_found_takes_no_more_memory_than_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::create(&dir.path().join("a.key")).unwrap();
+        GroupKey::create(&dir.path().join("group.key")).unwrap();
+        // What flows of configured peers would take is of no concern.
+        let text = "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\nlisten = \"127.0.0.1:1\"\nsite = \"s\"\n\
+                    state = \"state\"\n[codec]\nentropy = \"zstd:19\"\n[cache]\nstore_disk = \"64 MiB\"\n\
+                    [[group]]\nname = \"all\"\nkey_file = \"group.key\"\ndiscover = []\n";
+        let config = Config::parse(text, &dir.path().join("a.toml")).unwrap();
+        let found = config.discovery.as_ref().unwrap().found.clone();
+        assert_eq!(link_config(&config, &found, 1).contexts, 0);
+        assert_eq!(found.memory.contexts, Entropy::DECODING_ALONE);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `[[group]] discover`: how gateways of the same site are looked for.
 
+use oncewire_codec::entropy::Entropy;
 use toml::Spanned;
 
 use super::Resolver;
@@ -87,7 +88,8 @@ impl Resolver {
 }
 
 /// Says what becomes of one that is found: it reaches nothing by way of us, and nothing is sent to it but what neighbours
-/// say to each other, so its logs and tables are as small as can be.
+/// say to each other, so its logs and tables are as small as can be. It is granted no streaming context; what it sends all
+/// the same is decoded block by block.
 fn found(link: &LinkSettings) -> Peer {
     let settings =
         CodecSettings { codec: Codec::Wanax, log_memory: LEAST_LOG, ..CodecSettings::for_gateway() };
@@ -97,6 +99,7 @@ fn found(link: &LinkSettings) -> Peer {
         held: 2 * LEAST_LOG,
         table: LEAST_LOG / 4,
         hints: LEAST_HINTS,
+        contexts: Entropy::DECODING_ALONE,
         ..MemoryPlan::default()
     };
     Peer {

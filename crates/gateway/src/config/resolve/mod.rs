@@ -23,13 +23,35 @@ use super::problem::{ConfigError, Problems, place};
 use super::raw::{RawConfig, Text};
 use super::typed::Typed;
 use super::units::Size;
-use super::{Admin, Caches, Config, LogBudget, Policies, machine, memory};
+use super::{Admin, Caches, Config, Discovery, LogBudget, Policies, StoreSettings, machine, memory};
+use crate::discovery::MAX_FOUND;
 
 /// What resolving carries along: the folder that paths are relative to, and what was found.
 struct Resolver {
     dir: PathBuf,
     problems: Problems,
     warnings: Vec<String>,
+}
+
+/// What of `memory` is for no peer of the file.
+struct Beside {
+    memory: u64,
+    /// The bytes of disk of the store, and what of the memory its index takes.
+    index: Option<(u64, u64)>,
+    /// What for, behind how many peers there are.
+    what: String,
+}
+
+impl Beside {
+    fn of(store: Option<&StoreSettings>, discovery: Option<&Discovery>) -> Self {
+        let what = match (store, discovery) {
+            (None, _) => String::new(),
+            (Some(_), None) => " and a store".to_owned(),
+            (Some(_), Some(_)) => format!(", a store and {MAX_FOUND} gateways that may be found"),
+        };
+        let index = store.map(|store| (store.disk, store.index_memory));
+        Self { memory: memory::beside_peers(store, discovery), index, what }
+    }
 }
 
 /// Resolves a whole configuration.
@@ -119,7 +141,7 @@ impl Resolver {
             flow_memory: raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0),
             hint_memory: raw.cache.hint_memory.as_ref().map(|bytes| bytes.get_ref().0),
         };
-        let beside = memory::beside_peers(store.as_ref(), discovery.as_ref());
+        let beside = Beside::of(store.as_ref(), discovery.as_ref());
         let (memory, log_budget) =
             self.memory(raw, set_memory, policies.as_ref(), peers.as_deref_mut(), beside);
         let log_idle = raw.cache.log_idle.as_ref().map_or(LOG_IDLE, |time| time.get_ref().0);
@@ -149,7 +171,7 @@ impl Resolver {
         set_memory: memory::SetMemory,
         policies: Option<&Policies>,
         peers: Option<&mut [super::Peer]>,
-        beside: u64,
+        beside: Beside,
     ) -> (u64, LogBudget) {
         let set = raw.cache.memory.as_ref();
         let memory = set.map_or_else(default_memory, |memory| memory.get_ref().0);
@@ -166,21 +188,27 @@ impl Resolver {
             return (memory, LogBudget::default());
         };
         let site = raw.gateway.get_ref().site.as_ref().map(|site| site.get_ref().as_str());
-        match memory::share_among(peers, memory.saturating_sub(beside), policies, site, set_memory) {
+        match memory::share_among(peers, memory.saturating_sub(beside.memory), policies, site, set_memory) {
             Ok(logs) => return (memory, logs),
             Err(needed) => {
-                let needed = needed.saturating_add(beside);
-                let store = if beside > 0 { " and a store" } else { "" };
+                let needed = match beside.index {
+                    // More memory has it take more.
+                    Some((disk, taken)) if raw.cache.store_index_memory.is_none() => {
+                        memory::with_index(needed.saturating_add(beside.memory - taken), disk)
+                    }
+                    _ => needed.saturating_add(beside.memory),
+                };
                 let span = set.map_or_else(|| raw.gateway.span(), toml::Spanned::span);
                 let s = if peers.len() == 1 { "" } else { "s" };
                 let which = if set.is_some() { "" } else { ", a quarter of this machine's," };
                 self.problems.at(
                     span,
                     format_args!(
-                        "memory: {}{which} is too small for {} peer{s}{store}, even if all logs are as small as can be; \
+                        "memory: {}{which} is too small for {} peer{s}{}, even if all logs are as small as can be; \
                          set memory to at least {needed} (about {}), or lower log_memory, which sets the size of tables",
                         Size(memory),
                         peers.len(),
+                        beside.what,
                         Size(needed.next_multiple_of(1 << 20)),
                     ),
                 );
