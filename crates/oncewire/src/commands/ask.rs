@@ -107,6 +107,8 @@ impl Place {
         let (address, patience) = (self.address.clone(), self.patience);
         match error {
             ureq::Error::Timeout(_) => anyhow::Error::new(error).context(Silent { address, patience }),
+            // The library's word for it says nothing to whoever reads this.
+            ureq::Error::Io(error) => anyhow::Error::new(error).context(Unreachable(address)),
             _ => anyhow::Error::new(error).context(Unreachable(address)),
         }
     }
@@ -139,6 +141,11 @@ impl Place {
 /// Returns where to ask and with what token.
 pub(super) fn place(args: &Ask) -> anyhow::Result<Place> {
     let Some(path) = &args.config else {
+        if !is_address(&args.admin) {
+            let message =
+                format!("--admin: {:?} is no ADDRESS:PORT; write for example 127.0.0.1:7411", args.admin);
+            return Err(Usage(message).into());
+        }
         let token = args.token_file.as_deref().map(read_token).transpose().map_err(Usage)?;
         return Ok(Place::at(args.admin.clone(), token));
     };
@@ -150,6 +157,13 @@ pub(super) fn place(args: &Ask) -> anyhow::Result<Place> {
         ))
         .into()),
     }
+}
+
+/// Says whether a text is an address or a name with a port, which must be there: another than that of the web is meant.
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let is_one = host.starts_with('[') && host.ends_with(']') || !host.contains([':', '/']);
+    is_one && !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
 /// Returns what an answer says of its refusal: a gateway's reason, or whatever somebody else sent.
@@ -187,6 +201,27 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    #[test]
+    fn where_to_ask_is_an_address_with_a_port() {
+        for good in ["127.0.0.1:7411", "[::1]:7411", "hub:7411", "hub.example.net:1"] {
+            assert!(is_address(good), "{good}");
+        }
+        for bad in [
+            "",
+            "127.0.0.1",
+            "hub",
+            ":7411",
+            "hub:",
+            "hub:http",
+            "hub:0",
+            "::1",
+            "http://hub:7411",
+            "hub:7411/",
+        ] {
+            assert!(!is_address(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn who_does_not_answer_in_time_is_told_from_who_is_not_there() {
