@@ -22,7 +22,8 @@ use crate::tunnel::clock::Clock;
 use crate::tunnel::tasks::Tasks;
 
 use note::{NOTE_LEN, Note, NoteKey};
-pub(crate) use roster::{Found, MAX_FOUND};
+pub(crate) use roster::Found;
+pub use roster::MAX_FOUND;
 use roster::{Output, Own, Roster};
 pub use sockets::NoteSocketError;
 pub(crate) use sockets::NoteSockets;

@@ -9,6 +9,7 @@ use oncewire_gateway::config::{
     Capture, Config, Discovery, Intercept, LogBudget, Looked, Mode, OnPeerLoss, PathChoice, Peer, PeerChoice,
     Policy, Scope, StoreSettings,
 };
+use oncewire_gateway::discovery::MAX_FOUND;
 use oncewire_gateway::rules::RuleSet;
 
 use crate::table::counted;
@@ -137,6 +138,8 @@ fn describe_discovery(discovery: &Discovery) -> String {
             discovery.port
         );
     }
+    let memory = Size(discovery.found.memory.total() * MAX_FOUND as u64);
+    let _ = writeln!(text, "  up to {MAX_FOUND} of them, for whom {memory} of the memory are set aside");
     text
 }
 
