@@ -174,6 +174,15 @@ impl Origin {
         .await
     }
 
+    /// Reads to the end, and only then says how much it got.
+    pub(crate) async fn count() -> Self {
+        Self::start(|mut stream| async move {
+            let len = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.unwrap();
+            stream.write_all(len.to_string().as_bytes()).await.unwrap();
+        })
+        .await
+    }
+
     async fn start_on<F>(address: &str, serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
