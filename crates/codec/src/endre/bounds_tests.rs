@@ -5,11 +5,11 @@ use bytes::Bytes;
 use super::verify_tests::{CAPACITY, Halves, LANE, SEED, noise};
 use super::{Receiver, ReceiverConfig, Sender};
 use crate::cache::{Log, LogOffset, MAX_UNACKED, RangeSet};
-use crate::contract::{Delivery, Payload, ReceivingHalf, SavedLog, SendingHalf};
+use crate::contract::{Delivery, Feedback, Payload, PeerState, ReceivingHalf, SavedLog, SendingHalf};
 use crate::digest::block_digest;
 use crate::entropy::Entropy;
 use crate::wire::{
-    Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogHeld, LogWorth, Refetch, take_frame,
+    Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogHeld, LogWorth, Refetch, take_frame,
 };
 use crate::{Matching, Now, Plan};
 
@@ -225,4 +225,28 @@ fn the_number_of_an_epoch_of_which_nothing_is_left_does_not_come_again() {
         assert_eq!(halves.cross(&block), [&block[..]]);
     }
     assert_eq!((halves.receiver.stats().epoch, halves.receiver.stats().copied), (2, 50_000));
+}
+
+#[test]
+fn what_is_sent_to_a_peer_that_started_anew_is_remembered_like_what_was_sent_before() {
+    let mut sender = TwoLanes::new().sender;
+    /// Sends a block as number `seq`, which is acknowledged at once.
+    fn send(sender: &mut Sender, flow: FlowId, seq: u64, plain: Vec<u8>) {
+        let offset = seq * plain.len() as u64;
+        let payload = Payload { flow, offset, plain: plain.into(), fin: false, plan: Some(plan()) };
+        sender.handle_payload(payload, LANE, Now::ZERO, &mut Vec::new());
+        let ack = Feedback::Ack(Ack { next: seq + 1, ranges: Vec::new() });
+        sender.handle_frame(ack, Now::ZERO).unwrap();
+    }
+    for seq in 0..80 {
+        let seed = if seq % 2 == 0 { 1 } else { 2 + seq };
+        send(&mut sender, FlowId(1), seq, noise(seed, 50_000));
+    }
+    let before = sender.stats();
+    assert!(before.copied > 1_000_000 && before.not_remembered == 0, "{before:?}");
+    sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 2, claim: None, store: None });
+    for seq in 0..60 {
+        send(&mut sender, FlowId(3), seq, noise(100 + seq, 50_000));
+    }
+    assert_eq!(sender.stats().not_remembered, 0);
 }

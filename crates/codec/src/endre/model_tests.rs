@@ -291,7 +291,7 @@ fn every_byte_arrives_once_and_no_reference_is_ever_overwritten() {
     assert!(hit_bytes > 1 << 16 && absent > 300 && awaited > 90 && hurried > 80);
     assert!(total.restored > runs / 4, "{} logs restored", total.restored);
     let (warm, wraps) = (total.warm, total.wraps);
-    assert!(warm > 0 && wraps > runs / 5, "{warm} warm bytes, {wraps} wraps");
+    assert!(warm > 0 && wraps > runs / 3, "{warm} warm bytes, {wraps} wraps");
 }
 
 #[test]

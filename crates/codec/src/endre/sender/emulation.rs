@@ -293,9 +293,10 @@ impl Emulation {
         self.apply_limits();
     }
 
-    /// A new instance of the receiver has said nothing yet.
+    /// A new instance of the receiver has said nothing yet, and nothing is under way to it.
     pub(super) fn forget_held(&mut self) {
         self.held = LogHeld::default();
+        self.headroom.forget_ends();
         self.apply_limits();
     }
 

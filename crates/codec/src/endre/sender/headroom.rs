@@ -66,6 +66,11 @@ impl Headroom {
         self.ends.iter().find(|end| end.seq >= oldest).map_or(u64::MAX, |end| end.at)
     }
 
+    /// Forgets all ends, where nothing is under way any more and numbers begin anew.
+    pub(super) fn forget_ends(&mut self) {
+        self.ends.clear();
+    }
+
     /// Lets small logs meet what larger ones do.
     #[cfg(test)]
     pub(super) fn set_least(&mut self, least: u64) {
