@@ -14,7 +14,7 @@ use oncewire_codec::contract::{
 use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig, tokens as token_format};
 use oncewire_codec::entropy::{Decompressor, Entropy, Kind, Mode};
-use oncewire_codec::wanax::{Name, NameKey, NamesConfig, Shape, Tree};
+use oncewire_codec::wanax::{NameKey, NamesConfig, SHORT_BELOW, Shape, Tree};
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, MAX_BLOCK, MAX_FRAME, NamesHello, take_frame};
 use oncewire_codec::{Layers, Matching, Now, Plan};
 
@@ -160,7 +160,7 @@ struct World {
 
 /// A chunk store that has some of what was put.
 #[derive(Default)]
-struct Store(BTreeMap<Name, Bytes>);
+struct Store(BTreeMap<u64, Bytes>);
 
 impl Store {
     fn serve(&mut self, receiver: &mut Receiver, now: Now) {
@@ -169,7 +169,7 @@ impl Store {
                 StoreRequest::Put { plain, key, shape } => {
                     for node in Tree::new(shape).grow(&plain) {
                         let chunk = plain.slice(node.range());
-                        self.0.insert(key.name(&chunk), chunk);
+                        self.0.insert(key.tag(&chunk), chunk);
                     }
                 }
                 StoreRequest::Peek { ticket, .. } => {
@@ -179,7 +179,7 @@ impl Store {
                     }
                 }
                 StoreRequest::Read { ticket, name, .. } => {
-                    let reply = match (self.0.get(&name), name.tag() % 8) {
+                    let reply = match (self.0.get(&name.tag()), name.tag() % 8) {
                         // Never answered.
                         (_, 0) => continue,
                         (_, 1) => StoreReply::Failed { ticket },
@@ -219,7 +219,13 @@ impl World {
             }),
         };
         let (mut sender, mut receiver) = (Sender::new(config), Receiver::new(receiver_config()));
-        sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 2, claim: None, store: Some(1) });
+        sender.handle_peer_state(PeerState {
+            capacity: CAPACITY,
+            contexts: 2,
+            claim: None,
+            store: Some(1),
+            short_names_below: SHORT_BELOW,
+        });
         receiver.handle_peer_restart(peer_sender());
         Self {
             entropy,

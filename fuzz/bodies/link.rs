@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use oncewire_codec::entropy::Entropy;
-use oncewire_codec::wanax::{Name, NameKey, NamesConfig, Shape, Tree};
+use oncewire_codec::wanax::{NameKey, NamesConfig, Shape, Tree};
+use oncewire_codec::wire::Sought;
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{
     ChunkPlace, Destination, Event, FlowId, Host, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest,
@@ -139,7 +140,7 @@ struct End {
     wanted: Vec<LaneRole>,
     sent: BTreeMap<FlowId, Sent>,
     got: BTreeMap<FlowId, Got>,
-    chunks: BTreeMap<Name, Bytes>,
+    chunks: BTreeMap<u64, Bytes>,
     /// Reads that were not answered.
     reads: VecDeque<StoreRequest>,
     /// Whether they wait until they are answered one by one.
@@ -304,7 +305,7 @@ impl World {
     /// Tells the sending half of a chunk that the other side's store has, or of one that it may not have.
     fn announce(&mut self, side: usize, pick: usize) {
         let chunk = self.ends[1 - side].chunks.iter().nth(pick);
-        let (tag, len) = chunk.map_or((pick as u64, 4096), |(name, bytes)| (name.tag(), bytes.len()));
+        let (tag, len) = chunk.map_or((pick as u64, 4096), |(tag, bytes)| (*tag, bytes.len()));
         self.ends[side].link.learn_chunks(len as u32, &[tag], self.now);
     }
 
@@ -411,11 +412,11 @@ impl End {
                 StoreRequest::Put { plain, key, shape } => {
                     for node in Tree::new(shape).grow(&plain) {
                         let chunk = plain.slice(node.range());
-                        self.chunks.insert(key.name(&chunk), chunk);
+                        self.chunks.insert(key.tag(&chunk), chunk);
                     }
                 }
                 StoreRequest::Peek { ticket, chunks, .. } => {
-                    let place = |(name, _): &(Name, u32)| match self.chunks.contains_key(name) {
+                    let place = |&Sought { tag, .. }: &Sought| match self.chunks.contains_key(&tag) {
                         true => ChunkPlace::Disk { disk: 0, read: None },
                         false => ChunkPlace::Absent,
                     };
@@ -436,7 +437,7 @@ impl End {
         let place = pick % self.reads.len().max(1);
         let Some(StoreRequest::Read { ticket, name, len, .. }) = self.reads.remove(place) else { return };
         let other = || Bytes::from(noise(pick as u64, len as usize));
-        let reply = match (how, self.chunks.get(&name)) {
+        let reply = match (how, self.chunks.get(&name.tag())) {
             (Answer::Never, _) => return,
             (Answer::Honest, Some(bytes)) => StoreReply::Found { ticket, bytes: bytes.clone() },
             (Answer::Honest | Answer::Absent, _) => StoreReply::Absent { ticket },

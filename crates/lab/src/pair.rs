@@ -21,7 +21,7 @@ use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::hints::save_by;
-use oncewire_codec::wanax::{NameKey, NamesConfig, Shape};
+use oncewire_codec::wanax::{NameKey, NamesConfig, SHORT_BELOW, Shape};
 use oncewire_codec::wire::{FlowId, Frame, LaneId, MAX_BLOCK, NamesHello, take_frame};
 use oncewire_codec::{Matching, Now, Plan};
 
@@ -312,7 +312,13 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
     });
     if let Some(shape) = config.store {
         let (capacity, max_in_flight) = (config.log_memory, config.max_in_flight);
-        sender.handle_peer_state(PeerState { capacity, contexts: CONTEXTS, claim: None, store: Some(1) });
+        sender.handle_peer_state(PeerState {
+            capacity,
+            contexts: CONTEXTS,
+            claim: None,
+            store: Some(1),
+            short_names_below: SHORT_BELOW,
+        });
         receiver.handle_peer_restart(PeerSender {
             capacity,
             max_in_flight,

@@ -313,7 +313,7 @@ impl Model {
             0 => side.holds_reads = true,
             1..4 => side.holds_reads = false,
             4 => side.chunks.clear(),
-            5 => side.chunks.retain(|name, _| name.tag() % 5 != pick % 5),
+            5 => side.chunks.retain(|tag, _| tag % 5 != pick % 5),
             _ => {
                 let (queued, service_time) = (side.reads.len() as u32, Now::from_millis(pick / 8));
                 let state = StoreState { queued, service_time, age_secs: pick, taking: pick > 10 };

@@ -158,7 +158,7 @@ fn a_store_that_lost_less_than_half_is_named_the_rest() {
     let lost = probes.len() / 2;
     let key = filled.pair.sides[0].config.names.as_ref().unwrap().key.clone();
     for piece in &filled.pieces[..probes[lost]] {
-        filled.pair.sides[1].chunks.remove(&key.name(piece)).unwrap();
+        filled.pair.sides[1].chunks.remove(&key.tag(piece)).unwrap();
     }
     filled.meet();
     let held: Vec<bool> = (0..probes.len()).map(|probe| probe >= lost).collect();
@@ -397,7 +397,7 @@ fn of_many_questions_one_is_answered() {
     let (mut link, requests) = asked(naming(config(true, 1), None), &questions(1000));
     let (now, lane) = (Now::from_secs(100), LaneId(1));
     let [request @ StoreRequest::Peek { .. }] = &requests[..] else { panic!("{requests:?}") };
-    let reply = common::store::serve(&mut BTreeMap::<Name, Bytes>::new(), request.clone()).unwrap();
+    let reply = common::store::serve(&mut BTreeMap::<u64, Bytes>::new(), request.clone()).unwrap();
     link.handle_store(reply.clone(), now);
     link.handle_store(reply, now);
     let answers = all(&frames(&mut link, lane, now), answer);

@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use oncewire_codec::cache::MAX_UNACKED;
-use oncewire_codec::wanax::Name;
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{
     Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Priority, Received,
@@ -59,7 +58,7 @@ struct Side {
     echoes: BTreeSet<FlowId>,
     received: BTreeMap<FlowId, usize>,
     wanted: BTreeMap<LaneRole, u32>,
-    chunks: BTreeMap<Name, Bytes>,
+    chunks: BTreeMap<u64, Bytes>,
 }
 
 fn config(first: bool) -> LinkConfig {

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use crate::Now;
 use crate::wanax::shed::Disk;
-use crate::wanax::{Name, NameKey, Shape};
+use crate::wanax::{ChunkName, NameKey, Shape};
+use crate::wire::Sought;
 
 /// What the receiving half asks of the chunk store, which its owner keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub enum StoreRequest {
         /// Names the request within this half.
         ticket: u64,
         /// The chunk.
-        name: Name,
+        name: ChunkName,
         /// Its length in bytes.
         len: u32,
         /// What its name was made with.
@@ -24,9 +25,9 @@ pub enum StoreRequest {
     Peek {
         /// Names the request within this half.
         ticket: u64,
-        /// The chunks, each with its length in bytes.
-        chunks: Vec<(Name, u32)>,
-        /// What their names were made with.
+        /// The chunks.
+        chunks: Vec<Sought>,
+        /// What their tags were made with.
         key: NameKey,
     },
     /// Put a block and all its chunks. There is no answer; later reads are to find what an earlier put brought.

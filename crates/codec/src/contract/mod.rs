@@ -152,6 +152,8 @@ pub struct PeerState {
     pub claim: Option<LogClaim>,
     /// The id of the store into which the peer puts what it receives; `None`: it has none.
     pub store: Option<u64>,
+    /// Chunks of fewer bytes may be named to the peer by their tags alone; 0: none.
+    pub short_names_below: u32,
 }
 
 /// What a receiving half needs to know of its peer when the link comes up with a new instance of it.

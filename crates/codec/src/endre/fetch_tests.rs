@@ -8,7 +8,7 @@ use crate::Now;
 use crate::cache::LogOffset;
 use crate::contract::{ChunkPlace, PeerSender, ReceivingHalf, StoreReply, StoreRequest, StoreState};
 use crate::digest::block_digest;
-use crate::wanax::{NameKey, Shape};
+use crate::wanax::{ChunkName, NameKey, Shape};
 use crate::wire::{
     Block, BlockBody, Body, ChunkReason, Chunks, Digest, FlowId, Frame, LaneId, NameEntry, NamesHello,
     Range64, take_frame,
@@ -47,8 +47,14 @@ fn key() -> NameKey {
 fn name(receiver: &mut Receiver, seq: u64, chunks: u32, len: u32, now: Now) {
     let plain = vec![7; (chunks * len) as usize];
     let chunk = key().name(&plain[..len as usize]);
-    let names =
-        (0..chunks).map(|at| NameEntry { at: at * len, len, level: 0, name: chunk, behind: None }).collect();
+    let names = (0..chunks).map(|at| NameEntry {
+        at: at * len,
+        len,
+        level: 0,
+        name: ChunkName::Full(chunk),
+        behind: None,
+    });
+    let names = names.collect();
     block(receiver, seq, &plain, names, now);
 }
 
@@ -199,7 +205,13 @@ fn what_cannot_be_read_now_is_asked_for_and_neither_forgotten_nor_put_again() {
     {
         let mut receiver = receiver();
         let plain = [7; 64];
-        let names = vec![NameEntry { at: 0, len: 64, level: 0, name: key().name(&plain), behind: None }];
+        let names = vec![NameEntry {
+            at: 0,
+            len: 64,
+            level: 0,
+            name: ChunkName::Full(key().name(&plain)),
+            behind: None,
+        }];
         // Its sender takes it for known.
         put_block(&mut receiver, 0, &plain, (names, false), Now::ZERO);
         let ticket = reads(&mut receiver)[0];
@@ -261,7 +273,7 @@ fn repeat(receiver: &mut Receiver, seq: u64, behind: u32, plain: &[u8], now: Now
         receiver,
         seq,
         plain,
-        vec![NameEntry { at: 0, len: plain.len() as u32, level: 0, name, behind }],
+        vec![NameEntry { at: 0, len: plain.len() as u32, level: 0, name: ChunkName::Full(name), behind }],
         now,
     );
 }

@@ -14,6 +14,8 @@ mod model_tests;
 mod quota_tests;
 mod receiver;
 mod sender;
+#[cfg(test)]
+mod short_name_tests;
 mod slots;
 pub mod tokens;
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::Now;
 use crate::cache::RangeSet;
 use crate::contract::{LogWrite, PeerState, ReceivingHalf as _, SendingHalf as _};
 use crate::entropy::Entropy;
+use crate::wanax::SHORT_BELOW;
 use crate::wire::{FlowId, LaneId, LogClaim, LogWorth};
 
 const CAPACITY: u64 = 48 * 1024;
@@ -122,7 +123,14 @@ impl Model {
     /// Lets both halves meet anew.
     fn meet(&mut self, claim: Option<LogClaim>) {
         let store = self.store.as_ref().map(|store| store.id);
-        self.sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 3, claim, store });
+        let short_names_below = [0, 256, SHORT_BELOW][self.below(3) as usize];
+        self.sender.handle_peer_state(PeerState {
+            capacity: CAPACITY,
+            contexts: 3,
+            claim,
+            store,
+            short_names_below,
+        });
     }
 
     /// Lets everything arrive and checks that nothing is missing.

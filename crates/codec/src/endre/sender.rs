@@ -26,7 +26,9 @@ use crate::entropy::{Compressor, Entropy, Mode};
 use crate::strong::StrongDigests;
 use crate::wanax::NamesConfig;
 use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
-use crate::wire::{Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, Message, Probe};
+use crate::wire::{
+    Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, Message, NameEntry, Probe,
+};
 use crate::{Matching, Now, Plan};
 
 /// How a sending half is set up.
@@ -200,12 +202,14 @@ impl Sender {
         self.log.plant_collisions(bits);
     }
 
-    /// What the block is checked against: bytes that were copied unseen need a digest that cannot be forged.
-    fn digest(&mut self, plain: &[u8], plan: &Plan, copied: bool) -> Digest {
+    /// What the block is checked against: bytes that were copied unseen, or named by their tags alone, need a digest that
+    /// cannot be forged.
+    fn digest(&mut self, plain: &[u8], plan: &Plan, copied: bool, names: &[NameEntry]) -> Digest {
         let epoch = self.log.epoch();
-        match self.log.matching(plan) {
-            Matching::Chunk if copied => Digest::Strong(self.strong.digest(epoch, plain)),
-            _ => Digest::Fast(block_digest(self.config.digest_seed, epoch, plain)),
+        let unseen = copied && self.log.matching(plan) == Matching::Chunk;
+        match unseen || names.iter().any(|entry| entry.name.is_short()) {
+            true => Digest::Strong(self.strong.digest(epoch, plain)),
+            false => Digest::Fast(block_digest(self.config.digest_seed, epoch, plain)),
         }
     }
 
@@ -267,7 +271,7 @@ impl SendingHalf for Sender {
                 item.slot = Some(slot);
                 self.slots.used(slot, lane, seq);
             }
-            let digest = self.digest(&plain, plan, encoded.tokens.is_some());
+            let digest = self.digest(&plain, plan, encoded.tokens.is_some(), &item.names);
             item.coded = self.keep_coded(&encoded, plain_len, digest);
             let body = Body {
                 epoch: self.log.epoch(),
@@ -366,7 +370,7 @@ impl SendingHalf for Sender {
         self.requested.clear();
         self.lacked.clear();
         if let Some(naming) = &mut self.naming {
-            naming.meet(peer.store);
+            naming.meet(peer.store, peer.short_names_below);
         }
         self.diagonals.clear();
         self.log.forget_held();

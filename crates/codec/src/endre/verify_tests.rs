@@ -96,7 +96,13 @@ impl Halves {
             digest_seed: SEED,
             names: None,
         });
-        self.sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 2, claim, store: None });
+        self.sender.handle_peer_state(PeerState {
+            capacity: CAPACITY,
+            contexts: 2,
+            claim,
+            store: None,
+            short_names_below: 0,
+        });
         std::iter::from_fn(|| self.sender.poll_event()).find_map(|event| match event {
             SendEvent::Warm { bytes } => Some(bytes),
             _ => None,

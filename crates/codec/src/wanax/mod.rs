@@ -15,7 +15,7 @@ mod tree;
 pub mod under_way;
 
 pub use hints::{Hints, HintsError};
-pub use name::{NAME_LEN, Name, NameKey, TAG_LEN};
+pub use name::{ChunkName, NAME_LEN, Name, NameKey, SHORT_BELOW, SHORT_NAME_LEN, TAG_LEN};
 pub use shape::{Shape, ShapeError};
 pub use tree::{Node, Tree};
 

@@ -36,6 +36,46 @@ impl fmt::Debug for Name {
     }
 }
 
+/// How a block refers to a chunk, and a store is asked for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkName {
+    /// By its name: whoever reads the chunk can tell whether it is the one.
+    Full(Name),
+    /// By its tag alone, which is that of other bytes with a probability of 2⁻⁶⁴, or if somebody who has the key looks for
+    /// such. What the chunk is a part of needs a digest that tells.
+    Short(u64),
+}
+
+/// The bytes of a short name.
+pub const SHORT_NAME_LEN: usize = TAG_LEN;
+
+/// A receiving half that has a store of its own alone takes short names for chunks of fewer bytes: all but roots, of
+/// which a block has one.
+pub const SHORT_BELOW: u32 = 16 << 10;
+
+impl ChunkName {
+    /// Returns the tag, which both kinds have.
+    pub fn tag(&self) -> u64 {
+        match self {
+            Self::Full(name) => name.tag(),
+            Self::Short(tag) => *tag,
+        }
+    }
+
+    /// Whether it is a tag alone.
+    pub const fn is_short(&self) -> bool {
+        matches!(self, Self::Short(_))
+    }
+
+    /// Whether `chunk` is what is referred to, as far as this says.
+    pub fn matches(&self, chunk: &[u8], key: &NameKey) -> bool {
+        match self {
+            Self::Full(name) => key.matches(name, chunk),
+            Self::Short(tag) => key.tag(chunk) == *tag,
+        }
+    }
+}
+
 /// The key under which names are made: one gateway's for one peer, or that of a trust group.
 ///
 /// Names of equal content under different keys have nothing in common. Clones share their memory, 260 bytes.

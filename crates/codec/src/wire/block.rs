@@ -77,7 +77,8 @@ pub struct Body<'a> {
 /// What the rebuilt bytes of a block are checked against, keyed by the link's seed and the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Digest {
-    /// XXH3-64: finds drift and damage. For blocks whose encoder compared every byte that it copied.
+    /// XXH3-64: finds drift and damage. For blocks whose encoder compared every byte that it copied, and whose chunks
+    /// are told by their names.
     Fast(u64),
     /// Half of a BLAKE3 hash: also finds bytes that somebody chose to be mistaken for others.
     Strong([u8; 16]),
@@ -184,6 +185,9 @@ impl<'a> Body<'a> {
             _ => Digest::Strong(reader.array("digest")?),
         };
         let names = if flags & NAMES != 0 { decode_entries(reader, plain_len)? } else { Vec::new() };
+        if names.iter().any(|entry| entry.name.is_short()) && matches!(digest, Digest::Fast(_)) {
+            return Err(WireError::Invalid("short name in a block without a strong digest"));
+        }
         let residue = plain_len - named_len(&names);
         let (tokens, literals) = if flags & TOKENS != 0 {
             let tokens = reader.varint_up_to(MAX_BLOCK as u64, "length of tokens")? as usize;

@@ -6,7 +6,7 @@ use super::reader::{Reader, WireError};
 use super::varint::put_varint;
 use super::{MAX_BLOCK, MAX_NAMES};
 use crate::entropy::Kind;
-use crate::wanax::{NAME_LEN, Name};
+use crate::wanax::{ChunkName, Name, SHORT_NAME_LEN};
 
 /// A part of a block that is referred to by the name of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub struct NameEntry {
     pub len: u32,
     /// The level of the tree that it is of.
     pub level: u8,
-    /// Its name.
-    pub name: Name,
+    /// Its name; a short one needs a strong digest of the block.
+    pub name: ChunkName,
     /// Set if the chunk is in a block that was not acknowledged when this one was encoded: by how much that one's
     /// sequence number is lower.
     pub behind: Option<NonZeroU32>,
@@ -88,6 +88,8 @@ pub struct StoreHeld {
 
 /// The bit beside the level that says that the block follows which brings the chunk.
 const UNDER_WAY: u8 = 128;
+/// The bit beside the level that says that the name is short.
+const SHORT: u8 = 64;
 
 /// Appends a block's entries.
 pub(super) fn encode_entries(entries: &[NameEntry], out: &mut Vec<u8>) {
@@ -96,8 +98,13 @@ pub(super) fn encode_entries(entries: &[NameEntry], out: &mut Vec<u8>) {
     for entry in entries {
         put_varint(out, u64::from(entry.at - from));
         put_varint(out, u64::from(entry.len));
-        out.push(entry.level & !UNDER_WAY | if entry.behind.is_some() { UNDER_WAY } else { 0 });
-        out.extend_from_slice(&entry.name.0);
+        let under_way = if entry.behind.is_some() { UNDER_WAY } else { 0 };
+        let short = if entry.name.is_short() { SHORT } else { 0 };
+        out.push(entry.level & !(UNDER_WAY | SHORT) | under_way | short);
+        match entry.name {
+            ChunkName::Full(name) => out.extend_from_slice(&name.0),
+            ChunkName::Short(tag) => out.extend_from_slice(&tag.to_le_bytes()),
+        }
         if let Some(behind) = entry.behind {
             put_varint(out, behind.get().into());
         }
@@ -111,7 +118,7 @@ pub(super) fn decode_entries(reader: &mut Reader<'_>, plain_len: usize) -> Resul
     if count == 0 {
         return Err(WireError::Invalid("count of names"));
     }
-    let mut entries = Vec::with_capacity(reader.room_for(count as usize, 3 + NAME_LEN));
+    let mut entries = Vec::with_capacity(reader.room_for(count as usize, 3 + SHORT_NAME_LEN));
     let mut from = 0;
     for _ in 0..count {
         let at = from + reader.varint_up_to(MAX_BLOCK as u64, "place of a name")?;
@@ -120,7 +127,10 @@ pub(super) fn decode_entries(reader: &mut Reader<'_>, plain_len: usize) -> Resul
             return Err(WireError::Invalid("length of a chunk"));
         }
         let level = reader.byte("level of a chunk")?;
-        let name = Name(reader.array("name")?);
+        let name = match level & SHORT {
+            0 => ChunkName::Full(Name(reader.array("name")?)),
+            _ => ChunkName::Short(reader.u64("short name")?),
+        };
         let behind = match level & UNDER_WAY {
             0 => None,
             _ => Some(
@@ -128,8 +138,9 @@ pub(super) fn decode_entries(reader: &mut Reader<'_>, plain_len: usize) -> Resul
                     .ok_or(WireError::Invalid("distance of a block"))?,
             ),
         };
-        entries.push(NameEntry { at: at as u32, len: len as u32, level: level & !UNDER_WAY, name, behind });
-        from = at + len;
+        let (at, len, level) = (at as u32, len as u32, level & !(UNDER_WAY | SHORT));
+        entries.push(NameEntry { at, len, level, name, behind });
+        from = u64::from(at + len);
     }
     Ok(entries)
 }

@@ -40,6 +40,9 @@ pub struct Hello {
     pub understands: Understood,
     /// What the sender of this hello asks the store of a peer that it meets.
     pub probe: Option<Probe>,
+    /// Chunks of fewer bytes may be referred to by [short names](crate::wanax::ChunkName::Short) in what is sent to the
+    /// sender of this hello. 0 unless it says so.
+    pub short_names_below: u32,
 }
 
 /// What one end understands beyond what its version says; nothing, unless it says so.
@@ -172,9 +175,17 @@ impl Hello {
             }
         }
         put_varint(body, self.understands.to_bits());
-        if let Some(probe) = &self.probe {
-            body.push(1);
-            probe.encode(body);
+        // What stands at the end and says nothing is left out, as by builds that do not know it.
+        match &self.probe {
+            Some(probe) => {
+                body.push(1);
+                probe.encode(body);
+            }
+            None if self.short_names_below > 0 => body.push(0),
+            None => {}
+        }
+        if self.short_names_below > 0 {
+            put_varint(body, u64::from(self.short_names_below));
         }
     }
 
@@ -230,6 +241,7 @@ impl Hello {
             store: None,
             understands: Understood::default(),
             probe: None,
+            short_names_below: 0,
         };
         if version >= NAMES_SINCE {
             hello.names = decode_names(&mut reader)?;
@@ -240,6 +252,9 @@ impl Hello {
             }
             if !reader.is_empty() {
                 hello.probe = decode_probe(&mut reader)?;
+            }
+            if !reader.is_empty() {
+                hello.short_names_below = reader.varint_u32("length of chunks with short names")?;
             }
         }
         // Since version 2 a hello may say more than its reader knows.

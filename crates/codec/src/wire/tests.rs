@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::entropy::{Kind, Mode};
-use crate::wanax::{Name, NameKey, Shape};
+use crate::wanax::{ChunkName, Name, NameKey, Shape};
 
 fn hello() -> Hello {
     Hello {
@@ -32,6 +32,7 @@ fn hello() -> Hello {
         store: None,
         understands: Understood::default(),
         probe: None,
+        short_names_below: 0,
     }
 }
 
@@ -151,6 +152,48 @@ fn a_hello_asks_for_chunks_behind_all_else() {
 }
 
 #[test]
+fn a_hello_takes_short_names_whether_it_asks_for_chunks_or_not() {
+    let probe = Probe { request: 3, chunks: vec![(Name([7; 20]), 300)] };
+    for probe in [None, Some(probe)] {
+        let without = Hello { probe, ..naming_hello() };
+        let with = Hello { short_names_below: 300, ..without.clone() };
+        let out = bytes(&with);
+        assert!(hex(&out).ends_with(if without.probe.is_none() { "00ac02" } else { "ac02ac02" }));
+        assert_eq!(Hello::decode(&out), Ok(Some((with, out.len()))));
+    }
+}
+
+#[test]
+fn a_short_name_needs_a_strong_digest() {
+    let block = |digest, name| {
+        let names = vec![NameEntry { at: 0, len: 5, level: 1, name, behind: None }];
+        let body = Body {
+            epoch: 1,
+            start: 0,
+            remembered: true,
+            keep: false,
+            names,
+            digest,
+            tokens: None,
+            literals: 0,
+            entropy: None,
+            bytes: b"",
+        };
+        let (flow, body) = (FlowId(1), BlockBody::Coded(body));
+        let block = Block { seq: 0, flow, offset: 0, plain_len: 5, fin: false, resent: false, body };
+        let mut out = Vec::new();
+        Frame::Block(block).encode(&mut out);
+        decode(&out).map(drop)
+    };
+    let (full, short) = (ChunkName::Full(Name([7; 20])), ChunkName::Short(7));
+    let unproved = WireError::Invalid("short name in a block without a strong digest");
+    assert_eq!(block(Digest::Fast(1), full), Ok(()));
+    assert_eq!(block(Digest::Strong([1; 16]), full), Ok(()));
+    assert_eq!(block(Digest::Strong([1; 16]), short), Ok(()));
+    assert_eq!(block(Digest::Fast(1), short), Err(unproved));
+}
+
+#[test]
 fn another_version_is_named_and_its_fields_are_not_read() {
     let mut out = bytes(&hello());
     out[8..12].copy_from_slice(&[9, 0, 7, 0]);
@@ -158,8 +201,8 @@ fn another_version_is_named_and_its_fields_are_not_read() {
     let told = HelloError::Version { oldest: 7, newest: 9 }.to_string();
     assert_eq!(told, "peer speaks protocol versions 7 to 9, this build speaks 1 to 3; update the older one");
     // A later version that still speaks ours may say more than we know.
-    out[12] += 5;
-    out.extend_from_slice(&[0, 0, 0, 0, 3]);
+    out[12] += 6;
+    out.extend_from_slice(&[0, 0, 0, 0, 0, 3]);
     for version in [2, 3, 4] {
         out[8..12].copy_from_slice(&[version, 0, 1, 0]);
         assert_eq!(Hello::decode(&out), Ok(Some((Hello { version: version.into(), ..hello() }, out.len()))));
@@ -220,7 +263,7 @@ fn frames_are_these_bytes() {
     };
     let message = Message::Open(open);
     let entry = |at, len, level, behind| {
-        let (name, behind) = (Name([level + 0xa0; 20]), NonZeroU32::new(behind));
+        let (name, behind) = (ChunkName::Full(Name([level + 0xa0; 20])), NonZeroU32::new(behind));
         NameEntry { at, len, level, name, behind }
     };
     let named = Body {
@@ -231,6 +274,16 @@ fn frames_are_these_bytes() {
         entropy: Some((Kind::Lz4, Mode::Alone)),
         bytes: b"...",
         ..body.clone()
+    };
+    let short = |at, level, behind| NameEntry {
+        name: ChunkName::Short(0xa000 + u64::from(level)),
+        ..entry(at, 100, level, behind)
+    };
+    let named_short = Body {
+        digest: Digest::Strong(*b"0123456789abcdef"),
+        names: vec![short(0, 3, 0), short(100, 2, 300), entry(500, 100, 0, 0)],
+        literals: 300,
+        ..named.clone()
     };
     let strong = Body { digest: Digest::Strong(*b"0123456789abcdef"), ..body.clone() };
     let compressed = Body { entropy: Some((Kind::Zstd, Mode::Next(3))), ..body };
@@ -250,6 +303,12 @@ fn frames_are_these_bytes() {
              0301ac0200a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0 \
              00800182a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2a2ac02 \
              476401a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1 012e2e2e",
+        ),
+        (
+            Frame::Block(Block { plain_len: 600, body: BlockBody::Coded(named_short), ..block.clone() }),
+            "104fed0702e807d804 01ac0230313233343536373839616263646566 \
+             03 00644303a0000000000000 0064c202a0000000000000ac02 \
+             ac026400a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0 012e2e2e",
         ),
         (
             Frame::Block(Block { plain_len: 2, body: BlockBody::Uncoded(b"hi"), ..block }),

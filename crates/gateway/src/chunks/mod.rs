@@ -19,7 +19,8 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
-use oncewire_codec::wanax::{Name, NameKey, Shape};
+use oncewire_codec::wanax::{ChunkName, Name, NameKey, Shape};
+use oncewire_codec::wire::Sought;
 use oncewire_link::{ChunkPlace, StoreReply, StoreRequest, StoreState};
 use oncewire_store::pool::{Load, ReadOutcome};
 use oncewire_store::{Counts, Stat};
@@ -117,11 +118,11 @@ impl ChunkStore {
         &self,
         peer: &Arc<Peer>,
         ticket: u64,
-        (name, len, key): (Name, u32, NameKey),
+        (name, len, key): (ChunkName, u32, NameKey),
     ) -> Option<StoreReply> {
         self.tally.reads.fetch_add(1, Relaxed);
         let (peer, tally) = (Arc::downgrade(peer), Arc::clone(&self.tally));
-        let check = move |chunk: &[u8]| key.matches(&name, chunk);
+        let check = move |chunk: &[u8]| name.matches(chunk, &key);
         let reply = move |outcome: ReadOutcome| {
             let Some(peer) = peer.upgrade() else { return };
             peer.handle_chunk(match outcome {
@@ -162,15 +163,15 @@ impl ChunkStore {
     }
 
     /// Says which reads bring chunks, without I/O.
-    fn places(&self, ticket: u64, chunks: &[(Name, u32)], key: &NameKey) -> StoreReply {
+    fn places(&self, ticket: u64, chunks: &[Sought], key: &NameKey) -> StoreReply {
         let slot = self.slot.read();
         let elsewhere = self.neighbours.as_ref().is_some_and(|neighbours| neighbours.can_ask(key));
-        let place = |(name, len): &(Name, u32)| {
+        let place = |&Sought { tag, len }: &Sought| {
             // What a store has that is not open yet nobody knows.
             let Some(PoolOf(pool)) = slot.pool() else { return ChunkPlace::Near };
-            match pool.store().locate(name.tag(), *len) {
+            match pool.store().locate(tag, len) {
                 Some(read) => ChunkPlace::Disk { disk: 0, read: Some(read) },
-                None if elsewhere || pool.store().peek(name.tag(), *len) => ChunkPlace::Near,
+                None if elsewhere || pool.store().peek(tag, len) => ChunkPlace::Near,
                 None => ChunkPlace::Absent,
             }
         };

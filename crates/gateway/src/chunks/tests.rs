@@ -44,7 +44,7 @@ fn put(store: &ChunkStore, number: u8) {
 /// Says of these blocks whether the store says that it has none such.
 fn absent<const N: usize>(store: &ChunkStore, numbers: [u8; N]) -> [bool; N] {
     let key = NameKey::new([7; 32]);
-    let chunks = numbers.map(|number| (key.name(&block(number)), 65_536));
+    let chunks = numbers.map(|number| Sought { tag: key.tag(&block(number)), len: 65_536 });
     let StoreReply::Places { places, .. } = store.places(1, &chunks, &key) else { panic!("not places") };
     places.iter().map(|place| *place == ChunkPlace::Absent).collect::<Vec<_>>().try_into().unwrap()
 }

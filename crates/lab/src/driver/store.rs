@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use oncewire_codec::Now;
 use oncewire_codec::contract::{ChunkPlace, StoreReply, StoreRequest, StoreState};
-use oncewire_codec::wanax::{Name, NameKey, Shape, Tree, shed};
+use oncewire_codec::wanax::{NameKey, Shape, Tree, shed};
+use oncewire_codec::wire::Sought;
 
 use super::StoreConfig;
 use super::disk::{Disk, Health};
@@ -15,7 +16,7 @@ use super::disk::{Disk, Health};
 /// Chunks go to disks by their tags, as they go to neighbours; small ones that lie in one container go together.
 pub(super) struct ChunkStore {
     disks: Vec<Disk<Read>>,
-    chunks: BTreeMap<Name, Chunk>,
+    chunks: BTreeMap<u64, Chunk>,
     memory: u64,
     containers: bool,
     /// Containers that were made, and those of which the last reads are in memory.
@@ -48,7 +49,8 @@ struct Chunk {
 /// What one read brings.
 #[derive(Clone, Debug)]
 pub(super) struct Read {
-    chunks: Vec<(u64, Name)>,
+    /// Tickets, and tags.
+    chunks: Vec<(u64, u64)>,
     container: Option<u64>,
 }
 
@@ -71,7 +73,8 @@ impl ChunkStore {
     pub(super) fn handle(&mut self, request: StoreRequest, now: Now) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, .. } => {
-                let Some(chunk) = self.chunks.get(&name).filter(|chunk| chunk.bytes.len() == len as usize)
+                let tag = name.tag();
+                let Some(chunk) = self.chunks.get(&tag).filter(|chunk| chunk.bytes.len() == len as usize)
                 else {
                     self.counts.absent += 1;
                     return Some(StoreReply::Absent { ticket });
@@ -81,12 +84,12 @@ impl ChunkStore {
                 }
                 let container = chunk.container;
                 let (disk, len) =
-                    (self.disk_of(&name, container), if container.is_some() { CONTAINER } else { len });
+                    (self.disk_of(tag, container), if container.is_some() { CONTAINER } else { len });
                 let disk = self.disks.get_mut(disk)?;
                 let same = |read: &Read| container.is_some() && read.container == container;
                 match disk.find(same) {
-                    Some(read) => read.chunks.push((ticket, name)),
-                    None => disk.read(len, Read { chunks: vec![(ticket, name)], container }, now),
+                    Some(read) => read.chunks.push((ticket, tag)),
+                    None => disk.read(len, Read { chunks: vec![(ticket, tag)], container }, now),
                 }
                 None
             }
@@ -115,7 +118,7 @@ impl ChunkStore {
                 self.recent.pop_front();
             }
         }
-        let answer = |(ticket, name)| match self.chunks.get(&name) {
+        let answer = |(ticket, tag)| match self.chunks.get(&tag) {
             Some(chunk) if !fails => StoreReply::Found { ticket, bytes: chunk.bytes.clone() },
             _ => StoreReply::Failed { ticket },
         };
@@ -123,10 +126,10 @@ impl ChunkStore {
     }
 
     /// Says which reads bring chunks.
-    fn places(&self, ticket: u64, chunks: &[(Name, u32)], now: Now) -> StoreReply {
-        let place = |(name, _): &(Name, u32)| match self.chunks.get(name) {
+    fn places(&self, ticket: u64, chunks: &[Sought], now: Now) -> StoreReply {
+        let place = |&Sought { tag, .. }: &Sought| match self.chunks.get(&tag) {
             Some(chunk) if !self.is_at_hand(chunk) => {
-                let disk = self.disk_of(name, chunk.container) as u16;
+                let disk = self.disk_of(tag, chunk.container) as u16;
                 ChunkPlace::Disk { disk, read: chunk.container }
             }
             Some(_) => ChunkPlace::Near,
@@ -175,17 +178,17 @@ impl ChunkStore {
         self.made += 1;
         for node in tree.grow(plain) {
             let Some(chunk) = plain.get(node.range()) else { continue };
-            let name = key.name(chunk);
-            if self.chunks.contains_key(&name) {
+            let tag = key.tag(chunk);
+            if self.chunks.contains_key(&tag) {
                 continue;
             }
             let container = (self.containers && node.range().len() < SMALL).then_some(self.made);
             let (bytes, put_before) = (plain.slice(node.range()), self.counts.put_bytes);
-            self.chunks.insert(name, Chunk { bytes, put_before, container });
+            self.chunks.insert(tag, Chunk { bytes, put_before, container });
             // What a larger chunk holds already is found in it; nothing is written twice.
             let end = node.range().end;
             if end > covered {
-                let disk = disk_index(&name, written.len());
+                let disk = disk_index(tag, written.len());
                 if let Some(written) = written.get_mut(disk) {
                     *written += (end - covered.max(node.range().start)) as u64;
                 }
@@ -198,17 +201,17 @@ impl ChunkStore {
         }
     }
 
-    fn disk_of(&self, name: &Name, container: Option<u64>) -> usize {
+    fn disk_of(&self, tag: u64, container: Option<u64>) -> usize {
         match container {
             Some(container) => (container % self.disks.len().max(1) as u64) as usize,
-            None => disk_index(name, self.disks.len()),
+            None => disk_index(tag, self.disks.len()),
         }
     }
 }
 
 /// Chooses one of so many disks, at least one.
-fn disk_index(name: &Name, disks: usize) -> usize {
-    (name.tag() % disks.max(1) as u64) as usize
+fn disk_index(tag: u64, disks: usize) -> usize {
+    (tag % disks.max(1) as u64) as usize
 }
 
 /// Chunks below that lie in containers.

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use oncewire_codec::contract::{ChunkPlace, StoreReply, StoreRequest, StoreState};
-use oncewire_codec::wanax::{Name, Tree};
+use oncewire_codec::wanax::Tree;
+use oncewire_codec::wire::Sought;
 
 /// All chunks of the blocks that were put.
 #[derive(Default)]
 pub(super) struct MemoryStore {
-    chunks: BTreeMap<Name, Chunk>,
+    chunks: BTreeMap<u64, Chunk>,
     tree: Option<Tree>,
     /// Blocks that were put.
     puts: u64,
@@ -29,14 +30,14 @@ impl MemoryStore {
     pub(super) fn handle(&mut self, request: StoreRequest) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, .. } => {
-                let found = self.chunks.get(&name).filter(|chunk| chunk.bytes.len() == len as usize);
+                let found = self.chunks.get(&name.tag()).filter(|chunk| chunk.bytes.len() == len as usize);
                 Some(match found {
                     Some(chunk) => StoreReply::Found { ticket, bytes: chunk.bytes.clone() },
                     None => StoreReply::Absent { ticket },
                 })
             }
             StoreRequest::Peek { ticket, chunks, .. } => {
-                let place = |(name, _): &(Name, u32)| match self.chunks.contains_key(name) {
+                let place = |&Sought { tag, .. }: &Sought| match self.chunks.contains_key(&tag) {
                     true => ChunkPlace::Disk { disk: 0, read: None },
                     false => ChunkPlace::Absent,
                 };
@@ -52,7 +53,7 @@ impl MemoryStore {
                 self.puts += 1;
                 for node in tree.grow(&plain) {
                     let bytes = plain.slice(node.range());
-                    self.chunks.entry(key.name(&bytes)).or_insert(Chunk { bytes, put, put_secs });
+                    self.chunks.entry(key.tag(&bytes)).or_insert(Chunk { bytes, put, put_secs });
                 }
                 None
             }

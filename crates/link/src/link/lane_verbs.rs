@@ -91,6 +91,7 @@ impl Link {
             contexts: hello.contexts as usize,
             claim: hello.claim.clone(),
             store: hello.store,
+            short_names_below: hello.short_names_below,
         });
         self.receiver.handle_peer_restart(PeerSender {
             capacity,

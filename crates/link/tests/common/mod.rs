@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use oncewire_codec::Plan;
-use oncewire_codec::wanax::Name;
 use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::{GroupFrame, Hello, Understood};
 use oncewire_link::{
@@ -35,7 +34,8 @@ pub struct Side {
     /// Flows whose application does not read.
     pub stalled: Vec<FlowId>,
     /// The side's chunk store.
-    pub chunks: BTreeMap<Name, Bytes>,
+    /// What the store has, by tags.
+    pub chunks: BTreeMap<u64, Bytes>,
     /// Reads that are not answered yet.
     pub reads: VecDeque<StoreRequest>,
     /// Whether reads wait until [`Side::answer_read`].

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use oncewire_codec::wanax::{Name, NameKey, NamesConfig, Shape, Tree};
+use oncewire_codec::wanax::{NameKey, NamesConfig, Shape, Tree};
+use oncewire_codec::wire::Sought;
 use oncewire_link::{ChunkPlace, LinkConfig, StoreReply, StoreRequest};
 
 /// The configuration of a side that names chunks, and has a store if it has an id.
@@ -17,24 +18,24 @@ pub fn naming(config: LinkConfig, store: Option<u64>) -> LinkConfig {
 }
 
 /// Does what is asked of the store; a read has an answer.
-pub fn serve(chunks: &mut BTreeMap<Name, Bytes>, request: StoreRequest) -> Option<StoreReply> {
+pub fn serve(chunks: &mut BTreeMap<u64, Bytes>, request: StoreRequest) -> Option<StoreReply> {
     match request {
         StoreRequest::Put { plain, key, shape } => {
             for node in Tree::new(shape).grow(&plain) {
                 let chunk = plain.slice(node.range());
-                chunks.insert(key.name(&chunk), chunk);
+                chunks.insert(key.tag(&chunk), chunk);
             }
             None
         }
         StoreRequest::Peek { ticket, chunks: sought, .. } => {
-            let place = |(name, _): &(Name, u32)| match chunks.contains_key(name) {
+            let place = |&Sought { tag, .. }: &Sought| match chunks.contains_key(&tag) {
                 true => ChunkPlace::Disk { disk: 0, read: None },
                 false => ChunkPlace::Absent,
             };
             let places = sought.iter().map(place).collect();
             Some(StoreReply::Places { ticket, places, neighbours: Vec::new() })
         }
-        StoreRequest::Read { ticket, name, .. } => Some(match chunks.get(&name) {
+        StoreRequest::Read { ticket, name, .. } => Some(match chunks.get(&name.tag()) {
             Some(bytes) => StoreReply::Found { ticket, bytes: bytes.clone() },
             None => StoreReply::Absent { ticket },
         }),

@@ -8,8 +8,8 @@ use rand_pcg::rand_core::Rng as _;
 use super::Model;
 use crate::Now;
 use crate::contract::{ChunkPlace, ReceivingHalf as _, StoreReply, StoreRequest, StoreState};
+use crate::wanax::Tree;
 use crate::wanax::shed::Disk;
-use crate::wanax::{Name, Tree};
 
 /// What becomes of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Store {
 
 #[derive(Default)]
 pub(super) struct ModelStore {
-    chunks: BTreeMap<Name, Bytes>,
+    chunks: BTreeMap<u64, Bytes>,
     waiting: VecDeque<StoreRequest>,
 }
 
@@ -54,7 +54,7 @@ impl ModelStore {
             StoreRequest::Put { plain, key, shape } => {
                 for node in Tree::new(shape).grow(&plain) {
                     let chunk = plain.slice(node.range());
-                    self.chunks.insert(key.name(&chunk), chunk);
+                    self.chunks.insert(key.tag(&chunk), chunk);
                 }
             }
             request => self.waiting.push_back(request),
@@ -82,8 +82,8 @@ impl ModelStore {
             }
             StoreRequest::Put { .. } => return None,
         };
-        let found = self.chunks.get(&name).filter(|chunk| chunk.len() == len as usize);
-        assert!(found.is_none_or(|chunk| key.matches(&name, chunk)));
+        let found = self.chunks.get(&name.tag()).filter(|chunk| chunk.len() == len as usize);
+        assert!(found.is_none_or(|chunk| name.matches(chunk, &key)));
         match (how, found) {
             (Read::Hangs, _) => None,
             (Read::Fails, _) => Some(StoreReply::Failed { ticket }),

@@ -6,14 +6,14 @@ use crate::Now;
 use crate::contract::{ChunkPlace, StoreRequest};
 use crate::wanax::path::Demand;
 use crate::wanax::shed::{Disk, Entry, Path, Source};
-use crate::wire::ChunkReason;
+use crate::wire::{ChunkReason, Sought};
 
 impl Fetching {
     /// Asks the store where some chunks are, on which the plan depends.
     pub(super) fn peek(&mut self, fetch: &mut Fetch, indexes: Vec<u32>, now: Now) {
         let Some(key) = fetch.key.clone().filter(|_| !indexes.is_empty()) else { return };
         let entries = indexes.iter().filter_map(|index| fetch.entries.get(*index as usize));
-        let chunks = entries.map(|entry| (entry.name, entry.len)).collect();
+        let chunks = entries.map(|entry| Sought { tag: entry.name.tag(), len: entry.len }).collect();
         let ticket = self.reads.open(fetch.head.seq, None);
         fetch.peeks.insert(ticket, indexes);
         fetch.wait_for_reads(now + fetch.patience);

@@ -10,7 +10,7 @@ use crate::Now;
 use crate::contract::{ChunkPlace, ChunkStats, StoreReply, StoreRequest, StoreState};
 use crate::entropy::Mode;
 use crate::wanax::{NameKey, Shape};
-use crate::wire::{Chunks, NamesHello, Probe, Probed, StoreHeld};
+use crate::wire::{Chunks, NamesHello, Probe, Probed, Sought, StoreHeld};
 
 /// The store as this half sees it.
 pub(super) struct StoreSide {
@@ -107,6 +107,7 @@ impl StoreSide {
         let Some(key) = self.key().cloned() else { return };
         let Probe { request, chunks } = probe;
         let question = Question { ticket, request, chunks: chunks.len() };
+        let chunks = chunks.iter().map(|(name, len)| Sought { tag: name.tag(), len: *len }).collect();
         self.probed = Asked::Due(StoreRequest::Peek { ticket, chunks, key }, question);
     }
 

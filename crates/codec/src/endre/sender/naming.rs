@@ -7,13 +7,13 @@ use std::num::NonZeroU32;
 pub(super) use self::trust::Doubted;
 use self::trust::Trust;
 use super::super::matcher::Copy;
-use super::price::Price;
+use super::price::{NAME, Price, SHORT_NAME};
 use crate::Now;
 use crate::cache::{Item, Ledger};
 use crate::contract::Behind;
 use crate::wanax::hints::PackedTag;
 use crate::wanax::under_way::UnderWay;
-use crate::wanax::{Hints, HintsError, NameKey, NamesConfig, Node, Tree};
+use crate::wanax::{ChunkName, Hints, HintsError, NameKey, NamesConfig, Node, Tree};
 use crate::wire::{MAX_BLOCK, MAX_NAMES, NameEntry, StoreHeld};
 
 /// What the sending half knows of chunks and of the peer's store.
@@ -26,6 +26,8 @@ pub(super) struct Naming {
     clock_secs: u64,
     /// The peer's store, as far as is known.
     store: Option<Store>,
+    /// Chunks of fewer bytes are named by their tags alone.
+    short_below: u32,
     trust: Trust,
     /// Whether others are told what the store has.
     pub(super) tells: bool,
@@ -74,6 +76,7 @@ impl Naming {
             under_way: UnderWay::new(config.hint_memory / UNDER_WAY_SHARE),
             clock_secs: config.clock_secs,
             store: None,
+            short_below: 0,
             trust: Trust::default(),
             tells: false,
             names: Vec::new(),
@@ -95,8 +98,9 @@ impl Naming {
         self.hints.memory() + self.under_way.memory()
     }
 
-    /// Meets a peer with a store, or with none.
-    pub(super) fn meet(&mut self, store: Option<u64>) {
+    /// Meets a peer with a store, or with none, to which chunks of fewer than so many bytes may be named by their tags.
+    pub(super) fn meet(&mut self, store: Option<u64>, short_below: u32) {
+        self.short_below = short_below;
         if let Some(id) = store {
             self.hints.bind(id);
         }
@@ -211,6 +215,11 @@ impl Naming {
             .is_some_and(|chunk| self.hints.lookup(self.key.tag(chunk), chunk.len() as u32, self.clock(now)))
     }
 
+    /// Names chunks in full until the peer is met anew: a tag led to another chunk.
+    pub(super) fn distrust_tags(&mut self) {
+        self.short_below = 0;
+    }
+
     /// Starts a block of which nothing is named.
     pub(super) fn pass(&mut self) {
         self.names.clear();
@@ -262,7 +271,7 @@ impl Naming {
     /// Names the largest chunks of the block that are known and not left to the log.
     fn walk(&mut self, plain: &[u8], copies: &[Copy], sent: &Ledger, clock: u64, trusts: bool, price: Price) {
         self.look(plain, copies, clock, trusts);
-        let Self { key, hints, under_way, names, news, seen, left, .. } = self;
+        let Self { key, hints, under_way, short_below, names, news, seen, left, .. } = self;
         left.clear();
         let mut named = 0;
         for &(node, tag) in seen.iter() {
@@ -280,10 +289,15 @@ impl Naming {
                 && let Some(chunk) = plain.get(node.range())
             {
                 let (at, len, level) = (node.at, node.len, node.level);
-                if price.is_below_name(chunk) {
+                let is_short = len < *short_below;
+                if price.is_below_name(chunk, if is_short { SHORT_NAME } else { NAME }) {
                     left.push(node.range());
                 } else {
-                    names.push(NameEntry { at, len, level, name: key.name_tagged(tag, chunk), behind });
+                    let name = match is_short {
+                        true => ChunkName::Short(tag),
+                        false => ChunkName::Full(key.name_tagged(tag, chunk)),
+                    };
+                    names.push(NameEntry { at, len, level, name, behind });
                 }
                 named = at + len;
             } else {
@@ -397,14 +411,13 @@ const UNDER_WAY_SHARE: u64 = 64;
 mod tests {
     use super::*;
     use crate::cache::LogOffset;
-    use crate::wanax::{NAME_LEN, Name};
 
     fn copy(at: u32, len: u32, source: u64) -> Copy {
         Copy { at, len, source: LogOffset(source) }
     }
 
     fn entry(at: u32, len: u32) -> NameEntry {
-        NameEntry { at, len, level: 0, name: Name([0; NAME_LEN]), behind: None }
+        NameEntry { at, len, level: 0, name: ChunkName::Short(0), behind: None }
     }
 
     fn trimmed(copies: &[Copy], names: &[NameEntry]) -> Vec<Copy> {

@@ -1,6 +1,7 @@
 //! What bytes cost that are sent: where that is less than a name, they are not named.
 
 use crate::entropy::{Entropy, Kind};
+use crate::wanax::{NAME_LEN, SHORT_NAME_LEN};
 
 /// What the entropy stage has lately made of a flow's bytes; the later ones weigh more.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,25 +34,25 @@ impl Price {
         Self { kind: entropy.kind(), spent }
     }
 
-    /// Whether a chunk is likely to cost less than its name.
+    /// Whether a chunk is likely to cost less than its name, which takes `name` bytes.
     ///
     /// A run does, however long it is. Of anything else only short chunks are believed to, and these only if they have
     /// few different bytes: what came before may have been of another kind.
-    pub(super) fn is_below_name(self, chunk: &[u8]) -> bool {
+    pub(super) fn is_below_name(self, chunk: &[u8], name: usize) -> bool {
         let Some(kind) = self.kind else { return false };
         let run = match kind {
             Kind::Zstd => RUN,
             // A byte for each 255 of its length.
             Kind::Lz4 => RUN + chunk.len() / 255,
         };
-        if run < NAME && is_run(chunk) {
+        if run < name && is_run(chunk) {
             return true;
         }
         let Spent { into, out } = self.spent;
         chunk.len() <= SHORT
             && into >= ENOUGH
-            && chunk.len() / MOST_GAIN < NAME
-            && chunk.len() * out < NAME * into
+            && chunk.len() / MOST_GAIN < name
+            && chunk.len() * out < name * into
             && is_plain(chunk)
     }
 }
@@ -76,7 +77,9 @@ fn is_plain(chunk: &[u8]) -> bool {
 }
 
 /// What a name takes in a list of several, with gap, length and level.
-const NAME: usize = 24;
+pub(super) const NAME: usize = NAME_LEN + 4;
+/// The same of a short one.
+pub(super) const SHORT_NAME: usize = SHORT_NAME_LEN + 4;
 /// What a run costs in the middle of other bytes.
 const RUN: usize = 8;
 /// The lengths of what runs consist of.
@@ -107,13 +110,16 @@ mod tests {
         let words: Vec<u8> = b"abcdefgh".repeat(1000);
         for entropy in [Entropy::Zstd(1), Entropy::Lz4] {
             let price = price(entropy, 0, 0);
-            assert!(price.is_below_name(&[0; 2048]) && price.is_below_name(&words[3..1003]), "{entropy}");
-            assert!(!price.is_below_name(b"abcdefgh-abcdefgh"), "{entropy}");
+            assert!(
+                price.is_below_name(&[0; 2048], NAME) && price.is_below_name(&words[3..1003], NAME),
+                "{entropy}"
+            );
+            assert!(!price.is_below_name(b"abcdefgh-abcdefgh", NAME), "{entropy}");
         }
-        assert!(price(Entropy::Zstd(1), 0, 0).is_below_name(&words));
-        assert!(!price(Entropy::Lz4, 0, 0).is_below_name(&words), "a byte for each 255");
-        assert!(!price(Entropy::None, 1 << 20, 1).is_below_name(&[0; 2048]));
-        assert!(!price(Entropy::Zstd(1), 0, 0).is_below_name(b""));
+        assert!(price(Entropy::Zstd(1), 0, 0).is_below_name(&words, NAME));
+        assert!(!price(Entropy::Lz4, 0, 0).is_below_name(&words, NAME), "a byte for each 255");
+        assert!(!price(Entropy::None, 1 << 20, 1).is_below_name(&[0; 2048], NAME));
+        assert!(!price(Entropy::Zstd(1), 0, 0).is_below_name(b"", NAME));
     }
 
     #[test]
@@ -121,14 +127,19 @@ mod tests {
         let text: Vec<u8> =
             (0..).flat_map(|i: u32| format!("{} of {}; ", i * 7, i).into_bytes()).take(300).collect();
         let well = price(Entropy::Zstd(1), 100_000, 15_000);
-        assert!(well.is_below_name(&text[..150]));
-        assert!(!well.is_below_name(&text[..170]), "25 bytes");
-        assert!(!price(Entropy::Zstd(1), 100_000, 40_000).is_below_name(&text[..100]));
-        assert!(price(Entropy::Zstd(1), 100_000, 40_000).is_below_name(&text[..59]));
-        assert!(!price(Entropy::Zstd(1), 1000, 10).is_below_name(&text[..100]), "too little is known");
-        assert!(!price(Entropy::Zstd(1), 100_000, 100).is_below_name(&text[..200]), "too good to be true");
+        assert!(well.is_below_name(&text[..150], NAME));
+        assert!(!well.is_below_name(&text[..170], NAME), "25 bytes");
+        assert!(!price(Entropy::Zstd(1), 100_000, 40_000).is_below_name(&text[..100], NAME));
+        assert!(price(Entropy::Zstd(1), 100_000, 40_000).is_below_name(&text[..59], NAME));
+        assert!(!price(Entropy::Zstd(1), 1000, 10).is_below_name(&text[..100], NAME), "too little is known");
+        assert!(
+            !price(Entropy::Zstd(1), 100_000, 100).is_below_name(&text[..200], NAME),
+            "too good to be true"
+        );
+        assert!(!well.is_below_name(&text[..90], SHORT_NAME), "14 bytes");
+        assert!(well.is_below_name(&text[..70], SHORT_NAME));
         let noise: Vec<u8> = (0..100u8).collect();
-        assert!(!well.is_below_name(&noise), "of another kind");
+        assert!(!well.is_below_name(&noise, NAME), "of another kind");
     }
 
     #[test]
@@ -137,6 +148,6 @@ mod tests {
         (0..100).for_each(|_| spent.count(65_536, 60_000));
         (0..12).for_each(|_| spent.count(65_536, 6_000));
         let price = Price::new(Entropy::Zstd(1), spent);
-        assert!(price.is_below_name(&b"some text, ".repeat(13)[..140]));
+        assert!(price.is_below_name(&b"some text, ".repeat(13)[..140], NAME));
     }
 }

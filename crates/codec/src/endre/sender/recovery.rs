@@ -50,6 +50,11 @@ impl Sender {
             self.diagonals.remove(&item.flow);
             if let Some(naming) = &mut self.naming {
                 naming.forget(item.names.iter());
+                if item.names.iter().any(|entry| entry.name.is_short()) {
+                    // Rather the tag than the log: if it was the log, the next one shows it.
+                    naming.distrust_tags();
+                    continue;
+                }
             }
             // Most of the table would be looked at closely: beyond a few, a new epoch is cheaper.
             start_over |= item.sources.len() > SOURCES_TO_FORGET;

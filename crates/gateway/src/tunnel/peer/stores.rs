@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use oncewire_codec::wanax::ChunkName;
 use oncewire_codec::wanax::hints::{PackedTag, save_by};
 use oncewire_codec::wanax::neighbours::LEAST_SHARED;
 use oncewire_codec::wire::GroupFrame;
@@ -60,7 +61,8 @@ impl Peer {
 
     /// Has a request served by a neighbour or by the own store; what is not answered here is answered later.
     fn serve(self: &Arc<Self>, store: &Arc<ChunkStore>, request: StoreRequest) -> Option<StoreReply> {
-        let StoreRequest::Read { ticket, name, len, key } = &request else {
+        // A neighbour is asked for a chunk by its name.
+        let StoreRequest::Read { ticket, name: ChunkName::Full(name), len, key } = &request else {
             return store.serve(self, request);
         };
         let Some(member) = self.settings.group.as_ref().filter(|member| member.neighbours.can_ask(key))

@@ -6,7 +6,7 @@ use super::super::super::price::Spent;
 use super::*;
 use crate::cache::Ledger;
 use crate::entropy::Entropy;
-use crate::wanax::{NAME_LEN, NameKey, NamesConfig, Shape};
+use crate::wanax::{ChunkName, NAME_LEN, NameKey, NamesConfig, Shape};
 use crate::wire::{FlowId, StoreHeld};
 
 const LEN: u32 = 60_000;
@@ -29,7 +29,7 @@ fn naming(probes: u64, put_secs: impl Fn(u64) -> u64) -> Naming {
         naming.hints.insert(PackedTag::new(name.tag(), LEN), put_secs);
         naming.hints.keep_probe(name, LEN, put_secs);
     }
-    naming.meet(Some(7));
+    naming.meet(Some(7), 0);
     naming
 }
 
@@ -87,7 +87,7 @@ fn filled(blocks: std::ops::Range<u64>) -> Naming {
         let (_, item) = send(&mut naming, &block(number), Now::ZERO);
         naming.settle(&item, Now::ZERO);
     }
-    naming.meet(Some(7));
+    naming.meet(Some(7), 0);
     naming
 }
 
@@ -117,7 +117,7 @@ fn of_a_store_that_has_nothing_it_is_asked_for_all_is_forgotten() {
         assert_eq!(naming.hints.is_empty(), is_forgotten);
         // What crosses from then on is known.
         naming.settle(&item, Now::ZERO);
-        naming.meet(Some(7));
+        naming.meet(Some(7), 0);
         assert!(send(&mut naming, &block(5), Now::ZERO).0);
     }
 }
@@ -125,7 +125,7 @@ fn of_a_store_that_has_nothing_it_is_asked_for_all_is_forgotten() {
 #[test]
 fn a_store_that_has_half_of_what_is_named_stays_believed() {
     let (mut naming, plain) = (filled(0..2), block(0));
-    let entry = |len| NameEntry { at: 0, len, level: 0, name: name(1), behind: None };
+    let entry = |len| NameEntry { at: 0, len, level: 0, name: ChunkName::Full(name(1)), behind: None };
     // Two in vain, and then two that are right, for as long as anybody names.
     for _ in 0..100 {
         naming.doubt(2 * u64::from(LEN));
@@ -197,7 +197,7 @@ fn of_a_store_that_names_found_out_an_answer_is_believed_once_until_a_name_was_r
         answer_ahead(&mut naming, true);
     }
     assert!(send(&mut naming, &block(20), Now::ZERO).0);
-    let entry = NameEntry { at: 0, len: 1, level: 0, name: name(1), behind: None };
+    let entry = NameEntry { at: 0, len: 1, level: 0, name: ChunkName::Full(name(1)), behind: None };
     naming.settle(&Item { names: vec![entry], ..item(&block(20)) }, Now::ZERO);
     naming.doubt(2 * DOUBTFUL);
     assert!(!send(&mut naming, &block(21), Now::ZERO).0);
@@ -258,7 +258,7 @@ fn what_a_doubted_store_is_sent_is_not_out_of_date_once_it_says_how_far_it_reach
         for item in &items {
             naming.settle(item, later);
         }
-        naming.meet(Some(7));
+        naming.meet(Some(7), 0);
         naming.handle_held(&StoreHeld { serial: 1, taking: true, age_secs: 10 }, later);
         assert_eq!(send(&mut naming, &block(5), later).0, is_known, "{is_doubted}");
     }
@@ -277,13 +277,13 @@ fn a_store_that_names_found_out_is_tried_ever_less_until_a_name_was_right() {
     let passed: Vec<u32> = (0..7).map(|_| next(&mut naming)).collect();
     assert_eq!(passed, [16, 32, 64, 128, 256, 256, 256]);
     let plain = block(0);
-    let entry = NameEntry { at: 0, len: 1, level: 0, name: name(1), behind: None };
+    let entry = NameEntry { at: 0, len: 1, level: 0, name: ChunkName::Full(name(1)), behind: None };
     let right = Item { names: vec![entry], ..item(&plain) };
     naming.settle(&right, Now::ZERO);
     assert_eq!([next(&mut naming), next(&mut naming)], [16, 32]);
     naming.settle(&Item { absent: [0].into(), ..right }, Now::ZERO);
     assert_eq!(next(&mut naming), 64);
-    naming.meet(Some(7));
+    naming.meet(Some(7), 0);
     assert_eq!([next(&mut naming), next(&mut naming)], [0, 0]);
 }
 
@@ -299,14 +299,14 @@ fn what_the_store_says_it_has_evicted_is_not_believed() {
 fn whoever_believes_nothing_asks_nothing() {
     assert_eq!(naming(0, |_| 0).poll_probe(), None);
     let mut other = naming(3, |_| CLOCK_SECS);
-    other.meet(Some(8));
+    other.meet(Some(8), 0);
     assert_eq!(other.poll_probe(), None);
     let mut none = naming(3, |_| CLOCK_SECS);
-    none.meet(None);
+    none.meet(None, 0);
     assert_eq!(none.poll_probe(), None);
     none.restate();
     assert_eq!(none.poll_probe(), None);
-    none.meet(Some(7));
+    none.meet(Some(7), 0);
     none.clear();
     assert_eq!(none.poll_probe(), None);
 }
@@ -315,7 +315,7 @@ fn whoever_believes_nothing_asks_nothing() {
 fn of_a_question_that_was_replaced_no_answer_counts() {
     let mut naming = naming(3, |_| CLOCK_SECS);
     let first = naming.poll_probe().unwrap();
-    naming.meet(Some(7));
+    naming.meet(Some(7), 0);
     let none = Probed { request: first.request, held: vec![false; 3] };
     assert_eq!(naming.handle_probed(&none, Now::ZERO), None);
     let second = naming.poll_probe().unwrap();

@@ -1,0 +1,250 @@
+//! Chunks that are named by their tags alone: what crosses, and what becomes of a tag that leads to other bytes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng as _, SeedableRng as _};
+
+use super::verify_tests::{CAPACITY, LANE, SEED, sender_config};
+use super::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use crate::contract::{
+    Behind, ChunkPlace, Delivery, Feedback, Payload, PeerSender, PeerState, ReceivingHalf as _, SendEvent,
+    SendingHalf as _, StoreReply, StoreRequest,
+};
+use crate::entropy::Entropy;
+use crate::plan::Layers;
+use crate::wanax::{ChunkName, NameKey, NamesConfig, SHORT_BELOW, Shape, Tree};
+use crate::wire::{BlockBody, Digest, FlowId, Frame, NameEntry, NamesHello, take_frame};
+use crate::{Now, Plan};
+
+/// Both halves, and a store that answers at once.
+struct Halves {
+    sender: Sender,
+    receiver: Receiver,
+    chunks: BTreeMap<u64, Bytes>,
+    /// The next chunk that is read by its tag is another one.
+    mistakes: bool,
+    plan: Plan,
+    offset: u64,
+    now: Now,
+    /// The names and the digests of the blocks that crossed last.
+    names: Vec<NameEntry>,
+    digests: Vec<Digest>,
+}
+
+impl Halves {
+    fn new(short_names_below: u32) -> Self {
+        let plan = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
+        let names = NamesConfig {
+            key: key(),
+            shape: Shape::default(),
+            hint_memory: 1 << 18,
+            saved: None,
+            clock_secs: 1 << 30,
+        };
+        let mut halves = Self {
+            sender: Sender::new(SenderConfig { names: Some(names), ..sender_config(plan, CAPACITY) }),
+            receiver: Receiver::new(ReceiverConfig {
+                capacity: CAPACITY,
+                max_in_flight: CAPACITY / 4,
+                contexts: 2,
+                digest_seed: SEED,
+                persist: false,
+                store: true,
+            }),
+            chunks: BTreeMap::new(),
+            mistakes: false,
+            plan,
+            offset: 0,
+            now: Now::from_secs(1),
+            names: Vec::new(),
+            digests: Vec::new(),
+        };
+        halves.meet(short_names_below);
+        halves
+    }
+
+    fn meet(&mut self, short_names_below: u32) {
+        self.receiver.handle_peer_restart(PeerSender {
+            capacity: CAPACITY,
+            max_in_flight: CAPACITY / 4,
+            digest_seed: SEED,
+            names: Some(NamesHello { key: key(), shape: Shape::default() }),
+        });
+        let claim = self.receiver.claim();
+        let store = Some(7);
+        self.sender.handle_peer_state(PeerState {
+            capacity: CAPACITY,
+            contexts: 2,
+            claim,
+            store,
+            short_names_below,
+        });
+    }
+
+    /// Sends all of `plain` and lets both sides say all they have to; returns what was delivered.
+    fn cross(&mut self, mut plain: &[u8]) -> Vec<u8> {
+        (self.names, self.digests) = (Vec::new(), Vec::new());
+        let mut delivered = Vec::new();
+        while !plain.is_empty() {
+            let (flow, most) = (FlowId(1), 1 << 16);
+            let end = self.sender.block_end(flow, &self.plan, plain, Behind::Nothing, most, self.now);
+            let (block, rest) = plain.split_at(end);
+            plain = rest;
+            let payload = Payload {
+                flow,
+                offset: self.offset,
+                plain: Bytes::copy_from_slice(block),
+                fin: false,
+                plan: Some(self.plan),
+            };
+            self.offset += block.len() as u64;
+            let mut out = Vec::new();
+            self.sender.handle_payload(payload, LANE, self.now, &mut out);
+            while !out.is_empty() {
+                self.receive(&out, &mut delivered);
+                out.clear();
+                let mut feedback = Vec::new();
+                self.receiver.poll_frame(true, &mut feedback);
+                self.answer(&feedback);
+                while self.sender.poll_repair(&mut out) {}
+            }
+        }
+        delivered
+    }
+
+    fn receive(&mut self, mut frames: &[u8], delivered: &mut Vec<u8>) {
+        while let Some((kind, body, used)) = take_frame(frames).unwrap() {
+            match Frame::decode(kind, body).unwrap() {
+                Frame::Block(block) => {
+                    if let BlockBody::Coded(body) = &block.body {
+                        self.names.extend(&body.names);
+                        self.digests.push(body.digest);
+                    }
+                    self.receiver.handle_block(block, LANE, self.now).unwrap();
+                }
+                Frame::Probe(probe) => self.receiver.handle_probe(probe),
+                other => panic!("unexpected {other:?}"),
+            }
+            frames = &frames[used..];
+        }
+        while let Some(request) = self.receiver.poll_chunk_store() {
+            self.serve(request);
+        }
+        while let Some(Delivery::Data { plain, .. }) = self.receiver.poll_payload() {
+            delivered.extend_from_slice(&plain);
+        }
+    }
+
+    fn serve(&mut self, request: StoreRequest) {
+        let reply = match request {
+            StoreRequest::Put { plain, key, shape } => {
+                for node in Tree::new(shape).grow(&plain) {
+                    let chunk = plain.slice(node.range());
+                    self.chunks.insert(key.tag(&chunk), chunk);
+                }
+                return;
+            }
+            StoreRequest::Peek { ticket, chunks, .. } => {
+                let places = vec![ChunkPlace::Near; chunks.len()];
+                StoreReply::Places { ticket, places, neighbours: Vec::new() }
+            }
+            StoreRequest::Read { ticket, name, .. } => {
+                let mistakes = name.is_short() && std::mem::take(&mut self.mistakes);
+                match self.chunks.get(&name.tag()) {
+                    Some(bytes) if mistakes => {
+                        StoreReply::Found { ticket, bytes: vec![0; bytes.len()].into() }
+                    }
+                    Some(bytes) => StoreReply::Found { ticket, bytes: bytes.clone() },
+                    None => StoreReply::Absent { ticket },
+                }
+            }
+        };
+        self.receiver.handle_store(reply, self.now);
+    }
+
+    fn answer(&mut self, mut frames: &[u8]) {
+        while let Some((kind, body, used)) = take_frame(frames).unwrap() {
+            let feedback = match Frame::decode(kind, body).unwrap() {
+                Frame::Ack(ack) => Feedback::Ack(ack),
+                Frame::Refetch(refetch) => Feedback::Refetch(refetch),
+                Frame::ChunkRequest(request) => Feedback::Chunks(request),
+                other => panic!("unexpected {other:?}"),
+            };
+            self.sender.handle_frame(feedback, self.now).unwrap();
+            frames = &frames[used..];
+        }
+    }
+
+    fn epochs(&mut self) -> usize {
+        let events = std::iter::from_fn(|| self.sender.poll_event());
+        events.filter(|event| matches!(event, SendEvent::NewEpoch { .. })).count()
+    }
+}
+
+fn key() -> NameKey {
+    NameKey::new([3; 32])
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = Pcg64Mcg::seed_from_u64(seed);
+    (0..len).map(|_| rng.next_u64() as u8).collect()
+}
+
+/// With another byte in each 20,000.
+fn edited(plain: &[u8], from: usize) -> Vec<u8> {
+    let mut plain = plain.to_vec();
+    plain.iter_mut().skip(from).step_by(20_000).for_each(|byte| *byte ^= 1);
+    plain
+}
+
+#[test]
+fn what_the_peer_takes_short_names_for_is_named_so_under_a_strong_digest() {
+    let plain = noise(1, 300_000);
+    for below in [0, 256, SHORT_BELOW] {
+        let mut halves = Halves::new(below);
+        assert_eq!(halves.cross(&plain), plain);
+        assert!(halves.names.is_empty());
+        let again = edited(&plain, 5000);
+        assert_eq!(halves.cross(&again), again);
+        let (mut short, mut full) = (0, 0);
+        for entry in &halves.names {
+            assert_eq!(entry.name.is_short(), entry.len < below, "{entry:?} below {below}");
+            *(if entry.name.is_short() { &mut short } else { &mut full }) += 1;
+        }
+        assert_eq!((short > 0, full > 0), (below > 0, below < SHORT_BELOW), "{short}, {full} below {below}");
+        let strong = halves.digests.iter().any(|digest| matches!(digest, Digest::Strong(_)));
+        assert_eq!(strong, below > 0);
+        // All of it again is named by its roots, in full.
+        assert_eq!(halves.cross(&again), again);
+        assert!(halves.names.iter().any(|entry| !entry.name.is_short()));
+    }
+}
+
+#[test]
+fn a_tag_that_leads_to_other_bytes_costs_its_block_and_tags_are_not_relied_on_then() {
+    let plain = noise(2, 200_000);
+    let mut halves = Halves::new(SHORT_BELOW);
+    halves.cross(&plain);
+    halves.cross(&edited(&plain, 3000));
+    halves.mistakes = true;
+    let resent = halves.sender.stats().resent;
+    let epochs = halves.epochs();
+    let more = edited(&plain, 9000);
+    assert_eq!(halves.cross(&more), more);
+    assert!(!halves.mistakes);
+    let stats = halves.sender.stats();
+    assert_eq!((stats.mismatches, stats.resent - resent), (1, 1));
+    assert_eq!((epochs, halves.epochs()), (0, 0), "the log is not suspected");
+    // What comes after it is named in full.
+    let last = edited(&plain, 15_000);
+    assert_eq!(halves.cross(&last), last);
+    assert!(!halves.names.is_empty());
+    assert!(halves.names.iter().all(|entry| matches!(entry.name, ChunkName::Full(_))));
+    // Until the peer is met anew.
+    halves.meet(SHORT_BELOW);
+    let next = edited(&plain, 17_000);
+    assert_eq!(halves.cross(&next), next);
+    assert!(halves.names.iter().any(|entry| entry.name.is_short()));
+}
