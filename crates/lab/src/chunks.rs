@@ -6,10 +6,14 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use oncewire_codec::wanax::{NAME_LEN, NameKey, Node, Shape, Tree};
+use oncewire_codec::wanax::{NAME_LEN, NameKey, Node, SHORT_BELOW, SHORT_NAME_LEN, Shape, Tree};
 
-/// The bytes of a reference to a chunk in a block: its name, distance, length and level.
+/// The bytes of a reference to a chunk in a block by its full name: that, distance, length and level.
 pub const ENTRY_LEN: u64 = NAME_LEN as u64 + 4;
+/// The same by its short name.
+pub const SHORT_ENTRY_LEN: u64 = SHORT_NAME_LEN as u64 + 4;
+/// What a block's digest takes more if the block has short names.
+pub const STRONG_LEN: u64 = 8;
 
 /// Runs streams through a tree of chunks and counts.
 pub struct Analysis {
@@ -45,9 +49,14 @@ pub struct Tally {
     pub found: Vec<(u64, u64)>,
     /// What references save if each costs [`ENTRY_LEN`] bytes and only chunks that are longer are referred to.
     pub saved: u64,
+    /// The same if chunks below [`SHORT_BELOW`] have short names, [`SHORT_ENTRY_LEN`] bytes each and [`STRONG_LEN`] for a
+    /// block that has any, as between two gateways.
+    pub saved_short: u64,
     /// The largest chunks of which nothing was found, with chunks beside them of which something was. The paper's
     /// sender states their names too.
     pub missed: u64,
+    /// Those of the chunks found that have short names.
+    pub short_found: u64,
     /// The smallest chunks of all those found: what MRC-Small reads.
     pub smallest_found: u64,
     /// The entries that were needed of an index, each once; MRC's, and SRC's.
@@ -66,9 +75,14 @@ impl Tally {
         self.found.iter().map(|(count, _)| count).sum()
     }
 
-    /// Returns what is saved of what was delivered if references cost what they do here; see [`Self::saved`].
+    /// Returns what is saved of what was delivered if all names are full ones; see [`Self::saved`].
     pub fn actual_share(&self) -> f64 {
         share(self.saved as f64, self.delivered)
+    }
+
+    /// Returns what is saved of what was delivered if references cost what they do here; see [`Self::saved_short`].
+    pub fn short_share(&self) -> f64 {
+        share(self.saved_short as f64, self.delivered)
     }
 
     /// Returns what would be saved of what was delivered if references cost nothing.
@@ -136,12 +150,15 @@ impl Analysis {
         self.tally.delivered += block.len() as u64;
         self.tally.blocks += 1;
         let walk = Walk { nodes, tags: &self.tags, stored: &self.stored };
-        let mut index = 0;
+        let (mut index, short_before) = (0, self.tally.short_found);
         while index < nodes.len() {
             if !walk.visit(index, &mut self.touched, &mut self.tally) {
                 self.tally.missed += 1;
             }
             index = nodes[index].next as usize;
+        }
+        if self.tally.short_found > short_before {
+            self.tally.saved_short = self.tally.saved_short.saturating_sub(STRONG_LEN);
         }
         for tag in &self.tags {
             if let Entry::Vacant(entry) = self.stored.entry(*tag) {
@@ -185,6 +202,9 @@ impl Walk<'_> {
         let (count, bytes) = &mut tally.found[usize::from(node.level)];
         (*count, *bytes) = (*count + 1, *bytes + len);
         tally.saved += len.saturating_sub(ENTRY_LEN);
+        let is_short = node.len < SHORT_BELOW;
+        tally.saved_short += len.saturating_sub(if is_short { SHORT_ENTRY_LEN } else { ENTRY_LEN });
+        tally.short_found += u64::from(is_short);
         touched.chunks.insert(tag);
         touched.with_roots.extend([(false, tag), (true, root.into())]);
         let below = index..node.next as usize;

@@ -23,7 +23,7 @@ struct Series {
 #[test]
 fn chunks_found_are_those_that_were_reviewed() {
     let mut table = String::from(
-        "series\tshape\tdelivered\tblocks\tideal\tsaved\tmissed\treads\tsmallest\tentries\tsmall\tlarge\tstored\n",
+        "series\tshape\tdelivered\tblocks\tideal\tsaved\tshort\tmissed\treads\tsmallest\tentries\tsmall\tlarge\tstored\n",
     );
     for series in series() {
         for shape in SHAPES {
@@ -33,6 +33,7 @@ fn chunks_found_are_those_that_were_reviewed() {
                 tally.blocks,
                 tally.ideal(),
                 tally.saved,
+                tally.saved_short,
                 tally.missed,
                 tally.reads(),
                 tally.smallest_found,
@@ -56,6 +57,7 @@ fn several_sizes_save_nearly_what_there_is_to_find_where_one_size_does_not() {
             let (tree, single) = (analyse(&series, tree), analyse(&series, single));
             let share = |tally: &Tally| tally.actual_share() / tally.ideal_share();
             assert!(share(&tree) >= 0.97, "{}: {:.4} of what there is", series.name, share(&tree));
+            assert!(tree.short_share() > tree.actual_share(), "{}: {tree:?}", series.name);
             assert!(share(&single) < 0.87, "{}: {:.4} of what there is", series.name, share(&single));
             assert!(tree.reads() * 5 < single.reads(), "{}: {tree:?} {single:?}", series.name);
         }

@@ -12,6 +12,7 @@ pub(crate) fn run(series: &[Series]) {
     for series in series {
         let results = Results::of(series);
         savings(series, &results);
+        short_names(&results);
         as_in_the_paper(&results);
         reads(&results);
         entries(&results);
@@ -77,6 +78,32 @@ fn savings(series: &Series, results: &Results) {
             results.cell(8, leaf, actual),
             results.cell(8, leaf, share),
         ]);
+    }
+}
+
+fn short_names(results: &Results) {
+    table::start(
+        "Savings with short names",
+        "As above, with 12 bytes a reference to a chunk below 16 KiB, 24 to a larger one, and 8 bytes for a block that has \
+         any of the former.",
+        &[
+            "smallest chunk",
+            "SRC actual",
+            "share",
+            "MRC 2 actual",
+            "share",
+            "MRC 4 actual",
+            "share",
+            "MRC 8 actual",
+            "share",
+        ],
+    );
+    let actual = |tally: &Tally| percent(tally.short_share());
+    let share = |tally: &Tally| percent(tally.short_share() / tally.ideal_share());
+    for leaf in SIZES {
+        let cells = [1, 2, 4, 8]
+            .map(|degree| [results.cell(degree, leaf, actual), results.cell(degree, leaf, share)]);
+        table::row(&[&[size(leaf)], cells.as_flattened()].concat());
     }
 }
 

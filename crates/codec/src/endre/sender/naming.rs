@@ -397,7 +397,7 @@ const LEAST_BLOCK: usize = 512;
 /// What a copy takes.
 const COPY: usize = 5;
 /// A chunk that costs no more than a name's length and a little is left to the log.
-const LEFT_TO_LOG: usize = 32;
+const LEFT_TO_LOG: usize = 48;
 /// A chunk below this is not named: compressed, its bytes take little more than the name.
 const LEAST_CHUNK: usize = 64;
 /// A piece of a copy that names left is a literal below this.
