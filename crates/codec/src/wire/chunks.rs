@@ -90,20 +90,31 @@ pub struct StoreHeld {
 const UNDER_WAY: u8 = 128;
 /// The bit beside the level that says that the name is short.
 const SHORT: u8 = 64;
+/// Beside [`SHORT`], the bit that says that the next chunk stands right behind this one, and its gap is left out.
+const JOINED: u8 = 32;
 
 /// Appends a block's entries.
 pub(super) fn encode_entries(entries: &[NameEntry], out: &mut Vec<u8>) {
     put_varint(out, entries.len() as u64);
-    let mut from = 0;
-    for entry in entries {
-        put_varint(out, u64::from(entry.at - from));
+    let (mut from, mut joined) = (0, false);
+    let nexts = entries.iter().skip(1).map(Some).chain([None]);
+    for (entry, next) in entries.iter().zip(nexts) {
+        if !joined {
+            put_varint(out, u64::from(entry.at - from));
+        }
+        joined = entry.name.is_short() && next.is_some_and(|next| next.at as usize == entry.end());
         put_varint(out, u64::from(entry.len));
         let under_way = if entry.behind.is_some() { UNDER_WAY } else { 0 };
-        let short = if entry.name.is_short() { SHORT } else { 0 };
-        out.push(entry.level & !(UNDER_WAY | SHORT) | under_way | short);
         match entry.name {
-            ChunkName::Full(name) => out.extend_from_slice(&name.0),
-            ChunkName::Short(tag) => out.extend_from_slice(&tag.to_le_bytes()),
+            ChunkName::Full(name) => {
+                out.push(entry.level & !(UNDER_WAY | SHORT) | under_way);
+                out.extend_from_slice(&name.0);
+            }
+            ChunkName::Short(tag) => {
+                let joined = if joined { JOINED } else { 0 };
+                out.push(entry.level & !(UNDER_WAY | SHORT | JOINED) | under_way | SHORT | joined);
+                out.extend_from_slice(&tag.to_le_bytes());
+            }
         }
         if let Some(behind) = entry.behind {
             put_varint(out, behind.get().into());
@@ -118,27 +129,29 @@ pub(super) fn decode_entries(reader: &mut Reader<'_>, plain_len: usize) -> Resul
     if count == 0 {
         return Err(WireError::Invalid("count of names"));
     }
-    let mut entries = Vec::with_capacity(reader.room_for(count as usize, 3 + SHORT_NAME_LEN));
-    let mut from = 0;
+    let mut entries = Vec::with_capacity(reader.room_for(count as usize, 2 + SHORT_NAME_LEN));
+    let (mut from, mut joined) = (0, false);
     for _ in 0..count {
-        let at = from + reader.varint_up_to(MAX_BLOCK as u64, "place of a name")?;
+        let gap = if joined { 0 } else { reader.varint_up_to(MAX_BLOCK as u64, "place of a name")? };
+        let at = from + gap;
         let len = reader.varint_up_to(MAX_BLOCK as u64, "length of a chunk")?;
         if len == 0 || at + len > plain_len as u64 {
             return Err(WireError::Invalid("length of a chunk"));
         }
-        let level = reader.byte("level of a chunk")?;
-        let name = match level & SHORT {
-            0 => ChunkName::Full(Name(reader.array("name")?)),
-            _ => ChunkName::Short(reader.u64("short name")?),
+        let flags = reader.byte("level of a chunk")?;
+        let (name, level) = match flags & SHORT {
+            0 => (ChunkName::Full(Name(reader.array("name")?)), flags & !UNDER_WAY),
+            _ => (ChunkName::Short(reader.u64("short name")?), flags & !(UNDER_WAY | SHORT | JOINED)),
         };
-        let behind = match level & UNDER_WAY {
+        joined = flags & SHORT != 0 && flags & JOINED != 0;
+        let behind = match flags & UNDER_WAY {
             0 => None,
             _ => Some(
                 NonZeroU32::new(reader.varint_u32("distance of a block")?)
                     .ok_or(WireError::Invalid("distance of a block"))?,
             ),
         };
-        let (at, len, level) = (at as u32, len as u32, level & !(UNDER_WAY | SHORT));
+        let (at, len) = (at as u32, len as u32);
         entries.push(NameEntry { at, len, level, name, behind });
         from = u64::from(at + len);
     }

@@ -306,8 +306,8 @@ fn frames_are_these_bytes() {
         ),
         (
             Frame::Block(Block { plain_len: 600, body: BlockBody::Coded(named_short), ..block.clone() }),
-            "104fed0702e807d804 01ac0230313233343536373839616263646566 \
-             03 00644303a0000000000000 0064c202a0000000000000ac02 \
+            "104eed0702e807d804 01ac0230313233343536373839616263646566 \
+             03 00646303a0000000000000 64c202a0000000000000ac02 \
              ac026400a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0 012e2e2e",
         ),
         (
