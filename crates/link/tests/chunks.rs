@@ -11,9 +11,9 @@ use common::store::naming;
 use common::{Pair, Said, config};
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::hints::save_by;
-use oncewire_codec::wire::{Frame, take_frame};
+use oncewire_codec::wire::{Frame, LaneRole, take_frame};
 use oncewire_codec::{Layers, Plan};
-use oncewire_link::{FlowId, LaneId, LinkConfig, Now, StoreReply, StoreRequest, StoreState};
+use oncewire_link::{FlowId, LaneId, Link, LinkConfig, Now, StoreReply, StoreRequest, StoreState};
 
 /// A pair of which side 1 has a store, and one flow from side 0 that names chunks and uses no log.
 fn pair() -> (Pair, FlowId) {
@@ -460,4 +460,15 @@ fn a_file_again_under_a_limit_saves_what_it_saves_without() {
             arrived(&mut pair, flow, &[&file; 2]);
         }
     }
+}
+
+#[test]
+fn short_names_are_taken_for_what_no_neighbour_is_asked_for() {
+    let takes = |store, group| {
+        let config =
+            LinkConfig { group, ..naming(LinkConfig { instance: 1, ..LinkConfig::default() }, store) };
+        Link::new(config, Now::ZERO).hello(LaneId(0), LaneRole::Control).short_names_below
+    };
+    assert_eq!([takes(None, false), takes(None, true)], [0, 0]);
+    assert_eq!([takes(Some(1), false), takes(Some(1), true)], [16 << 10, 256]);
 }

@@ -11,7 +11,7 @@ use crate::{Fault, Store};
 impl Store {
     /// Reads the chunk with this tag and length, for which `check` holds.
     ///
-    /// `check` compares content with the whole name; it may be called with other content than that of the chunk. None
+    /// `check` compares content with the whole name, or as much of it as there is; it may be called with other content than that of the chunk. None
     /// if the chunk is not there: it never was, it is gone, or only another one with a similar tag is there. Large
     /// chunks take one request to the disk for exactly their bytes; those of less than 4 KiB one for their container,
     /// unless it is one of the last that were read. What has not been written yet takes none.

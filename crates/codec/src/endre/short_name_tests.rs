@@ -223,28 +223,65 @@ fn what_the_peer_takes_short_names_for_is_named_so_under_a_strong_digest() {
 }
 
 #[test]
-fn a_tag_that_leads_to_other_bytes_costs_its_block_and_tags_are_not_relied_on_then() {
+fn a_tag_that_leads_to_other_bytes_costs_its_block_once() {
     let plain = noise(2, 200_000);
     let mut halves = Halves::new(SHORT_BELOW);
     halves.cross(&plain);
     halves.cross(&edited(&plain, 3000));
-    halves.mistakes = true;
+    // The store has another chunk by the tag of one that is named so: somebody made both.
+    let short =
+        halves.names.iter().filter(|entry| entry.name.is_short()).max_by_key(|entry| entry.len).unwrap();
+    let (tag, len) = (short.name.tag(), short.len as usize);
+    let right = halves.chunks.insert(tag, vec![0; len].into()).unwrap();
     let resent = halves.sender.stats().resent;
     let epochs = halves.epochs();
-    let more = edited(&plain, 9000);
+    // Other edits at the same places have the same chunks beside them.
+    let more = edited(&edited(&edited(&plain, 3000), 3001), 3002);
     assert_eq!(halves.cross(&more), more);
-    assert!(!halves.mistakes);
+    assert!(halves.names.iter().any(|entry| entry.name.tag() == tag), "an edit fell into the chunk");
     let stats = halves.sender.stats();
     assert_eq!((stats.mismatches, stats.resent - resent), (1, 1));
     assert_eq!((epochs, halves.epochs()), (0, 0), "the log is not suspected");
-    // What comes after it is named in full.
+    assert_eq!(halves.chunks.get(&tag), Some(&right), "what crossed whole was put");
+    // For a while chunks are named in full.
     let last = edited(&plain, 15_000);
     assert_eq!(halves.cross(&last), last);
     assert!(!halves.names.is_empty());
     assert!(halves.names.iter().all(|entry| matches!(entry.name, ChunkName::Full(_))));
-    // Until the peer is met anew.
-    halves.meet(SHORT_BELOW);
+    halves.now = halves.now + Now::from_secs(61);
     let next = edited(&plain, 17_000);
     assert_eq!(halves.cross(&next), next);
     assert!(halves.names.iter().any(|entry| entry.name.is_short()));
+    assert_eq!(halves.sender.stats().mismatches, 1);
+}
+
+#[test]
+fn a_log_that_is_wrong_is_not_relied_on_again_though_blocks_have_tags() {
+    let (old, new) = (noise(4, 800_000), noise(5, 1 << 20));
+    let mut halves = Halves::new(SHORT_BELOW);
+    halves.plan.layers = Layers::Both;
+    halves.cross(&old);
+    halves.cross(&new);
+    // Half of it from the store, of which the log has nothing any more, and half from the log, in turns.
+    let mixed = |round: usize| {
+        let (old, new) = (old[round * 200_000..].chunks(20_000), new[800_000..1_000_000].chunks(20_000));
+        old.zip(new).flat_map(|(old, new)| [&old[..10_000], &new[..10_000]].concat()).collect::<Vec<u8>>()
+    };
+    let right = mixed(0);
+    assert_eq!(halves.cross(&right), right);
+    assert!(halves.names.iter().any(|entry| entry.name.is_short()) && halves.sender.stats().copied > 50_000);
+    (1_600_000..1_800_000).step_by(500).for_each(|offset| halves.receiver.damage(offset));
+    let mut mismatches = 0;
+    for round in 1..4 {
+        let more = mixed(round);
+        assert_eq!(halves.cross(&more), more);
+        let before = std::mem::replace(&mut mismatches, halves.sender.stats().mismatches);
+        match round {
+            1 => {
+                assert!(halves.names.iter().any(|entry| entry.name.is_short()), "it could have been a tag");
+                assert!(mismatches > 0);
+            }
+            _ => assert_eq!(mismatches, before, "what was wrong is not referred to any more"),
+        }
+    }
 }

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
+use super::chunks::{decode_entries, encode_entries};
+use super::reader::Reader;
 use super::*;
 use crate::entropy::{Kind, Mode};
 use crate::wanax::{ChunkName, Name, NameKey, Shape};
@@ -146,7 +148,8 @@ fn a_hello_asks_for_chunks_behind_all_else() {
     let samples = vec![Sample { start: MAX_CLAIMED, len: 1 << 20, digest: 7 }; 64];
     let claim = LogClaim { epoch: 1, start: 0, end: MAX_CLAIMED, highest: MAX_CLAIMED, samples };
     let probe = Probe { request: u64::MAX, chunks: vec![(Name([7; 20]), 65_536); MAX_PROBES] };
-    let longest = Hello { claim: Some(claim), probe: Some(probe), ..naming_hello() };
+    let longest =
+        Hello { claim: Some(claim), probe: Some(probe), short_names_below: u32::MAX, ..naming_hello() };
     let out = bytes(&longest);
     assert_eq!(Hello::decode(&out), Ok(Some((longest, out.len()))));
 }
@@ -191,6 +194,43 @@ fn a_short_name_needs_a_strong_digest() {
     assert_eq!(block(Digest::Strong([1; 16]), full), Ok(()));
     assert_eq!(block(Digest::Strong([1; 16]), short), Ok(()));
     assert_eq!(block(Digest::Fast(1), short), Err(unproved));
+}
+
+#[test]
+fn chunks_in_a_row_need_no_gaps() {
+    let short = |at, len| NameEntry { at, len, level: 3, name: ChunkName::Short(at.into()), behind: None };
+    let full = |at, len| NameEntry { name: ChunkName::Full(Name([9; 20])), ..short(at, len) };
+    let behind = |at, len| NameEntry { behind: NonZeroU32::new(5), ..short(at, len) };
+    // Each with the bytes that gaps, lengths, levels and distances take.
+    for (entries, len) in [
+        (vec![short(0, 100), short(100, 100), short(200, 100)], 1 + 3 * 2),
+        (vec![short(0, 100), short(101, 100), short(201, 100)], 2 + 3 * 2),
+        (vec![short(5, 100), full(105, 100), short(205, 100)], 2 + 3 * 2),
+        (vec![behind(0, 100), short(100, 100), behind(250, 5)], 2 + 3 * 2 + 2),
+    ] {
+        let names: usize = entries.iter().map(|entry| if entry.name.is_short() { 8 } else { 20 }).sum();
+        let mut out = Vec::new();
+        encode_entries(&entries, &mut out);
+        assert_eq!(out.len(), 1 + len + names, "{entries:?}");
+        let mut reader = Reader::new(&out);
+        assert_eq!(decode_entries(&mut reader, 1000), Ok(entries.clone()));
+        assert!(reader.is_empty());
+        // The last one has to lie within the block all the same.
+        let end = entries.last().map_or(0, NameEntry::end);
+        assert_eq!(decode_entries(&mut Reader::new(&out), end).map(|entries| entries.len()), Ok(3));
+        let beyond = decode_entries(&mut Reader::new(&out), end - 1);
+        assert_eq!(beyond, Err(WireError::Invalid("length of a chunk")));
+    }
+    // Behind the last one nothing is left out, and the bit means nothing with a full name: its level has it.
+    let mut out = Vec::new();
+    encode_entries(&[short(0, 100)], &mut out);
+    out[3] |= 32;
+    assert_eq!(decode_entries(&mut Reader::new(&out), 1000), Ok(vec![short(0, 100)]));
+    out.clear();
+    encode_entries(&[full(0, 100), full(100, 100)], &mut out);
+    out[3] |= 32;
+    let level = NameEntry { level: 35, ..full(0, 100) };
+    assert_eq!(decode_entries(&mut Reader::new(&out), 1000), Ok(vec![level, full(100, 100)]));
 }
 
 #[test]

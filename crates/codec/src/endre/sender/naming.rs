@@ -1,9 +1,11 @@
 //! Named chunks: which parts of a block the peer's store has, and what of the block is left to the log.
 
+mod tags;
 mod trust;
 
 use std::num::NonZeroU32;
 
+use self::tags::Tags;
 pub(super) use self::trust::Doubted;
 use self::trust::Trust;
 use super::super::matcher::Copy;
@@ -26,8 +28,7 @@ pub(super) struct Naming {
     clock_secs: u64,
     /// The peer's store, as far as is known.
     store: Option<Store>,
-    /// Chunks of fewer bytes are named by their tags alone.
-    short_below: u32,
+    tags: Tags,
     trust: Trust,
     /// Whether others are told what the store has.
     pub(super) tells: bool,
@@ -76,7 +77,7 @@ impl Naming {
             under_way: UnderWay::new(config.hint_memory / UNDER_WAY_SHARE),
             clock_secs: config.clock_secs,
             store: None,
-            short_below: 0,
+            tags: Tags::default(),
             trust: Trust::default(),
             tells: false,
             names: Vec::new(),
@@ -100,7 +101,7 @@ impl Naming {
 
     /// Meets a peer with a store, or with none, to which chunks of fewer than so many bytes may be named by their tags.
     pub(super) fn meet(&mut self, store: Option<u64>, short_below: u32) {
-        self.short_below = short_below;
+        self.tags.meet(short_below);
         if let Some(id) = store {
             self.hints.bind(id);
         }
@@ -215,9 +216,9 @@ impl Naming {
             .is_some_and(|chunk| self.hints.lookup(self.key.tag(chunk), chunk.len() as u32, self.clock(now)))
     }
 
-    /// Names chunks in full until the peer is met anew: a tag led to another chunk.
-    pub(super) fn distrust_tags(&mut self) {
-        self.short_below = 0;
+    /// A block did not match in which chunks were named by their tags.
+    pub(super) fn distrust_tags(&mut self, now: Now) {
+        self.tags.distrust(now);
     }
 
     /// Starts a block of which nothing is named.
@@ -244,9 +245,9 @@ impl Naming {
         if cost <= LEFT_TO_LOG.max(plain.len() / COVERED_SHARE) {
             return Named::default();
         }
-        let trusts = self.trust.trusts();
-        self.walk(plain, copies, sent, self.clock(now), trusts, price);
-        match trusts {
+        self.walk(plain, copies, price, sent, now);
+        tags::settle(&mut self.names, plain, &self.key);
+        match self.trust.trusts() {
             true => self.trust.tried(!self.names.is_empty()),
             false => self.ask_instead(plain, price, now),
         }
@@ -269,9 +270,10 @@ impl Naming {
     }
 
     /// Names the largest chunks of the block that are known and not left to the log.
-    fn walk(&mut self, plain: &[u8], copies: &[Copy], sent: &Ledger, clock: u64, trusts: bool, price: Price) {
+    fn walk(&mut self, plain: &[u8], copies: &[Copy], price: Price, sent: &Ledger, now: Now) {
+        let (clock, trusts, short_below) = (self.clock(now), self.trust.trusts(), self.tags.below(now));
         self.look(plain, copies, clock, trusts);
-        let Self { key, hints, under_way, short_below, names, news, seen, left, .. } = self;
+        let Self { key, hints, under_way, names, news, seen, left, .. } = self;
         left.clear();
         let mut named = 0;
         for &(node, tag) in seen.iter() {
@@ -289,7 +291,7 @@ impl Naming {
                 && let Some(chunk) = plain.get(node.range())
             {
                 let (at, len, level) = (node.at, node.len, node.level);
-                let is_short = len < *short_below;
+                let is_short = len < short_below;
                 if price.is_below_name(chunk, if is_short { SHORT_NAME } else { NAME }) {
                     left.push(node.range());
                 } else {

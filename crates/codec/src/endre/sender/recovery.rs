@@ -51,8 +51,14 @@ impl Sender {
             if let Some(naming) = &mut self.naming {
                 naming.forget(item.names.iter());
                 if item.names.iter().any(|entry| entry.name.is_short()) {
-                    // Rather the tag than the log: if it was the log, the next one shows it.
-                    naming.distrust_tags();
+                    // The tag or the log: if it was the log, the next one, without tags, shows it.
+                    if item.sources.len() <= SOURCES_TO_FORGET {
+                        sources.extend(item.sources.iter().cloned());
+                    }
+                    naming.distrust_tags(now);
+                    // All that it names crosses with it, and is put, so that the store has the right chunk by that tag.
+                    let (all, keep) = (0..item.names.len() as u32, naming.is_put());
+                    self.ledger.note_absent(seq, &all.collect::<Vec<u32>>(), keep);
                     continue;
                 }
             }

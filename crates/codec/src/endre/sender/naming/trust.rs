@@ -4,7 +4,7 @@
 //! doubted before anything is named in vain; and what was named in vain is counted. While it is doubted it is asked for
 //! what would be named, which crosses meanwhile.
 
-use super::super::price::{NAME, Price};
+use super::super::price::{Price, SHORT_NAME};
 use super::{LEAST_CHUNK, Naming};
 use crate::Now;
 use crate::cache::{Content, Item};
@@ -219,7 +219,8 @@ impl Naming {
             node.len as usize >= LEAST_CHUNK && self.hints.lookup(*tag, node.len, clock)
         });
         if let Some((node, tag)) = known.max_by_key(|(node, _)| node.len)
-            && let Some(chunk) = plain.get(node.range()).filter(|chunk| !price.is_below_name(chunk, NAME))
+            && let Some(chunk) =
+                plain.get(node.range()).filter(|chunk| !price.is_below_name(chunk, SHORT_NAME))
         {
             self.trust.ask(&[(self.key.name_tagged(*tag, chunk), node.len)]);
             self.trust.probing.goes_ahead = true;
