@@ -2,8 +2,9 @@
 //!
 //! Every chunk of every level needs a number to be looked up by, most of which are never looked up again; digests of
 //! all of them would cost several times the chunking. So the first 8 bytes of a name, the *tag*, are a fast hash, and
-//! only what is referred to, or read, gets the other 12, which are a cryptographic one. Both are keyed: who lacks the
-//! key can neither tell the name of content that he knows, nor make content with a given tag.
+//! only what is referred to by all of its name, or read by it, gets the other 12, which are a cryptographic one. Both are
+//! keyed: who lacks the key cannot tell the name of content that he knows. Content with equal tags can be found by who has
+//! the key, and, without knowing that he has, by trial by who lacks it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,16 +42,16 @@ impl fmt::Debug for Name {
 pub enum ChunkName {
     /// By its name: whoever reads the chunk can tell whether it is the one.
     Full(Name),
-    /// By its tag alone, which is that of other bytes with a probability of 2⁻⁶⁴, or if somebody who has the key looks for
-    /// such. What the chunk is a part of needs a digest that tells.
+    /// By its tag alone, which is that of other bytes with a probability of 2⁻⁶⁴, or if somebody looks for such. What the
+    /// chunk is a part of needs a digest that tells.
     Short(u64),
 }
 
 /// The bytes of a short name.
 pub const SHORT_NAME_LEN: usize = TAG_LEN;
 
-/// A receiving half that has a store of its own alone takes short names for chunks of fewer bytes: all but roots, of
-/// which a block has one.
+/// A receiving half that has a store of its own alone takes short names for chunks of fewer bytes: all but roots, where the
+/// degree is 8.
 pub const SHORT_BELOW: u32 = 16 << 10;
 
 impl ChunkName {
