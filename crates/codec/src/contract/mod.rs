@@ -142,7 +142,7 @@ pub enum SendEvent {
 }
 
 /// What a sending half needs to know of its peer when the link comes up with a new instance of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PeerState {
     /// Log capacity to be used: the smaller of both offers.
     pub capacity: u64,

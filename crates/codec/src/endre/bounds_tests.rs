@@ -244,13 +244,7 @@ fn what_is_sent_to_a_peer_that_started_anew_is_remembered_like_what_was_sent_bef
     }
     let before = sender.stats();
     assert!(before.copied > 1_000_000 && before.not_remembered == 0, "{before:?}");
-    sender.handle_peer_state(PeerState {
-        capacity: CAPACITY,
-        contexts: 2,
-        claim: None,
-        store: None,
-        short_names_below: 0,
-    });
+    sender.handle_peer_state(PeerState { capacity: CAPACITY, contexts: 2, ..PeerState::default() });
     for seq in 0..60 {
         send(&mut sender, FlowId(3), seq, noise(100 + seq, 50_000));
     }

@@ -100,8 +100,7 @@ impl Halves {
             capacity: CAPACITY,
             contexts: 2,
             claim,
-            store: None,
-            short_names_below: 0,
+            ..PeerState::default()
         });
         std::iter::from_fn(|| self.sender.poll_event()).find_map(|event| match event {
             SendEvent::Warm { bytes } => Some(bytes),
