@@ -225,6 +225,7 @@ impl World {
             claim: None,
             store: Some(1),
             short_names_below: SHORT_BELOW,
+            asks_neighbours: false,
         });
         receiver.handle_peer_restart(peer_sender());
         Self {

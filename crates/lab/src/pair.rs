@@ -318,6 +318,7 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
             claim: None,
             store: Some(1),
             short_names_below: SHORT_BELOW,
+            asks_neighbours: false,
         });
         receiver.handle_peer_restart(PeerSender {
             capacity,

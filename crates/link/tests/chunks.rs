@@ -463,12 +463,10 @@ fn a_file_again_under_a_limit_saves_what_it_saves_without() {
 }
 
 #[test]
-fn short_names_are_taken_for_what_no_neighbour_is_asked_for() {
-    let takes = |store, group| {
-        let config =
-            LinkConfig { group, ..naming(LinkConfig { instance: 1, ..LinkConfig::default() }, store) };
+fn short_names_are_taken_where_there_is_a_store() {
+    let takes = |store| {
+        let config = naming(LinkConfig { instance: 1, ..LinkConfig::default() }, store);
         Link::new(config, Now::ZERO).hello(LaneId(0), LaneRole::Control).short_names_below
     };
-    assert_eq!([takes(None, false), takes(None, true)], [0, 0]);
-    assert_eq!([takes(Some(1), false), takes(Some(1), true)], [16 << 10, 256]);
+    assert_eq!([takes(None), takes(Some(1))], [0, 16 << 10]);
 }

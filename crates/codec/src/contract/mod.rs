@@ -154,6 +154,8 @@ pub struct PeerState {
     pub store: Option<u64>,
     /// Chunks of fewer bytes may be named to the peer by their tags alone; 0: none.
     pub short_names_below: u32,
+    /// Whether the peer asks others for chunks that it lacks, by their full names: those that it did not acknowledge itself.
+    pub asks_neighbours: bool,
 }
 
 /// What a receiving half needs to know of its peer when the link comes up with a new instance of it.

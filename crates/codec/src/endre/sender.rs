@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use self::emulation::{Emulation, Settings};
 use self::encode::{Scratch, Source};
-use self::naming::{Doubted, Naming};
+use self::naming::{Doubted, Naming, Tags};
 use self::price::Spent;
 use super::matcher::MatchParams;
 use super::slots::Slots;
@@ -370,7 +370,7 @@ impl SendingHalf for Sender {
         self.requested.clear();
         self.lacked.clear();
         if let Some(naming) = &mut self.naming {
-            naming.meet(peer.store, peer.short_names_below);
+            naming.meet(peer.store, Tags::new(peer.short_names_below, peer.asks_neighbours));
         }
         self.diagonals.clear();
         self.log.forget_held();

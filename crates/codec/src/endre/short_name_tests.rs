@@ -14,6 +14,7 @@ use crate::contract::{
 };
 use crate::entropy::Entropy;
 use crate::plan::Layers;
+use crate::wanax::hints::PackedTag;
 use crate::wanax::{ChunkName, NameKey, NamesConfig, SHORT_BELOW, Shape, Tree};
 use crate::wire::{BlockBody, Digest, FlowId, Frame, NameEntry, NamesHello, take_frame};
 use crate::{Now, Plan};
@@ -25,6 +26,7 @@ struct Halves {
     chunks: BTreeMap<u64, Bytes>,
     /// The next chunk that is read by its tag is another one.
     mistakes: bool,
+    asks_neighbours: bool,
     plan: Plan,
     offset: u64,
     now: Now,
@@ -55,6 +57,7 @@ impl Halves {
             }),
             chunks: BTreeMap::new(),
             mistakes: false,
+            asks_neighbours: false,
             plan,
             offset: 0,
             now: Now::from_secs(1),
@@ -80,6 +83,7 @@ impl Halves {
             claim,
             store,
             short_names_below,
+            asks_neighbours: self.asks_neighbours,
         });
     }
 
@@ -302,4 +306,31 @@ fn what_a_tag_should_have_led_to_is_put_though_nothing_of_its_block_was_new() {
     assert_eq!(halves.cross(&plain), plain);
     assert_eq!(halves.names.len(), 1);
     assert_eq!(halves.sender.stats().mismatches, 1);
+}
+
+#[test]
+fn what_others_told_of_is_named_in_full_where_neighbours_are_asked() {
+    let plain = noise(8, 200_000);
+    let mut other = Halves::new(SHORT_BELOW);
+    other.cross(&plain);
+    for (asks_neighbours, told) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut halves = Halves::new(SHORT_BELOW);
+        halves.asks_neighbours = asks_neighbours;
+        halves.meet(SHORT_BELOW);
+        if told {
+            // As if the peer's neighbours had them, of which this one says nothing.
+            halves.chunks = other.chunks.clone();
+            let tags = other.chunks.iter().map(|(&tag, chunk)| PackedTag::new(tag, chunk.len() as u32));
+            halves.sender.handle_stored(&tags.collect::<Vec<_>>(), halves.now);
+        } else {
+            halves.cross(&plain);
+        }
+        let more = edited(&plain, 5000);
+        assert_eq!(halves.cross(&more), more);
+        assert!(halves.names.iter().any(|entry| (256..SHORT_BELOW).contains(&entry.len)));
+        for entry in &halves.names {
+            let short = entry.len < 256 || entry.len < SHORT_BELOW && !(asks_neighbours && told);
+            assert_eq!(entry.name.is_short(), short, "{entry:?}: {asks_neighbours}, {told}");
+        }
+    }
 }

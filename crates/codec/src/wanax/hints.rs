@@ -133,6 +133,13 @@ impl Hints {
         found.is_some_and(|entry| !self.is_stale(entry, now_secs))
     }
 
+    /// Returns whether an acknowledgement taught the hint of a chunk, for certain: it stands where none does that others
+    /// [told](Self::insert_told) of.
+    pub fn is_own(&self, tag: u64, len: u32) -> bool {
+        let way = self.table(class(len)).way(tag);
+        way.is_some_and(|way| way < WAYS - WAYS_OF_TOLD)
+    }
+
     /// Asks for the memory that [`Self::lookup`] and [`Self::insert`] will look at; it is all over the tables.
     pub fn prefetch(&self, chunk: PackedTag) {
         let table = self.table(chunk.class());
@@ -281,11 +288,17 @@ impl Table {
     }
 
     fn find(&self, tag: u64) -> Option<u64> {
+        let way = self.way(tag)?;
+        self.entries.get(self.bucket(tag).start + way).copied()
+    }
+
+    /// At which of its places a tag stands.
+    fn way(&self, tag: u64) -> Option<usize> {
         if self.used == 0 {
             return None;
         }
         let bucket = self.entries.get(self.bucket(tag))?;
-        bucket.iter().copied().find(|&entry| entry != NONE && entry >> TIME_BITS == identity(tag))
+        bucket.iter().position(|&entry| entry != NONE && entry >> TIME_BITS == identity(tag))
     }
 
     fn insert(&mut self, tag: u64, now_secs: u64) {
@@ -298,13 +311,14 @@ impl Table {
         let range = self.bucket(tag);
         let bucket = self.entries.get_mut(range).and_then(|bucket| bucket.get_mut(ways));
         let Some(bucket) = bucket else { return };
-        // The tag's own place, an empty one, or the oldest.
-        let rank = |&other: &u64| match other {
-            NONE => u64::MAX - 1,
-            _ if other >> TIME_BITS == identity(tag) => u64::MAX,
-            _ => age(other, now_secs),
+        // The tag's own place, an empty one, the first of which nobody's word puts a hint into, or the oldest.
+        let rank = |way: usize, &other: &u64| match other {
+            NONE => (u64::MAX - 1, WAYS - way),
+            _ if other >> TIME_BITS == identity(tag) => (u64::MAX, way),
+            _ => (age(other, now_secs), way),
         };
-        if let Some(place) = bucket.iter_mut().max_by_key(|other| rank(other)) {
+        let places = bucket.iter_mut().enumerate();
+        if let Some((_, place)) = places.max_by_key(|(way, other)| rank(*way, other)) {
             self.used += u64::from(*place == NONE && entry != NONE);
             *place = entry;
         }

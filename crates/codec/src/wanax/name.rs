@@ -50,8 +50,7 @@ pub enum ChunkName {
 /// The bytes of a short name.
 pub const SHORT_NAME_LEN: usize = TAG_LEN;
 
-/// A receiving half that has a store of its own alone takes short names for chunks of fewer bytes: all but roots, where the
-/// degree is 8.
+/// A receiving half that has a store takes short names for chunks of fewer bytes: all but roots, where the degree is 8.
 pub const SHORT_BELOW: u32 = 16 << 10;
 
 impl ChunkName {

@@ -92,6 +92,7 @@ impl Link {
             claim: hello.claim.clone(),
             store: hello.store,
             short_names_below: hello.short_names_below,
+            asks_neighbours: self.config.group,
         });
         self.receiver.handle_peer_restart(PeerSender {
             capacity,

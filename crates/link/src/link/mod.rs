@@ -25,7 +25,6 @@ use oncewire_codec::Now;
 use oncewire_codec::contract::{LogWrite, ReceivingHalf, SavedLog, SendEvent, SendingHalf};
 use oncewire_codec::endre::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::wanax::SHORT_BELOW;
-use oncewire_codec::wanax::neighbours::LEAST_SOUGHT;
 use oncewire_codec::wanax::path::PathEstimate;
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, OLDEST, Understood, VERSION};
 
@@ -241,12 +240,7 @@ impl Link {
             understands: Understood::ALL,
             // While a lane is up the peer was asked; another instance of it that comes meanwhile is asked by a frame.
             probe: if self.lanes.is_empty() { self.sender.probe() } else { None },
-            short_names_below: match self.config.store {
-                None => 0,
-                // A neighbour is asked for a chunk by its name.
-                Some(_) if self.config.group => LEAST_SOUGHT,
-                Some(_) => SHORT_BELOW,
-            },
+            short_names_below: self.config.store.map_or(0, |_| SHORT_BELOW),
         }
     }
 

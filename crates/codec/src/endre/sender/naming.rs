@@ -5,7 +5,7 @@ mod trust;
 
 use std::num::NonZeroU32;
 
-use self::tags::Tags;
+pub(super) use self::tags::Tags;
 pub(super) use self::trust::Doubted;
 use self::trust::Trust;
 use super::super::matcher::Copy;
@@ -99,9 +99,9 @@ impl Naming {
         self.hints.memory() + self.under_way.memory()
     }
 
-    /// Meets a peer with a store, or with none, to which chunks of fewer than so many bytes may be named by their tags.
-    pub(super) fn meet(&mut self, store: Option<u64>, short_below: u32) {
-        self.tags.meet(short_below);
+    /// Meets a peer with a store, or with none, to which chunks may be named by their tags as `tags` says.
+    pub(super) fn meet(&mut self, store: Option<u64>, tags: Tags) {
+        self.tags = tags;
         if let Some(id) = store {
             self.hints.bind(id);
         }
@@ -245,9 +245,10 @@ impl Naming {
         if cost <= LEFT_TO_LOG.max(plain.len() / COVERED_SHARE) {
             return Named::default();
         }
-        self.walk(plain, copies, price, sent, now);
+        let trusts = self.trust.trusts();
+        self.walk(plain, copies, price, sent, trusts, now);
         tags::settle(&mut self.names, plain, &self.key);
-        match self.trust.trusts() {
+        match trusts {
             true => self.trust.tried(!self.names.is_empty()),
             false => self.ask_instead(plain, price, now),
         }
@@ -270,10 +271,10 @@ impl Naming {
     }
 
     /// Names the largest chunks of the block that are known and not left to the log.
-    fn walk(&mut self, plain: &[u8], copies: &[Copy], price: Price, sent: &Ledger, now: Now) {
-        let (clock, trusts, short_below) = (self.clock(now), self.trust.trusts(), self.tags.below(now));
+    fn walk(&mut self, plain: &[u8], copies: &[Copy], price: Price, sent: &Ledger, trusts: bool, now: Now) {
+        let clock = self.clock(now);
         self.look(plain, copies, clock, trusts);
-        let Self { key, hints, under_way, names, news, seen, left, .. } = self;
+        let Self { key, hints, under_way, tags, names, news, seen, left, .. } = self;
         left.clear();
         let mut named = 0;
         for &(node, tag) in seen.iter() {
@@ -291,7 +292,8 @@ impl Naming {
                 && let Some(chunk) = plain.get(node.range())
             {
                 let (at, len, level) = (node.at, node.len, node.level);
-                let is_short = len < short_below;
+                let is_own = || behind.is_some() || hints.is_own(tag, len);
+                let is_short = tags.suffice_for(len, is_own, now);
                 if price.is_below_name(chunk, if is_short { SHORT_NAME } else { NAME }) {
                     left.push(node.range());
                 } else {

@@ -1,14 +1,17 @@
 //! Which chunks are named by their tags alone.
 
 use crate::Now;
+use crate::wanax::neighbours::LEAST_SOUGHT;
 use crate::wanax::{ChunkName, NAME_LEN, NameKey, SHORT_NAME_LEN};
 use crate::wire::NameEntry;
 
 /// For chunks of how many bytes tags are relied on.
 #[derive(Default)]
-pub(super) struct Tags {
+pub(in crate::endre::sender) struct Tags {
     /// What the peer takes: chunks of fewer bytes.
     below: u32,
+    /// It asks others for what it lacks, by name: such chunks may be those that it did not acknowledge itself.
+    asks_neighbours: bool,
     /// Until then names are full ones, since a tag may have led to another chunk.
     full_until: Now,
     /// For how long they were the last time.
@@ -16,9 +19,9 @@ pub(super) struct Tags {
 }
 
 impl Tags {
-    /// Meets a peer that takes short names for chunks of fewer than so many bytes.
-    pub(super) fn meet(&mut self, below: u32) {
-        *self = Self { below, ..Self::default() };
+    /// Of a peer that takes short names for chunks of fewer than so many bytes.
+    pub(in crate::endre::sender) fn new(below: u32, asks_neighbours: bool) -> Self {
+        Self { below, asks_neighbours, ..Self::default() }
     }
 
     /// A block did not match in which chunks were named by their tags: names are full ones for a while, and for longer each
@@ -30,9 +33,10 @@ impl Tags {
         }
     }
 
-    /// Chunks of fewer bytes are named by their tags now.
-    pub(super) fn below(&self, now: Now) -> u32 {
-        if now < self.full_until { 0 } else { self.below }
+    /// Whether a chunk is named by its tag, which is in the peer's own store if `is_own`.
+    pub(super) fn suffice_for(&self, len: u32, is_own: impl FnOnce() -> bool, now: Now) -> bool {
+        let asks_neighbours = self.asks_neighbours && len >= LEAST_SOUGHT;
+        len < self.below && now >= self.full_until && (!asks_neighbours || is_own())
     }
 }
 
@@ -64,24 +68,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_not_relied_on_for_ever_longer_times_until_the_peer_is_met_anew() {
-        let mut tags = Tags::default();
+    fn tags_are_not_relied_on_for_ever_longer_times() {
         let at = Now::from_secs;
-        assert_eq!(tags.below(at(0)), 0);
-        tags.meet(300);
-        assert_eq!(tags.below(at(0)), 300);
+        let mut tags = Tags::new(300, false);
+        let takes = |tags: &Tags, secs| [299, 300].map(|len| tags.suffice_for(len, || false, at(secs)));
+        assert_eq!(takes(&tags, 0), [true, false]);
         tags.distrust(at(10));
         // Another one of the same time.
         tags.distrust(at(11));
-        assert_eq!([69, 70].map(|secs| tags.below(at(secs))), [0, 300]);
+        assert_eq!([takes(&tags, 69), takes(&tags, 70)], [[false, false], [true, false]]);
         tags.distrust(at(100));
-        assert_eq!([219, 220].map(|secs| tags.below(at(secs))), [0, 300]);
+        assert_eq!([takes(&tags, 219), takes(&tags, 220)], [[false, false], [true, false]]);
         for _ in 0..20 {
             tags.distrust(tags.full_until);
         }
         assert_eq!(tags.pause, LONGEST_PAUSE);
-        tags.meet(500);
-        assert_eq!(tags.below(at(0)), 500);
+    }
+
+    #[test]
+    fn what_a_neighbour_may_have_to_bring_has_its_full_name() {
+        let short = |asks_neighbours, len, is_own| {
+            Tags::new(1 << 14, asks_neighbours).suffice_for(len, || is_own, Now::ZERO)
+        };
+        assert_eq!([255, 256, 5000].map(|len| short(true, len, false)), [true, false, false]);
+        assert_eq!([255, 256, 5000, 1 << 14].map(|len| short(true, len, true)), [true, true, true, false]);
+        assert_eq!([255, 256, 5000, 1 << 14].map(|len| short(false, len, false)), [true, true, true, false]);
     }
 
     #[test]
