@@ -154,7 +154,8 @@ pub struct PeerState {
     pub store: Option<u64>,
     /// Chunks of fewer bytes may be named to the peer by their tags alone; 0: none.
     pub short_names_below: u32,
-    /// Whether the peer asks others for chunks that it lacks, by their full names: those that it did not acknowledge itself.
+    /// Whether the peer may ask others for chunks, by their full names: those that it did not acknowledge itself, and large
+    /// ones while its own disk is busy.
     pub asks_neighbours: bool,
 }
 

@@ -329,7 +329,11 @@ fn what_others_told_of_is_named_in_full_where_neighbours_are_asked() {
         assert_eq!(halves.cross(&more), more);
         assert!(halves.names.iter().any(|entry| (256..SHORT_BELOW).contains(&entry.len)));
         for entry in &halves.names {
-            let short = entry.len < 256 || entry.len < SHORT_BELOW && !(asks_neighbours && told);
+            let short = match (asks_neighbours, told) {
+                (false, _) => entry.len < SHORT_BELOW,
+                (true, false) => entry.len < 2048,
+                (true, true) => entry.len < 256,
+            };
             assert_eq!(entry.name.is_short(), short, "{entry:?}: {asks_neighbours}, {told}");
         }
     }

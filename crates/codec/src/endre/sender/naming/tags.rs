@@ -1,7 +1,7 @@
 //! Which chunks are named by their tags alone.
 
 use crate::Now;
-use crate::wanax::neighbours::LEAST_SOUGHT;
+use crate::wanax::neighbours::{LEAST_SHARED, LEAST_SOUGHT};
 use crate::wanax::{ChunkName, NAME_LEN, NameKey, SHORT_NAME_LEN};
 use crate::wire::NameEntry;
 
@@ -34,9 +34,11 @@ impl Tags {
     }
 
     /// Whether a chunk is named by its tag, which is in the peer's own store if `is_own`.
+    ///
+    /// Where there are neighbours, they are asked for large chunks that are in the own store too, if its disk is busier.
     pub(super) fn suffice_for(&self, len: u32, is_own: impl FnOnce() -> bool, now: Now) -> bool {
-        let asks_neighbours = self.asks_neighbours && len >= LEAST_SOUGHT;
-        len < self.below && now >= self.full_until && (!asks_neighbours || is_own())
+        let needs_name = || len >= LEAST_SOUGHT && (len >= LEAST_SHARED || !is_own());
+        len < self.below && now >= self.full_until && !(self.asks_neighbours && needs_name())
     }
 }
 
@@ -90,9 +92,10 @@ mod tests {
         let short = |asks_neighbours, len, is_own| {
             Tags::new(1 << 14, asks_neighbours).suffice_for(len, || is_own, Now::ZERO)
         };
-        assert_eq!([255, 256, 5000].map(|len| short(true, len, false)), [true, false, false]);
-        assert_eq!([255, 256, 5000, 1 << 14].map(|len| short(true, len, true)), [true, true, true, false]);
-        assert_eq!([255, 256, 5000, 1 << 14].map(|len| short(false, len, false)), [true, true, true, false]);
+        let lens = [255, 256, 2047, 2048, 1 << 14];
+        assert_eq!(lens.map(|len| short(true, len, false)), [true, false, false, false, false]);
+        assert_eq!(lens.map(|len| short(true, len, true)), [true, true, true, false, false]);
+        assert_eq!(lens.map(|len| short(false, len, false)), [true, true, true, true, false]);
     }
 
     #[test]
