@@ -42,6 +42,8 @@ pub struct PairConfig {
     pub params: MatchParams,
     /// How chunks are cut that are kept at the receiving end, beside the log; `None`: it has no store.
     pub store: Option<Shape>,
+    /// The bytes for what the sending half knows of the store.
+    pub hint_memory: u64,
 }
 
 impl Default for PairConfig {
@@ -52,6 +54,7 @@ impl Default for PairConfig {
             max_in_flight: 64 << 20,
             params: MatchParams::default(),
             store: None,
+            hint_memory: 64 << 20,
         }
     }
 }
@@ -286,7 +289,7 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
     let names = config.store.map(|shape| NamesConfig {
         key: key.clone(),
         shape,
-        hint_memory: HINT_MEMORY,
+        hint_memory: config.hint_memory,
         saved: saved.take(),
         clock_secs,
     });
@@ -350,8 +353,6 @@ fn take_feedback(sender: &mut Sender, mut bytes: &[u8]) -> Result<(), PeerFault>
 }
 
 const LANE: LaneId = LaneId(0);
-/// What a store of some gigabytes takes.
-const HINT_MEMORY: u64 = 8 << 20;
 /// Flows come one after the other, so one streaming context is what they use on a link too.
 const CONTEXTS: usize = 1;
 /// A block is sent once, and again after a mismatch; more rounds than this mean that it never arrives.

@@ -311,11 +311,13 @@ impl Table {
         let range = self.bucket(tag);
         let bucket = self.entries.get_mut(range).and_then(|bucket| bucket.get_mut(ways));
         let Some(bucket) = bucket else { return };
-        // The tag's own place, an empty one, the first of which nobody's word puts a hint into, or the oldest.
+        // The tag's own place, an empty one, the first of which nobody's word puts a hint into, or the oldest. Of equally
+        // old ones any: were it always the same, a burst that fills the bucket would learn one chunk there and no more.
+        let (turn, len) = (identity(tag) as usize, bucket.len());
         let rank = |way: usize, &other: &u64| match other {
             NONE => (u64::MAX - 1, WAYS - way),
             _ if other >> TIME_BITS == identity(tag) => (u64::MAX, way),
-            _ => (age(other, now_secs), way),
+            _ => (age(other, now_secs), turn.wrapping_add(way) % len),
         };
         let places = bucket.iter_mut().enumerate();
         if let Some((_, place)) = places.max_by_key(|(way, other)| rank(*way, other)) {

@@ -3,7 +3,7 @@
 use oncewire_codec::cache::{self as sizes, Demand};
 use oncewire_codec::entropy::Entropy;
 
-use super::settings::{CodecSettings, Matchings};
+use super::settings::{CodecSettings, MAX_HINTS, Matchings};
 use super::{Config, Discovery, Peer, Policies, StoreSettings};
 use crate::discovery::MAX_FOUND;
 
@@ -249,8 +249,6 @@ pub(super) fn share_out(
 
 /// Hints for a gigabyte of chunks of 16 KiB, beside some small ones.
 const MIN_HINTS: u64 = 1 << 20;
-/// Half of it are hints for a quarter of a terabyte in chunks of 64 KiB; smaller ones are forgotten sooner.
-const MAX_HINTS: u64 = 64 << 20;
 /// Bytes of index for 64 KiB: nine large chunks at 9 bytes, 64 of 1 KiB and 512 of 128 bytes at 4 bytes and an eighth.
 const INDEX_OF_A_ROOT: u64 = 81 + 288 + 2304;
 /// Contexts for a few flows in either direction, at some megabytes each, and more where the level takes more.

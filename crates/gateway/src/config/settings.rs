@@ -41,6 +41,9 @@ pub struct CodecSettings {
     pub log_memory: u64,
     /// The most log bytes between the oldest unacknowledged block and the head; none means a quarter of the log.
     pub max_in_flight: Option<u64>,
+    /// The bytes for what is known of the peer's chunk store; 64 KiB to 2 GiB. None means what remains of `memory` in a
+    /// gateway, and 64 MiB where nothing else needs memory.
+    pub hint_memory: Option<u64>,
 }
 
 /// What may differ between the flows of a peer, since every block says for itself how it is to be rebuilt; what is
@@ -121,6 +124,7 @@ impl CodecSettings {
             chunk_sizes: Shape::default(),
             log_memory: 64 << 20,
             max_in_flight: None,
+            hint_memory: None,
         }
     }
 
@@ -149,6 +153,7 @@ impl CodecSettings {
             "chunk_sizes" => chunk_sizes(value).map(|sizes| self.chunk_sizes = sizes),
             "log_memory" => size(value).and_then(log_memory).map(|bytes| self.log_memory = bytes),
             "max_in_flight" => size(value).map(|bytes| self.max_in_flight = Some(bytes)),
+            "hint_memory" => size(value).and_then(hint_memory).map(|bytes| self.hint_memory = Some(bytes)),
             _ => return Err(SetError::Key(explain::unknown_setting(key, &Self::KEYS))),
         }
         .map_err(|message| SetError::Value(key.to_owned(), message))
@@ -171,6 +176,11 @@ impl CodecSettings {
     /// Returns the effective `max_in_flight`: what is set, or a quarter of the log.
     pub fn in_flight(&self) -> u64 {
         self.max_in_flight.unwrap_or(self.log_memory / 4)
+    }
+
+    /// Returns the effective `hint_memory` where nothing else needs memory.
+    pub fn hints(&self) -> u64 {
+        self.hint_memory.unwrap_or(MAX_HINTS)
     }
 
     /// Returns how a flow is coded with these settings, if it is coded.
@@ -212,7 +222,7 @@ impl CodecSettings {
     }
 
     /// The keys of `--set`.
-    pub const KEYS: [&'static str; 11] = [
+    pub const KEYS: [&'static str; 12] = [
         "codec",
         "entropy",
         "markers",
@@ -224,6 +234,7 @@ impl CodecSettings {
         "chunk_sizes",
         "log_memory",
         "max_in_flight",
+        "hint_memory",
     ];
 }
 
@@ -242,6 +253,7 @@ impl Serialize for CodecSettings {
         map.serialize_entry("chunk_sizes", &self.chunk_sizes.to_string())?;
         map.serialize_entry("log_memory", &self.log_memory)?;
         map.serialize_entry("max_in_flight", &self.in_flight())?;
+        map.serialize_entry("hint_memory", &self.hints())?;
         map.end()
     }
 }
@@ -304,6 +316,17 @@ pub(super) fn log_memory(bytes: u64) -> Result<u64, String> {
     Err(format!("{} is out of range; a log holds {} to {}", Size(bytes), Size(MIN_LOG), Size(MAX_LOG)))
 }
 
+/// Checks the value of `hint_memory`.
+pub(super) fn hint_memory(bytes: u64) -> Result<u64, String> {
+    match bytes {
+        LEAST_HINTS..=MOST_HINTS => Ok(bytes),
+        ..LEAST_HINTS => {
+            Err(format!("{} is too little to remember by; the least is {}", Size(bytes), Size(LEAST_HINTS)))
+        }
+        _ => Err(format!("{} is more than can be saved; the most is {}", Size(bytes), Size(MOST_HINTS))),
+    }
+}
+
 /// Checks the value of `log_memory` in a rule, which is a part of its peer's log.
 pub(super) fn log_quota(bytes: u64) -> Result<u64, String> {
     if bytes == 0 || (MAX_BLOCK as u64..=MAX_LOG).contains(&bytes) {
@@ -354,6 +377,13 @@ const MIN_LOG: u64 = 256 << 10;
 
 /// The fingerprint table's slots hold a position of 31 bits and the rest as a tag.
 const MAX_LOG: u64 = 2 << 30;
+/// Some ten thousand chunks.
+const LEAST_HINTS: u64 = 64 << 10;
+/// What is taken if nothing is set, and there is room: half of it are hints for a quarter of a terabyte in chunks of 64
+/// KiB; smaller ones are forgotten sooner.
+pub(super) const MAX_HINTS: u64 = 64 << 20;
+/// A quarter of a billion chunks; they are saved and read again whole.
+const MOST_HINTS: u64 = 2 << 30;
 
 #[cfg(test)]
 mod tests {

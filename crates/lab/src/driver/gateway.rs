@@ -242,5 +242,6 @@ impl Driver {
 const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 80);
 /// What a gateway reads from a server at once.
 const READ_BYTES: usize = 64 << 10;
-const HINT_MEMORY: u64 = 16 << 20;
+/// What a gateway takes if there is room.
+const HINT_MEMORY: u64 = 64 << 20;
 const STORE_ID: u64 = 1;

@@ -78,6 +78,7 @@ fn pair_config(settings: &CodecSettings) -> PairConfig {
         params: settings.params(),
         // As at a peer that has one, large enough for all files.
         store: plan.filter(|plan| plan.layers.use_names()).map(|_| settings.chunk_sizes),
+        hint_memory: settings.hints(),
     }
 }
 

@@ -125,7 +125,7 @@ mod tests {
         let expected = concat!(
             r#"{"config":{"codec":"endre","entropy":"zstd:1","markers":"maxp","matching":"max","period":64,"#,
             r#""window":32,"index_slots":2,"sample_bytes":[0,32,48,101,105,115,116,255],"chunk_sizes":"mrc:8:128","#,
-            r#""log_memory":268435456,"max_in_flight":67108864},"#,
+            r#""log_memory":268435456,"max_in_flight":67108864,"hint_memory":67108864},"#,
             r#""files":[{"path":"a","delivered":1000000,"wire":250000},{"path":"b","delivered":1000000,"wire":1500}],"#,
             r#""delivered":2000000,"wire":251500,"savings":0.87425,"encode_gbps":1.0,"decode_gbps":4.0,"#,
             r#""sender_memory":3145728,"receiver_memory":2097152,"verified":true}"#,

@@ -125,6 +125,18 @@ fn more_chunks_than_there_is_room_for_displace_the_oldest() {
 }
 
 #[test]
+fn a_burst_of_more_chunks_than_there_is_room_for_is_known_in_part_early_and_late() {
+    let mut hints = Hints::new(64 << 10);
+    let room = 64 << 10 >> 4;
+    (0..2 * room).for_each(|number| hints.insert(PackedTag::new(tag(number), 64 << 10), 1000));
+    let known = |range: std::ops::Range<u64>| {
+        range.filter(|&number| hints.lookup(tag(number), 64 << 10, 1000)).count() as u64
+    };
+    let (early, late) = (known(0..room), known(room..2 * room));
+    assert!(early > room / 4 && late > room / 2, "{early}, {late} of {room}");
+}
+
+#[test]
 fn what_was_saved_comes_back_and_what_was_damaged_does_not() {
     let mut hints = hints();
     (0..2000).for_each(|number| hints.insert(PackedTag::new(tag(number), 60 << (number % 11)), 50));

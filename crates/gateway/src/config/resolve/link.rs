@@ -59,6 +59,8 @@ impl Resolver {
             let fits = settings::max_in_flight(settings.max_in_flight, settings.log_memory);
             self.fits(in_flight.span(), "max_in_flight", fits);
         }
+        settings.hint_memory =
+            self.read("hint_memory", cache.hint_memory.as_ref(), |bytes| settings::hint_memory(bytes.0));
         settings
     }
 

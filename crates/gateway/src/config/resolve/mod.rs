@@ -139,7 +139,7 @@ impl Resolver {
         self.check_hints(raw, policies.as_ref(), peers.as_deref());
         let set_memory = memory::SetMemory {
             flow_memory: raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0),
-            hint_memory: raw.cache.hint_memory.as_ref().map(|bytes| bytes.get_ref().0),
+            hint_memory: defaults.hint_memory,
         };
         let beside = Beside::of(store.as_ref(), discovery.as_ref());
         let (memory, log_budget) =

@@ -96,7 +96,7 @@ impl Resolver {
         }
     }
 
-    /// Reports memory for hints that nobody would use, or that is too little for any.
+    /// Reports memory for hints that nobody would use.
     pub(super) fn check_hints(
         &mut self,
         raw: &RawConfig,
@@ -104,15 +104,6 @@ impl Resolver {
         peers: Option<&[Peer]>,
     ) {
         let Some(hints) = &raw.cache.hint_memory else { return };
-        self.read("hint_memory", Some(hints), |&Size(bytes)| match bytes {
-            LEAST_HINTS..=MOST_HINTS => Ok(()),
-            ..LEAST_HINTS => Err(format!(
-                "{} is too little to remember by; the least is {}",
-                Size(bytes),
-                Size(LEAST_HINTS)
-            )),
-            _ => Err(format!("{} is more than can be saved; the most is {}", Size(bytes), Size(MOST_HINTS))),
-        });
         let (Some(policies), Some(peers)) = (policies, peers) else { return };
         let name_chunks = |peer: &Peer| policies.name_chunks(&peer.name, peer.settings.usual());
         if !peers.iter().any(name_chunks) {
@@ -126,9 +117,5 @@ impl Resolver {
 const LEAST_STORE: u64 = 64 << 20;
 /// Some thousand chunks of each size.
 const LEAST_INDEX: u64 = 64 << 10;
-/// Some ten thousand chunks.
-const LEAST_HINTS: u64 = 64 << 10;
-/// A quarter of a billion chunks; they are saved and read again whole.
-const MOST_HINTS: u64 = 2 << 30;
 /// Beyond it nobody waits for a read.
 const MOST_LATENCY: Duration = Duration::from_secs(10);
