@@ -298,6 +298,7 @@ impl World {
             service_time: Now::from_millis(millis),
             age_secs: millis,
             taking: !queued.is_multiple_of(4),
+            neighbours_pending: (queued as u64) << 12,
         };
         self.ends[side].link.handle_store_state(state, self.now);
     }

@@ -85,6 +85,7 @@ impl Site {
             11 => {
                 let load = Load { queued: pick as u32, service_us: script.wide() as u32 };
                 self.members[at].machine.handle_load(load, self.now);
+                self.members[at].machine.handle_pending(u64::from(load.service_us) << 10, self.now);
                 self.carry_out(at);
             }
             12 => self.deliver_all(),
@@ -207,6 +208,7 @@ impl Site {
             5 => GroupFrame::Chunk { request, bytes: Some(bytes.slice(..pick.max(1))) },
             6 => GroupFrame::Wait { request, time_ms: (pick as u32) << script.below(24) },
             7 => GroupFrame::Put { shape: Shape::default(), bytes },
+            _ if pick.is_multiple_of(2) => GroupFrame::Pending { bytes: u64::MAX >> (pick & 63) },
             _ => GroupFrame::Load(Load { queued: (pick as u32) << 24, service_us: u32::MAX }),
         };
         self.say_frame(to, frame);

@@ -163,7 +163,8 @@ impl Gateway {
         let (neighbours, inbox) = Neighbours::new();
         let store = open_store(&config, &neighbours).await?;
         let (router, said, tasks) = (Current::default(), Said::default(), Arc::clone(&started.tasks));
-        let site = Site { ledger, tasks, stopped, own, held, router, clock, said, store, neighbours };
+        let place = config.gateway.site.clone();
+        let site = Site { ledger, tasks, stopped, own, held, router, clock, said, store, neighbours, place };
         let site = Arc::new(site);
         let notes = found::open(&config)?;
         let talk = notes.and_then(|notes| site.look_for_others(&config, &listeners, notes));

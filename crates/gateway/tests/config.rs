@@ -118,7 +118,7 @@ fn every_key_has_its_effect() {
     let expected = serde_json::json!({
         "codec": "endre", "entropy": "lz4", "markers": "maxp", "matching": "max", "period": 32, "window": 48,
         "index_slots": 1, "sample_bytes": [32, 101], "chunk_sizes": "mrc:4:1024", "log_memory": 16 << 20,
-        "max_in_flight": 2 << 20,
+        "max_in_flight": 2 << 20, "hint_memory": 2 << 20,
     });
     assert_eq!(settings, expected);
     assert!(hub.access.permits("192.168.1.1".parse().unwrap()));

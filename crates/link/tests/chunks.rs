@@ -211,7 +211,13 @@ fn a_block_that_copies_from_one_that_is_being_fetched_waits_and_does_not_ask() {
     let both = pair.connect(0);
     let now = pair.now;
     pair.sides[1].link.handle_store_state(
-        StoreState { queued: 100, service_time: Now::from_secs(1), age_secs: 1000, taking: true },
+        StoreState {
+            queued: 100,
+            service_time: Now::from_secs(1),
+            age_secs: 1000,
+            taking: true,
+            ..StoreState::default()
+        },
         now,
     );
     pair.sides[1].holds_reads = true;

@@ -316,7 +316,8 @@ impl Model {
             5 => side.chunks.retain(|tag, _| tag % 5 != pick % 5),
             _ => {
                 let (queued, service_time) = (side.reads.len() as u32, Now::from_millis(pick / 8));
-                let state = StoreState { queued, service_time, age_secs: pick, taking: pick > 10 };
+                let (neighbours_pending, taking) = (pick << 10, pick > 10);
+                let state = StoreState { queued, service_time, age_secs: pick, taking, neighbours_pending };
                 side.link.handle_store_state(state, now);
             }
         }

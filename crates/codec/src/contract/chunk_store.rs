@@ -123,4 +123,6 @@ pub struct StoreState {
     pub age_secs: u64,
     /// Whether chunks are being taken.
     pub taking: bool,
+    /// Bytes that neighbours have asked for over the network and not got: they share the line.
+    pub neighbours_pending: u64,
 }

@@ -369,6 +369,8 @@ pub trait ReceivingHalf {
     fn handle_store_wait(&mut self, ticket: u64, time: Now, now: Now);
     /// Takes how the store stands; the sending half is told what concerns it.
     fn handle_store_state(&mut self, state: StoreState, now: Now);
+    /// Returns the bytes of chunks that were asked for over the network and have not come.
+    fn chunks_pending(&self) -> u64;
     /// Returns what is known of what the peer has to send, by which [`PathEstimate`](crate::wanax::path::PathEstimate)
     /// judges what arrives.
     fn demand(&self, now: Now) -> Demand;

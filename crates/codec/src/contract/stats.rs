@@ -142,6 +142,8 @@ pub struct ChunkStats {
     pub late: u64,
     /// Bytes of all chunks that were asked for over the network.
     pub requested_bytes: u64,
+    /// Bytes of chunks that were asked for over the network and have not come.
+    pub pending_bytes: u64,
     /// Bytes a second that the path is taken to carry; 0 while that is not known, and nothing is shed.
     pub path_bytes_per_s: u64,
     /// How long what is asked for over the network waits at the far side, beyond what round trip and rate explain.

@@ -476,6 +476,10 @@ impl ReceivingHalf for Receiver {
         self.store.handle_state(state, now);
     }
 
+    fn chunks_pending(&self) -> u64 {
+        self.fetching.asked_bytes
+    }
+
     fn demand(&self, now: Now) -> Demand {
         self.fetching.demand(now)
     }

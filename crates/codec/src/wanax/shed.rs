@@ -49,6 +49,8 @@ pub struct Path {
     pub bytes_per_s: u64,
     /// Bytes that were asked for before and have not arrived, B in the paper.
     pub pending: u64,
+    /// Bytes that others have asked for over the same line, beyond what they had when `bytes_per_s` was learnt.
+    pub others: u64,
 }
 
 /// Plans one block after the other; keeps its buffers, and nothing else, between them.
@@ -208,9 +210,11 @@ impl Disk {
 }
 
 impl Path {
-    /// Returns when so many bytes more have arrived; never, if the rate is not known.
+    /// Returns when so many bytes more have arrived; never, if the rate is not known. Before the last of them comes as much
+    /// of what others ask for, if there is as much, since those who share a line take turns.
     pub fn time(&self, bytes: u64) -> Now {
-        let bytes = u128::from(self.pending) + u128::from(bytes);
+        let own = u128::from(self.pending) + u128::from(bytes);
+        let bytes = own + own.min(self.others.into());
         let nanos = (bytes * NANOS_PER_S).checked_div(u128::from(self.bytes_per_s));
         let nanos = nanos.and_then(|nanos| u64::try_from(nanos).ok());
         nanos.map_or(Now::MAX, |nanos| self.round_trip.saturating_add(Now::from_nanos(nanos)))

@@ -107,7 +107,7 @@ impl<'a> Frame<'a> {
             PROBED => Self::Probed(Probed::decode(&mut reader)?),
             LANE_WORN => Self::LaneWorn,
             LANE_LEFT => Self::LaneLeft,
-            group::PEEK..=group::WAIT => Self::Group(GroupFrame::decode(kind, &mut reader)?),
+            group::PEEK..=group::PENDING => Self::Group(GroupFrame::decode(kind, &mut reader)?),
             other => return Err(WireError::UnknownType(other)),
         };
         reader.finish()?;

@@ -58,6 +58,11 @@ pub enum GroupFrame {
     },
     /// How busy the sender's disk is; replaces what was said before.
     Load(Load),
+    /// How much the sender waits for from other sites [Wanax §3.4]; replaces what was said before.
+    Pending {
+        /// Bytes of chunks that it asked for over the network and has not got.
+        bytes: u64,
+    },
     /// Chunks that are new in the sender's store.
     Stored {
         /// The binary logarithm of a length that none of them is below; at most 16.
@@ -97,10 +102,11 @@ const CHUNK: u8 = 0x93;
 const PUT: u8 = 0x94;
 const LOAD: u8 = 0x95;
 const STORED: u8 = 0x96;
-pub(super) const WAIT: u8 = 0x97;
+const WAIT: u8 = 0x97;
+pub(super) const PENDING: u8 = 0x98;
 
 impl GroupFrame {
-    /// Reads a frame whose type lies between [`PEEK`] and [`WAIT`].
+    /// Reads a frame whose type lies between [`PEEK`] and [`PENDING`].
     pub(super) fn decode(kind: u8, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match kind {
             PEEK => {
@@ -136,6 +142,7 @@ impl GroupFrame {
                 queued: reader.varint_u32("queue")?,
                 service_us: reader.varint_u32("service time")?,
             }),
+            PENDING => Self::Pending { bytes: reader.varint("pending bytes")? },
             STORED => {
                 let least_log2 = reader.byte("length of chunks")?;
                 if least_log2 > super::MAX_BLOCK.ilog2() as u8 {
@@ -194,6 +201,10 @@ impl GroupFrame {
                 put_varint(body, u64::from(load.service_us));
                 LOAD
             }
+            Self::Pending { bytes } => {
+                put_varint(body, *bytes);
+                PENDING
+            }
             Self::Stored { least_log2, tags } => {
                 body.push(*least_log2);
                 put_varint(body, tags.len() as u64);
@@ -211,7 +222,7 @@ impl GroupFrame {
                 Self::Have { held, .. } => size_of_val(&held[..]),
                 Self::Chunk { bytes, .. } => bytes.as_ref().map_or(0, Bytes::len),
                 Self::Put { bytes, .. } => bytes.len(),
-                Self::Get { .. } | Self::Load(_) | Self::Wait { .. } => 0,
+                Self::Get { .. } | Self::Load(_) | Self::Pending { .. } | Self::Wait { .. } => 0,
                 Self::Stored { tags, .. } => size_of_val(&tags[..]),
             }
     }
@@ -301,6 +312,7 @@ mod tests {
                 "9405 081007 6869".into(),
             ),
             (GroupFrame::Load(Load { queued: 5, service_us: 300 }), "9503 05ac02".into()),
+            (GroupFrame::Pending { bytes: 300 }, "9802 ac02".into()),
             (GroupFrame::Stored { least_log2: 14, tags: vec![2] }, "960a 0e01 0200000000000000".into()),
             (GroupFrame::Wait { request: 4, time_ms: 300 }, "9703 04ac02".into()),
         ];
@@ -315,7 +327,7 @@ mod tests {
     #[test]
     fn wrong_frames_of_a_group_say_what_is_wrong() {
         let too_long = [&[0x92, 24, 4][..], &[0; NAME_LEN], &[0x81, 0x80, 4]].concat();
-        let cases: [(&[u8], WireError); 14] = [
+        let cases: [(&[u8], WireError); 15] = [
             (&[0x90, 3, 1, 1, 0], WireError::Short("tag")),
             (&[0x90, 4, 1, 0x81, 8, 0], WireError::Invalid("count of chunks")),
             (&[0x91, 3, 1, 0x81, 8], WireError::Invalid("count of chunks")),
@@ -329,7 +341,8 @@ mod tests {
             (&[0x96, 3, 14, 0x81, 8], WireError::Invalid("count of tags")),
             (&[0x96, 2, 17, 0], WireError::Invalid("length of chunks")),
             (&[0x97, 1, 4], WireError::Short("time to wait")),
-            (&[0x98, 0], WireError::UnknownType(0x98)),
+            (&[0x98, 0], WireError::Short("pending bytes")),
+            (&[0x99, 0], WireError::UnknownType(0x99)),
         ];
         for (frame, error) in cases {
             assert_eq!(decode(frame), Err(error), "{frame:?}");

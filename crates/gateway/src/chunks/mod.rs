@@ -29,7 +29,7 @@ use self::clock::StoreClock;
 use self::put::Cutter;
 use self::slot::{Held, PoolOf, Slot};
 use crate::config::StoreSettings;
-use crate::neighbours::{Neighbours, News};
+use crate::neighbours::{Neighbours, News, PendingShare};
 use crate::slow_disk::{self, DISK_LIMIT};
 use crate::telemetry::{StoreCondition, StoreReport};
 use crate::tunnel::peer::Peer;
@@ -100,6 +100,11 @@ impl ChunkStore {
     /// Returns the id that peers know it by; none if there is no store after all.
     pub(crate) fn id(&self) -> Option<u64> {
         self.id
+    }
+
+    /// Counts what a link to another site waits for, if there may be neighbours to tell.
+    pub(crate) fn pending_share(&self) -> Option<PendingShare> {
+        self.neighbours.as_ref().map(Neighbours::pending_share)
     }
 
     /// Takes a request of a link; never waits. What is not answered here is answered by a thread of the store.
@@ -255,6 +260,7 @@ impl ChunkStore {
             service_time: service_time(&load),
             age_secs,
             taking: self.tally.taking.load(Relaxed) && !self.held(&load).writes,
+            neighbours_pending: 0,
         }
     }
 

@@ -404,6 +404,7 @@ mod tests {
             "chunk_sizes=mrc:4:1024",
             "log_memory=1MiB",
             "max_in_flight=131072",
+            "hint_memory=2MiB",
         ] {
             settings.set(assignment).unwrap();
         }
@@ -412,7 +413,7 @@ mod tests {
         let expected = serde_json::json!({
             "codec": "none", "entropy": "lz4", "markers": "maxp", "matching": "max", "period": 32, "window": 48,
             "index_slots": 1, "sample_bytes": [32, 101], "chunk_sizes": "mrc:4:1024",
-            "log_memory": 1 << 20, "max_in_flight": 131_072,
+            "log_memory": 1 << 20, "max_in_flight": 131_072, "hint_memory": 2 << 20,
         });
         assert_eq!(reported, expected);
         assert_eq!(reported.as_object().unwrap().len(), CodecSettings::KEYS.len());
@@ -439,6 +440,7 @@ mod tests {
         assert!(error("period=8").contains("16 to 4096"));
         assert!(error("window=five").contains("not a whole number"));
         assert!(error("log_memory=1KiB").contains("256 KiB"));
+        assert!(error("hint_memory=1KiB").contains("64 KiB"));
     }
 
     #[test]

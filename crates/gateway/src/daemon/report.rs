@@ -369,6 +369,7 @@ fn names_in(chunks: &ChunkStats) -> NamesIn {
         shed: chunks.shed,
         late: chunks.late,
         requested_bytes: chunks.requested_bytes,
+        pending_bytes: chunks.pending_bytes,
         path_bytes_per_s: chunks.path_bytes_per_s,
         path_wait_ms: u64::try_from(chunks.path_wait.as_millis()).unwrap_or(u64::MAX),
         put: chunks.put,

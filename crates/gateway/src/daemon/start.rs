@@ -48,6 +48,8 @@ pub(super) struct Site {
     pub(super) store: Option<Arc<ChunkStore>>,
     /// Where those of the same groups are spoken with.
     pub(super) neighbours: Neighbours,
+    /// Where this gateway stands, if that is said; it changes with the next start only.
+    pub(super) place: Option<String>,
 }
 
 /// Reads the logs of an earlier process, if the configuration names a folder for them; a disk that hangs is not waited
@@ -137,6 +139,7 @@ impl Site {
             key: group.key.name_key(),
             id: MemberId::of_key(peer.public_keys.first()?.as_bytes()),
             site: peer.site.clone(),
+            is_near: peer.site.is_some() && peer.site == self.place,
             neighbours: self.neighbours.clone(),
         })
     }
@@ -190,8 +193,7 @@ impl Site {
         let state = report.state.subscribe();
         let gateway = Arc::clone(&report.state().config);
         let own = MemberId::of_key(gateway.gateway.identity.public_key().as_bytes());
-        let site = gateway.gateway.site.clone();
-        let task = neighbours::Task::new(inbox, own, site, self.store.clone(), self.clock);
+        let task = neighbours::Task::new(inbox, own, self.store.clone(), self.clock);
         self.tasks.spawn(task.run(state, |state: &State| state.peers.clone()));
     }
 

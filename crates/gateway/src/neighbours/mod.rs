@@ -3,6 +3,7 @@
 //! One task has the say ([`task`]); links and the store hand it what concerns it, and wait for nothing. What cannot be
 //! handed over counts as lost, which costs time only. `docs/design/neighbours.md` says who is what to whom.
 
+mod pending;
 mod task;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ use oncewire_link::Now;
 use crate::telemetry::GroupReport;
 use crate::tunnel::peer::Peer;
 
+use self::pending::Pending;
+pub(crate) use self::pending::PendingShare;
 pub(crate) use task::Task;
 
 /// What is configured of a peer that is in a group.
@@ -34,6 +37,8 @@ pub(crate) struct Member {
     pub(crate) id: MemberId,
     /// Where it stands, if that is said.
     pub(crate) site: Option<String>,
+    /// Whether that is where this gateway stands.
+    pub(crate) is_near: bool,
     pub(crate) neighbours: Neighbours,
 }
 
@@ -58,6 +63,7 @@ struct Shared {
     said_bytes: AtomicUsize,
     /// Chunks that came to the store, and those of them that the task was not told of, by the bytes of their key.
     came: Mutex<BTreeMap<[u8; 32], (u64, u64)>>,
+    pending: Arc<Pending>,
     /// What members said beyond what they are listened to for, by the bytes of their key.
     unheard: Mutex<BTreeMap<[u8; 32], Unheard>>,
 }
@@ -204,6 +210,11 @@ impl Neighbours {
             self.shared.came.lock().entry(key).or_default().1 += chunks;
             self.links.notify_one();
         }
+    }
+
+    /// Counts what one more link waits for.
+    pub(crate) fn pending_share(&self) -> PendingShare {
+        PendingShare::new(Arc::clone(&self.shared.pending), Arc::clone(&self.links))
     }
 
     /// Returns what `status` tells of the groups.

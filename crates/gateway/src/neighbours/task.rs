@@ -16,7 +16,7 @@ use oncewire_codec::wanax::neighbours::{Announcer, Answer, MemberId, Neighbourho
 use oncewire_codec::wire::{GroupFrame, Load};
 use oncewire_link::Now;
 
-use super::{Inbox, Member, News, Open, Told, Wanted};
+use super::{Inbox, Member, News, Open, Pending, Told, Wanted};
 use crate::chunks::ChunkStore;
 use crate::tunnel::clock::Clock;
 use crate::tunnel::dialer::random;
@@ -29,7 +29,6 @@ pub(crate) struct Task {
     inbox: Inbox,
     /// This gateway among its neighbours.
     own: MemberId,
-    site: Option<String>,
     store: Option<Arc<ChunkStore>>,
     clock: Clock,
     peers: Vec<Arc<Peer>>,
@@ -58,17 +57,10 @@ struct Group {
 }
 
 impl Task {
-    pub(crate) fn new(
-        inbox: Inbox,
-        own: MemberId,
-        site: Option<String>,
-        store: Option<Arc<ChunkStore>>,
-        clock: Clock,
-    ) -> Self {
+    pub(crate) fn new(inbox: Inbox, own: MemberId, store: Option<Arc<ChunkStore>>, clock: Clock) -> Self {
         Self {
             inbox,
             own,
-            site,
             store,
             clock,
             peers: Vec::new(),
@@ -133,8 +125,7 @@ impl Task {
             let stands = peer.group_standing();
             let (neighbours, any) = there.entry(member.key.bytes()).or_default();
             *any |= stands.is_member;
-            let near = self.site.is_some() && member.site == self.site && self.store.is_some();
-            if near && stands.is_member && stands.keeps_chunks {
+            if member.is_near && self.store.is_some() && stands.is_member && stands.keeps_chunks {
                 neighbours.insert(member.id);
             }
         }
@@ -243,14 +234,16 @@ impl Task {
             [group.machine.poll_timeout(), group.announcer.poll_timeout()].into_iter().flatten()
         });
         // The end of a rush is to be told too.
-        let busy = self.groups.iter().any(|group| !group.up.is_empty()) && self.load().queued > 0;
+        let is_busy = || self.load().queued > 0 || self.pending().own.load(Relaxed) > 0;
+        let busy = self.groups.iter().any(|group| !group.up.is_empty()) && is_busy();
         timers.chain(busy.then(|| self.clock.now() + LOOK_EVERY)).min()
     }
 
     fn handle_time(&mut self) {
-        let (now, load) = (self.clock.now(), self.load());
+        let (now, load, pending) = (self.clock.now(), self.load(), self.pending().own.load(Relaxed));
         for group in &mut self.groups {
             group.machine.handle_load(load, now);
+            group.machine.handle_pending(pending, now);
             group.machine.handle_timeout(now);
             for frame in group.announcer.poll_frames(now) {
                 let to_tell = members(&self.peers).filter(|(_, member)| member.key == group.key);
@@ -259,6 +252,12 @@ impl Task {
                 }
             }
         }
+        let theirs = self.groups.iter().map(|group| group.machine.pending());
+        self.pending().theirs.store(theirs.fold(0, u64::saturating_add), Relaxed);
+    }
+
+    fn pending(&self) -> &Pending {
+        &self.inbox.neighbours.shared.pending
     }
 
     fn load(&self) -> Load {

@@ -10,6 +10,9 @@ pub struct GroupReport {
     pub name: String,
     /// Members of the same site whose links are up and who have a chunk store.
     pub neighbours: u64,
+    /// Bytes of chunks that they have asked other sites for and not got, as they said last.
+    #[serde(default)]
+    pub neighbours_pending_bytes: u64,
     /// Chunks that neighbours were asked for.
     pub asked: u64,
     /// Of those, the ones that they had.

@@ -363,6 +363,9 @@ pub struct NamesIn {
     pub late: u64,
     /// Plain bytes of all chunks that were asked for over the network.
     pub requested_bytes: u64,
+    /// Of those, what has not come.
+    #[serde(default)]
+    pub pending_bytes: u64,
     /// Bytes a second that the path is taken to carry; 0 while that is not known.
     pub path_bytes_per_s: u64,
     /// How long what is asked for waits at the peer beyond what round trip and rate explain, in milliseconds.

@@ -41,7 +41,7 @@ use crate::flows::Flow;
 use crate::identity::PublicKey;
 use crate::ledger::Ledger;
 use crate::logs::{HintFile, LogWriter, PeerLogs};
-use crate::neighbours::Member;
+use crate::neighbours::{Member, PendingShare};
 use crate::sockets::LaneOptions;
 use crate::telemetry::LinkState;
 
@@ -139,6 +139,8 @@ pub(crate) struct Core {
     log_writer: Option<LogWriter>,
     /// What the link was told last of the chunk store, if anything.
     store_state: Option<StoreState>,
+    /// What it waits for, unless that comes from the same site.
+    pending: Option<PendingShare>,
     /// Whether the link has ended for good, and remembers nothing.
     over: bool,
 }
@@ -171,6 +173,9 @@ impl Peer {
         // What nobody takes to disk must not pile up in the link.
         settings.link.persist = logs.writer.is_some() || logs.later;
         settings.link.store = settings.store.as_ref().and_then(|store| store.id());
+        let is_near = settings.group.as_ref().is_some_and(|member| member.is_near);
+        let store = settings.store.as_ref().filter(|_| !is_near);
+        let pending = store.and_then(|store| store.pending_share());
         let mut config = settings.link.clone();
         if let Some(names) = &mut config.names {
             names.saved = logs.saved_hints;
@@ -188,6 +193,7 @@ impl Peer {
             first: settings.link.first,
             log_writer: logs.writer.clone(),
             store_state: None,
+            pending,
             over: false,
         };
         let may_keep = logs.later;

@@ -224,6 +224,7 @@ impl Liar {
             }
             _ => return,
         };
+        self.link.tell_group(GroupFrame::Pending { bytes: u64::MAX });
         self.link.tell_group(answer);
     }
 }
@@ -357,6 +358,9 @@ async fn is_found_out_and_left_alone(lie: Lie, seed: u64) {
             break;
         }
     }
+    // It also says that it waits for all bytes that there can be.
+    let pending = if matches!(lie, Lie::Silence) { 0 } else { u64::MAX };
+    assert_eq!(group(&second).neighbours_pending_bytes, pending);
     let status = second.status();
     let peer = status.peers.iter().find(|peer| peer.name == "liar").unwrap();
     assert_eq!(peer.state, LinkState::Up, "a lie is no fault of the link");

@@ -152,6 +152,7 @@ impl ChunkStore {
         let own = self.disks.first();
         let waiting = |own: &Disk<Read>| own.reads().map(|read| read.chunks.len() as u32).sum();
         StoreState {
+            neighbours_pending: 0,
             queued: own.map_or(0, waiting),
             service_time: own.map_or(Now::ZERO, |own| own.service_time(now)),
             // Nothing is ever dropped: what was held from the beginning of time is held.

@@ -37,6 +37,11 @@ impl Link {
         }
     }
 
+    /// Returns the bytes of chunks that were asked for over the network and have not come.
+    pub fn chunks_pending(&self) -> u64 {
+        self.receiver.chunks_pending()
+    }
+
     /// Takes note of bytes that arrived: what the path carries is what chunks cost that are asked for.
     pub(super) fn note_arrived(&mut self, bytes: u64, now: Now) {
         if self.config.store.is_none() || !self.config.shed || bytes == 0 {

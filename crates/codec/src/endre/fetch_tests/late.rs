@@ -5,7 +5,7 @@ use super::*;
 /// A disk that takes 100 ms a read, and a path of 10 ms and 1 MB/s.
 fn slow_disk(receiver: &mut Receiver) {
     let service_time = Now::from_millis(100);
-    let state = StoreState { queued: 0, service_time, age_secs: 9, taking: true };
+    let state = StoreState { queued: 0, service_time, age_secs: 9, taking: true, ..StoreState::default() };
     receiver.handle_store_state(state, Now::ZERO);
     receiver.handle_path(Now::from_millis(10), 1_000_000);
 }
@@ -14,7 +14,10 @@ fn slow_disk(receiver: &mut Receiver) {
 fn a_read_is_given_the_time_that_the_queue_explains() {
     let mut receiver = receiver();
     let (queued, service_time) = (9, Now::from_millis(10));
-    receiver.handle_store_state(StoreState { queued, service_time, age_secs: 9, taking: true }, Now::ZERO);
+    receiver.handle_store_state(
+        StoreState { queued, service_time, age_secs: 9, taking: true, ..StoreState::default() },
+        Now::ZERO,
+    );
     name(&mut receiver, 0, 1, 64, Now::ZERO);
     let tickets = reads(&mut receiver);
     receiver.handle_timeout(Now::from_millis(249));
@@ -142,6 +145,36 @@ fn what_was_asked_for_is_not_asked_for_again_while_the_path_explains_that_it_is_
             "{again:?} ms at {bytes_per_s} bytes a second"
         );
     }
+}
+
+#[test]
+fn what_neighbours_ask_of_the_line_counts_until_its_rate_is_learnt_with_it() {
+    let state = |neighbours_pending| StoreState {
+        service_time: Now::from_millis(100),
+        age_secs: 9,
+        taking: true,
+        neighbours_pending,
+        ..StoreState::default()
+    };
+    // Chunks of a kilobyte of which each takes a read, or a tenth of a second of the line.
+    let shed = |then, now, learnt_again: bool| {
+        let mut receiver = receiver();
+        receiver.handle_store_state(state(then), Now::ZERO);
+        receiver.handle_path(Now::from_millis(10), 10_000);
+        receiver.handle_store_state(state(now), Now::ZERO);
+        receiver.handle_path(Now::from_millis(10), if learnt_again { 9_999 } else { 10_000 });
+        name(&mut receiver, 0, 10, 1000, Now::ZERO);
+        let shed = 10 - reads(&mut receiver).len();
+        assert_eq!(receiver.chunks_pending(), 1000 * shed as u64);
+        shed
+    };
+    assert_eq!(shed(0, 0, false), 5);
+    assert_eq!(shed(0, 100_000, false), 3, "half of the line is theirs");
+    assert_eq!(shed(0, 500, false), 5);
+    assert_eq!(shed(0, 2000, false), 4, "two chunks are theirs");
+    assert_eq!(shed(100_000, 100_000, false), 5, "the rate is what they leave");
+    assert_eq!(shed(0, 100_000, true), 5);
+    assert_eq!(shed(100_000, 0, false), 5);
 }
 
 #[test]

@@ -133,7 +133,13 @@ impl Model {
             3..10 => {
                 let service_time = Now::from_millis(pick >> 9 & 15);
                 let (age_secs, taking) = (pick >> 5 & 255, pick % 11 != 0);
-                let state = StoreState { queued: model.waiting(), service_time, age_secs, taking };
+                let state = StoreState {
+                    queued: model.waiting(),
+                    service_time,
+                    age_secs,
+                    taking,
+                    neighbours_pending: age_secs << 10,
+                };
                 self.receiver.handle_store_state(state, now);
                 self.receiver.handle_path(Now::from_millis(40), pick);
             }

@@ -34,6 +34,8 @@ pub(super) struct Fetching {
     pub(super) state: StoreState,
     /// The path without what waits at the far side.
     pub(super) path: Path,
+    /// What neighbours had asked for and not got when its rate was learnt: that is in the rate.
+    pub(super) others_then: u64,
     pub(super) backlog: Backlog,
     pub(super) counts: FetchCounts,
 }
@@ -71,7 +73,8 @@ impl Default for Fetching {
             planner: Planner::default(),
             planned: Default::default(),
             state: StoreState { taking: true, ..StoreState::default() },
-            path: Path { round_trip: Now::ZERO, bytes_per_s: 0, pending: 0 },
+            path: Path { round_trip: Now::ZERO, bytes_per_s: 0, pending: 0, others: 0 },
+            others_then: 0,
             backlog: Backlog::default(),
             counts: FetchCounts::default(),
         }
@@ -358,7 +361,7 @@ impl Fetching {
     pub(super) fn poll_chunk_request(&mut self, now: Now) -> Option<ChunkRequest> {
         while let Some(&seq) = self.due.first() {
             // Its own bytes are among those that were asked for.
-            let expected = Path { pending: self.asked_bytes, ..self.path };
+            let expected = Path { pending: self.asked_bytes, others: self.others(), ..self.path };
             let expected = (expected.bytes_per_s > 0).then(|| expected.time(0));
             let patience = expected.map_or(Now::ZERO, |time| time.saturating_add(self.backlog.wait(now)));
             if let Some(Some((reason, indexes))) =

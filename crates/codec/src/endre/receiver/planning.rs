@@ -107,11 +107,19 @@ impl Fetching {
     /// The path as it is for what is asked for now.
     fn path(&self, now: Now) -> Path {
         let round_trip = self.path.round_trip.saturating_add(self.backlog.wait(now));
-        Path { round_trip, pending: self.asked_bytes, ..self.path }
+        Path { round_trip, pending: self.asked_bytes, others: self.others(), ..self.path }
+    }
+
+    /// What neighbours ask of the line beyond what they did when its rate was learnt.
+    pub(super) fn others(&self) -> u64 {
+        self.state.neighbours_pending.saturating_sub(self.others_then)
     }
 
     /// Takes what the path is like while nothing waits.
     pub(super) fn set_path(&mut self, round_trip: Now, bytes_per_s: u64) {
+        if bytes_per_s != self.path.bytes_per_s {
+            self.others_then = self.state.neighbours_pending;
+        }
         self.path = Path { round_trip, bytes_per_s, ..self.path };
     }
 

@@ -238,6 +238,7 @@ impl Receiver {
             shed: counts.shed,
             late: counts.late,
             requested_bytes: counts.requested_bytes,
+            pending_bytes: self.fetching.asked_bytes,
             path_bytes_per_s,
             path_wait,
             put: self.store.put,

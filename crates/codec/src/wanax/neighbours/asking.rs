@@ -38,7 +38,10 @@ impl Neighbourhood {
 
     fn is_less_busy(&self, id: MemberId, now: Now) -> bool {
         self.can_ask(id, now)
-            && self.members.get(&id).is_some_and(|member| self.load.wait() > member.wait().saturating_mul(2))
+            && self
+                .members
+                .get(&id)
+                .is_some_and(|member| self.telling.own.load.wait() > member.wait().saturating_mul(2))
     }
 
     pub(super) fn ask(&mut self, read: Read, member: MemberId, next: Option<MemberId>, now: Now) {

@@ -45,7 +45,8 @@ impl Hearing {
             GroupFrame::Have { .. }
             | GroupFrame::Chunk { .. }
             | GroupFrame::Wait { .. }
-            | GroupFrame::Load(_) => 0,
+            | GroupFrame::Load(_)
+            | GroupFrame::Pending { .. } => 0,
         };
         self.talk.spend(LEAST_TALK + talk, now)
     }
@@ -135,6 +136,7 @@ mod tests {
             (put(MAX_BLOCK), TALK_PER_SECOND, LEAST_TALK + GET + 512),
             (chunk, TALK_PER_SECOND, LEAST_TALK),
             (GroupFrame::Load(Load::default()), TALK_PER_SECOND, LEAST_TALK),
+            (GroupFrame::Pending { bytes: 0 }, TALK_PER_SECOND, LEAST_TALK),
         ];
         for (frame, per_second, cost) in cases {
             let mut hearing = Hearing::new(start);

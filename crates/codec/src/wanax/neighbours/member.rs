@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
-use super::{Load, MAX_ASKED, MAX_ASKED_BYTES, Waiting};
+use super::telling::Busy;
+use super::{MAX_ASKED, MAX_ASKED_BYTES, Waiting};
 use crate::Now;
 
 /// What is known of a neighbour whose link is up.
 #[derive(Debug)]
 pub(super) struct Member {
-    pub(super) load: Load,
+    pub(super) busy: Busy,
     /// What was asked of it and is not answered, but for what it put off.
     pub(super) asked: usize,
     /// The bytes of chunks among it.
@@ -48,7 +49,7 @@ const MOST_REST: Now = Now::from_secs(60);
 impl Member {
     pub(super) fn new() -> Self {
         Self {
-            load: Load::default(),
+            busy: Busy::default(),
             asked: 0,
             asked_bytes: 0,
             queue: VecDeque::new(),
@@ -64,7 +65,7 @@ impl Member {
 
     /// Returns how long a chunk is likely to take.
     pub(super) fn wait(&self) -> Now {
-        self.load.wait().max(self.answer_time)
+        self.busy.load.wait().max(self.answer_time)
     }
 
     /// Returns how long answers have taken lately.
@@ -74,7 +75,7 @@ impl Member {
 
     /// Returns how long an answer is waited for.
     pub(super) fn patience(&self) -> Now {
-        (self.answer_time * 4 + self.load.wait()).clamp(LEAST_PATIENCE, MOST_PATIENCE)
+        (self.answer_time * 4 + self.busy.load.wait()).clamp(LEAST_PATIENCE, MOST_PATIENCE)
     }
 
     /// Returns how long a chunk takes that is asked for now: what waits before it, a window at a time.
@@ -158,6 +159,7 @@ impl Trust {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Load;
 
     #[test]
     fn who_fails_rests_twice_as_long_each_time_up_to_a_minute() {
@@ -181,11 +183,11 @@ mod tests {
     fn patience_is_what_answers_take_and_the_queue_explains_within_bounds() {
         let mut member = Member::new();
         assert_eq!(member.patience(), Now::from_millis(200));
-        member.load = Load { queued: 9, service_us: 10_000 };
+        member.busy.load = Load { queued: 9, service_us: 10_000 };
         assert_eq!(member.patience(), Now::from_millis(300));
-        member.load.queued = u32::MAX;
+        member.busy.load.queued = u32::MAX;
         assert_eq!(member.patience(), MOST_PATIENCE);
-        member.load.queued = 0;
+        member.busy.load.queued = 0;
         (0..100).for_each(|_| member.answered(Now::ZERO, Now::from_micros(100)));
         assert_eq!(member.patience(), LEAST_PATIENCE);
     }

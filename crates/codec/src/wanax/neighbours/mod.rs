@@ -5,7 +5,7 @@
 //! send and what the codec wants read, and after each call carries out [`Neighbourhood::poll_output`].
 //!
 //! By subject: `asking` for chunks and `searching` for small ones, `serving` those of others who ask, `offering` what is
-//! new, `hearing` what is new elsewhere, and `claims`, by which one fetches for all.
+//! new, `telling` how busy one is, `hearing` what others tell, and `claims`, by which one fetches for all.
 
 mod announce;
 mod asking;
@@ -17,6 +17,7 @@ mod rendezvous;
 mod searching;
 mod serving;
 mod stats;
+mod telling;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +27,7 @@ use bytes::Bytes;
 
 use super::{Name, NameKey, Shape};
 use crate::Now;
-use crate::wire::{GroupFrame, Load, Sought};
+use crate::wire::{GroupFrame, Sought};
 
 pub use announce::Announcer;
 use claims::Claims;
@@ -36,6 +37,7 @@ use offering::Promises;
 pub use rendezvous::{MemberId, responsible};
 use searching::Searches;
 pub use stats::NeighbourStats;
+use telling::Telling;
 
 /// One gateway's view of its neighbours in one group.
 #[derive(Debug)]
@@ -55,9 +57,7 @@ pub struct Neighbourhood {
     claims: Claims,
     /// What this gateway fetches and is to bring to others.
     promises: Promises,
-    load: Load,
-    told: Load,
-    tell_at: Option<Now>,
+    telling: Telling,
     outputs: VecDeque<Output>,
     stats: NeighbourStats,
 }
@@ -205,15 +205,6 @@ pub const MAX_ASKED_BYTES: usize = 2 << 20;
 pub const MAX_WAITING: usize = 4096;
 /// The most bytes of chunks that are offered at a time.
 pub const MAX_OFFERED: usize = 8 << 20;
-/// The least time between two words on how busy the own disk is.
-const TELL_EVERY: Now = Now::from_millis(50);
-
-impl Load {
-    /// Returns how long a read waits for the disk.
-    pub fn wait(&self) -> Now {
-        Now::from_micros(u64::from(self.service_us)).saturating_mul(self.queued.saturating_add(1))
-    }
-}
 
 impl Neighbourhood {
     /// Starts without neighbours. Requests are numbered from `first_request` on, which is to be drawn at random: an answer
@@ -230,9 +221,7 @@ impl Neighbourhood {
             offered: 0,
             claims: Claims::default(),
             promises: Promises::default(),
-            load: Load::default(),
-            told: Load::default(),
-            tell_at: None,
+            telling: Telling::default(),
             outputs: VecDeque::new(),
             stats: NeighbourStats::default(),
         }
@@ -257,7 +246,7 @@ impl Neighbourhood {
     pub fn handle_up(&mut self, id: MemberId) {
         if id != self.own && self.members.len() < MAX_MEMBERS && !self.members.contains_key(&id) {
             self.members.insert(id, Member::new());
-            self.send(id, GroupFrame::Load(self.told));
+            self.tell_first(id);
         }
     }
 
@@ -293,7 +282,8 @@ impl Neighbourhood {
                 self.handle_brought(&bytes, now);
                 self.outputs.push_back(Output::Put { shape, bytes });
             }
-            GroupFrame::Load(load) => member.load = load,
+            GroupFrame::Load(load) => member.busy.load = load,
+            GroupFrame::Pending { bytes } => member.busy.pending = bytes,
             GroupFrame::Have { request, held } => self.handle_have(from, request, &held, now),
             GroupFrame::Wait { request, time_ms } => self.handle_wait(from, request, time_ms, now),
             GroupFrame::Chunk { request, bytes } => self.handle_chunk(from, request, bytes, now),
@@ -308,19 +298,10 @@ impl Neighbourhood {
         self.send(from, GroupFrame::Have { request, held });
     }
 
-    /// Takes how busy the own disk is; neighbours are told at most every 50 ms.
-    pub fn handle_load(&mut self, load: Load, now: Now) {
-        self.load = load;
-        if load != self.told {
-            self.tell_at.get_or_insert(now);
-        }
-        self.tell(now);
-    }
-
     /// Returns when [`Self::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Now> {
         let answer = self.deadlines.first().map(|(deadline, _)| *deadline);
-        [answer, self.tell_at, self.claims.deadline()].into_iter().flatten().min()
+        [answer, self.telling.at, self.claims.deadline()].into_iter().flatten().min()
     }
 
     /// Gives up what was not answered in time.
@@ -422,20 +403,6 @@ impl Neighbourhood {
             (Asked::Chunk { .. }, _) => member.answered_later(now),
             // Without a disk, so it says nothing about the time of chunks.
             (Asked::Offer { .. } | Asked::Search(_), _) => member.spoke(now),
-        }
-    }
-
-    /// Tells how busy the own disk is, if that is due.
-    fn tell(&mut self, now: Now) {
-        if self.tell_at.is_none_or(|at| now < at) {
-            return;
-        }
-        self.tell_at = None;
-        if self.load != self.told {
-            self.told = self.load;
-            self.tell_at = Some(now + TELL_EVERY);
-            let members: Vec<MemberId> = self.members.keys().copied().collect();
-            members.into_iter().for_each(|id| self.send(id, GroupFrame::Load(self.told)));
         }
     }
 }

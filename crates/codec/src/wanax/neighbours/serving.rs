@@ -13,7 +13,7 @@ impl Neighbourhood {
     pub(super) fn handle_get(&mut self, from: MemberId, request: u64, name: Name, len: u32) {
         let Some(member) = self.members.get_mut(&from) else { return };
         // What nobody waits for any more once it is read keeps the disk from what somebody does.
-        if member.serving >= MAX_ASKED || self.load.wait() > MOST_ASKING {
+        if member.serving >= MAX_ASKED || self.telling.own.load.wait() > MOST_ASKING {
             return self.send(from, GroupFrame::Chunk { request, bytes: None });
         }
         member.serving += 1;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::wire::Load;
 
 mod model;
 mod waits;
@@ -511,26 +512,6 @@ fn a_busy_disk_leaves_chunks_to_the_responsible_neighbour_and_helps_itself_if_th
     site.read(0, 4, &chunks[3]);
     site.settle();
     assert_eq!(site.answer(0, 4), &Answer::Own);
-}
-
-#[test]
-fn the_load_is_told_at_once_and_then_not_too_often() {
-    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
-    machine.handle_up(MemberId(2));
-    assert!(matches!(machine.poll_output(), Some(Output::Send(MemberId(2), GroupFrame::Load(_)))));
-    let load = |queued| Load { queued, ..Load::default() };
-    let start = Now::from_secs(1);
-    for queued in 1..=100 {
-        machine.handle_load(load(queued), start + Now::from_micros(queued.into()));
-    }
-    let told = |queued| Some(Output::Send(MemberId(2), GroupFrame::Load(load(queued))));
-    assert_eq!((machine.poll_output(), machine.poll_output()), (told(1), None));
-    let due = machine.poll_timeout().unwrap();
-    assert_eq!(due, start + Now::from_micros(1) + TELL_EVERY);
-    machine.handle_timeout(due);
-    assert_eq!((machine.poll_output(), machine.poll_output()), (told(100), None));
-    machine.handle_timeout(due + TELL_EVERY);
-    assert_eq!((machine.poll_output(), machine.poll_timeout()), (None, None));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::*;
 
 /// Algorithm 1 line by line, in quadratic time, with the departures that the design states: a disk that none of
 /// the block's chunks is on does not count, what the far side would not bring sooner is not
-/// moved, and chunks that come with one read are moved together.
+/// moved, those who share the line take turns, and chunks that come with one read are moved together.
 fn twin(entries: &[Entry], disks: &[Disk], path: &Path) -> Vec<Source> {
     let mut sources: Vec<Source> = entries.iter().map(|entry| entry.source).collect();
     loop {
@@ -31,7 +31,8 @@ fn twin(entries: &[Entry], disks: &[Disk], path: &Path) -> Vec<Source> {
             .unwrap();
         let missing = (0..entries.len()).filter(|at| sources[*at] == Source::Far);
         let bytes: u64 = missing.chain(smallest.clone()).map(|at| u64::from(entries[at].len)).sum();
-        let nanos = u128::from(path.pending + bytes) * 1_000_000_000 / u128::from(path.bytes_per_s);
+        let own = path.pending + bytes;
+        let nanos = u128::from(own + own.min(path.others)) * 1_000_000_000 / u128::from(path.bytes_per_s);
         if path.round_trip + Now::from_nanos(nanos as u64) >= slowest {
             return sources;
         }
@@ -54,11 +55,13 @@ fn disks(count: usize) -> impl Strategy<Value = Vec<Disk>> {
 }
 
 fn paths() -> impl Strategy<Value = Path> {
-    (0u64..1000, prop_oneof![8_000u64..100_000_000, Just(64_000)], 0u64..200_000).prop_map(
-        |(round_trip_ms, bytes_per_s, pending)| Path {
+    let (rate, bytes) = (prop_oneof![8_000u64..100_000_000, Just(64_000)], || 0u64..200_000);
+    (0u64..1000, rate, bytes(), prop_oneof![Just(0), bytes()]).prop_map(
+        |(round_trip_ms, bytes_per_s, pending, others)| Path {
             round_trip: Now::from_millis(round_trip_ms),
             bytes_per_s,
             pending,
+            others,
         },
     )
 }
@@ -133,7 +136,7 @@ const MEGABIT: u64 = 125_000;
 
 fn path(round_trip_ms: u64, megabits_per_s: u64) -> Path {
     let round_trip = Now::from_millis(round_trip_ms);
-    Path { round_trip, bytes_per_s: megabits_per_s * MEGABIT, pending: 0 }
+    Path { round_trip, bytes_per_s: megabits_per_s * MEGABIT, pending: 0, others: 0 }
 }
 
 fn local(lens: &[u32]) -> Vec<Entry> {
@@ -173,6 +176,14 @@ fn what_the_network_has_to_bring_already_counts() {
     let busy = Path { pending: 12_500, ..free };
     let reads = |path: &Path| on_disk(&plan(&entries, &[DISK], path));
     assert_eq!((reads(&free), reads(&busy)), (10, 16), "a tenth of a second of bytes is under way");
+}
+
+#[test]
+fn those_who_share_a_line_take_turns() {
+    let entries = local(&[1000; 20]);
+    let reads = |others| on_disk(&plan(&entries, &[DISK], &Path { others, ..path(20, 1) }));
+    // Of ten chunks that the network brings alone the last comes after 100 ms.
+    assert_eq!([0, 3000, 1 << 40].map(reads), [10, 11, 13]);
 }
 
 #[test]

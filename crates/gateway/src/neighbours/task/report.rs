@@ -16,6 +16,7 @@ impl Task {
             GroupReport {
                 name: group.name.clone(),
                 neighbours: stats.members,
+                neighbours_pending_bytes: group.machine.pending(),
                 asked: stats.asked,
                 found: stats.found,
                 found_bytes: stats.found_bytes,

@@ -11,7 +11,7 @@ use oncewire_codec::wanax::ChunkName;
 use oncewire_codec::wanax::hints::{PackedTag, save_by};
 use oncewire_codec::wanax::neighbours::LEAST_SHARED;
 use oncewire_codec::wire::GroupFrame;
-use oncewire_link::{StoreReply, StoreRequest};
+use oncewire_link::{StoreReply, StoreRequest, StoreState};
 
 use super::{Core, Peer};
 use crate::chunks::ChunkStore;
@@ -52,7 +52,13 @@ impl Peer {
                 core.link.handle_store(reply, self.clock.now());
             }
         }
-        let state = store.state();
+        let state = match &mut core.pending {
+            None => store.state(),
+            Some(share) => {
+                share.set(core.link.chunks_pending());
+                StoreState { neighbours_pending: share.of_neighbours(), ..store.state() }
+            }
+        };
         if core.store_state != Some(state) {
             core.store_state = Some(state);
             core.link.handle_store_state(state, self.clock.now());

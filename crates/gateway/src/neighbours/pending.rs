@@ -1,0 +1,75 @@
+//! What is asked for over the line that the gateways of a site share, and has not come.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tokio::sync::Notify;
+
+/// Bytes of chunks that are waited for.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// By the links of this gateway to other sites.
+    pub(super) own: AtomicU64,
+    /// By its neighbours.
+    pub(super) theirs: AtomicU64,
+}
+
+/// What one link adds to it, until it ends.
+#[derive(Debug)]
+pub(crate) struct PendingShare {
+    pending: Arc<Pending>,
+    /// Has the task look.
+    look: Arc<Notify>,
+    bytes: u64,
+}
+
+impl PendingShare {
+    pub(super) fn new(pending: Arc<Pending>, look: Arc<Notify>) -> Self {
+        Self { pending, look, bytes: 0 }
+    }
+
+    /// Says what the link waits for now.
+    pub(crate) fn set(&mut self, bytes: u64) {
+        if bytes == self.bytes {
+            return;
+        }
+        // Modulo 2⁶⁴, as the sum is.
+        let before = self.pending.own.fetch_add(bytes.wrapping_sub(self.bytes), Relaxed);
+        self.bytes = bytes;
+        if before == 0 {
+            // While there is some, the task looks by itself.
+            self.look.notify_one();
+        }
+    }
+
+    /// Returns what neighbours wait for.
+    pub(crate) fn of_neighbours(&self) -> u64 {
+        self.pending.theirs.load(Relaxed)
+    }
+}
+
+impl Drop for PendingShare {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_add_up_and_one_that_ends_takes_its_part_with_it() {
+        let (pending, look) = (Arc::<Pending>::default(), Arc::<Notify>::default());
+        let mut shares = [(); 2].map(|()| PendingShare::new(Arc::clone(&pending), Arc::clone(&look)));
+        shares[0].set(500);
+        shares[1].set(70);
+        shares[0].set(20);
+        assert_eq!(pending.own.load(Relaxed), 90);
+        let [first, second] = shares;
+        drop(first);
+        assert_eq!(pending.own.load(Relaxed), 70);
+        drop(second);
+        assert_eq!(pending.own.load(Relaxed), 0);
+    }
+}
