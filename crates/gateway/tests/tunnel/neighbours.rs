@@ -28,11 +28,21 @@ pub(crate) struct Plan {
     grouped: bool,
     /// The seeds that it tells where it is, if it looks for others.
     seeds: Option<Vec<SocketAddr>>,
+    /// More lines of `[link]`.
+    link: &'static str,
 }
 
 impl Plan {
     pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, site: None, peers: Vec::new(), intercepts: String::new(), grouped: true, seeds: None }
+        Self {
+            name,
+            site: None,
+            peers: Vec::new(),
+            intercepts: String::new(),
+            grouped: true,
+            seeds: None,
+            link: "",
+        }
     }
 
     pub(crate) fn at(self, site: &'static str) -> Self {
@@ -80,8 +90,9 @@ impl Plan {
         if self.seeds.is_some() {
             text += "discover_port = 0\n";
         }
-        text += "[codec]\ncodec = \"wanax\"\nadapt = false\n[link]\ndead_after = \"60 s\"\n\
-                 [cache]\nmemory = \"256 MiB\"\nlog_memory = \"256 KiB\"\nstore_disk = \"64 MiB\"\n";
+        text += "[codec]\ncodec = \"wanax\"\nadapt = false\n[link]\ndead_after = \"60 s\"\n";
+        text += self.link;
+        text += "[cache]\nmemory = \"256 MiB\"\nlog_memory = \"256 KiB\"\nstore_disk = \"64 MiB\"\n";
         if self.grouped {
             text += "[[group]]\nname = \"all\"\nkey_file = \"group.key\"\n";
             if let Some(seeds) = &self.seeds {
@@ -400,6 +411,34 @@ async fn what_two_gateways_of_a_site_lack_at_once_is_fetched_once() {
                 return;
             }
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_gateway_waits_for_its_neighbours_are_told() {
+    within(async {
+        let origin = files_for(2, 8, same).await;
+        let dir = folder(&["hub", "gone", "first", "second"]);
+        let town = Some("town");
+        let hub = Plan { link: "rate_limit = \"4 Mbit/s\"\n", ..Plan::new("hub") };
+        let hub = hub.peer("gone", town, None).peer("first", town, None).start(dir.path()).await;
+        let branch = |name| Plan::new(name).at("town").peer("hub", None, tunnel(&hub));
+        let gone = branch("gone").forward("hub", origin.address).start(dir.path()).await;
+        let first = branch("first").peer("second", town, None).forward("hub", origin.address);
+        let first = first.start(dir.path()).await;
+        let second = Plan::new("second").at("town").peer("first", town, tunnel(&first));
+        let second = second.start(dir.path()).await;
+        assert!(gone.wait_up("hub", LIMIT).await && first.wait_up("hub", LIMIT).await);
+        until(|| [&first, &second].iter().all(|branch| group(branch).neighbours == 1)).await;
+        assert!(fetch(&gone, 0).await == file(8, 0));
+        told(&gone, &[&hub]).await;
+        // The hub takes what `gone` has for what the whole site can read, and `first` cannot reach it.
+        let (fetched, ()) =
+            tokio::join!(fetch(&first, 0), until(|| group(&second).neighbours_pending_bytes > 0));
+        assert!(fetched == file(8, 0));
+        until(|| group(&second).neighbours_pending_bytes == 0).await;
+        assert_eq!(group(&first).neighbours_pending_bytes, 0, "its neighbour waits for nothing");
     })
     .await;
 }
