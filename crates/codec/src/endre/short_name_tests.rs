@@ -227,6 +227,22 @@ fn what_the_peer_takes_short_names_for_is_named_so_under_a_strong_digest() {
 }
 
 #[test]
+fn a_block_that_is_known_in_many_pieces_is_named_so_once() {
+    let mut plain = noise(5, 400_000);
+    let mut halves = Halves::new(SHORT_BELOW);
+    assert_eq!(halves.cross(&plain), plain);
+    // Fewer new bytes than a block is put for.
+    plain.iter_mut().skip(30_000).step_by(65_536).for_each(|byte| *byte ^= 1);
+    assert_eq!(halves.cross(&plain), plain);
+    let (blocks, names) = (halves.digests.len(), halves.names.len());
+    assert!(names > 10 * blocks, "{names} names in {blocks} blocks");
+    let named: u32 = halves.names.iter().map(|entry| entry.len).sum();
+    assert!(named as usize > plain.len() - plain.len() / 128, "{named}");
+    assert_eq!(halves.cross(&plain), plain);
+    assert_eq!((halves.digests.len(), halves.names.len()), (blocks, blocks));
+}
+
+#[test]
 fn a_tag_that_leads_to_other_bytes_costs_its_block_once() {
     let plain = noise(2, 200_000);
     let mut halves = Halves::new(SHORT_BELOW);

@@ -23,7 +23,8 @@ use crate::failure::Usage;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Sets a key of `[codec]`, `[cache]` or `[link]` as in the configuration, for example codec=auto (adds a chunk store)
-    /// or entropy=zstd:3; not as there, the defaults are codec=endre, entropy=zstd:1 and log_memory=256MiB
+    /// or entropy=zstd:3; not as there, the defaults are codec=endre, entropy=zstd:1, log_memory=256MiB and
+    /// hint_memory=64MiB
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Print one JSON object, as docs/json.md describes it

@@ -256,7 +256,9 @@ impl Naming {
         literals(&self.names, plain).for_each(|piece| self.residue.extend_from_slice(piece));
         let known = self.names.iter().map(NameEntry::range).chain(self.left.iter().cloned());
         let known: usize = known.map(|range| cost_in(range, copies, &self.saved)).sum();
-        let keep = store.taking && cost - known > plain.len() / COVERED_SHARE;
+        let has_news = cost - known > plain.len() / COVERED_SHARE;
+        let is_scattered = self.names.len() > MANY && !self.tree.shape().is_single();
+        let keep = store.taking && (has_news || is_scattered);
         Named { keep, news: if keep { std::mem::take(&mut self.news) } else { Vec::new() } }
     }
 
@@ -408,6 +410,8 @@ const LEAST_CHUNK: usize = 64;
 const LEAST_PIECE: u32 = 16;
 /// A block that costs at most one byte in so many is left to the log, or is not put into the store.
 const COVERED_SHARE: usize = 128;
+/// A block of more names than this is put for its larger chunks, so that it takes fewer names, and reads, the next time.
+const MANY: usize = 8;
 /// So small a part of the memory for hints is for what is under way: with 16 MiB, 16,384 chunks of 256 bytes and more.
 const UNDER_WAY_SHARE: u64 = 64;
 
