@@ -49,7 +49,7 @@ fn settings_take_effect_and_are_reported() {
         (&report["config"]["codec"], &report["config"]["log_memory"]),
         (&"none".into(), &(1 << 20).into())
     );
-    assert_eq!(report["config"].as_object().unwrap().len(), 11);
+    assert_eq!(report["config"].as_object().unwrap().len(), 12);
     assert!(report["wire"].as_u64() > report["delivered"].as_u64());
 }
 
