@@ -7,7 +7,7 @@ use super::report::Report;
 use super::start::{Site, log_owner};
 use super::state::State;
 use super::{Gateway, StartError, end_links, save_hints, settings};
-use crate::config::{self, Config};
+use crate::config::{self, CodecSettings, Config};
 use crate::intercept::Entrance;
 use crate::intercept::rules::{self, RuleSet};
 use crate::logs::{Logs, PeerLogs};
@@ -258,6 +258,8 @@ fn still_there(
         told: wanted.told.clone(),
         // Shares of the memory differ with the number of peers; logs get theirs every second, the rest stays.
         memory: wanted.memory,
+        // Counts only where chunks are named.
+        settings: CodecSettings { hint_memory: wanted.settings.hint_memory, ..before.settings.clone() },
         ..before.clone()
     } == *wanted;
     if !same_link || sets_other_memory(old, config, wanted) {

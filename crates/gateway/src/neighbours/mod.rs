@@ -50,6 +50,8 @@ pub(crate) struct Neighbours {
     news: mpsc::Sender<News>,
     /// Has the task look at all links, and report.
     links: Arc<Notify>,
+    /// Has it look at what is waited for, and report.
+    look: Arc<Notify>,
     shared: Arc<Shared>,
 }
 
@@ -132,7 +134,8 @@ impl Neighbours {
     pub(crate) fn new() -> (Self, Inbox) {
         let (told, told_end) = mpsc::channel(MOST_TOLD);
         let (news, news_end) = mpsc::channel(MOST_NEWS);
-        let neighbours = Self { told, news, links: Arc::default(), shared: Arc::default() };
+        let neighbours =
+            Self { told, news, links: Arc::default(), look: Arc::default(), shared: Arc::default() };
         (neighbours.clone(), Inbox { told: told_end, news: news_end, neighbours })
     }
 
@@ -208,13 +211,13 @@ impl Neighbours {
         if !taken {
             self.shared.waiting_bytes.fetch_sub(bytes, Relaxed);
             self.shared.came.lock().entry(key).or_default().1 += chunks;
-            self.links.notify_one();
+            self.look.notify_one();
         }
     }
 
     /// Counts what one more link waits for.
     pub(crate) fn pending_share(&self) -> PendingShare {
-        PendingShare::new(Arc::clone(&self.shared.pending), Arc::clone(&self.links))
+        PendingShare::new(Arc::clone(&self.shared.pending), Arc::clone(&self.look))
     }
 
     /// Returns what `status` tells of the groups.

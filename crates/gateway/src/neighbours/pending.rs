@@ -34,9 +34,10 @@ impl PendingShare {
             return;
         }
         // Modulo 2⁶⁴, as the sum is.
-        let before = self.pending.own.fetch_add(bytes.wrapping_sub(self.bytes), Relaxed);
+        let more = bytes.wrapping_sub(self.bytes);
+        let before = self.pending.own.fetch_add(more, Relaxed);
         self.bytes = bytes;
-        if before == 0 {
+        if before == 0 || before.wrapping_add(more) == 0 {
             // While there is some, the task looks by itself.
             self.look.notify_one();
         }

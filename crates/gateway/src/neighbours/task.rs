@@ -80,6 +80,7 @@ impl Task {
         self.handle_links();
         self.report();
         let links = Arc::clone(&self.inbox.neighbours.links);
+        let look = Arc::clone(&self.inbox.neighbours.look);
         loop {
             let due = self.due();
             let timer = async {
@@ -95,6 +96,7 @@ impl Task {
                     self.handle_news(&news);
                 }
                 () = links.notified() => self.handle_links(),
+                () = look.notified() => {}
                 Ok(()) = state.changed() => {
                     self.peers = peers(&state.borrow_and_update());
                     self.handle_links();

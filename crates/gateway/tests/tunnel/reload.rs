@@ -388,6 +388,32 @@ async fn what_holds_at_once_is_said_and_what_a_link_is_made_with_makes_it_anew()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_for_hints_concerns_the_links_that_name_chunks_alone() {
+    within(async {
+        let origin = Origin::echo().await;
+        let one = forward(origin.address);
+        let mut site = Site::start(&one).await;
+        let other = Identity::create(&site.dir.path().join("other.key")).unwrap().public_key();
+        let more = format!(
+            "codec = \"endre\"\n[[peer]]\nname = \"other\"\npublic_key = \"{other}\"\n\
+             address = \"127.0.0.1:1\"\ncodec = \"wanax\"\n[cache]"
+        );
+        let text = branch_config(site.hub_key, site.tunnel, &one).replace("[cache]", &more);
+        let hints = |size: &str| text.replace("[cache]", &format!("[cache]\nhint_memory = \"{size}\""));
+        site.branch.reload(parse(site.dir.path(), &text)).await.unwrap();
+        assert!(site.branch.wait_up("hub", LIMIT).await, "no link");
+        let mut open = site.connect(0).await;
+        echoes(&mut open, 1).await;
+        for text in [hints("2 MiB"), hints("3 MiB"), text.clone()] {
+            let done = site.branch.reload(parse(site.dir.path(), &text)).await.unwrap();
+            assert_eq!(done.changes, ["peer other changed; its link starts anew"]);
+            echoes(&mut open, 2).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_connections_go_direct_while_a_link_begins_anew() {
     within(async {
         let origin = Origin::echo().await;

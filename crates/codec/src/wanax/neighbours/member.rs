@@ -10,6 +10,8 @@ use crate::Now;
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) busy: Busy,
+    /// When it said so last.
+    pub(super) busy_said_at: Now,
     /// What was asked of it and is not answered, but for what it put off.
     pub(super) asked: usize,
     /// The bytes of chunks among it.
@@ -50,6 +52,7 @@ impl Member {
     pub(super) fn new() -> Self {
         Self {
             busy: Busy::default(),
+            busy_said_at: Now::ZERO,
             asked: 0,
             asked_bytes: 0,
             queue: VecDeque::new(),

@@ -271,7 +271,9 @@ impl Neighbourhood {
 
     /// Takes a frame from a neighbour; one that is none, or not up, is not listened to.
     pub fn handle_frame(&mut self, from: MemberId, frame: GroupFrame, now: Now) {
-        let Some(member) = self.members.get_mut(&from) else { return };
+        if !self.members.contains_key(&from) {
+            return;
+        }
         match frame {
             GroupFrame::Peek { request, chunks } => {
                 self.outputs.push_back(Output::Peek { from, request, chunks });
@@ -282,8 +284,8 @@ impl Neighbourhood {
                 self.handle_brought(&bytes, now);
                 self.outputs.push_back(Output::Put { shape, bytes });
             }
-            GroupFrame::Load(load) => member.busy.load = load,
-            GroupFrame::Pending { bytes } => member.busy.pending = bytes,
+            GroupFrame::Load(load) => self.hear_load(from, load, now),
+            GroupFrame::Pending { bytes } => self.hear_pending(from, bytes, now),
             GroupFrame::Have { request, held } => self.handle_have(from, request, &held, now),
             GroupFrame::Wait { request, time_ms } => self.handle_wait(from, request, time_ms, now),
             GroupFrame::Chunk { request, bytes } => self.handle_chunk(from, request, bytes, now),
@@ -301,10 +303,10 @@ impl Neighbourhood {
     /// Returns when [`Self::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Now> {
         let answer = self.deadlines.first().map(|(deadline, _)| *deadline);
-        [answer, self.telling.at, self.claims.deadline()].into_iter().flatten().min()
+        [answer, self.telling_timeout(), self.claims.deadline()].into_iter().flatten().min()
     }
 
-    /// Gives up what was not answered in time.
+    /// Gives up what was not answered in time, and does what else is due.
     pub fn handle_timeout(&mut self, now: Now) {
         while let Some(&(deadline, request)) = self.deadlines.first()
             && deadline <= now

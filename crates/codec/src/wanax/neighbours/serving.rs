@@ -122,8 +122,10 @@ mod tests {
         let mut asked = |queued, request| {
             machine.handle_load(Load { queued, service_us: 10_000 }, now);
             machine.handle_frame(other, GroupFrame::Get { request, name, len }, now);
-            std::iter::from_fn(|| machine.poll_output())
-                .find(|output| !matches!(output, Output::Send(_, GroupFrame::Load(_))))
+            let is_heartbeat = |output: &Output| {
+                matches!(output, Output::Send(_, GroupFrame::Load(_) | GroupFrame::Pending { .. }))
+            };
+            std::iter::from_fn(|| machine.poll_output()).find(|output| !is_heartbeat(output))
         };
         assert_eq!(asked(199, 7), Some(Output::Serve { from: other, request: 7, name, len }));
         let no = GroupFrame::Chunk { request: 8, bytes: None };

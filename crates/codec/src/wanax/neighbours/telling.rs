@@ -18,12 +18,30 @@ pub(super) struct Busy {
 pub(super) struct Telling {
     pub(super) own: Busy,
     told: Busy,
-    /// When they may be told again, if there is something to tell.
-    pub(super) at: Option<Now>,
+    told_at: Now,
+    /// When they may be told again, if there is something to tell, or are to be told the same again.
+    at: Option<Now>,
 }
 
 /// The least time between two words on how busy a gateway is.
 const TELL_EVERY: Now = Now::from_millis(50);
+/// A gateway that is busy says so again after this time.
+const AGAIN_EVERY: Now = Now::from_secs(1);
+/// And is taken to be idle if it has not for so long: a word may be lost with a lane.
+const VOID_AFTER: Now = Now::from_secs(3);
+
+impl Busy {
+    fn is_idle(&self) -> bool {
+        self.load.queued == 0 && self.pending == 0
+    }
+}
+
+#[cfg(test)]
+impl Telling {
+    pub(super) fn all_is_told(&self) -> bool {
+        self.own == self.told
+    }
+}
 
 impl Load {
     /// Returns how long a read waits for the disk.
@@ -52,34 +70,63 @@ impl Neighbourhood {
     fn handle_busy(&mut self, busy: Busy, now: Now) {
         self.telling.own = busy;
         if busy != self.telling.told {
-            self.telling.at.get_or_insert(now);
+            let at = self.telling.at.get_or_insert(now);
+            *at = (*at).min(now.max(self.telling.told_at + TELL_EVERY));
         }
         self.tell(now);
+    }
+
+    /// Takes what a neighbour says of its disk.
+    pub(super) fn hear_load(&mut self, from: MemberId, load: Load, now: Now) {
+        if let Some(member) = self.members.get_mut(&from) {
+            (member.busy.load, member.busy_said_at) = (load, now);
+        }
+    }
+
+    /// Takes what a neighbour says that it waits for.
+    pub(super) fn hear_pending(&mut self, from: MemberId, bytes: u64, now: Now) {
+        if let Some(member) = self.members.get_mut(&from) {
+            (member.busy.pending, member.busy_said_at) = (bytes, now);
+        }
+    }
+
+    /// Returns when there is something to tell, or what a neighbour said is void.
+    pub(super) fn telling_timeout(&self) -> Option<Now> {
+        let busy = self.members.values().filter(|member| !member.busy.is_idle());
+        busy.map(|member| member.busy_said_at + VOID_AFTER).chain(self.telling.at).min()
+    }
+
+    /// Forgets what was said so long ago that it would have been said again. How long a read takes is no state that ends.
+    fn forget_void(&mut self, now: Now) {
+        for member in self.members.values_mut().filter(|member| member.busy_said_at + VOID_AFTER <= now) {
+            (member.busy.load.queued, member.busy.pending) = (0, 0);
+        }
     }
 
     /// Tells a neighbour that is new what the others were told.
     pub(super) fn tell_first(&mut self, id: MemberId) {
         let told = self.telling.told;
         self.send(id, GroupFrame::Load(told.load));
-        if told.pending > 0 {
-            self.send(id, GroupFrame::Pending { bytes: told.pending });
-        }
+        self.send(id, GroupFrame::Pending { bytes: told.pending });
     }
 
-    /// Tells all neighbours what has changed, if it is time.
+    /// Tells all neighbours what has changed, if it is time, and again what goes on; ends what they said and do not repeat.
     pub(super) fn tell(&mut self, now: Now) {
+        self.forget_void(now);
         if self.telling.at.is_none_or(|at| now < at) {
             return;
         }
-        self.telling.at = None;
         let (own, told) = (self.telling.own, self.telling.told);
-        if own == told {
+        let again = own == told && !own.is_idle();
+        if own == told && (!again || now < self.telling.told_at + AGAIN_EVERY) {
+            self.telling.at = again.then_some(self.telling.told_at + AGAIN_EVERY);
             return;
         }
-        self.telling.told = own;
+        (self.telling.told, self.telling.told_at) = (own, now);
         self.telling.at = Some(now + TELL_EVERY);
-        let load = (own.load != told.load).then_some(GroupFrame::Load(own.load));
-        let pending = (own.pending != told.pending).then_some(GroupFrame::Pending { bytes: own.pending });
+        let load = (again || own.load != told.load).then_some(GroupFrame::Load(own.load));
+        let pending = again || own.pending != told.pending;
+        let pending = pending.then_some(GroupFrame::Pending { bytes: own.pending });
         let members: Vec<MemberId> = self.members.keys().copied().collect();
         for frame in [load, pending].into_iter().flatten() {
             members.iter().for_each(|&id| self.send(id, frame.clone()));
@@ -110,7 +157,8 @@ mod tests {
     fn how_busy_a_gateway_is_is_told_at_once_and_then_not_too_often() {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
         machine.handle_up(MemberId(2));
-        assert_eq!(sent(&mut machine), [(2, GroupFrame::Load(load(0)))]);
+        let none = GroupFrame::Pending { bytes: 0 };
+        assert_eq!(sent(&mut machine), [(2, GroupFrame::Load(load(0))), (2, none.clone())]);
         let start = Now::from_secs(1);
         for queued in 1..=100 {
             let now = start + Now::from_micros(queued.into());
@@ -125,11 +173,53 @@ mod tests {
         assert_eq!(sent(&mut machine), [(2, GroupFrame::Load(load(100))), (2, pending.clone())]);
         machine.handle_up(MemberId(3));
         assert_eq!(sent(&mut machine), [(3, GroupFrame::Load(load(100))), (3, pending)]);
+        machine.handle_load(load(0), due + TELL_EVERY);
         machine.handle_pending(0, due + TELL_EVERY);
-        let none = GroupFrame::Pending { bytes: 0 };
-        assert_eq!(sent(&mut machine), [(2, none.clone()), (3, none)]);
+        let idle = GroupFrame::Load(load(0));
+        assert_eq!(sent(&mut machine), [(2, idle.clone()), (3, idle)]);
         machine.handle_timeout(due + 2 * TELL_EVERY);
+        assert_eq!(sent(&mut machine), [(2, none.clone()), (3, none)]);
+        machine.handle_timeout(due + 3 * TELL_EVERY);
         assert_eq!((sent(&mut machine), machine.poll_timeout()), (vec![], None));
+    }
+
+    #[test]
+    fn who_goes_on_waiting_says_so_each_second_and_at_once_what_changes() {
+        let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
+        machine.handle_up(MemberId(2));
+        let start = Now::from_secs(1);
+        machine.handle_pending(500, start);
+        sent(&mut machine);
+        let mut said = Vec::new();
+        while let Some(due) = machine.poll_timeout().filter(|due| *due < start + Now::from_millis(2500)) {
+            machine.handle_timeout(due);
+            said.extend(sent(&mut machine).into_iter().map(|(_, frame)| (due - start, frame)));
+        }
+        let (idle, waits) = (GroupFrame::Load(load(0)), GroupFrame::Pending { bytes: 500 });
+        let [once, twice] = [1, 2].map(Now::from_secs);
+        assert_eq!(said, [(once, idle.clone()), (once, waits.clone()), (twice, idle), (twice, waits)]);
+        // Not only when it would be said again.
+        machine.handle_pending(70, start + Now::from_millis(2600));
+        assert_eq!(sent(&mut machine), [(2, GroupFrame::Pending { bytes: 70 })]);
+    }
+
+    #[test]
+    fn what_a_neighbour_does_not_repeat_is_void_but_for_what_a_read_takes() {
+        let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
+        let mut now = Now::from_secs(1);
+        machine.handle_up(MemberId(2));
+        machine.handle_frame(MemberId(2), GroupFrame::Load(Load { queued: 9, service_us: 8000 }), now);
+        let waits = GroupFrame::Pending { bytes: 500 };
+        for _ in 0..5 {
+            machine.handle_frame(MemberId(2), waits.clone(), now);
+            assert_eq!(machine.poll_timeout(), Some(now + VOID_AFTER));
+            now += VOID_AFTER - Now::from_nanos(1);
+            machine.handle_timeout(now);
+            assert_eq!((machine.pending(), machine.members[&MemberId(2)].busy.load.queued), (500, 9));
+        }
+        machine.handle_timeout(now + Now::from_nanos(1));
+        let busy = Busy { load: Load { queued: 0, service_us: 8000 }, pending: 0 };
+        assert_eq!((machine.members[&MemberId(2)].busy, machine.poll_timeout()), (busy, None));
     }
 
     #[test]

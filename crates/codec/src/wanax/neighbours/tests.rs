@@ -174,7 +174,7 @@ impl Site {
         self.under_way.insert((at, self.sent), (from, to, frame));
     }
 
-    /// Lets time pass until nothing is under way and nobody waits.
+    /// Lets time pass until nobody waits and what was under way then has come: who is busy says so for ever.
     fn settle(&mut self) {
         self.settle_until(|_| false);
     }
@@ -182,7 +182,16 @@ impl Site {
     /// As [`Self::settle`], or until something is so.
     fn settle_until(&mut self, is: impl Fn(&Self) -> bool) {
         (0..self.ids.len()).for_each(|at| self.carry_out(at));
+        let mut last = None;
         while !is(self) {
+            if self.nobody_waits() {
+                let last = *last.get_or_insert(self.sent);
+                if self.under_way.keys().all(|(_, number)| *number > last) {
+                    return;
+                }
+            } else {
+                last = None;
+            }
             let frame = self.under_way.first_key_value().map(|((at, _), _)| *at);
             let timer = self.machines.iter().filter_map(Neighbourhood::poll_timeout).min();
             let far = self.far_under_way.first_key_value().map(|((at, ..), _)| *at);
@@ -206,6 +215,16 @@ impl Site {
                 }
             }
         }
+    }
+
+    /// Says whether all that comes now comes of what is said again and again, or is answered already.
+    fn nobody_waits(&self) -> bool {
+        let waits = |machine: &Neighbourhood| {
+            !machine.deadlines.is_empty()
+                || machine.claims.deadline().is_some()
+                || !machine.telling.all_is_told()
+        };
+        self.far_under_way.is_empty() && !self.machines.iter().any(waits)
     }
 
     fn part(&mut self, a: usize, b: usize) {
