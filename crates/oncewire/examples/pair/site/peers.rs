@@ -36,6 +36,8 @@ struct Cost {
     wire: u64,
     mbit_per_s: f64,
     chunks: Chunks,
+    /// Bytes of chunks that the gateways gave each other, to keep or since one asked.
+    given: u64,
 }
 
 /// Chunks that were named for a file, by where they came from.
@@ -65,9 +67,9 @@ fn compare(setting: &Setting, arguments: &super::Arguments) {
     let jobs: Vec<usize> = (0..arguments.runs).flat_map(|_| 0..ways.len()).collect();
     let costs = all(&jobs, arguments.at_once, |way| (*way, measure(setting, &ways[*way])));
     println!(
-        "| codec | a read | gateways | clients | shedding | first | again | its chunks | second | its chunks |"
+        "| codec | a read | gateways | clients | shedding | first | again | its chunks | second | its chunks | given |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for (at, way) in ways.iter().enumerate() {
         let runs = costs.iter().filter(|(of, _)| *of == at).filter_map(|(_, costs)| *costs);
         let runs: Vec<[Cost; 3]> = runs.collect();
@@ -77,7 +79,8 @@ fn compare(setting: &Setting, arguments: &super::Arguments) {
     }
     println!(
         "\nkB on the line both ways, packets' headers included, and Mbit/s from the request to the last byte, for {} \
-         bytes. Chunks that were named: from the own disk + from neighbours + from the far side. Medians of {} runs.\n",
+         bytes. Chunks that were named: from the own disk + from neighbours + from the far side. Given: kB \
+         of chunks that gateways of the site gave each other for each of the three. Medians of {} runs.\n",
         setting.files[0].len(),
         arguments.runs
     );
@@ -123,9 +126,9 @@ fn measure(setting: &Setting, way: &Way) -> Option<[Cost; 3]> {
     let _origin = serve(&site, 0, files.to_vec());
     let [again, second] = if way.spread { [1, members - 1] } else { [0, 0] };
     Some([(0, 0), (again, 0), (second, 1)].map(|(member, number)| {
-        let cost = fetched(&site, way, member, number, &files[usize::from(number)]);
+        let mut cost = fetched(&site, way, member, number, &files[usize::from(number)]);
         if way.codec.is_some() {
-            wait_quiet(&site, members);
+            cost.given = wait_quiet(&site, members);
             restart(&mut site, members);
         }
         cost
@@ -139,7 +142,7 @@ fn fetched(site: &Site, way: &Way, member: usize, number: u8, expected: &[u8]) -
     let wire = site.crossed().iter().sum::<u64>() - before;
     data::assert_same(&got, expected, "a file");
     let mbit_per_s = got.len() as f64 * 8e-6 / time.as_secs_f64();
-    Cost { wire, mbit_per_s, chunks: chunks(site, member) }
+    Cost { wire, mbit_per_s, chunks: chunks(site, member), given: 0 }
 }
 
 /// Where a gateway has had chunks from since it started.
@@ -152,8 +155,9 @@ fn chunks(site: &Site, member: usize) -> Chunks {
     Chunks { own: found.saturating_sub(neighbours), neighbours, far: named - found }
 }
 
-/// Waits until the gateways have put away what came, and neither give nor tell each other anything more.
-fn wait_quiet(site: &Site, members: usize) {
+/// Waits until the gateways have put away what came, and neither give nor tell each other anything more; returns how many
+/// bytes of chunks they gave each other since they started.
+fn wait_quiet(site: &Site, members: usize) -> u64 {
     let (mut last, mut still) = (Vec::new(), 0);
     eventually("the site falls silent", LIMIT, || {
         let statuses: Option<Vec<_>> = (0..members).map(|at| site.status(Seat::Member(at))).collect();
@@ -162,8 +166,14 @@ fn wait_quiet(site: &Site, members: usize) {
         let groups: Vec<_> = statuses.iter_mut().map(|status| status["groups"].take()).collect();
         still = if stored && groups == last { still + 1 } else { 0 };
         last = groups;
-        (still == QUIET_LOOKS).then_some(())
-    });
+        (still == QUIET_LOOKS).then(|| last.iter().map(given).sum())
+    })
+}
+
+/// Bytes of chunks that neighbours gave one gateway on its asking, and that it gave them to keep.
+fn given(groups: &serde_json::Value) -> u64 {
+    let count = |key: &str| groups[0][key].as_u64().unwrap_or_default();
+    count("found_bytes") + count("given_bytes")
 }
 
 /// Ends all gateways of the site in order and starts them again: what was put last is otherwise in their memory.
@@ -192,14 +202,17 @@ fn row(way: &Way, runs: &[[Cost; 3]]) -> String {
         from.map(|figure| format!("{:.0}", of(file, figure))).join(" + ")
     };
     let Some(codec) = way.codec else {
-        return format!("no gateways | | | | | {} | {} | | {} |", cost(0), cost(1), cost(2));
+        return format!("no gateways | | | | | {} | {} | | {} | |", cost(0), cost(1), cost(2));
     };
     let (clients, shed) = (if way.spread { "spread" } else { "at one" }, if way.shed { "on" } else { "off" });
     let Way { members, .. } = way;
     let read = way.read_ms.map_or(String::new(), |ms| format!("{ms} ms"));
     let (again, second) = (chunks(1), chunks(2));
     let [a, b, c] = [0, 1, 2].map(cost);
-    format!("{codec} | {read} | {members} | {clients} | {shed} | {a} | {b} | {again} | {c} | {second}")
+    let given = [0, 1, 2].map(|file| format!("{:.0}", of(file, |cost| cost.given as f64 / 1e3))).join(" + ");
+    format!(
+        "{codec} | {read} | {members} | {clients} | {shed} | {a} | {b} | {again} | {c} | {second} | {given}"
+    )
 }
 
 /// A look takes longer than 10 ms, and what is told is gathered for 100 ms.
