@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncewire_codec::entropy::Entropy;
-use oncewire_codec::wanax::Shape;
 use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
 use oncewire_lab::driver::{
-    DiskParams, Driver, DriverConfig, DriverError, FAR, GatewayConfig, PathConfig, StoreConfig,
+    DiskParams, Driver, DriverConfig, DriverError, FAR, Fetch, GatewayConfig, PathConfig, StoreConfig,
 };
+use oncewire_netem::tcp::congestion::Policy;
 
 use crate::table;
 
@@ -27,9 +27,7 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
         "by TCP again",
     ];
     table::start("A film for a class", notes, &columns);
-    let names = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
-    let endre = Plan { layers: Layers::Log, ..names };
-    let auto = Plan { layers: Layers::Both, ..names };
+    let [(_, names), (_, endre), (_, auto)] = codecs();
     for (name, plan, shape, rate_limit) in [
         ("mrc:8:128", names, "mrc:8:128", None),
         ("mrc:8:128", names, "mrc:8:128", Some(RATE_LIMIT)),
@@ -39,7 +37,90 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
         ("auto", auto, "mrc:8:128", Some(RATE_LIMIT)),
         ("src:1024", names, "src:1024", None),
     ] {
-        let shape: Shape = shape.parse().unwrap_or_default();
+        let class = Class { plan, shape, rate_limit, ..Class::default() };
+        let watched = class.watch()?;
+        table::row(&[
+            name.to_owned(),
+            rate_limit.map_or(String::new(), |rate| format!("{} kbit/s", rate / 1000)),
+            format!("{:.0}", watched.median_kbit_per_s()),
+            watched.watchers(320),
+            watched.watchers(809),
+            format!("{:.1}", watched.sent_mb()),
+            format!("{:.1}", watched.driver.traffic(FAR).repeated as f64 / 1e6),
+        ]);
+    }
+    Ok(())
+}
+
+/// The same without a limit, by when they start and by congestion control: how far such a figure is a matter of moments.
+pub(crate) fn run_starts(_: &[Vec<u8>]) -> Result<(), DriverError> {
+    let notes = "As the film, without a limit, with the clients 990, 1,000, 1,010 and 1,025 ms apart: from the least to \
+                 the most of the four.";
+    let columns = ["chunks", "all under", "median kbit/s", "never wait at 320 kbit/s", "MB sent"];
+    table::start("A film for a class, by when they start", notes, &columns);
+    for policy in [Policy::Cubic, Policy::Bbr] {
+        for (name, plan) in codecs() {
+            let mut all = Vec::new();
+            for ms in [990, 1000, 1010, 1025] {
+                let class = Class { plan, policy, apart: Duration::from_millis(ms), ..Class::default() };
+                all.push(class.watch()?);
+            }
+            table::row(&[
+                name.to_owned(),
+                policy.to_string(),
+                range(all.iter().map(Watched::median_kbit_per_s)),
+                range(all.iter().map(|watched| watched.never_wait(320) as f64)),
+                range(all.iter().map(|watched| watched.sent_mb())),
+            ]);
+        }
+    }
+    Ok(())
+}
+
+fn codecs() -> [(&'static str, Plan); 3] {
+    let names = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
+    let of = |layers| Plan { layers, ..names };
+    [("mrc:8:128", names), ("endre", of(Layers::Log)), ("auto", of(Layers::Both))]
+}
+
+fn range(values: impl Iterator<Item = f64>) -> String {
+    let values: Vec<f64> = values.collect();
+    let least: f64 = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    format!("{least:.0} to {most:.0}")
+}
+
+/// A class, and how its gateways are set up.
+struct Class {
+    plan: Plan,
+    shape: &'static str,
+    rate_limit: Option<u64>,
+    policy: Policy,
+    /// From one start to the next.
+    apart: Duration,
+}
+
+/// How it went.
+struct Watched {
+    driver: Driver,
+    /// Bytes on the wire before anybody asked.
+    before: u64,
+}
+
+impl Default for Class {
+    fn default() -> Self {
+        Self {
+            plan: Plan::default(),
+            shape: "mrc:8:128",
+            rate_limit: None,
+            policy: PathConfig::default().policy,
+            apart: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Class {
+    fn watch(&self) -> Result<Watched, DriverError> {
         let store = StoreConfig {
             disk: DiskParams::default(),
             disks: 1,
@@ -47,51 +128,52 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
             containers: false,
             shed: true,
         };
-        let config = GatewayConfig {
-            plan,
-            shape,
+        let gateways = GatewayConfig {
+            plan: self.plan,
+            shape: self.shape.parse().unwrap_or_default(),
             log_memory: 64 << 20,
             window: WINDOW,
-            rate_limit,
+            rate_limit: self.rate_limit,
             store: Some(store),
         };
-        watch(name, config)?;
+        let path = PathConfig {
+            rate_bits_per_s: 1_000_000,
+            round_trip: Duration::from_secs(1),
+            queue: Duration::from_secs(1),
+            policy: self.policy,
+            ..PathConfig::default()
+        };
+        let mut driver = Driver::new(DriverConfig { path, gateways: Some(gateways) })?;
+        let film: Bytes = Corpus::new(14).random(FILM_BYTES).into();
+        for client in 0..CLIENTS {
+            driver.fetch(film.clone(), client * self.apart);
+        }
+        let before = driver.wire_bytes(FAR);
+        driver.run(LIMIT)?;
+        Ok(Watched { driver, before })
     }
-    Ok(())
 }
 
-fn watch(name: &str, gateways: GatewayConfig) -> Result<(), DriverError> {
-    let path = PathConfig {
-        rate_bits_per_s: 1_000_000,
-        round_trip: Duration::from_secs(1),
-        queue: Duration::from_secs(1),
-        ..PathConfig::default()
-    };
-    let limit = gateways.rate_limit;
-    let mut driver = Driver::new(DriverConfig { path, gateways: Some(gateways) })?;
-    let film: Bytes = Corpus::new(14).random(FILM_BYTES).into();
-    for client in 0..CLIENTS {
-        driver.fetch(film.clone(), client * Duration::from_secs(1));
+impl Watched {
+    fn sent_mb(&self) -> f64 {
+        (self.driver.wire_bytes(FAR) - self.before) as f64 / 1e6
     }
-    let before = driver.wire_bytes(FAR);
-    driver.run(LIMIT)?;
-    let rates: Vec<f64> = driver.fetches().iter().map(|fetch| fetch.bits_per_s()).collect();
-    let watchers = |kilobits_per_s: u64| {
-        let as_fast = rates.iter().filter(|rate| **rate >= 1e3 * kilobits_per_s as f64).count();
-        let wait =
-            driver.fetches().iter().filter(|fetch| fetch.plays(1000 * kilobits_per_s, BUFFERED)).count();
-        format!("{as_fast} ({wait})")
-    };
-    table::row(&[
-        name.to_owned(),
-        limit.map_or(String::new(), |rate| format!("{} kbit/s", rate / 1000)),
-        format!("{:.0}", table::median(rates.clone()) / 1e3),
-        watchers(320),
-        watchers(809),
-        format!("{:.1}", (driver.wire_bytes(FAR) - before) as f64 / 1e6),
-        format!("{:.1}", driver.traffic(FAR).repeated as f64 / 1e6),
-    ]);
-    Ok(())
+
+    fn median_kbit_per_s(&self) -> f64 {
+        table::median(self.driver.fetches().iter().map(Fetch::bits_per_s).collect()) / 1e3
+    }
+
+    /// Those who never wait if they begin a while after asking.
+    fn never_wait(&self, kilobits_per_s: u64) -> usize {
+        self.driver.fetches().iter().filter(|fetch| fetch.plays(1000 * kilobits_per_s, BUFFERED)).count()
+    }
+
+    /// Those whose transfer is as fast as the film, and in brackets those who never wait.
+    fn watchers(&self, kilobits_per_s: u64) -> String {
+        let is_as_fast = |fetch: &&Fetch| fetch.bits_per_s() >= 1e3 * kilobits_per_s as f64;
+        let as_fast = self.driver.fetches().iter().filter(is_as_fast).count();
+        format!("{as_fast} ({})", self.never_wait(kilobits_per_s))
+    }
 }
 
 /// As both gateways of such a link are to be set up: what waits, waits where it can still be coded.

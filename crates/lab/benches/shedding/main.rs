@@ -30,12 +30,13 @@ struct Bench {
     run: fn(&[Vec<u8>]) -> Result<(), oncewire_lab::driver::DriverError>,
 }
 
-const BENCHES: [Bench; 6] = [
+const BENCHES: [Bench; 7] = [
     Bench { name: "rates", run: rates::run },
     Bench { name: "files", run: files::run },
     Bench { name: "edited", run: edited::run },
     Bench { name: "queues", run: queues::run },
     Bench { name: "film", run: film::run },
+    Bench { name: "starts", run: film::run_starts },
     Bench { name: "lossy", run: lossy::run },
 ];
 
