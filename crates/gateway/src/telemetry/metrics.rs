@@ -173,7 +173,15 @@ impl Snapshot {
         });
         write(encoder, "named_chunks", "What became of chunks that the peer named", samples)?;
         let requested = "Plain bytes of named chunks that were asked for over the network";
-        self.counts(encoder, "requested_bytes", requested, |peer| peer.inbound.names.requested_bytes)
+        self.counts(encoder, "requested_bytes", requested, |peer| peer.inbound.names.requested_bytes)?;
+        let pending = "Of those, bytes that have not come";
+        self.levels(encoder, "pending_bytes", pending, |peer| Some(peer.inbound.names.pending_bytes as f64))?;
+        let rate = |peer: &PeerReport| Some(peer.inbound.names.path_bytes_per_s).filter(|rate| *rate > 0);
+        let help = "What load shedding takes the path to carry";
+        self.levels(encoder, "path_bytes_per_second", help, |peer| rate(peer).map(|rate| rate as f64))?;
+        let help = "How long what is asked for waits at the peer beyond what round trip and rate explain";
+        let wait = |peer: &PeerReport| rate(peer).map(|_| peer.inbound.names.path_wait_ms as f64 / 1e3);
+        self.levels(encoder, "path_wait_seconds", help, wait)
     }
 
     fn store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -219,6 +227,10 @@ impl Snapshot {
         let groups = || self.0.groups.iter().map(|group| (group, vec![("group", group.name.as_str())]));
         let there = groups().map(|(group, labels)| (labels, Value::Level(group.neighbours as f64)));
         write(encoder, "group_neighbours", "Neighbours with a chunk store that are up", there)?;
+        let pending = "Bytes of chunks that they have asked other sites for and not got";
+        let waits =
+            groups().map(|(group, labels)| (labels, Value::Level(group.neighbours_pending_bytes as f64)));
+        write(encoder, "group_neighbours_pending_bytes", pending, waits)?;
         let asked = groups().flat_map(|(group, labels)| {
             let results = [
                 ("found", group.found),

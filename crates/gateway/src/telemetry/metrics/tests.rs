@@ -1,5 +1,6 @@
 use super::super::{
-    GroupReport, NotCodedTable, OutReport, Outcome, PlanReport, Reason, Refusal, Refusals, StoreReport,
+    GroupReport, InReport, NamesIn, NotCodedTable, OutReport, Outcome, PlanReport, Reason, Refusal, Refusals,
+    StoreReport,
 };
 use super::*;
 
@@ -29,11 +30,18 @@ fn status() -> StatusReport {
 
 #[test]
 fn the_figures_of_groups_are_there_by_name_and_result() {
-    let group =
-        GroupReport { name: "all".to_owned(), neighbours: 2, found: 3, late: 1, ..Default::default() };
+    let group = GroupReport {
+        name: "all".to_owned(),
+        neighbours: 2,
+        neighbours_pending_bytes: 4096,
+        found: 3,
+        late: 1,
+        ..Default::default()
+    };
     let text = encode(&StatusReport { groups: vec![group], ..status() });
     for line in [
         "oncewire_group_neighbours{group=\"all\"} 2.0",
+        "oncewire_group_neighbours_pending_bytes{group=\"all\"} 4096.0",
         "oncewire_group_asked_total{group=\"all\",result=\"found\"} 3",
         "oncewire_group_asked_total{group=\"all\",result=\"late\"} 1",
     ] {
@@ -59,6 +67,25 @@ fn the_figures_of_the_status_are_there() {
         "# EOF",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn what_load_shedding_knows_of_a_path_is_there_once_it_is_known() {
+    let of = |names| {
+        let inbound = InReport { names, ..InReport::default() };
+        let peer = PeerReport { name: "hub".to_owned(), inbound, ..PeerReport::default() };
+        encode(&StatusReport { peers: vec![peer], ..status() })
+    };
+    let unknown = of(NamesIn { pending_bytes: 5, ..NamesIn::default() });
+    assert!(unknown.contains("oncewire_pending_bytes{peer=\"hub\"} 5.0\n"), "{unknown}");
+    assert!(!unknown.contains("oncewire_path_"), "{unknown}");
+    let known = of(NamesIn { path_bytes_per_s: 64_000, path_wait_ms: 250, ..NamesIn::default() });
+    for line in [
+        "oncewire_path_bytes_per_second{peer=\"hub\"} 64000.0",
+        "oncewire_path_wait_seconds{peer=\"hub\"} 0.25",
+    ] {
+        assert!(known.lines().any(|found| found == line), "{line} is missing in\n{known}");
     }
 }
 
