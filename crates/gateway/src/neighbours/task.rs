@@ -222,7 +222,7 @@ impl Task {
             let sought: &oncewire_codec::wire::Sought = sought;
             let start = *at as usize;
             let end = start.saturating_add(sought.len as usize).min(news.plain.len());
-            Piece { tag: sought.tag, bytes: piece_of(&news.plain, start..end) }
+            Piece { tag: sought.tag, bytes: piece_of(&news.plain, start..end), at: *at }
         };
         news.chunks.iter().for_each(|(sought, _)| group.announcer.stored(*sought, now));
         if !group.machine.is_alone() {

@@ -142,6 +142,8 @@ pub struct Piece {
     pub tag: u64,
     /// Its bytes, as they are until it was offered and put.
     pub bytes: Bytes,
+    /// Where it begins in the block that brought it.
+    pub at: u32,
 }
 
 /// What was asked of a neighbour.

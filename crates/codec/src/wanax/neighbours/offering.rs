@@ -1,6 +1,8 @@
 //! Giving neighbours what is new here and theirs to have.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use super::{Asked, LEAST_SHARED, MAX_OFFERED, MemberId, Neighbourhood, Output, Piece};
 use crate::Now;
@@ -39,28 +41,50 @@ impl Promises {
     }
 }
 
+impl Piece {
+    fn range(&self) -> Range<u64> {
+        let start = u64::from(self.at);
+        start..start + self.bytes.len() as u64
+    }
+
+    /// Says whether it is a part of another piece of its block.
+    fn lies_in(&self, other: &Range<u64>) -> bool {
+        let own = self.range();
+        other.start <= own.start && own.end <= other.end && *other != own
+    }
+}
+
 impl Neighbourhood {
-    /// Offers chunks that are new in the own store to those that are responsible for them. What does not fit the bound
-    /// on offers is not offered. What somebody may be waiting for is given at once.
+    /// Offers chunks that are new in the own store, all of one block, to those that are responsible for them. What does not
+    /// fit the bound on offers is not offered, nor is what lies in a larger one that the same neighbour is offered: what
+    /// it is given is cut there like a block. What somebody may be waiting for is given at once.
     pub fn offer(&mut self, shape: Shape, mut pieces: Vec<Piece>, now: Now) {
+        let mut larger: BTreeMap<MemberId, Vec<Range<u64>>> = BTreeMap::new();
         pieces.retain(|piece| {
             self.handle_own(piece, now);
             let member = self.responsible(piece.tag);
             let promised = self.promises.keep(piece.tag) && piece.bytes.len() >= LEAST_SHARED as usize;
             if promised && let Some(member) = member {
                 self.give(member, shape, piece);
+                larger.entry(member).or_default().push(piece.range());
             }
             member.is_some() && !promised
         });
+        pieces.sort_by_key(|piece| Reverse(piece.bytes.len()));
         let mut shares: BTreeMap<MemberId, Vec<Piece>> = BTreeMap::new();
         for piece in pieces {
             let Some(member) = self.responsible(piece.tag) else { continue };
+            let larger = larger.entry(member).or_default();
+            if larger.iter().any(|larger| piece.lies_in(larger)) {
+                continue;
+            }
             let fits = self.can_offer(member, now) && self.offered + piece.bytes.len() <= MAX_OFFERED;
             if !fits {
                 self.stats.not_offered += 1;
                 continue;
             }
             self.offered += piece.bytes.len();
+            larger.push(piece.range());
             shares.entry(member).or_default().push(piece);
         }
         for (member, mut pieces) in shares {
@@ -107,6 +131,60 @@ impl Neighbourhood {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wanax::NameKey;
+
+    /// Which of some pieces of one block, by tag, range and responsible neighbour, were offered to which.
+    fn offered(machine: &mut Neighbourhood, pieces: &[(u64, Range<u32>)]) -> Vec<(u64, Vec<u64>)> {
+        let piece = |(tag, range): &(u64, Range<u32>)| Piece {
+            tag: *tag,
+            bytes: vec![7; range.len()].into(),
+            at: range.start,
+        };
+        machine.offer(Shape::default(), pieces.iter().map(piece).collect(), Now::from_secs(9));
+        std::iter::from_fn(|| machine.poll_output())
+            .filter_map(|output| match output {
+                Output::Send(to, GroupFrame::Peek { chunks, .. }) => {
+                    Some((to.0, chunks.iter().map(|sought| sought.tag).collect()))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_lies_in_a_larger_one_for_the_same_neighbour_is_not_offered_beside_it() {
+        let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
+        (2..=3).for_each(|id| machine.handle_up(MemberId(id)));
+        let of = |machine: &Neighbourhood, id, nth| {
+            (0..).filter(|tag| machine.responsible(*tag) == Some(MemberId(id))).nth(nth).unwrap()
+        };
+        let [a, b, c, d] = [0, 1, 2, 3].map(|nth| of(&machine, 2, nth));
+        let [e, f] = [0, 1].map(|nth| of(&machine, 3, nth));
+        // In the order of a tree: parts before what they are parts of.
+        let pieces =
+            [(b, 0..8000), (e, 8000..16_000), (c, 60_000..68_000), (a, 0..64_000), (d, 64_000..70_000)];
+        assert_eq!(offered(&mut machine, &pieces), [(2, vec![a, c, d]), (3, vec![e])]);
+        // One of the same length is no part.
+        assert_eq!(offered(&mut machine, &[(a, 0..64_000), (b, 0..64_000)]), [(2, vec![a, b])]);
+        // One that was promised is given, whatever it lies in, and what lies in it needs no offer.
+        machine.promises.make(b, Now::from_secs(9));
+        machine.promises.make(f, Now::from_secs(9));
+        let given = machine.stats.given;
+        let pieces = [(a, 0..64_000), (b, 0..8000), (f, 0..64_000), (e, 0..8000)];
+        assert_eq!(offered(&mut machine, &pieces), [(2, vec![a])]);
+        assert_eq!(machine.stats.given - given, 2);
+    }
+
+    #[test]
+    fn what_lies_in_one_that_does_not_fit_is_offered_itself() {
+        let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
+        machine.handle_up(MemberId(2));
+        let theirs: Vec<u64> = (0..).filter(|tag| machine.responsible(*tag).is_some()).take(2).collect();
+        machine.offered = MAX_OFFERED - 8000;
+        let pieces = [(theirs[0], 0..64_000), (theirs[1], 0..8000)];
+        assert_eq!(offered(&mut machine, &pieces), [(2, vec![theirs[1]])]);
+        assert_eq!(machine.stats.not_offered, 1);
+    }
 
     #[test]
     fn promises_are_bounded_and_kept_once() {

@@ -87,7 +87,11 @@ impl Site {
         let name = self.name(chunk);
         self.stores[at].insert(name, chunk.clone());
         let now = self.now;
-        self.machines[at].offer(Shape::default(), vec![Piece { tag: name.tag(), bytes: chunk.clone() }], now);
+        self.machines[at].offer(
+            Shape::default(),
+            vec![Piece { tag: name.tag(), bytes: chunk.clone(), at: 0 }],
+            now,
+        );
         self.carry_out(at);
     }
 
@@ -457,7 +461,7 @@ fn a_liar_is_not_trusted_again_for_saying_what_it_has() {
         now += Now::from_secs(rest) - Now::from_nanos(1);
         assert!(!machine.can_ask(other, now), "{rest} s");
         now += Now::from_nanos(1);
-        machine.offer(Shape::default(), vec![Piece { tag: theirs, bytes: chunk(1) }], now);
+        machine.offer(Shape::default(), vec![Piece { tag: theirs, bytes: chunk(1), at: 0 }], now);
         let have = GroupFrame::Have { request: request(&mut machine), held: vec![true] };
         machine.handle_frame(other, have, now);
     }
@@ -561,7 +565,8 @@ fn asking_serving_offering_and_members_are_bounded() {
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     machine.handle_up(other);
     let bytes = Bytes::from(vec![0; 65536]);
-    let pieces: Vec<Piece> = (0..=255).map(|first| Piece { tag: first, bytes: bytes.clone() }).collect();
+    let pieces: Vec<Piece> =
+        (0..=255).map(|first| Piece { tag: first, bytes: bytes.clone(), at: 0 }).collect();
     let shares = pieces.iter().filter(|piece| machine.responsible(piece.tag).is_some()).count();
     machine.offer(Shape::default(), pieces.clone(), now);
     machine.offer(Shape::default(), pieces, now);
