@@ -139,8 +139,9 @@ impl Site {
         let member = &mut self.members[at];
         member.store.insert(name, chunk.clone());
         member.announcer.stored(Sought { tag: name.tag(), len: chunk.len() as u32 }, self.now);
-        let piece = Piece { tag: name.tag(), bytes: chunk };
-        member.machine.offer(Shape::default(), vec![piece], self.now);
+        let piece = |bytes: Bytes| Piece { tag: self.key.name(&bytes).tag(), bytes, at: 0 };
+        let part = piece(chunk.slice(..chunk.len().min(2048)));
+        member.machine.offer(Shape::default(), vec![part, piece(chunk)], self.now);
         self.carry_out(at);
     }
 
@@ -284,8 +285,13 @@ impl Site {
         assert!(self.now.saturating_sub(asked) <= MOST_TIME, "{:?}", self.now - asked);
     }
 
-    /// Everything arrives and all stores answer, until nobody waits for anything.
+    /// Everything arrives, all stores answer and have nothing more to do, until nobody waits for anything.
     fn settle(&mut self) {
+        for at in 0..HONEST {
+            self.members[at].machine.handle_load(Load::default(), self.now);
+            self.members[at].machine.handle_pending(0, self.now);
+            self.carry_out(at);
+        }
         for _ in 0..MAX_ROUNDS {
             self.deliver_all();
             for at in 0..HONEST {
