@@ -84,8 +84,8 @@ impl Site {
             10 => self.meet(at, pick % (HONEST + 1)),
             11 => {
                 let load = Load { queued: pick as u32, service_us: script.wide() as u32 };
-                self.members[at].machine.handle_load(load, self.now);
-                self.members[at].machine.handle_pending(u64::from(load.service_us) << 10, self.now);
+                let pending = u64::from(load.service_us) << 10;
+                self.members[at].machine.handle_busy(load, pending, self.now);
                 self.carry_out(at);
             }
             12 => self.deliver_all(),
@@ -288,8 +288,7 @@ impl Site {
     /// Everything arrives, all stores answer and have nothing more to do, until nobody waits for anything.
     fn settle(&mut self) {
         for at in 0..HONEST {
-            self.members[at].machine.handle_load(Load::default(), self.now);
-            self.members[at].machine.handle_pending(0, self.now);
+            self.members[at].machine.handle_busy(Load::default(), 0, self.now);
             self.carry_out(at);
         }
         for _ in 0..MAX_ROUNDS {

@@ -262,7 +262,7 @@ fn still_there(
         settings: CodecSettings { hint_memory: wanted.settings.hint_memory, ..before.settings.clone() },
         ..before.clone()
     } == *wanted;
-    if !same_link || sets_other_memory(old, config, wanted) {
+    if !same_link || sets_other_memory(old, config, wanted, peer) {
         done.changes.push(format!("peer {name} changed; its link starts anew"));
         return None;
     }
@@ -286,9 +286,9 @@ fn still_there(
 }
 
 /// Says whether the memory that is set for a peer's link is another than it was made with. One that was found has its own.
-fn sets_other_memory(old: &State, config: &Config, wanted: &config::Peer) -> bool {
+fn sets_other_memory(old: &State, config: &Config, wanted: &config::Peer, running: &Peer) -> bool {
     let (was, is) = (old.config.set_memory, config.set_memory);
-    let hints = was.hint_memory != is.hint_memory && wanted.memory.hints > 0;
+    let hints = was.hint_memory != is.hint_memory && running.settings.link.names.is_some();
     !wanted.found && (was.flow_memory != is.flow_memory || hints)
 }
 

@@ -38,7 +38,7 @@ impl PendingShare {
         let before = self.pending.own.fetch_add(more, Relaxed);
         self.bytes = bytes;
         if before == 0 || before.wrapping_add(more) == 0 {
-            // While there is some, the task looks by itself.
+            // In between, the task looks by itself.
             self.look.notify_one();
         }
     }
@@ -57,7 +57,14 @@ impl Drop for PendingShare {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
+
+    fn is_to_look(look: &Notify) -> bool {
+        pin!(look.notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
 
     #[test]
     fn links_add_up_and_one_that_ends_takes_its_part_with_it() {
@@ -67,10 +74,15 @@ mod tests {
         shares[1].set(70);
         shares[0].set(20);
         assert_eq!(pending.own.load(Relaxed), 90);
+        assert!(is_to_look(&look), "there is some");
+        shares[1].set(71);
+        shares[1].set(70);
+        assert!(!is_to_look(&look), "while there is some");
         let [first, second] = shares;
         drop(first);
         assert_eq!(pending.own.load(Relaxed), 70);
         drop(second);
         assert_eq!(pending.own.load(Relaxed), 0);
+        assert!(is_to_look(&look), "there is none");
     }
 }

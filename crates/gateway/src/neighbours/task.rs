@@ -244,8 +244,7 @@ impl Task {
     fn handle_time(&mut self) {
         let (now, load, pending) = (self.clock.now(), self.load(), self.pending().own.load(Relaxed));
         for group in &mut self.groups {
-            group.machine.handle_load(load, now);
-            group.machine.handle_pending(pending, now);
+            group.machine.handle_busy(load, pending, now);
             group.machine.handle_timeout(now);
             for frame in group.announcer.poll_frames(now) {
                 let to_tell = members(&self.peers).filter(|(_, member)| member.key == group.key);

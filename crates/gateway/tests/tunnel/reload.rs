@@ -409,6 +409,15 @@ async fn memory_for_hints_concerns_the_links_that_name_chunks_alone() {
             assert_eq!(done.changes, ["peer other changed; its link starts anew"]);
             echoes(&mut open, 2).await;
         }
+        // A link that was made to name for a policy has what was set then, whether or not the policy is still there.
+        let naming = "[[policy]]\nmatch = { ports = [80] }\ncodec = \"wanax\"\n";
+        let text =
+            branch_config(site.hub_key, site.tunnel, &one).replace("[cache]", "codec = \"endre\"\n[cache]");
+        let named = format!("{text}{naming}").replace("[cache]", "[cache]\nhint_memory = \"64 MiB\"");
+        site.branch.reload(parse(site.dir.path(), &named)).await.unwrap();
+        let done = site.branch.reload(parse(site.dir.path(), &text)).await.unwrap();
+        let changes = ["peer hub changed; its link starts anew", "the policies changed"];
+        assert_eq!(done.changes, changes);
     })
     .await;
 }

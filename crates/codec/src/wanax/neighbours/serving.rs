@@ -120,7 +120,7 @@ mod tests {
         machine.handle_up(other);
         let (name, len) = (Name([1; 20]), 2048);
         let mut asked = |queued, request| {
-            machine.handle_load(Load { queued, service_us: 10_000 }, now);
+            machine.handle_busy(Load { queued, service_us: 10_000 }, 0, now);
             machine.handle_frame(other, GroupFrame::Get { request, name, len }, now);
             let is_heartbeat = |output: &Output| {
                 matches!(output, Output::Send(_, GroupFrame::Load(_) | GroupFrame::Pending { .. }))

@@ -29,10 +29,17 @@ const TELL_EVERY: Now = Now::from_millis(50);
 const AGAIN_EVERY: Now = Now::from_secs(1);
 /// And is taken to be idle if it has not for so long: a word may be lost with a lane.
 const VOID_AFTER: Now = Now::from_secs(3);
+/// A disk that takes longer for a read is busy without one: that is what a stall has left, and goes by with time.
+const SLOW_US: u32 = 100_000;
 
 impl Busy {
     fn is_idle(&self) -> bool {
-        self.load.queued == 0 && self.pending == 0
+        self.load.queued == 0 && self.load.service_us <= SLOW_US && self.pending == 0
+    }
+
+    /// Both, whichever has changed: one that was lost does not outlive the next.
+    fn frames(self) -> [GroupFrame; 2] {
+        [GroupFrame::Load(self.load), GroupFrame::Pending { bytes: self.pending }]
     }
 }
 
@@ -51,29 +58,21 @@ impl Load {
 }
 
 impl Neighbourhood {
-    /// Takes how busy the own disk is; neighbours are told at most every 50 ms.
-    pub fn handle_load(&mut self, load: Load, now: Now) {
-        self.handle_busy(Busy { load, ..self.telling.own }, now);
-    }
-
-    /// Takes how many bytes were asked for over all links to other sites and have not come; neighbours are told with the
-    /// load.
-    pub fn handle_pending(&mut self, bytes: u64, now: Now) {
-        self.handle_busy(Busy { pending: bytes, ..self.telling.own }, now);
-    }
-
-    /// Returns how many bytes the neighbours have asked other sites for and not got, as they said last.
-    pub fn pending(&self) -> u64 {
-        self.members.values().map(|member| member.busy.pending).fold(0, u64::saturating_add)
-    }
-
-    fn handle_busy(&mut self, busy: Busy, now: Now) {
+    /// Takes how busy the own disk is, and how many bytes were asked for over all links to other sites and have not come;
+    /// neighbours are told at most every 50 ms.
+    pub fn handle_busy(&mut self, load: Load, pending: u64, now: Now) {
+        let busy = Busy { load, pending };
         self.telling.own = busy;
         if busy != self.telling.told {
             let at = self.telling.at.get_or_insert(now);
             *at = (*at).min(now.max(self.telling.told_at + TELL_EVERY));
         }
         self.tell(now);
+    }
+
+    /// Returns how many bytes the neighbours have asked other sites for and not got, as they said last.
+    pub fn pending(&self) -> u64 {
+        self.members.values().map(|member| member.busy.pending).fold(0, u64::saturating_add)
     }
 
     /// Takes what a neighbour says of its disk.
@@ -96,18 +95,19 @@ impl Neighbourhood {
         busy.map(|member| member.busy_said_at + VOID_AFTER).chain(self.telling.at).min()
     }
 
-    /// Forgets what was said so long ago that it would have been said again. How long a read takes is no state that ends.
+    /// Forgets what was said so long ago that it would have been said again.
     fn forget_void(&mut self, now: Now) {
         for member in self.members.values_mut().filter(|member| member.busy_said_at + VOID_AFTER <= now) {
-            (member.busy.load.queued, member.busy.pending) = (0, 0);
+            let service_us = member.busy.load.service_us.min(SLOW_US);
+            member.busy = Busy { load: Load { queued: 0, service_us }, pending: 0 };
         }
     }
 
-    /// Tells a neighbour that is new what the others were told.
+    /// Tells a neighbour that is new what the others were told, all of it: it may not have seen that we were away.
     pub(super) fn tell_first(&mut self, id: MemberId) {
-        let told = self.telling.told;
-        self.send(id, GroupFrame::Load(told.load));
-        self.send(id, GroupFrame::Pending { bytes: told.pending });
+        for frame in self.telling.told.frames() {
+            self.send(id, frame);
+        }
     }
 
     /// Tells all neighbours what has changed, if it is time, and again what goes on; ends what they said and do not repeat.
@@ -116,19 +116,16 @@ impl Neighbourhood {
         if self.telling.at.is_none_or(|at| now < at) {
             return;
         }
-        let (own, told) = (self.telling.own, self.telling.told);
-        let again = own == told && !own.is_idle();
-        if own == told && (!again || now < self.telling.told_at + AGAIN_EVERY) {
-            self.telling.at = again.then_some(self.telling.told_at + AGAIN_EVERY);
+        let own = self.telling.own;
+        let again_at = (!own.is_idle()).then(|| self.telling.told_at + AGAIN_EVERY);
+        if own == self.telling.told && again_at.is_none_or(|at| now < at) {
+            self.telling.at = again_at;
             return;
         }
         (self.telling.told, self.telling.told_at) = (own, now);
         self.telling.at = Some(now + TELL_EVERY);
-        let load = (again || own.load != told.load).then_some(GroupFrame::Load(own.load));
-        let pending = again || own.pending != told.pending;
-        let pending = pending.then_some(GroupFrame::Pending { bytes: own.pending });
         let members: Vec<MemberId> = self.members.keys().copied().collect();
-        for frame in [load, pending].into_iter().flatten() {
+        for frame in own.frames() {
             members.iter().for_each(|&id| self.send(id, frame.clone()));
         }
     }
@@ -153,33 +150,31 @@ mod tests {
             .collect()
     }
 
+    fn words(to: u64, queued: u32, pending: u64) -> [(u64, GroupFrame); 2] {
+        Busy { load: load(queued), pending }.frames().map(|frame| (to, frame))
+    }
+
     #[test]
     fn how_busy_a_gateway_is_is_told_at_once_and_then_not_too_often() {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
         machine.handle_up(MemberId(2));
-        let none = GroupFrame::Pending { bytes: 0 };
-        assert_eq!(sent(&mut machine), [(2, GroupFrame::Load(load(0))), (2, none.clone())]);
+        assert_eq!(sent(&mut machine), words(2, 0, 0));
         let start = Now::from_secs(1);
         for queued in 1..=100 {
             let now = start + Now::from_micros(queued.into());
-            machine.handle_load(load(queued), now);
-            machine.handle_pending(u64::from(queued) * 1000, now);
+            machine.handle_busy(load(queued), u64::from(queued) * 1000, now);
         }
-        assert_eq!(sent(&mut machine), [(2, GroupFrame::Load(load(1)))]);
+        assert_eq!(sent(&mut machine), words(2, 1, 1000));
         let due = machine.poll_timeout().unwrap();
         assert_eq!(due, start + Now::from_micros(1) + TELL_EVERY);
         machine.handle_timeout(due);
-        let pending = GroupFrame::Pending { bytes: 100_000 };
-        assert_eq!(sent(&mut machine), [(2, GroupFrame::Load(load(100))), (2, pending.clone())]);
+        assert_eq!(sent(&mut machine), words(2, 100, 100_000));
         machine.handle_up(MemberId(3));
-        assert_eq!(sent(&mut machine), [(3, GroupFrame::Load(load(100))), (3, pending)]);
-        machine.handle_load(load(0), due + TELL_EVERY);
-        machine.handle_pending(0, due + TELL_EVERY);
-        let idle = GroupFrame::Load(load(0));
-        assert_eq!(sent(&mut machine), [(2, idle.clone()), (3, idle)]);
+        assert_eq!(sent(&mut machine), words(3, 100, 100_000));
+        machine.handle_busy(load(0), 0, due + TELL_EVERY);
+        let both = words(2, 0, 0).into_iter().zip(words(3, 0, 0));
+        assert_eq!(sent(&mut machine), both.flat_map(|(a, b)| [a, b]).collect::<Vec<_>>());
         machine.handle_timeout(due + 2 * TELL_EVERY);
-        assert_eq!(sent(&mut machine), [(2, none.clone()), (3, none)]);
-        machine.handle_timeout(due + 3 * TELL_EVERY);
         assert_eq!((sent(&mut machine), machine.poll_timeout()), (vec![], None));
     }
 
@@ -188,38 +183,59 @@ mod tests {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
         machine.handle_up(MemberId(2));
         let start = Now::from_secs(1);
-        machine.handle_pending(500, start);
+        machine.handle_busy(load(0), 500, start);
         sent(&mut machine);
         let mut said = Vec::new();
         while let Some(due) = machine.poll_timeout().filter(|due| *due < start + Now::from_millis(2500)) {
             machine.handle_timeout(due);
-            said.extend(sent(&mut machine).into_iter().map(|(_, frame)| (due - start, frame)));
+            said.extend(sent(&mut machine).into_iter().map(|word| (due - start, word)));
         }
-        let (idle, waits) = (GroupFrame::Load(load(0)), GroupFrame::Pending { bytes: 500 });
-        let [once, twice] = [1, 2].map(Now::from_secs);
-        assert_eq!(said, [(once, idle.clone()), (once, waits.clone()), (twice, idle), (twice, waits)]);
+        let again = |seconds| words(2, 0, 500).map(|word| (Now::from_secs(seconds), word));
+        assert_eq!(said, [again(1), again(2)].concat());
         // Not only when it would be said again.
-        machine.handle_pending(70, start + Now::from_millis(2600));
-        assert_eq!(sent(&mut machine), [(2, GroupFrame::Pending { bytes: 70 })]);
+        machine.handle_busy(load(0), 70, start + Now::from_millis(2600));
+        assert_eq!(sent(&mut machine), words(2, 0, 70));
     }
 
     #[test]
-    fn what_a_neighbour_does_not_repeat_is_void_but_for_what_a_read_takes() {
-        let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
-        let mut now = Now::from_secs(1);
-        machine.handle_up(MemberId(2));
-        machine.handle_frame(MemberId(2), GroupFrame::Load(Load { queued: 9, service_us: 8000 }), now);
-        let waits = GroupFrame::Pending { bytes: 500 };
-        for _ in 0..5 {
-            machine.handle_frame(MemberId(2), waits.clone(), now);
-            assert_eq!(machine.poll_timeout(), Some(now + VOID_AFTER));
-            now += VOID_AFTER - Now::from_nanos(1);
-            machine.handle_timeout(now);
-            assert_eq!((machine.pending(), machine.members[&MemberId(2)].busy.load.queued), (500, 9));
+    fn what_a_neighbour_does_not_repeat_is_void_and_a_stall_is_cut_to_what_is_slow() {
+        for (said_us, void_us) in [(8000, 8000), (900_000, SLOW_US)] {
+            let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
+            let mut now = Now::from_secs(1);
+            machine.handle_up(MemberId(2));
+            let said = Busy { load: Load { queued: 9, service_us: said_us }, pending: 500 };
+            for _ in 0..5 {
+                said.frames().into_iter().for_each(|frame| machine.handle_frame(MemberId(2), frame, now));
+                assert_eq!(machine.poll_timeout(), Some(now + VOID_AFTER));
+                now += VOID_AFTER - Now::from_nanos(1);
+                machine.handle_timeout(now);
+                assert_eq!(machine.members[&MemberId(2)].busy, said);
+            }
+            machine.handle_timeout(now + Now::from_nanos(1));
+            let void = Busy { load: Load { queued: 0, service_us: void_us }, pending: 0 };
+            assert_eq!((machine.members[&MemberId(2)].busy, machine.poll_timeout()), (void, None));
         }
-        machine.handle_timeout(now + Now::from_nanos(1));
-        let busy = Busy { load: Load { queued: 0, service_us: 8000 }, pending: 0 };
-        assert_eq!((machine.members[&MemberId(2)].busy, machine.poll_timeout()), (busy, None));
+    }
+
+    #[test]
+    fn a_word_that_is_lost_does_not_outlive_the_next_whatever_has_changed() {
+        let [mut ours, mut theirs] =
+            [1, 2].map(|id| Neighbourhood::new(MemberId(id), NameKey::new([1; 32]), 1));
+        ours.handle_up(MemberId(2));
+        theirs.handle_up(MemberId(1));
+        let mut now = Now::from_secs(1);
+        let mut step = |queued, pending, is_lost: bool| {
+            now += TELL_EVERY;
+            ours.handle_busy(load(queued), pending, now);
+            let words = sent(&mut ours).into_iter().filter(|_| !is_lost);
+            words.for_each(|(_, frame)| theirs.handle_frame(MemberId(1), frame, now));
+            theirs.members[&MemberId(1)].busy
+        };
+        step(1, 500, false);
+        assert_eq!(step(1, 0, true).pending, 500);
+        assert_eq!(step(2, 0, false), Busy { load: load(2), pending: 0 });
+        assert_eq!(step(0, 0, true).load, load(2));
+        assert_eq!(step(0, 30, false), Busy { load: load(0), pending: 30 });
     }
 
     #[test]

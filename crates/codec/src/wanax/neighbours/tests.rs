@@ -517,19 +517,19 @@ fn a_busy_disk_leaves_chunks_to_the_responsible_neighbour_and_helps_itself_if_th
     site.read(0, 1, &chunks[0]);
     assert_eq!(site.answer(0, 1), &Answer::Own, "an idle disk reads for itself");
     let now = site.now;
-    site.machines[0].handle_load(Load { queued: 50, service_us: 10_000 }, now);
+    site.machines[0].handle_busy(Load { queued: 50, service_us: 10_000 }, 0, now);
     site.read(0, 2, &chunks[1]);
     site.settle();
     assert_eq!(site.answer(0, 2), &Answer::Found(chunks[1].clone()));
     // The neighbour is as busy.
     let now = site.now;
-    site.machines[1].handle_load(Load { queued: 50, service_us: 10_000 }, now);
+    site.machines[1].handle_busy(Load { queued: 50, service_us: 10_000 }, 0, now);
     site.settle();
     site.read(0, 3, &chunks[2]);
     assert_eq!(site.answer(0, 3), &Answer::Own);
     // Or says that it is not, and does not answer.
     let now = site.now;
-    site.machines[1].handle_load(Load::default(), now);
+    site.machines[1].handle_busy(Load::default(), 0, now);
     site.settle();
     site.manners[1] = Dead;
     site.read(0, 4, &chunks[3]);

@@ -68,7 +68,7 @@ proptest! {
                 Step::Part(..) | Step::Meet(..) => {}
                 Step::Manner(at, manner) => site.manners[at] = manner,
                 Step::Load(at, queued) => {
-                    site.machines[at].handle_load(Load { queued, service_us: 900 }, now);
+                    site.machines[at].handle_busy(Load { queued, service_us: 900 }, 0, now);
                     site.carry_out(at);
                 }
                 Step::Pass(ms) if ms < 1000 => site.now += Now::from_millis(ms / 100),
