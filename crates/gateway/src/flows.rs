@@ -1,5 +1,6 @@
 //! Flows as applications' sockets and proxies see them.
 
+pub(crate) mod ahead;
 mod early;
 pub(crate) mod ends;
 pub(crate) mod pump;
@@ -20,6 +21,7 @@ use oncewire_codec::wire::{FlowId, OpenFailure, ResetReason};
 use oncewire_link::{FlowGone, Priority, Received};
 
 use crate::tunnel::peer::Peer;
+use ahead::AheadBytes;
 use early::Early;
 
 /// One flow of a link. Dropping it before both directions have ended resets it.
@@ -211,6 +213,11 @@ impl Flow {
     /// Takes back that more follows at once.
     pub(crate) fn expect_no_more(&self) {
         self.peer.with(|core, _| core.link.expect_payload(self.id, false));
+    }
+
+    /// Returns what the peer's flows have read for which there was no room.
+    fn read_ahead(&self) -> &AheadBytes {
+        &self.peer.read_ahead
     }
 
     /// Waits until there is room to queue bytes.

@@ -18,6 +18,7 @@ use oncewire_codec::wire::ResetReason;
 use oncewire_link::Received;
 
 use super::Flow;
+use super::ahead::{self, Ahead};
 use super::ends::{self, End};
 use crate::sockets;
 
@@ -59,7 +60,7 @@ pub(crate) async fn carry_unanswered(
     let both = async {
         let from = async {
             match given {
-                Ok(()) => from_application(stream, &flow, &ended_here).await,
+                Ok(()) => from_application(stream, &flow, &ended_here, ahead::AFTER).await,
                 Err(_) => pending().await,
             }
         };
@@ -99,7 +100,13 @@ enum Broken {
 
 /// Hands on what the application sends, to the end of its stream. Does not end when the flow is over: why it is, and what
 /// came before that, is for the other direction to find.
-async fn from_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) -> Result<(), Broken> {
+async fn from_application(
+    stream: &TcpStream,
+    flow: &Flow,
+    ended_here: &Notify,
+    ahead_after: Duration,
+) -> Result<(), Broken> {
+    let mut ahead = Ahead::new(stream, flow, ahead_after);
     // What was read before may have taken all the room.
     flow.writable().await;
     // What comes in bulk is likely to go on at once, and a cut where the reading stopped is found in no store.
@@ -118,7 +125,7 @@ async fn from_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) 
         match read_block(stream) {
             Read::Bytes(bytes) => {
                 more = bytes.len() >= BULK;
-                hand_on(flow, bytes, more).await;
+                hand_on(flow, bytes, more, &mut ahead).await;
             }
             Read::Nothing => {}
             Read::Broken(rest, error) => {
@@ -130,7 +137,7 @@ async fn from_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) 
             }
             Read::End(rest) => {
                 if !rest.is_empty() {
-                    hand_on(flow, rest, false).await;
+                    hand_on(flow, rest, false, &mut ahead).await;
                 }
                 flow.finish();
                 ended_here.notify_one();
@@ -140,11 +147,12 @@ async fn from_application(stream: &TcpStream, flow: &Flow, ended_here: &Notify) 
     }
 }
 
-/// Queues bytes, and waits until there is room for more: for ever, if the flow is over.
-async fn hand_on(flow: &Flow, bytes: Bytes, more: bool) {
+/// Queues bytes, and waits until there is room for more, or more is to be read without: for ever, if the flow is over.
+async fn hand_on(flow: &Flow, bytes: Bytes, more: bool, ahead: &mut Ahead<'_>) {
+    let len = bytes.len();
     match flow.send(bytes, more) {
-        Ok(0) => flow.writable().await,
-        Ok(_) => {}
+        Ok(0) => ahead.wait(len).await,
+        Ok(_) => ahead.give_back(),
         Err(_) => pending().await,
     }
 }
@@ -318,7 +326,7 @@ pub(crate) async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Resul
 }
 
 /// The most plain bytes that one block of a codec stands for.
-const BLOCK: usize = 64 << 10;
+pub(super) const BLOCK: usize = 64 << 10;
 
 /// A reading of so much is likely to be followed by more.
 const BULK: usize = 16 << 10;
@@ -355,6 +363,43 @@ mod tests {
         drop(client);
         stream.ready(Interest::ERROR).await.unwrap();
         stream
+    }
+
+    #[tokio::test]
+    async fn an_application_is_read_a_little_while_there_is_no_room_and_no_more_than_that() {
+        let (peer, mut other) = (peer(), Other::new(2, SMALLER));
+        let begun = other.begin(&peer).await;
+        let (joined, _near) = other.join(begun).await.unwrap();
+        let running = tokio::spawn(lane::run(Arc::clone(&peer), joined));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let sending = tokio::spawn(async move { client.write_all(&vec![7; 64 << 20]).await });
+        let flow = peer.open(request()).unwrap();
+        let ended = Notify::new();
+        {
+            // Nobody reads at the far end, and nothing more is granted.
+            let reading = from_application(&stream, &flow, &ended, Duration::from_millis(1));
+            let enough = async {
+                while peer.read_ahead.taken() < 2 << 20 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                _ = reading => panic!("it ended"),
+                () = enough => {}
+                () = tokio::time::sleep(Duration::from_secs(60)) => panic!("nothing is read ahead"),
+            }
+        }
+        assert_eq!(peer.read_ahead.taken(), 0, "what was borrowed is given back");
+        {
+            let reading = from_application(&stream, &flow, &ended, Duration::from_millis(1));
+            // Long enough to read all, if nothing stopped it.
+            let _ = timeout(Duration::from_millis(300), reading).await;
+        }
+        assert!(!sending.is_finished(), "64 MiB went somewhere");
+        sending.abort();
+        running.abort();
     }
 
     #[tokio::test]

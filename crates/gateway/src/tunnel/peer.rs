@@ -38,6 +38,7 @@ use super::tasks::Tasks;
 use crate::chunks::ChunkStore;
 use crate::config::Usual;
 use crate::flows::Flow;
+use crate::flows::ahead::AheadBytes;
 use crate::identity::PublicKey;
 use crate::ledger::Ledger;
 use crate::logs::{HintFile, LogWriter, PeerLogs};
@@ -118,6 +119,8 @@ pub(crate) struct Peer {
     restart_log: Seldom,
     /// A peer can ask for any number of blocks again.
     mismatch_log: Seldom,
+    /// What its flows have read of applications while there was no room.
+    pub(crate) read_ahead: AheadBytes,
     /// How much it is listened to as a member of a group that tells what is new.
     hearing: Mutex<Hearing>,
 }
@@ -232,6 +235,7 @@ impl Peer {
             resume_log: Seldom::default(),
             restart_log: Seldom::default(),
             mismatch_log: Seldom::default(),
+            read_ahead: AheadBytes::default(),
             hearing: Mutex::new(Hearing::new(clock.now())),
         });
         peer.touch();
