@@ -21,7 +21,6 @@ use oncewire_codec::wire::{FlowId, OpenFailure, ResetReason};
 use oncewire_link::{FlowGone, Priority, Received};
 
 use crate::tunnel::peer::Peer;
-use ahead::AheadBytes;
 use early::Early;
 
 /// One flow of a link. Dropping it before both directions have ended resets it.
@@ -215,9 +214,11 @@ impl Flow {
         self.peer.with(|core, _| core.link.expect_payload(self.id, false));
     }
 
-    /// Returns what the peer's flows have read for which there was no room.
-    fn read_ahead(&self) -> &AheadBytes {
-        &self.peer.read_ahead
+    /// Says whether so many bytes may be read of our application although there is no room; then they are counted.
+    fn may_read_ahead(&self, bytes: usize) -> bool {
+        // What was sent unanswered must be kept whole, or the flow could not be turned back.
+        let is_unanswered = self.early.lock().is_some();
+        !is_unanswered && self.peer.with(|core, now| core.read_ahead.take(&core.link, self.id, bytes, now))
     }
 
     /// Waits until there is room to queue bytes.

@@ -120,6 +120,11 @@ impl Outbound {
         SEND_QUEUE.saturating_sub(self.queued)
     }
 
+    /// Bytes that are queued although there was no room, but for what the last block was longer than the room.
+    pub(crate) fn beyond_room(&self) -> usize {
+        self.queued.saturating_sub(SEND_QUEUE + MAX_BLOCK)
+    }
+
     pub(crate) fn push(&mut self, bytes: Bytes) {
         self.expect(false);
         self.queued += bytes.len();

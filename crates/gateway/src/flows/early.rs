@@ -3,6 +3,8 @@
 
 use bytes::{Bytes, BytesMut};
 
+use super::pump::BLOCK;
+
 /// All that the link was given so far. Most of it is what the link holds anyway.
 #[derive(Debug, Default)]
 pub(super) struct Early {
@@ -53,8 +55,8 @@ impl Early {
     }
 }
 
-/// As many bytes as a link queues for a flow.
-const LIMIT: usize = 512 << 10;
+/// As many bytes as a link queues for a flow, and what the last block is longer.
+const LIMIT: usize = (512 << 10) + BLOCK;
 
 /// Pieces of few bytes take more memory than they hold.
 const MAX_PIECES: usize = 1024;

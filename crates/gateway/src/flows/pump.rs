@@ -108,7 +108,7 @@ async fn from_application(
 ) -> Result<(), Broken> {
     let mut ahead = Ahead::new(stream, flow, ahead_after);
     // What was read before may have taken all the room.
-    flow.writable().await;
+    ahead.wait().await;
     // What comes in bulk is likely to go on at once, and a cut where the reading stopped is found in no store.
     let mut more = false;
     loop {
@@ -136,8 +136,9 @@ async fn from_application(
                 return Err(Broken::Here(error));
             }
             Read::End(rest) => {
-                if !rest.is_empty() {
-                    hand_on(flow, rest, false, &mut ahead).await;
+                // With its last bytes, for which there need be no room.
+                if !rest.is_empty() && flow.send(rest, false).is_err() {
+                    pending::<()>().await;
                 }
                 flow.finish();
                 ended_here.notify_one();
@@ -151,8 +152,8 @@ async fn from_application(
 async fn hand_on(flow: &Flow, bytes: Bytes, more: bool, ahead: &mut Ahead<'_>) {
     let len = bytes.len();
     match flow.send(bytes, more) {
-        Ok(0) => ahead.wait(len).await,
-        Ok(_) => ahead.give_back(),
+        Ok(0) => ahead.filled(len).await,
+        Ok(_) => ahead.has_room(),
         Err(_) => pending().await,
     }
 }
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_application_is_read_a_little_while_there_is_no_room_and_no_more_than_that() {
+    async fn an_application_is_read_a_little_while_there_is_no_room_once_it_is_answered_and_only_so_much() {
         let (peer, mut other) = (peer(), Other::new(2, SMALLER));
         let begun = other.begin(&peer).await;
         let (joined, _near) = other.join(begun).await.unwrap();
@@ -376,26 +377,29 @@ mod tests {
         let (stream, _) = listener.accept().await.unwrap();
         let sending = tokio::spawn(async move { client.write_all(&vec![7; 64 << 20]).await });
         let flow = peer.open(request()).unwrap();
-        let ended = Notify::new();
+        let (ended, ahead) = (Notify::new(), || peer.with(|core, _| core.link.beyond_room(flow.id())));
         {
             // Nobody reads at the far end, and nothing more is granted.
             let reading = from_application(&stream, &flow, &ended, Duration::from_millis(1));
-            let enough = async {
-                while peer.read_ahead.taken() < 2 << 20 {
+            tokio::pin!(reading);
+            let until = async |enough: usize| {
+                while ahead() < enough {
                     tokio::task::yield_now().await;
                 }
             };
+            assert!(timeout(Duration::from_millis(50), &mut reading).await.is_err(), "it ended");
+            assert_eq!(ahead(), 0, "a flow without an answer has lost its way back");
+            assert!(!flow.may_read_ahead(1));
+            // Answered.
+            flow.early.lock().take();
             tokio::select! {
-                _ = reading => panic!("it ended"),
-                () = enough => {}
-                () = tokio::time::sleep(Duration::from_secs(60)) => panic!("nothing is read ahead"),
+                _ = &mut reading => panic!("it ended"),
+                () = until(30 << 20) => {}
+                () = tokio::time::sleep(Duration::from_secs(60)) => panic!("{} B read ahead", ahead()),
             }
-        }
-        assert_eq!(peer.read_ahead.taken(), 0, "what was borrowed is given back");
-        {
-            let reading = from_application(&stream, &flow, &ended, Duration::from_millis(1));
-            // Long enough to read all, if nothing stopped it.
-            let _ = timeout(Duration::from_millis(300), reading).await;
+            // Long enough to read some more, if nothing stopped it.
+            assert!(timeout(Duration::from_millis(300), &mut reading).await.is_err(), "it ended");
+            assert!(ahead() <= 32 << 20, "{} B read ahead", ahead());
         }
         assert!(!sending.is_finished(), "64 MiB went somewhere");
         sending.abort();

@@ -119,8 +119,6 @@ pub(crate) struct Peer {
     restart_log: Seldom,
     /// A peer can ask for any number of blocks again.
     mismatch_log: Seldom,
-    /// What its flows have read of applications while there was no room.
-    pub(crate) read_ahead: AheadBytes,
     /// How much it is listened to as a member of a group that tells what is new.
     hearing: Mutex<Hearing>,
 }
@@ -146,6 +144,8 @@ pub(crate) struct Core {
     pending: Option<PendingShare>,
     /// Whether the link has ended for good, and remembers nothing.
     over: bool,
+    /// What flows have read of applications while there was no room.
+    pub(crate) read_ahead: AheadBytes,
 }
 
 /// What is carried out after the lock is released.
@@ -198,6 +198,7 @@ impl Peer {
             store_state: None,
             pending,
             over: false,
+            read_ahead: AheadBytes::default(),
         };
         let may_keep = logs.later;
         let kept = logs.writer.zip(logs.reader).map(|(writer, reader)| Kept {
@@ -235,7 +236,6 @@ impl Peer {
             resume_log: Seldom::default(),
             restart_log: Seldom::default(),
             mismatch_log: Seldom::default(),
-            read_ahead: AheadBytes::default(),
             hearing: Mutex::new(Hearing::new(clock.now())),
         });
         peer.touch();

@@ -112,6 +112,17 @@ impl Link {
         Ok(room)
     }
 
+    /// Returns how many bytes a flow has queued although there was no room, beyond a block
+    /// ([`MAX_BLOCK`](oncewire_codec::wire::MAX_BLOCK)); 0 if it is not known.
+    pub fn beyond_room(&self, id: FlowId) -> usize {
+        self.flows.get(&id).map_or(0, |flow| flow.out.beyond_room())
+    }
+
+    /// Returns how many bytes all flows have queued so, also those that applications have ended. Looks at each flow.
+    pub fn all_beyond_room(&self) -> usize {
+        self.flows.values().map(|flow| flow.out.beyond_room()).sum()
+    }
+
     /// Says that more of our application's stream is about to come, or that it is not after all: where
     /// blocks are cut by content, what is queued may wait for it, so that where the reading stopped is no cut. Holds
     /// until the next [`Self::handle_payload`] or the end of the stream.
