@@ -257,6 +257,25 @@ fn chunks_and_requests_that_are_lost_with_their_lanes_come_again() {
     }
 }
 
+#[test]
+fn nothing_is_pending_while_the_link_is_down() {
+    let (mut pair, flow) = pair();
+    let file = pair.random_bytes(14_000);
+    send(&mut pair, flow, &file);
+    pair.sides[1].chunks.clear();
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 1, true));
+    pair.send(0, flow, &file);
+    pair.run();
+    assert_eq!(pair.sides[1].link.chunks_pending(), 14_000);
+    pair.reachable = false;
+    pair.cut_all();
+    assert_eq!(pair.sides[1].link.chunks_pending(), 0);
+    pair.reachable = true;
+    pair.pass(Now::from_secs(1));
+    assert_eq!(pair.sides[1].link.chunks_pending(), 0);
+    arrived(&mut pair, flow, &[&file; 2]);
+}
+
 /// As [`send`], and the store reads nothing: all that is named is asked for.
 fn send_to_busy_store(pair: &mut Pair, flow: FlowId, bytes: &[u8]) {
     pair.said.clear();

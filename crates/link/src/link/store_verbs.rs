@@ -37,9 +37,10 @@ impl Link {
         }
     }
 
-    /// Returns the bytes of chunks that were asked for over the network and have not come.
+    /// Returns the bytes of chunks that were asked for over the network and have not come; 0 while the link is down, when
+    /// nothing comes, however long it may yet resume.
     pub fn chunks_pending(&self) -> u64 {
-        self.receiver.chunks_pending()
+        if self.is_up() { self.receiver.chunks_pending() } else { 0 }
     }
 
     /// Takes note of bytes that arrived: what the path carries is what chunks cost that are asked for.

@@ -55,8 +55,7 @@ impl Peer {
         let state = match &mut core.pending {
             None => store.state(),
             Some(share) => {
-                // Of a link that is down nothing comes, however long it may yet resume.
-                share.set(if core.link.is_up() { core.link.chunks_pending() } else { 0 });
+                share.set(core.link.chunks_pending());
                 StoreState { neighbours_pending: share.of_neighbours(), ..store.state() }
             }
         };

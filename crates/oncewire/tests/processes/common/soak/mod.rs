@@ -71,6 +71,8 @@ pub(crate) fn run(binary: &Path, soak: &Soak) -> bool {
     let faults = strike(&mut blows, soak);
     blows.pair.network.wan().set(&fair()).unwrap();
     run.stop();
+    // A path that was gone has TCP wait about as long again.
+    println!("no more faults; what they held up may take until {} s from now", ENDING.as_secs());
     let ending = Instant::now();
     let over = || workers.iter().all(|worker| worker.is_finished()) && run.is_idle();
     while !run.has_failed() && !over() {
