@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use oncewire_link::{LaneReport, LaneRole, LinkConfig, most_unsent};
@@ -337,6 +337,26 @@ pub(crate) fn sending(connection: &OwnedFd) -> Option<LaneReport> {
         least_round_trip: sending.least_round_trip,
         outstanding: bytes(sending.unacknowledged) + u64::from(sending.unsent),
     })
+}
+
+/// What a connection has that was not read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unread {
+    /// So many bytes have to be read, at the least, to make the kernel tell the other end that there is room again; 0 if
+    /// there is. Once so many were read it may be more: a packet counts as a whole until its last byte is read, and the
+    /// kernel puts packets together while they wait.
+    pub(crate) to_read: usize,
+    /// Bytes that came so far: if they become more, there was room.
+    pub(crate) received: u64,
+}
+
+/// Returns what was not read of a connection; nothing, if the kernel does not say it.
+pub(crate) fn unread(connection: impl AsFd) -> Unread {
+    let Ok(unread) = connections::unread(connection) else { return Unread::default() };
+    // There is no room for less than a sixteenth, as the kernel estimates it, nor for less than a segment.
+    let free = (unread.limit / 12).max(2 * unread.segment);
+    let to_read = unread.taken.saturating_sub(unread.limit.saturating_sub(free));
+    Unread { to_read, received: unread.received }
 }
 
 /// The kernel refused a congestion control.

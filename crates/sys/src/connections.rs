@@ -31,31 +31,69 @@ pub struct Sending {
 /// The descriptor is no TCP socket.
 pub fn sending(socket: impl AsFd) -> io::Result<Option<Sending>> {
     let mut info = [0; INFO];
-    let len = tcp_info(socket, &mut info)?;
-    Ok(info.get(..len).and_then(read))
+    Ok(read(option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?))
 }
 
-#[allow(unsafe_code, reason = "no library reads TCP_INFO safely")]
-fn tcp_info(socket: impl AsFd, info: &mut [u8; INFO]) -> io::Result<usize> {
-    let mut len = INFO as libc::socklen_t;
+/// What has arrived on a connection and was not read, in bytes of the system's memory: more than there are of payload,
+/// since a packet's buffer counts as a whole until its last byte is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unread {
+    /// Taken now; may be more than the limit.
+    pub taken: usize,
+    /// The most that the other end is told there is room for.
+    pub limit: usize,
+    /// Payload bytes of a segment as they come.
+    pub segment: usize,
+    /// Bytes that came so far.
+    pub received: u64,
+}
+
+/// Returns how much of a connection's memory is taken by what was not read.
+///
+/// # Errors
+///
+/// The descriptor is no TCP socket, or the system is older than Linux 4.12.
+pub fn unread(socket: impl AsFd) -> io::Result<Unread> {
+    let (mut memory, mut info) = ([0; MEMORY], [0; INFO]);
+    let memory = option(&socket, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut memory)?;
+    let info = option(&socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+    let read = || {
+        Some(Unread {
+            taken: word(memory, RMEM_ALLOC)? as usize,
+            limit: word(memory, RCVBUF)? as usize,
+            segment: word(info, RCV_MSS)? as usize,
+            received: long(info, BYTES_RECEIVED)?,
+        })
+    };
+    Ok(read().ok_or(io::ErrorKind::UnexpectedEof)?)
+}
+
+/// Reads an option of a socket into `info`, as far as that goes; returns what was read.
+#[allow(unsafe_code, reason = "no library reads options of many words safely")]
+fn option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, info: &mut [u8]) -> io::Result<&[u8]> {
+    let mut len = libc::socklen_t::try_from(info.len()).map_err(io::Error::other)?;
     // SAFETY: the descriptor is open for as long as `socket` is borrowed; the system writes at most `len` bytes into
     // `info`, which has that many and of which any bytes are valid, and how many it wrote into `len`.
     let outcome = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut len,
-        )
+        libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, info.as_mut_ptr().cast(), &raw mut len)
     };
-    if outcome == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(info.get(..len as usize).unwrap_or_default())
+}
+
+fn word(info: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(info.get(at..at + size_of::<u32>())?.try_into().ok()?))
+}
+
+fn long(info: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(info.get(at..at + size_of::<u64>())?.try_into().ok()?))
 }
 
 /// Reads `struct tcp_info`, which only ever grew at its end.
 fn read(info: &[u8]) -> Option<Sending> {
-    let word = |at: usize| Some(u32::from_ne_bytes(info.get(at..at + size_of::<u32>())?.try_into().ok()?));
-    let rate = info.get(DELIVERY_RATE..DELIVERY_RATE + size_of::<u64>())?;
+    let word = |at| word(info, at);
     Some(Sending {
         segment: word(SND_MSS)?,
         window: word(SND_CWND)?,
@@ -63,19 +101,25 @@ fn read(info: &[u8]) -> Option<Sending> {
         unacknowledged: word(UNACKED)?,
         unsent: word(NOTSENT_BYTES)?,
         least_round_trip: Duration::from_micros(u64::from(word(MIN_RTT)?)),
-        bytes_per_s: u64::from_ne_bytes(rate.try_into().ok()?),
+        bytes_per_s: long(info, DELIVERY_RATE)?,
     })
 }
 
 /// Up to `tcpi_delivery_rate`, which is there since Linux 4.9.
 const INFO: usize = DELIVERY_RATE + size_of::<u64>();
 const SND_MSS: usize = 16;
+const RCV_MSS: usize = 20;
 const UNACKED: usize = 24;
 const SND_SSTHRESH: usize = 76;
 const SND_CWND: usize = 80;
+const BYTES_RECEIVED: usize = 128;
 const NOTSENT_BYTES: usize = 144;
 const MIN_RTT: usize = 148;
 const DELIVERY_RATE: usize = 160;
+/// Words of what SO_MEMINFO says, which is there since Linux 4.12.
+const RMEM_ALLOC: usize = libc::SK_MEMINFO_RMEM_ALLOC as usize * size_of::<u32>();
+const RCVBUF: usize = libc::SK_MEMINFO_RCVBUF as usize * size_of::<u32>();
+const MEMORY: usize = RCVBUF + size_of::<u32>();
 /// What stands for no threshold.
 const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
 
@@ -100,6 +144,22 @@ mod tests {
         assert_eq!((sending.slow_start_threshold, sending.unacknowledged, sending.unsent), (None, 0, 0));
         assert!(sending.window >= 10 && sending.segment >= 500, "{sending:?}");
         assert!(sending.least_round_trip < Duration::from_secs(10), "{sending:?}");
+    }
+
+    #[test]
+    fn what_was_not_read_takes_memory_until_it_is() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let none = unread(&far).unwrap();
+        assert!(none.taken == 0 && none.limit >= 4096, "{none:?}");
+        near.write_all(&[7; 1000]).unwrap();
+        far.peek(&mut [0]).unwrap();
+        let some = unread(&far).unwrap();
+        assert!(some.taken >= 1000 && some.limit >= none.limit, "{some:?}");
+        far.read_exact(&mut [0; 1000]).unwrap();
+        assert_eq!(unread(&far).unwrap().taken, 0);
+        assert!(unread(std::fs::File::open("/dev/null").unwrap()).is_err());
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Reads an application a little while there is no room for it: of a server that has written all and closed, the system
-//! gives the connection up, and what it still has of it, when nobody has taken anything for some 200 s.
+//! gives the connection up, and what it still has of it, when nobody has taken anything for two to four minutes.
 
 use std::time::Duration;
 
-use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -12,6 +11,7 @@ use oncewire_link::{Link, Now};
 
 use super::Flow;
 use super::pump::BLOCK;
+use crate::sockets;
 
 /// Bytes that the flows of a peer have read ahead and that still wait.
 #[derive(Debug, Default)]
@@ -28,12 +28,14 @@ pub(super) struct Ahead<'a> {
     flow: &'a Flow,
     /// How long there is no room before something is read anyway.
     after: Duration,
-    /// What it may still read before it waits again.
+    /// What it may still read before it is looked at again whether its system has room.
     left: usize,
+    /// What had come from it when reading began.
+    received: u64,
 }
 
-/// Half of the least time after which a system gives up.
-pub(super) const AFTER: Duration = Duration::from_secs(60);
+/// Three quarters of the least time after which a system gives up.
+pub(super) const AFTER: Duration = Duration::from_secs(90);
 /// The most that the flows of a peer read ahead: readers that stop for good are not to be read to for ever.
 const MOST: usize = 64 << 20;
 /// How often the link is asked at most.
@@ -57,13 +59,18 @@ impl AheadBytes {
 
 impl<'a> Ahead<'a> {
     pub(super) fn new(stream: &'a TcpStream, flow: &'a Flow, after: Duration) -> Self {
-        Self { stream, flow, after, left: 0 }
+        Self { stream, flow, after, left: 0, received: 0 }
     }
 
-    /// So many bytes were queued, and there is no room for more: waits as [`Ahead::wait`].
-    pub(super) async fn filled(&mut self, bytes: usize) {
-        self.left = self.left.saturating_sub(bytes);
-        self.wait().await;
+    /// So many bytes were queued, and there is no room for more.
+    pub(super) fn filled(&mut self, bytes: usize) {
+        let is_reading = self.left > 0;
+        // Less than a block was all that there was.
+        self.left = if bytes < BLOCK { 0 } else { self.left.saturating_sub(bytes) };
+        if is_reading && self.left == 0 && bytes >= BLOCK {
+            let unread = sockets::unread(self.stream);
+            self.left = if unread.received == self.received { self.take(unread.to_read) } else { 0 };
+        }
     }
 
     /// There is room.
@@ -71,24 +78,30 @@ impl<'a> Ahead<'a> {
         self.left = 0;
     }
 
-    /// Waits until there is room, or something is to be read without.
+    /// Waits until there is room, or something is to be read without: until the system has some.
     pub(super) async fn wait(&mut self) {
         while self.left == 0 && timeout(self.after, self.flow.writable()).await.is_err() {
-            self.left = self.take();
+            let unread = sockets::unread(self.stream);
+            (self.left, self.received) = (self.take(unread.to_read), unread.received);
         }
     }
 
-    /// Takes what makes the system tell the sender that there is room again: a sixteenth of its buffer must be free. The
-    /// last block that is read may be longer than what is left then.
-    fn take(&self) -> usize {
-        let bytes = (SockRef::from(self.stream).recv_buffer_size().unwrap_or_default() / 16).max(1);
-        if self.flow.may_read_ahead(bytes.saturating_add(BLOCK)) { bytes } else { 0 }
+    /// Returns how many of so many bytes may be read: all or none.
+    fn take(&self, bytes: usize) -> usize {
+        // The last block that is read may be longer than what is left then.
+        if bytes > 0 && self.flow.may_read_ahead(bytes.saturating_add(BLOCK)) { bytes } else { 0 }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use oncewire_sys::connections;
+    use socket2::{Domain, Socket, Type};
+
     use super::*;
+    use crate::flows::pump::{Read, read_block};
     use crate::tunnel::lane::testing::{Other, SMALLER, peer, request};
 
     const PART: usize = 1 << 20;
@@ -122,5 +135,61 @@ mod tests {
             // Nothing of it is there when it is asked for again.
             assert_eq!([read(third, false), read(third, false)], [16, 16]);
         });
+    }
+
+    /// A connection into a buffer of so many bytes, in segments of so many, and its other end.
+    async fn into(buffer: u32, segment: Option<u32>) -> (TcpStream, std::net::TcpStream) {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(buffer).unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let other = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        other.set_send_buffer_size(256 << 10).unwrap();
+        segment.map_or(Ok(()), |bytes| other.set_tcp_mss(bytes)).unwrap();
+        other.connect(&listener.local_addr().unwrap().into()).unwrap();
+        other.set_nonblocking(true).unwrap();
+        (listener.accept().await.unwrap().0, other.into())
+    }
+
+    #[tokio::test]
+    async fn what_is_read_makes_room_for_the_other_end_each_time_and_little_more() {
+        use std::io::Write as _;
+        let (peer, mut lanes) = (peer(), Other::new(2, SMALLER));
+        let begun = lanes.begin(&peer).await;
+        let _lane = lanes.join(begun).await.unwrap();
+        let flow = peer.open(request()).unwrap();
+        flow.send(vec![7; 1 << 20].into(), false).unwrap();
+        flow.early.lock().take();
+        let kinds = [64 << 10, 512 << 10, 4 << 20].map(|buffer| [(buffer, None), (buffer, Some(1448))]);
+        for (buffer, segment) in kinds.into_iter().flatten() {
+            let (stream, other) = into(buffer, segment).await;
+            let mut ahead = Ahead::new(&stream, &flow, Duration::from_millis(1));
+            let sending = || connections::sending(&other).unwrap().unwrap();
+            let until = |what: &str, is_so: &dyn Fn() -> bool| {
+                let start = Instant::now();
+                while !is_so() {
+                    let seen = (buffer, segment, sending(), connections::unread(&stream));
+                    assert!(start.elapsed() < Duration::from_secs(30), "{what}: {seen:?}");
+                    std::thread::yield_now();
+                }
+            };
+            for round in 0..8 {
+                until("it is full", &|| {
+                    while (&other).write(&[7; BLOCK]).is_ok() {}
+                    let sending = sending();
+                    sending.unsent > 0 && sending.unacknowledged == 0
+                });
+                let (mut read, full) = (0, sending().unsent);
+                ahead.wait().await;
+                while ahead.left > 0 {
+                    let Read::Bytes(bytes) = read_block(&stream) else { panic!("it has some") };
+                    ahead.filled(bytes.len());
+                    read += bytes.len();
+                }
+                let most = (buffer as usize).max(2 * BLOCK);
+                assert!(read <= most, "{buffer} {segment:?}: {read} B in round {round}");
+                until("there is room", &|| sending().unsent < full);
+            }
+        }
     }
 }

@@ -152,7 +152,10 @@ async fn from_application(
 async fn hand_on(flow: &Flow, bytes: Bytes, more: bool, ahead: &mut Ahead<'_>) {
     let len = bytes.len();
     match flow.send(bytes, more) {
-        Ok(0) => ahead.filled(len).await,
+        Ok(0) => {
+            ahead.filled(len);
+            ahead.wait().await;
+        }
         Ok(_) => ahead.has_room(),
         Err(_) => pending().await,
     }
@@ -347,7 +350,7 @@ mod tests {
 
     use oncewire_link::{Event, Now};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
     use crate::tunnel::lane;
@@ -372,7 +375,10 @@ mod tests {
         let begun = other.begin(&peer).await;
         let (joined, _near) = other.join(begun).await.unwrap();
         let running = tokio::spawn(lane::run(Arc::clone(&peer), joined));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(256 << 10).unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let listener = socket.listen(1).unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
         let sending = tokio::spawn(async move { client.write_all(&vec![7; 64 << 20]).await });
