@@ -29,6 +29,12 @@ pub(crate) struct WindowLimits {
     pub(crate) spare: u64,
 }
 
+/// After this time what was taken is granted, however little of the window it is: the far side stops reading for want of
+/// credit, and a server that has written all and closed is given up by its system after two minutes without room.
+const GRANT_EVERY: Now = Now::from_secs(60);
+/// If it is as much: where credit ends a block may be cut as no other is.
+const LEAST_GRANT: u64 = 256 << 10;
+
 impl Window {
     /// Begins with `size` bytes, of which the peer knows `initial` from its hello.
     pub(crate) fn new(initial: u64, size: u64, now: Now) -> Self {
@@ -86,7 +92,8 @@ impl Window {
     /// reader nor the line does. It doubles when half of it was taken within two round trips, or the last quarter within
     /// one by a reader that waits, as when a connection has just begun. If three quarters were sent before that while the
     /// reader waited, a disk or answers to requests take longer than bytes that come by themselves: it then becomes four
-    /// times as large, since it has longer to wait until it can grow again. What was of use is noted for flows to come.
+    /// times as large, since it has longer to wait until it can grow again. What was of use is noted for flows to come. A flow that takes longer than a
+    /// minute for half of its window is granted what it took, and does not grow.
     pub(crate) fn consume(
         &mut self,
         bytes: u64,
@@ -102,7 +109,11 @@ impl Window {
             if taken >= self.size / 4 {
                 self.quarter_at.get_or_insert(now);
             }
-            return false;
+            let is_slow = taken >= LEAST_GRANT && now.saturating_sub(self.last_grant) >= GRANT_EVERY;
+            if is_slow {
+                self.grant(now);
+            }
+            return is_slow;
         }
         let round_trip = round_trip + Now::from_millis(10);
         let within = |since: Now, round_trips: u32| now.saturating_sub(since) < round_trip * round_trips;
@@ -122,10 +133,14 @@ impl Window {
             u64::try_from(in_two_round_trips).unwrap_or(u64::MAX).min(self.size)
         };
         learned.handle_needed(needed, now);
+        self.grant(now);
+        true
+    }
+
+    fn grant(&mut self, now: Now) {
         self.granted = self.consumed + self.size;
         self.last_grant = now;
         (self.quarter_at, self.used_up) = (None, false);
-        true
     }
 }
 
@@ -224,5 +239,26 @@ mod tests {
         assert_eq!(needed(8000, 4000, ms(200), 5000), 2400);
         assert_eq!(needed(1000, 500, ms(25), 500), 2000, "no more than it has");
         assert_eq!(needed(8000, 4000, ms(1000), 7000), 32000, "disks and answers are waited for as well");
+    }
+
+    #[test]
+    fn what_a_slow_reader_took_is_granted_each_minute_if_it_is_more_than_a_few_blocks() {
+        let size = 4 << 20;
+        let limits = WindowLimits { max: 16 << 20, spare: 16 << 20 };
+        // So many bytes a second, all of which the peer had sent long ago.
+        let grants = |bytes: u64| {
+            let mut window = Window::new(size, 0, ms(0));
+            let mut grants = Vec::new();
+            for second in 1..=400 {
+                window.handle_sent(window.granted(), true);
+                if window.consume(bytes, true, &limits, ROUND_TRIP, &mut learned(), ms(1000 * second)) {
+                    grants.push((second, window.granted() - size));
+                }
+            }
+            assert_eq!(window.growth(), 0);
+            grants
+        };
+        assert_eq!(grants(10_000), (1..=6).map(|grant| (60 * grant, 600_000 * grant)).collect::<Vec<_>>());
+        assert_eq!(grants(2000), [(132, 264_000), (264, 528_000), (396, 792_000)]);
     }
 }
