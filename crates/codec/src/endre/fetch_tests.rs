@@ -18,6 +18,7 @@ const LANE: LaneId = LaneId(1);
 const SEED: u64 = 3;
 
 mod late;
+mod queue;
 
 fn receiver() -> Receiver {
     let mut receiver = Receiver::new(ReceiverConfig {
@@ -124,29 +125,6 @@ fn reads_with(receiver: &mut Receiver, now: Now, places: impl Fn(usize) -> Vec<C
         }
     }
     tickets
-}
-
-#[test]
-fn more_blocks_than_may_wait_are_asked_for_whole() {
-    for (chunks, len, room) in [(1, 64, 1100), (1, 65_536, 509), (1024, 64, 125)] {
-        let mut receiver = receiver();
-        for seq in 0..1100 {
-            name(&mut receiver, seq, chunks, len, Now::ZERO);
-        }
-        let (asked, whole) = asked(&mut receiver);
-        assert_eq!(asked, []);
-        let waiting = 1100 - whole;
-        assert!((room * 9 / 10..=room).contains(&waiting), "{waiting} of blocks of {chunks} chunks");
-        assert!(receiver.stats().memory < 34 << 20, "{}", receiver.stats().memory);
-        assert_eq!(reads(&mut receiver).len(), (1100 - whole) * chunks as usize);
-        receiver.handle_peer_restart(PeerSender {
-            capacity: 1 << 20,
-            max_in_flight: 1 << 18,
-            digest_seed: SEED,
-            names: None,
-        });
-        assert!(receiver.stats().memory < 2 << 20);
-    }
 }
 
 #[test]
@@ -370,28 +348,6 @@ fn blocks_that_wait_for_what_never_comes_are_bounded_and_given_up_with_the_peer(
         names,
     });
     assert_eq!(receiver.poll_timeout(), None);
-}
-
-#[test]
-fn a_block_that_is_asked_for_whole_is_asked_for_ever_more_seldom() {
-    let mut receiver = receiver();
-    receiver.handle_patience(Now::from_millis(400));
-    for seq in 0..600 {
-        name(&mut receiver, seq, 1, 65_536, Now::ZERO);
-    }
-    let (_, first) = asked(&mut receiver);
-    assert!((50..200).contains(&first), "{first}");
-    let mut again = Vec::new();
-    for ms in (50..20_000).step_by(50) {
-        receiver.handle_timeout(Now::from_millis(ms));
-        let (_, whole) = asked(&mut receiver);
-        again.extend((whole > 0).then_some((ms, whole)));
-    }
-    assert_eq!(again, [(3200, first), (9600, first)]);
-    // What was lost with a lane is asked for at once.
-    receiver.restate(Now::from_secs(20));
-    receiver.handle_timeout(Now::from_secs(20));
-    assert_eq!(asked(&mut receiver).1, first);
 }
 
 #[test]

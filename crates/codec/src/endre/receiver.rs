@@ -8,6 +8,7 @@ mod held;
 mod missing;
 mod parked;
 mod planning;
+mod queue;
 mod reads;
 mod rebuild;
 mod store;
@@ -265,6 +266,7 @@ impl ReceivingHalf for Receiver {
                 self.handle_coded(head, &body, lane, now);
             }
         }
+        self.fetch_queued(now);
         Ok(())
     }
 

@@ -128,7 +128,8 @@ impl Fetching {
         most: usize,
         is_known: impl Fn(u64) -> bool,
     ) -> Vec<u64> {
-        let Self { awaited, blocks, .. } = self;
-        awaited.overdue(now, patience, most, |seq| blocks.contains_key(&seq) || is_known(seq))
+        let Self { awaited, blocks, queue, .. } = self;
+        let is_here = |seq| blocks.contains_key(&seq) || queue.contains(seq);
+        awaited.overdue(now, patience, most, |seq| is_here(seq) || is_known(seq))
     }
 }

@@ -80,6 +80,11 @@ impl Blocks {
         self.by_seq.contains_key(seq)
     }
 
+    /// The oldest.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.by_seq.first_key_value().map(|(&seq, _)| seq)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.by_seq.is_empty()
     }
@@ -116,15 +121,8 @@ impl Fetch {
         self.read_deadline = Some(self.read_deadline.map_or(deadline, |before| before.max(deadline)));
     }
 
-    /// The memory of the block once all its chunks are there.
     pub(super) fn size(&self) -> usize {
-        let chunks: usize = self.entries.iter().map(|entry| entry.len as usize).sum();
-        let each = size_of::<NameEntry>() + size_of::<Option<Bytes>>() + ENTRY;
-        size_of::<Self>()
-            + self.literals.len()
-            + size_of_val(&self.copies[..])
-            + self.entries.len() * each
-            + chunks
+        size_of_fetch(&self.copies, &self.literals, &self.entries)
     }
 
     /// Has all that was asked for asked for again.
@@ -150,6 +148,13 @@ impl Fetch {
         let asked = Some(self.ask_deadline).filter(|_| !self.asked.is_empty());
         [self.read_deadline, asked].into_iter().flatten().min()
     }
+}
+
+/// The memory of a block once all its chunks are there.
+pub(super) fn size_of_fetch(copies: &[Copy], literals: &[u8], entries: &[NameEntry]) -> usize {
+    let chunks: usize = entries.iter().map(|entry| entry.len as usize).sum();
+    let each = size_of::<NameEntry>() + size_of::<Option<Bytes>>() + ENTRY;
+    size_of::<Fetch>() + literals.len() + size_of_val(copies) + entries.len() * each + chunks
 }
 
 /// What tickets and what was asked for take beside, about.

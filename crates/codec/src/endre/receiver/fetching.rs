@@ -8,6 +8,7 @@ use super::super::matcher::Copy;
 use super::Head;
 use super::awaited::Awaited;
 use super::blocks::{Blocks, Fetch};
+use super::queue::Queue;
 use super::reads::Reads;
 use crate::Now;
 use crate::cache::Arrived;
@@ -23,7 +24,8 @@ pub(super) struct Fetching {
     pub(super) awaited: Awaited,
     pub(super) reads: Reads,
     pub(super) requests: VecDeque<StoreRequest>,
-    bytes: usize,
+    pub(super) queue: Queue,
+    pub(super) bytes: usize,
     /// Plain bytes that were asked for over the network and are not there.
     pub(super) asked_bytes: u64,
     /// Blocks with requests to be sent.
@@ -54,8 +56,6 @@ pub(super) struct FetchCounts {
     pub(super) requested_bytes: u64,
 }
 
-/// The most that blocks may take which wait, with all their chunks: what counts is memory, and blocks may be short.
-const MAX_FETCHING_BYTES: usize = 32 << 20;
 /// A request is repeated for the first time after so many times the patience and twice what the answer should take, and
 /// then after twice as long each time: lanes lose nothing, so that only a lane that is lost unnoticed can have lost it.
 const ASK_PATIENCE: u32 = 8;
@@ -67,6 +67,7 @@ impl Default for Fetching {
             awaited: Awaited::default(),
             reads: Reads::default(),
             requests: VecDeque::new(),
+            queue: Queue::default(),
             bytes: 0,
             asked_bytes: 0,
             due: BTreeSet::new(),
@@ -92,9 +93,8 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Fetching {
-    /// Asks for a block's chunks, or waits for the blocks that bring them and have not `arrived`; returns false if there
-    /// is no room.
-    pub(super) fn start(&mut self, wanted: &Wanted<'_>, arrived: &Arrived, patience: Now, now: Now) -> bool {
+    /// Asks for a block's chunks, or waits for the blocks that bring them and have not `arrived`.
+    pub(super) fn begin(&mut self, wanted: &Wanted<'_>, arrived: &Arrived, patience: Now, now: Now) {
         let Wanted { head, copies, literals, entries, key } = wanted;
         let mut fetch = Fetch {
             head: *head,
@@ -115,11 +115,7 @@ impl Fetching {
             ask_deadline: Now::MAX,
             ask_interval: patience * ASK_PATIENCE,
         };
-        let bytes = fetch.size();
-        if self.bytes + bytes > MAX_FETCHING_BYTES {
-            return false;
-        }
-        self.bytes += bytes;
+        self.bytes += fetch.size();
         entries.iter().for_each(|entry| self.counts.names.count(entry));
         match key {
             Some(_) => {
@@ -137,7 +133,6 @@ impl Fetching {
             }
         }
         self.blocks.insert(head.seq, fetch);
-        true
     }
 
     /// Has an entry read.
@@ -278,19 +273,20 @@ impl Fetching {
     }
 
     pub(super) fn contains(&self, seq: u64) -> bool {
-        self.blocks.contains_key(&seq)
+        self.blocks.contains_key(&seq) || self.queue.contains(seq)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.blocks.is_empty() && self.queue.is_empty()
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.queue.bytes()
     }
 
     /// Gives a block up: it came otherwise.
     pub(super) fn take(&mut self, seq: u64) {
+        self.queue.take(seq);
         if let Some(fetch) = self.blocks.remove(&seq) {
             self.let_go(&fetch);
         }
@@ -303,13 +299,15 @@ impl Fetching {
         self.reads.clear();
         self.backlog.forget_all();
         self.requests.clear();
+        self.queue = Queue::default();
         self.due.clear();
         (self.bytes, self.asked_bytes) = (0, 0);
     }
 
     /// The log ranges that blocks will fill which are being fetched.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range64> {
-        self.blocks.values().filter_map(|fetch| fetch.head.range())
+        let fetching = self.blocks.values().map(|fetch| &fetch.head);
+        fetching.chain(self.queue.heads()).filter_map(Head::range)
     }
 
     pub(super) fn poll_request(&mut self) -> Option<StoreRequest> {

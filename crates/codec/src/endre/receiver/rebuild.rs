@@ -73,12 +73,18 @@ impl Receiver {
         self.plain = raw;
     }
 
-    /// Asks for the chunks that a block names; the whole block is asked for if too many wait.
+    /// Fetches the chunks that a block names; the whole block is asked for if too many wait.
     fn fetch(&mut self, wanted: &Wanted<'_>, now: Now) {
         let wanted = Wanted { key: self.store.key(), ..*wanted };
         if !self.fetching.start(&wanted, &self.arrived, self.patience, now) {
             self.ask_again(wanted.head.seq, RefetchReason::Missing, now);
         }
+    }
+
+    /// Fetches what blocks name for which there was no room: something of the others has come, or was given up.
+    pub(super) fn fetch_queued(&mut self, now: Now) {
+        let Self { fetching, store, arrived, .. } = self;
+        fetching.start_queued(store.key(), arrived, self.patience, now);
     }
 
     /// Asks for blocks that should be there and bring chunks that others name. They may still come as they were sent, so

@@ -222,6 +222,7 @@ impl Receiver {
         let named =
             entries.iter().zip(chunks).filter_map(|(entry, chunk)| Some((entry.at, chunk?))).collect();
         self.place(head, &super::rebuild::Pieces { copies: &copies, literals: &literals, named }, now);
+        self.fetch_queued(now);
     }
 
     /// What became of named chunks.

@@ -1,0 +1,118 @@
+//! More blocks than there is room to fetch at once.
+
+use std::collections::VecDeque;
+
+use super::*;
+
+/// Hands over a block of a named chunk and many bytes that are not.
+fn long(receiver: &mut Receiver, seq: u64) {
+    let plain = vec![7; 64 << 10];
+    let name = ChunkName::Full(key().name(&plain[..64]));
+    let names = vec![NameEntry { at: 0, len: 64, level: 0, name, behind: None }];
+    let body = Body {
+        epoch: 1,
+        start: 0,
+        remembered: false,
+        keep: false,
+        names,
+        digest: Digest::Fast(block_digest(SEED, 1, &plain)),
+        tokens: None,
+        literals: plain.len() - 64,
+        entropy: None,
+        bytes: &plain[64..],
+    };
+    let (flow, offset, plain_len, body) = (FlowId(0), seq << 16, plain.len(), BlockBody::Coded(body));
+    let block = Block { seq, flow, offset, plain_len, fin: false, resent: false, body };
+    receiver.handle_block(block, LANE, Now::ZERO).unwrap();
+}
+
+fn found(receiver: &mut Receiver, ticket: u64, len: usize) {
+    receiver.handle_store(StoreReply::Found { ticket, bytes: vec![7; len].into() }, Now::ZERO);
+}
+
+#[test]
+fn blocks_are_fetched_once_there_is_room_the_oldest_first() {
+    for (blocks, chunks, len, room) in [(1100, 1, 64, 1100), (1100, 1, 65_536, 509), (300, 1024, 64, 125)] {
+        let mut receiver = receiver();
+        for seq in (0..blocks).rev() {
+            name(&mut receiver, seq, chunks, len, Now::ZERO);
+        }
+        assert_eq!(asked(&mut receiver), (vec![], 0));
+        assert!(receiver.stats().memory < 50 << 20, "{}", receiver.stats().memory);
+        let mut tickets = VecDeque::from(reads(&mut receiver));
+        let at_once = tickets.len() / chunks as usize;
+        assert!((room * 9 / 10..=room * 11 / 10).contains(&at_once), "{at_once} blocks of {chunks} chunks");
+        let mut count = 0;
+        while let Some(ticket) = tickets.pop_front() {
+            found(&mut receiver, ticket, len as usize);
+            tickets.extend(reads(&mut receiver));
+            count += 1;
+        }
+        assert_eq!((count, receiver.stats().blocks), (blocks as usize * chunks as usize, blocks));
+        assert_eq!(asked(&mut receiver), (vec![], 0));
+        assert!(receiver.stats().memory < 2 << 20, "{}", receiver.stats().memory);
+    }
+}
+
+#[test]
+fn what_waits_for_room_goes_with_the_peer_or_when_it_comes_otherwise() {
+    let mut receiver = receiver();
+    for seq in 0..1100 {
+        name(&mut receiver, seq, 1, 65_536, Now::ZERO);
+    }
+    let (full, tickets) = (receiver.stats().memory, reads(&mut receiver).len());
+    let plain = vec![7; 65_536];
+    let body = BlockBody::Uncoded(&plain);
+    let (flow, offset, plain_len) = (FlowId(0), 1099 * 65_536, plain.len());
+    let block = Block { seq: 1099, flow, offset, plain_len, fin: false, resent: true, body };
+    receiver.handle_block(block, LANE, Now::ZERO).unwrap();
+    let stats = receiver.stats();
+    assert!(stats.blocks == 1 && stats.memory < full, "{} of {full} B", stats.memory);
+    assert_eq!(reads(&mut receiver).len(), 0, "no more than {tickets} are fetched");
+    let names = None;
+    let restarted = PeerSender { capacity: 1 << 20, max_in_flight: 1 << 18, digest_seed: SEED, names };
+    receiver.handle_peer_restart(restarted);
+    assert!(receiver.stats().memory < 2 << 20);
+}
+
+#[test]
+fn a_block_that_all_others_wait_for_is_fetched_however_many_they_are() {
+    let mut receiver = receiver();
+    let plain = vec![7; 65_536];
+    for seq in 1..=600 {
+        repeat(&mut receiver, seq, seq as u32, &plain, Now::ZERO);
+    }
+    assert_eq!(reads(&mut receiver).len(), 0);
+    name(&mut receiver, 0, 1, 65_536, Now::ZERO);
+    let mut tickets = VecDeque::from(reads(&mut receiver));
+    assert_eq!(tickets.len(), 1);
+    while let Some(ticket) = tickets.pop_front() {
+        found(&mut receiver, ticket, plain.len());
+        tickets.extend(reads(&mut receiver));
+    }
+    assert_eq!(receiver.stats().blocks, 601);
+    assert_eq!(asked(&mut receiver), (vec![], 0));
+}
+
+#[test]
+fn what_there_is_no_room_for_at_all_is_asked_for_whole_ever_more_seldom() {
+    let mut receiver = receiver();
+    receiver.handle_patience(Now::from_millis(400));
+    for seq in 0..1000 {
+        long(&mut receiver, seq);
+    }
+    assert!(receiver.stats().memory < 50 << 20, "{}", receiver.stats().memory);
+    let (_, first) = asked(&mut receiver);
+    assert!((200..300).contains(&first), "{first}");
+    let mut again = Vec::new();
+    for ms in (50..20_000).step_by(50) {
+        receiver.handle_timeout(Now::from_millis(ms));
+        let (_, whole) = asked(&mut receiver);
+        again.extend((whole > 0).then_some((ms, whole)));
+    }
+    assert_eq!(again, [(3200, first), (9600, first)]);
+    // What was lost with a lane is asked for at once.
+    receiver.restate(Now::from_secs(20));
+    receiver.handle_timeout(Now::from_secs(20));
+    assert_eq!(asked(&mut receiver).1, first);
+}

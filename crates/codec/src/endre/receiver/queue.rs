@@ -1,0 +1,121 @@
+//! Blocks that wait until there is room to fetch what they name.
+//!
+//! A block that is being fetched takes the memory of all its chunks, and without them a hundredth of that. Where many
+//! flows wait for one disk, to ask for the rest whole would send what the store has.
+
+use std::collections::BTreeMap;
+
+use super::super::matcher::Copy;
+use super::Head;
+use super::blocks::size_of_fetch;
+use super::fetching::{Fetching, Wanted};
+use crate::Now;
+use crate::cache::Arrived;
+use crate::wanax::NameKey;
+use crate::wire::NameEntry;
+
+/// Such blocks by sequence number: the oldest is fetched first.
+#[derive(Default)]
+pub(super) struct Queue {
+    blocks: BTreeMap<u64, Queued>,
+    bytes: usize,
+}
+
+struct Queued {
+    head: Head,
+    copies: Vec<Copy>,
+    literals: Vec<u8>,
+    entries: Vec<NameEntry>,
+}
+
+/// The most that they take.
+const MAX_BYTES: usize = 16 << 20;
+/// The most that blocks may take which are being fetched, with all their chunks: what counts is memory, and blocks may be
+/// short.
+const MAX_FETCHING_BYTES: usize = 32 << 20;
+/// What a block may take beyond that which is older than all of them: they may wait for what it brings.
+const OLDEST: usize = 1 << 20;
+
+impl Queue {
+    /// Takes a block; returns false if there is no room.
+    fn push(&mut self, wanted: &Wanted<'_>) -> bool {
+        let Wanted { head, copies, literals, entries, .. } = *wanted;
+        let queued =
+            Queued { head, copies: copies.to_vec(), literals: literals.to_vec(), entries: entries.to_vec() };
+        self.take(head.seq);
+        if self.bytes + queued.size() > MAX_BYTES {
+            return false;
+        }
+        self.bytes += queued.size();
+        self.blocks.insert(head.seq, queued);
+        true
+    }
+
+    pub(super) fn take(&mut self, seq: u64) {
+        if let Some(queued) = self.blocks.remove(&seq) {
+            self.bytes -= queued.size();
+        }
+    }
+
+    pub(super) fn contains(&self, seq: u64) -> bool {
+        self.blocks.contains_key(&seq)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn heads(&self) -> impl Iterator<Item = &Head> {
+        self.blocks.values().map(|queued| &queued.head)
+    }
+}
+
+impl Queued {
+    fn size(&self) -> usize {
+        size_of::<Self>()
+            + size_of_val(&self.copies[..])
+            + self.literals.len()
+            + size_of_val(&self.entries[..])
+    }
+
+    fn wanted<'a>(&'a self, key: Option<&'a NameKey>) -> Wanted<'a> {
+        let Self { head, copies, literals, entries } = self;
+        Wanted { head: *head, copies, literals, entries, key }
+    }
+}
+
+impl Fetching {
+    /// Fetches what a block names, at once or when there is room; returns false if there is none for that either.
+    pub(super) fn start(&mut self, wanted: &Wanted<'_>, arrived: &Arrived, patience: Now, now: Now) -> bool {
+        // Those that wait are older, or this one is started before them.
+        if self.queue.is_empty() && self.has_room(wanted) {
+            self.begin(wanted, arrived, patience, now);
+            return true;
+        }
+        let is_queued = self.queue.push(wanted);
+        self.start_queued(wanted.key, arrived, patience, now);
+        is_queued
+    }
+
+    /// Starts as many of the blocks that wait for room as there is room for.
+    pub(super) fn start_queued(&mut self, key: Option<&NameKey>, arrived: &Arrived, patience: Now, now: Now) {
+        while let Some((&seq, queued)) = self.queue.blocks.first_key_value()
+            && self.has_room(&queued.wanted(key))
+            && let Some(queued) = self.queue.blocks.remove(&seq)
+        {
+            self.queue.bytes -= queued.size();
+            self.begin(&queued.wanted(key), arrived, patience, now);
+        }
+    }
+
+    /// The oldest block of all waits for none that waits here, so with it something goes on.
+    fn has_room(&self, wanted: &Wanted<'_>) -> bool {
+        let is_oldest = self.blocks.first().is_none_or(|oldest| wanted.head.seq < oldest);
+        let most = if is_oldest { MAX_FETCHING_BYTES + OLDEST } else { MAX_FETCHING_BYTES };
+        self.bytes + size_of_fetch(wanted.copies, wanted.literals, wanted.entries) <= most
+    }
+}
