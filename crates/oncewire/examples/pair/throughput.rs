@@ -26,10 +26,24 @@ pub(crate) struct Arguments {
 /// Figures of one way from the client to the origin.
 struct Row {
     way: &'static str,
-    cold: Option<f64>,
     again: f64,
     echo: Duration,
+    gateways: Option<Cost>,
 }
+
+/// What only gateways have: a first transfer that is unlike the others, and their own time.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    cold: f64,
+    /// The processors' seconds of both gateways for 10⁹ bytes, the first time and later.
+    cpu: [f64; 2],
+    /// Blocks that the store was to take, and those that it did not.
+    put: u64,
+    not_put: u64,
+}
+
+/// Both ends have one; what it wrote is in the system's memory.
+const STORE: &str = "store_disk = \"2 GiB\"\n";
 
 pub(crate) fn run(arguments: &Arguments) {
     let content = read_all(&arguments.files);
@@ -39,14 +53,33 @@ pub(crate) fn run(arguments: &Arguments) {
     let rows = [
         plain("direct", origin.address, &content, arguments.runs),
         plain("plain relay, two hops", near.address, &content, arguments.runs),
-        gateways(origin.address, &content, arguments),
+        gateways("oncewire", origin.address, &content, arguments, ["", ""]),
+        gateways("with chunk stores", origin.address, &content, arguments, [STORE, ""]),
+        gateways(
+            "with chunk stores, names alone",
+            origin.address,
+            &content,
+            arguments,
+            [STORE, "codec = \"wanax\"\n"],
+        ),
     ];
-    println!("| way | cold MB/s | again MB/s | echo of 64 bytes, median µs |\n|---|---|---|---|");
+    println!(
+        "| way | cold MB/s | again MB/s | CPU s/GB cold, again | blocks put, not put | echo of 64 bytes, median µs |\n\
+         |---|---|---|---|---|---|"
+    );
     for row in &rows {
-        let cold = row.cold.map_or("-".to_owned(), |cold| format!("{cold:.0}"));
-        println!("| {} | {cold} | {:.0} | {:.0} |", row.way, row.again, row.echo.as_secs_f64() * 1e6);
+        let [cold, cpu, put] = row.gateways.map_or([(); 3].map(|()| "-".to_owned()), |cost| {
+            let [cold, again] = cost.cpu;
+            [
+                format!("{:.0}", cost.cold),
+                format!("{cold:.1}, {again:.1}"),
+                format!("{}, {}", cost.put, cost.not_put),
+            ]
+        });
+        let echo = row.echo.as_secs_f64() * 1e6;
+        println!("| {} | {cold} | {:.0} | {cpu} | {put} | {echo:.0} |", row.way, row.again);
     }
-    let [direct, relay, pair] = &rows;
+    let [direct, relay, pair, ..] = &rows;
     println!(
         "\n{} bytes, best of {}; again / plain relay {:.2}; echo {:.0} µs above direct",
         content.len(),
@@ -58,22 +91,45 @@ pub(crate) fn run(arguments: &Arguments) {
 
 fn plain(way: &'static str, address: SocketAddr, content: &[u8], runs: usize) -> Row {
     let again = (0..runs).map(|_| fetch(address, content)).fold(0.0, f64::max);
-    Row { way, cold: None, again, echo: echo(address) }
+    Row { way, again, echo: echo(address), gateways: None }
 }
 
-/// Each run is a new pair, whose first transfer is cold and whose second is not.
-fn gateways(origin: SocketAddr, content: &[u8], arguments: &Arguments) -> Row {
-    let mut row = Row { way: "oncewire", cold: Some(0.0), again: 0.0, echo: Duration::MAX };
+/// Each run is a new pair, whose first transfer is cold and whose second is not. `more` goes behind what both have of
+/// `[cache]`, and of `[codec]`.
+fn gateways(
+    way: &'static str,
+    origin: SocketAddr,
+    content: &[u8],
+    arguments: &Arguments,
+    more: [&str; 2],
+) -> Row {
+    let mut row = Row { way, again: 0.0, echo: Duration::MAX, gateways: None };
+    let mut costs = Vec::new();
     for _ in 0..arguments.runs {
-        let options =
-            Options { straight: true, ..Options::to(origin) }.with(&crate::settings(&arguments.entropy));
+        let [cache, codec] = more;
+        let settings =
+            crate::settings(&arguments.entropy).replacen("[codec]\n", &format!("{cache}[codec]\n{codec}"), 1);
+        let options = Options { straight: true, ..Options::to(origin) }.with(&settings);
         let pair = Pair::start_with(&crate::binary(), &options);
-        row.cold = row.cold.map(|best| best.max(fetch(pair.forward(), content)));
+        let spent = || (pair.branch.cpu_time() + pair.hub.cpu_time()).as_secs_f64();
+        let per_gb = |since: f64, times: usize| (spent() - since) / (times * content.len()) as f64 * 1e9;
+        let (start, cold) = (spent(), fetch(pair.forward(), content));
+        let (cpu_cold, start) = (per_gb(start, 1), spent());
         for _ in 0..2 {
             row.again = row.again.max(fetch(pair.forward(), content));
         }
+        let cpu = [cpu_cold, per_gb(start, 2)];
         row.echo = row.echo.min(echo(pair.forward()));
+        let names = pair.branch.peer()["in"]["names"].clone();
+        let count = |key: &str| names[key].as_u64().unwrap();
+        costs.push(Cost { cold, cpu, put: count("put"), not_put: count("not_put") });
     }
+    let least = |of: fn(&Cost) -> f64| costs.iter().map(of).fold(f64::INFINITY, f64::min);
+    row.gateways = costs.last().map(|last| Cost {
+        cold: costs.iter().map(|cost| cost.cold).fold(0.0, f64::max),
+        cpu: [least(|cost| cost.cpu[0]), least(|cost| cost.cpu[1])],
+        ..*last
+    });
     row
 }
 
