@@ -48,14 +48,11 @@ pub(super) struct Fetch {
 pub(super) struct Blocks {
     by_seq: BTreeMap<u64, Fetch>,
     deadlines: BTreeSet<(Now, u64)>,
-    /// Chunks that the store was asked for, or of which it was asked where they are, and did not answer.
-    reads: usize,
 }
 
 impl Blocks {
     pub(super) fn insert(&mut self, seq: u64, fetch: Fetch) {
         self.deadlines.extend(fetch.deadline().map(|deadline| (deadline, seq)));
-        self.reads += fetch.unread();
         self.by_seq.insert(seq, fetch);
     }
 
@@ -64,7 +61,6 @@ impl Blocks {
         if let Some(deadline) = fetch.deadline() {
             self.deadlines.remove(&(deadline, *seq));
         }
-        self.reads -= fetch.unread();
         Some(fetch)
     }
 
@@ -98,12 +94,8 @@ impl Blocks {
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Returns how many chunks the store was asked for, in any way, and did not answer.
-    pub(super) fn reads(&self) -> usize {
-        self.reads
+        self.by_seq.clear();
+        self.deadlines.clear();
     }
 
     /// When something of a block is late first.
@@ -149,10 +141,6 @@ impl Fetch {
         self.ask_deadline = now + self.ask_interval + expected.saturating_mul(2).min(LONGEST_ASK);
         self.ask_interval = (self.ask_interval * 2).min(LONGEST_ASK);
         Some((reason, indexes))
-    }
-
-    fn unread(&self) -> usize {
-        self.reads.len() + self.peeks.values().map(Vec::len).sum::<usize>()
     }
 
     /// When something of it is late.

@@ -33,9 +33,6 @@ const MAX_BYTES: usize = 16 << 20;
 /// The most that blocks may take which are being fetched, with all their chunks: what counts is memory, and blocks may be
 /// short.
 const MAX_FETCHING_BYTES: usize = 32 << 20;
-/// The most chunks that the store is asked for at a time: a disk has its hands full for seconds with fewer, and a store
-/// turns away what is too much, which is then asked for over the network.
-const MAX_READS: usize = 512;
 /// What a block may take beyond that which is older than all of them: they may wait for what it brings.
 const OLDEST: usize = 1 << 20;
 
@@ -117,11 +114,8 @@ impl Fetching {
 
     /// The oldest block of all waits for none that waits here, so with it something goes on.
     fn has_room(&self, wanted: &Wanted<'_>) -> bool {
-        let bytes = self.bytes + size_of_fetch(wanted.copies, wanted.literals, wanted.entries);
-        if self.blocks.first().is_none_or(|oldest| wanted.head.seq < oldest) {
-            return bytes <= MAX_FETCHING_BYTES + OLDEST;
-        }
-        let reads = self.blocks.reads() + wanted.entries.len();
-        bytes <= MAX_FETCHING_BYTES && (reads <= MAX_READS || self.blocks.reads() == 0)
+        let is_oldest = self.blocks.first().is_none_or(|oldest| wanted.head.seq < oldest);
+        let most = if is_oldest { MAX_FETCHING_BYTES + OLDEST } else { MAX_FETCHING_BYTES };
+        self.bytes + size_of_fetch(wanted.copies, wanted.literals, wanted.entries) <= most
     }
 }
