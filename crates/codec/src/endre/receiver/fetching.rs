@@ -24,6 +24,8 @@ pub(super) struct Fetching {
     pub(super) awaited: Awaited,
     pub(super) reads: Reads,
     pub(super) requests: VecDeque<StoreRequest>,
+    /// Reads of a disk that the store is not asked for yet.
+    waiting: VecDeque<StoreRequest>,
     pub(super) queue: Queue,
     pub(super) bytes: usize,
     /// Plain bytes that were asked for over the network and are not there.
@@ -56,6 +58,9 @@ pub(super) struct FetchCounts {
     pub(super) requested_bytes: u64,
 }
 
+/// The most reads of a disk that the store is asked for at a time: it has its hands full for seconds with fewer, and turns
+/// away what is too much for it, which is then asked for over the network.
+const MAX_READS: usize = 512;
 /// A request is repeated for the first time after so many times the patience and twice what the answer should take, and
 /// then after twice as long each time: lanes lose nothing, so that only a lane that is lost unnoticed can have lost it.
 const ASK_PATIENCE: u32 = 8;
@@ -67,6 +72,7 @@ impl Default for Fetching {
             awaited: Awaited::default(),
             reads: Reads::default(),
             requests: VecDeque::new(),
+            waiting: VecDeque::new(),
             queue: Queue::default(),
             bytes: 0,
             asked_bytes: 0,
@@ -140,7 +146,8 @@ impl Fetching {
         let (Some(entry), Some(key)) = (fetch.entries.get(index as usize), fetch.key.clone()) else { return };
         let ticket = self.reads.open(fetch.head.seq, place);
         fetch.reads.insert(ticket, index);
-        self.requests.push_back(StoreRequest::Read { ticket, name: entry.name, len: entry.len, key });
+        let requests = if place.is_some() { &mut self.waiting } else { &mut self.requests };
+        requests.push_back(StoreRequest::Read { ticket, name: entry.name, len: entry.len, key });
     }
 
     /// Asks for an entry over the network, unless that was done.
@@ -299,6 +306,7 @@ impl Fetching {
         self.reads.clear();
         self.backlog.forget_all();
         self.requests.clear();
+        self.waiting.clear();
         self.queue = Queue::default();
         self.due.clear();
         (self.bytes, self.asked_bytes) = (0, 0);
@@ -311,7 +319,24 @@ impl Fetching {
     }
 
     pub(super) fn poll_request(&mut self) -> Option<StoreRequest> {
-        self.requests.pop_front()
+        self.requests.pop_front().or_else(|| self.poll_read())
+    }
+
+    fn poll_read(&mut self) -> Option<StoreRequest> {
+        // Nobody waits for those of blocks that came otherwise.
+        while let Some(StoreRequest::Read { ticket, .. }) = self.waiting.front()
+            && self.reads.block_of(*ticket).is_none()
+        {
+            self.waiting.pop_front();
+        }
+        let asked = self.reads.of_disks().saturating_sub(self.waiting.len());
+        if asked < MAX_READS { self.waiting.pop_front() } else { None }
+    }
+
+    /// Returns the chunks that wait at the store which others asked for.
+    pub(super) fn of_others(&self) -> u32 {
+        let own = self.reads.len().saturating_sub(u32::try_from(self.waiting.len()).unwrap_or(u32::MAX));
+        self.state.queued.saturating_sub(own)
     }
 
     /// Says again, with the next requests, what was asked for: it may have been lost with a lane.

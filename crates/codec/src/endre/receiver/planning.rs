@@ -52,7 +52,7 @@ impl Fetching {
             entries.push(Entry { len: entry.len, source: Source::Disk(disk), read });
             indexes.push(index);
         }
-        let others = self.reads.of_others(self.state.queued);
+        let others = self.of_others();
         let disks = self.disks(others, neighbours);
         let sources = self.planner.plan(&entries, &disks, &self.path(now)).to_vec();
         near.into_iter().for_each(|index| self.read(fetch, index, None));

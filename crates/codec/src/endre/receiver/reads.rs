@@ -13,6 +13,8 @@ pub(super) struct Reads {
     chunks: BTreeMap<Place, u32>,
     /// Reads of each disk.
     queued: BTreeMap<u16, u32>,
+    /// Chunks that disks were asked for and did not bring.
+    of_disks: usize,
     /// Reads, and the chunks that they brought, lately.
     seen: (u64, u64),
     /// Chunks that were brought, in all.
@@ -45,6 +47,7 @@ impl Reads {
         let ticket = self.number();
         self.tickets.insert(ticket, Ticket { block, place });
         if let Some(place) = place {
+            self.of_disks += 1;
             let chunks = self.chunks.entry(place).or_default();
             *chunks += 1;
             let is_first = *chunks == 1;
@@ -67,6 +70,7 @@ impl Reads {
     /// Ends a request, answered or not; returns its block.
     pub(super) fn close(&mut self, ticket: u64) -> Option<u64> {
         let Ticket { block, place } = self.tickets.remove(&ticket)?;
+        self.of_disks -= usize::from(place.is_some());
         if let Some(place) = place
             && let Some(chunks) = self.chunks.get_mut(&place)
         {
@@ -126,9 +130,9 @@ impl Reads {
         u32::try_from(self.tickets.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the chunks that wait at the store, of `told` in all, which others asked for.
-    pub(super) fn of_others(&self, told: u32) -> u32 {
-        told.saturating_sub(self.len())
+    /// Returns the chunks that disks were asked for.
+    pub(super) fn of_disks(&self) -> usize {
+        self.of_disks
     }
 
     /// Returns how many reads bring so many chunks, if they are like those of this half.
@@ -143,6 +147,7 @@ impl Reads {
         self.tickets.clear();
         self.chunks.clear();
         self.queued.clear();
+        self.of_disks = 0;
     }
 }
 
@@ -156,14 +161,14 @@ mod tests {
         let tickets: Vec<u64> = [5, 5, 6].map(|read| reads.open(1, Some((0, read)))).into();
         reads.open(1, None);
         assert_eq!((reads.queued(0), reads.queued(1)), (2, 0));
-        assert_eq!(reads.of_others(10), 6);
+        assert_eq!(reads.of_disks(), 3);
         assert_eq!(reads.for_chunks(30), 20, "two reads bring three chunks");
         assert_eq!(reads.close(tickets[0]), Some(1));
         assert_eq!((reads.queued(0), reads.close(tickets[0])), (2, None));
         reads.close(tickets[1]);
         assert_eq!(reads.queued(0), 1);
         reads.clear();
-        assert_eq!((reads.queued(0), reads.close(tickets[2])), (0, None));
+        assert_eq!((reads.queued(0), reads.of_disks(), reads.close(tickets[2])), (0, 0, None));
     }
 
     #[test]
