@@ -35,6 +35,12 @@ impl MemoryPlan {
         self.held
     }
 
+    /// Returns about how many of the last bytes that were sent are known to be in the peer's chunk store by their largest
+    /// chunks, with chunks of the default sizes: half of the hints are for those, 8 bytes each.
+    pub fn hints_reach(&self) -> u64 {
+        self.hints / 16 * MEAN_ROOT
+    }
+
     /// Returns the sum.
     pub fn total(&self) -> u64 {
         self.logs() + self.table + self.kept + self.hints + self.contexts + self.flows
@@ -49,6 +55,9 @@ pub struct LogBudget {
     /// Whether that is less than all logs could use, so that they compete for it.
     pub contested: bool,
 }
+
+/// What the largest chunks of the default sizes have on average, as files are cut.
+const MEAN_ROOT: u64 = 43_000;
 
 /// The least that a log gets when logs compete.
 const LEAST_LOG: u64 = 1 << 20;

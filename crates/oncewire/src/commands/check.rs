@@ -170,7 +170,12 @@ fn describe_peer(peer: &Peer) -> String {
         Size(settings.in_flight()),
     );
     if peer.memory.hints > 0 {
-        let _ = writeln!(text, "  where its peer has a store, chunks ({}) are named", settings.chunk_sizes);
+        let _ = writeln!(
+            text,
+            "  where its peer has a store, chunks ({}) are named, of about the last {} GB that were sent",
+            settings.chunk_sizes,
+            peer.memory.hints_reach().div_ceil(1_000_000_000),
+        );
     }
     if !peer.adapt {
         let _ = writeln!(text, "  coded so even while encoding holds traffic up");
@@ -370,7 +375,7 @@ mod tests {
             "  accepts no peers, only dials",
             "  dialled at hub.example.net:7400",
             "  no chunk store: what peers send is remembered in logs only",
-            "  where its peer has a store, chunks (mrc:8:128) are named",
+            "  where its peer has a store, chunks (mrc:8:128) are named, of about the last 181 GB that were sent",
             "  codec auto: matching max, markers maxp, period 64, entropy stage zstd:3, window 32, 2 slots a marker, \
              sample bytes 0,32,48,101,105,115,116,255, log 64 MiB each way, 16 MiB in flight",
             "  may reach everything but link-local addresses, and not 10.9.0.0/16",
