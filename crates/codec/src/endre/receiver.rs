@@ -466,6 +466,7 @@ impl ReceivingHalf for Receiver {
         if let Some(fetch) = self.fetching.handle_store(reply, now) {
             self.place_fetched(fetch, now);
         }
+        self.fetch_queued(now);
     }
 
     fn handle_store_wait(&mut self, ticket: u64, time: Now, now: Now) {

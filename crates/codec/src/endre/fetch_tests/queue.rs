@@ -26,6 +26,14 @@ fn long(receiver: &mut Receiver, seq: u64) {
     receiver.handle_block(block, LANE, Now::ZERO).unwrap();
 }
 
+/// Hands over a block whole.
+fn repair(receiver: &mut Receiver, seq: u64) {
+    let plain = vec![7; 65_536];
+    let (flow, offset, plain_len, body) = (FlowId(0), seq << 16, plain.len(), BlockBody::Uncoded(&plain));
+    let block = Block { seq, flow, offset, plain_len, fin: false, resent: true, body };
+    receiver.handle_block(block, LANE, Now::ZERO).unwrap();
+}
+
 fn found(receiver: &mut Receiver, ticket: u64, len: usize) {
     receiver.handle_store(StoreReply::Found { ticket, bytes: vec![7; len].into() }, Now::ZERO);
 }
@@ -61,15 +69,14 @@ fn what_waits_for_room_goes_with_the_peer_or_when_it_comes_otherwise() {
     for seq in 0..1100 {
         name(&mut receiver, seq, 1, 65_536, Now::ZERO);
     }
-    let (full, tickets) = (receiver.stats().memory, reads(&mut receiver).len());
-    let plain = vec![7; 65_536];
-    let body = BlockBody::Uncoded(&plain);
-    let (flow, offset, plain_len) = (FlowId(0), 1099 * 65_536, plain.len());
-    let block = Block { seq: 1099, flow, offset, plain_len, fin: false, resent: true, body };
-    receiver.handle_block(block, LANE, Now::ZERO).unwrap();
+    let full = receiver.stats().memory;
+    reads(&mut receiver);
+    repair(&mut receiver, 1099);
     let stats = receiver.stats();
     assert!(stats.blocks == 1 && stats.memory < full, "{} of {full} B", stats.memory);
-    assert_eq!(reads(&mut receiver).len(), 0, "no more than {tickets} are fetched");
+    assert_eq!(reads(&mut receiver).len(), 0, "it was not fetched");
+    repair(&mut receiver, 0);
+    assert_eq!(reads(&mut receiver).len(), 1, "in the place of one that was");
     let names = None;
     let restarted = PeerSender { capacity: 1 << 20, max_in_flight: 1 << 18, digest_seed: SEED, names };
     receiver.handle_peer_restart(restarted);
@@ -116,4 +123,53 @@ fn what_there_is_no_room_for_at_all_is_asked_for_whole_ever_more_seldom() {
     receiver.restate(Now::from_secs(20));
     receiver.handle_timeout(Now::from_secs(20));
     assert_eq!(asked(&mut receiver).1, first);
+}
+
+#[test]
+fn what_all_wait_for_is_asked_for_whole_when_there_is_no_room_even_for_that() {
+    let mut receiver = receiver();
+    let plain = vec![7; 65_536];
+    // The later ones wait for block 99, and those that come behind them, each older than the one before, for block 50.
+    for seq in 100..700 {
+        repeat(&mut receiver, seq, seq as u32 - 99, &plain, Now::ZERO);
+    }
+    for seq in (60..99).rev() {
+        repeat(&mut receiver, seq, seq as u32 - 50, &plain, Now::ZERO);
+    }
+    name(&mut receiver, 99, 1, 65_536, Now::ZERO);
+    for seq in [99, 50] {
+        name(&mut receiver, seq, 1, 65_536, Now::ZERO);
+        assert_eq!((reads(&mut receiver).len(), asked(&mut receiver)), (0, (vec![], 1)), "{seq}");
+    }
+    repair(&mut receiver, 50);
+    repair(&mut receiver, 99);
+    let mut tickets = VecDeque::from(reads(&mut receiver));
+    while let Some(ticket) = tickets.pop_front() {
+        found(&mut receiver, ticket, plain.len());
+        tickets.extend(reads(&mut receiver));
+    }
+    assert_eq!(receiver.stats().blocks, 600 + 39 + 2);
+    assert_eq!(asked(&mut receiver), (vec![], 0));
+}
+
+#[test]
+fn what_a_store_was_not_asked_for_yet_it_is_not_asked_for_once_nobody_waits() {
+    let start = || {
+        let mut receiver = receiver();
+        (0..600).for_each(|seq| name(&mut receiver, seq, 1, 64, Now::ZERO));
+        let tickets = reads(&mut receiver);
+        assert_eq!(tickets.len(), 512);
+        (receiver, tickets)
+    };
+    // It came otherwise.
+    let (mut receiver, tickets) = start();
+    (520..600).for_each(|seq| repair(&mut receiver, seq));
+    tickets.iter().for_each(|ticket| found(&mut receiver, *ticket, 64));
+    assert_eq!(reads(&mut receiver).len(), 8);
+    // It is late, and asked for over the network.
+    let (mut receiver, tickets) = start();
+    receiver.handle_timeout(Now::from_secs(60));
+    assert_eq!(asked(&mut receiver).0.len(), 600);
+    tickets.iter().for_each(|ticket| found(&mut receiver, *ticket, 64));
+    assert_eq!(reads(&mut receiver).len(), 0);
 }

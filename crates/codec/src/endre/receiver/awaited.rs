@@ -44,6 +44,11 @@ impl Awaited {
         block.waiting.insert(waiting);
     }
 
+    /// Whether others wait for a block.
+    pub(super) fn contains(&self, seq: u64) -> bool {
+        self.blocks.contains_key(&seq)
+    }
+
     /// Takes those who wait for a block, which is there.
     pub(super) fn take(&mut self, seq: u64) -> BTreeSet<u64> {
         self.blocks.remove(&seq).map(|block| block.waiting).unwrap_or_default()

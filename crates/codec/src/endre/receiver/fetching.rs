@@ -24,8 +24,8 @@ pub(super) struct Fetching {
     pub(super) awaited: Awaited,
     pub(super) reads: Reads,
     pub(super) requests: VecDeque<StoreRequest>,
-    /// Reads of a disk that the store is not asked for yet.
-    waiting: VecDeque<StoreRequest>,
+    /// Reads of a disk that the store is not asked for yet, by ticket: the first was planned first.
+    waiting: BTreeMap<u64, StoreRequest>,
     pub(super) queue: Queue,
     pub(super) bytes: usize,
     /// Plain bytes that were asked for over the network and are not there.
@@ -72,7 +72,7 @@ impl Default for Fetching {
             awaited: Awaited::default(),
             reads: Reads::default(),
             requests: VecDeque::new(),
-            waiting: VecDeque::new(),
+            waiting: BTreeMap::new(),
             queue: Queue::default(),
             bytes: 0,
             asked_bytes: 0,
@@ -146,8 +146,11 @@ impl Fetching {
         let (Some(entry), Some(key)) = (fetch.entries.get(index as usize), fetch.key.clone()) else { return };
         let ticket = self.reads.open(fetch.head.seq, place);
         fetch.reads.insert(ticket, index);
-        let requests = if place.is_some() { &mut self.waiting } else { &mut self.requests };
-        requests.push_back(StoreRequest::Read { ticket, name: entry.name, len: entry.len, key });
+        let request = StoreRequest::Read { ticket, name: entry.name, len: entry.len, key };
+        match place {
+            Some(_) => drop(self.waiting.insert(ticket, request)),
+            None => self.requests.push_back(request),
+        }
     }
 
     /// Asks for an entry over the network, unless that was done.
@@ -270,6 +273,7 @@ impl Fetching {
         self.due.remove(&fetch.head.seq);
         self.backlog.forget(fetch.head.seq);
         for ticket in fetch.reads.keys().chain(fetch.peeks.keys()) {
+            self.waiting.remove(ticket);
             self.reads.close(*ticket);
         }
         for seq in fetch.awaited.values() {
@@ -293,7 +297,7 @@ impl Fetching {
 
     /// Gives a block up: it came otherwise.
     pub(super) fn take(&mut self, seq: u64) {
-        self.queue.take(seq);
+        let _ = self.queue.take(seq);
         if let Some(fetch) = self.blocks.remove(&seq) {
             self.let_go(&fetch);
         }
@@ -323,14 +327,8 @@ impl Fetching {
     }
 
     fn poll_read(&mut self) -> Option<StoreRequest> {
-        // Nobody waits for those of blocks that came otherwise.
-        while let Some(StoreRequest::Read { ticket, .. }) = self.waiting.front()
-            && self.reads.block_of(*ticket).is_none()
-        {
-            self.waiting.pop_front();
-        }
         let asked = self.reads.of_disks().saturating_sub(self.waiting.len());
-        if asked < MAX_READS { self.waiting.pop_front() } else { None }
+        if asked < MAX_READS { Some(self.waiting.pop_first()?.1) } else { None }
     }
 
     /// Returns the chunks that wait at the store which others asked for.
@@ -366,8 +364,14 @@ impl Fetching {
             if is_late && !self.wait_longer(&mut fetch, now) {
                 fetch.read_deadline = None;
                 let unsaid = fetch.peeks.values().flatten();
-                let waiting: Vec<u32> = fetch.reads.values().chain(unsaid).copied().collect();
-                for index in waiting {
+                let late: Vec<u32> = fetch.reads.values().chain(unsaid).copied().collect();
+                // What the store was not even asked for would take its time for nothing.
+                for (ticket, _) in
+                    fetch.reads.extract_if(.., |ticket, _| self.waiting.remove(ticket).is_some())
+                {
+                    self.reads.close(ticket);
+                }
+                for index in late {
                     self.counts.late += u64::from(!fetch.asked.contains(&index));
                     self.ask_if_lacking(&mut fetch, index, ChunkReason::Shed);
                 }

@@ -127,7 +127,7 @@ impl Fetching {
     pub(super) fn demand(&self, now: Now) -> Demand {
         if self.backlog.overdue(now) > Now::ZERO {
             Demand::Overdue
-        } else if self.reads.len() > 0 {
+        } else if self.reads.len() > 0 || !self.queue.is_empty() {
             Demand::Held
         } else {
             Demand::Unknown

@@ -21,7 +21,8 @@ pub(super) struct Queue {
     bytes: usize,
 }
 
-struct Queued {
+/// A block as it came.
+pub(super) struct Queued {
     head: Head,
     copies: Vec<Copy>,
     literals: Vec<u8>,
@@ -42,7 +43,7 @@ impl Queue {
         let Wanted { head, copies, literals, entries, .. } = *wanted;
         let queued =
             Queued { head, copies: copies.to_vec(), literals: literals.to_vec(), entries: entries.to_vec() };
-        self.take(head.seq);
+        let _ = self.take(head.seq);
         if self.bytes + queued.size() > MAX_BYTES {
             return false;
         }
@@ -51,10 +52,15 @@ impl Queue {
         true
     }
 
-    pub(super) fn take(&mut self, seq: u64) {
-        if let Some(queued) = self.blocks.remove(&seq) {
-            self.bytes -= queued.size();
-        }
+    pub(super) fn take(&mut self, seq: u64) -> Option<Queued> {
+        let queued = self.blocks.remove(&seq)?;
+        self.bytes -= queued.size();
+        Some(queued)
+    }
+
+    /// The oldest.
+    fn first(&self) -> Option<u64> {
+        self.blocks.first_key_value().map(|(&seq, _)| seq)
     }
 
     pub(super) fn contains(&self, seq: u64) -> bool {
@@ -91,25 +97,33 @@ impl Queued {
 impl Fetching {
     /// Fetches what a block names, at once or when there is room; returns false if there is none for that either.
     pub(super) fn start(&mut self, wanted: &Wanted<'_>, arrived: &Arrived, patience: Now, now: Now) -> bool {
-        // Those that wait are older, or this one is started before them.
-        if self.queue.is_empty() && self.has_room(wanted) {
+        let is_next = self.queue.first().is_none_or(|first| wanted.head.seq < first);
+        if is_next && self.has_room(wanted) {
             self.begin(wanted, arrived, patience, now);
             return true;
         }
-        let is_queued = self.queue.push(wanted);
-        self.start_queued(wanted.key, arrived, patience, now);
-        is_queued
+        self.queue.push(wanted)
     }
 
-    /// Starts as many of the blocks that wait for room as there is room for.
-    pub(super) fn start_queued(&mut self, key: Option<&NameKey>, arrived: &Arrived, patience: Now, now: Now) {
+    /// Starts as many of the blocks that wait for room as there is room for. Returns one to be asked for whole, which
+    /// takes no room here, if all that are fetched wait for such and nothing makes room.
+    pub(super) fn start_queued(
+        &mut self,
+        key: Option<&NameKey>,
+        arrived: &Arrived,
+        patience: Now,
+        now: Now,
+    ) -> Option<u64> {
         while let Some((&seq, queued)) = self.queue.blocks.first_key_value()
             && self.has_room(&queued.wanted(key))
-            && let Some(queued) = self.queue.blocks.remove(&seq)
+            && let Some(queued) = self.queue.take(seq)
         {
-            self.queue.bytes -= queued.size();
             self.begin(&queued.wanted(key), arrived, patience, now);
         }
+        let is_stuck = self.reads.len() == 0 && self.asked_bytes == 0;
+        let awaited = |seq: &u64| self.awaited.contains(*seq);
+        let seq = self.queue.blocks.keys().copied().filter(|_| is_stuck).find(awaited)?;
+        self.queue.take(seq).map(|_| seq)
     }
 
     /// The oldest block of all waits for none that waits here, so with it something goes on.

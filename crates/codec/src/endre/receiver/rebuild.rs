@@ -81,10 +81,12 @@ impl Receiver {
         }
     }
 
-    /// Fetches what blocks name for which there was no room: something of the others has come, or was given up.
+    /// Fetches what blocks name for which there was no room: something of the others may have come, or was given up.
     pub(super) fn fetch_queued(&mut self, now: Now) {
         let Self { fetching, store, arrived, .. } = self;
-        fetching.start_queued(store.key(), arrived, self.patience, now);
+        if let Some(seq) = fetching.start_queued(store.key(), arrived, self.patience, now) {
+            self.ask_again(seq, RefetchReason::Missing, now);
+        }
     }
 
     /// Asks for blocks that should be there and bring chunks that others name. They may still come as they were sent, so

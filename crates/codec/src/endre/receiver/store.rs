@@ -214,6 +214,7 @@ impl Receiver {
         {
             self.place_fetched(fetch, now);
         }
+        self.fetch_queued(now);
     }
 
     /// Goes on with a block that has all its chunks.
@@ -222,7 +223,6 @@ impl Receiver {
         let named =
             entries.iter().zip(chunks).filter_map(|(entry, chunk)| Some((entry.at, chunk?))).collect();
         self.place(head, &super::rebuild::Pieces { copies: &copies, literals: &literals, named }, now);
-        self.fetch_queued(now);
     }
 
     /// What became of named chunks.
