@@ -65,6 +65,8 @@ struct Model {
     changes_logs: bool,
     /// The most ranges that the receiving half remembers, in some of these.
     few_ranges: Option<usize>,
+    /// The room that it has for blocks which name chunks, in some.
+    little_room: Option<[usize; 4]>,
 }
 
 impl Model {
@@ -96,14 +98,25 @@ impl Model {
             store: has_store.then(|| Store::new(seed % 7 == 5)),
             changes_logs: seed % 2 == 1,
             few_ranges: (seed % 8 == 3).then_some(1 + seed as usize / 8 % 4),
+            little_room: (seed % 4 == 1).then(|| {
+                let part = seed as usize / 4;
+                [(1 + part % 4) * 10_000, part % 3 * 5000, part % 5 * 2000, 1 + part % 7]
+            }),
         };
-        model.receiver.few_ranges = model.few_ranges;
+        model.limit_receiver();
         model.receiver.handle_peer_restart(peer_sender());
         model.meet(None);
         for _ in 0..4 {
             model.add_lane();
         }
         model
+    }
+
+    fn limit_receiver(&mut self) {
+        self.receiver.few_ranges = self.few_ranges;
+        if let Some(room) = self.little_room {
+            self.receiver.set_room(room);
+        }
     }
 
     fn below(&mut self, bound: u64) -> u64 {

@@ -179,6 +179,13 @@ impl Receiver {
         receiver
     }
 
+    /// Leaves room for so many bytes of blocks that are fetched, of the oldest beyond that, and of those that wait, and
+    /// for so many reads.
+    #[cfg(test)]
+    pub(super) fn set_room(&mut self, [fetching, oldest, queued, reads]: [usize; 4]) {
+        self.fetching.room = queue::Room { fetching, oldest, queued, reads };
+    }
+
     /// Changes a byte of the log behind the cache's back.
     #[cfg(test)]
     pub(super) fn damage(&mut self, offset: u64) {

@@ -74,7 +74,7 @@ impl Model {
             self.sender = sender(self.entropy, self.keeps_bytes, Begin { planted, saved, hints });
         } else {
             self.receiver = receiver(self.store.is_some(), saved);
-            self.receiver.few_ranges = self.few_ranges;
+            self.limit_receiver();
         }
         let claim = self.receiver.claim();
         self.receiver.handle_peer_restart(peer_sender());

@@ -8,7 +8,7 @@ use super::super::matcher::Copy;
 use super::Head;
 use super::awaited::Awaited;
 use super::blocks::{Blocks, Fetch};
-use super::queue::Queue;
+use super::queue::{Queue, Room};
 use super::reads::Reads;
 use crate::Now;
 use crate::cache::Arrived;
@@ -27,6 +27,7 @@ pub(super) struct Fetching {
     /// Reads of a disk that the store is not asked for yet, by ticket: the first was planned first.
     waiting: BTreeMap<u64, StoreRequest>,
     pub(super) queue: Queue,
+    pub(super) room: Room,
     pub(super) bytes: usize,
     /// Plain bytes that were asked for over the network and are not there.
     pub(super) asked_bytes: u64,
@@ -58,9 +59,6 @@ pub(super) struct FetchCounts {
     pub(super) requested_bytes: u64,
 }
 
-/// The most reads of a disk that the store is asked for at a time: it has its hands full for seconds with fewer, and turns
-/// away what is too much for it, which is then asked for over the network.
-const MAX_READS: usize = 512;
 /// A request is repeated for the first time after so many times the patience and twice what the answer should take, and
 /// then after twice as long each time: lanes lose nothing, so that only a lane that is lost unnoticed can have lost it.
 const ASK_PATIENCE: u32 = 8;
@@ -74,6 +72,7 @@ impl Default for Fetching {
             requests: VecDeque::new(),
             waiting: BTreeMap::new(),
             queue: Queue::default(),
+            room: Room::default(),
             bytes: 0,
             asked_bytes: 0,
             due: BTreeSet::new(),
@@ -328,7 +327,7 @@ impl Fetching {
 
     fn poll_read(&mut self) -> Option<StoreRequest> {
         let asked = self.reads.of_disks().saturating_sub(self.waiting.len());
-        if asked < MAX_READS { Some(self.waiting.pop_first()?.1) } else { None }
+        if asked < self.room.reads { Some(self.waiting.pop_first()?.1) } else { None }
     }
 
     /// Returns the chunks that wait at the store which others asked for.

@@ -29,22 +29,35 @@ pub(super) struct Queued {
     entries: Vec<NameEntry>,
 }
 
-/// The most that they take.
-const MAX_BYTES: usize = 16 << 20;
-/// The most that blocks may take which are being fetched, with all their chunks: what counts is memory, and blocks may be
-/// short.
-const MAX_FETCHING_BYTES: usize = 32 << 20;
-/// What a block may take beyond that which is older than all of them: they may wait for what it brings.
-const OLDEST: usize = 1 << 20;
+/// What there is room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// The most bytes that blocks may take which are being fetched, with all their chunks: what counts is memory, and
+    /// blocks may be short.
+    pub(super) fetching: usize,
+    /// What a block may take beyond that which is older than all of them: they may wait for what it brings.
+    pub(super) oldest: usize,
+    /// The most that blocks take which wait for room.
+    pub(super) queued: usize,
+    /// The most reads of a disk that the store is asked for at a time: it has its hands full for seconds with fewer, and
+    /// turns away what is too much for it, which is then asked for over the network.
+    pub(super) reads: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { fetching: 32 << 20, oldest: 1 << 20, queued: 16 << 20, reads: 512 }
+    }
+}
 
 impl Queue {
-    /// Takes a block; returns false if there is no room.
-    fn push(&mut self, wanted: &Wanted<'_>) -> bool {
+    /// Takes a block, of `most` bytes for all; returns false if there is no room.
+    fn push(&mut self, wanted: &Wanted<'_>, most: usize) -> bool {
         let Wanted { head, copies, literals, entries, .. } = *wanted;
         let queued =
             Queued { head, copies: copies.to_vec(), literals: literals.to_vec(), entries: entries.to_vec() };
         let _ = self.take(head.seq);
-        if self.bytes + queued.size() > MAX_BYTES {
+        if self.bytes + queued.size() > most {
             return false;
         }
         self.bytes += queued.size();
@@ -102,7 +115,7 @@ impl Fetching {
             self.begin(wanted, arrived, patience, now);
             return true;
         }
-        self.queue.push(wanted)
+        self.queue.push(wanted, self.room.queued)
     }
 
     /// Starts as many of the blocks that wait for room as there is room for. Returns one to be asked for whole, which
@@ -128,8 +141,9 @@ impl Fetching {
 
     /// The oldest block of all waits for none that waits here, so with it something goes on.
     fn has_room(&self, wanted: &Wanted<'_>) -> bool {
-        let is_oldest = self.blocks.first().is_none_or(|oldest| wanted.head.seq < oldest);
-        let most = if is_oldest { MAX_FETCHING_BYTES + OLDEST } else { MAX_FETCHING_BYTES };
-        self.bytes + size_of_fetch(wanted.copies, wanted.literals, wanted.entries) <= most
+        let Some(oldest) = self.blocks.first() else { return true };
+        let more = if wanted.head.seq < oldest { self.room.oldest } else { 0 };
+        let bytes = size_of_fetch(wanted.copies, wanted.literals, wanted.entries);
+        self.bytes + bytes <= self.room.fetching + more
     }
 }
