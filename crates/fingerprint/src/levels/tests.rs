@@ -94,7 +94,8 @@ proptest! {
                 backends().map(|backend| Roots::new().on(backend).end_within(max, &stream, at_end)).collect();
             prop_assert!(ends.windows(2).all(|pair| pair[0] == pair[1]));
             let end = ends[0];
-            prop_assert!(end <= max.min(stream.len()) && end >= (max / 4).min(stream.len()), "{end}");
+            let least = if max < Roots::MAX { 512 } else { Roots::MIN };
+            prop_assert!(end <= max.min(stream.len()) && end >= least.min(stream.len()), "{end}");
             // Only the end of what is there can end a block that is neither cut by content nor as long as one can be.
             if end < stream.len() {
                 let seen = &stream[..(end + 32).max(max).min(stream.len())];
@@ -165,6 +166,17 @@ fn blocks_end_where_content_says() {
             let shared = plain.iter().filter(|&&end| moved.contains(&(end + 8))).count();
             assert!(shared * 2 >= plain.len(), "seed {seed}, {max}: {shared} of {}", plain.len());
         }
+    }
+}
+
+#[test]
+fn long_blocks_consist_of_whole_short_ones() {
+    let stream = noise(4_000_000, 3);
+    let long = ends(Roots::MAX, &stream);
+    for max in [4 << 10, 8 << 10, 16 << 10] {
+        let short = ends(max, &stream);
+        let shared = long.iter().filter(|end| short.contains(end)).count();
+        assert!(shared * 100 >= long.len() * 75, "{max}: {shared} of {}", long.len());
     }
 }
 

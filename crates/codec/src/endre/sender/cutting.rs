@@ -33,7 +33,7 @@ impl Sender {
         }
         match &mut self.naming {
             Some(naming) if plan.layers.use_names() && naming.is_met() => {
-                naming.block_end(bytes, behind, most, now)
+                naming.block_end(bytes, behind, most, &self.ledger, now)
             }
             _ => bytes.len().min(most),
         }

@@ -1,5 +1,6 @@
 //! Named chunks: which parts of a block the peer's store has, and what of the block is left to the log.
 
+mod ends;
 mod tags;
 mod trust;
 
@@ -12,11 +13,10 @@ use super::super::matcher::Copy;
 use super::price::{NAME, Price, SHORT_NAME};
 use crate::Now;
 use crate::cache::{Item, Ledger};
-use crate::contract::Behind;
 use crate::wanax::hints::PackedTag;
 use crate::wanax::under_way::UnderWay;
 use crate::wanax::{ChunkName, Hints, HintsError, NameKey, NamesConfig, Node, Tree};
-use crate::wire::{MAX_BLOCK, MAX_NAMES, NameEntry, StoreHeld};
+use crate::wire::{MAX_NAMES, NameEntry, StoreHeld};
 
 /// What the sending half knows of chunks and of the peer's store.
 pub(super) struct Naming {
@@ -42,6 +42,8 @@ pub(super) struct Naming {
     saved: Vec<usize>,
     /// What the peer has of the last block, and is not named all the same.
     left: Vec<std::ops::Range<usize>>,
+    /// Where the parts end of which the next block consists, if it was found to be one of several.
+    parts: Vec<usize>,
     /// The last block without what is named.
     pub(super) residue: Vec<u8>,
 }
@@ -85,6 +87,7 @@ impl Naming {
             seen: Vec::new(),
             saved: Vec::new(),
             left: Vec::new(),
+            parts: Vec::new(),
             residue: Vec::new(),
         };
         (naming, error)
@@ -190,32 +193,6 @@ impl Naming {
         });
     }
 
-    /// Returns how long the block should be that a stream's `bytes` begin with: as long as a root of any size that the
-    /// peer has, else at most `most`.
-    pub(super) fn block_end(&mut self, bytes: &[u8], behind: Behind, most: usize, now: Now) -> usize {
-        let at_end = behind == Behind::Nothing;
-        let (mut size, mut last) = (MAX_BLOCK, usize::MAX);
-        while size > most {
-            let end = self.tree.root_end_within(size, bytes, at_end);
-            if end <= most || end < last && self.is_likely(bytes.get(..end), now) {
-                return end;
-            }
-            (size, last) = (size / 2, end);
-        }
-        let end = self.tree.root_end_within(size, bytes, at_end).min(most);
-        match behind {
-            Behind::Later(least) if end == bytes.len() => self.tree.last_end(bytes, least).unwrap_or(end),
-            _ => end,
-        }
-    }
-
-    /// Whether a chunk would be named.
-    fn is_likely(&self, chunk: Option<&[u8]>, now: Now) -> bool {
-        chunk
-            .filter(|_| self.trust.is_given())
-            .is_some_and(|chunk| self.hints.lookup(self.key.tag(chunk), chunk.len() as u32, self.clock(now)))
-    }
-
     /// A block did not match in which chunks were named by their tags.
     pub(super) fn distrust_tags(&mut self, now: Now) {
         self.tags.distrust(now);
@@ -257,7 +234,8 @@ impl Naming {
         let known = self.names.iter().map(NameEntry::range).chain(self.left.iter().cloned());
         let known: usize = known.map(|range| cost_in(range, copies, &self.saved)).sum();
         let has_news = cost - known > plain.len() / COVERED_SHARE;
-        let is_scattered = self.names.len() > MANY && !self.tree.shape().is_single();
+        let many = if self.parts.len() > 1 { MANY_PARTS } else { MANY };
+        let is_scattered = self.names.len() > many && !self.tree.shape().is_single();
         let keep = store.taking && (has_news || is_scattered);
         Named { keep, news: if keep { std::mem::take(&mut self.news) } else { Vec::new() } }
     }
@@ -276,6 +254,7 @@ impl Naming {
     fn walk(&mut self, plain: &[u8], copies: &[Copy], price: Price, sent: &Ledger, trusts: bool, now: Now) {
         let clock = self.clock(now);
         self.look(plain, copies, clock, trusts);
+        let is_joined = self.parts.len() > 1;
         let Self { key, hints, under_way, tags, names, news, seen, left, .. } = self;
         left.clear();
         let mut named = 0;
@@ -310,27 +289,52 @@ impl Naming {
                 news.push(PackedTag::new(tag, node.len));
             }
         }
+        if is_joined {
+            self.add_whole(plain, clock);
+        }
+    }
+
+    /// Adds to the news what the peer has once it has put the block as a whole.
+    fn add_whole(&mut self, plain: &[u8], clock: u64) {
+        let Self { key, tree, hints, news, .. } = self;
+        tree.search(plain, |node| {
+            let Some(chunk) = plain.get(node.range()) else { return false };
+            let tag = key.tag(chunk);
+            let is_new = !hints.lookup(tag, node.len, clock);
+            news.extend(Some(PackedTag::new(tag, node.len)).filter(|_| is_new));
+            is_new
+        });
     }
 
     /// Computes the tags of all chunks that are not left to the log, the larger before those in them, and asks for the
     /// places of their hints, so that the memory of one does not have to be waited for before the next. A block that
     /// is known whole is not cut.
     fn look(&mut self, plain: &[u8], copies: &[Copy], clock: u64, trusts: bool) {
-        let Self { key, tree, hints, seen, saved, .. } = self;
+        let Self { key, tree, hints, seen, saved, parts, .. } = self;
         seen.clear();
-        tree.search(plain, |node: &Node| {
-            if cost_in(node.range(), copies, saved) <= LEFT_TO_LOG {
-                return false;
-            }
-            let Some(chunk) = plain.get(node.range()) else { return false };
-            let tag = key.tag(chunk);
-            seen.push((*node, tag));
-            if seen.len() == 1 && trusts && hints.lookup(tag, node.len, clock) {
-                return false;
-            }
-            hints.prefetch(PackedTag::new(tag, node.len));
-            true
-        });
+        if parts.last() != Some(&plain.len()) {
+            parts.clear();
+            parts.push(plain.len());
+        }
+        let mut start = 0;
+        for &end in &*parts {
+            let first = seen.len();
+            tree.search(plain.get(start..end).unwrap_or_default(), |node: &Node| {
+                let node = Node { at: start as u32 + node.at, ..*node };
+                if cost_in(node.range(), copies, saved) <= LEFT_TO_LOG {
+                    return false;
+                }
+                let Some(chunk) = plain.get(node.range()) else { return false };
+                let tag = key.tag(chunk);
+                seen.push((node, tag));
+                if seen.len() == first + 1 && trusts && hints.lookup(tag, node.len, clock) {
+                    return false;
+                }
+                hints.prefetch(PackedTag::new(tag, node.len));
+                true
+            });
+            start = end;
+        }
     }
 
     fn clock(&self, now: Now) -> u64 {
@@ -412,6 +416,8 @@ const LEAST_PIECE: u32 = 16;
 const COVERED_SHARE: usize = 128;
 /// A block of more names than this is put for its larger chunks, so that it takes fewer names, and reads, the next time.
 const MANY: usize = 8;
+/// The same of a block that consists of parts, for it is one that comes again as a whole.
+const MANY_PARTS: usize = 2;
 /// So small a part of the memory for hints is for what is under way: with 16 MiB, 16,384 chunks of 256 bytes and more.
 const UNDER_WAY_SHARE: u64 = 64;
 
