@@ -54,6 +54,7 @@ mod summary;
 mod table;
 mod told;
 mod tools;
+mod turns;
 mod writer;
 
 use std::io;

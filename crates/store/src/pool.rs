@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::service_time::ServiceTime;
+use crate::turns::Turns;
 use crate::{Fault, Store};
 
 /// What a read ends with.
@@ -86,7 +87,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queues {
-    reads: VecDeque<Read>,
+    reads: Turns<Read>,
     /// Reads that found nothing, behind jobs that may bring it.
     patient: VecDeque<Read>,
     jobs: VecDeque<(u64, Job)>,
@@ -149,7 +150,8 @@ impl Pool {
 
     /// Reads a chunk as [`Store::read`] does, on a thread of the pool, and hands the outcome to `reply` there.
     ///
-    /// It finds what the jobs bring that were taken before it: if it finds nothing, it waits for them.
+    /// It finds what the jobs bring that were taken before it: if it finds nothing, it waits for them. What is in memory
+    /// waits for no disk, and what one request to the disk brings is read together.
     ///
     /// # Errors
     /// [`Full`] if too many wait.
@@ -160,13 +162,14 @@ impl Pool {
         check: impl Fn(&[u8]) -> bool + Send + 'static,
         reply: impl FnOnce(ReadOutcome) + Send + 'static,
     ) -> Result<(), Full> {
+        let turn = self.shared.store.locate(tag, len);
         let mut queues = self.shared.queues.lock();
         if self.shared.queued.load(Ordering::Relaxed) >= self.shared.limits.reads {
             return Err(Full);
         }
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
         let behind = queues.taken;
-        queues.reads.push_back(Read { tag, len, check: Box::new(check), reply: Box::new(reply), behind });
+        queues.reads.push(turn, Read { tag, len, check: Box::new(check), reply: Box::new(reply), behind });
         drop(queues);
         self.shared.reads.notify_one();
         Ok(())
@@ -231,7 +234,7 @@ impl Pool {
     /// Takes all reads out that wait for a reader or a job, so that nobody need wait for a disk that hangs.
     pub fn turn_away(&self) -> TurnedAway {
         self.take_out(|queues| {
-            let mut waiting = std::mem::take(&mut queues.reads);
+            let mut waiting = queues.reads.take();
             waiting.append(&mut queues.patient);
             waiting
         })
@@ -372,9 +375,10 @@ impl Shared {
         let done = queues.done;
         let mut ready = 0;
         while queues.patient.front().is_some_and(|read| read.behind <= done) {
-            let read = queues.patient.pop_front();
-            queues.reads.extend(read);
-            ready += 1;
+            if let Some(read) = queues.patient.pop_front() {
+                queues.reads.push(None, read);
+                ready += 1;
+            }
         }
         let is_last = queues.closing && done == queues.taken;
         drop(queues);
@@ -388,26 +392,55 @@ impl Shared {
         let Some(reading) = self.reading.get(reader) else { return };
         loop {
             let mut queues = self.queues.lock();
-            let read = loop {
-                match queues.reads.pop_front() {
-                    Some(read) => break read,
+            let turn = loop {
+                match queues.reads.pop() {
+                    Some(turn) => break turn,
                     None if queues.closing && queues.done == queues.taken => return,
                     None => self.reads.wait(&mut queues),
                 }
             };
             let done = queues.done;
             drop(queues);
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| self.serve(read, done, reading)));
+            self.serve_turn(turn, done, reading);
         }
     }
 
-    /// Serves a read; `done` is how many jobs were done before.
-    fn serve(&self, read: Read, done: u64, reading: &AtomicU64) {
+    /// Serves reads that one request brings; `done` is how many jobs were done before.
+    fn serve_turn(&self, mut turn: Vec<Read>, done: u64, reading: &AtomicU64) {
+        let chunk = |read: &Read| (read.tag, read.len);
+        turn.sort_by_key(chunk);
+        let mut last = None;
+        let mut turn = turn.into_iter().peekable();
+        while let Some(read) = turn.next() {
+            let comes_again = turn.peek().is_some_and(|next| chunk(next) == chunk(&read));
+            let serve = || self.serve(read, done, reading, &mut last, comes_again);
+            let _ = panic::catch_unwind(AssertUnwindSafe(serve));
+        }
+    }
+
+    /// Serves a read; `last` is the same chunk if the one before brought it, and is to be if it `comes_again`.
+    fn serve(
+        &self,
+        read: Read,
+        done: u64,
+        reading: &AtomicU64,
+        last: &mut Option<Vec<u8>>,
+        comes_again: bool,
+    ) {
         let (begun, mut requests) = (Instant::now(), 0);
         let clocked = self.clocked(reading);
-        let reads = || self.store.read_telling(read.tag, read.len, &*read.check, &mut requests);
+        let reads = || match last.take().filter(|last| (read.check)(last)) {
+            Some(same) => {
+                self.store.count_hit(same.len());
+                Ok(Some(same))
+            }
+            None => self.store.read_telling(read.tag, read.len, &*read.check, &mut requests),
+        };
         let outcome =
             panic::catch_unwind(AssertUnwindSafe(reads)).unwrap_or_else(|_| Err(not_tried("it panicked")));
+        if comes_again && let Ok(Some(bytes)) = &outcome {
+            *last = Some(bytes.clone());
+        }
         drop(clocked);
         if requests > 0 {
             let time = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -420,7 +453,7 @@ impl Shared {
                 let at = queues.patient.partition_point(|other| other.behind <= read.behind);
                 queues.patient.insert(at, read);
             } else {
-                queues.reads.push_back(read);
+                queues.reads.push(None, read);
                 drop(queues);
                 // This reader may take another one that waits, and be long at it.
                 self.reads.notify_one();

@@ -45,8 +45,7 @@ impl Store {
             }
             match found {
                 Ok(Some(bytes)) => {
-                    self.counters.hits.add(1);
-                    self.counters.hit_bytes.add(bytes.len() as u64);
+                    self.count_hit(bytes.len());
                     return Ok(Some(bytes));
                 }
                 Ok(None) => {}
@@ -74,6 +73,12 @@ impl Store {
                 Ok(None)
             }
         }
+    }
+
+    /// Counts a chunk that was found.
+    pub(crate) fn count_hit(&self, bytes: usize) {
+        self.counters.hits.add(1);
+        self.counters.hit_bytes.add(bytes as u64);
     }
 
     fn read_coarse(

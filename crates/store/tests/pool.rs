@@ -184,6 +184,10 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 
 /// Fills two segments, and opens the store again behind something that meddles with reads.
 fn filled(meddled: impl FnOnce(&Memory) -> Meddled) -> Pool {
+    filled_with(LIMITS, meddled)
+}
+
+fn filled_with(limits: Limits, meddled: impl FnOnce(&Memory) -> Meddled) -> Pool {
     let memory = Memory::default();
     let first = pool(&memory);
     // More than a segment, of which the beginning is in the first.
@@ -192,7 +196,34 @@ fn filled(meddled: impl FnOnce(&Memory) -> Meddled) -> Pool {
     }
     first.close().unwrap();
     let (store, _) = Store::open(Arc::new(meddled(&memory)), &options(20)).unwrap();
-    Pool::start(store, LIMITS).unwrap()
+    Pool::start(store, limits).unwrap()
+}
+
+#[test]
+fn what_is_in_memory_waits_for_no_disk_and_what_several_want_is_read_once() {
+    let gate = Gate::default();
+    let pool = filled_with(Limits { readers: 1, ..LIMITS }, |memory| {
+        gate.before(memory, |name| name == "0000000000000001.seg")
+    });
+    gate.shut(true);
+    let (to, from) = channel();
+    read(&pool, &block(1, 50_000), &to).unwrap();
+    until("the read has begun", || pool.load().oldest_read > Duration::ZERO);
+    put(&pool, 99).unwrap();
+    until("it is put", || pool.load().ingest_bytes == 0);
+    for number in [2, 3, 2, 99, 3, 2] {
+        read(&pool, &block(number, 50_000), &to).unwrap();
+    }
+    let before = pool.store().counts();
+    gate.shut(false);
+    for number in [1, 99, 2, 2, 2, 3, 3] {
+        assert_eq!(next(&from), Some(block(number, 50_000)), "{number}");
+    }
+    let after = pool.store().counts();
+    assert_eq!((after.hits - before.hits, after.hit_bytes - before.hit_bytes), (7, 7 * 50_000));
+    // That which was held was counted when it began.
+    assert_eq!(after.disk_reads - before.disk_reads, 2);
+    pool.close().unwrap();
 }
 
 #[test]

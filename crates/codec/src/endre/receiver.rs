@@ -5,6 +5,7 @@ mod awaited;
 mod blocks;
 mod fetching;
 mod held;
+mod lanes;
 mod missing;
 mod parked;
 mod planning;

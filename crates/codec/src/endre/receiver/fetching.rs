@@ -8,6 +8,7 @@ use super::super::matcher::Copy;
 use super::Head;
 use super::awaited::Awaited;
 use super::blocks::{Blocks, Fetch};
+use super::lanes::Place;
 use super::queue::{Queue, Room};
 use super::reads::Reads;
 use crate::Now;
@@ -24,8 +25,6 @@ pub(super) struct Fetching {
     pub(super) awaited: Awaited,
     pub(super) reads: Reads,
     pub(super) requests: VecDeque<StoreRequest>,
-    /// Reads of a disk that the store is not asked for yet, by ticket: the first was planned first.
-    waiting: BTreeMap<u64, StoreRequest>,
     pub(super) queue: Queue,
     pub(super) room: Room,
     pub(super) bytes: usize,
@@ -70,7 +69,6 @@ impl Default for Fetching {
             awaited: Awaited::default(),
             reads: Reads::default(),
             requests: VecDeque::new(),
-            waiting: BTreeMap::new(),
             queue: Queue::default(),
             room: Room::default(),
             bytes: 0,
@@ -141,15 +139,11 @@ impl Fetching {
     }
 
     /// Has an entry read.
-    pub(super) fn read(&mut self, fetch: &mut Fetch, index: u32, place: Option<(u16, u64)>) {
+    pub(super) fn read(&mut self, fetch: &mut Fetch, index: u32, place: Place) {
         let (Some(entry), Some(key)) = (fetch.entries.get(index as usize), fetch.key.clone()) else { return };
-        let ticket = self.reads.open(fetch.head.seq, place);
-        fetch.reads.insert(ticket, index);
-        let request = StoreRequest::Read { ticket, name: entry.name, len: entry.len, key };
-        match place {
-            Some(_) => drop(self.waiting.insert(ticket, request)),
-            None => self.requests.push_back(request),
-        }
+        let NameEntry { name, len, .. } = *entry;
+        let request = |ticket| StoreRequest::Read { ticket, name, len, key };
+        fetch.reads.insert(self.reads.open(fetch.head.seq, place, request), index);
     }
 
     /// Asks for an entry over the network, unless that was done.
@@ -272,7 +266,6 @@ impl Fetching {
         self.due.remove(&fetch.head.seq);
         self.backlog.forget(fetch.head.seq);
         for ticket in fetch.reads.keys().chain(fetch.peeks.keys()) {
-            self.waiting.remove(ticket);
             self.reads.close(*ticket);
         }
         for seq in fetch.awaited.values() {
@@ -309,7 +302,6 @@ impl Fetching {
         self.reads.clear();
         self.backlog.forget_all();
         self.requests.clear();
-        self.waiting.clear();
         self.queue = Queue::default();
         self.due.clear();
         (self.bytes, self.asked_bytes) = (0, 0);
@@ -322,18 +314,12 @@ impl Fetching {
     }
 
     pub(super) fn poll_request(&mut self) -> Option<StoreRequest> {
-        self.requests.pop_front().or_else(|| self.poll_read())
-    }
-
-    fn poll_read(&mut self) -> Option<StoreRequest> {
-        let asked = self.reads.of_disks().saturating_sub(self.waiting.len());
-        if asked < self.room.reads { Some(self.waiting.pop_first()?.1) } else { None }
+        self.requests.pop_front().or_else(|| self.reads.poll(self.room.reads))
     }
 
     /// Returns the chunks that wait at the store which others asked for.
     pub(super) fn of_others(&self) -> u32 {
-        let own = self.reads.len().saturating_sub(u32::try_from(self.waiting.len()).unwrap_or(u32::MAX));
-        self.state.queued.saturating_sub(own)
+        self.state.queued.saturating_sub(self.reads.asked())
     }
 
     /// Says again, with the next requests, what was asked for: it may have been lost with a lane.
@@ -365,11 +351,7 @@ impl Fetching {
                 let unsaid = fetch.peeks.values().flatten();
                 let late: Vec<u32> = fetch.reads.values().chain(unsaid).copied().collect();
                 // What the store was not even asked for would take its time for nothing.
-                for (ticket, _) in
-                    fetch.reads.extract_if(.., |ticket, _| self.waiting.remove(ticket).is_some())
-                {
-                    self.reads.close(ticket);
-                }
+                fetch.reads.retain(|&ticket, _| !self.reads.withdraw(ticket));
                 for index in late {
                     self.counts.late += u64::from(!fetch.asked.contains(&index));
                     self.ask_if_lacking(&mut fetch, index, ChunkReason::Shed);

@@ -14,7 +14,7 @@ impl Fetching {
         let Some(key) = fetch.key.clone().filter(|_| !indexes.is_empty()) else { return };
         let entries = indexes.iter().filter_map(|index| fetch.entries.get(*index as usize));
         let chunks = entries.map(|entry| Sought { tag: entry.name.tag(), len: entry.len }).collect();
-        let ticket = self.reads.open(fetch.head.seq, None);
+        let ticket = self.reads.open_peek(fetch.head.seq);
         fetch.peeks.insert(ticket, indexes);
         fetch.wait_for_reads(now + fetch.patience);
         self.requests.push_back(StoreRequest::Peek { ticket, chunks, key });

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use super::lanes::{Lanes, Place};
 use crate::Now;
+use crate::contract::StoreRequest;
 
 /// All requests to the store that are not answered.
 #[derive(Default)]
 pub(super) struct Reads {
     tickets: BTreeMap<u64, Ticket>,
     next: u64,
+    /// What of it the store is not asked for yet.
+    lanes: Lanes,
     /// Chunks that each read of a disk is to bring.
-    chunks: BTreeMap<Place, u32>,
+    chunks: BTreeMap<(u16, u64), u32>,
     /// Reads of each disk.
     queued: BTreeMap<u16, u32>,
-    /// Chunks that disks were asked for and did not bring.
-    of_disks: usize,
     /// Reads, and the chunks that they brought, lately.
     seen: (u64, u64),
     /// Chunks that were brought, in all.
@@ -30,34 +32,50 @@ pub(super) struct Progress {
     looked: u64,
 }
 
-/// A read of a disk: chunks with the same one come together.
-pub(super) type Place = (u16, u64);
-
 struct Ticket {
     block: u64,
-    place: Option<Place>,
+    /// None for the question where chunks are.
+    read: Option<Place>,
 }
 
 /// So many chunks are remembered, and half of them at least.
 const REMEMBERED: u64 = 2048;
 
 impl Reads {
-    /// Returns a ticket for a request of a block, and where what it asks for is, if that takes a read.
-    pub(super) fn open(&mut self, block: u64, place: Option<Place>) -> u64 {
+    /// Returns a ticket for a block's question where chunks are.
+    pub(super) fn open_peek(&mut self, block: u64) -> u64 {
         let ticket = self.number();
-        self.tickets.insert(ticket, Ticket { block, place });
-        if let Some(place) = place {
-            self.of_disks += 1;
-            let chunks = self.chunks.entry(place).or_default();
+        self.tickets.insert(ticket, Ticket { block, read: None });
+        ticket
+    }
+
+    /// Has the store asked for a chunk of a block that is at `place`; returns the ticket, with which `request` makes the
+    /// request.
+    pub(super) fn open(
+        &mut self,
+        block: u64,
+        place: Place,
+        request: impl FnOnce(u64) -> StoreRequest,
+    ) -> u64 {
+        let ticket = self.number();
+        self.tickets.insert(ticket, Ticket { block, read: Some(place) });
+        self.lanes.push(ticket, place, request(ticket));
+        if let Some(read) = place {
+            let chunks = self.chunks.entry(read).or_default();
             *chunks += 1;
             let is_first = *chunks == 1;
-            *self.queued.entry(place.0).or_default() += u32::from(is_first);
+            *self.queued.entry(read.0).or_default() += u32::from(is_first);
             self.seen = (self.seen.0 + u64::from(is_first), self.seen.1 + 1);
             if self.seen.1 >= REMEMBERED {
                 self.seen = (self.seen.0 / 2, self.seen.1 / 2);
             }
         }
         ticket
+    }
+
+    /// Returns the next read to ask the store for, if it has less than `most` of its kind.
+    pub(super) fn poll(&mut self, most: usize) -> Option<StoreRequest> {
+        self.lanes.pop(most)
     }
 
     /// Returns a ticket that no other request has.
@@ -69,8 +87,28 @@ impl Reads {
 
     /// Ends a request, answered or not; returns its block.
     pub(super) fn close(&mut self, ticket: u64) -> Option<u64> {
-        let Ticket { block, place } = self.tickets.remove(&ticket)?;
-        self.of_disks -= usize::from(place.is_some());
+        let Ticket { block, read } = self.tickets.remove(&ticket)?;
+        if let Some(place) = read {
+            if !self.lanes.withdraw(ticket, place) {
+                self.lanes.handle_answer(place);
+            }
+            self.finish(place);
+        }
+        Some(block)
+    }
+
+    /// Ends a request if the store was not asked for it yet; returns whether it was such.
+    pub(super) fn withdraw(&mut self, ticket: u64) -> bool {
+        let place = self.tickets.get(&ticket).and_then(|ticket| ticket.read);
+        let waits = place.filter(|&place| self.lanes.withdraw(ticket, place));
+        if let Some(place) = waits {
+            self.tickets.remove(&ticket);
+            self.finish(place);
+        }
+        waits.is_some()
+    }
+
+    fn finish(&mut self, place: Place) {
         if let Some(place) = place
             && let Some(chunks) = self.chunks.get_mut(&place)
         {
@@ -82,7 +120,6 @@ impl Reads {
                 }
             }
         }
-        Some(block)
     }
 
     /// Counts a chunk that the store brought.
@@ -130,9 +167,9 @@ impl Reads {
         u32::try_from(self.tickets.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the chunks that disks were asked for.
-    pub(super) fn of_disks(&self) -> usize {
-        self.of_disks
+    /// Returns the chunks that the store was asked for and did not bring.
+    pub(super) fn asked(&self) -> u32 {
+        u32::try_from(self.lanes.asked()).unwrap_or(u32::MAX)
     }
 
     /// Returns how many reads bring so many chunks, if they are like those of this half.
@@ -145,9 +182,9 @@ impl Reads {
     /// Forgets all requests.
     pub(super) fn clear(&mut self) {
         self.tickets.clear();
+        self.lanes = Lanes::default();
         self.chunks.clear();
         self.queued.clear();
-        self.of_disks = 0;
     }
 }
 
@@ -155,20 +192,29 @@ impl Reads {
 mod tests {
     use super::*;
 
+    fn open(reads: &mut Reads, place: Place) -> u64 {
+        let key = crate::wanax::NameKey::new([0; 32]);
+        reads.open(1, place, |ticket| StoreRequest::Peek { ticket, chunks: Vec::new(), key })
+    }
+
     #[test]
     fn chunks_of_one_read_count_once_until_the_last_is_there() {
         let mut reads = Reads::default();
-        let tickets: Vec<u64> = [5, 5, 6].map(|read| reads.open(1, Some((0, read)))).into();
-        reads.open(1, None);
-        assert_eq!((reads.queued(0), reads.queued(1)), (2, 0));
-        assert_eq!(reads.of_disks(), 3);
+        let tickets: Vec<u64> = [5, 5, 6].map(|read| open(&mut reads, Some((0, read)))).into();
+        open(&mut reads, None);
+        reads.open_peek(1);
+        assert_eq!((reads.queued(0), reads.queued(1), reads.len()), (2, 0, 5));
+        assert_eq!(std::iter::from_fn(|| reads.poll(2)).count(), 3);
+        assert_eq!(reads.asked(), 3, "the third waits, and a question is no read");
         assert_eq!(reads.for_chunks(30), 20, "two reads bring three chunks");
         assert_eq!(reads.close(tickets[0]), Some(1));
         assert_eq!((reads.queued(0), reads.close(tickets[0])), (2, None));
+        assert!(reads.withdraw(tickets[2]) && !reads.withdraw(tickets[2]) && !reads.withdraw(tickets[1]));
+        assert_eq!((reads.queued(0), reads.asked()), (1, 2));
         reads.close(tickets[1]);
-        assert_eq!(reads.queued(0), 1);
+        assert_eq!((reads.queued(0), reads.asked(), reads.len()), (0, 1, 2));
         reads.clear();
-        assert_eq!((reads.queued(0), reads.of_disks(), reads.close(tickets[2])), (0, 0, None));
+        assert_eq!((reads.len(), reads.asked()), (0, 0));
     }
 
     #[test]
@@ -176,7 +222,7 @@ mod tests {
         let ms = Now::from_millis;
         let mut reads = Reads::default();
         for read in 0..10 {
-            reads.open(1, Some((0, read)));
+            open(&mut reads, Some((0, read)));
         }
         let mut progress = reads.progress(ms(100));
         assert_eq!(reads.look(&mut progress, ms(500)), None, "of a disk that hangs nothing is known");
@@ -197,12 +243,12 @@ mod tests {
     fn what_reads_bring_is_forgotten_by_and_by() {
         let mut reads = Reads::default();
         for chunk in 0..REMEMBERED {
-            let ticket = reads.open(1, Some((0, chunk)));
+            let ticket = open(&mut reads, Some((0, chunk)));
             reads.close(ticket);
         }
         assert_eq!(reads.for_chunks(100), 100);
         for _ in 0..20 * REMEMBERED {
-            reads.open(1, Some((0, 1)));
+            open(&mut reads, Some((0, 1)));
         }
         assert_eq!(reads.for_chunks(100), 0);
     }
