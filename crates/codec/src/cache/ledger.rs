@@ -69,6 +69,8 @@ pub struct Item {
     pub keep: bool,
     /// The chunks that are then there.
     pub news: Vec<PackedTag>,
+    /// Whether chunks were named into which the block is not cut by itself, so that they are not there then.
+    pub in_parts: bool,
     /// The named chunks that the receiving half did not have, by index.
     pub absent: BTreeSet<u32>,
     /// Whether the receiving half found that the block is not what it should be.
@@ -362,6 +364,7 @@ mod tests {
             names: Vec::new(),
             keep: false,
             news: Vec::new(),
+            in_parts: false,
             absent: BTreeSet::new(),
             mistaken: false,
         }

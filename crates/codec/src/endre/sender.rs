@@ -251,6 +251,7 @@ impl SendingHalf for Sender {
             names: Vec::new(),
             keep: false,
             news: Vec::new(),
+            in_parts: false,
             absent: BTreeSet::new(),
             mistaken: false,
         };
@@ -261,6 +262,7 @@ impl SendingHalf for Sender {
             item.sources = std::mem::take(&mut encoded.sources);
             item.keep = encoded.named.keep;
             item.news = std::mem::take(&mut encoded.named.news);
+            item.in_parts = encoded.named.in_parts;
             if let Some(naming) = &mut self.naming {
                 item.names = naming.names.clone();
                 naming.sent(&item.news, seq);
@@ -323,6 +325,7 @@ impl SendingHalf for Sender {
             names: Vec::new(),
             keep: false,
             news: Vec::new(),
+            in_parts: false,
             absent: BTreeSet::new(),
             mistaken: false,
         });

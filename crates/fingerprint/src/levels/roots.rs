@@ -68,6 +68,21 @@ impl Roots {
     }
 }
 
+impl Roots {
+    /// Whether `bytes` begin where a block is likely to, wherever the one before began.
+    pub fn is_start(bytes: &[u8]) -> bool {
+        rank(bytes, 0).leading_zeros() >= LONGER_ZEROS
+    }
+
+    /// Returns the next such place in `bytes` that ends a block of less than [`Self::MAX`], whatever its length.
+    pub fn next_start(&mut self, bytes: &[u8]) -> Option<usize> {
+        self.positions.clear();
+        self.markers.select(bytes, LEAST..bytes.len(), &mut self.positions);
+        let mut starts = self.positions.iter().map(|&at| at as usize);
+        starts.find(|&at| bytes.get(at..).is_some_and(Self::is_start))
+    }
+}
+
 impl Default for Roots {
     fn default() -> Self {
         Self::new()

@@ -6,6 +6,7 @@ mod trust;
 
 use std::num::NonZeroU32;
 
+use self::ends::Parts;
 pub(super) use self::tags::Tags;
 pub(super) use self::trust::Doubted;
 use self::trust::Trust;
@@ -42,8 +43,7 @@ pub(super) struct Naming {
     saved: Vec<usize>,
     /// What the peer has of the last block, and is not named all the same.
     left: Vec<std::ops::Range<usize>>,
-    /// Where the parts end of which the next block consists, if it was found to be one of several.
-    parts: Vec<usize>,
+    parts: Parts,
     /// The last block without what is named.
     pub(super) residue: Vec<u8>,
 }
@@ -61,6 +61,8 @@ pub(super) struct Named {
     pub(super) keep: bool,
     /// The chunks that the peer then has.
     pub(super) news: Vec<PackedTag>,
+    /// Whether the block consists of parts, into which it is not cut by itself.
+    pub(super) in_parts: bool,
 }
 
 impl Naming {
@@ -87,7 +89,7 @@ impl Naming {
             seen: Vec::new(),
             saved: Vec::new(),
             left: Vec::new(),
-            parts: Vec::new(),
+            parts: Parts::default(),
             residue: Vec::new(),
         };
         (naming, error)
@@ -163,16 +165,17 @@ impl Naming {
         let mut stored = Vec::new();
         let tells = |chunk: &PackedTag| self.tells && !chunk.is_smallest();
         stored.extend(item.news.iter().copied().filter(tells));
+        let is_put = item.keep && !item.in_parts;
         for (index, entry) in (0..).zip(&item.names) {
             let chunk = PackedTag::new(entry.name.tag(), entry.len);
             let is_absent = item.absent.contains(&index);
             if !is_absent {
                 self.trust.confirm(entry);
-            } else if item.keep {
+            } else if is_put {
                 missed.push(chunk);
             }
             stored.extend(
-                Some(chunk).filter(|chunk| self.tells && !chunk.is_smallest() && (!is_absent || item.keep)),
+                Some(chunk).filter(|chunk| self.tells && !chunk.is_smallest() && (!is_absent || is_put)),
             );
         }
         self.hints.insert_all(&missed, clock);
@@ -234,10 +237,13 @@ impl Naming {
         let known = self.names.iter().map(NameEntry::range).chain(self.left.iter().cloned());
         let known: usize = known.map(|range| cost_in(range, copies, &self.saved)).sum();
         let has_news = cost - known > plain.len() / COVERED_SHARE;
-        let many = if self.parts.len() > 1 { MANY_PARTS } else { MANY };
-        let is_scattered = self.names.len() > many && !self.tree.shape().is_single();
-        let keep = store.taking && (has_news || is_scattered);
-        Named { keep, news: if keep { std::mem::take(&mut self.news) } else { Vec::new() } }
+        let in_parts = !self.parts.ends.is_empty();
+        let is_news = match in_parts {
+            true => self.parts.is_root && self.names.len() > FEW,
+            false => has_news || self.names.len() > MANY && !self.tree.shape().is_single(),
+        };
+        let keep = store.taking && is_news;
+        Named { keep, news: if keep { std::mem::take(&mut self.news) } else { Vec::new() }, in_parts }
     }
 
     fn cover(&mut self, copies: &[Copy]) {
@@ -254,7 +260,7 @@ impl Naming {
     fn walk(&mut self, plain: &[u8], copies: &[Copy], price: Price, sent: &Ledger, trusts: bool, now: Now) {
         let clock = self.clock(now);
         self.look(plain, copies, clock, trusts);
-        let is_joined = self.parts.len() > 1;
+        let in_parts = !self.parts.ends.is_empty();
         let Self { key, hints, under_way, tags, names, news, seen, left, .. } = self;
         left.clear();
         let mut named = 0;
@@ -289,14 +295,15 @@ impl Naming {
                 news.push(PackedTag::new(tag, node.len));
             }
         }
-        if is_joined {
-            self.add_whole(plain, clock);
+        if in_parts {
+            self.tell_whole(plain, clock);
         }
     }
 
-    /// Adds to the news what the peer has once it has put the block as a whole.
-    fn add_whole(&mut self, plain: &[u8], clock: u64) {
+    /// Makes news of what the peer has once it has put the block, which it cuts as a whole.
+    fn tell_whole(&mut self, plain: &[u8], clock: u64) {
         let Self { key, tree, hints, news, .. } = self;
+        news.clear();
         tree.search(plain, |node| {
             let Some(chunk) = plain.get(node.range()) else { return false };
             let tag = key.tag(chunk);
@@ -312,12 +319,12 @@ impl Naming {
     fn look(&mut self, plain: &[u8], copies: &[Copy], clock: u64, trusts: bool) {
         let Self { key, tree, hints, seen, saved, parts, .. } = self;
         seen.clear();
-        if parts.last() != Some(&plain.len()) {
-            parts.clear();
-            parts.push(plain.len());
+        if parts.ends.last() != Some(&plain.len()) {
+            parts.ends.clear();
         }
+        let whole = [plain.len()];
         let mut start = 0;
-        for &end in &*parts {
+        for &end in if parts.ends.is_empty() { &whole[..] } else { &parts.ends } {
             let first = seen.len();
             tree.search(plain.get(start..end).unwrap_or_default(), |node: &Node| {
                 let node = Node { at: start as u32 + node.at, ..*node };
@@ -416,8 +423,8 @@ const LEAST_PIECE: u32 = 16;
 const COVERED_SHARE: usize = 128;
 /// A block of more names than this is put for its larger chunks, so that it takes fewer names, and reads, the next time.
 const MANY: usize = 8;
-/// The same of a block that consists of parts, for it is one that comes again as a whole.
-const MANY_PARTS: usize = 2;
+/// A root of no more parts that the peer has is not put as a whole: one name instead of so many saves little.
+const FEW: usize = 2;
 /// So small a part of the memory for hints is for what is under way: with 16 MiB, 16,384 chunks of 256 bytes and more.
 const UNDER_WAY_SHARE: u64 = 64;
 

@@ -75,6 +75,7 @@ fn item(plain: &Bytes) -> Item {
         slot: None,
         names: Vec::new(),
         keep: false,
+        in_parts: false,
         news: Vec::new(),
         absent: BTreeSet::new(),
         mistaken: false,
