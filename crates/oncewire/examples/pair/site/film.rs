@@ -24,6 +24,9 @@ pub(crate) struct Arguments {
     /// what was read before.
     #[arg(long, default_value_t = 8)]
     film_read_ms: u64,
+    /// The congestion control of the server; its system's by default.
+    #[arg(long)]
+    server_congestion: Option<String>,
     /// One `codec` alone.
     #[arg(long)]
     film_codec: Option<String>,
@@ -89,6 +92,9 @@ fn row(way: &Way, arguments: &Arguments, film: &[u8]) -> Option<String> {
     );
     let plan = Plan { line: line(1_000_000, 1000), members: 1, hubs: 1, grouped: false, all };
     let site = Site::start(&crate::binary(), &plan)?;
+    if let Some(name) = &arguments.server_congestion {
+        site.use_congestion(0, name);
+    }
     let _origin = serve(&site, 0, vec![film.to_vec()]);
     let before: u64 = site.crossed().iter().sum();
     let viewers: Vec<Viewer> = scope(|scope| {
