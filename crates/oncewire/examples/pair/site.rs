@@ -1,12 +1,13 @@
 //! What the gateways of one site make of a slow line and slow disks, each a process [Wanax §6].
 
 mod film;
+mod lost;
 mod peers;
 mod savings;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::scope;
@@ -43,6 +44,8 @@ enum Part {
     Disks,
     /// What crosses of a file that a neighbour has fetched, or another hub has sent.
     Savings,
+    /// What a transfer takes when a store, or those of all gateways of the site, lost what was in them.
+    Lost,
     /// Many clients that watch the same film [Wanax §6].
     Film,
 }
@@ -57,6 +60,9 @@ pub(crate) fn run(arguments: &Arguments) {
     }
     if wanted(Part::Savings) {
         savings::run(arguments);
+    }
+    if wanted(Part::Lost) {
+        lost::run(arguments);
     }
     if wanted(Part::Film) {
         film::run(&arguments.film, arguments.at_once);
@@ -87,7 +93,11 @@ fn take<'j, J>(next: &AtomicUsize, jobs: &'j [J]) -> Option<(usize, &'j J)> {
 
 /// Has the server behind a hub give the file of the number that a client sends.
 fn serve(site: &Site, hub: usize, files: Vec<Vec<u8>>) -> Origin {
-    Origin::on(site.listen(hub), move |mut stream| {
+    serve_on(site.listen(hub), files)
+}
+
+fn serve_on(listener: TcpListener, files: Vec<Vec<u8>>) -> Origin {
+    Origin::on(listener, move |mut stream| {
         let mut number = [0];
         if stream.read_exact(&mut number).is_ok() {
             // Whether it arrived is for the client to say.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::data;
 use crate::common::site::{Plan, Site};
 
-use super::{all, line, median, serve};
+use super::{all, line, median, serve_on};
 
 /// How many watch what.
 #[derive(Clone, clap::Args)]
@@ -92,10 +92,12 @@ fn row(way: &Way, arguments: &Arguments, film: &[u8]) -> Option<String> {
     );
     let plan = Plan { line: line(1_000_000, 1000), members: 1, hubs: 1, grouped: false, all };
     let site = Site::start(&crate::binary(), &plan)?;
+    let listener = site.listen(0);
     if let Some(name) = &arguments.server_congestion {
-        site.use_congestion(0, name);
+        // Connections have it of their listener.
+        socket2::SockRef::from(&listener).set_tcp_congestion(name.as_bytes()).unwrap();
     }
-    let _origin = serve(&site, 0, vec![film.to_vec()]);
+    let _origin = serve_on(listener, vec![film.to_vec()]);
     let before: u64 = site.crossed().iter().sum();
     let viewers: Vec<Viewer> = scope(|scope| {
         let watch = |number: u32| {

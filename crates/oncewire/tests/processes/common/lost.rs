@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use oncewire_testnet::{Family, LinkParams};
+use oncewire_testnet::{Family, LinkParams, Network};
 
 use super::data;
 use super::network::{FORWARDED, PairInNetwork, Place, Setup};
@@ -74,7 +74,7 @@ pub(crate) struct Seen {
 pub(crate) fn without_gateways(binary: &Path, line: &LinkParams, file: &[u8]) -> Option<Transfer> {
     let setup = Setup { line: line.clone(), ..Setup::default() };
     let pair = PairInNetwork::configure(binary, &setup)?;
-    forget_paths(&pair);
+    forget_paths(&pair.network);
     let _origin = serve(&pair, file);
     Some(fetch(&pair, false, file))
 }
@@ -86,7 +86,7 @@ pub(crate) fn lose(binary: &Path, trial: &Trial) -> Option<Seen> {
     let Trial { line, codec, file } = trial;
     let both = format!("[codec]\ncodec = \"{codec}\"\nadapt = false\n{CACHE}");
     let mut pair = PairInNetwork::start(binary, &Setup { line: line.clone(), both, ..Setup::default() })?;
-    forget_paths(&pair);
+    forget_paths(&pair.network);
     let other = data::random(OTHER_SEED, OTHER_LEN);
     let origin = serve(&pair, &other);
     fetch(&pair, true, &other);
@@ -126,12 +126,7 @@ fn befall(pair: &PairInNetwork, loss: Loss, older: &Path) {
     match loss {
         Loss::Nothing => {}
         Loss::Receivers => remove(&branch),
-        Loss::Emptied => {
-            logs().for_each(|path| remove(&path));
-            let store = contents(&branch.join(STORE)).into_iter();
-            // The file that has the name of the folder says which store it is.
-            store.filter(|path| !path.ends_with(STORE)).for_each(|path| remove(&path));
-        }
+        Loss::Emptied => empty(&branch),
         Loss::OlderCopy => {
             logs().for_each(|path| remove(&path));
             remove(&branch.join(STORE));
@@ -139,6 +134,14 @@ fn befall(pair: &PairInNetwork, loss: Loss, older: &Path) {
         }
         Loss::Senders => remove(&hub),
     }
+}
+
+/// Removes a gateway's logs and what is in its store, but not the store's id.
+pub(crate) fn empty(state: &Path) {
+    contents(state).iter().filter(|path| !path.ends_with(STORE)).for_each(|path| remove(path));
+    let store = contents(&state.join(STORE)).into_iter();
+    // The file that has the name of the folder says which store it is.
+    store.filter(|path| !path.ends_with(STORE)).for_each(|path| remove(&path));
 }
 
 /// Serves `file` to whoever connects.
@@ -186,9 +189,9 @@ fn start(pair: &mut PairInNetwork) {
 }
 
 /// Has the kernel carry nothing over from one connection to the next, or the first would be the slowest.
-fn forget_paths(pair: &PairInNetwork) {
+pub(crate) fn forget_paths(network: &Network) {
     for host in ["client", "branch", "hub", "server"] {
-        pair.network.host(host).sh("echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save");
+        network.host(host).sh("echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save");
     }
 }
 

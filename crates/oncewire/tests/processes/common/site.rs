@@ -117,12 +117,6 @@ impl Site {
         self.network.host(&numbered("server", hub)).enter(|| TcpListener::bind(address).unwrap())
     }
 
-    /// Has the server behind a hub use a congestion control of its system's.
-    pub(crate) fn use_congestion(&self, hub: usize, name: &str) {
-        let server = self.network.host(&numbered("server", hub));
-        server.sh(&format!("echo {name} > /proc/sys/net/ipv4/tcp_congestion_control"));
-    }
-
     /// Connects a client of the site to the server behind a hub, by way of a gateway or, if `None`, without.
     pub(crate) fn connect(&self, member: Option<usize>, hub: usize) -> TcpStream {
         let to = match member {
