@@ -1,6 +1,6 @@
 //! A site of gateways whose frames come late, out of order and not at all, with one among them that says anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use oncewire_codec::Now;
@@ -42,6 +42,8 @@ struct Member {
     serving: Vec<(MemberId, u64, Name, u32)>,
     /// Reads that were not answered: the chunk, whether it was held, and when it was asked for.
     reads: BTreeMap<u64, (u8, bool, Now)>,
+    /// Surveys that were not answered.
+    surveys: BTreeSet<u64>,
     /// What the member that says anything asked for, less the answers.
     owed: usize,
 }
@@ -58,6 +60,7 @@ impl Site {
                 store: BTreeMap::new(),
                 serving: Vec::new(),
                 reads: BTreeMap::new(),
+                surveys: BTreeSet::new(),
                 owed: 0,
             }
         };
@@ -72,7 +75,11 @@ impl Site {
     fn step(&mut self, what: u8, script: &mut Script<'_>) {
         let (at, pick) = (usize::from(what >> 4) % HONEST, script.below(256));
         match what % 16 {
-            0 | 1 => self.read(at, pick as u8 % CHUNKS),
+            0 => self.read(at, pick as u8 % CHUNKS),
+            1 => {
+                self.read(at, pick as u8 % CHUNKS);
+                self.survey(at, pick);
+            }
             2 => self.fetch(at, pick as u8 % CHUNKS),
             3 => self.serve(at, pick, script.below(4)),
             4..=6 => self.deliver(pick),
@@ -129,6 +136,16 @@ impl Site {
         let held = member.store.contains_key(&name);
         member.reads.insert(ticket, (number, held, self.now));
         member.machine.read(Read { ticket, name, len: chunk.len() as u32, held }, self.now);
+        self.carry_out(at);
+    }
+
+    fn survey(&mut self, at: usize, pick: usize) {
+        let chunks: Vec<Sought> =
+            (0..pick % 4).map(|tag| Sought { tag: tag as u64, len: 1 + pick as u32 }).collect();
+        let member = &mut self.members[at];
+        member.surveys.insert(self.next_ticket);
+        member.machine.survey(self.next_ticket, &chunks, self.now);
+        self.next_ticket += 1;
         self.carry_out(at);
     }
 
@@ -240,6 +257,9 @@ impl Site {
             match output {
                 Output::Send(to, frame) => self.send(at, to, frame),
                 Output::Answer { ticket, answer } => self.check(at, ticket, answer),
+                Output::Surveyed { ticket, .. } => {
+                    assert!(self.members[at].surveys.remove(&ticket), "a survey is answered twice");
+                }
                 Output::Wait { ticket, time } => {
                     assert!(self.members[at].reads.contains_key(&ticket) && time <= MOST_WAIT, "{time:?}");
                 }
@@ -306,7 +326,8 @@ impl Site {
             }
         }
         for member in &self.members {
-            assert!(member.reads.is_empty() && member.serving.is_empty(), "somebody waits for ever");
+            let all = member.reads.is_empty() && member.serving.is_empty() && member.surveys.is_empty();
+            assert!(all, "somebody waits for ever");
             assert_eq!(member.machine.poll_timeout(), None);
         }
     }

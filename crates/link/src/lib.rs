@@ -29,7 +29,7 @@ pub use link::{Effort, Link, LoadedLogs, LogLimits, LogSide, SavedLogs};
 pub use oncewire_codec::Now;
 pub use oncewire_codec::cache::{Log, LogOffset, RangeSet};
 pub use oncewire_codec::contract::{
-    ChunkPlace, LogWrite, PeerFault as ProtocolError, SavedLog, StoreReply, StoreRequest, StoreState,
+    ChunkPlace, LogWrite, PeerFault as ProtocolError, Purpose, SavedLog, StoreReply, StoreRequest, StoreState,
 };
 pub use oncewire_codec::pace::{PaceStats, Reason as PaceReason};
 pub use oncewire_codec::wanax::NamesConfig;

@@ -3,6 +3,11 @@
 use crate::Store;
 use crate::index::Class;
 
+/// Whether a request brings more than the chunk that it is for, so that the others are in memory then.
+pub(crate) const fn brings_more(request: u64) -> bool {
+    request & 1 == 1
+}
+
 impl Store {
     /// Returns the read that brings a chunk; none if it takes no read: it is in memory, or not there.
     ///

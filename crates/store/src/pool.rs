@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::locate::brings_more;
 use crate::service_time::ServiceTime;
-use crate::turns::Turns;
+use crate::turns::{Turn, Turns};
 use crate::{Fault, Store};
 
 /// What a read ends with.
@@ -254,7 +255,7 @@ impl Pool {
     /// Gives the pool up without waiting for anything, its threads least of all: one that the disk holds ends when the
     /// disk lets it, or with the process. The store is left as a killed process leaves it.
     pub fn abandon(mut self) {
-        self.shared.end();
+        self.shared.finish();
         self.turn_away().tell();
         self.threads.clear();
     }
@@ -279,7 +280,7 @@ impl Pool {
     }
 
     fn stop(&mut self) {
-        self.shared.end();
+        self.shared.finish();
         for thread in self.threads.drain(..) {
             // Its loop catches what panics.
             let _ = thread.join();
@@ -321,7 +322,7 @@ impl Drop for Pool {
 
 impl Shared {
     /// Has the threads end once there is nothing more to do.
-    fn end(&self) {
+    fn finish(&self) {
         self.queues.lock().closing = true;
         self.jobs.notify_all();
         self.reads.notify_all();
@@ -405,47 +406,49 @@ impl Shared {
         }
     }
 
-    /// Serves reads that one request brings; `done` is how many jobs were done before.
-    fn serve_turn(&self, mut turn: Vec<Read>, done: u64, reading: &AtomicU64) {
+    /// Serves a read, and those that want the same chunk; `done` is how many jobs were done before.
+    fn serve_turn(&self, turn: Turn<Read>, done: u64, reading: &AtomicU64) {
+        let Turn { read, request } = turn;
         let chunk = |read: &Read| (read.tag, read.len);
-        turn.sort_by_key(chunk);
-        let mut last = None;
-        let mut turn = turn.into_iter().peekable();
-        while let Some(read) = turn.next() {
-            let comes_again = turn.peek().is_some_and(|next| chunk(next) == chunk(&read));
-            let serve = || self.serve(read, done, reading, &mut last, comes_again);
-            let _ = panic::catch_unwind(AssertUnwindSafe(serve));
+        let outcome = self.look(&read, None, reading);
+        let mut same = Vec::new();
+        if let Some(request) = request {
+            let brings = |other: &Read| matches!(outcome, Ok(Some(_))) && chunk(other) == chunk(&read);
+            let mut queues = self.queues.lock();
+            let (brought, others) = queues.reads.end(request, brings_more(request), brings);
+            drop(queues);
+            (0..others).for_each(|_| _ = self.reads.notify_one());
+            same = brought;
+        }
+        let known = outcome.as_ref().ok().filter(|_| !same.is_empty()).cloned().flatten();
+        self.end(read, outcome, done);
+        for read in same {
+            let outcome = self.look(&read, known.as_deref(), reading);
+            self.end(read, outcome, done);
         }
     }
 
-    /// Serves a read; `last` is the same chunk if the one before brought it, and is to be if it `comes_again`.
-    fn serve(
-        &self,
-        read: Read,
-        done: u64,
-        reading: &AtomicU64,
-        last: &mut Option<Vec<u8>>,
-        comes_again: bool,
-    ) {
+    /// Reads, unless it is what is `known`.
+    fn look(&self, read: &Read, known: Option<&[u8]>, reading: &AtomicU64) -> ReadOutcome {
         let (begun, mut requests) = (Instant::now(), 0);
-        let clocked = self.clocked(reading);
-        let reads = || match last.take().filter(|last| (read.check)(last)) {
-            Some(same) => {
-                self.store.count_hit(same.len());
-                Ok(Some(same))
+        let _reading = self.clocked(reading);
+        let look = || match known.filter(|known| (read.check)(known)) {
+            Some(known) => {
+                self.store.count_hit(known.len());
+                Ok(Some(known.to_vec()))
             }
             None => self.store.read_telling(read.tag, read.len, &*read.check, &mut requests),
         };
-        let outcome =
-            panic::catch_unwind(AssertUnwindSafe(reads)).unwrap_or_else(|_| Err(not_tried("it panicked")));
-        if comes_again && let Ok(Some(bytes)) = &outcome {
-            *last = Some(bytes.clone());
-        }
-        drop(clocked);
+        let outcome = panic::catch_unwind(AssertUnwindSafe(look));
         if requests > 0 {
             let time = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.service_time.took(time, self.now_ns());
         }
+        outcome.unwrap_or_else(|_| Err(not_tried("it panicked")))
+    }
+
+    /// Hands an outcome on, unless a job may still bring what was not found.
+    fn end(&self, read: Read, outcome: ReadOutcome, done: u64) {
         if !matches!(outcome, Ok(Some(_))) && read.behind > done {
             let mut queues = self.queues.lock();
             // In the order of what they wait for; nearly always the last.
@@ -461,6 +464,6 @@ impl Shared {
             return;
         }
         self.queued.fetch_sub(1, Ordering::Relaxed);
-        (read.reply)(outcome);
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| (read.reply)(outcome)));
     }
 }

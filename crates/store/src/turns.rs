@@ -2,13 +2,21 @@
 
 use std::collections::{HashMap, VecDeque};
 
-/// Reads that wait: those which take no request to the disk before all others, and those which the same request brings
-/// together, when the first of them has its turn.
+/// Reads that wait: those which take no request to the disk before all others, and of those which the same request brings
+/// one, for all that came until it is done.
 pub(crate) struct Turns<R> {
     at_hand: VecDeque<R>,
-    /// The numbers of requests in the order in which they were first wanted, and what each brings.
+    /// The requests that are not under way, in the order in which they were first wanted.
     order: VecDeque<u64>,
-    brought: HashMap<u64, Vec<R>>,
+    /// What each brings, also those under way.
+    brought: HashMap<u64, VecDeque<R>>,
+}
+
+/// What is served next.
+pub(crate) struct Turn<R> {
+    pub(crate) read: R,
+    /// The request that brings it; [`Turns::end`] is told when that is done.
+    pub(crate) request: Option<u64>,
 }
 
 impl<R> Default for Turns<R> {
@@ -21,24 +29,59 @@ impl<R> Turns<R> {
     /// Adds a read; `request` is the one that brings it, if it takes any.
     pub(crate) fn push(&mut self, request: Option<u64>, read: R) {
         let Some(request) = request else { return self.at_hand.push_back(read) };
-        let together = self.brought.entry(request).or_default();
-        if together.is_empty() {
-            self.order.push_back(request);
-        }
-        together.push(read);
+        let order = &mut self.order;
+        let together = self.brought.entry(request).or_insert_with(|| {
+            order.push_back(request);
+            VecDeque::new()
+        });
+        together.push_back(read);
     }
 
-    /// Takes the reads that are served next, one after the other by the same reader.
-    pub(crate) fn pop(&mut self) -> Option<Vec<R>> {
+    /// Takes the read that is served next.
+    pub(crate) fn pop(&mut self) -> Option<Turn<R>> {
         if let Some(read) = self.at_hand.pop_front() {
-            return Some(vec![read]);
+            return Some(Turn { read, request: None });
         }
-        self.brought.remove(&self.order.pop_front()?)
+        while let Some(request) = self.order.pop_front() {
+            match self.brought.get_mut(&request).and_then(VecDeque::pop_front) {
+                Some(read) => return Some(Turn { read, request: Some(request) }),
+                None => self.brought.remove(&request),
+            };
+        }
+        None
     }
 
-    /// Takes all.
+    /// A request is done: returns the reads that it `brought`. The others are now `at_hand`, or take one of their own each,
+    /// the next before all others; returns also how many there are.
+    pub(crate) fn end(
+        &mut self,
+        request: u64,
+        at_hand: bool,
+        brought: impl Fn(&R) -> bool,
+    ) -> (Vec<R>, usize) {
+        let Some(together) = self.brought.remove(&request) else { return (Vec::new(), 0) };
+        let (same, others): (Vec<R>, Vec<R>) = together.into_iter().partition(brought);
+        let count = others.len();
+        if at_hand {
+            self.at_hand.extend(others);
+            return (same, count);
+        }
+        if count > 0 {
+            self.order.push_front(request);
+            self.brought.insert(request, others.into());
+        }
+        (same, count.min(1))
+    }
+
+    /// Takes all that are not under way.
     pub(crate) fn take(&mut self) -> VecDeque<R> {
-        std::iter::from_fn(|| self.pop()).flatten().collect()
+        let mut all = std::mem::take(&mut self.at_hand);
+        for request in std::mem::take(&mut self.order) {
+            all.extend(self.brought.remove(&request).into_iter().flatten());
+        }
+        // Requests stay that are under way.
+        all.extend(self.brought.values_mut().flat_map(std::mem::take));
+        all
     }
 }
 
@@ -46,18 +89,59 @@ impl<R> Turns<R> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_one_request_brings_is_served_together_and_what_takes_none_at_once() {
+    fn next(turns: &mut Turns<char>) -> Option<(char, Option<u64>)> {
+        turns.pop().map(|turn| (turn.read, turn.request))
+    }
+
+    fn turns() -> Turns<char> {
         let mut turns = Turns::default();
         for (request, read) in [(Some(5), 'a'), (Some(7), 'b'), (None, 'c'), (Some(5), 'd'), (None, 'e')] {
             turns.push(request, read);
         }
-        assert_eq!(turns.pop(), Some(vec!['c']));
-        assert_eq!(turns.pop(), Some(vec!['e']));
-        assert_eq!(turns.pop(), Some(vec!['a', 'd']));
+        turns
+    }
+
+    #[test]
+    fn one_read_goes_for_all_that_its_request_brings() {
+        let mut turns = turns();
+        assert_eq!(next(&mut turns), Some(('c', None)));
+        assert_eq!(next(&mut turns), Some(('e', None)));
+        assert_eq!(next(&mut turns), Some(('a', Some(5))));
+        turns.push(Some(5), 'A');
+        assert_eq!(next(&mut turns), Some(('b', Some(7))));
+        assert_eq!(next(&mut turns), None, "the rest waits for the request that is under way");
+        assert_eq!(turns.end(5, true, |read| *read == 'A'), (vec!['A'], 1));
+        assert_eq!(next(&mut turns), Some(('d', None)));
+        assert_eq!(turns.end(7, true, |_| true), (vec![], 0));
         turns.push(Some(5), 'f');
-        turns.push(None, 'g');
-        assert_eq!(turns.take(), ['g', 'b', 'f']);
-        assert_eq!(turns.pop(), None);
+        assert_eq!(next(&mut turns), Some(('f', Some(5))), "it is under way no more");
+    }
+
+    #[test]
+    fn what_a_request_did_not_bring_takes_another_one() {
+        let mut turns = turns();
+        (0..3).for_each(|_| _ = turns.pop());
+        turns.push(Some(5), 'f');
+        assert_eq!(turns.end(5, false, |_| false), (vec![], 1));
+        assert_eq!(next(&mut turns), Some(('d', Some(5))));
+        assert_eq!(turns.end(5, false, |_| false), (vec![], 1));
+        assert_eq!(next(&mut turns), Some(('f', Some(5))));
+        assert_eq!(turns.end(5, false, |_| false), (vec![], 0));
+        assert_eq!(next(&mut turns), Some(('b', Some(7))));
+    }
+
+    #[test]
+    fn all_that_is_not_under_way_can_be_taken_out() {
+        let mut turns = turns();
+        (0..3).for_each(|_| _ = turns.pop());
+        let mut taken: Vec<char> = turns.take().into();
+        taken.sort_unstable();
+        assert_eq!(taken, ['b', 'd']);
+        turns.push(Some(5), 'f');
+        assert_eq!(next(&mut turns), None, "5 is under way");
+        turns.end(5, true, |_| false);
+        turns.push(Some(7), 'g');
+        assert_eq!(next(&mut turns), Some(('f', None)));
+        assert_eq!(next(&mut turns), Some(('g', Some(7))));
     }
 }

@@ -21,7 +21,7 @@ pub enum StoreRequest {
         /// What its name was made with.
         key: NameKey,
     },
-    /// Say where chunks are, without reading: [`StoreReply::Places`], before anything else is asked.
+    /// Say where chunks are, without reading: [`StoreReply::Places`].
     Peek {
         /// Names the request within this half.
         ticket: u64,
@@ -29,6 +29,8 @@ pub enum StoreRequest {
         chunks: Vec<Sought>,
         /// What their tags were made with.
         key: NameKey,
+        /// What it is for.
+        purpose: Purpose,
     },
     /// Put a block and all its chunks. There is no answer; later reads are to find what an earlier put brought.
     Put {
@@ -39,6 +41,16 @@ pub enum StoreRequest {
         /// How it is cut.
         shape: Shape,
     },
+}
+
+/// What [`StoreRequest::Peek`] is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Some of them are read next: a block waits, so it is answered before anything else is asked.
+    Plan,
+    /// The peer wants to know which can be read at all. It does not wait, so whoever else has chunks may be asked for
+    /// them first.
+    Survey,
 }
 
 /// What became of [`StoreRequest::Read`] or [`StoreRequest::Peek`].

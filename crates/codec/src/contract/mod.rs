@@ -13,7 +13,7 @@ mod stats;
 
 use bytes::Bytes;
 
-pub use self::chunk_store::{ChunkPlace, StoreReply, StoreRequest, StoreState};
+pub use self::chunk_store::{ChunkPlace, Purpose, StoreReply, StoreRequest, StoreState};
 pub use self::stats::{ChunkStats, MAX_LEVELS, NameCounts, ReceiveStats, SendStats};
 use crate::cache::{Log, LogOffset, RangeSet};
 pub use crate::endre::PreparedLog;

@@ -69,13 +69,8 @@ impl Tree {
     }
 
     /// Whether `bytes` begin where a root is likely to; see [`Roots::is_start`].
-    pub fn is_start(&self, bytes: &[u8]) -> bool {
+    pub fn is_start(bytes: &[u8]) -> bool {
         Roots::is_start(bytes)
-    }
-
-    /// Returns the next place in `bytes` where one is; see [`Roots::next_start`].
-    pub fn next_start(&mut self, bytes: &[u8]) -> Option<usize> {
-        self.roots.next_start(bytes)
     }
 
     /// Cuts `block`, of at most [`Shape::ROOT`] bytes, and returns its chunks: each is followed by all that it

@@ -28,6 +28,11 @@ impl Roots {
         Self { markers: self.markers.on(backend), ..self }
     }
 
+    /// Whether `bytes` begin where a long block is likely to, wherever the one before began.
+    pub fn is_start(bytes: &[u8]) -> bool {
+        rank(bytes, 0).leading_zeros() >= LONGER_ZEROS
+    }
+
     /// Returns how long the block is that `bytes` begin with; more than [`Self::MAX`] of them are not looked at.
     ///
     /// It ends at the first boundary from [`Self::MIN`] on. Without one it ends at the best place that there is, if
@@ -68,28 +73,13 @@ impl Roots {
     }
 }
 
-impl Roots {
-    /// Whether `bytes` begin where a block is likely to, wherever the one before began.
-    pub fn is_start(bytes: &[u8]) -> bool {
-        rank(bytes, 0).leading_zeros() >= LONGER_ZEROS
-    }
-
-    /// Returns the next such place in `bytes` that ends a block of less than [`Self::MAX`], whatever its length.
-    pub fn next_start(&mut self, bytes: &[u8]) -> Option<usize> {
-        self.positions.clear();
-        self.markers.select(bytes, LEAST..bytes.len(), &mut self.positions);
-        let mut starts = self.positions.iter().map(|&at| at as usize);
-        starts.find(|&at| bytes.get(at..).is_some_and(Self::is_start))
-    }
-}
-
 impl Default for Roots {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// No block that another could follow is shorter.
+/// No block is cut shorter.
 const LEAST: usize = 512;
 /// Of the blocks of up to [`Roots::MAX`] that do not end at the first place that is good enough for them, 19 of 20 end at
 /// one whose rank begins with so many zeros.

@@ -111,7 +111,10 @@ impl ChunkStore {
     pub(crate) fn serve(&self, peer: &Arc<Peer>, request: StoreRequest) -> Option<StoreReply> {
         match request {
             StoreRequest::Read { ticket, name, len, key } => self.read(peer, ticket, (name, len, key)),
-            StoreRequest::Peek { ticket, chunks, key } => Some(self.places(ticket, &chunks, &key)),
+            StoreRequest::Peek { ticket, chunks, key, .. } => {
+                let places = self.places(&chunks, self.may_be_elsewhere(&key));
+                Some(StoreReply::Places { ticket, places, neighbours: Vec::new() })
+            }
             StoreRequest::Put { plain, key, shape } => {
                 self.put(plain, key, shape);
                 None
@@ -167,10 +170,14 @@ impl ChunkStore {
         Held::of(load, self.hangs_after)
     }
 
-    /// Says which reads bring chunks, without I/O.
-    fn places(&self, ticket: u64, chunks: &[Sought], key: &NameKey) -> StoreReply {
+    /// Says whether a neighbour may have what this key names.
+    fn may_be_elsewhere(&self, key: &NameKey) -> bool {
+        self.neighbours.as_ref().is_some_and(|neighbours| neighbours.can_ask(key))
+    }
+
+    /// Says which reads bring chunks, without I/O; those that are not there may be `elsewhere`.
+    pub(crate) fn places(&self, chunks: &[Sought], elsewhere: bool) -> Vec<ChunkPlace> {
         let slot = self.slot.read();
-        let elsewhere = self.neighbours.as_ref().is_some_and(|neighbours| neighbours.can_ask(key));
         let place = |&Sought { tag, len }: &Sought| {
             // What a store has that is not open yet nobody knows.
             let Some(PoolOf(pool)) = slot.pool() else { return ChunkPlace::Near };
@@ -180,8 +187,7 @@ impl ChunkStore {
                 None => ChunkPlace::Absent,
             }
         };
-        let places = chunks.iter().map(place).collect();
-        StoreReply::Places { ticket, places, neighbours: Vec::new() }
+        chunks.iter().map(place).collect()
     }
 
     /// Says whether a read is done so soon that no neighbour could help.

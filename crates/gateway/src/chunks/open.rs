@@ -347,8 +347,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A flash disk serves several reads at a time; more of them wait no shorter on a disk with one arm.
 const READERS: usize = 4;
-/// Reads beyond are not taken. A link asks for so many of a disk at a time that those of sixteen have room, and for what
-/// comes with them; some hundred bytes of memory are kept of each.
+/// Reads beyond are not taken. Eight links have room that ask for as much at a time as one may, with what one read brings
+/// to several blocks; some hundred bytes of memory are kept of each.
 const MOST_READS: usize = 16 * 1024;
 /// Blocks that wait to be put; those beyond are dropped.
 const MOST_JOBS: usize = 4096;

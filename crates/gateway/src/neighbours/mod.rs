@@ -96,6 +96,8 @@ enum Told {
     Stored(Arc<Peer>, Vec<PackedTag>),
     /// A chunk is to be read.
     Read(Wanted),
+    /// Neighbours are to say what they have.
+    Survey(Survey),
     /// A chunk that a neighbour asked for was looked up here.
     Served { key: NameKey, from: MemberId, request: u64, name: Name, len: u32, bytes: Option<Bytes> },
 }
@@ -111,6 +113,14 @@ pub(crate) struct Wanted {
     pub(crate) done: Box<dyn FnOnce(Option<Bytes>) + Send>,
     /// Is called before, with how long the answer may take from then on, if that is long.
     pub(crate) wait: Box<dyn Fn(Now) + Send>,
+}
+
+/// Chunks of which a peer wants to know whether neighbours have them.
+pub(crate) struct Survey {
+    pub(crate) key: NameKey,
+    pub(crate) chunks: Vec<Sought>,
+    /// Is called once, with the answer for each.
+    pub(crate) done: Box<dyn FnOnce(Vec<bool>) + Send>,
 }
 
 /// Large chunks that a block brought to the store.
@@ -194,6 +204,11 @@ impl Neighbours {
             }
             Err(_) => Err(wanted),
         }
+    }
+
+    /// Asks who has chunks; returns false, and calls nobody, if there is no room for the question.
+    pub(crate) fn survey(&self, survey: Survey) -> bool {
+        self.told.try_send(Told::Survey(survey)).is_ok()
     }
 
     /// Says whether there is anybody to tell what comes to the store under this key.

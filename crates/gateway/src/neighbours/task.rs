@@ -16,7 +16,7 @@ use oncewire_codec::wanax::neighbours::{Announcer, Answer, MemberId, Neighbourho
 use oncewire_codec::wire::{GroupFrame, Load};
 use oncewire_link::Now;
 
-use super::{Inbox, Member, News, Open, Pending, Told, Wanted};
+use super::{Inbox, Member, News, Open, Pending, Survey, Told, Wanted};
 use crate::chunks::ChunkStore;
 use crate::tunnel::clock::Clock;
 use crate::tunnel::dialer::random;
@@ -35,6 +35,7 @@ pub(crate) struct Task {
     groups: Vec<Group>,
     /// Who waits for chunks, by ticket.
     waiting: BTreeMap<u64, Waiting>,
+    surveys: BTreeMap<u64, Survey>,
     next_ticket: u64,
 }
 
@@ -66,6 +67,7 @@ impl Task {
             peers: Vec::new(),
             groups: Vec::new(),
             waiting: BTreeMap::new(),
+            surveys: BTreeMap::new(),
             next_ticket: 0,
         }
     }
@@ -173,6 +175,7 @@ impl Task {
             }
             Told::Stored(peer, chunks) => self.share(&peer, &chunks),
             Told::Read(wanted) => self.read(wanted, now),
+            Told::Survey(survey) => self.survey(survey, now),
             Told::Served { key, from, request, name, len, bytes } => {
                 if let Some(group) = group_of(&mut self.groups, &key) {
                     let sought = (name, len);
@@ -189,6 +192,17 @@ impl Task {
         let Wanted { key, name, len, held, done, wait } = wanted;
         self.waiting.insert(ticket, Waiting { key, done, wait });
         group.machine.read(Read { ticket, name, len, held }, now);
+    }
+
+    fn survey(&mut self, survey: Survey, now: Now) {
+        let Some(group) = group_of(&mut self.groups, &survey.key) else {
+            let nobody = vec![false; survey.chunks.len()];
+            return (survey.done)(nobody);
+        };
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        group.machine.survey(ticket, &survey.chunks, now);
+        self.surveys.insert(ticket, survey);
     }
 
     /// What one gateway of a site has stored can be read by all of its neighbours.
@@ -301,6 +315,11 @@ impl Task {
                     (waiting.done)(if let Answer::Found(bytes) = answer { Some(bytes) } else { None });
                 }
             }
+            Output::Surveyed { ticket, held } => {
+                if let Some(survey) = self.surveys.remove(&ticket) {
+                    (survey.done)(held);
+                }
+            }
             Output::Wait { ticket, time } if time > SHORT => {
                 if let Some(waiting) = self.waiting.get(&ticket) {
                     (waiting.wait)(time);
@@ -342,6 +361,10 @@ impl Task {
         for group in self.groups.extract_if(.., is_over) {
             let left = self.waiting.extract_if(.., |_, waiting| waiting.key == group.key);
             left.for_each(|(_, waiting)| (waiting.done)(None));
+            for (_, survey) in self.surveys.extract_if(.., |_, survey| survey.key == group.key) {
+                let nobody = vec![false; survey.chunks.len()];
+                (survey.done)(nobody);
+            }
             shared.came.lock().remove(group.key.bytes());
             shared.unheard.lock().remove(group.key.bytes());
         }

@@ -1,7 +1,8 @@
 //! Reads that the store is not asked for yet, since it has enough to do.
 //!
-//! What takes no disk has a lane of its own, and so has each disk: none waits for what another one is slow with. Chunks
-//! that one read brings leave together, whichever blocks they are for, so that it need not be done again for each.
+//! Each disk has a lane of its own, so none waits for what another one is slow with, and what takes no disk waits for
+//! nothing. Chunks that one read brings leave together, whichever blocks they are for, so that it need not be done again
+//! for each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,9 +36,12 @@ impl Lanes {
         self.lanes.entry(disk(place)).or_default().push(ticket, read(place), request);
     }
 
-    /// Takes the next of a lane of which the store has less than `most`, or what a read brings that it has.
+    /// Takes the next of a lane of which the store has less than `most`, or what a read brings that it has, within
+    /// [`JOINING`] times as much.
     pub(super) fn pop(&mut self, most: usize) -> Option<StoreRequest> {
-        let request = self.lanes.values_mut().find_map(|lane| lane.pop(most))?;
+        let mut lanes = self.lanes.iter_mut();
+        let request =
+            lanes.find_map(|(disk, lane)| lane.pop(if disk.is_some() { most } else { usize::MAX }))?;
         self.asked += 1;
         Some(request)
     }
@@ -73,8 +77,9 @@ impl Lane {
     }
 
     fn pop(&mut self, most: usize) -> Option<StoreRequest> {
+        let joining = self.joining.first().filter(|_| self.asked < most.saturating_mul(JOINING));
         let next = || self.waiting.first_key_value().filter(|_| self.asked < most).map(|(&ticket, _)| ticket);
-        let ticket = self.joining.first().copied().or_else(next)?;
+        let ticket = joining.copied().or_else(next)?;
         let (read, request) = self.withdraw(ticket)?;
         self.asked += 1;
         if let Some(read) = read {
@@ -111,6 +116,9 @@ impl Lane {
     }
 }
 
+/// With what comes with other reads, the store has at most so many times what it is else asked for.
+const JOINING: usize = 4;
+
 fn disk(place: Place) -> Option<u16> {
     place.map(|(disk, _)| disk)
 }
@@ -122,12 +130,16 @@ fn read(place: Place) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::StoreReply;
+    use crate::contract::{Purpose, StoreReply};
 
     fn push(lanes: &mut Lanes, ticket: u64, place: Place) {
         // Only its ticket is looked at.
         let key = crate::wanax::NameKey::new([0; 32]);
-        lanes.push(ticket, place, StoreRequest::Peek { ticket, chunks: Vec::new(), key });
+        lanes.push(
+            ticket,
+            place,
+            StoreRequest::Peek { ticket, chunks: Vec::new(), key, purpose: Purpose::Plan },
+        );
     }
 
     fn popped(lanes: &mut Lanes, most: usize) -> Vec<u64> {
@@ -151,12 +163,11 @@ mod tests {
             push(&mut lanes, 10 + ticket, Some((1, ticket)));
             push(&mut lanes, 20 + ticket, None);
         }
-        assert_eq!(popped(&mut lanes, 2), [20, 21, 0, 1, 10, 11]);
-        assert_eq!((lanes.asked(), waiting(&lanes)), (6, 3));
+        assert_eq!(popped(&mut lanes, 2), [20, 21, 22, 0, 1, 10, 11]);
+        assert_eq!((lanes.asked(), waiting(&lanes)), (7, 2));
         lanes.handle_answer(Some((1, 0)));
         assert_eq!(popped(&mut lanes, 2), [12]);
         lanes.handle_answer(None);
-        assert_eq!(popped(&mut lanes, 2), [22]);
         assert!(lanes.withdraw(2, Some((0, 2))) && !lanes.withdraw(2, Some((0, 2))));
         lanes.handle_answer(Some((0, 0)));
         assert_eq!(popped(&mut lanes, 2), []);
@@ -182,5 +193,9 @@ mod tests {
         assert_eq!(popped(&mut lanes, 1), []);
         lanes.handle_answer(Some((0, 8)));
         assert_eq!((popped(&mut lanes, 1), waiting(&lanes)), (vec![2], 1));
+        (10..20).for_each(|ticket| push(&mut lanes, ticket, Some((0, 9))));
+        assert_eq!(popped(&mut lanes, 1).len(), JOINING - 1, "not all of them at a time");
+        lanes.handle_answer(Some((0, 9)));
+        assert_eq!(popped(&mut lanes, 1).len(), 1);
     }
 }

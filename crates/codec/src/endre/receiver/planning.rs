@@ -3,7 +3,7 @@
 use super::blocks::Fetch;
 use super::fetching::Fetching;
 use crate::Now;
-use crate::contract::{ChunkPlace, StoreRequest};
+use crate::contract::{ChunkPlace, Purpose, StoreRequest};
 use crate::wanax::path::Demand;
 use crate::wanax::shed::{Disk, Entry, Path, Source};
 use crate::wire::{ChunkReason, Sought};
@@ -17,7 +17,7 @@ impl Fetching {
         let ticket = self.reads.open_peek(fetch.head.seq);
         fetch.peeks.insert(ticket, indexes);
         fetch.wait_for_reads(now + fetch.patience);
-        self.requests.push_back(StoreRequest::Peek { ticket, chunks, key });
+        self.requests.push_back(StoreRequest::Peek { ticket, chunks, key, purpose: Purpose::Plan });
     }
 
     /// Decides which of the chunks whose places were asked for are read and which are asked for [Wanax §3.4].
@@ -48,7 +48,7 @@ impl Fetching {
                 near.push(index);
                 continue;
             };
-            let read = read.unwrap_or_else(|| self.reads.alone(index));
+            let read = read.unwrap_or_else(|| self.reads.alone());
             entries.push(Entry { len: entry.len, source: Source::Disk(disk), read });
             indexes.push(index);
         }

@@ -153,8 +153,8 @@ impl Reads {
     }
 
     /// Returns a number for a read that brings one chunk alone.
-    pub(super) fn alone(&self, index: u32) -> u64 {
-        u64::MAX - self.next - u64::from(index)
+    pub(super) fn alone(&mut self) -> u64 {
+        u64::MAX - self.number()
     }
 
     /// Returns the reads that a disk was asked for by this half.
@@ -191,10 +191,16 @@ impl Reads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::Purpose;
 
     fn open(reads: &mut Reads, place: Place) -> u64 {
         let key = crate::wanax::NameKey::new([0; 32]);
-        reads.open(1, place, |ticket| StoreRequest::Peek { ticket, chunks: Vec::new(), key })
+        reads.open(1, place, |ticket| StoreRequest::Peek {
+            ticket,
+            chunks: Vec::new(),
+            key,
+            purpose: Purpose::Plan,
+        })
     }
 
     #[test]

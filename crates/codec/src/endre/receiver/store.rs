@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::blocks::Fetch;
 use super::{Head, Receiver};
 use crate::Now;
-use crate::contract::{ChunkPlace, ChunkStats, StoreReply, StoreRequest, StoreState};
+use crate::contract::{ChunkPlace, ChunkStats, Purpose, StoreReply, StoreRequest, StoreState};
 use crate::entropy::Mode;
 use crate::wanax::{NameKey, Shape};
 use crate::wire::{Chunks, NamesHello, Probe, Probed, Sought, StoreHeld};
@@ -108,7 +108,8 @@ impl StoreSide {
         let Probe { request, chunks } = probe;
         let question = Question { ticket, request, chunks: chunks.len() };
         let chunks = chunks.iter().map(|(name, len)| Sought { tag: name.tag(), len: *len }).collect();
-        self.probed = Asked::Due(StoreRequest::Peek { ticket, chunks, key }, question);
+        self.probed =
+            Asked::Due(StoreRequest::Peek { ticket, chunks, key, purpose: Purpose::Survey }, question);
     }
 
     /// What the store is to be asked for the peer.

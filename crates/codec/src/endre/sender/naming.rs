@@ -226,7 +226,11 @@ impl Naming {
             return Named::default();
         }
         let trusts = self.trust.trusts();
-        self.walk(plain, copies, price, sent, trusts, now);
+        let parts = std::mem::take(&mut self.parts);
+        let in_parts = parts.ends.last() == Some(&plain.len());
+        let whole = [plain.len()];
+        self.look(plain, if in_parts { &parts.ends } else { &whole }, copies, self.clock(now), trusts);
+        self.walk(plain, price, sent, trusts, now);
         tags::settle(&mut self.names, plain, &self.key);
         match trusts {
             true => self.trust.tried(!self.names.is_empty()),
@@ -237,12 +241,14 @@ impl Naming {
         let known = self.names.iter().map(NameEntry::range).chain(self.left.iter().cloned());
         let known: usize = known.map(|range| cost_in(range, copies, &self.saved)).sum();
         let has_news = cost - known > plain.len() / COVERED_SHARE;
-        let in_parts = !self.parts.ends.is_empty();
         let is_news = match in_parts {
-            true => self.parts.is_root && self.names.len() > FEW,
+            true => parts.are_root && self.names.len() > FEW,
             false => has_news || self.names.len() > MANY && !self.tree.shape().is_single(),
         };
         let keep = store.taking && is_news;
+        if keep && in_parts {
+            self.tell_whole(plain, self.clock(now));
+        }
         Named { keep, news: if keep { std::mem::take(&mut self.news) } else { Vec::new() }, in_parts }
     }
 
@@ -257,10 +263,8 @@ impl Naming {
     }
 
     /// Names the largest chunks of the block that are known and not left to the log.
-    fn walk(&mut self, plain: &[u8], copies: &[Copy], price: Price, sent: &Ledger, trusts: bool, now: Now) {
+    fn walk(&mut self, plain: &[u8], price: Price, sent: &Ledger, trusts: bool, now: Now) {
         let clock = self.clock(now);
-        self.look(plain, copies, clock, trusts);
-        let in_parts = !self.parts.ends.is_empty();
         let Self { key, hints, under_way, tags, names, news, seen, left, .. } = self;
         left.clear();
         let mut named = 0;
@@ -295,9 +299,6 @@ impl Naming {
                 news.push(PackedTag::new(tag, node.len));
             }
         }
-        if in_parts {
-            self.tell_whole(plain, clock);
-        }
     }
 
     /// Makes news of what the peer has once it has put the block, which it cuts as a whole.
@@ -316,15 +317,11 @@ impl Naming {
     /// Computes the tags of all chunks that are not left to the log, the larger before those in them, and asks for the
     /// places of their hints, so that the memory of one does not have to be waited for before the next. A block that
     /// is known whole is not cut.
-    fn look(&mut self, plain: &[u8], copies: &[Copy], clock: u64, trusts: bool) {
-        let Self { key, tree, hints, seen, saved, parts, .. } = self;
+    fn look(&mut self, plain: &[u8], parts: &[usize], copies: &[Copy], clock: u64, trusts: bool) {
+        let Self { key, tree, hints, seen, saved, .. } = self;
         seen.clear();
-        if parts.ends.last() != Some(&plain.len()) {
-            parts.ends.clear();
-        }
-        let whole = [plain.len()];
         let mut start = 0;
-        for &end in if parts.ends.is_empty() { &whole[..] } else { &parts.ends } {
+        for &end in parts {
             let first = seen.len();
             tree.search(plain.get(start..end).unwrap_or_default(), |node: &Node| {
                 let node = Node { at: start as u32 + node.at, ..*node };

@@ -134,6 +134,8 @@ impl Neighbourhood {
             }
             Asked::Chunk { read, next: None, .. } => self.lack(read, now),
             Asked::Search(id) => self.leave_search(id),
+            // It is gone, and what it has with it.
+            Asked::Survey(id) => self.leave_survey(id, true),
             Asked::Offer { .. } => {}
         }
     }

@@ -4,7 +4,7 @@
 //! The state machine knows no disk and no link. The shell tells which neighbours' links are up, hands in what they
 //! send and what the codec wants read, and after each call carries out [`Neighbourhood::poll_output`].
 //!
-//! By subject: `asking` for chunks and `searching` for small ones, `serving` those of others who ask, `offering` what is
+//! By subject: `asking` for chunks and `searching` for small ones, `surveying` what there is, `serving` those of others who ask, `offering` what is
 //! new, `telling` how busy one is, `hearing` what others tell, and `claims`, by which one fetches for all.
 
 mod announce;
@@ -17,6 +17,7 @@ mod rendezvous;
 mod searching;
 mod serving;
 mod stats;
+mod surveying;
 mod telling;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use offering::Promises;
 pub use rendezvous::{MemberId, responsible};
 use searching::Searches;
 pub use stats::NeighbourStats;
+use surveying::Surveys;
 use telling::Telling;
 
 /// One gateway's view of its neighbours in one group.
@@ -51,6 +53,7 @@ pub struct Neighbourhood {
     next_request: u64,
     /// Small chunks that are looked for at all neighbours.
     searches: Searches,
+    surveys: Surveys,
     /// Bytes of chunks that are offered and were not answered.
     offered: usize,
     /// What neighbours, or this gateway, fetch from the far side and are to bring here.
@@ -73,6 +76,13 @@ pub enum Output {
         ticket: u64,
         /// What came of it.
         answer: Answer,
+    },
+    /// Answers [`Neighbourhood::survey`].
+    Surveyed {
+        /// The caller's.
+        ticket: u64,
+        /// Of each chunk, whether a neighbour has it, or may have and does not say.
+        held: Vec<bool>,
     },
     /// The answer may take so long from now on; it comes in any case.
     Wait {
@@ -169,6 +179,8 @@ enum Asked {
     },
     /// Which of some chunks it has, for the search of the number.
     Search(u64),
+    /// The same, for the survey of the number.
+    Survey(u64),
     Offer {
         pieces: Vec<Piece>,
         shape: Shape,
@@ -220,6 +232,7 @@ impl Neighbourhood {
             deadlines: BTreeSet::new(),
             next_request: first_request.into(),
             searches: Searches::default(),
+            surveys: Surveys::default(),
             offered: 0,
             claims: Claims::default(),
             promises: Promises::default(),
@@ -322,6 +335,7 @@ impl Neighbourhood {
             match waiting.what {
                 Asked::Chunk { read, .. } => self.give_up(&read),
                 Asked::Search(id) => self.leave_search(id),
+                Asked::Survey(id) => self.leave_survey(id, false),
                 Asked::Offer { .. } => {}
             }
             self.ask_more(waiting.member, now);
@@ -406,7 +420,7 @@ impl Neighbourhood {
             (Asked::Chunk { put_off: false, .. }, Some(asked_at)) => member.answered(asked_at, now),
             (Asked::Chunk { .. }, _) => member.answered_later(now),
             // Without a disk, so it says nothing about the time of chunks.
-            (Asked::Offer { .. } | Asked::Search(_), _) => member.spoke(now),
+            (Asked::Offer { .. } | Asked::Search(_) | Asked::Survey(_), _) => member.spoke(now),
         }
     }
 }

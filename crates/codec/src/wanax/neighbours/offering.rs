@@ -101,11 +101,13 @@ impl Neighbourhood {
 
     pub(super) fn handle_have(&mut self, from: MemberId, request: u64, held: &[bool], now: Now) {
         let Some(waiting) = self.take_from(from, request) else { return };
-        if let Asked::Search(id) = waiting.what {
-            return match self.handle_seen(from, id, held, now) {
-                true => self.praise(&waiting, now),
-                false => self.wrong(&waiting, now),
-            };
+        let answers = match waiting.what {
+            Asked::Search(id) => Some(self.handle_seen(from, id, held, now)),
+            Asked::Survey(id) => Some(self.handle_surveyed(id, held)),
+            Asked::Chunk { .. } | Asked::Offer { .. } => None,
+        };
+        if let Some(answers) = answers {
+            return if answers { self.praise(&waiting, now) } else { self.wrong(&waiting, now) };
         }
         let Asked::Offer { pieces, shape } = &waiting.what else {
             self.wrong(&waiting, now);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::wire::Load;
+use crate::wire::{Load, MAX_PEEK};
 
 mod model;
 mod waits;
@@ -44,6 +44,8 @@ struct Site {
     wanted: BTreeMap<(usize, u64), Bytes>,
     /// Answers by member and ticket.
     answers: BTreeMap<(usize, u64), (Answer, Now)>,
+    /// What neighbours were said to have.
+    surveyed: BTreeMap<(usize, u64), Vec<bool>>,
 }
 
 const LATENCY: Now = Now::from_micros(200);
@@ -67,6 +69,7 @@ impl Site {
             fetches: 0,
             wanted: BTreeMap::new(),
             answers: BTreeMap::new(),
+            surveyed: BTreeMap::new(),
         };
         for a in 0..site.ids.len() {
             for b in 0..site.ids.len() {
@@ -123,6 +126,7 @@ impl Site {
                     let before = self.answers.insert((at, ticket), (answer, self.now));
                     assert_eq!(before, None, "member {at} answered ticket {ticket} twice");
                 }
+                Output::Surveyed { ticket, held } => drop(self.surveyed.insert((at, ticket), held)),
                 Output::Peek { from, request, chunks } => {
                     let store = &self.stores[at];
                     let is_there = |sought: &Sought| store.keys().any(|name| name.tag() == sought.tag);
@@ -350,6 +354,35 @@ fn small_chunks_are_found_wherever_they_are_with_one_question_to_each_for_all() 
     // Too small to be worth asking for.
     site.read(0, 1001, &small(1).slice(..LEAST_SOUGHT as usize - 1));
     assert_eq!(*site.answer(0, 1001), Answer::Absent);
+}
+
+#[test]
+fn a_survey_tells_what_any_neighbour_has_and_supposes_it_of_who_does_not_say() {
+    let mut site = Site::new(&[Good; 4]);
+    for number in 0..6 {
+        let name = site.name(&small(number));
+        site.stores[number as usize % 4].insert(name, small(number));
+    }
+    // Of what only the asking one has, nobody else says so.
+    let chunks: Vec<Sought> =
+        (0..8).map(|number| Sought { tag: site.name(&small(number)).tag(), len: 1024 }).collect();
+    let survey = |site: &mut Site, ticket, chunks: &[Sought]| {
+        let now = site.now;
+        site.machines[0].survey(ticket, chunks, now);
+        site.carry_out(0);
+        site.settle();
+        site.surveyed.remove(&(0, ticket)).unwrap()
+    };
+    let there = [false, true, true, true, false, true, false, false];
+    assert_eq!(survey(&mut site, 1, &chunks), there);
+    site.manners[3] = Dead;
+    assert_eq!(survey(&mut site, 2, &chunks), [true; 8]);
+    assert_eq!(site.machines[0].stats().wrong, 0);
+    site.machines.iter_mut().for_each(|machine| {
+        site.ids.iter().skip(1).for_each(|id| machine.handle_down(*id, site.now));
+    });
+    assert_eq!(survey(&mut site, 3, &chunks), [false; 8], "nobody is left");
+    assert_eq!(survey(&mut site, 4, &vec![chunks[0]; MAX_PEEK + 1]), [true; MAX_PEEK + 1]);
 }
 
 #[test]

@@ -10,12 +10,12 @@ use tokio::sync::oneshot;
 use oncewire_codec::wanax::ChunkName;
 use oncewire_codec::wanax::hints::{PackedTag, save_by};
 use oncewire_codec::wanax::neighbours::LEAST_SHARED;
-use oncewire_codec::wire::GroupFrame;
-use oncewire_link::{StoreReply, StoreRequest, StoreState};
+use oncewire_codec::wire::{GroupFrame, Sought};
+use oncewire_link::{ChunkPlace, Purpose, StoreReply, StoreRequest, StoreState};
 
 use super::{Core, Peer};
 use crate::chunks::ChunkStore;
-use crate::neighbours::Wanted;
+use crate::neighbours::{Survey, Wanted};
 use crate::slow_disk;
 
 /// How a link stands to a group.
@@ -67,6 +67,9 @@ impl Peer {
 
     /// Has a request served by a neighbour or by the own store; what is not answered here is answered later.
     fn serve(self: &Arc<Self>, store: &Arc<ChunkStore>, request: StoreRequest) -> Option<StoreReply> {
+        if let StoreRequest::Peek { purpose: Purpose::Survey, .. } = &request {
+            return self.survey(store, request);
+        }
         // A neighbour is asked for a chunk by its name.
         let StoreRequest::Read { ticket, name: ChunkName::Full(name), len, key } = &request else {
             return store.serve(self, request);
@@ -102,6 +105,38 @@ impl Peer {
         match member.neighbours.read(wanted) {
             Ok(()) => None,
             Err(_) => store.serve(self, request),
+        }
+    }
+
+    /// Finds out which chunks can be read at all: those that the own store lacks may be at a neighbour.
+    fn survey(self: &Arc<Self>, store: &Arc<ChunkStore>, request: StoreRequest) -> Option<StoreReply> {
+        let group = self.settings.group.as_ref();
+        let StoreRequest::Peek { ticket, chunks, key, .. } = &request else { return None };
+        let Some(member) = group.filter(|member| member.neighbours.can_ask(key)) else {
+            return store.serve(self, request);
+        };
+        let (ticket, places) = (*ticket, store.places(chunks, false));
+        let lacks = |place: &ChunkPlace| *place == ChunkPlace::Absent;
+        let lacking = chunks.iter().zip(&places).filter(|(_, place)| lacks(place));
+        let chunks: Vec<Sought> = lacking.map(|(chunk, _)| *chunk).collect();
+        if chunks.is_empty() {
+            return Some(StoreReply::Places { ticket, places, neighbours: Vec::new() });
+        }
+        let peer = Arc::downgrade(self);
+        let done = move |held: Vec<bool>| {
+            let mut places = places;
+            for (place, held) in places.iter_mut().filter(|place| lacks(place)).zip(held) {
+                *place = if held { ChunkPlace::Near } else { ChunkPlace::Absent };
+            }
+            if let Some(peer) = peer.upgrade() {
+                peer.handle_chunk(StoreReply::Places { ticket, places, neighbours: Vec::new() });
+            }
+        };
+        let survey = Survey { key: key.clone(), chunks, done: Box::new(done) };
+        match member.neighbours.survey(survey) {
+            true => None,
+            // As if all that is not here were there.
+            false => store.serve(self, request),
         }
     }
 

@@ -8,6 +8,7 @@ use super::{Naming, behind};
 use crate::Now;
 use crate::cache::Ledger;
 use crate::contract::Behind;
+use crate::wanax::Tree;
 use crate::wanax::hints::PackedTag;
 use crate::wire::MAX_BLOCK;
 
@@ -17,7 +18,7 @@ pub(super) struct Parts {
     /// Where each ends; none if the block is one by itself.
     pub(super) ends: Vec<usize>,
     /// Whether together they are a root.
-    pub(super) is_root: bool,
+    pub(super) are_root: bool,
 }
 
 impl Naming {
@@ -33,65 +34,93 @@ impl Naming {
     ) -> usize {
         self.parts = Parts::default();
         let at_end = behind == Behind::Nothing;
-
-        let (mut size, mut ends) = (MAX_BLOCK, Vec::new());
-        while size > most && most < bytes.len() {
-            let end = self.tree.root_end_within(size, bytes, at_end);
-            if end > most && ends.last().is_none_or(|&last| end < last) {
-                if bytes.get(..end).is_some_and(|root| self.is_likely(root, sent, now)) {
-                    return end;
-                }
-                ends.push(end);
-            }
-            size /= 2;
-        }
-        if let Some(end) = self.join(bytes, &ends, most, sent, now) {
+        if most < bytes.len()
+            && self.trust.is_given()
+            && let Some(end) = self.known_end(bytes, at_end, most, sent, now)
+        {
             return end;
         }
-        let end = if bytes.len() > most || most == MAX_BLOCK {
-            self.tree.root_end_within(size, bytes, at_end).min(most)
-        } else {
-            bytes.len()
-        };
+        let end = self.short_end(bytes, at_end, most);
         match behind {
             Behind::Later(least) if end == bytes.len() => self.tree.last_end(bytes, least).unwrap_or(end),
             _ => end,
         }
     }
 
-    /// Whether a chunk would be named.
-    fn is_likely(&self, chunk: &[u8], sent: &Ledger, now: Now) -> bool {
-        let (tag, len) = (self.key.tag(chunk), chunk.len() as u32);
-        self.trust.is_given()
-            && (self.hints.lookup(tag, len, self.clock(now))
-                || behind(&self.under_way, PackedTag::new(tag, len), sent).is_some())
+    /// Returns where a block ends of which at most `most` bytes may be new: like a longer one, if that is short enough.
+    fn short_end(&mut self, bytes: &[u8], at_end: bool, most: usize) -> usize {
+        let mut size = if bytes.len() <= most { MAX_BLOCK } else { MAX_BLOCK.min(LONGER * most) };
+        loop {
+            let end = self.tree.root_end_within(size, bytes, at_end);
+            if end <= most || size <= most {
+                return end.min(most);
+            }
+            size /= 2;
+        }
     }
 
-    /// Makes one of the blocks that the peer has, if there are several: up to where roots begin, unless these do; else
-    /// up to the end of a root, of which `roots` has the longest first; else as far as they go.
+    /// Returns where a block ends of more than `most` bytes that the peer has.
+    fn known_end(
+        &mut self,
+        bytes: &[u8],
+        at_end: bool,
+        most: usize,
+        sent: &Ledger,
+        now: Now,
+    ) -> Option<usize> {
+        let (mut size, mut ends) = (MAX_BLOCK, Vec::new());
+        while size > most {
+            let end = self.tree.root_end_within(size, bytes, at_end);
+            if end > most && ends.last().is_none_or(|&last| end < last) {
+                if self.is_known(bytes.get(..end)?, sent, now) {
+                    return Some(end);
+                }
+                ends.push(end);
+            }
+            size /= 2;
+        }
+        // What goes on is no root yet.
+        let longest = *ends.first()?;
+        ends.retain(|&end| at_end || end < bytes.len());
+        self.join(bytes.get(..longest)?, &ends, most, sent, now)
+    }
+
+    /// Whether a chunk would be named.
+    fn is_known(&self, chunk: &[u8], sent: &Ledger, now: Now) -> bool {
+        let (tag, len) = (self.key.tag(chunk), chunk.len() as u32);
+        self.hints.lookup(tag, len, self.clock(now))
+            || behind(&self.under_way, PackedTag::new(tag, len), sent).is_some()
+    }
+
+    /// Makes one of the blocks that the peer has, if there are several: up to the first of `roots` that ends where one
+    /// of them does, if `bytes` begin where roots do; else to where roots begin, or as far as they go.
     fn join(&mut self, bytes: &[u8], roots: &[usize], most: usize, sent: &Ledger, now: Now) -> Option<usize> {
-        // With a single size no block is a chunk.
-        let longest = bytes.get(..*roots.first()?).filter(|_| !self.tree.shape().is_single())?;
+        if self.tree.shape().is_single() {
+            // A block is no chunk.
+            return None;
+        }
+        let is_start = Tree::is_start(bytes);
         let (mut at, mut ends) = (0, Vec::new());
-        while let Some(rest) = longest.get(at..).filter(|rest| !rest.is_empty()) {
-            let end = self.tree.root_end_within(most, rest, true).min(most);
-            if !rest.get(..end).is_some_and(|part| self.is_likely(part, sent, now)) {
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            if !is_start && !ends.is_empty() && Tree::is_start(rest) {
+                break;
+            }
+            let end = self.short_end(rest, true, most);
+            if !self.is_known(rest.get(..end)?, sent, now) {
                 break;
             }
             at += end;
             ends.push(at);
         }
-        let is_end = |end: &usize| ends.binary_search(end).is_ok();
-        let next = match self.tree.is_start(bytes) {
-            true => None,
-            false => self.tree.next_start(longest).filter(is_end),
-        };
-        let root = roots.iter().copied().find(is_end).filter(|_| next.is_none());
-        let end = next.or(root).or(ends.last().copied())?;
+        let root = roots.iter().copied().find(|end| is_start && ends.binary_search(end).is_ok());
+        let end = root.unwrap_or(at);
         ends.retain(|&part| part <= end);
         (ends.len() > 1).then(|| {
-            self.parts = Parts { ends, is_root: root.is_some() };
+            self.parts = Parts { ends, are_root: root.is_some() };
             end
         })
     }
 }
+
+/// Rules for blocks of up to so many times the length are looked at: their ends are often nearer.
+const LONGER: usize = 4;
