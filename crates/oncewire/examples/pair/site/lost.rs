@@ -109,24 +109,15 @@ fn measure(((rate, rtt), lost): ((u64, u64), Lost), file: &[u8]) -> Option<Seen>
         let status = site.gateway_mut(seat).wait(LIMIT);
         assert!(status.success(), "{seat:?}: {status}");
         if lost == Lost::All || lost == Lost::Own && at == 0 {
-            let config = site.gateway(seat).config();
-            let name = config.file_stem().unwrap().to_string_lossy();
-            empty(&config.with_file_name(format!("{name}-state")));
+            empty(&site.state(seat));
         }
     }
     (0..plan.members).for_each(|at| site.launch(Seat::Member(at)));
     site.wait_until_met();
-    let before = absent(&site);
+    let before = site.absent();
     let after = transfer(&site);
-    let absent = absent(&site) - before;
+    let absent = site.absent() - before;
     Some(Seen { cold, after, absent, again: transfer(&site) })
-}
-
-/// Chunks that the hub named and the site did not have.
-fn absent(site: &Site) -> u64 {
-    let status = site.status(Seat::Hub(0)).unwrap();
-    let peers = status["peers"].as_array().unwrap().iter();
-    peers.filter_map(|peer| peer["out"]["names"]["absent"].as_u64()).sum()
 }
 
 const LEN: usize = 5_000_000;

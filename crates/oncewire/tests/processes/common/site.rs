@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use oncewire_testnet::{Family, Line, LinkParams, Network};
 use serde_json::Value;
@@ -44,7 +44,7 @@ pub(crate) struct Site {
     /// Behind the gateways, which end first.
     pub(crate) network: Network,
     /// Keys, configurations, states and logs.
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Site {
@@ -73,7 +73,7 @@ impl Site {
         };
         let members = (0..plan.members).map(|at| gateway(Seat::Member(at))).collect();
         let hubs = (0..plan.hubs).map(|at| gateway(Seat::Hub(at))).collect();
-        let mut site = Self { members, hubs, grouped: plan.grouped, network, _dir: dir };
+        let mut site = Self { members, hubs, grouped: plan.grouped, network, dir };
         site.seats().into_iter().for_each(|seat| site.launch(seat));
         site.wait_until_met();
         Some(site)
@@ -150,6 +150,19 @@ impl Site {
             let mut others = self.seats().into_iter().filter(|seat| *seat != from);
             (stored && all && others.all(|seat| self.group(seat, "heard") >= Some(told))).then_some(())
         });
+    }
+
+    /// The folder of what a gateway keeps.
+    pub(crate) fn state(&self, seat: Seat) -> PathBuf {
+        self.dir.path().join(format!("{}-state", seat.name()))
+    }
+
+    /// Chunks that the hubs named and the site did not have.
+    pub(crate) fn absent(&self) -> u64 {
+        let hubs = (0..self.hubs.len()).map(|at| self.status(Seat::Hub(at)).unwrap());
+        hubs.flat_map(|status| status["peers"].as_array().unwrap().clone())
+            .filter_map(|peer| peer["out"]["names"]["absent"].as_u64())
+            .sum()
     }
 
     /// Starts a gateway that does not run.

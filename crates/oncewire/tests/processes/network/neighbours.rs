@@ -7,6 +7,7 @@ use oncewire_testnet::isolated;
 use super::line;
 use crate::binary;
 use crate::common::data::{assert_same, random};
+use crate::common::lost::empty;
 use crate::common::origin::Origin;
 use crate::common::site::{Plan, Seat, Site};
 use crate::common::wait::{LIMIT, eventually};
@@ -111,5 +112,35 @@ fn gateways_on_one_lan_find_each_other_and_fetch_once() {
         assert_same(&got, &file(0), "beside one that was killed");
         site.launch(SECOND);
         site.wait_until_met();
+    });
+}
+
+/// The hub asks what a site has lost, and the gateway that it asks knows what its neighbour has.
+#[test]
+fn nothing_is_named_in_vain_to_a_site_that_lost_all_and_all_else_to_one_with_a_neighbour() {
+    isolated(|| {
+        let Some(mut site) = Site::start(binary(), &plan(2)) else { return };
+        let _origin = serve(&site);
+        assert_same(&fetch(&site, 0, 0).0, &file(0), "cold");
+        site.wait_told(0);
+        let mut lose = |stores: &[Seat]| {
+            for seat in [FIRST, SECOND] {
+                site.gateway(seat).terminate();
+                assert!(site.gateway_mut(seat).wait(LIMIT).success());
+            }
+            stores.iter().for_each(|seat| empty(&site.state(*seat)));
+            [FIRST, SECOND].into_iter().for_each(|seat| site.launch(seat));
+            site.wait_until_met();
+            let before = site.absent();
+            let (got, crossed) = fetch(&site, 0, 0);
+            assert_same(&got, &file(0), "after the loss");
+            site.wait_told(0);
+            (crossed, site.absent() - before)
+        };
+        let (crossed, _) = lose(&[FIRST]);
+        assert!(crossed < LEN as u64 * 9 / 10, "{crossed} bytes, and the neighbour has about half");
+        let (crossed, absent) = lose(&[FIRST, SECOND]);
+        assert!(crossed > LEN as u64, "{crossed} bytes of what nobody has");
+        assert_eq!(absent, 0);
     });
 }
