@@ -483,7 +483,7 @@ impl ReceivingHalf for Receiver {
 
     fn handle_store_state(&mut self, state: StoreState, now: Now) {
         self.now = now;
-        self.fetching.state = state;
+        self.fetching.handle_state(state, now);
         self.store.handle_state(state, now);
     }
 

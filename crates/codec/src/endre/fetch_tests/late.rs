@@ -178,6 +178,41 @@ fn what_neighbours_ask_of_the_line_counts_until_its_rate_is_learnt_with_it() {
 }
 
 #[test]
+fn what_was_planned_before_the_time_of_a_read_was_known_is_planned_again() {
+    let state = |service_ms, queued| StoreState {
+        service_time: Now::from_millis(service_ms),
+        age_secs: 9,
+        taking: true,
+        queued,
+        ..StoreState::default()
+    };
+    let mut receiver = receiver();
+    receiver.set_room([1 << 20, 1 << 20, 1 << 20, 4]);
+    receiver.handle_path(Now::from_millis(10), 100_000);
+    receiver.handle_store_state(state(0, 0), Now::ZERO);
+    (0..2).for_each(|seq| name(&mut receiver, seq, 10, 1000, Now::ZERO));
+    // Nothing is known against the disk, and the store has its hands full with the first four.
+    let first = reads(&mut receiver);
+    assert_eq!((first.len(), asked(&mut receiver).0, receiver.chunks_pending()), (4, vec![], 0));
+    // A tenth of a second each, in which ten would cross.
+    receiver.handle_store_state(state(100, 4), Now::from_millis(1));
+    let shed: usize = asked(&mut receiver).0.iter().map(|(_, indexes)| indexes.len()).sum();
+    assert_eq!((shed, reads(&mut receiver).len()), (16, 0));
+    // No longer than twice as long: nothing is planned again, nor lost.
+    receiver.handle_store_state(state(200, 4), Now::from_millis(2));
+    for ticket in first {
+        let bytes = vec![7; 1000].into();
+        receiver.handle_store(StoreReply::Found { ticket, bytes }, Now::from_millis(100));
+    }
+    for (seq, indexes) in [(0, (4..10).collect::<Vec<u32>>()), (1, (0..10).collect())] {
+        let bytes = vec![7; 1000 * indexes.len()];
+        let chunks = Chunks { seq, indexes, entropy: None, bytes: &bytes };
+        receiver.handle_chunks(chunks, Now::from_millis(200)).unwrap();
+    }
+    assert_eq!((receiver.stats().blocks, receiver.chunks_pending()), (2, 0));
+}
+
+#[test]
 fn a_store_that_does_not_say_where_chunks_are_is_not_waited_for() {
     let mut receiver = receiver();
     name(&mut receiver, 0, 3, 64, Now::ZERO);

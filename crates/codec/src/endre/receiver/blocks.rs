@@ -108,6 +108,12 @@ impl Blocks {
         self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, seq)| *seq).collect()
     }
 
+    /// Returns the blocks that wait for the store.
+    pub(super) fn reading(&self) -> Vec<u64> {
+        let reading = self.by_seq.iter().filter(|(_, fetch)| !fetch.reads.is_empty());
+        reading.map(|(&seq, _)| seq).collect()
+    }
+
     /// Returns the blocks for which something was asked over the network.
     pub(super) fn asking(&self) -> Vec<u64> {
         let asking = self.by_seq.iter().filter(|(_, fetch)| !fetch.asked.is_empty());

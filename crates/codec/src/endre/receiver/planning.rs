@@ -3,7 +3,7 @@
 use super::blocks::Fetch;
 use super::fetching::Fetching;
 use crate::Now;
-use crate::contract::{ChunkPlace, Purpose, StoreRequest};
+use crate::contract::{ChunkPlace, Purpose, StoreRequest, StoreState};
 use crate::wanax::path::Demand;
 use crate::wanax::shed::{Disk, Entry, Path, Source};
 use crate::wire::{ChunkReason, Sought};
@@ -52,11 +52,63 @@ impl Fetching {
             entries.push(Entry { len: entry.len, source: Source::Disk(disk), read });
             indexes.push(index);
         }
+        near.into_iter().for_each(|index| self.read(fetch, index, None));
+        self.divide(fetch, &entries, &indexes, neighbours, now);
+        self.planned = (entries, indexes);
+    }
+
+    /// Takes how the store stands. When a read takes much longer than was known when reads were planned, as of a store
+    /// that was opened anew, those are planned again that the store was not asked for yet.
+    pub(super) fn handle_state(&mut self, state: StoreState, now: Now) {
+        self.state = state;
+        self.planned_for = self.planned_for.min(state.service_time);
+        if state.service_time > self.planned_for.saturating_mul(LONGER) {
+            self.planned_for = state.service_time;
+            self.plan_again(now);
+        }
+    }
+
+    fn plan_again(&mut self, now: Now) {
+        let Self { blocks, reads, .. } = self;
+        let mut withdrawn = Vec::new();
+        for seq in blocks.reading() {
+            let mut chunks = Vec::new();
+            blocks.change(seq, |fetch| {
+                fetch.reads.retain(|&ticket, &mut index| {
+                    let read = reads.withdraw_from(0, ticket);
+                    chunks.extend(read.map(|read| (index, read)));
+                    read.is_none()
+                });
+            });
+            withdrawn.push((seq, chunks));
+        }
+        for (seq, chunks) in withdrawn {
+            let Some(mut fetch) = self.blocks.remove(&seq) else { continue };
+            let entry = |&(index, read): &(u32, u64)| {
+                let len = fetch.entries.get(index as usize)?.len;
+                Some((Entry { len, source: Source::Disk(0), read }, index))
+            };
+            let (entries, indexes): (Vec<Entry>, Vec<u32>) = chunks.iter().filter_map(entry).unzip();
+            if !entries.is_empty() {
+                self.divide(&mut fetch, &entries, &indexes, &[], now);
+            }
+            self.blocks.insert(seq, fetch);
+        }
+    }
+
+    /// Has some of the entries read, and asks for the others.
+    fn divide(
+        &mut self,
+        fetch: &mut Fetch,
+        entries: &[Entry],
+        indexes: &[u32],
+        neighbours: &[Disk],
+        now: Now,
+    ) {
         let others = self.of_others();
         let disks = self.disks(others, neighbours);
-        let sources = self.planner.plan(&entries, &disks, &self.path(now)).to_vec();
-        near.into_iter().for_each(|index| self.read(fetch, index, None));
-        for ((&index, entry), source) in indexes.iter().zip(&entries).zip(sources) {
+        let sources = self.planner.plan(entries, &disks, &self.path(now)).to_vec();
+        for ((&index, entry), source) in indexes.iter().zip(entries).zip(sources) {
             match source {
                 Source::Disk(disk) => self.read(fetch, index, Some((disk, entry.read))),
                 Source::Far => {
@@ -65,7 +117,6 @@ impl Fetching {
                 }
             }
         }
-        self.planned = (entries, indexes);
         // In the worst case each takes a read: what is late costs bytes.
         let reads = others.saturating_add(self.reads.len());
         let deadline = now + fetch.patience + self.state.service_time.saturating_mul(reads).saturating_mul(2);
@@ -140,5 +191,7 @@ impl Fetching {
     }
 }
 
+/// Reads are planned again when one takes more than so many times what it took then.
+const LONGER: u32 = 2;
 /// A disk that takes longer than this for a read is not waited for.
 const LONGEST_LOOK: Now = Now::from_secs(1);

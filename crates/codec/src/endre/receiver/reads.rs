@@ -108,6 +108,12 @@ impl Reads {
         waits.is_some()
     }
 
+    /// As [`Self::withdraw`], if it is of a disk; returns the read that would bring it.
+    pub(super) fn withdraw_from(&mut self, disk: u16, ticket: u64) -> Option<u64> {
+        let (of, read) = self.tickets.get(&ticket)?.read??;
+        (of == disk && self.withdraw(ticket)).then_some(read)
+    }
+
     fn finish(&mut self, place: Place) {
         if let Some(place) = place
             && let Some(chunks) = self.chunks.get_mut(&place)
