@@ -415,7 +415,9 @@ impl Shared {
         if let Some(request) = request {
             let brings = |other: &Read| matches!(outcome, Ok(Some(_))) && chunk(other) == chunk(&read);
             let mut queues = self.queues.lock();
-            let (brought, others) = queues.reads.end(request, brings_more(request), brings);
+            // What could not be read is not at hand, and others come before it is tried again.
+            let at_hand = outcome.is_ok() && brings_more(request);
+            let (brought, others) = queues.reads.end(request, at_hand, brings);
             drop(queues);
             (0..others).for_each(|_| _ = self.reads.notify_one());
             same = brought;

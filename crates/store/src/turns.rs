@@ -51,8 +51,8 @@ impl<R> Turns<R> {
         None
     }
 
-    /// A request is done: returns the reads that it `brought`. The others are now `at_hand`, or take one of their own each,
-    /// the next before all others; returns also how many there are.
+    /// A request is done: returns the reads that it `brought`. The others are now `at_hand`, or take one more, behind those
+    /// that wait; returns also how many of them can be served.
     pub(crate) fn end(
         &mut self,
         request: u64,
@@ -67,7 +67,7 @@ impl<R> Turns<R> {
             return (same, count);
         }
         if count > 0 {
-            self.order.push_front(request);
+            self.order.push_back(request);
             self.brought.insert(request, others.into());
         }
         (same, count.min(1))
@@ -123,11 +123,12 @@ mod tests {
         (0..3).for_each(|_| _ = turns.pop());
         turns.push(Some(5), 'f');
         assert_eq!(turns.end(5, false, |_| false), (vec![], 1));
+        assert_eq!(next(&mut turns), Some(('b', Some(7))));
         assert_eq!(next(&mut turns), Some(('d', Some(5))));
         assert_eq!(turns.end(5, false, |_| false), (vec![], 1));
         assert_eq!(next(&mut turns), Some(('f', Some(5))));
         assert_eq!(turns.end(5, false, |_| false), (vec![], 0));
-        assert_eq!(next(&mut turns), Some(('b', Some(7))));
+        assert_eq!(next(&mut turns), None);
     }
 
     #[test]

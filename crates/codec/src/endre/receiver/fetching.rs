@@ -36,8 +36,8 @@ pub(super) struct Fetching {
     /// Chunks that take a read, and which entries of their block they are.
     pub(super) planned: (Vec<Entry>, Vec<u32>),
     pub(super) state: StoreState,
-    /// What a read was known to take when reads were planned, at the least since they were planned again.
-    pub(super) planned_for: Now,
+    /// The longest that a read took when reads were planned again.
+    pub(super) longest_read: Now,
     /// The path without what waits at the far side.
     pub(super) path: Path,
     /// What neighbours had asked for and not got when its rate was learnt: that is in the rate.
@@ -79,7 +79,7 @@ impl Default for Fetching {
             planner: Planner::default(),
             planned: Default::default(),
             state: StoreState { taking: true, ..StoreState::default() },
-            planned_for: Now::ZERO,
+            longest_read: Now::ZERO,
             path: Path { round_trip: Now::ZERO, bytes_per_s: 0, pending: 0, others: 0 },
             others_then: 0,
             backlog: Backlog::default(),

@@ -111,6 +111,9 @@ impl Lane {
             *chunks -= 1;
             if *chunks == 0 {
                 self.reads.remove(&read);
+                for ticket in self.together.get(&read).into_iter().flatten() {
+                    self.joining.remove(ticket);
+                }
             }
         }
     }

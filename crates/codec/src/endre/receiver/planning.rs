@@ -57,13 +57,13 @@ impl Fetching {
         self.planned = (entries, indexes);
     }
 
-    /// Takes how the store stands. When a read takes much longer than was known when reads were planned, as of a store
-    /// that was opened anew, those are planned again that the store was not asked for yet.
+    /// Takes how the store stands. When a read takes much longer than it ever did, as the first of a store that was just
+    /// opened, those are planned again that the store was not asked for yet. A disk that stands still for a moment is as
+    /// slow for as long, so each time is taken for new only once.
     pub(super) fn handle_state(&mut self, state: StoreState, now: Now) {
         self.state = state;
-        self.planned_for = self.planned_for.min(state.service_time);
-        if state.service_time > self.planned_for.saturating_mul(LONGER) {
-            self.planned_for = state.service_time;
+        if state.service_time > self.longest_read.max(SHORT_READ).saturating_mul(LONGER) {
+            self.longest_read = state.service_time;
             self.plan_again(now);
         }
     }
@@ -90,7 +90,12 @@ impl Fetching {
             };
             let (entries, indexes): (Vec<Entry>, Vec<u32>) = chunks.iter().filter_map(entry).unzip();
             if !entries.is_empty() {
+                let before = fetch.read_deadline;
                 self.divide(&mut fetch, &entries, &indexes, &[], now);
+                // Neighbours may have asked for more time, and the disk may be slow for a moment only.
+                let most = now + fetch.patience + LONGEST_WAIT;
+                let deadline = fetch.read_deadline.map(|deadline| deadline.min(most));
+                fetch.read_deadline = deadline.max(before.filter(|_| !fetch.reads.is_empty()));
             }
             self.blocks.insert(seq, fetch);
         }
@@ -191,7 +196,11 @@ impl Fetching {
     }
 }
 
-/// Reads are planned again when one takes more than so many times what it took then.
+/// Reads are planned again when one takes more than so many times what the longest took.
 const LONGER: u32 = 2;
+/// For what is done sooner nothing is planned again.
+const SHORT_READ: Now = Now::from_micros(500);
+/// After so long reads that were planned again are looked at, however many wait.
+const LONGEST_WAIT: Now = Now::from_secs(10);
 /// A disk that takes longer than this for a read is not waited for.
 const LONGEST_LOOK: Now = Now::from_secs(1);

@@ -134,8 +134,7 @@ impl Neighbourhood {
             }
             Asked::Chunk { read, next: None, .. } => self.lack(read, now),
             Asked::Search(id) => self.leave_search(id),
-            // It is gone, and what it has with it.
-            Asked::Survey(id) => self.leave_survey(id, true),
+            Asked::Survey(id) => self.leave_survey(id, false),
             Asked::Offer { .. } => {}
         }
     }

@@ -38,6 +38,7 @@ use offering::Promises;
 pub use rendezvous::{MemberId, responsible};
 use searching::Searches;
 pub use stats::NeighbourStats;
+pub use surveying::MAX_SURVEYS;
 use surveying::Surveys;
 use telling::Telling;
 

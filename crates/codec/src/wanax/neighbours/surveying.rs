@@ -23,14 +23,18 @@ struct Survey {
     open: usize,
 }
 
+/// The most surveys at a time; a peer has one question open.
+pub const MAX_SURVEYS: usize = 64;
+
 impl Neighbourhood {
-    /// Finds out which chunks neighbours have, for [`Output::Surveyed`]; more than [`MAX_PEEK`] are taken to be there. One
-    /// that rests is not asked, since nothing is read from it either.
+    /// Finds out which chunks neighbours have, for [`Output::Surveyed`]. All are taken to be there while a neighbour cannot
+    /// be asked, since it may have them, if there are more than [`MAX_PEEK`], and if [`MAX_SURVEYS`] go on.
     pub fn survey(&mut self, ticket: u64, chunks: &[Sought], now: Now) {
         let able: Vec<MemberId> = self.members.keys().copied().filter(|id| self.can_ask(*id, now)).collect();
-        let is_long = chunks.len() > MAX_PEEK;
-        if able.is_empty() || is_long {
-            return self.outputs.push_back(Output::Surveyed { ticket, held: vec![is_long; chunks.len()] });
+        let is_too_much = chunks.len() > MAX_PEEK || self.surveys.by_id.len() >= MAX_SURVEYS;
+        let held = is_too_much || able.len() < self.members.len();
+        if held || able.is_empty() {
+            return self.outputs.push_back(Output::Surveyed { ticket, held: vec![held; chunks.len()] });
         }
         let id = self.surveys.next;
         self.surveys.next += 1;
@@ -53,7 +57,7 @@ impl Neighbourhood {
         is_answer
     }
 
-    /// One neighbour fewer is waited for; one that is there and `says` nothing may have everything.
+    /// One neighbour fewer is waited for; one that `says` nothing may have everything.
     pub(super) fn leave_survey(&mut self, id: u64, says: bool) {
         let Some(survey) = self.surveys.by_id.get_mut(&id) else { return };
         if !says {

@@ -377,6 +377,7 @@ fn a_survey_tells_what_any_neighbour_has_and_supposes_it_of_who_does_not_say() {
     assert_eq!(survey(&mut site, 1, &chunks), there);
     site.manners[3] = Dead;
     assert_eq!(survey(&mut site, 2, &chunks), [true; 8]);
+    assert_eq!(survey(&mut site, 5, &chunks), [true; 8], "it rests, and may still have them");
     assert_eq!(site.machines[0].stats().wrong, 0);
     site.machines.iter_mut().for_each(|machine| {
         site.ids.iter().skip(1).for_each(|id| machine.handle_down(*id, site.now));
