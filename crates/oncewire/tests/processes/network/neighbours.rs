@@ -137,10 +137,17 @@ fn nothing_is_named_in_vain_to_a_site_that_lost_all_and_all_else_to_one_with_a_n
             site.wait_told(0);
             (crossed, site.absent() - before)
         };
-        let (crossed, _) = lose(&[FIRST]);
-        assert!(crossed < LEN as u64 * 9 / 10, "{crossed} bytes, and the neighbour has about half");
-        let (crossed, absent) = lose(&[FIRST, SECOND]);
-        assert!(crossed > LEN as u64, "{crossed} bytes of what nobody has");
-        assert_eq!(absent, 0);
+        // A neighbour that a busy machine keeps from answering in time is not waited for, and may have everything.
+        eventually("what the neighbour has is named", LIMIT, || {
+            let (crossed, _) = lose(&[FIRST]);
+            println!("{crossed} bytes down the line, and the neighbour has about half");
+            (crossed < LEN as u64 * 9 / 10).then_some(())
+        });
+        eventually("nothing is named in vain", LIMIT, || {
+            let (crossed, absent) = lose(&[FIRST, SECOND]);
+            println!("{absent} chunks in vain");
+            assert!(crossed > LEN as u64, "{crossed} bytes of what nobody has");
+            (absent == 0).then_some(())
+        });
     });
 }
