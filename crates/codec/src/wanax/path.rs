@@ -27,6 +27,8 @@ pub enum Demand {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PathEstimate {
     bytes_per_s: Option<f64>,
+    /// Whether all windows so far had pauses, so that only a lower bound is known.
+    unproven: bool,
     window: Option<Window>,
 }
 
@@ -69,6 +71,12 @@ impl PathEstimate {
         self.bytes_per_s.map(|rate| (rate as u64).max(1))
     }
 
+    /// Returns what to plan with. A path of which only a lower bound is known may carry more: what is shed for twice as much
+    /// finds that out sooner, or is overdue.
+    pub fn hoped_bytes_per_s(&self) -> Option<u64> {
+        self.bytes_per_s().map(|rate| rate.saturating_mul(if self.unproven { HOPED } else { 1 }))
+    }
+
     /// Whether the bytes came so late that a lost packet does not explain it either.
     fn is_over(&self, window: &Window, bytes: u64, round_trip: Now, now: Now) -> bool {
         let short = IDLE + 2 * round_trip;
@@ -85,8 +93,9 @@ impl PathEstimate {
 
     fn learn(&mut self, seen: f64, busy: bool) {
         let known = self.bytes_per_s.unwrap_or(seen);
+        self.unproven = !busy && (self.unproven || self.bytes_per_s.is_none());
         if seen > known {
-            self.bytes_per_s = Some(known + RISING * (seen - known));
+            self.bytes_per_s = Some((known + RISING * (seen - known)).max(seen / MORE));
         } else if busy || self.bytes_per_s.is_none() {
             self.bytes_per_s = Some(known + FALLING * (seen - known));
         }
@@ -107,6 +116,10 @@ const IDLE: Now = Now::from_millis(200);
 const LONGEST_GAP: Now = Now::from_secs(10);
 /// Bytes that came at less than this share of the known rate came after a pause.
 const PAUSED: f64 = 0.5;
+/// A window may have brought so many times what the path carries, by what one round trip held back.
+const MORE: f64 = 1.25;
+/// Of a path that was never busy so many times what is known is hoped for.
+const HOPED: u64 = 2;
 const RISING: f64 = 0.5;
 const FALLING: f64 = 0.25;
 
@@ -210,6 +223,25 @@ mod tests {
         let mut bench = Bench::new(10.0, 1000);
         bench.pass(SECOND, 30_000, 2 * SECOND);
         assert_eq!(bench.estimate.bytes_per_s(), None);
+    }
+
+    #[test]
+    fn a_path_that_was_never_busy_is_hoped_to_carry_more() {
+        let mut bench = Bench::new(20.0, 1000);
+        bench.demand = Demand::Held;
+        bench.pass(5 * SECOND, 12_500, 100 * MILLISECOND);
+        let rate = bench.estimate.bytes_per_s().unwrap();
+        assert!((100_000..160_000).contains(&rate), "{rate}");
+        assert_eq!(bench.estimate.hoped_bytes_per_s(), Some(2 * rate));
+        bench.demand = Demand::Unknown;
+        bench.pass(5 * SECOND, 1 << 20, MILLISECOND);
+        assert_eq!(bench.estimate.hoped_bytes_per_s(), bench.estimate.bytes_per_s());
+        let share = bench.share(20.0);
+        assert!((0.75..=1.1).contains(&share), "{share}");
+        // That it waits for what is read here does not make it unknown again.
+        bench.demand = Demand::Held;
+        bench.pass(5 * SECOND, 12_500, 100 * MILLISECOND);
+        assert_eq!(bench.estimate.hoped_bytes_per_s(), bench.estimate.bytes_per_s());
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Link {
         }
         let round_trip = self.round_trip.smoothed().unwrap_or_default();
         self.path.handle_arrived(bytes, round_trip, self.receiver.demand(now), now);
-        self.receiver.handle_path(round_trip, self.path.bytes_per_s().unwrap_or(0));
+        self.receiver.handle_path(round_trip, self.path.hoped_bytes_per_s().unwrap_or(0));
     }
 
     /// Returns a piece of what is known of the peer's store; [`save_by`](oncewire_codec::wanax::hints::save_by) asks for

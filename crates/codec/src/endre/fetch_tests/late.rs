@@ -1,5 +1,7 @@
 //! How long the receiving half waits for reads, and for what it asked for.
 
+use std::collections::VecDeque;
+
 use super::*;
 
 /// A disk that takes 100 ms a read, and a path of 10 ms and 1 MB/s.
@@ -178,9 +180,10 @@ fn what_neighbours_ask_of_the_line_counts_until_its_rate_is_learnt_with_it() {
 }
 
 #[test]
-fn what_was_planned_before_the_time_of_a_read_was_known_is_planned_again() {
-    let state = |service_ms, queued| StoreState {
-        service_time: Now::from_millis(service_ms),
+fn what_was_planned_before_the_rate_of_the_path_was_known_is_planned_again() {
+    let ms = Now::from_millis;
+    let state = |queued| StoreState {
+        service_time: ms(100),
         age_secs: 9,
         taking: true,
         queued,
@@ -188,28 +191,37 @@ fn what_was_planned_before_the_time_of_a_read_was_known_is_planned_again() {
     };
     let mut receiver = receiver();
     receiver.set_room([1 << 20, 1 << 20, 1 << 20, 4]);
-    receiver.handle_path(Now::from_millis(10), 100_000);
-    receiver.handle_store_state(state(0, 0), Now::ZERO);
+    receiver.handle_store_state(state(0), Now::ZERO);
     (0..2).for_each(|seq| name(&mut receiver, seq, 10, 1000, Now::ZERO));
-    // Nothing is known against the disk, and the store has its hands full with the first four.
+    // Nothing is known of the path, and the store has its hands full with the first four.
     let first = reads(&mut receiver);
     assert_eq!((first.len(), asked(&mut receiver).0, receiver.chunks_pending()), (4, vec![], 0));
-    // A tenth of a second each, in which ten would cross.
-    receiver.handle_store_state(state(100, 4), Now::from_millis(1));
+    // Ten cross in the time of one read.
+    receiver.handle_path(ms(10), 100_000);
+    receiver.handle_store_state(state(4), ms(2));
     let shed: usize = asked(&mut receiver).0.iter().map(|(_, indexes)| indexes.len()).sum();
     assert_eq!((shed, reads(&mut receiver).len()), (16, 0));
-    // No longer than twice as long: nothing is planned again, nor lost.
-    receiver.handle_store_state(state(200, 4), Now::from_millis(2));
-    for ticket in first {
+    // What waits for the disk, which is sooner than a line that has so much to bring, is not planned again for a rate that
+    // is little more.
+    receiver.handle_path(ms(10), 10_000);
+    name(&mut receiver, 2, 10, 1000, ms(2));
+    assert_eq!((reads(&mut receiver).len(), receiver.chunks_pending()), (0, 16_000));
+    receiver.handle_path(ms(10), 20_000);
+    receiver.handle_store_state(state(5), ms(3));
+    assert_eq!(receiver.chunks_pending(), 16_000);
+    let mut tickets = VecDeque::from(first);
+    while let Some(ticket) = tickets.pop_front() {
         let bytes = vec![7; 1000].into();
-        receiver.handle_store(StoreReply::Found { ticket, bytes }, Now::from_millis(100));
+        receiver.handle_store(StoreReply::Found { ticket, bytes }, ms(100));
+        tickets.extend(reads(&mut receiver));
     }
+    assert_eq!(asked(&mut receiver).0, []);
     for (seq, indexes) in [(0, (4..10).collect::<Vec<u32>>()), (1, (0..10).collect())] {
         let bytes = vec![7; 1000 * indexes.len()];
         let chunks = Chunks { seq, indexes, entropy: None, bytes: &bytes };
-        receiver.handle_chunks(chunks, Now::from_millis(200)).unwrap();
+        receiver.handle_chunks(chunks, ms(200)).unwrap();
     }
-    assert_eq!((receiver.stats().blocks, receiver.chunks_pending()), (2, 0));
+    assert_eq!((receiver.stats().blocks, receiver.chunks_pending()), (3, 0));
 }
 
 #[test]

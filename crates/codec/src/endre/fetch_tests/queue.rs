@@ -4,6 +4,15 @@ use std::collections::VecDeque;
 
 use super::*;
 
+/// A store that can be asked for as much as any.
+const FAST: StoreState = StoreState {
+    queued: 0,
+    service_time: Now::from_micros(100),
+    age_secs: 9,
+    taking: true,
+    neighbours_pending: 0,
+};
+
 /// Hands over a block of a named chunk and many bytes that are not.
 fn long(receiver: &mut Receiver, seq: u64) {
     let plain = vec![7; 64 << 10];
@@ -42,6 +51,7 @@ fn found(receiver: &mut Receiver, ticket: u64, len: usize) {
 fn blocks_are_fetched_once_there_is_room_the_oldest_first() {
     for (blocks, chunks, len, room) in [(1100, 1, 64, 512), (1100, 1, 65_536, 512), (300, 1024, 64, 512)] {
         let mut receiver = receiver();
+        receiver.handle_store_state(FAST, Now::ZERO);
         for seq in (0..blocks).rev() {
             name(&mut receiver, seq, chunks, len, Now::ZERO);
         }
@@ -156,6 +166,7 @@ fn what_all_wait_for_is_asked_for_whole_when_there_is_no_room_even_for_that() {
 fn what_a_store_was_not_asked_for_yet_it_is_not_asked_for_once_nobody_waits() {
     let start = || {
         let mut receiver = receiver();
+        receiver.handle_store_state(FAST, Now::ZERO);
         (0..600).for_each(|seq| name(&mut receiver, seq, 1, 64, Now::ZERO));
         let tickets = reads(&mut receiver);
         assert_eq!(tickets.len(), 512);

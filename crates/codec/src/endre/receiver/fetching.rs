@@ -36,8 +36,8 @@ pub(super) struct Fetching {
     /// Chunks that take a read, and which entries of their block they are.
     pub(super) planned: (Vec<Entry>, Vec<u32>),
     pub(super) state: StoreState,
-    /// The longest that a read took when reads were planned again.
-    pub(super) longest_read: Now,
+    /// The lowest rate of the path with which something was planned that the store is not asked for yet.
+    pub(super) planned_rate: u64,
     /// The path without what waits at the far side.
     pub(super) path: Path,
     /// What neighbours had asked for and not got when its rate was learnt: that is in the rate.
@@ -79,7 +79,7 @@ impl Default for Fetching {
             planner: Planner::default(),
             planned: Default::default(),
             state: StoreState { taking: true, ..StoreState::default() },
-            longest_read: Now::ZERO,
+            planned_rate: u64::MAX,
             path: Path { round_trip: Now::ZERO, bytes_per_s: 0, pending: 0, others: 0 },
             others_then: 0,
             backlog: Backlog::default(),
@@ -317,7 +317,7 @@ impl Fetching {
     }
 
     pub(super) fn poll_request(&mut self) -> Option<StoreRequest> {
-        self.requests.pop_front().or_else(|| self.reads.poll(self.room.reads))
+        self.requests.pop_front().or_else(|| self.reads.poll(self.room.reads_of(self.state.service_time)))
     }
 
     /// Returns the chunks that wait at the store which others asked for.

@@ -59,6 +59,11 @@ impl Lanes {
         }
     }
 
+    /// Returns whether there is something that the store is not asked for yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.lanes.values().any(|lane| !lane.waiting.is_empty())
+    }
+
     /// Returns what the store was asked for and has not answered.
     pub(super) const fn asked(&self) -> usize {
         self.asked

@@ -57,18 +57,19 @@ impl Fetching {
         self.planned = (entries, indexes);
     }
 
-    /// Takes how the store stands. When a read takes much longer than it ever did, as the first of a store that was just
-    /// opened, those are planned again that the store was not asked for yet. A disk that stands still for a moment is as
-    /// slow for as long, so each time is taken for new only once.
+    /// Takes how the store stands. Where the path turned out to carry much more than was planned with, as after a start,
+    /// those reads are planned again that the store was not asked for yet.
     pub(super) fn handle_state(&mut self, state: StoreState, now: Now) {
         self.state = state;
-        if state.service_time > self.longest_read.max(SHORT_READ).saturating_mul(LONGER) {
-            self.longest_read = state.service_time;
+        if !self.reads.is_waiting() {
+            self.planned_rate = u64::MAX;
+        } else if self.path.bytes_per_s / 2 > self.planned_rate {
             self.plan_again(now);
         }
     }
 
     fn plan_again(&mut self, now: Now) {
+        self.planned_rate = u64::MAX;
         let Self { blocks, reads, .. } = self;
         let mut withdrawn = Vec::new();
         for seq in blocks.reading() {
@@ -110,6 +111,7 @@ impl Fetching {
         neighbours: &[Disk],
         now: Now,
     ) {
+        self.planned_rate = self.planned_rate.min(self.path.bytes_per_s);
         let others = self.of_others();
         let disks = self.disks(others, neighbours);
         let sources = self.planner.plan(entries, &disks, &self.path(now)).to_vec();
@@ -196,10 +198,6 @@ impl Fetching {
     }
 }
 
-/// Reads are planned again when one takes more than so many times what the longest took.
-const LONGER: u32 = 2;
-/// For what is done sooner nothing is planned again.
-const SHORT_READ: Now = Now::from_micros(500);
 /// After so long reads that were planned again are looked at, however many wait.
 const LONGEST_WAIT: Now = Now::from_secs(10);
 /// A disk that takes longer than this for a read is not waited for.

@@ -178,6 +178,11 @@ impl Reads {
         u32::try_from(self.lanes.asked()).unwrap_or(u32::MAX)
     }
 
+    /// Returns whether there are some that the store is not asked for yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.lanes.is_waiting()
+    }
+
     /// Returns how many reads bring so many chunks, if they are like those of this half.
     pub(super) fn for_chunks(&self, chunks: u32) -> u32 {
         let (reads, seen) = self.seen;
