@@ -19,7 +19,7 @@ use crate::cache::{Log, LogOffset, RangeSet};
 pub use crate::endre::PreparedLog;
 use crate::wanax::HintsError;
 use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
-use crate::wanax::path::Demand;
+use crate::wanax::path::{Demand, PathRate};
 use crate::wire::{
     Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, MAX_BLOCK, Message,
     NamesHello, Probe, Probed, Range64, Refetch, StoreHeld, WireError,
@@ -371,11 +371,13 @@ pub trait ReceivingHalf {
     fn handle_store_state(&mut self, state: StoreState, now: Now);
     /// Returns the bytes of chunks that were asked for over the network and have not come.
     fn chunks_pending(&self) -> u64;
+    /// Returns the chunks on the own disk that the store is not asked for yet, since it has enough to do.
+    fn reads_held_back(&self) -> u32;
     /// Returns what is known of what the peer has to send, by which [`PathEstimate`](crate::wanax::path::PathEstimate)
     /// judges what arrives.
     fn demand(&self, now: Now) -> Demand;
-    /// Takes what is known of the path from the sending half: round trip, and the bytes a second that it carries.
-    fn handle_path(&mut self, round_trip: Now, bytes_per_s: u64);
+    /// Takes what is known of the path from the sending half: round trip, and what it carries.
+    fn handle_path(&mut self, round_trip: Now, rate: PathRate);
     /// Says again everything that was said before: the control lane is a new one.
     fn restate(&mut self, now: Now);
     /// Does what is due.

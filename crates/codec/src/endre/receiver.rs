@@ -34,7 +34,7 @@ use crate::contract::{
 };
 use crate::entropy::Decompressor;
 use crate::strong::StrongDigests;
-use crate::wanax::path::Demand;
+use crate::wanax::path::{Demand, PathRate};
 use crate::wire::{
     Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
     Message, Probe, Range64, Refetch, RefetchReason,
@@ -491,12 +491,16 @@ impl ReceivingHalf for Receiver {
         self.fetching.asked_bytes
     }
 
+    fn reads_held_back(&self) -> u32 {
+        self.fetching.reads.held_back()
+    }
+
     fn demand(&self, now: Now) -> Demand {
         self.fetching.demand(now)
     }
 
-    fn handle_path(&mut self, round_trip: Now, bytes_per_s: u64) {
-        self.fetching.set_path(round_trip, bytes_per_s);
+    fn handle_path(&mut self, round_trip: Now, rate: PathRate) {
+        self.fetching.set_path(round_trip, rate);
     }
 
     fn poll_log_write(&mut self) -> Option<LogWrite> {

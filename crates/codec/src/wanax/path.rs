@@ -23,6 +23,28 @@ pub enum Demand {
     Overdue,
 }
 
+/// Bytes a second that a path carries; 0 is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathRate {
+    /// As it was seen: a lower bound, until the path was busy once.
+    pub known: u64,
+    /// What is shed for. A path of which only a lower bound is known may carry more: what is asked for that finds it out
+    /// sooner, or is overdue.
+    pub hoped: u64,
+}
+
+impl PathRate {
+    /// Of a path that was busy.
+    pub const fn of(bytes_per_s: u64) -> Self {
+        Self { known: bytes_per_s, hoped: bytes_per_s }
+    }
+
+    /// Whether more is hoped for than is known.
+    pub const fn is_hope(&self) -> bool {
+        self.hoped > self.known
+    }
+}
+
 /// The rate at which a path carries, learnt from arrivals.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PathEstimate {
@@ -66,15 +88,12 @@ impl PathEstimate {
         }
     }
 
-    /// Returns what the path carries in a second, if anything is known of it; at least 1.
-    pub fn bytes_per_s(&self) -> Option<u64> {
-        self.bytes_per_s.map(|rate| (rate as u64).max(1))
-    }
-
-    /// Returns what to plan with. A path of which only a lower bound is known may carry more: what is shed for twice as much
-    /// finds that out sooner, or is overdue.
-    pub fn hoped_bytes_per_s(&self) -> Option<u64> {
-        self.bytes_per_s().map(|rate| rate.saturating_mul(if self.unproven { HOPED } else { 1 }))
+    /// Returns what is known of it.
+    pub fn rate(&self) -> PathRate {
+        let Some(known) = self.bytes_per_s.map(|rate| (rate as u64).max(1)) else {
+            return PathRate::default();
+        };
+        PathRate { known, hoped: known.saturating_mul(if self.unproven { HOPED } else { 1 }) }
     }
 
     /// Whether the bytes came so late that a lost packet does not explain it either.
@@ -200,7 +219,7 @@ mod tests {
         /// The estimate as a share of what the path carries of payload.
         fn share(&self, megabits_per_s: f64) -> f64 {
             let payload = megabits_per_s * 1e6 / 8.0 * 1448.0 / 1500.0;
-            self.estimate.bytes_per_s().unwrap() as f64 / payload
+            self.estimate.rate().known as f64 / payload
         }
     }
 
@@ -222,7 +241,7 @@ mod tests {
     fn nothing_is_known_before_enough_has_arrived() {
         let mut bench = Bench::new(10.0, 1000);
         bench.pass(SECOND, 30_000, 2 * SECOND);
-        assert_eq!(bench.estimate.bytes_per_s(), None);
+        assert_eq!(bench.estimate.rate(), PathRate::default());
     }
 
     #[test]
@@ -230,18 +249,18 @@ mod tests {
         let mut bench = Bench::new(20.0, 1000);
         bench.demand = Demand::Held;
         bench.pass(5 * SECOND, 12_500, 100 * MILLISECOND);
-        let rate = bench.estimate.bytes_per_s().unwrap();
-        assert!((100_000..160_000).contains(&rate), "{rate}");
-        assert_eq!(bench.estimate.hoped_bytes_per_s(), Some(2 * rate));
+        let rate = bench.estimate.rate();
+        assert!((100_000..160_000).contains(&rate.known), "{rate:?}");
+        assert_eq!(rate.hoped, 2 * rate.known);
         bench.demand = Demand::Unknown;
-        bench.pass(5 * SECOND, 1 << 20, MILLISECOND);
-        assert_eq!(bench.estimate.hoped_bytes_per_s(), bench.estimate.bytes_per_s());
+        bench.pass(20 * SECOND, 1 << 20, MILLISECOND);
+        assert!(!bench.estimate.rate().is_hope());
         let share = bench.share(20.0);
         assert!((0.75..=1.1).contains(&share), "{share}");
         // That it waits for what is read here does not make it unknown again.
         bench.demand = Demand::Held;
         bench.pass(5 * SECOND, 12_500, 100 * MILLISECOND);
-        assert_eq!(bench.estimate.hoped_bytes_per_s(), bench.estimate.bytes_per_s());
+        assert!(!bench.estimate.rate().is_hope());
     }
 
     #[test]
@@ -287,7 +306,7 @@ mod tests {
                 let now = Now::from_millis(from * 1000 + at);
                 estimate.handle_arrived(16_384, ROUND_TRIP, demand, now);
             }
-            estimate.bytes_per_s().unwrap()
+            estimate.rate().known
         };
         let before = arrive(&mut estimate, Demand::Unknown, 0, 10, 10);
         assert!(before > 1_500_000);

@@ -148,12 +148,13 @@ impl ChunkStore {
     }
 
     /// Returns how the own disk stands.
-    pub(super) fn state(&self, now: Now) -> StoreState {
+    /// How it stands; its only link holds back so many chunks.
+    pub(super) fn state(&self, held_back: u32, now: Now) -> StoreState {
         let own = self.disks.first();
-        let waiting = |own: &Disk<Read>| own.reads().map(|read| read.chunks.len() as u32).sum();
+        let waiting = |own: &Disk<Read>| own.reads().map(|read| read.chunks.len() as u32).sum::<u32>();
         StoreState {
             neighbours_pending: 0,
-            queued: own.map_or(0, waiting),
+            queued: held_back + own.map_or(0, waiting),
             service_time: own.map_or(Now::ZERO, |own| own.service_time(now)),
             // Nothing is ever dropped: what was held from the beginning of time is held.
             age_secs: FOREVER_SECS,

@@ -43,6 +43,11 @@ impl Link {
         if self.is_up() { self.receiver.chunks_pending() } else { 0 }
     }
 
+    /// Returns the chunks that the store has and is not asked for yet, since it has enough to do: others wait for them too.
+    pub fn reads_held_back(&self) -> u32 {
+        self.receiver.reads_held_back()
+    }
+
     /// Takes note of bytes that arrived: what the path carries is what chunks cost that are asked for.
     pub(super) fn note_arrived(&mut self, bytes: u64, now: Now) {
         if self.config.store.is_none() || !self.config.shed || bytes == 0 {
@@ -50,7 +55,7 @@ impl Link {
         }
         let round_trip = self.round_trip.smoothed().unwrap_or_default();
         self.path.handle_arrived(bytes, round_trip, self.receiver.demand(now), now);
-        self.receiver.handle_path(round_trip, self.path.hoped_bytes_per_s().unwrap_or(0));
+        self.receiver.handle_path(round_trip, self.path.rate());
     }
 
     /// Returns a piece of what is known of the peer's store; [`save_by`](oncewire_codec::wanax::hints::save_by) asks for

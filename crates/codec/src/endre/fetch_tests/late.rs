@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::wanax::path::{Demand, PathRate};
 
 /// A disk that takes 100 ms a read, and a path of 10 ms and 1 MB/s.
 fn slow_disk(receiver: &mut Receiver) {
     let service_time = Now::from_millis(100);
     let state = StoreState { queued: 0, service_time, age_secs: 9, taking: true, ..StoreState::default() };
     receiver.handle_store_state(state, Now::ZERO);
-    receiver.handle_path(Now::from_millis(10), 1_000_000);
+    receiver.handle_path(Now::from_millis(10), PathRate::of(1_000_000));
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn of_a_disk_of_which_nothing_is_known_what_it_brings_says_how_long_the_rest_tak
     for (brought, path_is_known, waits) in [(2, false, true), (0, false, false), (2, true, false)] {
         let mut receiver = receiver();
         if path_is_known {
-            receiver.handle_path(ms(10), 1_000_000);
+            receiver.handle_path(ms(10), PathRate::of(1_000_000));
         }
         name(&mut receiver, 0, 8, 20_000, Now::ZERO);
         let tickets = reads(&mut receiver);
@@ -133,7 +134,7 @@ fn while_answers_wait_at_the_far_side_the_disk_is_left_its_work() {
 fn what_was_asked_for_is_not_asked_for_again_while_the_path_explains_that_it_is_not_there() {
     for (bytes_per_s, least_ms, most_ms) in [(0, 300, 1_000), (10_000, 4_000, 5_000)] {
         let mut receiver = receiver();
-        receiver.handle_path(Now::from_millis(10), bytes_per_s);
+        receiver.handle_path(Now::from_millis(10), PathRate::of(bytes_per_s));
         name(&mut receiver, 0, 1, 20_000, Now::ZERO);
         let tickets = reads_with(&mut receiver, Now::ZERO, |_| vec![ChunkPlace::Near]);
         receiver.handle_store(StoreReply::Absent { ticket: tickets[0] }, Now::ZERO);
@@ -162,9 +163,9 @@ fn what_neighbours_ask_of_the_line_counts_until_its_rate_is_learnt_with_it() {
     let shed = |then, now, learnt_again: bool| {
         let mut receiver = receiver();
         receiver.handle_store_state(state(then), Now::ZERO);
-        receiver.handle_path(Now::from_millis(10), 10_000);
+        receiver.handle_path(Now::from_millis(10), PathRate::of(10_000));
         receiver.handle_store_state(state(now), Now::ZERO);
-        receiver.handle_path(Now::from_millis(10), if learnt_again { 9_999 } else { 10_000 });
+        receiver.handle_path(Now::from_millis(10), PathRate::of(if learnt_again { 9_999 } else { 10_000 }));
         name(&mut receiver, 0, 10, 1000, Now::ZERO);
         let shed = 10 - reads(&mut receiver).len();
         assert_eq!(receiver.chunks_pending(), 1000 * shed as u64);
@@ -197,17 +198,17 @@ fn what_was_planned_before_the_rate_of_the_path_was_known_is_planned_again() {
     let first = reads(&mut receiver);
     assert_eq!((first.len(), asked(&mut receiver).0, receiver.chunks_pending()), (4, vec![], 0));
     // Ten cross in the time of one read.
-    receiver.handle_path(ms(10), 100_000);
-    receiver.handle_store_state(state(4), ms(2));
+    receiver.handle_path(ms(10), PathRate::of(100_000));
+    receiver.handle_store_state(state(20), ms(2));
     let shed: usize = asked(&mut receiver).0.iter().map(|(_, indexes)| indexes.len()).sum();
     assert_eq!((shed, reads(&mut receiver).len()), (16, 0));
     // What waits for the disk, which is sooner than a line that has so much to bring, is not planned again for a rate that
     // is little more.
-    receiver.handle_path(ms(10), 10_000);
+    receiver.handle_path(ms(10), PathRate::of(10_000));
     name(&mut receiver, 2, 10, 1000, ms(2));
     assert_eq!((reads(&mut receiver).len(), receiver.chunks_pending()), (0, 16_000));
-    receiver.handle_path(ms(10), 20_000);
-    receiver.handle_store_state(state(5), ms(3));
+    receiver.handle_path(ms(10), PathRate::of(20_000));
+    receiver.handle_store_state(state(15), ms(3));
     assert_eq!(receiver.chunks_pending(), 16_000);
     let mut tickets = VecDeque::from(first);
     while let Some(ticket) = tickets.pop_front() {
@@ -240,4 +241,25 @@ fn a_store_that_does_not_say_where_chunks_are_is_not_waited_for() {
     let chunks = Chunks { seq: 0, indexes: vec![0, 1, 2], entropy: None, bytes: &[7; 192] };
     receiver.handle_chunks(chunks, Now::from_millis(90)).unwrap();
     assert_eq!((receiver.stats().blocks, receiver.stats().chunks.late), (1, 3));
+}
+
+#[test]
+fn a_path_is_hoped_to_carry_more_until_it_was_busy() {
+    let ms = Now::from_millis;
+    let mut receiver = receiver();
+    let state = StoreState { service_time: ms(20), taking: true, ..StoreState::default() };
+    receiver.handle_store_state(state, Now::ZERO);
+    // By what is known the disk is as fast: ten chunks take 200 ms, nine 190 ms.
+    let rate = PathRate { known: 1000, hoped: 100_000 };
+    receiver.handle_path(ms(10), rate);
+    name(&mut receiver, 0, 10, 1000, Now::ZERO);
+    let read = reads(&mut receiver).len();
+    let shed: usize = asked(&mut receiver).0.iter().map(|(_, indexes)| indexes.len()).sum();
+    assert!(read > 0 && shed > 0 && read + shed == 10, "{read} {shed}");
+    assert_eq!(receiver.stats().chunks.path_bytes_per_s, 1000, "what is told is what is known");
+    // It cannot do that.
+    assert_eq!((receiver.demand(ms(50)), receiver.demand(ms(150))), (Demand::Held, Demand::Overdue));
+    receiver.handle_path(ms(10), PathRate::of(1000));
+    assert_eq!(receiver.demand(ms(150)), Demand::Held, "by what it carries nothing is late");
+    assert_eq!(receiver.stats().chunks.path_wait, Now::ZERO);
 }

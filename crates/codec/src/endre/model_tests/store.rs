@@ -9,6 +9,7 @@ use super::Model;
 use crate::Now;
 use crate::contract::{ChunkPlace, ReceivingHalf as _, StoreReply, StoreRequest, StoreState};
 use crate::wanax::Tree;
+use crate::wanax::path::PathRate;
 use crate::wanax::shed::Disk;
 
 /// What becomes of a read.
@@ -141,7 +142,7 @@ impl Model {
                     neighbours_pending: age_secs << 10,
                 };
                 self.receiver.handle_store_state(state, now);
-                self.receiver.handle_path(Now::from_millis(40), pick);
+                self.receiver.handle_path(Now::from_millis(40), PathRate::of(pick));
             }
             _ => {}
         }

@@ -36,10 +36,15 @@ pub(super) struct Fetching {
     /// Chunks that take a read, and which entries of their block they are.
     pub(super) planned: (Vec<Entry>, Vec<u32>),
     pub(super) state: StoreState,
-    /// The lowest rate of the path with which something was planned that the store is not asked for yet.
+    /// Chunks that others wanted of it then.
+    pub(super) of_others: u32,
+    /// The lowest rate of the path with which reads were planned of which some may wait yet, so that the store is not asked
+    /// for them.
     pub(super) planned_rate: u64,
-    /// The path without what waits at the far side.
+    /// The path without what waits at the far side, at the rate that is known.
     pub(super) path: Path,
+    /// The rate that plans are made with.
+    pub(super) hoped_rate: u64,
     /// What neighbours had asked for and not got when its rate was learnt: that is in the rate.
     pub(super) others_then: u64,
     pub(super) backlog: Backlog,
@@ -79,8 +84,10 @@ impl Default for Fetching {
             planner: Planner::default(),
             planned: Default::default(),
             state: StoreState { taking: true, ..StoreState::default() },
+            of_others: 0,
             planned_rate: u64::MAX,
             path: Path { round_trip: Now::ZERO, bytes_per_s: 0, pending: 0, others: 0 },
+            hoped_rate: 0,
             others_then: 0,
             backlog: Backlog::default(),
             counts: FetchCounts::default(),
@@ -317,12 +324,12 @@ impl Fetching {
     }
 
     pub(super) fn poll_request(&mut self) -> Option<StoreRequest> {
-        self.requests.pop_front().or_else(|| self.reads.poll(self.room.reads_of(self.state.service_time)))
-    }
-
-    /// Returns the chunks that wait at the store which others asked for.
-    pub(super) fn of_others(&self) -> u32 {
-        self.state.queued.saturating_sub(self.reads.asked())
+        let (room, service_time) = (self.room, self.state.service_time);
+        let most = |disk, answered| match disk {
+            0 => room.reads_of(service_time, answered),
+            _ => room.reads,
+        };
+        self.requests.pop_front().or_else(|| self.reads.poll(most))
     }
 
     /// Says again, with the next requests, what was asked for: it may have been lost with a lane.
@@ -372,14 +379,16 @@ impl Fetching {
     pub(super) fn poll_chunk_request(&mut self, now: Now) -> Option<ChunkRequest> {
         while let Some(&seq) = self.due.first() {
             // Its own bytes are among those that were asked for.
-            let expected = Path { pending: self.asked_bytes, others: self.others(), ..self.path };
-            let expected = (expected.bytes_per_s > 0).then(|| expected.time(0));
-            let patience = expected.map_or(Now::ZERO, |time| time.saturating_add(self.backlog.wait(now)));
-            if let Some(Some((reason, indexes))) =
-                self.blocks.change(seq, |fetch| fetch.take_due(patience, now))
+            let path = Path { pending: self.asked_bytes, others: self.others(), ..self.path };
+            let is_known = path.bytes_per_s > 0;
+            let known =
+                if is_known { path.time(0).saturating_add(self.backlog.wait(now)) } else { Now::ZERO };
+            if let Some(Some((reason, indexes))) = self.blocks.change(seq, |fetch| fetch.take_due(known, now))
             {
-                if let Some(expected) = expected {
-                    self.backlog.handle_asked(seq, expected, now);
+                if is_known {
+                    // What does not come as soon as was hoped for says that it cannot.
+                    let hoped = Path { bytes_per_s: self.hoped_rate, ..path };
+                    self.backlog.handle_asked(seq, hoped.time(0), now);
                 }
                 return Some(ChunkRequest { seq, reason, indexes });
             }

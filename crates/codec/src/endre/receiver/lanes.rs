@@ -29,6 +29,8 @@ struct Lane {
     /// What the store was asked for and has not answered, and how many of them each read brings.
     asked: usize,
     reads: BTreeMap<u64, usize>,
+    /// What it has answered, in all.
+    answered: usize,
 }
 
 impl Lanes {
@@ -36,12 +38,14 @@ impl Lanes {
         self.lanes.entry(disk(place)).or_default().push(ticket, read(place), request);
     }
 
-    /// Takes the next of a lane of which the store has less than `most`, or what a read brings that it has, within
-    /// [`JOINING`] times as much.
-    pub(super) fn pop(&mut self, most: usize) -> Option<StoreRequest> {
+    /// Takes the next of a lane of which the store has less than `most` reads, or what a read brings that it has, within
+    /// [`MOST_CHUNKS`]. `most` is told the disk, and how many chunks of it were answered.
+    pub(super) fn pop(&mut self, most: impl Fn(u16, usize) -> usize) -> Option<StoreRequest> {
         let mut lanes = self.lanes.iter_mut();
-        let request =
-            lanes.find_map(|(disk, lane)| lane.pop(if disk.is_some() { most } else { usize::MAX }))?;
+        let request = lanes.find_map(|(disk, lane)| match disk {
+            Some(disk) => lane.pop(most(*disk, lane.answered), MOST_CHUNKS),
+            None => lane.pop(usize::MAX, usize::MAX),
+        })?;
         self.asked += 1;
         Some(request)
     }
@@ -59,9 +63,9 @@ impl Lanes {
         }
     }
 
-    /// Returns whether there is something that the store is not asked for yet.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.lanes.values().any(|lane| !lane.waiting.is_empty())
+    /// Returns what the store is not asked for yet of a disk.
+    pub(super) fn waiting(&self, disk: u16) -> usize {
+        self.lanes.get(&Some(disk)).map_or(0, |lane| lane.waiting.len())
     }
 
     /// Returns what the store was asked for and has not answered.
@@ -81,10 +85,12 @@ impl Lane {
         }
     }
 
-    fn pop(&mut self, most: usize) -> Option<StoreRequest> {
-        let joining = self.joining.first().filter(|_| self.asked < most.saturating_mul(JOINING));
-        let next = || self.waiting.first_key_value().filter(|_| self.asked < most).map(|(&ticket, _)| ticket);
-        let ticket = joining.copied().or_else(next)?;
+    fn pop(&mut self, most_reads: usize, most_chunks: usize) -> Option<StoreRequest> {
+        if self.asked >= most_chunks {
+            return None;
+        }
+        let next = || self.waiting.keys().next().filter(|_| self.reads.len() < most_reads);
+        let ticket = self.joining.first().or_else(next).copied()?;
         let (read, request) = self.withdraw(ticket)?;
         self.asked += 1;
         if let Some(read) = read {
@@ -110,6 +116,7 @@ impl Lane {
 
     fn handle_answer(&mut self, read: Option<u64>) {
         self.asked -= 1;
+        self.answered = self.answered.saturating_add(1);
         if let Some(read) = read
             && let Some(chunks) = self.reads.get_mut(&read)
         {
@@ -124,8 +131,8 @@ impl Lane {
     }
 }
 
-/// With what comes with other reads, the store has at most so many times what it is else asked for.
-const JOINING: usize = 4;
+/// A store is asked for so many chunks of a disk at a time, however few reads bring them.
+const MOST_CHUNKS: usize = 2048;
 
 fn disk(place: Place) -> Option<u16> {
     place.map(|(disk, _)| disk)
@@ -151,16 +158,12 @@ mod tests {
     }
 
     fn popped(lanes: &mut Lanes, most: usize) -> Vec<u64> {
-        let requests = std::iter::from_fn(|| lanes.pop(most));
+        let requests = std::iter::from_fn(|| lanes.pop(|_, _| most));
         let ticket = |request| match request {
             StoreRequest::Peek { ticket, .. } => StoreReply::each_apart(ticket).ticket(),
             other => panic!("{other:?}"),
         };
         requests.map(ticket).collect()
-    }
-
-    fn waiting(lanes: &Lanes) -> usize {
-        lanes.lanes.values().map(|lane| lane.waiting.len()).sum()
     }
 
     #[test]
@@ -172,14 +175,29 @@ mod tests {
             push(&mut lanes, 20 + ticket, None);
         }
         assert_eq!(popped(&mut lanes, 2), [20, 21, 22, 0, 1, 10, 11]);
-        assert_eq!((lanes.asked(), waiting(&lanes)), (7, 2));
+        assert_eq!((lanes.asked(), [0, 1].map(|disk| lanes.waiting(disk)).iter().sum::<usize>()), (7, 2));
         lanes.handle_answer(Some((1, 0)));
         assert_eq!(popped(&mut lanes, 2), [12]);
         lanes.handle_answer(None);
         assert!(lanes.withdraw(2, Some((0, 2))) && !lanes.withdraw(2, Some((0, 2))));
         lanes.handle_answer(Some((0, 0)));
         assert_eq!(popped(&mut lanes, 2), []);
-        assert_eq!((lanes.asked(), waiting(&lanes)), (5, 0));
+        assert_eq!((lanes.asked(), [0, 1].map(|disk| lanes.waiting(disk)).iter().sum::<usize>()), (5, 0));
+    }
+
+    #[test]
+    fn a_store_is_asked_for_reads_and_not_for_chunks() {
+        let mut lanes = Lanes::default();
+        // Five containers of ten chunks.
+        for ticket in 0..50 {
+            push(&mut lanes, ticket, Some((0, ticket / 10)));
+        }
+        assert_eq!(popped(&mut lanes, 4).len(), 40);
+        (0..9).for_each(|_| lanes.handle_answer(Some((0, 2))));
+        assert_eq!(popped(&mut lanes, 4).len(), 0, "one of them is wanting yet");
+        lanes.handle_answer(Some((0, 2)));
+        let all_answered = |disk, answered| if (disk, answered) == (0, 10) { 4 } else { 0 };
+        assert_eq!(std::iter::from_fn(|| lanes.pop(all_answered)).count(), 10);
     }
 
     #[test]
@@ -200,9 +218,12 @@ mod tests {
         lanes.handle_answer(Some((0, 8)));
         assert_eq!(popped(&mut lanes, 1), []);
         lanes.handle_answer(Some((0, 8)));
-        assert_eq!((popped(&mut lanes, 1), waiting(&lanes)), (vec![2], 1));
-        (10..20).for_each(|ticket| push(&mut lanes, ticket, Some((0, 9))));
-        assert_eq!(popped(&mut lanes, 1).len(), JOINING - 1, "not all of them at a time");
+        assert_eq!(
+            (popped(&mut lanes, 1), [0, 1].map(|disk| lanes.waiting(disk)).iter().sum::<usize>()),
+            (vec![2], 1)
+        );
+        (10..10 + MOST_CHUNKS as u64).for_each(|ticket| push(&mut lanes, ticket, Some((0, 9))));
+        assert_eq!(popped(&mut lanes, 1).len(), MOST_CHUNKS - 1, "not all of them at a time");
         lanes.handle_answer(Some((0, 9)));
         assert_eq!(popped(&mut lanes, 1).len(), 1);
     }

@@ -4,7 +4,8 @@ use super::blocks::Fetch;
 use super::fetching::Fetching;
 use crate::Now;
 use crate::contract::{ChunkPlace, Purpose, StoreRequest, StoreState};
-use crate::wanax::path::Demand;
+use crate::wanax::backlog::Backlog;
+use crate::wanax::path::{Demand, PathRate};
 use crate::wanax::shed::{Disk, Entry, Path, Source};
 use crate::wire::{ChunkReason, Sought};
 
@@ -61,9 +62,12 @@ impl Fetching {
     /// those reads are planned again that the store was not asked for yet.
     pub(super) fn handle_state(&mut self, state: StoreState, now: Now) {
         self.state = state;
-        if !self.reads.is_waiting() {
+        // What this half wants changes before the store is heard of again.
+        let own = self.reads.asked().saturating_add(self.reads.held_back());
+        self.of_others = state.queued.saturating_sub(own);
+        if self.reads.held_back() == 0 {
             self.planned_rate = u64::MAX;
-        } else if self.path.bytes_per_s / 2 > self.planned_rate {
+        } else if self.hoped_rate / 2 > self.planned_rate {
             self.plan_again(now);
         }
     }
@@ -111,10 +115,12 @@ impl Fetching {
         neighbours: &[Disk],
         now: Now,
     ) {
-        self.planned_rate = self.planned_rate.min(self.path.bytes_per_s);
-        let others = self.of_others();
-        let disks = self.disks(others, neighbours);
-        let sources = self.planner.plan(entries, &disks, &self.path(now)).to_vec();
+        let disks = self.disks(neighbours);
+        let path = Path { bytes_per_s: self.hoped_rate, ..self.path(now) };
+        let sources = self.planner.plan(entries, &disks, &path).to_vec();
+        if sources.contains(&Source::Disk(0)) {
+            self.planned_rate = self.planned_rate.min(self.hoped_rate);
+        }
         for ((&index, entry), source) in indexes.iter().zip(entries).zip(sources) {
             match source {
                 Source::Disk(disk) => self.read(fetch, index, Some((disk, entry.read))),
@@ -125,7 +131,7 @@ impl Fetching {
             }
         }
         // In the worst case each takes a read: what is late costs bytes.
-        let reads = others.saturating_add(self.reads.len());
+        let reads = self.of_others.saturating_add(self.reads.len());
         let deadline = now + fetch.patience + self.state.service_time.saturating_mul(reads).saturating_mul(2);
         fetch.read_deadline = fetch.read_deadline.filter(|_| !fetch.peeks.is_empty());
         if !fetch.reads.is_empty() {
@@ -151,9 +157,9 @@ impl Fetching {
         true
     }
 
-    /// The own disk, from which others wait for so many chunks, and those of neighbours, as they are for the planner.
-    fn disks(&self, others: u32, neighbours: &[Disk]) -> Vec<Disk> {
-        let queued = self.reads.queued(0).saturating_add(self.reads.for_chunks(others));
+    /// The own disk and those of neighbours, as they are for the planner.
+    fn disks(&self, neighbours: &[Disk]) -> Vec<Disk> {
+        let queued = self.reads.queued(0).saturating_add(self.reads.for_chunks(self.of_others));
         let own = Disk { queued, service_time: self.state.service_time };
         // What was asked since a neighbour last told its queue may not be in it.
         let theirs = (1..)
@@ -162,7 +168,7 @@ impl Fetching {
         [own].into_iter().chain(theirs).collect()
     }
 
-    /// The path as it is for what is asked for now.
+    /// The path as it is for what is asked for now, at the rate that is known.
     fn path(&self, now: Now) -> Path {
         let round_trip = self.path.round_trip.saturating_add(self.backlog.wait(now));
         Path { round_trip, pending: self.asked_bytes, others: self.others(), ..self.path }
@@ -174,10 +180,16 @@ impl Fetching {
     }
 
     /// Takes what the path is like while nothing waits.
-    pub(super) fn set_path(&mut self, round_trip: Now, bytes_per_s: u64) {
+    pub(super) fn set_path(&mut self, round_trip: Now, rate: PathRate) {
+        let PathRate { known: bytes_per_s, hoped } = rate;
         if bytes_per_s != self.path.bytes_per_s {
             self.others_then = self.state.neighbours_pending;
         }
+        if self.hoped_rate > self.path.bytes_per_s && !rate.is_hope() {
+            // Answers were expected sooner than the path could bring them: that they were late is no wait.
+            self.backlog = Backlog::default();
+        }
+        self.hoped_rate = hoped;
         self.path = Path { round_trip, bytes_per_s, ..self.path };
     }
 
@@ -192,7 +204,7 @@ impl Fetching {
         }
     }
 
-    /// Returns what the path is taken to carry, and how long answers wait.
+    /// Returns what the path is known to carry, and how long answers wait.
     pub(super) fn path_now(&self, now: Now) -> (u64, Now) {
         (self.path.bytes_per_s, self.backlog.wait(now))
     }

@@ -39,26 +39,25 @@ pub(super) struct Room {
     pub(super) oldest: usize,
     /// The most that blocks take which wait for room.
     pub(super) queued: usize,
-    /// The most reads of a disk that the store is asked for at a time, however fast it is: it turns away what is too much
+    /// The most reads of a disk for which the store is asked at a time, however fast it is: it turns away what is too much
     /// for it, which is then asked for over the network.
     pub(super) reads: usize,
 }
 
 impl Room {
-    /// Returns how many reads of a disk the store is asked for that takes so long for each, zero if that is not known:
-    /// enough for [`HANDS_FULL`], since what it was asked for is not planned again.
-    pub(super) fn reads_of(&self, service_time: Now) -> usize {
-        let for_a_while = match service_time.as_micros() {
-            0 => 0,
-            micros => usize::try_from(HANDS_FULL.as_micros() / micros).unwrap_or(usize::MAX),
-        };
-        for_a_while.max(LEAST_READS).min(self.reads)
+    /// Returns for how many reads of a disk the store is asked at a time that takes so long for each: enough for
+    /// [`HANDS_FULL`], since what it was asked for is not planned again. Of a store that takes no time, or of which that is
+    /// not known yet, it is as much as it has `answered`.
+    pub(super) fn reads_of(&self, service_time: Now, answered: usize) -> usize {
+        let for_a_while = HANDS_FULL.as_micros().checked_div(service_time.as_micros());
+        let reads = for_a_while.map_or(answered, |reads| usize::try_from(reads).unwrap_or(usize::MAX));
+        reads.max(LEAST_READS).min(self.reads)
     }
 }
 
 const HANDS_FULL: Now = Now::from_millis(500);
 /// Fewer leave a store with several readers nothing to choose from.
-const LEAST_READS: usize = 32;
+const LEAST_READS: usize = 16;
 
 impl Default for Room {
     fn default() -> Self {

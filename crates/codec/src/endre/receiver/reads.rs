@@ -73,8 +73,8 @@ impl Reads {
         ticket
     }
 
-    /// Returns the next read to ask the store for, if it has less than `most` of its kind.
-    pub(super) fn poll(&mut self, most: usize) -> Option<StoreRequest> {
+    /// Returns the next read to ask the store for, if it has less than `most` of its disk, by what that has answered.
+    pub(super) fn poll(&mut self, most: impl Fn(u16, usize) -> usize) -> Option<StoreRequest> {
         self.lanes.pop(most)
     }
 
@@ -178,9 +178,9 @@ impl Reads {
         u32::try_from(self.lanes.asked()).unwrap_or(u32::MAX)
     }
 
-    /// Returns whether there are some that the store is not asked for yet.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.lanes.is_waiting()
+    /// Returns the chunks on the own disk that the store is not asked for yet.
+    pub(super) fn held_back(&self) -> u32 {
+        u32::try_from(self.lanes.waiting(0)).unwrap_or(u32::MAX)
     }
 
     /// Returns how many reads bring so many chunks, if they are like those of this half.
@@ -221,7 +221,7 @@ mod tests {
         open(&mut reads, None);
         reads.open_peek(1);
         assert_eq!((reads.queued(0), reads.queued(1), reads.len()), (2, 0, 5));
-        assert_eq!(std::iter::from_fn(|| reads.poll(2)).count(), 3);
+        assert_eq!(std::iter::from_fn(|| reads.poll(|_, _| 1)).count(), 3);
         assert_eq!(reads.asked(), 3, "the third waits, and a question is no read");
         assert_eq!(reads.for_chunks(30), 20, "two reads bring three chunks");
         assert_eq!(reads.close(tickets[0]), Some(1));
