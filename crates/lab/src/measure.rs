@@ -123,6 +123,11 @@ impl Measurement {
         Ok(())
     }
 
+    /// Lets time pass between two files.
+    pub fn pass(&mut self, time: Duration) {
+        self.pair.pass(time);
+    }
+
     /// Lets the chunk store lose everything, unnoticed, between two files.
     pub fn lose_store(&mut self) {
         self.pair.lose_store();

@@ -1,6 +1,7 @@
 //! Both halves of one direction of a link, in one thread, with nothing between them.
 //!
-//! **What is modelled.** One lane; every frame arrives at once, in order and unharmed; time stands still. The receiving
+//! **What is modelled.** One lane; every frame arrives at once, in order and unharmed; time stands still unless it is
+//! [let pass](Pair::pass). The receiving
 //! half is asked for feedback after each block, and acknowledges several blocks at a time as it does on a link; when
 //! so much waits that the next block could not be remembered, it is asked for all it has, so that the bound on bytes in
 //! flight, which is the link's delay at work, costs nothing here. A chunk store answers at once, and its work is in no
@@ -65,7 +66,9 @@ pub struct Pair {
     sender: Sender,
     receiver: Receiver,
     store: MemoryStore,
+    /// What time it was when both halves were started, and what has passed since.
     clock_secs: u64,
+    now: Now,
     /// Blocks that have not come out of the receiving half, by flow and flow offset.
     undelivered: BTreeMap<(FlowId, u64), (Bytes, bool)>,
     frames: Vec<u8>,
@@ -127,6 +130,7 @@ impl Pair {
             receiver,
             store: MemoryStore::default(),
             clock_secs: 0,
+            now: Now::ZERO,
             undelivered: BTreeMap::new(),
             frames: Vec::new(),
             feedback: Vec::new(),
@@ -142,7 +146,7 @@ impl Pair {
         match &self.config.plan {
             Some(plan) => {
                 let behind = if at_end { Behind::Nothing } else { Behind::More };
-                self.sender.block_end(flow, plan, bytes, behind, MAX_BLOCK, Now::ZERO)
+                self.sender.block_end(flow, plan, bytes, behind, MAX_BLOCK, self.now)
             }
             None => bytes.len().min(MAX_BLOCK),
         }
@@ -158,6 +162,12 @@ impl Pair {
         self.store.lose(is_lost);
     }
 
+    /// Lets time pass, by which what is known of the store grows older.
+    pub fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.store.set_clock(self.clock_secs + self.now.as_secs());
+    }
+
     /// Starts both halves anew, so many seconds later: their logs are empty, and what the sending half knew of the store is
     /// what it had saved. They meet as gateways do, so the store is asked for some chunks before anything is sent, and says how
     /// far it reaches back.
@@ -166,10 +176,10 @@ impl Pair {
     /// If one half refuses what the other says.
     pub fn restart(&mut self, later_secs: u64) -> Result<(), PairError> {
         let saved = save_by(|at| self.sender.save_hints(at));
-        self.clock_secs += later_secs;
+        self.clock_secs += std::mem::take(&mut self.now).as_secs() + later_secs;
         (self.sender, self.receiver) = halves(self.config, saved, self.clock_secs);
         self.store.set_clock(self.clock_secs);
-        self.receiver.handle_store_state(self.store.state(), Now::ZERO);
+        self.receiver.handle_store_state(self.store.state(), self.now);
         self.sender.poll_probe(&mut self.frames);
         self.hand_over()?;
         self.return_feedback(true)
@@ -186,8 +196,8 @@ impl Pair {
         }
         self.undelivered.insert((flow, offset), (plain.clone(), fin));
         let payload = Payload { flow, offset, plain, fin, plan: self.config.plan };
-        let (sender, frames) = (&mut self.sender, &mut self.frames);
-        self.encoding.time(|| sender.handle_payload(payload, LANE, Now::ZERO, frames));
+        let (sender, frames, now) = (&mut self.sender, &mut self.frames, self.now);
+        self.encoding.time(|| sender.handle_payload(payload, LANE, now, frames));
         for _ in 0..MAX_ROUNDS {
             self.totals.sender_memory = self.totals.sender_memory.max(self.sender.stats().memory);
             self.hand_over()?;
@@ -232,13 +242,13 @@ impl Pair {
     fn hand_over(&mut self) -> Result<(), PairError> {
         let frames = std::mem::take(&mut self.frames);
         self.totals.wire += frames.len() as u64;
-        let receiver = &mut self.receiver;
+        let (receiver, now) = (&mut self.receiver, self.now);
         self.decoding.time(|| -> Result<_, PeerFault> {
             let mut rest = &frames[..];
             while let Some((kind, body, used)) = take_frame(rest)? {
                 match Frame::decode(kind, body)? {
-                    Frame::Block(block) => receiver.handle_block(block, LANE, Now::ZERO)?,
-                    Frame::Chunks(chunks) => receiver.handle_chunks(chunks, Now::ZERO)?,
+                    Frame::Block(block) => receiver.handle_block(block, LANE, now)?,
+                    Frame::Chunks(chunks) => receiver.handle_chunks(chunks, now)?,
                     Frame::Probe(probe) => receiver.handle_probe(probe),
                     _ => {}
                 }
@@ -248,7 +258,7 @@ impl Pair {
         })?;
         while let Some(request) = receiver.poll_chunk_store() {
             if let Some(reply) = self.store.handle(request) {
-                self.decoding.time(|| receiver.handle_store(reply, Now::ZERO));
+                self.decoding.time(|| receiver.handle_store(reply, now));
             }
         }
         let delivered: Vec<Delivery> = std::iter::from_fn(|| receiver.poll_payload()).collect();
@@ -276,8 +286,8 @@ impl Pair {
         self.decoding.time(|| receiver.poll_frame(all, &mut feedback));
         self.totals.wire += feedback.len() as u64;
         self.totals.feedback += feedback.len() as u64;
-        let sender = &mut self.sender;
-        let taken = self.encoding.time(|| take_feedback(sender, &feedback));
+        let (sender, now) = (&mut self.sender, self.now);
+        let taken = self.encoding.time(|| take_feedback(sender, &feedback, now));
         self.feedback = feedback;
         Ok(taken?)
     }
@@ -333,7 +343,7 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
     (sender, receiver)
 }
 
-fn take_feedback(sender: &mut Sender, mut bytes: &[u8]) -> Result<(), PeerFault> {
+fn take_feedback(sender: &mut Sender, mut bytes: &[u8], now: Now) -> Result<(), PeerFault> {
     while let Some((kind, body, used)) = take_frame(bytes)? {
         let feedback = match Frame::decode(kind, body)? {
             Frame::Ack(ack) => Some(Feedback::Ack(ack)),
@@ -345,7 +355,7 @@ fn take_feedback(sender: &mut Sender, mut bytes: &[u8]) -> Result<(), PeerFault>
             Frame::Probed(probed) => Some(Feedback::Probed(probed)),
             _ => None,
         };
-        feedback.map_or(Ok(()), |feedback| sender.handle_frame(feedback, Now::ZERO))?;
+        feedback.map_or(Ok(()), |feedback| sender.handle_frame(feedback, now))?;
         bytes = bytes.get(used..).unwrap_or_default();
     }
     while sender.poll_event().is_some() {}

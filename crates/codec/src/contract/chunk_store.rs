@@ -127,8 +127,7 @@ impl StoreReply {
 /// How a chunk store stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreState {
-    /// Chunks that wait to be read or are being read, of all links, with those that links
-    /// [hold back](super::Receiver::reads_held_back).
+    /// Chunks that wait to be read or are being read, of all links.
     pub queued: u32,
     /// How long a read of the disk takes once it is its turn; one may bring several chunks.
     pub service_time: Now,

@@ -371,8 +371,6 @@ pub trait ReceivingHalf {
     fn handle_store_state(&mut self, state: StoreState, now: Now);
     /// Returns the bytes of chunks that were asked for over the network and have not come.
     fn chunks_pending(&self) -> u64;
-    /// Returns the chunks on the own disk that the store is not asked for yet, since it has enough to do.
-    fn reads_held_back(&self) -> u32;
     /// Returns what is known of what the peer has to send, by which [`PathEstimate`](crate::wanax::path::PathEstimate)
     /// judges what arrives.
     fn demand(&self, now: Now) -> Demand;

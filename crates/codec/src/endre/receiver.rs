@@ -491,10 +491,6 @@ impl ReceivingHalf for Receiver {
         self.fetching.asked_bytes
     }
 
-    fn reads_held_back(&self) -> u32 {
-        self.fetching.reads.held_back()
-    }
-
     fn demand(&self, now: Now) -> Demand {
         self.fetching.demand(now)
     }

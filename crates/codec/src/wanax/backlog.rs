@@ -12,25 +12,35 @@ use crate::Now;
 /// How much longer answers take than the path explains.
 #[derive(Clone, Debug, Default)]
 pub struct Backlog {
-    /// When answers are due that are not there, by block.
-    asked: BTreeMap<u64, Now>,
-    /// The same by that time.
-    due: BTreeSet<(Now, u64)>,
+    /// When answers are due that are not there, by block: as the path is known, and as is hoped.
+    asked: BTreeMap<u64, [Now; 2]>,
+    /// The same by each of these times.
+    due: [BTreeSet<(Now, u64)>; 2],
     /// What the last answers waited, and when the last of them came.
     known: Option<(Now, Now)>,
 }
 
 impl Backlog {
-    /// A request was sent for chunks of a block, the answer to which the path explains after `expected`. A request that
-    /// is repeated counts from the first time.
-    pub fn handle_asked(&mut self, block: u64, expected: Now, now: Now) {
-        let due = *self.asked.entry(block).or_insert(now.saturating_add(expected));
-        self.due.insert((due, block));
+    /// A request was sent for chunks of a block, the answer to which the path explains after `expected`, or after `hoped` if it
+    /// carries what is hoped for. A request that is repeated counts from the first time.
+    pub fn handle_asked(&mut self, block: u64, expected: Now, hoped: Now, now: Now) {
+        let times = [expected, hoped].map(|time| now.saturating_add(time));
+        let times = *self.asked.entry(block).or_insert(times);
+        for (due, time) in self.due.iter_mut().zip(times) {
+            due.insert((time, block));
+        }
+    }
+
+    /// Nothing is hoped for beyond what is known.
+    pub fn end_hope(&mut self) {
+        let [known, hoped] = &mut self.due;
+        hoped.clone_from(known);
+        self.asked.values_mut().for_each(|[known, hoped]| *hoped = *known);
     }
 
     /// The first chunks of a block came.
     pub fn handle_answered(&mut self, block: u64, now: Now) {
-        let Some(due) = self.take(block) else { return };
+        let Some([due, _]) = self.take(block) else { return };
         let waited = now.saturating_sub(due);
         let before = self.known.map_or(Now::ZERO, |_| self.learnt(now));
         // A line that fills is believed at once; one that empties, by and by.
@@ -43,26 +53,31 @@ impl Backlog {
         self.take(block);
     }
 
-    fn take(&mut self, block: u64) -> Option<Now> {
-        let due = self.asked.remove(&block)?;
-        self.due.remove(&(due, block));
-        Some(due)
+    fn take(&mut self, block: u64) -> Option<[Now; 2]> {
+        let times = self.asked.remove(&block)?;
+        for (due, time) in self.due.iter_mut().zip(times) {
+            due.remove(&(time, block));
+        }
+        Some(times)
     }
 
     /// Forgets all requests; what was learnt stays.
     pub fn forget_all(&mut self) {
         self.asked.clear();
-        self.due.clear();
+        self.due.iter_mut().for_each(BTreeSet::clear);
     }
 
     /// Returns how long what is asked for now waits beyond what the path explains, as far as is known.
     pub fn wait(&self, now: Now) -> Now {
-        self.learnt(now).max(self.overdue(now))
+        let [known, _] = &self.due;
+        let overdue = known.first().map_or(Now::ZERO, |(due, _)| now.saturating_sub(*due));
+        self.learnt(now).max(overdue)
     }
 
-    /// Returns how long ago what was asked for should have come; zero if nothing should have.
-    pub fn overdue(&self, now: Now) -> Now {
-        self.due.first().map_or(Now::ZERO, |(due, _)| now.saturating_sub(*due))
+    /// Returns whether something that was asked for should have come, if the path carries what is hoped for.
+    pub fn is_overdue(&self, now: Now) -> bool {
+        let [_, hoped] = &self.due;
+        hoped.first().is_some_and(|(due, _)| *due < now)
     }
 
     /// What answers say. Nothing more is added to a line that is left alone, which then empties by a second each second;
@@ -81,7 +96,7 @@ mod tests {
     #[test]
     fn an_answer_in_time_waits_for_nothing() {
         let mut backlog = Backlog::default();
-        backlog.handle_asked(1, 200 * MS, Now::ZERO);
+        backlog.handle_asked(1, 200 * MS, 200 * MS, Now::ZERO);
         backlog.handle_answered(1, 190 * MS);
         assert_eq!(backlog.wait(190 * MS), Now::ZERO);
     }
@@ -89,12 +104,12 @@ mod tests {
     #[test]
     fn an_answer_that_is_overdue_says_so_before_it_comes() {
         let mut backlog = Backlog::default();
-        backlog.handle_asked(1, 200 * MS, Now::ZERO);
-        backlog.handle_asked(2, 200 * MS, 500 * MS);
+        backlog.handle_asked(1, 200 * MS, 200 * MS, Now::ZERO);
+        backlog.handle_asked(2, 200 * MS, 200 * MS, 500 * MS);
         assert_eq!(backlog.wait(200 * MS), Now::ZERO);
         assert_eq!(backlog.wait(900 * MS), 700 * MS);
         // Asked again, it counts from the first time.
-        backlog.handle_asked(1, 200 * MS, 900 * MS);
+        backlog.handle_asked(1, 200 * MS, 200 * MS, 900 * MS);
         backlog.handle_answered(1, 1200 * MS);
         assert_eq!(backlog.wait(1200 * MS), 1000 * MS);
         backlog.forget(2);
@@ -106,12 +121,27 @@ mod tests {
     fn a_wait_rises_at_once_and_falls_by_halves() {
         let mut backlog = Backlog::default();
         for (block, (waited, known)) in [(400, 400), (0, 200), (0, 100), (300, 300)].into_iter().enumerate() {
-            backlog.handle_asked(block as u64, Now::ZERO, Now::from_secs(1) - waited * MS);
+            backlog.handle_asked(block as u64, Now::ZERO, Now::ZERO, Now::from_secs(1) - waited * MS);
             backlog.handle_answered(block as u64, Now::from_secs(1));
             assert_eq!(backlog.wait(Now::from_secs(1)), known * MS);
         }
         // An answer to what nobody asked says nothing.
         backlog.handle_answered(77, Now::from_secs(1));
         assert_eq!(backlog.wait(Now::from_secs(1)), 300 * MS);
+    }
+
+    #[test]
+    fn what_does_not_come_as_soon_as_was_hoped_is_overdue_and_waits_for_nothing() {
+        let mut backlog = Backlog::default();
+        backlog.handle_asked(1, 300 * MS, 100 * MS, Now::ZERO);
+        backlog.handle_asked(2, 300 * MS, 100 * MS, Now::ZERO);
+        assert!(!backlog.is_overdue(100 * MS) && backlog.is_overdue(101 * MS));
+        assert_eq!(backlog.wait(250 * MS), Now::ZERO);
+        backlog.handle_answered(1, 250 * MS);
+        assert_eq!(backlog.wait(250 * MS), Now::ZERO);
+        backlog.end_hope();
+        assert!(!backlog.is_overdue(300 * MS) && backlog.is_overdue(301 * MS), "it is not forgotten");
+        backlog.handle_answered(2, 350 * MS);
+        assert_eq!((backlog.wait(350 * MS), backlog.is_overdue(Now::MAX)), (50 * MS, false));
     }
 }

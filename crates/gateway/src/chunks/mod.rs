@@ -4,7 +4,6 @@
 //! `docs/design/store-in-the-daemon.md`.
 
 mod clock;
-mod held_back;
 mod look;
 pub(crate) mod names;
 mod open;
@@ -27,8 +26,6 @@ use oncewire_store::pool::{Load, ReadOutcome};
 use oncewire_store::{Counts, Stat};
 
 use self::clock::StoreClock;
-use self::held_back::HeldBack;
-pub(crate) use self::held_back::HeldBackShare;
 use self::put::Cutter;
 use self::slot::{Held, PoolOf, Slot};
 use crate::config::StoreSettings;
@@ -58,7 +55,6 @@ pub(crate) struct ChunkStore {
     hangs_after: Duration,
     /// Who is told what is new in it.
     neighbours: Option<Neighbours>,
-    held_back: HeldBack,
 }
 
 /// What happened to requests since the start.
@@ -109,11 +105,6 @@ impl ChunkStore {
     /// Counts what a link to another site waits for, if there may be neighbours to tell.
     pub(crate) fn pending_share(&self) -> Option<PendingShare> {
         self.neighbours.as_ref().map(Neighbours::pending_share)
-    }
-
-    /// Counts what a link holds back.
-    pub(crate) fn held_back_share(&self) -> HeldBackShare {
-        self.held_back.share()
     }
 
     /// Takes a request of a link; never waits. What is not answered here is answered by a thread of the store.
@@ -204,7 +195,8 @@ impl ChunkStore {
         let slot = self.slot.read();
         let load = slot.pool().map(|PoolOf(pool)| pool.load());
         load.is_some_and(|load| {
-            service_time(&load).saturating_mul(self.waiting(&load).saturating_add(1)) <= SOON
+            let reads = u32::try_from(load.queued).unwrap_or(u32::MAX).saturating_add(1);
+            service_time(&load).saturating_mul(reads) <= SOON
         })
     }
 
@@ -270,17 +262,12 @@ impl ChunkStore {
             oldest_s => self.clock.now_s().saturating_sub(oldest_s),
         };
         StoreState {
-            queued: self.waiting(&load),
+            queued: u32::try_from(load.queued).unwrap_or(u32::MAX),
             service_time: service_time(&load),
             age_secs,
             taking: self.tally.taking.load(Relaxed) && !self.held(&load).writes,
             neighbours_pending: 0,
         }
-    }
-
-    /// Returns the chunks that wait to be read, here or at links.
-    fn waiting(&self, load: &Load) -> u32 {
-        u32::try_from(load.queued).unwrap_or(u32::MAX).saturating_add(self.held_back.chunks())
     }
 
     /// Forgets every chunk; the result comes when that is done. Never waits.
@@ -370,7 +357,7 @@ impl ChunkStore {
             reason,
             opened_percent,
             size: self.settings.disk,
-            queue: self.waiting(&load).into(),
+            queue: load.queued as u64,
             service_time_us: u64::try_from(load.service_time.as_micros()).unwrap_or(u64::MAX),
             oldest_read_ms: u64::try_from(load.oldest_read.as_millis()).unwrap_or(u64::MAX),
             waiting_bytes: load.ingest_bytes,

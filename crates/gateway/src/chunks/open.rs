@@ -17,7 +17,7 @@ use oncewire_store::{
 
 use super::clock::StoreClock;
 use super::slot::{Opening, PoolOf, Slot};
-use super::{ChunkStore, HeldBack, Seen, Tally};
+use super::{ChunkStore, Seen, Tally};
 use crate::config::StoreSettings;
 use crate::neighbours::Neighbours;
 use crate::storage_key::StorageKey;
@@ -160,7 +160,6 @@ impl ChunkStore {
             seen: Arc::new(Mutex::new(Seen { trouble, ..Seen::default() })),
             hangs_after: HANGS_AFTER,
             neighbours: None,
-            held_back: HeldBack::default(),
         };
         store.look(true);
         store

@@ -35,7 +35,7 @@ use super::lane::LaneSignal;
 use super::onward::{self, Onward};
 use super::seldom::Seldom;
 use super::tasks::Tasks;
-use crate::chunks::{ChunkStore, HeldBackShare};
+use crate::chunks::ChunkStore;
 use crate::config::Usual;
 use crate::flows::Flow;
 use crate::flows::ahead::AheadBytes;
@@ -142,8 +142,6 @@ pub(crate) struct Core {
     store_state: Option<StoreState>,
     /// What it waits for, unless that comes from the same site.
     pending: Option<PendingShare>,
-    /// What it holds back of what the store has.
-    held_back: Option<HeldBackShare>,
     /// Whether the link has ended for good, and remembers nothing.
     over: bool,
     /// What flows have read of applications while there was no room.
@@ -179,7 +177,6 @@ impl Peer {
         settings.link.persist = logs.writer.is_some() || logs.later;
         settings.link.store = settings.store.as_ref().and_then(|store| store.id());
         let is_near = settings.group.as_ref().is_some_and(|member| member.is_near);
-        let held_back = settings.store.as_ref().map(|store| store.held_back_share());
         let store = settings.store.as_ref().filter(|_| !is_near);
         let pending = store.and_then(|store| store.pending_share());
         let mut config = settings.link.clone();
@@ -200,7 +197,6 @@ impl Peer {
             log_writer: logs.writer.clone(),
             store_state: None,
             pending,
-            held_back,
             over: false,
             read_ahead: AheadBytes::default(),
         };

@@ -1,5 +1,6 @@
 //! What looking for named chunks costs where there is nothing to be found: `cargo bench -p oncewire-lab --bench layers --
-//! FILE…` sends the files once by each set of layers, and prints a table of processor time.
+//! FILE…` sends the files once by each set of layers, and prints a table of processor time. With `history` it prints
+//! instead what is saved of content by how much came since.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for the terminal")]
 
 use std::path::Path;
@@ -11,10 +12,15 @@ use oncewire_codec::{Layers, Plan};
 use oncewire_lab::measure::{Measurement, Report};
 use oncewire_lab::pair::PairConfig;
 
+mod history;
+
 const ROUNDS: usize = 5;
 
 fn main() {
     let files: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    if files == ["history"] {
+        return history::run();
+    }
     println!(
         "| entropy | layers | encode, ns a byte | of the log's | decode, ns a byte | of the log's | wire |"
     );

@@ -133,7 +133,7 @@ impl Driver {
             self.due.push(at, Due::DiskDone(disk));
         }
         if any {
-            gateway.link.handle_store_state(store.state(gateway.link.reads_held_back(), now), now);
+            gateway.link.handle_store_state(store.state(now), now);
         }
     }
 
@@ -144,7 +144,7 @@ impl Driver {
         let Some(store) = &mut near.store else { return };
         for reply in store.finish(disk, now) {
             near.link.handle_store(reply, now);
-            near.link.handle_store_state(store.state(near.link.reads_held_back(), now), now);
+            near.link.handle_store_state(store.state(now), now);
         }
     }
 

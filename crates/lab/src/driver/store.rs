@@ -148,13 +148,12 @@ impl ChunkStore {
     }
 
     /// Returns how the own disk stands.
-    /// How it stands; its only link holds back so many chunks.
-    pub(super) fn state(&self, held_back: u32, now: Now) -> StoreState {
+    pub(super) fn state(&self, now: Now) -> StoreState {
         let own = self.disks.first();
-        let waiting = |own: &Disk<Read>| own.reads().map(|read| read.chunks.len() as u32).sum::<u32>();
+        let waiting = |own: &Disk<Read>| own.reads().map(|read| read.chunks.len() as u32).sum();
         StoreState {
             neighbours_pending: 0,
-            queued: held_back + own.map_or(0, waiting),
+            queued: own.map_or(0, waiting),
             service_time: own.map_or(Now::ZERO, |own| own.service_time(now)),
             // Nothing is ever dropped: what was held from the beginning of time is held.
             age_secs: FOREVER_SECS,

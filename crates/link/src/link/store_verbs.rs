@@ -43,11 +43,6 @@ impl Link {
         if self.is_up() { self.receiver.chunks_pending() } else { 0 }
     }
 
-    /// Returns the chunks that the store has and is not asked for yet, since it has enough to do: others wait for them too.
-    pub fn reads_held_back(&self) -> u32 {
-        self.receiver.reads_held_back()
-    }
-
     /// Takes note of bytes that arrived: what the path carries is what chunks cost that are asked for.
     pub(super) fn note_arrived(&mut self, bytes: u64, now: Now) {
         if self.config.store.is_none() || !self.config.shed || bytes == 0 {

@@ -199,7 +199,7 @@ fn what_was_planned_before_the_rate_of_the_path_was_known_is_planned_again() {
     assert_eq!((first.len(), asked(&mut receiver).0, receiver.chunks_pending()), (4, vec![], 0));
     // Ten cross in the time of one read.
     receiver.handle_path(ms(10), PathRate::of(100_000));
-    receiver.handle_store_state(state(20), ms(2));
+    receiver.handle_store_state(state(4), ms(2));
     let shed: usize = asked(&mut receiver).0.iter().map(|(_, indexes)| indexes.len()).sum();
     assert_eq!((shed, reads(&mut receiver).len()), (16, 0));
     // What waits for the disk, which is sooner than a line that has so much to bring, is not planned again for a rate that
@@ -208,7 +208,7 @@ fn what_was_planned_before_the_rate_of_the_path_was_known_is_planned_again() {
     name(&mut receiver, 2, 10, 1000, ms(2));
     assert_eq!((reads(&mut receiver).len(), receiver.chunks_pending()), (0, 16_000));
     receiver.handle_path(ms(10), PathRate::of(20_000));
-    receiver.handle_store_state(state(15), ms(3));
+    receiver.handle_store_state(state(5), ms(3));
     assert_eq!(receiver.chunks_pending(), 16_000);
     let mut tickets = VecDeque::from(first);
     while let Some(ticket) = tickets.pop_front() {
@@ -259,7 +259,9 @@ fn a_path_is_hoped_to_carry_more_until_it_was_busy() {
     assert_eq!(receiver.stats().chunks.path_bytes_per_s, 1000, "what is told is what is known");
     // It cannot do that.
     assert_eq!((receiver.demand(ms(50)), receiver.demand(ms(150))), (Demand::Held, Demand::Overdue));
+    receiver.handle_timeout(ms(150));
+    assert_eq!(receiver.stats().chunks.path_wait, Now::ZERO, "that is no wait");
     receiver.handle_path(ms(10), PathRate::of(1000));
     assert_eq!(receiver.demand(ms(150)), Demand::Held, "by what it carries nothing is late");
-    assert_eq!(receiver.stats().chunks.path_wait, Now::ZERO);
+    assert_eq!(receiver.demand(Now::from_secs(60)), Demand::Overdue);
 }

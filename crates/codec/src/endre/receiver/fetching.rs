@@ -36,8 +36,6 @@ pub(super) struct Fetching {
     /// Chunks that take a read, and which entries of their block they are.
     pub(super) planned: (Vec<Entry>, Vec<u32>),
     pub(super) state: StoreState,
-    /// Chunks that others wanted of it then.
-    pub(super) of_others: u32,
     /// The lowest rate of the path with which reads were planned of which some may wait yet, so that the store is not asked
     /// for them.
     pub(super) planned_rate: u64,
@@ -84,7 +82,6 @@ impl Default for Fetching {
             planner: Planner::default(),
             planned: Default::default(),
             state: StoreState { taking: true, ..StoreState::default() },
-            of_others: 0,
             planned_rate: u64::MAX,
             path: Path { round_trip: Now::ZERO, bytes_per_s: 0, pending: 0, others: 0 },
             hoped_rate: 0,
@@ -170,7 +167,7 @@ impl Fetching {
     /// Takes an answer of the store; returns the block if it brought the last chunk that it waited for.
     pub(super) fn handle_store(&mut self, reply: StoreReply, now: Now) -> Option<Fetch> {
         let ticket = reply.ticket();
-        let seq = self.reads.close(ticket)?;
+        let seq = self.reads.handle_answer(ticket)?;
         let mut fetch = self.blocks.remove(&seq)?;
         if let StoreReply::Places { places, neighbours, .. } = &reply {
             if let Some(asked) = fetch.peeks.remove(&ticket) {
@@ -325,11 +322,16 @@ impl Fetching {
 
     pub(super) fn poll_request(&mut self) -> Option<StoreRequest> {
         let (room, service_time) = (self.room, self.state.service_time);
-        let most = |disk, answered| match disk {
-            0 => room.reads_of(service_time, answered),
+        let most = |disk, done| match disk {
+            0 => room.reads_of(service_time, done),
             _ => room.reads,
         };
         self.requests.pop_front().or_else(|| self.reads.poll(most))
+    }
+
+    /// Returns the chunks that wait at the store which others asked for.
+    pub(super) fn of_others(&self) -> u32 {
+        self.state.queued.saturating_sub(self.reads.asked())
     }
 
     /// Says again, with the next requests, what was asked for: it may have been lost with a lane.
@@ -380,15 +382,14 @@ impl Fetching {
         while let Some(&seq) = self.due.first() {
             // Its own bytes are among those that were asked for.
             let path = Path { pending: self.asked_bytes, others: self.others(), ..self.path };
-            let is_known = path.bytes_per_s > 0;
-            let known =
-                if is_known { path.time(0).saturating_add(self.backlog.wait(now)) } else { Now::ZERO };
-            if let Some(Some((reason, indexes))) = self.blocks.change(seq, |fetch| fetch.take_due(known, now))
+            let expected = (path.bytes_per_s > 0).then(|| path.time(0));
+            let patience = expected.map_or(Now::ZERO, |time| time.saturating_add(self.backlog.wait(now)));
+            if let Some(Some((reason, indexes))) =
+                self.blocks.change(seq, |fetch| fetch.take_due(patience, now))
             {
-                if is_known {
-                    // What does not come as soon as was hoped for says that it cannot.
-                    let hoped = Path { bytes_per_s: self.hoped_rate, ..path };
-                    self.backlog.handle_asked(seq, hoped.time(0), now);
+                if let Some(expected) = expected {
+                    let hoped = Path { bytes_per_s: self.hoped_rate, ..path }.time(0);
+                    self.backlog.handle_asked(seq, expected, hoped, now);
                 }
                 return Some(ChunkRequest { seq, reason, indexes });
             }

@@ -29,8 +29,8 @@ struct Lane {
     /// What the store was asked for and has not answered, and how many of them each read brings.
     asked: usize,
     reads: BTreeMap<u64, usize>,
-    /// What it has answered, in all.
-    answered: usize,
+    /// The reads that it has done since nothing waited.
+    done: usize,
 }
 
 impl Lanes {
@@ -39,11 +39,11 @@ impl Lanes {
     }
 
     /// Takes the next of a lane of which the store has less than `most` reads, or what a read brings that it has, within
-    /// [`MOST_CHUNKS`]. `most` is told the disk, and how many chunks of it were answered.
+    /// [`MOST_CHUNKS`]. `most` is told the disk, and how many reads it has done since nothing waited for it.
     pub(super) fn pop(&mut self, most: impl Fn(u16, usize) -> usize) -> Option<StoreRequest> {
         let mut lanes = self.lanes.iter_mut();
         let request = lanes.find_map(|(disk, lane)| match disk {
-            Some(disk) => lane.pop(most(*disk, lane.answered), MOST_CHUNKS),
+            Some(disk) => lane.pop(most(*disk, lane.done), MOST_CHUNKS),
             None => lane.pop(usize::MAX, usize::MAX),
         })?;
         self.asked += 1;
@@ -55,10 +55,10 @@ impl Lanes {
         self.lanes.get_mut(&disk(place)).is_some_and(|lane| lane.withdraw(ticket).is_some())
     }
 
-    /// Counts what the store was asked for as answered.
-    pub(super) fn handle_answer(&mut self, place: Place) {
+    /// Ends what the store was asked for: answered, or nobody waits for it any more.
+    pub(super) fn end(&mut self, place: Place, is_answered: bool) {
         if let Some(lane) = self.lanes.get_mut(&disk(place)) {
-            lane.handle_answer(read(place));
+            lane.end(read(place), is_answered);
             self.asked -= 1;
         }
     }
@@ -94,8 +94,11 @@ impl Lane {
         let (read, request) = self.withdraw(ticket)?;
         self.asked += 1;
         if let Some(read) = read {
-            *self.reads.entry(read).or_default() += 1;
-            self.joining.extend(self.together.get(&read).into_iter().flatten());
+            let chunks = self.reads.entry(read).or_default();
+            *chunks += 1;
+            if *chunks == 1 {
+                self.joining.extend(self.together.get(&read).into_iter().flatten());
+            }
         }
         Some(request)
     }
@@ -114,19 +117,22 @@ impl Lane {
         Some(found)
     }
 
-    fn handle_answer(&mut self, read: Option<u64>) {
+    fn end(&mut self, read: Option<u64>, is_answered: bool) {
         self.asked -= 1;
-        self.answered = self.answered.saturating_add(1);
         if let Some(read) = read
             && let Some(chunks) = self.reads.get_mut(&read)
         {
             *chunks -= 1;
             if *chunks == 0 {
                 self.reads.remove(&read);
+                self.done = self.done.saturating_add(usize::from(is_answered));
                 for ticket in self.together.get(&read).into_iter().flatten() {
                     self.joining.remove(ticket);
                 }
             }
+        }
+        if self.asked == 0 && self.waiting.is_empty() {
+            self.done = 0;
         }
     }
 }
@@ -176,11 +182,11 @@ mod tests {
         }
         assert_eq!(popped(&mut lanes, 2), [20, 21, 22, 0, 1, 10, 11]);
         assert_eq!((lanes.asked(), [0, 1].map(|disk| lanes.waiting(disk)).iter().sum::<usize>()), (7, 2));
-        lanes.handle_answer(Some((1, 0)));
+        lanes.end(Some((1, 0)), true);
         assert_eq!(popped(&mut lanes, 2), [12]);
-        lanes.handle_answer(None);
+        lanes.end(None, true);
         assert!(lanes.withdraw(2, Some((0, 2))) && !lanes.withdraw(2, Some((0, 2))));
-        lanes.handle_answer(Some((0, 0)));
+        lanes.end(Some((0, 0)), true);
         assert_eq!(popped(&mut lanes, 2), []);
         assert_eq!((lanes.asked(), [0, 1].map(|disk| lanes.waiting(disk)).iter().sum::<usize>()), (5, 0));
     }
@@ -193,11 +199,17 @@ mod tests {
             push(&mut lanes, ticket, Some((0, ticket / 10)));
         }
         assert_eq!(popped(&mut lanes, 4).len(), 40);
-        (0..9).for_each(|_| lanes.handle_answer(Some((0, 2))));
+        (0..9).for_each(|_| lanes.end(Some((0, 2)), true));
         assert_eq!(popped(&mut lanes, 4).len(), 0, "one of them is wanting yet");
-        lanes.handle_answer(Some((0, 2)));
-        let all_answered = |disk, answered| if (disk, answered) == (0, 10) { 4 } else { 0 };
-        assert_eq!(std::iter::from_fn(|| lanes.pop(all_answered)).count(), 10);
+        lanes.end(Some((0, 2)), true);
+        let after_one = |disk, done| if (disk, done) == (0, 1) { 4 } else { 0 };
+        assert_eq!(std::iter::from_fn(|| lanes.pop(after_one)).count(), 10);
+        for place in [0, 1, 3, 4].map(|read| Some((0, read))) {
+            (0..10).for_each(|_| lanes.end(place, place != Some((0, 3))));
+        }
+        push(&mut lanes, 60, Some((0, 9)));
+        let afresh = |_, done| 1 - done;
+        assert!(lanes.pop(afresh).is_some(), "nothing waited, so what was done before does not count");
     }
 
     #[test]
@@ -211,20 +223,20 @@ mod tests {
         push(&mut lanes, 6, Some((0, 7)));
         assert_eq!(popped(&mut lanes, 1), [6], "it is still to be done");
         for _ in 0..3 {
-            lanes.handle_answer(Some((0, 7)));
+            lanes.end(Some((0, 7)), true);
         }
         push(&mut lanes, 7, Some((0, 7)));
         assert_eq!(popped(&mut lanes, 1), [1, 4], "7 is done, so it is one like others");
-        lanes.handle_answer(Some((0, 8)));
+        lanes.end(Some((0, 8)), true);
         assert_eq!(popped(&mut lanes, 1), []);
-        lanes.handle_answer(Some((0, 8)));
+        lanes.end(Some((0, 8)), true);
         assert_eq!(
             (popped(&mut lanes, 1), [0, 1].map(|disk| lanes.waiting(disk)).iter().sum::<usize>()),
             (vec![2], 1)
         );
         (10..10 + MOST_CHUNKS as u64).for_each(|ticket| push(&mut lanes, ticket, Some((0, 9))));
         assert_eq!(popped(&mut lanes, 1).len(), MOST_CHUNKS - 1, "not all of them at a time");
-        lanes.handle_answer(Some((0, 9)));
+        lanes.end(Some((0, 9)), true);
         assert_eq!(popped(&mut lanes, 1).len(), 1);
     }
 }

@@ -4,7 +4,6 @@ use super::blocks::Fetch;
 use super::fetching::Fetching;
 use crate::Now;
 use crate::contract::{ChunkPlace, Purpose, StoreRequest, StoreState};
-use crate::wanax::backlog::Backlog;
 use crate::wanax::path::{Demand, PathRate};
 use crate::wanax::shed::{Disk, Entry, Path, Source};
 use crate::wire::{ChunkReason, Sought};
@@ -62,9 +61,6 @@ impl Fetching {
     /// those reads are planned again that the store was not asked for yet.
     pub(super) fn handle_state(&mut self, state: StoreState, now: Now) {
         self.state = state;
-        // What this half wants changes before the store is heard of again.
-        let own = self.reads.asked().saturating_add(self.reads.held_back());
-        self.of_others = state.queued.saturating_sub(own);
         if self.reads.held_back() == 0 {
             self.planned_rate = u64::MAX;
         } else if self.hoped_rate / 2 > self.planned_rate {
@@ -115,7 +111,8 @@ impl Fetching {
         neighbours: &[Disk],
         now: Now,
     ) {
-        let disks = self.disks(neighbours);
+        let others = self.of_others();
+        let disks = self.disks(others, neighbours);
         let path = Path { bytes_per_s: self.hoped_rate, ..self.path(now) };
         let sources = self.planner.plan(entries, &disks, &path).to_vec();
         if sources.contains(&Source::Disk(0)) {
@@ -131,7 +128,7 @@ impl Fetching {
             }
         }
         // In the worst case each takes a read: what is late costs bytes.
-        let reads = self.of_others.saturating_add(self.reads.len());
+        let reads = others.saturating_add(self.reads.len());
         let deadline = now + fetch.patience + self.state.service_time.saturating_mul(reads).saturating_mul(2);
         fetch.read_deadline = fetch.read_deadline.filter(|_| !fetch.peeks.is_empty());
         if !fetch.reads.is_empty() {
@@ -157,9 +154,9 @@ impl Fetching {
         true
     }
 
-    /// The own disk and those of neighbours, as they are for the planner.
-    fn disks(&self, neighbours: &[Disk]) -> Vec<Disk> {
-        let queued = self.reads.queued(0).saturating_add(self.reads.for_chunks(self.of_others));
+    /// The own disk, from which others wait for so many chunks, and those of neighbours, as they are for the planner.
+    fn disks(&self, others: u32, neighbours: &[Disk]) -> Vec<Disk> {
+        let queued = self.reads.queued(0).saturating_add(self.reads.for_chunks(others));
         let own = Disk { queued, service_time: self.state.service_time };
         // What was asked since a neighbour last told its queue may not be in it.
         let theirs = (1..)
@@ -185,9 +182,8 @@ impl Fetching {
         if bytes_per_s != self.path.bytes_per_s {
             self.others_then = self.state.neighbours_pending;
         }
-        if self.hoped_rate > self.path.bytes_per_s && !rate.is_hope() {
-            // Answers were expected sooner than the path could bring them: that they were late is no wait.
-            self.backlog = Backlog::default();
+        if !rate.is_hope() {
+            self.backlog.end_hope();
         }
         self.hoped_rate = hoped;
         self.path = Path { round_trip, bytes_per_s, ..self.path };
@@ -195,7 +191,7 @@ impl Fetching {
 
     /// Returns what is known of what the far side has to send.
     pub(super) fn demand(&self, now: Now) -> Demand {
-        if self.backlog.overdue(now) > Now::ZERO {
+        if self.backlog.is_overdue(now) {
             Demand::Overdue
         } else if self.reads.len() > 0 || !self.queue.is_empty() {
             Demand::Held

@@ -47,10 +47,10 @@ pub(super) struct Room {
 impl Room {
     /// Returns for how many reads of a disk the store is asked at a time that takes so long for each: enough for
     /// [`HANDS_FULL`], since what it was asked for is not planned again. Of a store that takes no time, or of which that is
-    /// not known yet, it is as much as it has `answered`.
-    pub(super) fn reads_of(&self, service_time: Now, answered: usize) -> usize {
+    /// not known yet, as many as it has `done` since nothing waited.
+    pub(super) fn reads_of(&self, service_time: Now, done: usize) -> usize {
         let for_a_while = HANDS_FULL.as_micros().checked_div(service_time.as_micros());
-        let reads = for_a_while.map_or(answered, |reads| usize::try_from(reads).unwrap_or(usize::MAX));
+        let reads = for_a_while.map_or(done, |reads| usize::try_from(reads).unwrap_or(usize::MAX));
         reads.max(LEAST_READS).min(self.reads)
     }
 }
@@ -160,5 +160,20 @@ impl Fetching {
         let more = if wanted.head.seq < oldest { self.room.oldest } else { 0 };
         let bytes = size_of_fetch(wanted.copies, wanted.literals, wanted.entries);
         self.bytes + bytes <= self.room.fetching + more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_has_its_hands_full_for_half_a_second() {
+        let room = Room::default();
+        let ms = Now::from_millis;
+        let reads = [(ms(100), 0), (ms(10), 600), (ms(2), 0), (Now::from_micros(100), 0)];
+        assert_eq!(reads.map(|(time, done)| room.reads_of(time, done)), [16, 50, 250, 512]);
+        // Nothing is known of its time, or it takes none.
+        assert_eq!([0, 16, 100, 1000].map(|done| room.reads_of(Now::ZERO, done)), [16, 16, 100, 512]);
     }
 }

@@ -73,7 +73,7 @@ impl Reads {
         ticket
     }
 
-    /// Returns the next read to ask the store for, if it has less than `most` of its disk, by what that has answered.
+    /// Returns the next read to ask the store for, if it has less than `most` of its disk, by the reads that it has done of that.
     pub(super) fn poll(&mut self, most: impl Fn(u16, usize) -> usize) -> Option<StoreRequest> {
         self.lanes.pop(most)
     }
@@ -85,13 +85,22 @@ impl Reads {
         ticket
     }
 
-    /// Ends a request, answered or not; returns its block.
-    pub(super) fn close(&mut self, ticket: u64) -> Option<u64> {
+    /// Ends a request that nobody waits for any more, whether or not the store was asked for it.
+    pub(super) fn close(&mut self, ticket: u64) {
+        if !self.withdraw(ticket) {
+            self.end(ticket, false);
+        }
+    }
+
+    /// Ends a request that the store has answered; returns its block.
+    pub(super) fn handle_answer(&mut self, ticket: u64) -> Option<u64> {
+        self.end(ticket, true)
+    }
+
+    fn end(&mut self, ticket: u64, is_answered: bool) -> Option<u64> {
         let Ticket { block, read } = self.tickets.remove(&ticket)?;
         if let Some(place) = read {
-            if !self.lanes.withdraw(ticket, place) {
-                self.lanes.handle_answer(place);
-            }
+            self.lanes.end(place, is_answered);
             self.finish(place);
         }
         Some(block)
@@ -224,8 +233,8 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| reads.poll(|_, _| 1)).count(), 3);
         assert_eq!(reads.asked(), 3, "the third waits, and a question is no read");
         assert_eq!(reads.for_chunks(30), 20, "two reads bring three chunks");
-        assert_eq!(reads.close(tickets[0]), Some(1));
-        assert_eq!((reads.queued(0), reads.close(tickets[0])), (2, None));
+        assert_eq!(reads.handle_answer(tickets[0]), Some(1));
+        assert_eq!((reads.queued(0), reads.handle_answer(tickets[0])), (2, None));
         assert!(reads.withdraw(tickets[2]) && !reads.withdraw(tickets[2]) && !reads.withdraw(tickets[1]));
         assert_eq!((reads.queued(0), reads.asked()), (1, 2));
         reads.close(tickets[1]);

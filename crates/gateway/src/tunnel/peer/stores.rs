@@ -52,9 +52,6 @@ impl Peer {
                 core.link.handle_store(reply, self.clock.now());
             }
         }
-        if let Some(share) = &mut core.held_back {
-            share.set(core.link.reads_held_back());
-        }
         let state = match &mut core.pending {
             None => store.state(),
             Some(share) => {
