@@ -77,9 +77,14 @@ impl Default for Trust {
 impl Trust {
     /// Believes a store that was just met, and asks it for some chunks.
     pub(super) fn meet(&mut self, chunks: &[(Name, u32)]) {
+        self.begin();
+        self.ask(chunks);
+    }
+
+    /// Believes a store of which nothing is known that it could lack.
+    fn begin(&mut self) {
         let probing = std::mem::take(&mut self.probing);
         *self = Self { probing, ..Self::default() };
-        self.ask(chunks);
     }
 
     /// Has a new question sent, if there is anything to be asked for; an answer to the last one is of no use any more.
@@ -231,8 +236,9 @@ impl Naming {
     /// it was asked for; if that is more than half of what is believed to be there, the store is doubted. Says so if it
     /// was not before.
     ///
-    /// If it has nothing of it, nor of what it is asked for next, all hints are forgotten: blocks are not always cut as they
-    /// were, so what is sent again would leave some that were right once, each to be named in vain one day.
+    /// If it has nothing of it, nor of what it is asked for next, all hints are forgotten, and it is believed again: blocks are
+    /// not always cut as they were, so what is sent again would leave some that were right once, each to be named in vain one
+    /// day.
     pub(in crate::endre::sender) fn handle_probed(&mut self, probed: &Probed, now: Now) -> Option<Doubted> {
         let (mut absent, mut believed) = (0, 0);
         let clock = self.clock(now);
@@ -251,8 +257,9 @@ impl Naming {
             && has_none
         {
             self.hints.clear();
-        }
-        if 2 * absent > believed {
+            // What is known from now on, it is given from now on.
+            self.trust.begin();
+        } else if 2 * absent > believed {
             self.trust.deny();
         } else if believed > 0 {
             self.trust.affirm();

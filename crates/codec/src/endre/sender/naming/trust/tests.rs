@@ -117,8 +117,9 @@ fn of_a_store_that_has_nothing_it_is_asked_for_all_is_forgotten() {
         assert!(!naming.hints.is_empty(), "it may have been a mistake");
         answer_ahead(&mut naming, false);
         assert_eq!(naming.hints.is_empty(), is_forgotten);
-        // What crosses from then on is known.
+        // What crosses from then on is known, and named at once where nothing else is.
         naming.settle(&item, Now::ZERO);
+        assert_eq!(send(&mut naming, &block(5), Now::ZERO).0, is_forgotten);
         naming.meet(Some(7), Tags::default());
         assert!(send(&mut naming, &block(5), Now::ZERO).0);
     }
