@@ -14,6 +14,8 @@ enum Second {
     Neighbour,
     /// The same gateway, from behind another hub.
     Hub,
+    /// Another gateway of the site, from behind another hub.
+    NeighbourAndHub,
 }
 
 struct Case {
@@ -58,14 +60,23 @@ fn cases() -> Vec<Case> {
         let edits = lens.into_iter().flat_map(|len| [(len, false), (len, true)]);
         edits.map(move |(len, edited)| Case { second, len, edited })
     };
-    strangers.into_iter().chain(case(Second::Neighbour)).chain(case(Second::Hub)).collect()
+    strangers
+        .into_iter()
+        .chain(case(Second::Neighbour))
+        .chain(case(Second::Hub))
+        .chain(case(Second::NeighbourAndHub))
+        .collect()
 }
 
 /// `None`, with the reason printed, where no network can be had.
 fn measure(case: &Case, seed: u64) -> Option<Cost> {
     let all = "[codec]\ncodec = \"wanax\"\nentropy = \"none\"\nadapt = false\n[link]\ndead_after = \"60 s\"\n\
                [cache]\nmemory = \"512 MiB\"\nlog_memory = \"256 KiB\"\nstore_disk = \"1 GiB\"\n";
-    let (members, hubs) = if case.second == Second::Hub { (1, 2) } else { (2, 1) };
+    let (members, hubs) = match case.second {
+        Second::Stranger | Second::Neighbour => (2, 1),
+        Second::Hub => (1, 2),
+        Second::NeighbourAndHub => (2, 2),
+    };
     let grouped = case.second != Second::Stranger;
     let plan = Plan { line: line(20_000_000, 40), members, hubs, grouped, all: all.into() };
     let site = Site::start(&crate::binary(), &plan)?;
@@ -105,6 +116,7 @@ fn row(case: &Case, runs: &[Cost]) -> String {
         Second::Stranger => "by another gateway, no group",
         Second::Neighbour => "by a neighbour",
         Second::Hub => "from behind another hub",
+        Second::NeighbourAndHub => "by a neighbour, from behind another hub",
     };
     let file = format!("{} MB{}", case.len / 1_000_000, if case.edited { ", edited" } else { "" });
     let [first_up, first_down] = [kb(|cost| cost.first[0]), kb(|cost| cost.first[1])];

@@ -16,15 +16,15 @@ const FIRST: Seat = Seat::Member(0);
 const SECOND: Seat = Seat::Member(1);
 const LEN: usize = 1_000_000;
 
-fn plan(members: usize) -> Plan {
+fn plan(members: usize, hubs: usize) -> Plan {
     let all = "[codec]\ncodec = \"wanax\"\nadapt = false\n[link]\ndead_after = \"60 s\"\n\
                [cache]\nmemory = \"256 MiB\"\nlog_memory = \"256 KiB\"\nstore_disk = \"64 MiB\"\n";
-    Plan { line: line(0.0), members, hubs: 1, grouped: true, all: all.into() }
+    Plan { line: line(0.0), members, hubs, grouped: true, all: all.into() }
 }
 
-/// Has the server give the file of the number that a client sends.
-fn serve(site: &Site) -> Origin {
-    Origin::on(site.listen(0), |mut stream| {
+/// Has the server behind a hub give the file of the number that a client sends.
+fn serve(site: &Site, hub: usize) -> Origin {
+    Origin::on(site.listen(hub), |mut stream| {
         let mut number = [0; 8];
         if stream.read_exact(&mut number).is_ok() {
             // Whether it arrived is for the client to say.
@@ -33,10 +33,14 @@ fn serve(site: &Site) -> Origin {
     })
 }
 
-/// Fetches a file by way of a gateway, and returns also what came down the line meanwhile.
+/// Fetches a file from the first hub by way of a gateway, and returns also what came down the line meanwhile.
 fn fetch(site: &Site, member: usize, number: u64) -> (Vec<u8>, u64) {
+    fetch_from(site, 0, member, number)
+}
+
+fn fetch_from(site: &Site, hub: usize, member: usize, number: u64) -> (Vec<u8>, u64) {
     let [_, before] = site.crossed();
-    let mut stream = site.connect(Some(member), 0);
+    let mut stream = site.connect(Some(member), hub);
     stream.write_all(&number.to_be_bytes()).unwrap();
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
@@ -51,8 +55,8 @@ fn file(number: u64) -> Vec<u8> {
 #[test]
 fn what_one_gateway_of_a_site_fetched_crosses_the_line_once_and_its_loss_stalls_nobody() {
     isolated(|| {
-        let Some(mut site) = Site::start(binary(), &plan(2)) else { return };
-        let _origin = serve(&site);
+        let Some(mut site) = Site::start(binary(), &plan(2, 1)) else { return };
+        let _origin = serve(&site, 0);
         let mut numbers = 0..;
         let mut fetch_at_first = |site: &Site| {
             let number = numbers.next().unwrap();
@@ -82,10 +86,30 @@ fn what_one_gateway_of_a_site_fetched_crosses_the_line_once_and_its_loss_stalls_
 }
 
 #[test]
+fn what_one_hub_sent_to_a_gateway_of_a_site_another_hub_names_to_its_neighbour() {
+    isolated(|| {
+        let Some(site) = Site::start(binary(), &plan(2, 2)) else { return };
+        let _origins = [0, 1].map(|hub| serve(&site, hub));
+        let mut numbers = 0..;
+        eventually("a file crosses once", LIMIT, || {
+            let number = numbers.next().unwrap();
+            let (got, at_first) = fetch_from(&site, 0, 0, number);
+            assert_same(&got, &file(number), "from the first hub");
+            site.wait_told(0);
+            let (got, at_second) = fetch_from(&site, 1, 1, number);
+            assert_same(&got, &file(number), "from the second");
+            println!("down the line: {at_first} from the first, then {at_second} from the second");
+            (at_second < at_first / 4).then_some(())
+        });
+        assert_eq!(site.group(SECOND, "wrong"), Some(0));
+    });
+}
+
+#[test]
 fn gateways_on_one_lan_find_each_other_and_fetch_once() {
     isolated(|| {
-        let Some(mut site) = Site::start_finding(binary(), &plan(3)) else { return };
-        let _origin = serve(&site);
+        let Some(mut site) = Site::start_finding(binary(), &plan(3, 1)) else { return };
+        let _origin = serve(&site, 0);
         let mut numbers = 0..;
         eventually("a file crosses once for three", LIMIT, || {
             let number = numbers.next().unwrap();
@@ -119,8 +143,8 @@ fn gateways_on_one_lan_find_each_other_and_fetch_once() {
 #[test]
 fn nothing_is_named_in_vain_to_a_site_that_lost_all_and_all_else_to_one_with_a_neighbour() {
     isolated(|| {
-        let Some(mut site) = Site::start(binary(), &plan(2)) else { return };
-        let _origin = serve(&site);
+        let Some(mut site) = Site::start(binary(), &plan(2, 1)) else { return };
+        let _origin = serve(&site, 0);
         assert_same(&fetch(&site, 0, 0).0, &file(0), "cold");
         site.wait_told(0);
         let mut lose = |stores: &[Seat]| {
