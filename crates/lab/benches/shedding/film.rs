@@ -16,12 +16,13 @@ use crate::table;
 pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
     let notes = "100 clients, a second apart, fetch the same 18 MB over 1 Mbit/s with 1,000 ms. How many could watch: \
                  those whose transfer is as fast as the film, and in brackets those who never wait if they begin 10 s \
-                 after asking. What was put is in memory.";
+                 after asking; from how many seconds after asking half, nine tenths and all never wait at 320 kbit/s. What was put is in memory.";
     let columns = [
         "chunks",
         "rate_limit",
         "median kbit/s",
         "watch 320 kbit/s",
+        "never wait from",
         "watch 809 kbit/s",
         "MB sent",
         "by TCP again",
@@ -44,6 +45,7 @@ pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
             rate_limit.map_or(String::new(), |rate| format!("{} kbit/s", rate / 1000)),
             format!("{:.0}", watched.median_kbit_per_s()),
             watched.watchers(320),
+            watched.begin_after(320),
             watched.watchers(809),
             format!("{:.1}", watched.sent_mb()),
             format!("{:.1}", watched.driver.traffic(FAR).repeated as f64 / 1e6),
@@ -163,9 +165,26 @@ impl Watched {
         table::median(self.driver.fetches().iter().map(Fetch::bits_per_s).collect()) / 1e3
     }
 
+    /// How long after asking each has to begin so as never to wait, the shortest first.
+    fn head_starts(&self, kilobits_per_s: u64) -> Vec<Duration> {
+        let fetches = self.driver.fetches().iter();
+        let mut starts: Vec<Duration> =
+            fetches.map(|fetch| fetch.head_start(1000 * kilobits_per_s).unwrap_or(Duration::MAX)).collect();
+        starts.sort_unstable();
+        starts
+    }
+
     /// Those who never wait if they begin a while after asking.
     fn never_wait(&self, kilobits_per_s: u64) -> usize {
-        self.driver.fetches().iter().filter(|fetch| fetch.plays(1000 * kilobits_per_s, BUFFERED)).count()
+        self.head_starts(kilobits_per_s).iter().filter(|start| **start <= BUFFERED).count()
+    }
+
+    /// Seconds after asking from which on half, nine tenths and all never wait.
+    fn begin_after(&self, kilobits_per_s: u64) -> String {
+        let starts = self.head_starts(kilobits_per_s);
+        let shares =
+            [50, 90, 100].map(|share| format!("{:.0}", starts[starts.len() * share / 100 - 1].as_secs_f64()));
+        shares.join(", ")
     }
 
     /// Those whose transfer is as fast as the film, and in brackets those who never wait.

@@ -60,16 +60,17 @@ impl Fetch {
         self.took().map_or(0.0, |took| 8.0 * self.file.len() as f64 / took.as_secs_f64())
     }
 
-    /// Returns whether a film of so many bits a second that is shown from `after` the request on never has to wait.
-    pub fn plays(&self, bits_per_s: u64, after: Duration) -> bool {
-        let begin = self.at + after;
+    /// Returns how long after the request a film of so many bits a second may begin, so that it never has to wait; `None` if
+    /// it did not come entirely.
+    pub fn head_start(&self, bits_per_s: u64) -> Option<Duration> {
+        self.finished?;
         let mut before = 0;
-        self.finished.is_some()
-            && self.arrivals.iter().all(|(at, received)| {
-                let had = std::mem::replace(&mut before, *received);
-                let shown = at.saturating_sub(begin).as_secs_f64() * bits_per_s as f64 / 8.0;
-                had as f64 >= shown
-            })
+        let waits = self.arrivals.iter().map(|(at, received)| {
+            let had = std::mem::replace(&mut before, *received);
+            let shown = Duration::from_secs_f64(had as f64 * 8.0 / bits_per_s as f64);
+            at.saturating_sub(self.at).saturating_sub(shown)
+        });
+        waits.max()
     }
 
     /// Takes bytes at the client.
@@ -123,12 +124,11 @@ mod tests {
         for (at, bytes) in [(2, 500), (4, 500)] {
             fetch.receive(&vec![7; bytes], Now::from_secs(at)).unwrap();
         }
-        assert!(!fetch.plays(1, Duration::from_secs(9)), "it has not come entirely");
+        assert_eq!(fetch.head_start(1), None, "it has not come entirely");
         fetch.finished = Some(Now::from_secs(4));
         let begin = Duration::from_secs(1);
-        assert!(fetch.plays(2000, begin), "250 bytes a second from the second second on");
-        assert!(!fetch.plays(2001, begin));
-        assert!(!fetch.plays(2000, Duration::ZERO));
+        assert_eq!(fetch.head_start(2000), Some(begin), "250 bytes a second from the second second on");
+        assert!(fetch.head_start(2001) > Some(begin));
         assert_eq!(fetch.bits_per_s(), 8000.0 / 3.0);
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use oncewire_gateway::config::units::Rate;
-use oncewire_gateway::telemetry::{LinkState, PeerReport, PlanReport, StatusReport};
+use oncewire_gateway::telemetry::{LinkState, NamesIn, PeerReport, PlanReport, StatusReport};
 
 use super::ask;
 use crate::cli::Ask;
@@ -150,7 +150,7 @@ fn remarks(text: &mut String, peer: &PeerReport) {
     if let Some(rate) = peer.rate_limit_bits_per_s {
         let _ = writeln!(text, "{name}: sent at most {}", Rate(rate));
     }
-    if let Some(remark) = named(peer) {
+    for remark in [named(peer), shed(&peer.inbound.names)].into_iter().flatten() {
         let _ = writeln!(text, "{name}: {remark}");
     }
     if peer.resumes > 0 {
@@ -173,6 +173,36 @@ fn named(peer: &PeerReport) -> Option<String> {
             bytes(out.sent_bytes + inbound.requested_bytes),
         )
     })
+}
+
+/// Says which chunks that the peer named the store did not give, or not in time, and what it is to ask for them.
+fn shed(names: &NamesIn) -> Option<String> {
+    let reasons = [
+        ("shed", names.shed),
+        ("late", names.late),
+        ("busy", names.busy),
+        ("absent", names.absent),
+        ("damaged", names.failed),
+    ];
+    let mut chunks = Vec::new();
+    for (reason, number) in reasons.into_iter().filter(|(_, number)| *number > 0) {
+        let number = if chunks.is_empty() { counted(number, "chunk", "chunks") } else { number.to_string() };
+        chunks.push(format!("{reason} {number}"));
+    }
+    let mut path = Vec::new();
+    // Until the rate is known nothing is known of the wait either.
+    if names.path_bytes_per_s > 0 {
+        path.push(format!("path {}", Rate(names.path_bytes_per_s.saturating_mul(8))));
+        if names.path_wait_ms > 0 {
+            path.push(format!("wait {} ms", names.path_wait_ms));
+        }
+    }
+    if names.pending_bytes > 0 {
+        path.push(format!("{} pending", bytes(names.pending_bytes)));
+    }
+    let something = !chunks.is_empty() || names.pending_bytes > 0;
+    let parts = [chunks, path].map(|part| part.join(", "));
+    something.then(|| parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; "))
 }
 
 /// Says how blocks are coded while that is not as configured.
@@ -336,6 +366,45 @@ unknown key      1
         };
         let expected = "hub: coded with max, maxp, period 128, entropy zstd:1 for now, step 2 of 8 down: encoder bound\n";
         assert_eq!(text(&peer), expected);
+    }
+
+    #[test]
+    fn what_was_shed_and_how_the_path_is_is_a_remark() {
+        let text = |names: &NamesIn| {
+            let mut peer =
+                PeerReport { name: "hub".to_owned(), state: LinkState::Up, ..PeerReport::default() };
+            peer.inbound.names = names.clone();
+            let mut text = String::new();
+            remarks(&mut text, &peer);
+            text
+        };
+        let shed = NamesIn {
+            chunks: 2000,
+            bytes: 9 << 20,
+            found: 1104,
+            shed: 884,
+            late: 12,
+            requested_bytes: 3 << 20,
+            pending_bytes: 120 << 10,
+            path_bytes_per_s: 1_225_000,
+            path_wait_ms: 20,
+            ..NamesIn::default()
+        };
+        let expected = "\
+hub: named 0 B to it, and 9 MiB by it; 3 MiB were asked for again
+hub: shed 884 chunks, late 12; path 9.8 Mbit/s, wait 20 ms, 120 KiB pending
+";
+        assert_eq!(text(&shed), expected);
+        let unknown = NamesIn { busy: 1, absent: 7, failed: 2, ..NamesIn::default() };
+        assert_eq!(text(&unknown), "hub: busy 1 chunk, absent 7, damaged 2\n");
+        let pending = NamesIn { pending_bytes: 4096, path_wait_ms: 20, ..NamesIn::default() };
+        assert_eq!(text(&pending), "hub: 4 KiB pending\n");
+    }
+
+    #[test]
+    fn a_path_of_a_store_that_gives_all_in_time_is_no_remark() {
+        let names = NamesIn { chunks: 9, found: 9, path_bytes_per_s: 1_225_000, ..NamesIn::default() };
+        assert_eq!(shed(&names), None);
     }
 
     #[test]

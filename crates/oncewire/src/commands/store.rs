@@ -14,7 +14,7 @@ use super::ask::{Place, Unreachable, Verb};
 use super::progress;
 use crate::cli::{Store, StoreAt, StoreWork};
 use crate::failure::Usage;
-use crate::table::{Align, Table, age, bytes, counted, printable};
+use crate::table::{Align, Table, age, bytes, counted, millis, printable};
 
 /// Does what is asked with a store.
 pub(super) fn run(command: &Store) -> anyhow::Result<()> {
@@ -214,6 +214,9 @@ pub(super) fn render(store: &StoreReport) -> String {
             store.dropped,
         );
     }
+    if let Some(busy) = busy(store) {
+        let _ = writeln!(text, "{busy}");
+    }
     let mut table = Table::new(&[("LEVEL", Align::Left), ("CHUNKS", Align::Right), ("BYTES", Align::Right)]);
     for level in &store.levels {
         table.row([level.level.to_string(), level.chunks.to_string(), bytes(level.bytes)]);
@@ -222,6 +225,17 @@ pub(super) fn render(store: &StoreReport) -> String {
         text.push_str(&table.render());
     }
     text
+}
+
+/// Says how busy the disk is, once anything was to be read.
+fn busy(store: &StoreReport) -> Option<String> {
+    let waiting = counted(store.queue, "chunk waits to be read", "chunks wait to be read");
+    match (store.queue, store.service_time_us) {
+        (0, 0) => None,
+        (_, 0) => Some(waiting),
+        (_, 1..100) => Some(format!("{waiting}, less than 0.1 ms a read")),
+        (_, micros) => Some(format!("{waiting}, {} a read", millis(Some(micros as f64 / 1e3)))),
+    }
 }
 
 #[cfg(test)]
@@ -270,6 +284,18 @@ mod tests {
     }
 
     #[test]
+    fn a_store_says_how_busy_its_disk_is_once_anything_was_to_be_read() {
+        let text = |queue, service_time_us| {
+            busy(&StoreReport { queue, service_time_us, ..StoreReport::default() }).unwrap_or_default()
+        };
+        assert_eq!(text(0, 0), "");
+        assert_eq!(text(1, 0), "1 chunk waits to be read");
+        assert_eq!(text(12, 7500), "12 chunks wait to be read, 7.5 ms a read");
+        assert_eq!(text(0, 99), "0 chunks wait to be read, less than 0.1 ms a read");
+        assert_eq!(text(0, 100), "0 chunks wait to be read, 0.1 ms a read");
+    }
+
+    #[test]
     fn a_store_is_described_with_what_is_wrong() {
         let store = StoreReport {
             path: "state/store".to_owned(),
@@ -281,6 +307,8 @@ mod tests {
             reads: 7,
             found: 5,
             damaged: 2,
+            queue: 12,
+            service_time_us: 7500,
             levels: vec![LevelReport { level: 0, chunks: 16_384, bytes: 1 << 30 }],
             ..StoreReport::default()
         };
@@ -291,6 +319,7 @@ mod tests {
             "it takes nothing: no space left on device",
             "reads 7, found 5",
             "damaged 2",
+            "\n12 chunks wait to be read, 7.5 ms a read\n",
             "16384",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
