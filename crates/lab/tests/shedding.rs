@@ -105,6 +105,29 @@ fn a_store_whose_disk_hangs_or_fails_costs_little_more_than_none() {
 }
 
 #[test]
+fn a_file_after_its_store_was_lost_takes_no_longer_than_at_first() {
+    let file = Corpus::new(7).random(4 << 20);
+    for (megabits, ms) in [(2, 100), (20, 50), (20, 200), (100, 200)] {
+        let path = PathConfig {
+            rate_bits_per_s: megabits * 1_000_000,
+            round_trip: Duration::from_millis(ms),
+            queue: Duration::from_millis(200),
+            ..PathConfig::default()
+        };
+        let store =
+            StoreConfig { disk: DiskParams::default(), disks: 1, memory: 0, containers: true, shed: true };
+        let mut driver = driver_with("mrc:8:128", path, store);
+        let cold = fetch(&mut driver, &file);
+        driver.lose_store();
+        let lost = fetch(&mut driver, &file);
+        let of = format!("of {cold:?} at {megabits} Mbit/s and {ms} ms");
+        assert!(50 * lost.1 <= 51 * cold.1 && 100 * lost.0 <= 101 * cold.0, "{lost:?} {of}");
+        let again = fetch(&mut driver, &file);
+        assert!(again.0 < cold.0 / 2 && again.1 < cold.1, "what crossed is known: {again:?} {of}");
+    }
+}
+
+#[test]
 fn shedding_costs_no_time_however_fast_the_disk_and_however_long_the_queue() {
     let mut sheds = 0;
     for (queue_ms, seek_us) in [(200, 500), (200, 8_500), (200, 30_000), (3_000, 8_500), (3_000, 30_000)] {

@@ -253,6 +253,15 @@ impl Driver {
         }
     }
 
+    /// Lets the store lose all that it holds; nobody is told.
+    pub fn lose_store(&mut self) {
+        if let Some([near, _]) = &mut self.gateways
+            && let Some(store) = &mut near.store
+        {
+            store.lose();
+        }
+    }
+
     /// Does what is next; returns false if that is not due by `end`.
     fn step(&mut self, end: Now) -> Result<bool, DriverError> {
         self.settle()?;

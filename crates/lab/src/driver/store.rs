@@ -161,6 +161,11 @@ impl ChunkStore {
         }
     }
 
+    pub(super) fn lose(&mut self) {
+        self.chunks.clear();
+        self.recent.clear();
+    }
+
     pub(super) fn set_health(&mut self, health: Health) {
         self.disks.iter_mut().for_each(|disk| disk.health = health);
     }
