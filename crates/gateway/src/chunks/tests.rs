@@ -12,6 +12,7 @@ use oncewire_store::{Backend, Memory};
 
 use super::*;
 
+mod keys;
 mod moody;
 mod opening;
 

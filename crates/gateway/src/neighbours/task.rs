@@ -415,6 +415,8 @@ const LOOK_EVERY: Now = Now::from_millis(50);
 const SHORT: Now = Now::from_millis(50);
 
 #[cfg(test)]
+mod serving_tests;
+#[cfg(test)]
 mod tests {
     use super::*;
 
