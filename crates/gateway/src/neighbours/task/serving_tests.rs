@@ -1,0 +1,102 @@
+//! Whom this gateway's store answers: each link by names under the key of its group, and links of no group not at all.
+
+use oncewire_codec::wanax::{Name, Shape};
+use oncewire_codec::wire::Sought;
+use parking_lot::RwLock;
+
+use super::*;
+use crate::config::StoreSettings;
+use crate::neighbours::Neighbours;
+use crate::tunnel::lane::testing;
+
+/// A peer at this site, of the group with a key or of none.
+fn peer(id: u64, key: Option<&NameKey>, neighbours: &Neighbours) -> Arc<Peer> {
+    let mut peer = testing::peer();
+    let member = |key: &NameKey| Member {
+        group: Arc::new(RwLock::new(format!("group {id}"))),
+        key: key.clone(),
+        id: MemberId(id),
+        site: None,
+        is_near: true,
+        neighbours: neighbours.clone(),
+    };
+    Arc::get_mut(&mut peer).unwrap().settings.group = key.map(member);
+    peer
+}
+
+/// A gateway with a store, to whose groups these peers are up.
+fn gateway(store: ChunkStore, inbox: Inbox, peers: &[Arc<Peer>]) -> Task {
+    let mut task = Task::new(inbox, MemberId(0), Some(Arc::new(store)), Clock::start());
+    for (_, member) in members(peers) {
+        let mut group = Group::new(task.own, member);
+        group.machine.handle_up(member.id);
+        task.groups.push(group);
+    }
+    task
+}
+
+/// Has a peer say something, and returns what is answered.
+async fn answer(task: &mut Task, from: &Arc<Peer>, frame: GroupFrame) -> Option<(MemberId, GroupFrame)> {
+    task.inbox.neighbours.clone().handle_said(from, frame);
+    loop {
+        let told = task.inbox.told.recv().await?;
+        task.handle_told(told);
+        let mut is_served = false;
+        for at in 0..task.groups.len() {
+            let key = task.groups[at].key.clone();
+            while let Some(output) = task.groups[at].machine.poll_output() {
+                is_served |= matches!(output, Output::Serve { .. });
+                match output {
+                    Output::Send(to, frame @ (GroupFrame::Have { .. } | GroupFrame::Chunk { .. })) => {
+                        return Some((to, frame));
+                    }
+                    output => {
+                        if let Some((from, request, held)) = task.carry_out_one(output, &key) {
+                            task.groups[at].machine.handle_held(from, request, held);
+                        }
+                    }
+                }
+            }
+        }
+        // What the store reads is told by a thread of its own.
+        if !is_served {
+            return None;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_chunk_is_served_and_a_peek_answered_by_names_under_the_key_of_the_link_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let settings = StoreSettings { path, disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
+    let store = ChunkStore::open(&settings, None).unwrap();
+    let chunk: Bytes = (0..600_u32).map(|i| ((i * i) >> 3) as u8).collect();
+    let [key, other_key] = [1, 2].map(|byte| NameKey::new([byte; 32]));
+    store.keep(chunk.clone(), key.clone(), Shape::default());
+
+    let (neighbours, inbox) = Neighbours::new();
+    let member = peer(1, Some(&key), &neighbours);
+    let other = peer(2, Some(&other_key), &neighbours);
+    let stranger = peer(3, None, &neighbours);
+    let task = &mut gateway(store, inbox, &[member.clone(), other.clone(), stranger.clone()]);
+    let (name, other_name) = (key.name(&chunk), other_key.name(&chunk));
+    let len = chunk.len() as u32;
+    let get = |name: Name| GroupFrame::Get { request: 5, name, len };
+    let peek = |name: Name| GroupFrame::Peek { request: 5, chunks: vec![Sought { tag: name.tag(), len }] };
+    let got = |id, bytes| Some((MemberId(id), GroupFrame::Chunk { request: 5, bytes }));
+    let has = |id, held| Some((MemberId(id), GroupFrame::Have { request: 5, held: vec![held] }));
+
+    // A read finds what was put before it, so this one waits for the put.
+    assert_eq!(answer(task, &member, get(name)).await, got(1, Some(chunk.clone())));
+    assert_eq!(answer(task, &member, peek(name)).await, has(1, true));
+    assert_eq!(answer(task, &other, get(other_name)).await, got(2, None));
+    assert_eq!(answer(task, &other, peek(other_name)).await, has(2, false));
+    for name in [name, other_name] {
+        assert_eq!(answer(task, &stranger, get(name)).await, None);
+        assert_eq!(answer(task, &stranger, peek(name)).await, None);
+    }
+    assert_eq!(answer(task, &member, get(name)).await, got(1, Some(chunk.clone())));
+    // Who learnt the name as it is under the other key gets nothing for it.
+    assert_eq!(answer(task, &other, get(name)).await, got(2, None));
+}
