@@ -19,11 +19,13 @@ const FILE_TAKES: Duration = Duration::from_millis(125);
 /// Bytes that came since, by bytes for hints.
 const AGES: [u64; 8] = [1, 4, 16, 64, 256, 1024, 2048, 4096];
 /// So many files of an age are sent again, and as many with each of the edits.
-const FILES: u64 = 4;
+const FILES: usize = 4;
 /// Bytes between two edits, in the mean.
 const EDITS: [usize; 2] = [20_000, 2000];
 /// As they were, and edited.
-const KINDS: u64 = 1 + EDITS.len() as u64;
+const KINDS: usize = 1 + EDITS.len();
+/// Files in as many bytes as hints take.
+const FILES_EACH: u64 = HINT_MEMORY / FILE as u64;
 
 pub(crate) fn run() {
     println!(
@@ -39,31 +41,52 @@ pub(crate) fn run() {
         ..PairConfig::default()
     };
     let mut measurement = Measurement::new(config);
-    let mut send = |bytes: &[u8]| {
+    // Of each file its seed, unless it was sent again, or is.
+    let mut sent: Vec<Option<u64>> = Vec::new();
+    let mut send = |sent: &mut Vec<Option<u64>>, seed: Option<u64>, bytes: &[u8]| {
         measurement.send(Path::new("history"), bytes, |_| ()).unwrap();
         measurement.pass(FILE_TAKES);
+        sent.push(seed);
     };
-    let files = (AGES[AGES.len() - 1] * HINT_MEMORY) / FILE as u64 + KINDS * FILES;
-    (0..files).for_each(|seed| send(&file(seed)));
-    // The youngest first, so that what is sent again makes nothing older that is yet to come.
-    for age in AGES {
-        let mut seeds = files - age * HINT_MEMORY / FILE as u64 - KINDS * FILES..;
-        seeds.by_ref().take(FILES as usize).for_each(|seed| send(&file(seed)));
-        for every in EDITS {
-            let edited = |seed: u64| Corpus::new(!seed).edited(&file(seed), FILE / every);
-            seeds.by_ref().take(FILES as usize).for_each(|seed| send(&edited(seed)));
+    for seed in 0..AGES[AGES.len() - 1] * FILES_EACH {
+        send(&mut sent, Some(seed), &file(seed));
+    }
+    let mut again = Vec::new();
+    for (age, kind) in AGES.into_iter().flat_map(|age| (0..KINDS).map(move |kind| (age, kind))) {
+        // Those that lie so far back, with what was sent again counted.
+        let seeds = loop {
+            let first = sent.len() - (age * FILES_EACH) as usize;
+            match sent[first..][..FILES].iter().copied().collect::<Option<Vec<u64>>>() {
+                Some(seeds) => {
+                    sent[first..][..FILES].fill(None);
+                    break seeds;
+                }
+                None => {
+                    let seed = sent.len() as u64;
+                    send(&mut sent, Some(seed), &file(seed));
+                }
+            }
+        };
+        for seed in seeds {
+            again.push(sent.len());
+            match kind.checked_sub(1).map(|edits| EDITS[edits]) {
+                None => send(&mut sent, None, &file(seed)),
+                Some(every) => {
+                    send(&mut sent, None, &Corpus::new(!seed).edited(&file(seed), FILE / every));
+                }
+            }
         }
     }
     let report = measurement.finish();
-    let again = report.files[files as usize..].chunks(FILES as usize);
     let saved: Vec<f64> = again
+        .chunks(FILES)
         .map(|files| {
-            let (wire, all) =
-                files.iter().fold((0, 0), |sum, file| (sum.0 + file.wire, sum.1 + file.delivered));
+            let files = files.iter().map(|at| &report.files[*at]);
+            let (wire, all) = files.fold((0, 0), |sum, file| (sum.0 + file.wire, sum.1 + file.delivered));
             100.0 - 100.0 * wire as f64 / all as f64
         })
         .collect();
-    for (age, saved) in AGES.into_iter().zip(saved.chunks(KINDS as usize)) {
+    for (age, saved) in AGES.into_iter().zip(saved.chunks(KINDS)) {
         let saved: Vec<String> = saved.iter().map(|saved| format!("{saved:.1} %")).collect();
         println!("| {age} | {} | {} |", bytes(age * (64 << 20)), saved.join(" | "));
     }

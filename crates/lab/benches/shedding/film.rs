@@ -182,8 +182,10 @@ impl Watched {
     /// Seconds after asking from which on half, nine tenths and all never wait.
     fn begin_after(&self, kilobits_per_s: u64) -> String {
         let starts = self.head_starts(kilobits_per_s);
-        let shares =
-            [50, 90, 100].map(|share| format!("{:.0}", starts[starts.len() * share / 100 - 1].as_secs_f64()));
+        let shares = [50, 90, 100].map(|share| match starts[starts.len() * share / 100 - 1] {
+            Duration::MAX => "never".to_owned(),
+            start => format!("{:.0}", start.as_secs_f64()),
+        });
         shares.join(", ")
     }
 

@@ -167,7 +167,8 @@ impl Fetching {
     /// Takes an answer of the store; returns the block if it brought the last chunk that it waited for.
     pub(super) fn handle_store(&mut self, reply: StoreReply, now: Now) -> Option<Fetch> {
         let ticket = reply.ticket();
-        let seq = self.reads.handle_answer(ticket)?;
+        let is_done = !matches!(reply, StoreReply::Busy { .. });
+        let seq = self.reads.handle_answer(ticket, is_done)?;
         let mut fetch = self.blocks.remove(&seq)?;
         if let StoreReply::Places { places, neighbours, .. } = &reply {
             if let Some(asked) = fetch.peeks.remove(&ticket) {

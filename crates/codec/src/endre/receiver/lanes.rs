@@ -52,13 +52,17 @@ impl Lanes {
 
     /// Takes out what the store was not asked for; returns whether it was such.
     pub(super) fn withdraw(&mut self, ticket: u64, place: Place) -> bool {
-        self.lanes.get_mut(&disk(place)).is_some_and(|lane| lane.withdraw(ticket).is_some())
+        self.lanes.get_mut(&disk(place)).is_some_and(|lane| {
+            let found = lane.withdraw(ticket).is_some();
+            lane.rest();
+            found
+        })
     }
 
-    /// Ends what the store was asked for: answered, or nobody waits for it any more.
-    pub(super) fn end(&mut self, place: Place, is_answered: bool) {
+    /// Ends what the store was asked for: done, turned away, or nobody waits for it any more.
+    pub(super) fn end(&mut self, place: Place, is_done: bool) {
         if let Some(lane) = self.lanes.get_mut(&disk(place)) {
-            lane.end(read(place), is_answered);
+            lane.end(read(place), is_done);
             self.asked -= 1;
         }
     }
@@ -117,7 +121,7 @@ impl Lane {
         Some(found)
     }
 
-    fn end(&mut self, read: Option<u64>, is_answered: bool) {
+    fn end(&mut self, read: Option<u64>, is_done: bool) {
         self.asked -= 1;
         if let Some(read) = read
             && let Some(chunks) = self.reads.get_mut(&read)
@@ -125,12 +129,17 @@ impl Lane {
             *chunks -= 1;
             if *chunks == 0 {
                 self.reads.remove(&read);
-                self.done = self.done.saturating_add(usize::from(is_answered));
+                self.done = self.done.saturating_add(usize::from(is_done));
                 for ticket in self.together.get(&read).into_iter().flatten() {
                     self.joining.remove(ticket);
                 }
             }
         }
+        self.rest();
+    }
+
+    /// Forgets what was done, if nothing waits.
+    fn rest(&mut self) {
         if self.asked == 0 && self.waiting.is_empty() {
             self.done = 0;
         }

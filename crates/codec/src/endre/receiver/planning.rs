@@ -182,7 +182,7 @@ impl Fetching {
         if bytes_per_s != self.path.bytes_per_s {
             self.others_then = self.state.neighbours_pending;
         }
-        if !rate.is_hope() {
+        if !rate.is_hope() && self.hoped_rate > self.path.bytes_per_s {
             self.backlog.end_hope();
         }
         self.hoped_rate = hoped;

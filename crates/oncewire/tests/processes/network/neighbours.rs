@@ -145,9 +145,12 @@ fn nothing_is_named_in_vain_to_a_site_that_lost_all_and_all_else_to_one_with_a_n
     isolated(|| {
         let Some(mut site) = Site::start(binary(), &plan(2, 1)) else { return };
         let _origin = serve(&site, 0);
-        assert_same(&fetch(&site, 0, 0).0, &file(0), "cold");
-        site.wait_told(0);
+        let mut numbers = 0..;
+        // Another file each time: which half of it the neighbour has is a matter of names.
         let mut lose = |stores: &[Seat]| {
+            let number = numbers.next().unwrap();
+            assert_same(&fetch(&site, 0, number).0, &file(number), "cold");
+            site.wait_told(0);
             for seat in [FIRST, SECOND] {
                 site.gateway(seat).terminate();
                 assert!(site.gateway_mut(seat).wait(LIMIT).success());
@@ -156,8 +159,8 @@ fn nothing_is_named_in_vain_to_a_site_that_lost_all_and_all_else_to_one_with_a_n
             [FIRST, SECOND].into_iter().for_each(|seat| site.launch(seat));
             site.wait_until_met();
             let before = site.absent();
-            let (got, crossed) = fetch(&site, 0, 0);
-            assert_same(&got, &file(0), "after the loss");
+            let (got, crossed) = fetch(&site, 0, number);
+            assert_same(&got, &file(number), "after the loss");
             site.wait_told(0);
             (crossed, site.absent() - before)
         };
