@@ -234,12 +234,12 @@ fn a_peer_that_denies_what_it_has_is_sent_a_little_more() {
 }
 
 #[test]
-fn a_store_that_was_filled_again_is_named_from_the_second_block_on() {
+fn a_store_that_was_filled_again_is_named_from_the_first_block_on() {
     let mut filled = Filled::new(40);
     filled.pair.sides[1].chunks.clear();
     filled.meet();
     assert_eq!(filled.send(0..40), (0, 0));
-    assert_eq!(filled.send(0..40), (39, 0));
+    assert_eq!(filled.send(0..40), (40, 0));
 }
 
 #[test]
