@@ -1,12 +1,11 @@
 //! Both halves of one direction of a link, in one thread, with nothing between them.
 //!
 //! **What is modelled.** One lane; every frame arrives at once, in order and unharmed; time stands still unless it is
-//! [let pass](Pair::pass). The receiving
-//! half is asked for feedback after each block, and acknowledges several blocks at a time as it does on a link; when
-//! so much waits that the next block could not be remembered, it is asked for all it has, so that the bound on bytes in
-//! flight, which is the link's delay at work, costs nothing here. A chunk store answers at once, and its work is in no
-//! figure. Credit, flow opening and TLS are the link's and the
-//! tunnel's, and are not part of the figures.
+//! [let pass](Pair::pass). The receiving half is asked for feedback after each block, and acknowledges several blocks
+//! at a time as it does on a link; when so much waits that the next block could not be remembered, it is asked for all
+//! it has, so that the bound on bytes in flight, which is the link's delay at work, costs nothing here. A chunk store
+//! answers at once, and its work is in no figure. Credit, flow opening and TLS are the link's and the tunnel's, and are
+//! not part of the figures.
 
 mod store;
 

@@ -4,6 +4,9 @@
 //! that is: the round trip was measured while nothing waited, and the end that plans has asked for but a part of what is
 //! under way. So each request is noted with the time that [`shed::Path`](super::shed::Path) explains, and what it takes
 //! beyond that is the wait. While an answer is overdue the wait is at least as long as it is overdue.
+//!
+//! Where a path is hoped to carry more than is known of it, an answer has a second time: one that is later than that is
+//! overdue, which says that hope was in vain, and waits for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

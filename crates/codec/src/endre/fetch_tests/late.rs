@@ -249,7 +249,7 @@ fn a_path_is_hoped_to_carry_more_until_it_was_busy() {
     let mut receiver = receiver();
     let state = StoreState { service_time: ms(20), taking: true, ..StoreState::default() };
     receiver.handle_store_state(state, Now::ZERO);
-    // By what is known the disk is as fast: ten chunks take 200 ms, nine 190 ms.
+    // By what is known nothing is shed: a chunk takes a second to cross, and all of them 200 ms from the disk.
     let rate = PathRate { known: 1000, hoped: 100_000 };
     receiver.handle_path(ms(10), rate);
     name(&mut receiver, 0, 10, 1000, Now::ZERO);

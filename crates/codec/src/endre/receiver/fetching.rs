@@ -168,7 +168,7 @@ impl Fetching {
     pub(super) fn handle_store(&mut self, reply: StoreReply, now: Now) -> Option<Fetch> {
         let ticket = reply.ticket();
         let is_done = !matches!(reply, StoreReply::Busy { .. });
-        let seq = self.reads.handle_answer(ticket, is_done)?;
+        let seq = self.reads.end(ticket, is_done)?;
         let mut fetch = self.blocks.remove(&seq)?;
         if let StoreReply::Places { places, neighbours, .. } = &reply {
             if let Some(asked) = fetch.peeks.remove(&ticket) {

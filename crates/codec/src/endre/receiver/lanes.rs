@@ -181,6 +181,10 @@ mod tests {
         requests.map(ticket).collect()
     }
 
+    fn waiting(lanes: &Lanes) -> usize {
+        [0, 1].map(|disk| lanes.waiting(disk)).iter().sum()
+    }
+
     #[test]
     fn no_lane_waits_for_another() {
         let mut lanes = Lanes::default();
@@ -190,14 +194,14 @@ mod tests {
             push(&mut lanes, 20 + ticket, None);
         }
         assert_eq!(popped(&mut lanes, 2), [20, 21, 22, 0, 1, 10, 11]);
-        assert_eq!((lanes.asked(), [0, 1].map(|disk| lanes.waiting(disk)).iter().sum::<usize>()), (7, 2));
+        assert_eq!((lanes.asked(), waiting(&lanes)), (7, 2));
         lanes.end(Some((1, 0)), true);
         assert_eq!(popped(&mut lanes, 2), [12]);
         lanes.end(None, true);
         assert!(lanes.withdraw(2, Some((0, 2))) && !lanes.withdraw(2, Some((0, 2))));
         lanes.end(Some((0, 0)), true);
         assert_eq!(popped(&mut lanes, 2), []);
-        assert_eq!((lanes.asked(), [0, 1].map(|disk| lanes.waiting(disk)).iter().sum::<usize>()), (5, 0));
+        assert_eq!((lanes.asked(), waiting(&lanes)), (5, 0));
     }
 
     #[test]
@@ -239,10 +243,7 @@ mod tests {
         lanes.end(Some((0, 8)), true);
         assert_eq!(popped(&mut lanes, 1), []);
         lanes.end(Some((0, 8)), true);
-        assert_eq!(
-            (popped(&mut lanes, 1), [0, 1].map(|disk| lanes.waiting(disk)).iter().sum::<usize>()),
-            (vec![2], 1)
-        );
+        assert_eq!((popped(&mut lanes, 1), waiting(&lanes)), (vec![2], 1));
         (10..10 + MOST_CHUNKS as u64).for_each(|ticket| push(&mut lanes, ticket, Some((0, 9))));
         assert_eq!(popped(&mut lanes, 1).len(), MOST_CHUNKS - 1, "not all of them at a time");
         lanes.end(Some((0, 9)), true);

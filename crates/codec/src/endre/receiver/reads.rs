@@ -92,13 +92,8 @@ impl Reads {
         }
     }
 
-    /// Ends a request that the store has answered, by what it did for it or, if it has too much to do, without; returns its
-    /// block.
-    pub(super) fn handle_answer(&mut self, ticket: u64, is_done: bool) -> Option<u64> {
-        self.end(ticket, is_done)
-    }
-
-    fn end(&mut self, ticket: u64, is_done: bool) -> Option<u64> {
+    /// Ends a request, and with it what the store was asked for, which it has done or not; returns its block.
+    pub(super) fn end(&mut self, ticket: u64, is_done: bool) -> Option<u64> {
         let Ticket { block, read } = self.tickets.remove(&ticket)?;
         if let Some(place) = read {
             self.lanes.end(place, is_done);
@@ -234,8 +229,8 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| reads.poll(|_, _| 1)).count(), 3);
         assert_eq!(reads.asked(), 3, "the third waits, and a question is no read");
         assert_eq!(reads.for_chunks(30), 20, "two reads bring three chunks");
-        assert_eq!(reads.handle_answer(tickets[0], true), Some(1));
-        assert_eq!((reads.queued(0), reads.handle_answer(tickets[0], true)), (2, None));
+        assert_eq!(reads.end(tickets[0], true), Some(1));
+        assert_eq!((reads.queued(0), reads.end(tickets[0], true)), (2, None));
         assert!(reads.withdraw(tickets[2]) && !reads.withdraw(tickets[2]) && !reads.withdraw(tickets[1]));
         assert_eq!((reads.queued(0), reads.asked()), (1, 2));
         reads.close(tickets[1]);

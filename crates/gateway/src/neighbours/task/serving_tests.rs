@@ -9,6 +9,9 @@ use crate::config::StoreSettings;
 use crate::neighbours::Neighbours;
 use crate::tunnel::lane::testing;
 
+/// More than any answer takes, also on a busy machine.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
+
 /// A peer at this site, of the group with a key or of none.
 fn peer(id: u64, key: Option<&NameKey>, neighbours: &Neighbours) -> Arc<Peer> {
     let mut peer = testing::peer();
@@ -39,7 +42,7 @@ fn gateway(store: ChunkStore, inbox: Inbox, peers: &[Arc<Peer>]) -> Task {
 async fn answer(task: &mut Task, from: &Arc<Peer>, frame: GroupFrame) -> Option<(MemberId, GroupFrame)> {
     task.inbox.neighbours.clone().handle_said(from, frame);
     loop {
-        let told = task.inbox.told.recv().await?;
+        let told = tokio::time::timeout(LIMIT, task.inbox.told.recv()).await.expect("nothing is told")?;
         task.handle_told(told);
         let mut is_served = false;
         for at in 0..task.groups.len() {
