@@ -32,6 +32,9 @@ fn transfer(pair: &PairInNetwork, seed: u64, len: usize, down: bool) {
     writer.join().unwrap();
 }
 
+/// Transfers over the lossy line: of half a megabyte, more than the first transfer leaves, a sixteenth stays.
+const LOSSY: u64 = 4;
+
 /// The side that dials sends up, the side that it dials sends down and has to ask.
 fn replaced(down: bool) {
     isolated(|| {
@@ -41,8 +44,12 @@ fn replaced(down: bool) {
         transfer(&pair, 1, 2_000_000, down);
         let renewed = pair.count("lanes_renewed");
         way.set(&LinkParams { loss: 0.1, ..way.params() }).unwrap();
-        transfer(&pair, 2, 400_000, down);
-        assert!(way.counters().lost > 0);
+        // One after another: what is lost of one window halves it once, however much that is.
+        for round in 0..LOSSY {
+            let lost = way.counters().lost;
+            transfer(&pair, 10 + round, 200_000, down);
+            assert!(way.counters().lost > lost, "nothing was lost in round {round}");
+        }
         way.set(&line(0.0)).unwrap();
         eventually("a lane is replaced", LIMIT, || (pair.count("lanes_renewed") > renewed).then_some(()));
         transfer(&pair, 3, 1_000_000, down);
