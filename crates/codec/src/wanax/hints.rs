@@ -167,6 +167,18 @@ impl Hints {
         chunks.iter().for_each(|&chunk| self.insert_if(chunk, now_secs, is_older));
     }
 
+    /// Notes that a chunk was read. If the store says that it has nothing as old, somebody else had it, as a neighbour has
+    /// what a store lost: it is known from now on, where its hint would soon be out of date. Returns whether that is so.
+    pub fn confirm(&mut self, chunk: PackedTag, now_secs: u64) -> bool {
+        let reach = now_secs.checked_sub(self.oldest_secs).map(|reach| reach / UNIT_SECS);
+        let is_older = |entry| reach.is_some_and(|reach| age(entry, now_secs) > reach);
+        let found = self.table(chunk.class()).find(chunk.0).filter(|&entry| is_older(entry));
+        if found.is_some() {
+            self.insert_if(chunk, now_secs, |_, _| true);
+        }
+        found.is_some()
+    }
+
     /// Enters a hint if there is none, or one that `is_out_of_date`.
     fn insert_if(
         &mut self,

@@ -4,7 +4,9 @@ mod ends;
 mod tags;
 mod trust;
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use self::ends::Parts;
 pub(super) use self::tags::Tags;
@@ -13,7 +15,7 @@ use self::trust::Trust;
 use super::super::matcher::Copy;
 use super::price::{NAME, Price, SHORT_NAME};
 use crate::Now;
-use crate::cache::{Item, Ledger};
+use crate::cache::{Content, Item, Ledger};
 use crate::wanax::hints::PackedTag;
 use crate::wanax::under_way::UnderWay;
 use crate::wanax::{ChunkName, Hints, HintsError, NameKey, NamesConfig, Node, Tree};
@@ -42,7 +44,7 @@ pub(super) struct Naming {
     /// Of the last block: what the copies before each save, and all.
     saved: Vec<usize>,
     /// What the peer has of the last block, and is not named all the same.
-    left: Vec<std::ops::Range<usize>>,
+    left: Vec<Range<usize>>,
     parts: Parts,
     /// The last block without what is named.
     pub(super) residue: Vec<u8>,
@@ -155,31 +157,59 @@ impl Naming {
     /// rest of what it named was there. Returns what is there now, if others are told.
     pub(super) fn settle(&mut self, item: &Item, now: Now) -> Vec<PackedTag> {
         let clock = self.clock(now);
+        let put = self.put_by(item);
         match self.trust.is_given() {
-            true => self.hints.insert_all(&item.news, clock),
+            true => self.hints.insert_all(&put, clock),
             // What a store that is doubted had of them it may have lost since.
-            false => self.hints.renew_all(&item.news, clock),
+            false => self.hints.renew_all(&put, clock),
         }
+        self.trust.note_put(&put);
         self.keep_probe(item, clock);
-        let mut missed = Vec::new();
-        let mut stored = Vec::new();
-        let tells = |chunk: &PackedTag| self.tells && !chunk.is_smallest();
-        stored.extend(item.news.iter().copied().filter(tells));
-        let is_put = item.keep && !item.in_parts;
+        let (mut there, mut had_elsewhere) = (put.into_owned(), Vec::new());
         for (index, entry) in (0..).zip(&item.names) {
-            let chunk = PackedTag::new(entry.name.tag(), entry.len);
-            let is_absent = item.absent.contains(&index);
-            if !is_absent {
+            if !item.absent.contains(&index) {
+                let chunk = PackedTag::new(entry.name.tag(), entry.len);
                 self.trust.confirm(entry);
-            } else if is_put {
-                missed.push(chunk);
+                had_elsewhere.extend(self.hints.confirm(chunk, clock).then(|| entry.range()));
+                there.push(chunk);
             }
-            stored.extend(
-                Some(chunk).filter(|chunk| self.tells && !chunk.is_smallest() && (!is_absent || is_put)),
-            );
         }
-        self.hints.insert_all(&missed, clock);
-        stored
+        if let Content::Block { plain, .. } = &item.content
+            && !had_elsewhere.is_empty()
+        {
+            // Whoever has a chunk has those in it.
+            let is_in = |node: &Node, range: &Range<usize>| {
+                range.start <= node.range().start && node.range().end <= range.end
+            };
+            for chunk in self.cut(plain, |node| had_elsewhere.iter().any(|range| is_in(node, range))) {
+                self.hints.confirm(chunk, clock);
+            }
+        }
+        there.retain(|chunk| self.tells && !chunk.is_smallest());
+        there
+    }
+
+    /// Returns the chunks that a block brought. One that named what was not there is put whole, with chunks that were not
+    /// looked for, and of which what is known may be as wrong.
+    fn put_by<'i>(&mut self, item: &'i Item) -> Cow<'i, [PackedTag]> {
+        match &item.content {
+            Content::Block { plain, .. } if item.keep && !item.absent.is_empty() => {
+                Cow::Owned(self.cut(plain, |_| true))
+            }
+            _ => Cow::Borrowed(&item.news),
+        }
+    }
+
+    /// Returns those of a block's chunks that are wanted.
+    fn cut(&mut self, plain: &[u8], is_wanted: impl Fn(&Node) -> bool) -> Vec<PackedTag> {
+        let Self { key, tree, .. } = self;
+        let mut chunks = Vec::new();
+        tree.search(plain, |node| {
+            let chunk = plain.get(node.range()).filter(|_| is_wanted(node));
+            chunks.extend(chunk.map(|chunk| PackedTag::new(key.tag(chunk), node.len)));
+            true
+        });
+        chunks
     }
 
     /// Notes that the peer can read chunks that somebody else sent.
@@ -362,7 +392,7 @@ pub(super) fn literals<'a>(names: &'a [NameEntry], plain: &'a [u8]) -> impl Iter
 
 /// Returns what a range of the block costs that is left to the log: the bytes that no copy covers, and the copies that
 /// end in it; `saved` is as [`Naming::cover`] leaves it.
-fn cost_in(range: std::ops::Range<usize>, copies: &[Copy], saved: &[usize]) -> usize {
+fn cost_in(range: Range<usize>, copies: &[Copy], saved: &[usize]) -> usize {
     let before = |position: usize| {
         let whole = copies.partition_point(|copy| copy.end() <= position);
         let cut =
@@ -398,7 +428,7 @@ pub(super) fn trim(copies: &[Copy], names: &[NameEntry], out: &mut Vec<Copy>) {
 }
 
 /// Appends the part `range` of a copy, unless it is not worth a token.
-fn push_piece(copy: &Copy, range: std::ops::Range<u32>, removed: u32, out: &mut Vec<Copy>) {
+fn push_piece(copy: &Copy, range: Range<u32>, removed: u32, out: &mut Vec<Copy>) {
     let len = range.end.saturating_sub(range.start);
     if len == copy.len || len >= LEAST_PIECE {
         let source = copy.source.plus(u64::from(range.start - copy.at));

@@ -46,6 +46,22 @@ fn what_is_put_again_keeps_its_time() {
 }
 
 #[test]
+fn what_was_read_stays_known_though_the_store_says_that_it_has_nothing_as_old() {
+    for (oldest, is_known_later) in [(1023, true), (992, false)] {
+        let mut hints = hints();
+        hints.insert(PackedTag::new(tag(1), 64), 992);
+        hints.set_oldest(oldest);
+        assert!(hints.lookup(tag(1), 64, 1023), "the two ends note times a little apart");
+        hints.confirm(PackedTag::new(tag(1), 64), 1023);
+        hints.confirm(PackedTag::new(tag(2), 64), 1023);
+        assert_eq!(hints.len(), 1, "what is not known is not entered");
+        // What the store still had then it has evicted since, but not what somebody else had.
+        hints.set_oldest(1023);
+        assert_eq!(hints.lookup(tag(1), 64, 1100), is_known_later, "{oldest}");
+    }
+}
+
+#[test]
 fn hints_of_a_clock_that_was_ahead_are_known_after_it_was_set_back() {
     let mut hints = hints();
     hints.insert(PackedTag::new(tag(1), 64), 1_000_000);

@@ -19,8 +19,8 @@ pub(super) struct Trust {
     /// Whether the store itself said that it lacks what it is believed to have: then it is for it to say as well that it
     /// has something, and nothing is named to find out.
     denies: bool,
-    /// Whether it said that it has nothing of what it was asked for, which the next answer proves or not.
-    has_nothing: bool,
+    /// What was put since it said that it has nothing of what it was asked for, which the next answer proves or not.
+    put_since: Option<Vec<PackedTag>>,
     /// What its word is worth where names found it out.
     word: Word,
     /// Blocks that were not named for the doubt, since the last that was.
@@ -70,7 +70,7 @@ impl Probing {
 impl Default for Trust {
     fn default() -> Self {
         let (passes, probing) = (LEAST_PASSES, Probing::default());
-        Self { doubt: 0, denies: false, has_nothing: false, word: Word::Good, passed: 0, passes, probing }
+        Self { doubt: 0, denies: false, put_since: None, word: Word::Good, passed: 0, passes, probing }
     }
 }
 
@@ -133,11 +133,18 @@ impl Trust {
         self.doubt = self.doubt.saturating_sub(RIGHT_OUTWEIGHS * u64::from(entry.len));
         self.passes = LEAST_PASSES;
         self.word = Word::Good;
-        self.has_nothing = false;
+        self.put_since = None;
         self.denies &= !self.is_given();
         if entry.behind.is_none() {
             // That says more of the store than an answer which is still to come.
             self.cease();
+        }
+    }
+
+    /// Takes note of what was put.
+    pub(super) fn note_put(&mut self, chunks: &[PackedTag]) {
+        if let Some(since) = &mut self.put_since {
+            since.extend(chunks.iter().take(MOST_PUT.saturating_sub(since.len())));
         }
     }
 
@@ -236,9 +243,9 @@ impl Naming {
     /// it was asked for; if that is more than half of what is believed to be there, the store is doubted. Says so if it
     /// was not before.
     ///
-    /// If it has nothing of it, nor of what it is asked for next, all hints are forgotten, and it is believed again: blocks are
-    /// not always cut as they were, so what is sent again would leave some that were right once, each to be named in vain one
-    /// day.
+    /// If it has nothing of it, nor of what it is asked for next, all hints are forgotten but those of what was put meanwhile,
+    /// and it is believed again: blocks are not always cut as they were, so what is sent again would leave some that were
+    /// right once, each to be named in vain one day.
     pub(in crate::endre::sender) fn handle_probed(&mut self, probed: &Probed, now: Now) -> Option<Doubted> {
         let (mut absent, mut believed) = (0, 0);
         let clock = self.clock(now);
@@ -253,13 +260,14 @@ impl Naming {
             }
         }
         let has_none = believed > 0 && absent == believed;
-        if std::mem::replace(&mut self.trust.has_nothing, was_given && has_none && absent >= LEAST_TO_FORGET)
-            && has_none
-        {
+        let put_since = self.trust.put_since.take();
+        if has_none && let Some(put) = put_since {
             self.hints.clear();
+            self.hints.insert_all(&put, clock);
             // What is known from now on, it is given from now on.
             self.trust.begin();
         } else if 2 * absent > believed {
+            self.trust.put_since = (was_given && has_none && absent >= LEAST_TO_FORGET).then(Vec::new);
             self.trust.deny();
         } else if believed > 0 {
             self.trust.affirm();
@@ -295,6 +303,8 @@ const DOUBTFUL: u64 = 128 << 10;
 const RIGHT_OUTWEIGHS: u64 = 2;
 /// So many chunks at least, all that the store was asked for, and one more prove together that it has lost everything.
 const LEAST_TO_FORGET: usize = 2;
+/// So many chunks that were put meanwhile are known then, 512 KiB of tags; the first ones, if it is more.
+const MOST_PUT: usize = 1 << 16;
 /// So many blocks are then not named before one is, twice as many before the next, and so on; with blocks of 64 KiB, 1
 /// and at most 16 MiB. So many at most as well if the store denied what it was asked for and does not answer any more.
 const LEAST_PASSES: u32 = 16;

@@ -126,6 +126,53 @@ fn of_a_store_that_has_nothing_it_is_asked_for_all_is_forgotten() {
 }
 
 #[test]
+fn what_was_put_since_a_store_said_that_it_has_nothing_is_not_forgotten() {
+    for held in [false, true] {
+        let mut naming = filled(0..200);
+        assert!(answer(&mut naming, 16).is_some());
+        let (_, asked) = send(&mut naming, &block(5), Now::ZERO);
+        let (_, more) = send(&mut naming, &block(6), Now::ZERO);
+        // Both are there before the question is answered that went ahead of them.
+        [&asked, &more].into_iter().for_each(|item| drop(naming.settle(item, Now::ZERO)));
+        answer_ahead(&mut naming, held);
+        for (number, is_known) in [(5, true), (6, true), (7, held)] {
+            assert_eq!(send(&mut naming, &block(number), Now::ZERO).0, is_known, "{number}, {held}");
+        }
+    }
+}
+
+#[test]
+fn of_a_block_that_was_put_because_it_was_named_in_vain_the_smaller_chunks_are_known() {
+    for keep in [true, false] {
+        let mut naming = naming(0, |_| 0);
+        let plain = block(0);
+        let root = PackedTag::new(naming.key.tag(&plain), plain.len() as u32);
+        naming.stored(&[root], Now::ZERO);
+        let (is_named, item) = send(&mut naming, &plain, Now::ZERO);
+        assert!(is_named && item.news.is_empty());
+        naming.forget(item.names.iter());
+        naming.settle(&Item { keep, absent: [0].into(), ..item }, Now::ZERO);
+        assert_eq!(send(&mut naming, &plain, Now::ZERO).0, keep);
+        assert_eq!(send(&mut naming, &plain.slice(5000..), Now::ZERO).0, keep, "cut otherwise");
+    }
+}
+
+#[test]
+fn what_a_neighbour_of_an_emptied_store_had_is_known_the_next_time() {
+    for is_there in [true, false] {
+        let mut naming = filled(0..1);
+        let (soon, later) = (Now::from_secs(31), Now::from_secs(100));
+        naming.handle_held(&StoreHeld { serial: 1, taking: true, age_secs: 0 }, soon);
+        let (is_named, item) = send(&mut naming, &block(0), soon);
+        assert!(is_named, "times are rounded");
+        let absent = if is_there { BTreeSet::new() } else { [0].into() };
+        naming.settle(&Item { absent, ..item }, soon);
+        assert_eq!(send(&mut naming, &block(0), later).0, is_there);
+        assert_eq!(send(&mut naming, &block(0).slice(5000..), later).0, is_there, "cut otherwise");
+    }
+}
+
+#[test]
 fn a_store_that_has_half_of_what_is_named_stays_believed() {
     let (mut naming, plain) = (filled(0..2), block(0));
     let entry = |len| NameEntry { at: 0, len, level: 0, name: ChunkName::Full(name(1)), behind: None };
