@@ -123,6 +123,8 @@ impl<'a> Scan<'a> {
             return None;
         }
         let backward = self.backward(position, source);
+        #[cfg(test)]
+        super::tests::note_compared(forward + backward);
         Some(Copy {
             at: (position - backward) as u32,
             len: (forward + backward) as u32,

@@ -5,6 +5,10 @@ use proptest::prelude::*;
 use super::super::tokens::{decode, encode, rebuild};
 use super::*;
 
+mod work;
+
+pub(super) use self::work::note_compared;
+
 /// Numbers without a pattern that are the same in every run.
 struct Dice(u64);
 
