@@ -126,7 +126,8 @@ impl Naming {
     pub(super) fn clear(&mut self) {
         self.hints.clear();
         self.under_way.clear();
-        self.trust.cease();
+        // Nothing is known any more that the store could lack.
+        self.trust.meet(&[]);
     }
 
     /// Notes what a block brings to the peer's store, as soon as it is sent.

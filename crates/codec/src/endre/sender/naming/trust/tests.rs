@@ -142,6 +142,21 @@ fn what_was_put_since_a_store_said_that_it_has_nothing_is_not_forgotten() {
 }
 
 #[test]
+fn a_store_of_which_all_is_to_be_forgotten_is_believed_from_then_on() {
+    let mut naming = filled(0..200);
+    assert!(answer(&mut naming, 16).is_some());
+    let (_, item) = send(&mut naming, &block(5), Now::ZERO);
+    naming.settle(&item, Now::ZERO);
+    naming.clear();
+    for is_known in [false, true] {
+        let (is_named, item) = send(&mut naming, &block(6), Now::ZERO);
+        assert_eq!(is_named, is_known);
+        naming.settle(&item, Now::ZERO);
+    }
+    assert!(!send(&mut naming, &block(5), Now::ZERO).0);
+}
+
+#[test]
 fn of_a_block_that_was_put_because_it_was_named_in_vain_the_smaller_chunks_are_known() {
     for keep in [true, false] {
         let mut naming = naming(0, |_| 0);
