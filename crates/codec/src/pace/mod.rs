@@ -5,6 +5,7 @@
 //! ([`Controller::apply`]). What it may take away is a ladder of rungs from the configured plan to no coding at all.
 //! `docs/design/adaptation.md` says how it decides and why.
 
+mod delivered;
 mod estimate;
 mod ladder;
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod tests;
 
 use std::fmt;
 
+use self::delivered::Delivered;
 use self::estimate::{Estimates, Limits};
 use self::ladder::Cut;
 use crate::{Now, Plan};
@@ -75,7 +77,7 @@ pub enum Reason {
     EncoderBound,
     /// More is possible again, but not yet all.
     Recovering,
-    /// A richer rung is being tried.
+    /// A richer rung is being tried, or whether no coding at all is faster.
     Probe,
 }
 
@@ -137,8 +139,15 @@ pub struct Controller {
     /// Where the last loads pointed to, and for how long they did.
     wish: Option<(Direction, Now)>,
     quiet: Now,
+    /// What the present rung delivers.
+    delivered: Delivered,
     /// The last step up, while it may still turn out to have been wrong.
     trial: Option<Trial>,
+    /// A look at what is delivered without coding.
+    descent: Option<Descent>,
+    /// When the last one ended, and how long the next one waits.
+    descended: Now,
+    descent_wait: Now,
     failure: Option<Failure>,
     /// How long a richer rung is not tried after the last change down.
     wait: Now,
@@ -156,6 +165,16 @@ enum Direction {
 struct Trial {
     from: usize,
     since: Now,
+    /// What the rung before delivered, if that was seen.
+    before: Option<f64>,
+}
+
+/// A step to the last rung, to compare what is delivered there.
+#[derive(Clone, Copy, Debug)]
+struct Descent {
+    from: usize,
+    since: Now,
+    before: f64,
 }
 
 /// A step up that had to be taken back.
@@ -189,7 +208,11 @@ impl Controller {
             changes: 0,
             wish: None,
             quiet: Now::ZERO,
+            delivered: Delivered::default(),
             trial: None,
+            descent: None,
+            descended: Now::ZERO,
+            descent_wait: FIRST_WAIT,
             failure: None,
             wait: FIRST_WAIT,
             lowered: Now::ZERO,
@@ -227,6 +250,13 @@ impl Controller {
         }
         self.quiet = Now::ZERO;
         self.estimates.learn(self.rung, &load, now);
+        self.delivered.take(&load);
+        if load.idle_permille >= EASED_PERMILLE {
+            self.descent_wait = FIRST_WAIT;
+        }
+        if let Some(descent) = self.descent {
+            return self.look_below(descent, &load, now);
+        }
         if self.trial.is_some_and(|trial| now.saturating_sub(trial.since) >= TRIAL) {
             self.trial = None;
             if self.failure.is_none_or(|failure| self.rung <= failure.rung) {
@@ -245,11 +275,55 @@ impl Controller {
             _ => None,
         };
         match self.sustained(wish, &load) {
+            _ if self.is_slowed(&load) => self.lower(self.rung, &load, now),
             Some(Direction::Down) => self.lower(goal.rung, &load, now),
             Some(Direction::Up) => self.raise(goal.rung, Reason::Recovering, now),
             None if wish.is_none() && self.may_probe(now) => self.raise(self.rung - 1, Reason::Probe, now),
-            None => return false,
+            None => return self.descend(&load, now),
         }
+        true
+    }
+
+    /// Whether the step up that is being tried delivers much less than the rung before. Where others want the processors,
+    /// estimates, which are of CPU time, say little of that: who works for longer at a time is interrupted more often, and
+    /// both ends may be short of the same processors.
+    fn is_slowed(&self, load: &Load) -> bool {
+        let before = self.trial.and_then(|trial| trial.before);
+        let pair = before.zip(self.delivered.rate());
+        load.is_starved() && pair.is_some_and(|(before, rate)| rate < SLOWED * before)
+    }
+
+    /// Steps to the last rung if others want the processors and this end's work is what takes the time; whether that is
+    /// faster no estimate tells for certain. Returns whether it did.
+    fn descend(&mut self, load: &Load, now: Now) -> bool {
+        let is_held_up = load.is_full() && load.is_starved() && load.working() * 2 >= load.span;
+        let is_due = self.trial.is_none() && now.saturating_sub(self.descended) >= self.descent_wait;
+        let last = self.rungs.len() - 1;
+        let Some(before) = self.delivered.rate().filter(|_| is_held_up && is_due && self.rung < last) else {
+            return false;
+        };
+        self.descent = Some(Descent { from: self.rung, since: now, before });
+        self.enter(last, Reason::Probe);
+        true
+    }
+
+    /// Stays at the last rung if it is faster, or goes back; returns whether it went.
+    fn look_below(&mut self, descent: Descent, load: &Load, now: Now) -> bool {
+        let rate = self.delivered.rate();
+        let is_far_off = self.delivered.early_rate().is_some_and(|rate| rate < FAR_SLOWER * descent.before);
+        if rate.is_none() && !is_far_off && now.saturating_sub(descent.since) < TRIAL {
+            return false;
+        }
+        (self.descent, self.descended) = (None, now);
+        if rate.is_some_and(|rate| rate >= FASTER * descent.before) {
+            self.descent_wait = FIRST_WAIT;
+            (self.reason, self.lowered) = (Reason::EncoderBound, now);
+            self.fail(descent.from, load, now);
+            return false;
+        }
+        self.descent_wait = (self.descent_wait * 4).min(LAST_WAIT);
+        let reason = if descent.from == 0 { Reason::Configured } else { Reason::EncoderBound };
+        self.enter(descent.from, reason);
         true
     }
 
@@ -261,6 +335,7 @@ impl Controller {
         }
         self.enter(0, Reason::Configured);
         (self.trial, self.failure, self.wait) = (None, None, FIRST_WAIT);
+        (self.descent, self.descent_wait) = (None, FIRST_WAIT);
         true
     }
 
@@ -312,16 +387,20 @@ impl Controller {
         if let Some(trial) = self.trial.take() {
             rung = trial.from.max(self.rung + 1);
             self.wait = (self.wait * 2).min(LAST_WAIT);
-            let link = self.estimates.link(load);
-            self.failure =
-                Some(Failure { rung: self.rung, at: now, idle_permille: load.idle_permille, link });
+            self.fail(self.rung, load, now);
         }
         self.lowered = now;
         self.enter(rung, Reason::EncoderBound);
     }
 
+    /// Leaves a rung and richer ones alone for a while.
+    fn fail(&mut self, rung: usize, load: &Load, now: Now) {
+        let link = self.estimates.link(load);
+        self.failure = Some(Failure { rung, at: now, idle_permille: load.idle_permille, link });
+    }
+
     fn raise(&mut self, rung: usize, reason: Reason, now: Now) {
-        self.trial = Some(Trial { from: self.rung, since: now });
+        self.trial = Some(Trial { from: self.rung, since: now, before: self.delivered.rate() });
         self.enter(rung, if rung == 0 && reason != Reason::Probe { Reason::Configured } else { reason });
     }
 
@@ -329,6 +408,7 @@ impl Controller {
         (self.rung, self.reason) = (rung, reason);
         self.changes += 1;
         self.wish = None;
+        self.delivered = Delivered::default();
     }
 }
 
@@ -363,6 +443,12 @@ const LAST_WAIT: Now = Now::from_secs(60);
 const WORTH_IT: f64 = 1.07;
 /// Rungs of this part of the best rate are as good as the best.
 const AS_GOOD: f64 = 0.97;
+/// No coding is faster if it delivers so many times as much; what is delivered swings.
+const FASTER: f64 = 1.12;
+/// At this part of what was delivered before, nothing more has to be seen.
+const FAR_SLOWER: f64 = 0.6;
+/// A step up that delivers less than this part of what the rung before did was wrong.
+const SLOWED: f64 = 0.85;
 /// A link that takes this part of what it took leaves more time for each byte.
 const SLOWER: f64 = 0.4;
 /// Other load has gone when so much more of the processors is idle than when a step up failed.

@@ -14,6 +14,7 @@ use oncewire_codec::Now;
 use oncewire_link::Effort;
 
 use super::clock::Clock;
+use super::sampling::Sampling;
 
 /// Adds up the time in which lanes have something to send, wait for their sockets, and encode.
 pub(super) struct EffortMeter {
@@ -35,6 +36,7 @@ struct Tally {
     effort: Effort,
     processors: Option<Processors>,
     idle_permille: u32,
+    sampling: Sampling,
 }
 
 /// What all processors did since the machine was started, in ticks of its clock.
@@ -81,23 +83,17 @@ impl EffortMeter {
 
     /// Does encoding and counts its CPU time.
     pub(super) fn encode<T>(&self, work: impl FnOnce() -> T) -> T {
-        if !self.enabled {
-            return work();
-        }
-        let start = thread_time();
-        let result = work();
-        self.tally.lock().effort.encoding += thread_time().saturating_sub(start);
-        result
+        self.count(work, |effort| &mut effort.encoding)
     }
 
-    /// Does writing and counts its CPU time.
-    fn writing<T>(&self, work: impl FnOnce() -> T) -> T {
-        if !self.enabled {
-            return work();
-        }
+    /// Does work and counts its CPU time, if it is [picked](Sampling) to be measured.
+    fn count<T>(&self, work: impl FnOnce() -> T, time: fn(&mut Effort) -> &mut Now) -> T {
+        let picked = if self.enabled { self.tally.lock().sampling.pick() } else { None };
+        let Some(weight) = picked else { return work() };
         let start = thread_time();
         let result = work();
-        self.tally.lock().effort.writing += thread_time().saturating_sub(start);
+        let took = thread_time().saturating_sub(start);
+        *time(&mut self.tally.lock().effort) += took.saturating_mul(weight);
         result
     }
 
@@ -127,6 +123,7 @@ impl EffortMeter {
 impl Tally {
     fn take(&mut self, now: Now) -> Effort {
         self.add_up(now);
+        self.sampling.end_stretch();
         let span = now.saturating_sub(std::mem::replace(&mut self.taken, now));
         Effort { span, idle_permille: self.idle_permille, ..std::mem::take(&mut self.effort) }
     }
@@ -205,7 +202,7 @@ impl LaneEffort {
         let mut write = pin!(write);
         poll_fn(|context| {
             self.turn_to(Doing::Work);
-            let poll = self.meter.writing(|| write.as_mut().poll(context));
+            let poll = self.meter.count(|| write.as_mut().poll(context), |effort| &mut effort.writing);
             // A task that has used up its turn gives way to others, and is not waiting for its socket.
             if poll.is_pending() && has_budget_remaining() {
                 self.turn_to(Doing::Wait);

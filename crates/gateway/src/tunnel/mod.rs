@@ -14,6 +14,7 @@ mod lookup;
 pub(crate) mod onward;
 pub(crate) mod peer;
 pub(crate) mod pending;
+mod sampling;
 pub(crate) mod seldom;
 pub(crate) mod tasks;
 pub(crate) mod tls;

@@ -1,0 +1,41 @@
+//! What came of a rung, whatever was expected of it.
+
+use super::{Load, nanos};
+
+/// What was delivered at the rung in use while there was more to be delivered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Delivered {
+    /// Plain bytes, and the nanoseconds that they took; what is older counts less.
+    plain: f64,
+    time: f64,
+    /// Whether a load was passed over: the first behind a change is in part of the rung before.
+    begun: bool,
+}
+
+impl Delivered {
+    /// Takes what a tick showed; while not all of the time was used, it says nothing.
+    pub(super) fn take(&mut self, load: &Load) {
+        if !load.is_full() {
+            *self = Self::default();
+        } else if std::mem::replace(&mut self.begun, true) {
+            let span = nanos(load.span);
+            let kept = (1.0 - span / WINDOW_NS).max(0.0);
+            self.plain = kept * self.plain + load.plain as f64;
+            self.time = kept * self.time + span;
+        }
+    }
+
+    /// Returns the plain bytes a nanosecond once enough was seen.
+    pub(super) fn rate(&self) -> Option<f64> {
+        self.early_rate().filter(|_| self.time >= ENOUGH_NS)
+    }
+
+    /// Returns the same as soon as anything was seen, when it may be far off.
+    pub(super) fn early_rate(&self) -> Option<f64> {
+        (self.time > 0.0).then_some(self.plain / self.time)
+    }
+}
+
+const WINDOW_NS: f64 = 3e9;
+/// Under other load a rate swings by a third from one half of a second to the next.
+const ENOUGH_NS: f64 = 0.9e9;
