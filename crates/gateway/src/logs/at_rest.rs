@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use oncewire_store::Obstacle;
 
+use super::disk::temporary;
 use super::folder::take_state;
-use super::hex;
+use super::{FILES, hex};
 use crate::identity::PublicKey;
 use crate::telemetry::{ClearReport, ClearedReport};
 
@@ -47,7 +48,7 @@ impl ClearError {
 }
 
 /// Removes the logs of these peers from a state folder that no gateway uses, and reports them in order. With `all`,
-/// also those of peers that are no longer configured, by their key in place of a name.
+/// also those of peers that are no longer configured, by their key in place of a name. What no gateway wrote stays.
 ///
 /// # Errors
 /// If a gateway uses the folder, or a file cannot be removed; others may be gone then.
@@ -76,36 +77,48 @@ pub fn clear_at_rest(
         }
         cleared.push(report);
     }
-    // What is left belongs to peers of the past.
+    let is_configured = |name: &str| peers.iter().flat_map(|(_, keys)| keys).any(|key| hex(key) == name);
+    // What else is there belongs to peers of the past, or is somebody else's.
     let left = if all { fs::read_dir(&logs).ok() } else { None };
     for entry in left.into_iter().flatten() {
         let entry = entry.map_err(io(&logs))?;
         let path = entry.path();
-        if !entry.file_type().map_err(io(&path))?.is_dir() {
-            // Somebody else's.
-            continue;
+        let name =
+            entry.file_name().into_string().ok().filter(|name| is_of_a_peer(name) && !is_configured(name));
+        let is_folder = entry.file_type().map_err(io(&path))?.is_dir();
+        if let Some(name) = name.filter(|_| is_folder) {
+            let mut report = ClearedReport::new(&name);
+            report.disk = remove(&path)?;
+            cleared.push(report);
         }
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let mut report = ClearedReport::new(&name);
-        report.disk = remove(&path)?;
-        cleared.push(report);
     }
     Ok(ClearReport::of(cleared))
 }
 
-/// Removes a peer's folder if there is one, and returns how many bytes its files had.
+/// Says whether a folder can be a peer's by its name.
+fn is_of_a_peer(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Removes a peer's files, if there are any, and their folder, and returns how many bytes they had. What else is in the
+/// folder stays, and the folder then, too.
 fn remove(folder: &Path) -> Result<u64, ClearError> {
-    let io = |source| ClearError::of(folder, source);
-    let files = match fs::read_dir(folder) {
-        Ok(files) => files,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(io(error)),
-    };
     let mut bytes = 0;
-    for file in files {
-        bytes += file.and_then(|file| file.metadata()).map_err(io)?.len();
+    for name in FILES.iter().flat_map(|name| [(*name).to_owned(), temporary(name)]) {
+        let path = folder.join(name);
+        match fs::symlink_metadata(&path) {
+            Ok(found) if !found.is_dir() => {
+                fs::remove_file(&path).map_err(|error| ClearError::of(&path, error))?;
+                bytes += found.len();
+            }
+            // None of ours.
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(ClearError::of(&path, error)),
+        }
     }
-    fs::remove_dir_all(folder).map_err(io)?;
+    // It may not be empty, not be there, or be something else.
+    let _ = fs::remove_dir(folder);
     Ok(bytes)
 }
 
@@ -150,14 +163,45 @@ mod tests {
     fn with_all_those_of_peers_of_the_past_go_too() {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path()).finish();
-        let note = dir.path().join("logs/note");
-        fs::write(&note, "somebody else's").unwrap();
         let report = clear_at_rest(dir.path(), &peers(&[("one", 1), ("two", 2)]), true).unwrap();
         let names: Vec<_> = report.cleared.iter().map(|cleared| cleared.peer.clone()).collect();
         assert_eq!(names, ["one".to_owned(), "two".to_owned(), "03".repeat(32)]);
-        let left: Vec<_> =
-            fs::read_dir(dir.path().join("logs")).unwrap().map(|left| left.unwrap().path()).collect();
-        assert_eq!(left, [note]);
+        assert!(report.cleared[2].disk > 0);
+        assert_eq!(fs::read_dir(dir.path().join("logs")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_no_gateway_wrote_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path()).finish();
+        let logs = dir.path().join("logs");
+        let of_peer = |byte| logs.join(hex(&key(byte)));
+        fs::write(of_peer(1).join("hints.new"), "cut short").unwrap();
+        // Of a peer that is configured, and of one of the past.
+        for folder in [of_peer(1), of_peer(3)] {
+            fs::write(folder.join("note"), "somebody else's").unwrap();
+            fs::create_dir(folder.join("out.idx.new")).unwrap();
+        }
+        fs::remove_dir_all(of_peer(2)).unwrap();
+        fs::write(of_peer(2), "somebody else's").unwrap();
+        let almost = [&hex(&key(4))[1..], &hex(&key(0xab)).to_uppercase(), "mydata"];
+        for name in almost {
+            fs::create_dir(logs.join(name)).unwrap();
+            fs::write(logs.join(name).join("out.log"), "somebody else's").unwrap();
+        }
+        let report = clear_at_rest(dir.path(), &peers(&[("one", 1), ("two", 2)]), true).unwrap();
+        assert_eq!(report.cleared.len(), 3);
+        let names = |folder: &Path| {
+            let names = fs::read_dir(folder).unwrap().map(|left| left.unwrap().file_name());
+            let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        for folder in [of_peer(1), of_peer(3)] {
+            assert_eq!(names(&folder), ["note", "out.idx.new"]);
+        }
+        assert!(of_peer(2).exists());
+        assert!(almost.iter().all(|name| logs.join(name).join("out.log").exists()));
     }
 
     #[test]

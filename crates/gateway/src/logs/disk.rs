@@ -62,7 +62,7 @@ impl Disk for OsFolder {
     }
 
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<File> {
-        let new = self.0.join(format!("{name}.new"));
+        let new = self.0.join(temporary(name));
         let mut file = open_private(&new, Opening::Emptied)?;
         file.write_all(content)?;
         // Or a power cut could leave the new name with nothing behind it.
@@ -72,6 +72,11 @@ impl Disk for OsFolder {
         File::open(&self.0)?.sync_all()?;
         Ok(file)
     }
+}
+
+/// What a file is called while it is written that is to replace another.
+pub(super) fn temporary(name: &str) -> String {
+    format!("{name}.new")
 }
 
 /// Says what is in the way of a folder or its lock, if that is why it cannot be used.

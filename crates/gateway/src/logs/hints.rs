@@ -59,7 +59,8 @@ impl HintFile {
     }
 }
 
-const NAME: &str = "hints";
+/// What the file is called.
+pub(super) const NAME: &str = "hints";
 
 /// What the file begins with, in clear text and encrypted.
 const MAGIC: [&[u8; 8]; 2] = [b"owhints1", b"owhints2"];

@@ -360,14 +360,14 @@ fn encode(side: LogSide, capacity: u64, format: Format, records: &[Record]) -> V
     bytes
 }
 
-pub(super) fn ring_name(side: LogSide) -> &'static str {
+pub(super) const fn ring_name(side: LogSide) -> &'static str {
     match side {
         LogSide::Out => "out.log",
         LogSide::Inbound => "in.log",
     }
 }
 
-pub(super) fn index_name(side: LogSide) -> &'static str {
+pub(super) const fn index_name(side: LogSide) -> &'static str {
     match side {
         LogSide::Out => "out.idx",
         LogSide::Inbound => "in.idx",

@@ -289,6 +289,15 @@ fn peer_folder(state: &Path, keys: &[PublicKey]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// The files of a peer's folder.
+const FILES: [&str; 5] = [
+    kept::ring_name(LogSide::Out),
+    kept::index_name(LogSide::Out),
+    kept::ring_name(LogSide::Inbound),
+    kept::index_name(LogSide::Inbound),
+    hints::NAME,
+];
+
 fn hex(key: &PublicKey) -> String {
     let mut text = String::with_capacity(64);
     // Writing to a string does not fail.
