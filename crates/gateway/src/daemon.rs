@@ -13,7 +13,7 @@ use self::listeners::{Bound, Listeners};
 pub use self::reload::Reloaded;
 use self::report::Report;
 use self::settings::Said;
-use self::start::{Site, open_logs, open_store};
+use self::start::{Site, open_logs, open_store, take_state};
 use self::state::State;
 use crate::admin::{self, Source as _};
 use crate::chunks;
@@ -159,9 +159,11 @@ impl Gateway {
         let (own, clock) = (OwnSockets::default(), Clock::start());
         own.mark(config.is_transparent());
         let held = Arc::default();
-        let (logs, peer_logs) = open_logs(&config, patience).await?;
+        let state = take_state(&config, patience).await?;
         let (neighbours, inbox) = Neighbours::new();
         let store = open_store(&config, &neighbours).await?;
+        // Last: logs of another key begin anew, and a store of another key keeps the gateway from starting.
+        let (logs, peer_logs) = open_logs(&config, state).await;
         let (router, said, tasks) = (Current::default(), Said::default(), Arc::clone(&started.tasks));
         let place = config.gateway.site.clone();
         let site = Site { ledger, tasks, stopped, own, held, router, clock, said, store, neighbours, place };

@@ -20,7 +20,7 @@ use crate::identity::PublicKey;
 use crate::intercept::rules::RuleSet;
 use crate::intercept::{self, Door, Entrance, Held, Router};
 use crate::ledger::Ledger;
-use crate::logs::{LogOwner, Logs, Patience, PeerLogs, Place};
+use crate::logs::{LogOwner, Logs, Patience, PeerLogs, Place, Taken};
 use crate::neighbours::{self, Inbox, Member, Neighbours};
 use crate::peering::Peering;
 use crate::sockets::LaneOptions;
@@ -52,17 +52,20 @@ pub(super) struct Site {
     pub(super) place: Option<String>,
 }
 
-/// Reads the logs of an earlier process, if the configuration names a folder for them; a disk that hangs is not waited
-/// for. One entry for each peer, in order, or none at all.
-pub(super) async fn open_logs(
-    config: &Config,
-    patience: Patience,
-) -> Result<(Option<Logs>, Vec<PeerLogs>), StartError> {
-    let Some(state) = config.gateway.state.clone() else { return Ok((None, Vec::new())) };
+/// Takes the state folder, if the configuration names one; a disk that hangs is not waited for. Nothing in it changes.
+pub(super) async fn take_state(config: &Config, patience: Patience) -> Result<Option<Taken>, StartError> {
+    let Some(state) = config.gateway.state.clone() else { return Ok(None) };
     let place = Place { state: state.clone(), key: config.gateway.encrypt_key.clone() };
+    let taken = Logs::take(place, patience).await;
+    taken.map(Some).map_err(|_| StartError::StateInUse(state))
+}
+
+/// Reads the logs of an earlier process. One entry for each peer, in order, or none at all.
+pub(super) async fn open_logs(config: &Config, state: Option<Taken>) -> (Option<Logs>, Vec<PeerLogs>) {
+    let Some(state) = state else { return (None, Vec::new()) };
     let owners = config.peers.iter().map(log_owner).collect();
-    let opened = Logs::open(place, owners, patience).await;
-    opened.map(|(logs, peers)| (Some(logs), peers)).map_err(|_| StartError::StateInUse(state))
+    let (logs, peers) = state.open(owners).await;
+    (Some(logs), peers)
 }
 
 /// Opens the chunk store, if the configuration wants one.

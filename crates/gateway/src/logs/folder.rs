@@ -67,35 +67,29 @@ impl Drop for Writing {
 }
 
 impl Logs {
-    /// Finds the peers' logs and starts to write them; one entry for each owner, in order. Whatever fails, or takes
-    /// longer than there is patience for, is logged and costs a cold start.
+    /// Makes the state folder this process's own, and touches no log yet. A disk that fails, or takes longer than there
+    /// is patience for, is no error.
     ///
     /// # Errors
     /// If another gateway uses the folder, which is a mistake of the configuration and no damage.
-    pub(crate) async fn open(
-        place: Place,
-        owners: Vec<LogOwner>,
-        patience: Patience,
-    ) -> Result<(Self, Vec<PeerLogs>), StateInUse> {
+    pub(crate) async fn take(place: Place, patience: Patience) -> Result<Taken, StateInUse> {
         let state = place.state.clone();
         let shared = Shared { open: Mutex::new(Some(Open::default())), is_late: Notify::new() };
         let (turns, not_kept) = (Turns::default(), NotKept::default());
         let logs = Self { place, turns, not_kept, shared: Arc::new(shared) };
-        let opened = match within(patience.taking, "state-take", move || take_state(&state)).await {
+        let taken = match within(patience.taking, "state-take", move || take_state(&state)).await {
             Ok(Ok(lock)) => {
                 logs.with(|open| open.lock = Some(Arc::new(lock)));
-                logs.find(&owners, patience.reading).await
+                Ok(())
             }
             Ok(Err(TryLockError::WouldBlock)) => return Err(StateInUse),
             Ok(Err(TryLockError::Error(error))) => Err(error.to_string()),
             Err(unfinished) => Err(logs.leave(unfinished, taken_late)),
         };
-        let opened =
-            opened.unwrap_or_else(|why| logs.give_up("logs start cold and are not kept", &why, owners.len()));
-        Ok((logs, opened))
+        Ok(Taken { logs, taken, reading: patience.reading })
     }
 
-    /// Finds and writes the logs of further peers, as [`Logs::open`]; one entry for each owner, in order. Whoever
+    /// Finds and writes the logs of further peers, as [`Taken::open`]; one entry for each owner, in order. Whoever
     /// wrote any of them before has closed it ([`Logs::closed`]).
     pub(crate) async fn open_more(&self, owners: Vec<LogOwner>) -> Vec<PeerLogs> {
         self.with(|open| open.queues.retain(|writing| !writing.0.has_ended()));
@@ -227,6 +221,30 @@ impl Logs {
     /// None once it has ended.
     fn with<R>(&self, act: impl FnOnce(&mut Open) -> R) -> Option<R> {
         self.shared.open.lock().as_mut().map(act)
+    }
+}
+
+/// A state folder that is this process's own, unless its disk is at fault.
+pub(crate) struct Taken {
+    logs: Logs,
+    /// An error says why it is not.
+    taken: Result<(), String>,
+    /// How long its logs are waited for.
+    reading: Duration,
+}
+
+impl Taken {
+    /// Finds the peers' logs and starts to write them; one entry for each owner, in order. Whatever fails, or takes
+    /// longer than there is patience for, is logged and costs a cold start.
+    pub(crate) async fn open(self, owners: Vec<LogOwner>) -> (Logs, Vec<PeerLogs>) {
+        let Self { logs, taken, reading } = self;
+        let opened = match taken {
+            Ok(()) => logs.find(&owners, reading).await,
+            Err(why) => Err(why),
+        };
+        let opened =
+            opened.unwrap_or_else(|why| logs.give_up("logs start cold and are not kept", &why, owners.len()));
+        (logs, opened)
     }
 }
 

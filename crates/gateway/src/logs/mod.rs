@@ -97,8 +97,8 @@ use oncewire_link::{LogLimits, LogSide, SavedLog, SavedLogs};
 
 pub use self::at_rest::{ClearError, clear_at_rest};
 use self::disk::OsFolder;
-pub(crate) use self::folder::Logs;
 use self::folder::Writing;
+pub(crate) use self::folder::{Logs, Taken};
 pub(crate) use self::health::Unkept;
 pub(crate) use self::hints::HintFile;
 use self::hints::Turns;

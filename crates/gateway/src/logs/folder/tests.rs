@@ -33,7 +33,15 @@ pub(in crate::logs) fn open_in(
     state: &Path,
     owners: &[LogOwner],
 ) -> Result<(Logs, Vec<PeerLogs>), StateInUse> {
-    in_runtime(Logs::open(place(state), owners.to_vec(), Patience::default()))
+    in_runtime(open(state, owners.to_vec(), Patience::default()))
+}
+
+async fn open(
+    state: &Path,
+    owners: Vec<LogOwner>,
+    patience: Patience,
+) -> Result<(Logs, Vec<PeerLogs>), StateInUse> {
+    Ok(Logs::take(place(state), patience).await?.open(owners).await)
 }
 
 fn in_runtime<T>(work: impl Future<Output = T>) -> T {
@@ -145,8 +153,7 @@ fn a_disk_that_hangs_costs_a_cold_start_and_no_more_time_than_there_is_patience(
     mknodat(CWD, &hints, FileType::Fifo, Mode::RWXU, 0).unwrap();
     let patience = Patience { reading: Duration::from_millis(20), ..Patience::default() };
     in_runtime(async {
-        let (logs, peers) =
-            Logs::open(place(dir.path()), vec![owner(&[7]), owner(&[8])], patience).await.unwrap();
+        let (logs, peers) = open(dir.path(), vec![owner(&[7]), owner(&[8])], patience).await.unwrap();
         assert!(peers.len() == 2 && peers.iter().all(|peer| peer.writer.is_none()));
         let why = logs.not_kept().why().unwrap();
         assert!(why.contains("logs start cold") && why.contains("takes longer than 20ms"), "{why}");
@@ -173,7 +180,7 @@ fn once_a_disk_that_hung_answers_logs_are_kept_and_have_nothing_of_before() {
     mknodat(CWD, &hints, FileType::Fifo, Mode::RWXU, 0).unwrap();
     let patience = Patience { reading: Duration::from_millis(20), ..Patience::default() };
     in_runtime(async {
-        let (logs, peers) = Logs::open(place(dir.path()), vec![owner(&[7])], patience).await.unwrap();
+        let (logs, peers) = open(dir.path(), vec![owner(&[7])], patience).await.unwrap();
         assert!(peers[0].later && logs.not_kept().why().unwrap().starts_with("until its disk answers"));
         let answers = fs::File::options().write(true).open(&hints).unwrap();
         fs::remove_file(&hints).unwrap();

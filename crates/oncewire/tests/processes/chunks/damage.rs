@@ -1,9 +1,10 @@
 //! Stores that were deleted, damaged, or closed to those without the key.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::BufRead as _;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -92,13 +93,34 @@ fn a_damaged_store_is_found_out_and_no_byte_of_it_is_used() {
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
 }
 
+/// The logs of the branch, by the names of their files.
+fn logs(pair: &Pair) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let folders = entries(&pair.dir.path().join("branch-state/logs"));
+    let files = folders.flat_map(|folder| entries(&folder).collect::<Vec<_>>());
+    files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+/// With another key, or without, the branch does not start, and the logs are as they were.
+fn assert_refused(pair: &Pair) {
+    let before = logs(pair);
+    assert!(before.values().any(|file| file.len() > 1 << 20), "there are logs");
+    let refused = pair.branch.run(&["run", "-c", pair.branch.config().to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("encrypt_key_file"), "{said}");
+    assert!(logs(pair) == before, "logs changed at a start that was refused");
+}
+
 #[test]
 fn an_encrypted_store_shows_nothing_and_opens_with_its_key_alone() {
     let origin = Origin::server();
     let mut pair = pair(&options(&origin));
     let config = fs::read_to_string(pair.branch.config()).unwrap();
-    let key = pair.dir.path().join("storage.key");
-    assert!(pair.branch.run(&["keygen", "--encrypt-key", "--out", key.to_str().unwrap()]).status.success());
+    let [key, other] = ["storage.key", "other.key"].map(|name| pair.dir.path().join(name));
+    for key in [&key, &other] {
+        let made = pair.branch.run(&["keygen", "--encrypt-key", "--out", key.to_str().unwrap()]);
+        assert!(made.status.success());
+    }
     let keyed = config.replace("[gateway]\n", "[gateway]\nencrypt_key_file = \"storage.key\"\n");
     // In clear text first: with a key, that is not taken up and not removed.
     fetch(&pair, FILE);
@@ -109,9 +131,7 @@ fn an_encrypted_store_shows_nothing_and_opens_with_its_key_alone() {
         pair.branch.write_config(config);
     };
     restart(&mut pair, &keyed);
-    let refused = pair.branch.run(&["run", "-c", pair.branch.config().to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("encrypt_key_file"), "{said}");
+    assert_refused(&pair);
     let folder = store_folder(&pair);
     let part = &FILE.answer()[1 << 20..(1 << 20) + 64];
     let shows = |folder: &Path| segments(folder).iter().any(|path| holds(&fs::read(path).unwrap(), part));
@@ -122,7 +142,10 @@ fn an_encrypted_store_shows_nothing_and_opens_with_its_key_alone() {
     fetch(&pair, FILE);
     assert_warm(&pair, "from an encrypted store");
     wait_until_on_disk(&pair);
-    restart(&mut pair, &config);
+    restart(&mut pair, &keyed.replace("storage.key", "other.key"));
+    assert_refused(&pair);
+    pair.branch.write_config(&config);
+    assert_refused(&pair);
     assert!(!shows(&folder));
     let folder = folder.to_str().unwrap();
     let refused = pair.branch.run(&["store", "stat", "--path", folder]);
