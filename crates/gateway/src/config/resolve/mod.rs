@@ -22,7 +22,7 @@ use super::network::Network;
 use super::problem::{ConfigError, Problems, place};
 use super::raw::{RawConfig, Text};
 use super::typed::Typed;
-use super::units::Size;
+use super::units::{Size, Time};
 use super::{Admin, Caches, Config, Discovery, LogBudget, Policies, StoreSettings, machine, memory};
 use crate::discovery::MAX_FOUND;
 
@@ -144,7 +144,7 @@ impl Resolver {
         let beside = Beside::of(store.as_ref(), discovery.as_ref());
         let (memory, log_budget) =
             self.memory(raw, set_memory, policies.as_ref(), peers.as_deref_mut(), beside);
-        let log_idle = raw.cache.log_idle.as_ref().map_or(LOG_IDLE, |time| time.get_ref().0);
+        let log_idle = self.log_idle(raw);
         self.warn_of_idleness(raw);
         self.warn_of_solitude(raw);
         Some(Config {
@@ -215,6 +215,22 @@ impl Resolver {
             }
         }
         (memory, LogBudget::default())
+    }
+
+    /// Reads how long logs go unused before their memory is given back.
+    fn log_idle(&mut self, raw: &RawConfig) -> Duration {
+        let Some(time) = &raw.cache.log_idle else { return LOG_IDLE };
+        let Time(idle) = *time.get_ref();
+        if idle < LEAST_LOG_IDLE {
+            let (idle, least) = (Time(idle), Time(LEAST_LOG_IDLE));
+            let message = format_args!("log_idle: {idle} is too little to be idle for; the least is {least}");
+            self.problems.at_value(time.span(), message);
+        }
+        if raw.gateway.get_ref().state.is_none() {
+            let message = "log_idle: has no effect without state; set state in [gateway] or remove it";
+            self.problems.at(time.span(), message);
+        }
+        idle
     }
 
     fn warn_of_idleness(&mut self, raw: &RawConfig) {
@@ -323,6 +339,9 @@ fn default_memory() -> u64 {
 
 /// How long both logs of a peer go unused before their memory is given back, unless `log_idle` says otherwise.
 const LOG_IDLE: Duration = Duration::from_secs(600);
+
+/// Logs are looked at once a second.
+const LEAST_LOG_IDLE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
