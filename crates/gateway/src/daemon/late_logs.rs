@@ -39,7 +39,7 @@ async fn keep_again(state: &State, logs: &Logs) {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -88,16 +88,15 @@ mod tests {
         client.read_to_end(&mut Vec::new()).await.unwrap()
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_gateway_that_started_on_a_disk_that_hung_keeps_its_logs_once_it_answers() {
-        let dir = tempfile::tempdir().unwrap();
+    /// Starts a hub that keeps nothing; returns the configuration of a branch that keeps its logs, and their folder, too.
+    async fn hub(dir: &Path) -> (Gateway, String, PathBuf) {
         let [branch_key, hub_key] = ["branch", "hub"]
-            .map(|name| Identity::create(&dir.path().join(format!("{name}.key"))).unwrap().public_key());
+            .map(|name| Identity::create(&dir.join(format!("{name}.key"))).unwrap().public_key());
         let hub = format!(
             "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = \"127.0.0.1:0\"\n\
              [[peer]]\nname = \"branch\"\npublic_key = \"{branch_key}\"\n[cache]\nmemory = \"256 MiB\"\n"
         );
-        let hub = start(dir.path(), &hub, Patience::default()).await;
+        let hub = start(dir, &hub, Patience::default()).await;
         let (address, origin) = (hub.local_addrs().tunnel[0], origin().await);
         let text = format!(
             "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nstate = \"state\"\n\
@@ -106,7 +105,42 @@ mod tests {
              [[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{origin}\"\npeer = \"hub\"\n"
         );
         let hex: String = hub_key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        let folder = dir.path().join("state/logs").join(hex);
+        (hub, text, dir.join("state/logs").join(hex))
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn holes_that_a_slow_disk_left_are_filled_before_memory_is_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_hub, text, _) = hub(dir.path()).await;
+        let branch = start(dir.path(), &text, Patience::default()).await;
+        assert!(branch.wait_up("hub", LIMIT).await);
+        let peer = Arc::clone(&branch.report.state().peers[0]);
+        let writer = peer.log_writer().unwrap();
+        for is_slow in [false, true, false, true, false] {
+            if is_slow {
+                writer.stall(true);
+            }
+            assert_eq!(fetch(&branch).await, 100_000);
+            if is_slow {
+                writer.stall(false);
+            }
+        }
+        assert_eq!((peer.has_whole_logs(), writer.lost()[1]), (false, 200_000));
+        while !peer.is_on_disk_only() {
+            peer.release_logs(|_| true);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert_eq!(fetch(&branch).await, 100_000);
+        while peer.is_on_disk_only() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert_eq!((peer.has_whole_logs(), link(&branch).inbound.log_used), (true, 600_000));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_gateway_that_started_on_a_disk_that_hung_keeps_its_logs_once_it_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_hub, text, folder) = hub(dir.path()).await;
         std::fs::create_dir_all(&folder).unwrap();
         // Whoever opens it to read waits for somebody who writes.
         let hints = folder.join("hints");

@@ -17,6 +17,7 @@ pub(crate) struct Unkept {
 #[derive(Debug, Default)]
 pub(super) struct Health {
     lost: AtomicU64,
+    skipped: AtomicU64,
     unkept: Mutex<Option<Unkept>>,
 }
 
@@ -46,7 +47,18 @@ impl Health {
         self.lost.fetch_add(bytes, Relaxed);
     }
 
-    /// Returns how many bytes that were.
+    /// Counts a piece of so many bytes that is not written, though what follows may be.
+    pub(super) fn skip(&self, bytes: u64) {
+        self.lose(bytes);
+        self.skipped.fetch_add(1, Relaxed);
+    }
+
+    /// Returns how many pieces that were.
+    pub(super) fn skipped(&self) -> u64 {
+        self.skipped.load(Relaxed)
+    }
+
+    /// Returns how many bytes were counted.
     pub(super) fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }

@@ -1,7 +1,7 @@
 //! The thread that writes logs, and the bounded queue before it.
 //!
 //! Tunnels hand over what they remember and never wait: what does not fit into the queue is skipped, and is a hole
-//! in the log that a later run finds.
+//! in the log that a later run finds, unless it is handed over once more.
 
 use std::collections::VecDeque;
 use std::io;
@@ -47,8 +47,13 @@ impl LogWriter {
         };
         let bytes = write.plain.len() as u64;
         if !self.queue.push(*place, write) {
-            health.lose(bytes);
+            health.skip(bytes);
         }
+    }
+
+    /// Returns how many pieces of both logs were skipped: each is a hole, unless it is written later.
+    pub(crate) fn skipped(&self) -> u64 {
+        self.logs.iter().map(|(_, health)| health.skipped()).sum()
     }
 
     /// Queues the clearing of both logs, behind what was written so far. Never waits.
@@ -79,6 +84,18 @@ impl LogWriter {
     pub(crate) fn settle(&self) -> Settled {
         let [(out, _), (inbound, _)] = &*self.logs;
         self.queue.settle([*out, *inbound])
+    }
+}
+
+#[cfg(test)]
+impl LogWriter {
+    /// Has the queue take nothing, as while the disk is too slow, or again what it took before.
+    pub(crate) fn stall(&self, stalls: bool) {
+        let bytes = &self.queue.bytes;
+        match stalls {
+            true => bytes.fetch_add(MAX_QUEUED, Relaxed),
+            false => bytes.fetch_sub(MAX_QUEUED, Relaxed),
+        };
     }
 }
 

@@ -201,11 +201,8 @@ impl Peer {
             read_ahead: AheadBytes::default(),
         };
         let may_keep = logs.later;
-        let kept = logs.writer.zip(logs.reader).map(|(writer, reader)| Kept {
-            writer,
-            reader,
-            whole: AtomicBool::new(true),
-        });
+        let kept = logs.writer.zip(logs.reader).map(|(writer, reader)| Kept::new(writer, reader));
+        kept.iter().for_each(Kept::note_whole);
         let effort = Arc::new(EffortMeter::new(settings.link.adapt, clock));
         let peer = Arc::new(Self {
             settings,

@@ -94,7 +94,7 @@ fn a_log_that_cannot_be_written_is_told_until_it_is_written_again() {
     keeper.write(place, &piece(1 << 16));
     keeper.write(place, &piece(2 << 16));
     keeper.write(other, &piece(0));
-    assert_eq!(writer.lost(), [2 << 16, 1 << 16]);
+    assert_eq!((writer.lost(), writer.skipped()), ([2 << 16, 1 << 16], 0));
     let why = &told()[0];
     assert!(why.contains("nothing more of out.log is kept: it cannot be written"), "{why}");
     assert!(why.contains("oncewire cache clear"), "{why}");
@@ -117,6 +117,7 @@ fn what_is_skipped_is_counted_for_each_log() {
     let [out, inbound] = writer.lost();
     assert_eq!(out, 1 << 16);
     assert!(inbound > 60 << 20, "{inbound}");
+    assert_eq!(writer.skipped(), (out + inbound) >> 16);
 }
 
 #[test]

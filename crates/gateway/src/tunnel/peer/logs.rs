@@ -1,8 +1,8 @@
 //! A peer's logs between memory and disk.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use oncewire_codec::wire::Hello;
@@ -17,8 +17,31 @@ use crate::slow_disk::{self, READ_LIMIT};
 pub(super) struct Kept {
     pub(super) writer: LogWriter,
     pub(super) reader: LogReader,
-    /// Whether all that is remembered is there, so that its memory can be given back.
-    pub(super) whole: AtomicBool,
+    /// How many pieces had been skipped when all that is remembered was there last; none before it was.
+    whole_at: Mutex<Option<u64>>,
+    /// Of whoever writes what is missing, or gives memory back.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Kept {
+    /// Nothing of what is remembered is there yet.
+    pub(super) fn new(writer: LogWriter, reader: LogReader) -> Self {
+        Self { writer, reader, whole_at: Mutex::default(), turn: tokio::sync::Mutex::default() }
+    }
+
+    /// Notes that all that is remembered is there, but for what is skipped from now on.
+    pub(super) fn note_whole(&self) {
+        self.note_whole_since(self.writer.skipped());
+    }
+
+    fn note_whole_since(&self, skipped: u64) {
+        *self.whole_at.lock() = Some(skipped);
+    }
+
+    /// Says whether all that is remembered is there, so that its memory can be given back.
+    fn is_whole(&self) -> bool {
+        *self.whole_at.lock() == Some(self.writer.skipped())
+    }
 }
 
 impl Peer {
@@ -28,18 +51,25 @@ impl Peer {
     }
 
     /// Gives the memory of both logs back once they are on disk, if they are kept there and `still_idle` then holds.
+    /// What the disk was too slow for is written first.
     pub(crate) fn release_logs(self: &Arc<Self>, still_idle: impl Fn(&LinkStats) -> bool + Send + 'static) {
-        let (peer, Some(kept)) = (Arc::clone(self), self.kept.get().filter(|kept| kept.whole.load(Relaxed)))
-        else {
-            return;
-        };
-        let writer = kept.writer.clone();
+        let peer = Arc::clone(self);
         self.tasks.spawn(async move {
+            let Some(kept) = peer.kept.get() else { return };
+            // Whoever has it waits for the disk.
+            let Ok(_turn) = kept.turn.try_lock() else { return };
+            if !kept.is_whole() {
+                if !peer.settings.link.keeps_bytes {
+                    return;
+                }
+                peer.write_rest(kept).await;
+            }
             // An error means that the writing has ended.
-            let settled = writer.settle().await.unwrap_or(false);
+            let settled = kept.writer.settle().await.unwrap_or(false);
             let released = settled
                 && peer.with(|core, _| {
-                    let released = still_idle(&core.link.stats()) && core.link.release_logs();
+                    let may_go = kept.is_whole() && still_idle(&core.link.stats());
+                    let released = may_go && core.link.release_logs();
                     // Under the lock, as where they come back, so that it says what is so.
                     released.then(|| peer.released.send_replace(true)).is_some()
                 });
@@ -59,7 +89,7 @@ impl Peer {
     pub(crate) fn keep_logs(self: &Arc<Self>, logs: PeerLogs) {
         let Some((writer, reader)) = logs.writer.zip(logs.reader) else { return };
         self.with(|core, _| {
-            if self.kept.set(Kept { writer: writer.clone(), reader, whole: AtomicBool::new(false) }).is_ok() {
+            if self.kept.set(Kept::new(writer.clone(), reader)).is_ok() {
                 core.log_writer = Some(writer);
             }
         });
@@ -67,13 +97,19 @@ impl Peer {
             // Together with the logs, or not at all.
             let _ = self.hints.set(hints);
         }
-        self.tasks.spawn(Arc::clone(self).write_rest());
+        let peer = Arc::clone(self);
+        self.tasks.spawn(async move {
+            if let Some(kept) = peer.kept.get() {
+                let _turn = kept.turn.lock().await;
+                peer.write_rest(kept).await;
+            }
+        });
     }
 
-    /// Writes what both logs hold that was remembered before they were kept. A log of which only fingerprints are in
-    /// memory has nothing to write.
-    async fn write_rest(self: Arc<Self>) {
-        let Some(kept) = self.kept.get() else { return };
+    /// Writes what both logs hold, for it was remembered before they were kept, or skipped. A log of which only
+    /// fingerprints are in memory has nothing to write, and does not become whole.
+    async fn write_rest(&self, kept: &Kept) {
+        let skipped = kept.writer.skipped();
         for side in [LogSide::Out, LogSide::Inbound] {
             let (mut from, mut written) = (0, 0);
             // What is remembered meanwhile is written anyhow.
@@ -89,7 +125,9 @@ impl Peer {
                 written += bytes;
             }
         }
-        kept.whole.store(self.settings.link.keeps_bytes, Relaxed);
+        if self.settings.link.keeps_bytes {
+            kept.note_whole_since(skipped);
+        }
     }
 
     /// Queues a few pieces of a log from an offset on, and moves it behind them; returns how many bytes.
@@ -171,6 +209,8 @@ impl Peer {
             core.link.clear_logs(now);
             // Under the lock, so that it comes behind all that was remembered before and ahead of what is next.
             let on_disk = core.log_writer.as_ref().map(LogWriter::clear);
+            // There is nothing that could be missing.
+            self.kept.get().into_iter().for_each(Kept::note_whole);
             (stats.out.log_used + stats.inbound.log_used, on_disk)
         })
     }
@@ -192,9 +232,14 @@ impl Peer {
         self.released.send_replace(true);
     }
 
+    /// What writes its logs, if they are kept.
+    pub(crate) fn log_writer(&self) -> Option<LogWriter> {
+        self.kept.get().map(|kept| kept.writer.clone())
+    }
+
     /// Whether the disk has all that is remembered.
     pub(crate) fn has_whole_logs(&self) -> bool {
-        self.kept.get().is_some_and(|kept| kept.whole.load(Relaxed))
+        self.kept.get().is_some_and(Kept::is_whole)
     }
 
     pub(crate) fn is_on_disk_only(&self) -> bool {
