@@ -145,7 +145,7 @@ pub enum Fault {
         /// What was found.
         what: &'static str,
     },
-    /// The disk was not asked: its file is set aside, or the disk hangs.
+    /// The disk was not asked: its file is set aside.
     #[error("{file}: not read, since {why}")]
     NotTried {
         /// The file's name in the folder; of no file in particular, the folder's.
@@ -153,6 +153,9 @@ pub enum Fault {
         /// What is the matter with it.
         why: &'static str,
     },
+    /// The disk was not asked, since it lets nobody go.
+    #[error("chunk store: not read, since the disk hangs")]
+    Hangs,
     /// The disk refused its file again and again, and read others meanwhile: it is [given up](Store::given_up).
     #[error("{file}: given up, since the disk refuses it and no other")]
     GivenUp {
@@ -174,7 +177,7 @@ impl Fault {
         match self {
             Self::Io { source, .. } => !is_of_the_process(source),
             Self::Damaged { .. } | Self::GivenUp { .. } => true,
-            Self::NotTried { .. } => false,
+            Self::NotTried { .. } | Self::Hangs => false,
         }
     }
 

@@ -288,19 +288,15 @@ impl Pool {
     }
 }
 
-fn not_tried(why: &'static str) -> Fault {
-    Fault::NotTried { file: "chunk store".to_owned(), why }
-}
-
 /// Reads that will not be served.
 #[must_use = "who asked is to be told"]
 pub struct TurnedAway(VecDeque<Read>);
 
 impl TurnedAway {
-    /// Answers them with [`Fault::NotTried`].
+    /// Answers them with [`Fault::Hangs`].
     pub fn tell(self) {
         for read in self.0 {
-            (read.reply)(Err(not_tried("the disk hangs")));
+            (read.reply)(Err(Fault::Hangs));
         }
     }
 }
@@ -446,7 +442,8 @@ impl Shared {
             let time = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.service_time.took(time, self.now_ns());
         }
-        outcome.unwrap_or_else(|_| Err(not_tried("it panicked")))
+        outcome
+            .unwrap_or_else(|_| Err(Fault::NotTried { file: "chunk store".to_owned(), why: "it panicked" }))
     }
 
     /// Hands an outcome on, unless a job may still bring what was not found.

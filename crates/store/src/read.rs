@@ -63,7 +63,7 @@ impl Store {
                 let counter = match &fault {
                     Fault::Damaged { .. } => &self.counters.faults,
                     Fault::GivenUp { .. } => &self.counters.given_up,
-                    Fault::Io { .. } | Fault::NotTried { .. } => &self.counters.unreadable,
+                    Fault::Io { .. } | Fault::NotTried { .. } | Fault::Hangs => &self.counters.unreadable,
                 };
                 counter.add(1);
                 Err(fault)

@@ -8,6 +8,7 @@ mod look;
 pub(crate) mod names;
 mod open;
 mod put;
+mod reads;
 mod slot;
 mod tools;
 
@@ -27,6 +28,7 @@ use oncewire_store::{Counts, Stat};
 
 use self::clock::StoreClock;
 use self::put::Cutter;
+use self::reads::Reads;
 use self::slot::{Held, PoolOf, Slot};
 use crate::config::StoreSettings;
 use crate::neighbours::{Neighbours, News, PendingShare};
@@ -60,9 +62,7 @@ pub(crate) struct ChunkStore {
 /// What happened to requests since the start.
 #[derive(Debug, Default)]
 struct Tally {
-    reads: AtomicU64,
-    /// Not read since too many waited, the disk hangs or the store is not open.
-    turned_away: AtomicU64,
+    reads: Reads,
     /// Looks that synced.
     syncs: AtomicU64,
     puts: AtomicU64,
@@ -128,10 +128,11 @@ impl ChunkStore {
         ticket: u64,
         (name, len, key): (ChunkName, u32, NameKey),
     ) -> Option<StoreReply> {
-        self.tally.reads.fetch_add(1, Relaxed);
+        self.tally.reads.begin();
         let (peer, tally) = (Arc::downgrade(peer), Arc::clone(&self.tally));
         let check = move |chunk: &[u8]| name.matches(chunk, &key);
         let reply = move |outcome: ReadOutcome| {
+            tally.reads.end(&outcome);
             let Some(peer) = peer.upgrade() else { return };
             peer.handle_chunk(match outcome {
                 Ok(Some(bytes)) => StoreReply::Found { ticket, bytes: bytes.into() },
@@ -150,7 +151,7 @@ impl ChunkStore {
         if self.try_read((name.tag(), len), check, reply) {
             return None;
         }
-        self.tally.turned_away.fetch_add(1, Relaxed);
+        self.tally.reads.turn_away();
         Some(StoreReply::Busy { ticket })
     }
 
@@ -350,6 +351,7 @@ impl ChunkStore {
         };
         let report = |stat| tools::report(&self.settings.path, stat, self.clock.now_s());
         let base = seen.stat.as_ref().map(report).unwrap_or_default();
+        let reads = tally.reads.report();
         StoreReport {
             id: self.id.map(|id| format!("{id:016x}")),
             path: self.settings.path.display().to_string(),
@@ -361,12 +363,13 @@ impl ChunkStore {
             service_time_us: u64::try_from(load.service_time.as_micros()).unwrap_or(u64::MAX),
             oldest_read_ms: u64::try_from(load.oldest_read.as_millis()).unwrap_or(u64::MAX),
             waiting_bytes: load.ingest_bytes,
-            reads: tally.reads.load(Relaxed),
-            found: counts.hits,
-            found_bytes: counts.hit_bytes,
-            turned_away: tally.turned_away.load(Relaxed),
-            damaged: counts.faults + counts.given_up,
-            unreadable: counts.unreadable,
+            reads: reads.reads,
+            found: reads.found,
+            found_bytes: reads.found_bytes,
+            absent: reads.absent,
+            turned_away: reads.turned_away,
+            damaged: reads.damaged,
+            unreadable: reads.unreadable,
             puts: tally.puts.load(Relaxed),
             put_bytes: tally.put_bytes.load(Relaxed),
             known: counts.known,

@@ -206,13 +206,12 @@ impl Snapshot {
         let service = store.service_time_us as f64 / 1e6;
         write(encoder, "store_service_seconds", "Time of a read once it is its turn", level(service))?;
         let count = |result: &'static str, count: u64| (vec![("result", result)], Value::Count(count));
-        let not_absent = store.found + store.damaged + store.unreadable + store.turned_away;
         let reads = [
             count("found", store.found),
             count("damaged", store.damaged),
             count("unreadable", store.unreadable),
             count("turned_away", store.turned_away),
-            count("absent", store.reads.saturating_sub(not_absent)),
+            count("absent", store.absent),
         ];
         write(encoder, "store_reads", "Chunks that links asked for", reads)?;
         let puts = [count("taken", store.puts), count("dropped", store.dropped)];

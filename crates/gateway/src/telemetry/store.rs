@@ -54,11 +54,14 @@ pub struct StoreReport {
     pub found: u64,
     /// Their bytes.
     pub found_bytes: u64,
-    /// Of those, the ones that were not looked for, since too many waited, the disk hangs or the store is not open.
+    /// Of those that links asked for, the ones that were not there.
+    #[serde(default)]
+    pub absent: u64,
+    /// Of them, the ones that were not looked for, since too many waited, the disk hangs or the store is not open.
     pub turned_away: u64,
-    /// Of those, the ones that were damaged, or whose file is given up.
+    /// Of them, the ones that were damaged, or whose file is given up.
     pub damaged: u64,
-    /// Of those, the ones that the disk refused to read; they are not forgotten.
+    /// Of them, the ones that the disk refused to read; they are not forgotten.
     pub unreadable: u64,
     /// Blocks that links put.
     pub puts: u64,

@@ -1,0 +1,72 @@
+//! What the status says of the chunks that links asked for.
+
+use oncewire_codec::wanax::Tree;
+
+use super::*;
+use crate::tunnel::lane::testing;
+
+const KEY: [u8; 32] = [7; 32];
+
+/// The first root of a block, as a peer would name it.
+fn root(number: u8) -> (Name, u32) {
+    let plain = block(number);
+    let root = Tree::new(Shape::default()).grow(&plain).iter().find(|node| node.level == 0).copied().unwrap();
+    (NameKey::new(KEY).name(&plain.slice(root.range())), root.len)
+}
+
+fn read(store: &ChunkStore, peer: &Arc<Peer>, number: u8) {
+    let (name, len) = root(number);
+    let (name, key) = (ChunkName::Full(name), NameKey::new(KEY));
+    store.serve(peer, StoreRequest::Read { ticket: 1, name, len, key });
+}
+
+/// [reads, found, absent, the rest that ended].
+fn told(store: &ChunkStore) -> [u64; 4] {
+    let report = store.report();
+    [report.reads, report.found, report.absent, report.damaged + report.unreadable + report.turned_away]
+}
+
+#[tokio::test]
+async fn what_is_being_read_is_asked_for_and_nothing_else_yet() {
+    let disk = Moody::new(Mood::Works);
+    let (store, peer) = (store_on(Arc::new(disk.clone())), testing::peer());
+    fill(&store, 8);
+    disk.set(Mood::HoldsReads);
+    (0..8).for_each(|number| read(&store, &peer, number));
+    assert_eq!(told(&store), [8, 0, 0, 0]);
+    disk.set(Mood::Works);
+    until("all are found", || told(&store) == [8, 8, 0, 0]);
+    read(&store, &peer, 99);
+    until("one is not there", || told(&store) == [9, 8, 1, 0]);
+}
+
+#[tokio::test]
+async fn a_read_that_is_tried_again_behind_a_block_counts_once() {
+    let (store, peer) = (store_on(Arc::new(Memory::default())), testing::peer());
+    fill(&store, 1);
+    let held = hold(&store, false);
+    read(&store, &peer, 99);
+    let absent = |store: &ChunkStore| {
+        store.slot.read().pool().map(|PoolOf(pool)| pool.store().counts().absent).unwrap_or(0)
+    };
+    until("it was looked for in vain", || absent(&store) == 1);
+    assert_eq!(told(&store), [1, 0, 0, 0]);
+    drop(held);
+    until("it is absent once nothing can bring it", || told(&store) == [1, 0, 1, 0]);
+    assert_eq!(absent(&store), 2, "the store looked twice");
+}
+
+#[tokio::test]
+async fn what_neighbours_are_lent_is_no_read_of_a_link() {
+    let (store, peer) = (store_on(Arc::new(Memory::default())), testing::peer());
+    fill(&store, 2);
+    let answers: Arc<[AtomicU64; 2]> = Arc::default();
+    (0..2).for_each(|number| assert!(ask(&store, number, &answers)));
+    assert!(ask(&store, 99, &answers));
+    until("all are answered", || [0, 1].map(|at| answers[at].load(Relaxed)) == [2, 1]);
+    assert_eq!(told(&store), [0; 4]);
+    read(&store, &peer, 1);
+    until("a link finds one", || told(&store) == [1, 1, 0, 0]);
+    store.close().await;
+    assert_eq!(told(&store), [1, 1, 0, 0], "and that stays so");
+}
