@@ -136,13 +136,15 @@ pub(crate) enum Store {
     Stat(StoreAt),
     /// Read everything in the store and compare it with its checks
     ///
-    /// Ends with exit code 1 if anything is damaged or cannot be read. What is damaged is never used, whether it is known
-    /// or not; compact drops it. No gateway may be using the store.
+    /// Ends with exit code 1 if anything is damaged or gone, or cannot be read: containers, or whole files. What a crash or
+    /// power cut may have left is a note. What is damaged is never used, whether it is known or not; compact drops it. No
+    /// gateway may be using the store.
     Verify(StoreWork),
     /// Write everything again that is sound and can still be found, and drop the rest
     ///
-    /// Takes the room of two more segments meanwhile. What the disk refuses to read is left behind and listed; files of
-    /// which it lets nothing be read stay as they are, and the exit code is 1. No gateway may be using the store.
+    /// Takes the room of two more segments meanwhile. What is damaged, and what the disk refuses to read, is left behind and
+    /// listed; files of which nothing can be read now stay as they are, as does what has the name of a file of the store and
+    /// is no regular file, and the exit code is 1. No gateway may be using the store.
     Compact(Compact),
 }
 

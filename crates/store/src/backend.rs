@@ -64,4 +64,12 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// Whatever the disk says.
     fn list(&self) -> io::Result<Vec<(String, u64)>>;
+
+    /// Returns the names of what else is there and is no regular file: folders, links, devices.
+    ///
+    /// # Errors
+    /// Whatever the disk says.
+    fn list_others(&self) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
 }

@@ -21,7 +21,7 @@ pub struct Compacted {
     /// Containers that the disk refused to read, although it read others of their segments, and segments of which it
     /// hid a part when the store was opened: what it did not read of them is gone.
     pub lost: Faults,
-    /// Segments of which the disk let nothing be read: they stay as they are.
+    /// Segments of which nothing can be read now, and what has the name of one and is none: they stay as they are.
     pub left: Faults,
     /// Bytes of disk before.
     pub before: u64,
@@ -50,6 +50,8 @@ impl Store {
         }
         self.seal(&mut writer).inspect_err(|error| self.refuse(&mut writer, error))?;
         let mut compacted = Compacted { before: self.file_bytes(), ..Compacted::default() };
+        compacted.left.append(self.passed_over());
+        compacted.damaged.append(self.gone());
         while shrink_to.is_some_and(|bytes| self.file_bytes() > bytes) && self.evict_before(&writer, u64::MAX)
         {
         }
@@ -85,9 +87,8 @@ impl Store {
 
     /// Writes what is worth keeping of a segment to the end of the ring, and lets the segment go.
     fn rewrite(&self, writer: &mut Writer, segment: &Segment, compacted: &mut Compacted) -> Result<(), Halt> {
-        if segment.is_closed {
-            let file = segment.file.name().to_owned();
-            compacted.left.push(Fault::NotTried { file, why: "it was set aside at the start" });
+        if let Some(why) = segment.closed {
+            compacted.left.push(Fault::NotTried { file: segment.file.name().to_owned(), why });
             return Ok(());
         }
         match patiently(segment, || segment.recall()) {
@@ -128,6 +129,9 @@ impl Store {
         // That the disk takes what was read is what tells bad places from a disk that is gone.
         self.sync_locked(writer).map_err(Halt::Write)?;
         compacted.lost.append(lost);
+        // What the disk refuses of it is of no use any more.
+        let _ = segment.check_footer();
+        segment.flaw().into_iter().for_each(|fault| compacted.damaged.push(fault));
         self.let_go(writer, segment.number);
         Ok(())
     }

@@ -10,6 +10,12 @@ pub struct Faults {
 }
 
 impl Faults {
+    pub(crate) fn of(faults: impl Iterator<Item = Fault>) -> Self {
+        let mut all = Self::default();
+        faults.for_each(|fault| all.push(fault));
+        all
+    }
+
     /// Returns the first ones, at most 100 of them.
     pub fn noted(&self) -> &[Fault] {
         &self.noted

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use crate::paged::{Header, Kind, NotOurs, Paged};
+use crate::flaw::{Flaw, Said};
+use crate::paged::{Header, Kind, NotOurs, PAGE, Paged};
 use crate::recover::Opened;
 use crate::segment::Segment;
 use crate::{Progress, Store, snapshot, summary};
@@ -15,6 +16,8 @@ pub(crate) struct Files {
     pub(crate) segments: Vec<FoundSegment>,
     /// The length of the snapshot of the index.
     pub(crate) snapshot: Option<u64>,
+    /// The names of what is called as a segment is, and is no regular file.
+    pub(crate) others: Vec<String>,
     /// The lengths of summaries, by the numbers of their segments.
     pub(crate) summaries: BTreeMap<u64, u64>,
 }
@@ -26,6 +29,10 @@ pub(crate) struct FoundSegment {
     pub(crate) len: u64,
     /// What its first page says, if that was read.
     pub(crate) look: Option<Look>,
+    /// What the saved index says of it.
+    pub(crate) said: Option<Said>,
+    /// Whether no other one of the store was begun after it.
+    pub(crate) is_newest: bool,
 }
 
 /// What a look at the first page of a segment gives.
@@ -33,14 +40,21 @@ pub(crate) enum Look {
     /// A segment of this store, as far as it can be read.
     Ours(Paged),
     /// It cannot be read, and is to stay.
-    Closed(Paged),
-    /// Nobody can read it ever, and it was not removed, since somebody only looks.
-    Vain(Paged),
+    Closed(Paged, &'static str),
+    /// Nobody can read it ever, and it was not removed, since somebody only looks; with what proves that it was harmed.
+    Vain(Paged, Option<Flaw>),
     /// Nobody can read it ever: it was removed.
     Gone,
 }
 
 impl Files {
+    /// Marks the segment that was begun last; what is not the store's is none.
+    pub(crate) fn note_newest(&mut self) {
+        let is_other = |found: &FoundSegment| matches!(found.look, Some(Look::Closed(..)));
+        let newest = self.segments.iter_mut().rev().find(|found| !is_other(found));
+        newest.into_iter().for_each(|found| found.is_newest = true);
+    }
+
     /// Says whether every segment can be read, as far as was looked.
     pub(crate) fn are_all_ours(&self) -> bool {
         self.segments.iter().all(|found| matches!(found.look, Some(Look::Ours(_))))
@@ -53,12 +67,17 @@ impl Store {
         let mut files = Files::default();
         for (name, len) in self.backend.list()? {
             match Segment::number_of(&name).filter(|number| number >> (64 - self.span_bits) == 0) {
-                Some(number) => files.segments.push(FoundSegment { number, name, len, look: None }),
+                Some(number) => {
+                    let found = FoundSegment { number, name, len, look: None, said: None, is_newest: false };
+                    files.segments.push(found);
+                }
                 None if name == snapshot::NAME => files.snapshot = Some(len),
                 None => files.summaries.extend(summary::number_of(&name).map(|number| (number, len))),
             }
         }
         files.segments.sort_by_key(|found| found.number);
+        files.others = self.backend.list_others()?;
+        files.others.retain(|name| Segment::number_of(name).is_some());
         Ok(files)
     }
 
@@ -97,7 +116,7 @@ impl Store {
             }
             Err(NotOurs::Damaged) => {
                 opened.note(format!("{name} has no valid first page, and so no key"));
-                return Ok(Look::Vain(assumed()));
+                return Ok(Look::Vain(assumed(), None));
             }
             // One of ours that lies where another should: nothing in it passes its check here.
             Ok((_, header)) if header.store == self.id && !at_rest => {
@@ -107,14 +126,36 @@ impl Store {
             }
             Ok((_, header)) if header.store == self.id => {
                 opened.note(format!("{name} is a file of this store under a wrong name"));
-                return Ok(Look::Vain(assumed()));
+                let flaw = Flaw { what: "it is a file of this store under a wrong name", gone: 0 };
+                return Ok(Look::Vain(assumed(), Some(flaw)));
             }
-            Ok(_) => "belongs to another store, or elsewhere in this one".to_owned(),
-            Err(NotOurs::OtherKey) => "is encrypted under another key, or not as configured".to_owned(),
-            Err(NotOurs::Version(version)) => format!("is of version {version}"),
-            Err(NotOurs::Io(error)) => format!("cannot be read: {error}"),
+            Ok(_) => {
+                ("belongs to another store, or elsewhere in this one".to_owned(), "it is of another store")
+            }
+            Err(NotOurs::OtherKey) => (
+                "is encrypted under another key, or not as configured".to_owned(),
+                "it is encrypted under another key, or not as configured",
+            ),
+            Err(NotOurs::Version(version)) => {
+                (format!("is of version {version}"), "it is of a later version")
+            }
+            Err(NotOurs::Io(error)) => (format!("cannot be read: {error}"), REFUSED),
         };
-        opened.note(format!("{name} {why}: set aside"));
-        Ok(Look::Closed(assumed()))
+        let (said, why) = why;
+        opened.note(format!("{name} {said}: set aside"));
+        Ok(Look::Closed(assumed(), why))
+    }
+
+    /// Says whether the first page of a file holds something that is no first page; zeros are what a power cut leaves.
+    pub(crate) fn first_page_is_harmed(&self, name: &str) -> bool {
+        let page = || {
+            let mut page = [0; PAGE];
+            self.backend.read(name, 0, &mut page).is_ok_and(|()| page.iter().any(|byte| *byte != 0))
+        };
+        let opened = Paged::open(&self.backend, self.sealer.as_deref(), name.to_owned());
+        matches!(opened, Err(NotOurs::Damaged)) && page()
     }
 }
+
+/// Why a segment is set aside that the disk refused when the store was opened.
+pub(crate) const REFUSED: &str = "the disk refused it at the start";

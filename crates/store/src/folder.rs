@@ -127,19 +127,23 @@ impl Folder {
         synced.map_err(|error| told("syncing", self.path.display(), error))
     }
 
-    fn entries(&self) -> io::Result<Vec<(String, u64)>> {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            if let Ok(name) = entry.file_name().into_string()
-                && name != LOCK
-                && metadata.is_file()
-            {
-                files.push((name, metadata.len()));
+    /// Returns all that is there in the order of the names, with the length if it is a regular file.
+    fn entries(&self) -> io::Result<Vec<(String, Option<u64>)>> {
+        let read = || {
+            let mut entries = Vec::new();
+            for entry in fs::read_dir(&self.path)? {
+                let entry = entry?;
+                let metadata = entry.metadata()?;
+                if let Ok(name) = entry.file_name().into_string()
+                    && name != LOCK
+                {
+                    entries.push((name, metadata.is_file().then_some(metadata.len())));
+                }
             }
-        }
-        Ok(files)
+            entries.sort();
+            Ok(entries)
+        };
+        read().map_err(|error| told("listing", self.path.display(), error))
     }
 
     /// Says of which file an error is, and at what.
@@ -198,9 +202,12 @@ impl Backend for Folder {
     }
 
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        let mut files = self.entries().map_err(|error| told("listing", self.path.display(), error))?;
-        files.sort();
-        Ok(files)
+        Ok(self.entries()?.into_iter().filter_map(|(name, len)| Some((name, len?))).collect())
+    }
+
+    fn list_others(&self) -> io::Result<Vec<String>> {
+        let others = self.entries()?.into_iter().filter(|(_, len)| len.is_none());
+        Ok(others.map(|(name, _)| name).collect())
     }
 }
 
@@ -279,6 +286,7 @@ mod tests {
         fs::create_dir(dir.path().join("0000000000000001.seg")).unwrap();
         std::os::unix::fs::symlink("a", dir.path().join("0000000000000002.seg")).unwrap();
         assert_eq!(folder.list().unwrap(), [("a".to_owned(), 1)]);
+        assert_eq!(folder.list_others().unwrap(), ["0000000000000001.seg", "0000000000000002.seg"]);
     }
 
     #[test]

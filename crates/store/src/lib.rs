@@ -25,6 +25,7 @@ mod container;
 mod counters;
 mod faults;
 mod files;
+mod flaw;
 mod folder;
 mod footer;
 mod hold;
@@ -145,6 +146,16 @@ pub enum Fault {
         /// What was found.
         what: &'static str,
     },
+    /// A file is not as the store or a crash leaves one, so that what was in it is gone, or a part of that.
+    #[error("{file}: {what}{}", with_it(*.gone))]
+    Broken {
+        /// The file's name in the folder.
+        file: String,
+        /// What shows it.
+        what: &'static str,
+        /// Containers that were in it and are not found, as far as that is known.
+        gone: u32,
+    },
     /// The disk was not asked: its file is set aside.
     #[error("{file}: not read, since {why}")]
     NotTried {
@@ -167,7 +178,7 @@ pub enum Fault {
 impl Fault {
     /// Says whether it is proven that what was there is gone; else another read may find it.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Damaged { .. })
+        matches!(self, Self::Damaged { .. } | Self::Broken { .. })
     }
 
     /// Says whether what was there is to be stored again as soon as it comes: it is damaged or given up, or the disk
@@ -176,14 +187,22 @@ impl Fault {
     pub fn wants_again(&self) -> bool {
         match self {
             Self::Io { source, .. } => !is_of_the_process(source),
-            Self::Damaged { .. } | Self::GivenUp { .. } => true,
+            Self::Damaged { .. } | Self::Broken { .. } | Self::GivenUp { .. } => true,
             Self::NotTried { .. } | Self::Hangs => false,
         }
     }
 
     /// Says whether the index is to forget it.
     fn is_lost(&self) -> bool {
-        matches!(self, Self::Damaged { .. } | Self::GivenUp { .. })
+        self.is_damage() || matches!(self, Self::GivenUp { .. })
+    }
+}
+
+fn with_it(gone: u32) -> String {
+    match gone {
+        0 => String::new(),
+        1 => ", and a container with it".to_owned(),
+        gone => format!(", and {gone} containers with it"),
     }
 }
 

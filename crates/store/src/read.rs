@@ -61,7 +61,7 @@ impl Store {
         match fault {
             Some(fault) => {
                 let counter = match &fault {
-                    Fault::Damaged { .. } => &self.counters.faults,
+                    Fault::Damaged { .. } | Fault::Broken { .. } => &self.counters.faults,
                     Fault::GivenUp { .. } => &self.counters.given_up,
                     Fault::Io { .. } | Fault::NotTried { .. } | Fault::Hangs => &self.counters.unreadable,
                 };

@@ -5,7 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::files::{Files, FoundSegment, Look};
+use crate::files::{Files, FoundSegment, Look, REFUSED};
+use crate::flaw::{Flaw, Unsealed};
 use crate::identity::{Identity, is_possible};
 use crate::index::Class;
 use crate::paged::Paged;
@@ -151,6 +152,21 @@ impl Store {
         *self.writing() = writer;
     }
 
+    /// Notes what the saved index says of the segments, and which of them are gone. Nothing was written since it was saved,
+    /// so whatever is otherwise has been harmed.
+    fn compare_with_saved(&mut self, files: &mut Files, snapshot: Option<u64>) {
+        let said = snapshot.and_then(|len| self.saved_segments(len)).unwrap_or_default();
+        for (number, said) in said {
+            let found = files.segments.iter_mut().find(|found| found.number == number);
+            let name = Segment::file_name(number);
+            match found {
+                Some(found) => found.said = Some(said),
+                None if self.others.contains(&name) => {}
+                None => self.missing.push((name, Flaw { what: "it is gone", gone: said.containers })),
+            }
+        }
+    }
+
     /// Makes the ring and the index from what is in the segments.
     fn rebuild(&self, mut files: Files, opened: &mut Opened, progress: &Progress) -> io::Result<()> {
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
@@ -158,6 +174,7 @@ impl Store {
         if let Some(oldest) = files.segments.first() {
             self.index.addresses.set_oldest(oldest.number << self.span_bits);
         }
+        files.note_newest();
         for found in std::mem::take(&mut files.segments) {
             progress.advance(1)?;
             let (number, len) = (found.number, found.len);
@@ -167,8 +184,9 @@ impl Store {
             let first = writer.next_container;
             let (segment, large) = match read {
                 Read::Some(read) => {
-                    let Contents { extent, coarse, is_whole, small } = *read;
+                    let Contents { extent, coarse, is_whole, small, flaw } = *read;
                     let segment = Segment::new(self.id, number, first, file, extent);
+                    flaw.into_iter().for_each(|flaw| segment.note_flaw(flaw));
                     match small {
                         _ if !is_whole => segment.found_in_part(),
                         Some(small) => {
@@ -179,13 +197,21 @@ impl Store {
                     }
                     (segment, coarse)
                 }
-                Read::Closed => (Segment::closed(self.id, number, first, file, len), Vec::new()),
-                // Its disk refuses nothing: it is there to be counted, and goes when the store is rewritten.
-                Read::Nothing if self.is_only_looked_at() => {
+                Read::Closed(why) => {
                     let extent = Extent { file_len: len, ..Extent::default() };
-                    (Segment::new(self.id, number, first, file, extent), Vec::new())
+                    (Segment::new(self.id, number, first, file, extent).closed(why), Vec::new())
                 }
-                Read::Nothing => {
+                // Its disk refuses nothing: it is there to be counted, and goes when the store is rewritten.
+                Read::Nothing(flaw) if self.is_only_looked_at() => {
+                    let extent = Extent { file_len: len, ..Extent::default() };
+                    let segment = Segment::new(self.id, number, first, file, extent);
+                    match flaw {
+                        Some(flaw) => segment.note_flaw(flaw),
+                        None => opened.note(format!("{}: {NOTHING}", segment.file.name())),
+                    }
+                    (segment, Vec::new())
+                }
+                Read::Nothing(_) => {
                     file.remove()?;
                     continue;
                 }
@@ -217,7 +243,7 @@ impl Store {
     /// nobody could ever read it. The length is that of its summary.
     fn read_segment(
         &self,
-        found: FoundSegment,
+        mut found: FoundSegment,
         summary: Option<u64>,
         opened: &mut Opened,
     ) -> io::Result<Option<(Paged, Read)>> {
@@ -230,16 +256,21 @@ impl Store {
                 return Ok(Some((file, read)));
             }
         }
-        let file = match found.look.map_or_else(|| self.look_at(number, &found.name, opened), Ok)? {
+        let look = found.look.take();
+        let file = match look.map_or_else(|| self.look_at(number, &found.name, opened), Ok)? {
             Look::Ours(file) => file,
-            Look::Closed(file) => return Ok(Some((file, Read::Closed))),
-            Look::Vain(file) => return Ok(Some((file, Read::Nothing))),
+            Look::Closed(file, why) => return Ok(Some((file, Read::Closed(why)))),
+            Look::Vain(file, flaw) => {
+                let summary = self.summary_of(number, summary);
+                let flaw = flaw.or_else(|| self.flaw_of(&found, &file, None, summary.as_ref()));
+                return Ok(Some((file, Read::Nothing(flaw))));
+            }
             Look::Gone => return Ok(None),
         };
         let known = if unlooked { None } else { self.read_footer(number, &file, file_len, opened) };
         let read = match known {
             Some(read) => read,
-            None => self.read_without_footer(number, &file, (file_len, summary), opened)?,
+            None => self.read_without_footer(&found, &file, summary, opened)?,
         };
         Ok(Some((file, read)))
     }
@@ -250,43 +281,82 @@ impl Store {
             Ok(footer) => footer.map(|(extent, coarse)| Read::some(extent, coarse, true)),
             Err(fault) => {
                 opened.note(format!("{fault}: set aside"));
-                Some(Read::Closed)
+                Some(Read::Closed(REFUSED))
             }
         }
     }
 
-    /// Returns what is in a segment that has no footer. The lengths are those of its file and its summary.
+    /// Returns the sound summary of a segment, of which the file has this length.
+    fn summary_of(&self, number: u64, len: Option<u64>) -> Option<Summary> {
+        len.and_then(|len| {
+            Summary::read(&self.backend, self.sealer.as_deref(), (self.id, number), len, false)
+        })
+    }
+
+    /// Returns what proves that a segment without a footer has lost something; what was found in it, if it could be
+    /// looked through.
+    fn flaw_of(
+        &self,
+        found: &FoundSegment,
+        file: &Paged,
+        scanned: Option<&Scanned>,
+        summary: Option<&Summary>,
+    ) -> Option<Flaw> {
+        let extent = scanned.map(|scanned| &scanned.extent);
+        let (containers, end) = extent.map_or((0, 0), |extent| (extent.containers, extent.end));
+        let room = u64::from(end).next_multiple_of(file.payload() as u64);
+        let unsealed = Unsealed {
+            file_len: found.len,
+            containers,
+            cut_len: file.file_len(room),
+            full_len: self.segment_bytes,
+            is_newest: found.is_newest,
+            is_cut_short: scanned.is_some_and(|scanned| scanned.is_cut_short),
+            page_is_harmed: containers == 0 && self.first_page_is_harmed(&found.name),
+        };
+        unsealed.flaw(found.said.or_else(|| summary.map(Summary::said)))
+    }
+
+    /// Returns what is in a segment that has no footer. The length is that of its summary.
     fn read_without_footer(
         &self,
-        number: u64,
+        found: &FoundSegment,
         file: &Paged,
-        (file_len, summary): (u64, Option<u64>),
+        summary: Option<u64>,
         opened: &mut Opened,
     ) -> io::Result<Read> {
-        let (name, sealer) = ((self.id, number), self.sealer.as_deref());
-        let summary = summary.and_then(|len| Summary::read(&self.backend, sealer, name, len, false));
-        if let Some((extent, coarse)) = summary.and_then(|summary| summary.footer(file_len)) {
+        let (number, file_len) = (found.number, found.len);
+        let summary = self.summary_of(number, summary);
+        if let Some((extent, coarse)) = summary.as_ref().and_then(|summary| summary.footer(file_len)) {
             return Ok(Read::some(extent, coarse, true));
         }
         opened.scanned += 1;
         let mut small = Lists::default();
         let mut visit = |parts: &[Part]| small.add(&self.index, parts);
-        let Scanned { mut extent, coarse, refused } =
-            Extent::scan(file, file_len, self.id, number, &mut visit);
+        let scanned = Extent::scan(file, file_len, self.id, number, &mut visit);
+        let whole = scanned.refused.is_none().then_some(&scanned);
+        let flaw = whole.and_then(|scanned| self.flaw_of(found, file, Some(scanned), summary.as_ref()));
+        let Scanned { mut extent, coarse, refused, .. } = scanned;
         let containers = extent.containers;
-        opened.note(format!("{} has no footer: {containers} containers found in it", file.name()));
+        let had = match flaw {
+            Some(flaw) => flaw.of(file.name()).to_string(),
+            None => format!("{} has no footer, and whether it had more cannot be told", file.name()),
+        };
+        opened.note(format!("{had}: {containers} containers found in it"));
         match refused {
             Some(fault) if containers == 0 => {
                 opened.note(format!("{fault}: set aside"));
-                Ok(Read::Closed)
+                Ok(Read::Closed(REFUSED))
             }
             // What could not be read may be there another time.
             Some(fault) => {
                 opened.note(format!("{fault}: what may be behind is looked for again at the next start"));
                 Ok(Read::some(extent, coarse, false))
             }
-            None if containers == 0 => Ok(Read::Nothing),
-            None if self.is_only_looked_at() => Ok(Read::some(extent, coarse, true)),
+            None if containers == 0 => Ok(Read::Nothing(flaw)),
+            None if self.is_only_looked_at() => {
+                Ok(Read::Some(Box::new(Contents { extent, coarse, is_whole: true, small: None, flaw })))
+            }
             None => {
                 // Nothing is added to what a crash left, so the rest of its room goes back.
                 let room = u64::from(extent.end).next_multiple_of(file.payload() as u64);
@@ -294,7 +364,8 @@ impl Store {
                 // What a summary speaks of is on the disk before it.
                 file.sync()?;
                 extent.file_len = file.file_len(room);
-                Ok(Read::Some(Box::new(Contents { extent, coarse, is_whole: true, small: Some(small) })))
+                let small = Some(small);
+                Ok(Read::Some(Box::new(Contents { extent, coarse, is_whole: true, small, flaw })))
             }
         }
     }
@@ -322,8 +393,10 @@ impl Prepared {
     pub fn open(self, progress: &Progress) -> Result<(Store, Opened), OpenError> {
         let Self { backend, options, identity, mut opened } = self;
         let saved = options.at_rest.then(|| snapshot::layout_of(&backend, &options, identity.id)).flatten();
-        let store = Store::empty(backend, &options, identity, saved);
+        let mut store = Store::empty(backend, &options, identity, saved);
         let mut files = store.list_files()?;
+        store.others = std::mem::take(&mut files.others);
+        store.others.iter().for_each(|name| opened.note(format!("{name} is no regular file: passed over")));
         let snapshot = files.snapshot.filter(|_| !identity.is_assumed);
         // With no index there, what lies at the end of a segment says most of what its first page would.
         let looks = snapshot.is_some() || store.sealer.is_some();
@@ -332,6 +405,7 @@ impl Prepared {
             store.look_at_all(&mut files, &mut opened, progress)?;
         }
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
+        let saved = snapshot;
         // One that speaks of files that cannot be read now does not say how to do without them.
         let snapshot = snapshot.filter(|_| files.are_all_ours());
         let kept = snapshot.and_then(|len| store.load_index(len, &files.segments, &mut writer));
@@ -348,6 +422,9 @@ impl Prepared {
                 store.take_summaries(&summaries);
             }
             None => {
+                if options.at_rest {
+                    store.compare_with_saved(&mut files, saved);
+                }
                 store.index.clear();
                 store.rebuild(files, &mut opened, progress)?;
             }
@@ -366,9 +443,9 @@ impl Prepared {
 enum Read {
     Some(Box<Contents>),
     /// There is nothing in it, and never will be.
-    Nothing,
-    /// The disk did not let it be looked at.
-    Closed,
+    Nothing(Option<Flaw>),
+    /// It cannot be looked at, and why.
+    Closed(&'static str),
 }
 
 /// What is in a segment.
@@ -379,13 +456,19 @@ struct Contents {
     is_whole: bool,
     /// Its small chunks, if a summary is to be made of them.
     small: Option<Lists>,
+    /// What shows that there was more.
+    flaw: Option<Flaw>,
 }
 
 impl Read {
     fn some(extent: Extent, coarse: Vec<Coarse>, is_whole: bool) -> Self {
-        Self::Some(Box::new(Contents { extent, coarse, is_whole, small: None }))
+        Self::Some(Box::new(Contents { extent, coarse, is_whole, small: None, flaw: None }))
     }
 }
+
+/// What is said of a segment that may be as a power cut left it.
+const NOTHING: &str =
+    "nothing is in it, as a power cut may leave the last one; whether there was cannot be told";
 
 /// Lines for the log: a disk that is full of damage is as bad as they say, and no worse.
 const MOST_NOTES: usize = 100;

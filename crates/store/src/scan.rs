@@ -13,6 +13,8 @@ pub(crate) struct Scanned {
     pub(crate) coarse: Vec<Coarse>,
     /// What the disk did not let be looked at, the first of it.
     pub(crate) refused: Option<Fault>,
+    /// Whether there is the header of a container behind the others for which the file is too short.
+    pub(crate) is_cut_short: bool,
 }
 
 impl Extent {
@@ -29,12 +31,13 @@ impl Extent {
         let (mut extent, mut coarse, mut refused) = (Self::default(), Vec::new(), None);
         let (room, payload) = (file.room(file_len).min(u64::from(u32::MAX)), file.payload() as u64);
         let (mut at, mut errors, mut empty) = (0, 0, Empty { window: 1 });
-        let mut ahead = Ahead::new(file, file_len);
+        let (mut ahead, mut is_cut_short) = (Ahead::new(file, file_len), false);
         while at + (HEADER as u64) < room && errors < ERRORS_TO_SET_ASIDE {
             let found = read_container(file, &mut ahead, Place { store, segment, at }, room - at);
             let (container, len) = match found {
                 Ok(found) => found,
-                Err(Miss { fault, len }) => {
+                Err(Miss { fault, len, is_cut_short: is_short }) => {
+                    is_cut_short |= is_short;
                     let refused_len = len.filter(|_| !fault.is_damage());
                     at = refused_len.map_or((at + 1).next_multiple_of(payload), |len| at + len as u64);
                     if refused_len.is_none() {
@@ -46,6 +49,7 @@ impl Extent {
                 }
             };
             let end = at + len as u64;
+            is_cut_short = false;
             extent.add(at as u32, end as u32, container.time_s, &container.parts);
             let large = container.parts.iter().filter(|part| Class::of(part.len) == Class::Coarse);
             coarse.extend(large.map(|part| (part.tag, at as u32 + HEADER as u32 + part.start)));
@@ -53,7 +57,7 @@ impl Extent {
             at = end;
         }
         extent.file_len = file_len;
-        Scanned { extent, coarse, refused }
+        Scanned { extent, coarse, refused, is_cut_short }
     }
 }
 
@@ -78,6 +82,8 @@ impl Empty {
 struct Miss {
     fault: Fault,
     len: Option<usize>,
+    /// Whether the file is too short for that.
+    is_cut_short: bool,
 }
 
 /// Reads a container of which only the beginning is known, and returns its length, too.
@@ -87,7 +93,7 @@ fn read_container(
     place: Place,
     room: u64,
 ) -> Result<(Container, usize), Miss> {
-    let nothing = |fault| Miss { fault, len: None };
+    let nothing = |fault| Miss { fault, len: None, is_cut_short: false };
     let damaged = |what| nothing(file.damaged(place.at, what));
     let mut read = |len| match ahead.get(place.at, len) {
         Some(bytes) => Ok(bytes.to_vec()),
@@ -96,9 +102,9 @@ fn read_container(
     let header = read(HEADER).map_err(nothing)?;
     let len = Lengths::decode(&header).ok_or_else(|| damaged("no container"))?.total();
     if len as u64 > room {
-        return Err(damaged("container is cut short"));
+        return Err(Miss { is_cut_short: true, ..damaged("container is cut short") });
     }
-    let container = read(len).map_err(|fault| Miss { fault, len: Some(len) })?;
+    let container = read(len).map_err(|fault| Miss { len: Some(len), ..nothing(fault) })?;
     let container =
         Container::decode(container, place).ok_or_else(|| damaged("container fails its check"))?;
     Ok((container, len))

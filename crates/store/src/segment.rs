@@ -3,11 +3,13 @@
 //! A segment is filled from its front with groups of containers, each group padded with zeros to whole pages. When it is
 //! sealed, a [footer](crate::footer) is put behind the last group and the file cut behind the footer.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
 use crate::container::MAX_CONTAINER;
+use crate::flaw::Flaw;
 use crate::index::Class;
 use crate::paged::Paged;
 use crate::ring::ROUNDS_TO_GIVE_UP;
@@ -27,8 +29,10 @@ pub(crate) struct Segment {
     errors: AtomicU32,
     /// Rounds in which it was refused, since the last read that it was not.
     rounds: AtomicU32,
-    /// Whether it could not be read when the store was opened; nothing is known to be in it then.
-    pub(crate) is_closed: bool,
+    /// Why it could not be read when the store was opened, if so; nothing is known to be in it then.
+    pub(crate) closed: Option<&'static str>,
+    /// What shows that it has lost something, if anything does.
+    flaw: OnceLock<Flaw>,
     /// Whether the disk hid a part of it when it was looked through: an index does not know what lies there.
     is_incomplete: AtomicBool,
     /// Bytes of its [summary](crate::summary), or of what is left of one; 0 if there is none.
@@ -74,7 +78,6 @@ impl Segment {
     pub(crate) fn new(store: u64, number: u64, first_container: u64, file: Paged, extent: Extent) -> Self {
         let (extent, errors, rounds) = (RwLock::new(extent), AtomicU32::new(0), AtomicU32::new(0));
         let (is_incomplete, summary_bytes) = (AtomicBool::new(false), AtomicU64::new(0));
-        let is_closed = false;
         Self {
             number,
             first_container,
@@ -83,16 +86,41 @@ impl Segment {
             store,
             errors,
             rounds,
-            is_closed,
+            closed: None,
+            flaw: OnceLock::new(),
             is_incomplete,
             summary_bytes,
         }
     }
 
     /// Makes one that cannot be read now, and is to stay on the disk as it is until its turn comes to go.
-    pub(crate) fn closed(store: u64, number: u64, first_container: u64, file: Paged, file_len: u64) -> Self {
-        let extent = Extent { file_len, ..Extent::default() };
-        Self { is_closed: true, ..Self::new(store, number, first_container, file, extent) }
+    pub(crate) fn closed(self, why: &'static str) -> Self {
+        Self { closed: Some(why), ..self }
+    }
+
+    /// Notes what shows that it has lost something; the first that does holds.
+    pub(crate) fn note_flaw(&self, flaw: Flaw) {
+        let _ = self.flaw.set(flaw);
+    }
+
+    /// Returns what shows that it has lost something.
+    pub(crate) fn flaw(&self) -> Option<Fault> {
+        self.flaw.get().map(|flaw| flaw.of(self.file.name()))
+    }
+
+    /// Compares its footer with the check, and notes if that does not hold.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub(crate) fn check_footer(&self) -> Result<(), Fault> {
+        let (has_footer, file_len) = {
+            let extent = self.extent.read();
+            (extent.has_footer, extent.file_len)
+        };
+        if has_footer && self.footer(file_len)?.is_none() {
+            self.note_flaw(Flaw { what: "its footer is damaged", gone: 0 });
+        }
+        Ok(())
     }
 
     /// Notes that there may be more in it than was found.
@@ -102,7 +130,7 @@ impl Segment {
 
     /// Says whether the next start is to look into it anew, since the disk did not let all of it be found.
     pub(crate) fn is_to_be_looked_through(&self) -> bool {
-        self.is_closed || self.is_incomplete.load(Ordering::Relaxed)
+        self.closed.is_some() || self.is_incomplete.load(Ordering::Relaxed)
     }
 
     /// Notes how many bytes its summary has, 0 if there is none.
@@ -122,7 +150,7 @@ impl Segment {
     /// Says whether the disk is not asked for what is in it, since it refused too often.
     pub(crate) fn is_aside(&self) -> bool {
         let errors = self.errors.load(Ordering::Relaxed);
-        self.is_closed || self.is_given_up() || errors >= ERRORS_TO_SET_ASIDE
+        self.closed.is_some() || self.is_given_up() || errors >= ERRORS_TO_SET_ASIDE
     }
 
     /// Says whether what is in it counts as lost.
@@ -139,7 +167,7 @@ impl Segment {
     /// The same, once in a while; says whether it is given up from now on. If it was refused in this round, that is
     /// `proof` or not.
     pub(crate) fn begin_round(&self, proof: bool) -> bool {
-        if self.is_closed || self.is_given_up() || !self.ask_again() {
+        if self.closed.is_some() || self.is_given_up() || !self.ask_again() {
             return false;
         }
         proof && self.rounds.fetch_add(1, Ordering::Relaxed) + 1 >= ROUNDS_TO_GIVE_UP
@@ -232,9 +260,9 @@ impl Segment {
     /// # Errors
     /// If the disk refuses.
     pub(crate) fn recall(&self) -> Result<bool, Fault> {
-        let (is_shed, file_len) = {
+        let (is_shed, file_len, containers) = {
             let extent = self.extent.read();
-            (extent.is_shed(), extent.file_len)
+            (extent.is_shed(), extent.file_len, extent.containers)
         };
         if !is_shed {
             return Ok(false);
@@ -243,7 +271,10 @@ impl Segment {
             Some((found, _)) => found,
             None => {
                 let scanned = Extent::scan(&self.file, file_len, self.store, self.number, &mut |_| {});
-                scanned.refused.map_or(Ok(scanned.extent), Err)?
+                let found = scanned.refused.map_or(Ok(scanned.extent), Err)?;
+                let gone = containers.saturating_sub(found.containers);
+                self.note_flaw(Flaw { what: "its footer is damaged", gone });
+                found
             }
         };
         let mut extent = self.extent.write();

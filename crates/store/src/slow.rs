@@ -98,4 +98,8 @@ impl Backend for Slow {
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         self.inner.list()
     }
+
+    fn list_others(&self) -> io::Result<Vec<String>> {
+        self.inner.list_others()
+    }
 }

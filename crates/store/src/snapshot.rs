@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::files::FoundSegment;
+use crate::flaw::Said;
 use crate::index::Layout;
 use crate::paged::{Header, Kind, Paged};
 use crate::segment::{Extent, Level, Segment};
@@ -102,7 +103,9 @@ impl Store {
         }
         let mut described = Vec::new();
         for found in segments {
-            described.push(input.segment(found.number, found.len)?);
+            let (number, first, extent) = input.segment()?;
+            ((number, extent.file_len) == (found.number, found.len)).then_some(())?;
+            described.push((first, extent));
         }
         input.table(&self.index.coarse)?;
         input.table(&self.index.medium)?;
@@ -111,6 +114,29 @@ impl Store {
         (input.number()? == check).then_some(())?;
         (writer.next_segment, writer.next_container) = (next_segment, next_container);
         Some(described)
+    }
+
+    /// Returns what the snapshot says of the segments by their numbers, whether they are so or not; none if it is not
+    /// sound.
+    pub(crate) fn saved_segments(&self, file_len: u64) -> Option<Vec<(u64, Said)>> {
+        let (file, header) = Paged::open(&self.backend, self.sealer.as_deref(), NAME.to_owned()).ok()?;
+        (header.kind == Kind::Snapshot && header.store == self.id).then_some(())?;
+        let mut input = In::new(file, file_len);
+        let [_, _, count] = [input.number()?, input.number()?, input.number()?];
+        let layout = [input.number()?, input.number()?, input.number()?, input.number()?];
+        let mut said = Vec::new();
+        for _ in 0..count {
+            let (number, _, Extent { file_len, containers, has_footer, .. }) = input.segment()?;
+            said.push((number, Said { file_len, containers, has_footer }));
+        }
+        let mut tables = layout.iter().take(3).try_fold(0_u64, |sum, bytes| sum.checked_add(*bytes))?;
+        while tables > 0 {
+            let some = tables.min(PIECE as u64);
+            input.take(some as usize)?;
+            tables -= some;
+        }
+        let check = input.hash.digest();
+        (input.number()? == check).then_some(said)
     }
 }
 
@@ -238,11 +264,9 @@ impl In {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    /// Reads what is said of a segment, if it is this one; returns its first container, too.
-    fn segment(&mut self, number: u64, file_len: u64) -> Option<(u64, Extent)> {
-        (self.number()? == number).then_some(())?;
-        let first = self.number()?;
-        (self.number()? == file_len).then_some(())?;
+    /// Reads what is said of a segment: its number, its first container, and what is in it.
+    fn segment(&mut self) -> Option<(u64, u64, Extent)> {
+        let (number, first, file_len) = (self.number()?, self.number()?, self.number()?);
         let (oldest_s, newest_s) = (self.number()?, self.number()?);
         let (end, containers) = (self.small()?, self.small()?);
         let (has_footer, kept) = (self.small()? == 1, self.small()?);
@@ -255,7 +279,7 @@ impl In {
         (u64::from(kept) <= file_len / 33).then_some(())?;
         let starts = self.take(4 * kept as usize)?;
         extent.starts = starts.chunks_exact(4).filter_map(|at| crate::bytes::u32_at(at, 0)).collect();
-        Some((first, extent))
+        Some((number, first, extent))
     }
 
     fn table<W: Word>(&mut self, table: &Table<W>) -> Option<()> {

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::container::{Container, MAX_CONTAINER, MAX_PARTS};
 use crate::counters::Counters;
+use crate::flaw::Flaw;
 use crate::identity::Identity;
 use crate::index::{Class, Index, Layout};
 use crate::refused::Refused;
@@ -73,6 +74,10 @@ pub struct Store {
     pub(crate) delivered: AtomicBool,
     /// Whether any segment was ever given up.
     pub(crate) gave_up: AtomicBool,
+    /// The names of what was called as a segment is when the store was opened, and is no regular file.
+    pub(crate) others: Vec<String>,
+    /// Segments that the saved index speaks of, and that were gone when the store was opened, by who only looks.
+    pub(crate) missing: Vec<(String, Flaw)>,
     /// Whether what was saved of the index is still to be removed before anything changes: it was left by who opened the
     /// store at rest.
     pub(crate) is_as_found: AtomicBool,
@@ -106,6 +111,8 @@ impl Store {
             refused: Refused::default(),
             delivered: AtomicBool::new(false),
             gave_up: AtomicBool::new(false),
+            others: Vec::new(),
+            missing: Vec::new(),
             is_as_found: AtomicBool::new(options.at_rest),
             counters: Counters::default(),
         }

@@ -27,6 +27,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::bits;
 use crate::bytes::{u16_at, u32_at, u64_at};
+use crate::flaw::Said;
 use crate::index::{Class, Index};
 use crate::paged::{Header, Kind, PAGE, Paged, SEALED};
 use crate::segment::{Coarse, Extent, Segment};
@@ -145,6 +146,12 @@ impl Summary {
         let footer = self.front.get(self.footer.clone()).filter(|footer| !footer.is_empty())?;
         let (extent, coarse) = Extent::decode(footer, file_len).filter(|_| self.file_len == file_len)?;
         Some((Extent { has_footer: false, ..extent }, coarse))
+    }
+
+    /// Returns how its segment was when it was written.
+    pub(crate) fn said(&self) -> Said {
+        let (file_len, containers) = (self.file_len, self.containers);
+        Said { file_len, containers, has_footer: self.footer.is_empty() }
     }
 
     /// Says whether it is about a segment as it is, and means anything to these tables.

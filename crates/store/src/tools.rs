@@ -95,6 +95,8 @@ impl Store {
         self.sync()?;
         let mut verified = Verified::default();
         let ring: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
+        verified.unreadable.append(self.passed_over());
+        verified.damaged.append(self.gone());
         progress.begin(self.file_bytes());
         for segment in ring {
             let mut left = segment.file_bytes();
@@ -108,15 +110,26 @@ impl Store {
         Ok(verified)
     }
 
+    /// Returns what has the name of a segment and is none.
+    pub(crate) fn passed_over(&self) -> Faults {
+        let fault = |file: &String| Fault::NotTried { file: file.clone(), why: "it is no regular file" };
+        Faults::of(self.others.iter().map(fault))
+    }
+
+    /// Returns the segments that were gone when the store was opened.
+    pub(crate) fn gone(&self) -> Faults {
+        Faults::of(self.missing.iter().map(|(file, flaw)| flaw.of(file)))
+    }
+
     fn verify_segment(
         &self,
         segment: &Segment,
         verified: &mut Verified,
         advance: &mut dyn FnMut(u64) -> io::Result<()>,
     ) -> io::Result<()> {
-        if segment.is_closed {
-            let file = segment.file.name().to_owned();
-            verified.unreadable.push(Fault::NotTried { file, why: "it was set aside at the start" });
+        if let Some(why) = segment.closed {
+            verified.unreadable.push(Fault::NotTried { file: segment.file.name().to_owned(), why });
+            return Ok(());
         }
         let was_shed = match segment.recall() {
             Ok(was_shed) => was_shed,
@@ -125,6 +138,9 @@ impl Store {
                 return Ok(());
             }
         };
+        segment.check_footer().unwrap_or_else(|fault| verified.unreadable.push(fault));
+        segment.ask_again();
+        segment.flaw().into_iter().for_each(|fault| verified.damaged.push(fault));
         let containers = segment.extent.read().containers as usize;
         let mut refused = 0;
         for i in 0..containers {

@@ -323,6 +323,10 @@ impl Store {
     pub(crate) fn begin_segment(&self, writer: &mut Writer) -> io::Result<()> {
         self.leave_as_found()?;
         while self.file_bytes() + self.segment_bytes > self.capacity && self.make_room(writer, u64::MAX) {}
+        // What has the name of a segment and is none stays as it is.
+        while self.others.contains(&Segment::file_name(writer.next_segment)) {
+            writer.next_segment += 1;
+        }
         let number = writer.next_segment;
         let header = Header { kind: Kind::Segment, store: self.id, number };
         let create = || {

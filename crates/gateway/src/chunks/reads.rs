@@ -39,7 +39,7 @@ impl Reads {
                 &self.found
             }
             Ok(None) => &self.absent,
-            Err(Fault::Damaged { .. } | Fault::GivenUp { .. }) => &self.damaged,
+            Err(Fault::Damaged { .. } | Fault::Broken { .. } | Fault::GivenUp { .. }) => &self.damaged,
             Err(Fault::Hangs) => &self.turned_away,
             Err(Fault::Io { .. } | Fault::NotTried { .. }) => &self.unreadable,
         };

@@ -19,6 +19,8 @@ pub struct AtRest {
     store: Store,
     /// What was found when it was opened, a line each.
     pub notes: Vec<String>,
+    /// How many lines there would be beyond.
+    notes_left_out: u64,
 }
 
 /// How much a store is given.
@@ -88,7 +90,8 @@ impl AtRest {
         // The index must tell all places apart that are in use now.
         let options = Options { capacity: room.disk.max(taken), at_rest: true, ..options };
         let (store, opened) = open::open(folder, &options, path).map_err(not_opened)?;
-        Ok(Self { path: path.to_owned(), store, notes: opened.notes })
+        let notes_left_out = opened.notes_left_out as u64;
+        Ok(Self { path: path.to_owned(), store, notes: opened.notes, notes_left_out })
     }
 
     /// Returns what is in it.
@@ -114,11 +117,12 @@ impl AtRest {
             unreadable_left_out: verified.unreadable.left_out(),
             unreadable: some(&verified.unreadable),
             notes: self.notes.clone(),
+            notes_left_out: self.notes_left_out,
         })
     }
 
     /// Writes everything again that is sound and can be found, at most `shrink_to` bytes of it; `progress` counts bytes of
-    /// files. Places that the disk refuses are left behind, and files of which it lets nothing be read stay as they are.
+    /// files. Places that the disk refuses are left behind, and files of which nothing can be read now stay as they are.
     ///
     /// # Errors
     /// If the disk refuses to write; what was not written again yet stays where it is.
@@ -128,6 +132,8 @@ impl AtRest {
             kept: done.kept,
             superseded: done.superseded,
             damaged: done.damaged.len(),
+            dropped: some(&done.damaged),
+            dropped_left_out: done.damaged.left_out(),
             lost: some(&done.lost),
             lost_left_out: done.lost.left_out(),
             left: some(&done.left),

@@ -141,8 +141,11 @@ pub struct VerifyReport {
     /// How many there are beyond.
     #[serde(default)]
     pub unreadable_left_out: u64,
-    /// What was found when the store was opened.
+    /// What was found when the store was opened, and what cannot be told; at most 100 lines.
     pub notes: Vec<String>,
+    /// How many there are beyond.
+    #[serde(default)]
+    pub notes_left_out: u64,
 }
 
 /// What `oncewire store compact` prints.
@@ -152,15 +155,21 @@ pub struct CompactReport {
     pub kept: u64,
     /// Containers of which everything is found elsewhere, or nowhere any more.
     pub superseded: u64,
-    /// Containers that were damaged, and are gone.
+    /// Containers and files that were damaged, and are gone.
     pub damaged: u64,
+    /// Which those are; at most 100 of them.
+    #[serde(default)]
+    pub dropped: Vec<String>,
+    /// How many there are beyond.
+    #[serde(default)]
+    pub dropped_left_out: u64,
     /// Containers that the disk refused although it read others of their files, and that are gone; at most 100 of them.
     #[serde(default)]
     pub lost: Vec<String>,
     /// How many there are beyond.
     #[serde(default)]
     pub lost_left_out: u64,
-    /// Files of which the disk let nothing be read, and that stay as they are; at most 100 of them.
+    /// Files of which nothing can be read now, and what else has the name of one; it stays. At most 100 of them.
     #[serde(default)]
     pub left: Vec<String>,
     /// How many there are beyond.

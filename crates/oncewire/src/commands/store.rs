@@ -28,7 +28,7 @@ pub(super) fn run(command: &Store) -> anyhow::Result<()> {
                 0 => Ok(()),
                 left => {
                     let left = counted(left, "file, which stays as it is", "files, which stay as they are");
-                    bail!("the disk lets nothing be read of {left}")
+                    bail!("nothing can be read of {left}")
                 }
             }
         }
@@ -66,7 +66,11 @@ fn find(at: &StoreAt) -> anyhow::Result<Found> {
 
 impl Found {
     fn open(&self) -> anyhow::Result<AtRest> {
-        let store = AtRest::open(&self.path, self.key.as_ref(), self.room)?;
+        Ok(AtRest::open(&self.path, self.key.as_ref(), self.room)?)
+    }
+
+    fn open_and_tell(&self) -> anyhow::Result<AtRest> {
+        let store = self.open()?;
         for note in &store.notes {
             eprintln!("{}: {}", self.path.display(), printable(note));
         }
@@ -86,7 +90,7 @@ fn stat(at: &StoreAt) -> anyhow::Result<StoreReport> {
             Err(error) => return Err(error),
         }
     }
-    let store = found.open()?;
+    let store = found.open_and_tell()?;
     let report = store.stat();
     store.close()?;
     Ok(report)
@@ -98,33 +102,44 @@ fn verify(work: &StoreWork) -> anyhow::Result<()> {
     let what = format!("verifying {}", printable(&found.path.display().to_string()));
     let report = progress::shown(&what, work.progress, |progress| store.verify(progress))?;
     store.close()?;
-    print(work.at.json, &report, |report: &VerifyReport| {
-        let mut text = format!("{} containers, {} sound\n", report.containers, bytes(report.bytes));
-        for damaged in &report.damaged {
-            let _ = writeln!(text, "damaged: {}", printable(damaged));
-        }
-        for unreadable in &report.unreadable {
-            let _ = writeln!(text, "cannot be read: {}", printable(unreadable));
-        }
-        text
-    })?;
+    print(work.at.json, &report, render_verified)?;
     let damaged = report.damaged.len() as u64 + report.damaged_left_out;
     let unreadable = report.unreadable.len() as u64 + report.unreadable_left_out;
     if damaged > 0 {
-        bail!(
-            "{damaged} of {} containers are damaged; `oncewire store compact` drops them",
-            report.containers
-        );
+        let damaged = counted(damaged, "place is", "places are");
+        bail!("{damaged} damaged; `oncewire store compact` drops what is lost");
     }
     if unreadable > 0 {
-        bail!("the disk refused to read in {unreadable} places; `oncewire store compact` leaves them behind");
+        let places = counted(unreadable, "place", "places");
+        bail!(
+            "{places} could not be read; `oncewire store compact` leaves those behind that the disk refuses, and files of \
+             which nothing can be read where they are"
+        );
     }
     Ok(())
 }
 
+fn render_verified(report: &VerifyReport) -> String {
+    let mut text = format!("{} containers, {} sound\n", report.containers, bytes(report.bytes));
+    let found = [
+        ("note", &report.notes, report.notes_left_out),
+        ("damaged", &report.damaged, report.damaged_left_out),
+        ("cannot be read", &report.unreadable, report.unreadable_left_out),
+    ];
+    for (what, lines, left_out) in found {
+        for line in lines {
+            let _ = writeln!(text, "{what}: {}", printable(line));
+        }
+        if left_out > 0 {
+            let _ = writeln!(text, "{what}: {left_out} more");
+        }
+    }
+    text
+}
+
 fn compact(work: &StoreWork, to: Option<u64>) -> anyhow::Result<CompactReport> {
     let found = find(&work.at)?;
-    let store = found.open()?;
+    let store = found.open_and_tell()?;
     let what = format!("compacting {}", printable(&found.path.display().to_string()));
     let report = progress::shown(&what, work.progress, |progress| store.compact(to, progress))?;
     store.close()?;
@@ -141,7 +156,8 @@ fn render_compacted(report: &CompactReport) -> String {
         report.damaged,
         report.lost.len() as u64 + report.lost_left_out,
     );
-    for (what, places) in [("lost", &report.lost), ("stays", &report.left)] {
+    let listed = [("dropped", &report.dropped), ("lost", &report.lost), ("stays", &report.left)];
+    for (what, places) in listed {
         for place in places {
             let _ = writeln!(text, "{what}: {}", printable(place));
         }
@@ -281,6 +297,23 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("lost: 0000000000000001.seg") && text.contains("stays: 0000000000000002.seg"));
+    }
+
+    #[test]
+    fn verifying_says_what_is_wrong_and_what_cannot_be_told() {
+        let report = VerifyReport {
+            containers: 17,
+            damaged: vec!["0000000000000001.seg: its footer is gone, and 35 containers with it".to_owned()],
+            notes: vec!["0000000000000002.seg has no footer".to_owned()],
+            notes_left_out: 3,
+            ..VerifyReport::default()
+        };
+        let text = render_verified(&report);
+        for line in
+            ["damaged: 0000000000000001.seg: its", "note: 0000000000000002.seg has no", "note: 3 more"]
+        {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
     }
 
     #[test]

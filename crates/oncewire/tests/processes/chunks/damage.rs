@@ -112,6 +112,39 @@ fn assert_refused(pair: &Pair) {
 }
 
 #[test]
+fn a_store_that_lost_files_or_parts_of_them_is_not_called_sound() {
+    let origin = Origin::server();
+    let mut pair = pair(&options(&origin));
+    fetch(&pair, FILE);
+    wait_until_on_disk(&pair);
+    pair.branch.terminate();
+    assert!(pair.branch.wait(LIMIT).success());
+    let config = pair.branch.config().to_str().unwrap().to_owned();
+    let run = |what: &str| {
+        let ended = pair.branch.run(&["store", what, "--json", "-c", &config]);
+        let report: Value = serde_json::from_slice(&ended.stdout).unwrap();
+        (ended.status.code(), report)
+    };
+    let (code, sound) = run("verify");
+    assert_eq!(code, Some(0), "{sound}");
+    let segment = segments(&store_folder(&pair)).into_iter().next().unwrap();
+    let len = fs::metadata(&segment).unwrap().len();
+    File::options().write(true).open(&segment).unwrap().set_len(len / 3).unwrap();
+    let (code, report) = run("verify");
+    let said = report["damaged"][0].as_str().unwrap_or_default();
+    assert!(code == Some(1) && said.contains("containers with it"), "{report}");
+    fs::remove_file(&segment).unwrap();
+    std::os::unix::fs::symlink("/dev/null", &segment).unwrap();
+    let (code, report) = run("verify");
+    let said = report["unreadable"][0].as_str().unwrap_or_default();
+    assert!(code == Some(1) && said.contains("no regular file"), "{report}");
+    let (code, report) = run("compact");
+    let said = report["left"][0].as_str().unwrap_or_default();
+    assert!(code == Some(1) && said.contains("no regular file"), "{report}");
+    assert!(segment.symlink_metadata().unwrap().is_symlink(), "it stays");
+}
+
+#[test]
 fn an_encrypted_store_shows_nothing_and_opens_with_its_key_alone() {
     let origin = Origin::server();
     let mut pair = pair(&options(&origin));
