@@ -138,9 +138,6 @@ impl Store {
                 return Ok(());
             }
         };
-        segment.check_footer().unwrap_or_else(|fault| verified.unreadable.push(fault));
-        segment.ask_again();
-        segment.flaw().into_iter().for_each(|fault| verified.damaged.push(fault));
         let containers = segment.extent.read().containers as usize;
         let mut refused = 0;
         for i in 0..containers {
@@ -167,6 +164,11 @@ impl Store {
             // Else four bad places would hide the rest of the file.
             segment.ask_again();
         }
+        if refused < MOST_REFUSED {
+            segment.check_footer().unwrap_or_else(|fault| verified.unreadable.push(fault));
+            segment.ask_again();
+        }
+        segment.flaw().into_iter().for_each(|fault| verified.damaged.push(fault));
         if was_shed {
             segment.shed();
         }

@@ -125,9 +125,12 @@ fn after_a_power_cut_summaries_say_what_was_sealed() {
     }
 }
 
+/// Does something to a segment of this name and length.
+type Harm = fn(&Memory, &str, u64);
+
 #[test]
 fn without_summaries_the_file_itself_says_what_it_can() {
-    let harms: [(&str, fn(&Memory, &str, u64)); 3] = [
+    let harms: [(&str, Harm); 3] = [
         ("within a page", |memory, name, len| memory.truncate(name, len / 3 / 4096 * 4096 + 5).unwrap()),
         ("nothing in it", |memory, name, _| memory.truncate(name, 0).unwrap()),
         ("footer is gone", |memory, name, _| memory.damage(name, |bytes| *bytes.last_mut().unwrap() ^= 1)),
