@@ -127,6 +127,23 @@ fn a_hole_in_the_senders_saved_log_costs_the_hole_only() {
 }
 
 #[test]
+fn a_hole_in_the_receivers_saved_log_leaves_its_longest_piece() {
+    let blocks = blocks();
+    let mut halves = halves(&blocks);
+    halves.receiver = Receiver::with_log(receiver_config(), saved(&blocks, |number| number == 2));
+    let claim = halves.receiver.claim();
+    assert_eq!(halves.reconnect(claim), Some(250_000));
+    for (number, block) in blocks.iter().enumerate().rev() {
+        let before = halves.receiver.stats().copied;
+        assert_eq!(halves.cross(block), [&block[..]]);
+        let copied = halves.receiver.stats().copied - before;
+        assert!(if number < 3 { copied == 0 } else { copied > 49_000 }, "block {number}: {copied}");
+    }
+    let stats = halves.receiver.stats();
+    assert_eq!((stats.waited, stats.refetched, stats.mismatches), (0, 0, 0));
+}
+
+#[test]
 fn what_one_end_lost_does_not_cost_the_log_when_the_other_restarts() {
     let blocks = blocks();
     let mut halves = halves(&blocks);

@@ -162,8 +162,8 @@ impl Receiver {
     }
 
     /// What is claimed of the log: the longest range that is there, with samples of it; an empty one if nothing is, so
-    /// that the number of the epoch does not come again. Nothing is claimed of a log that leaves no room to go on, which
-    /// only a faulty peer can have made.
+    /// that the number of the epoch does not come again. A claim has one range: what else is there is not referred to any
+    /// more. Nothing is claimed of a log that leaves no room to go on, which only a faulty peer can have made.
     pub(super) fn claim_held(&self) -> Option<LogClaim> {
         if self.epoch.max(self.highest) > MAX_CLAIMED {
             return None;
