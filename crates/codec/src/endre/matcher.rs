@@ -27,7 +27,7 @@ mod tests;
 
 use std::ops::Range;
 
-use oncewire_fingerprint::{Adaptation, MarkerKind, SampleTable, Selector};
+use oncewire_fingerprint::{MarkerKind, SampleTable, Selector};
 
 use crate::cache::{Log, LogOffset};
 use crate::wire::Range64;
@@ -51,7 +51,7 @@ pub struct MatchParams {
     pub slots_per_marker: u32,
     /// The bytes that SAMPLEBYTE chooses; the paper's by default [EndRE §5.1.4].
     pub sample: SampleTable,
-    /// Whether SAMPLEBYTE's table follows the traffic, from `sample` on; not by default.
+    /// Whether a sending half lets SAMPLEBYTE's table follow the traffic, from `sample` on; not by default.
     pub sample_adapts: bool,
 }
 
@@ -83,8 +83,6 @@ pub struct MaxMatch {
     places: Places,
     slots: Slots,
     hits: Vec<Hit>,
-    /// What makes SAMPLEBYTE's table follow the traffic, if it is to.
-    adaptation: Option<Adaptation>,
 }
 
 /// A place in the block, and where the table says that its bytes occurred.
@@ -110,22 +108,18 @@ impl MaxMatch {
             places: Places::new(selector, covered),
             slots: Slots::new(capacity, params.period, params.slots_per_marker.clamp(1, 2)),
             hits: Vec::new(),
-            adaptation: params.sample_adapts.then(|| Adaptation::new(params.sample, params.period)),
         }
     }
 
-    /// Changes how markers are chosen, from the next block on. The table keeps the size that `params` gave it.
+    /// Changes how markers are chosen, from the next block on: `sample` are the bytes of SAMPLEBYTE. The table keeps the
+    /// size that `params` gave it.
     ///
     /// What was remembered is found as far as old and new markers coincide: with MAXP, whose regions nest, all of
     /// the fewer ones if one period is a power of two times the other.
-    pub fn set_markers(&mut self, kind: MarkerKind, period: usize) {
+    pub fn set_markers(&mut self, kind: MarkerKind, period: usize, sample: SampleTable) {
         let present = self.places.selector();
-        if (present.kind(), present.period()) != (kind, period.max(1)) {
-            let table = present.table();
-            if let Some(adaptation) = &mut self.adaptation {
-                adaptation.set_period(period);
-            }
-            self.places.set_selector(Selector::with_table(kind, period, self.covered, table));
+        if (present.kind(), present.period(), present.table()) != (kind, period.max(1), sample) {
+            self.places.set_selector(Selector::with_table(kind, period, self.covered, sample));
         }
     }
 
@@ -159,29 +153,6 @@ impl MaxMatch {
                 }
             }
             position = next.max(scan.covered());
-        }
-        self.adapt(block, copies);
-    }
-
-    /// Lets SAMPLEBYTE's table follow the traffic, from the next block on.
-    fn adapt(&mut self, block: &[u8], copies: &[Copy]) {
-        let present = self.places.selector();
-        let Some(adaptation) = &mut self.adaptation else { return };
-        if present.kind() != MarkerKind::SampleByte {
-            return;
-        }
-        adaptation.note_content(block);
-        for copy in copies {
-            adaptation.note_copied(block.get(copy.at as usize..copy.end()).unwrap_or_default());
-        }
-        if let Some(table) = adaptation.next_table() {
-            let period = present.period();
-            self.places.set_selector(Selector::with_table(
-                MarkerKind::SampleByte,
-                period,
-                self.covered,
-                table,
-            ));
         }
     }
 

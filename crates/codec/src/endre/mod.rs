@@ -13,6 +13,8 @@ mod model_tests;
 #[cfg(test)]
 mod quota_tests;
 mod receiver;
+#[cfg(test)]
+mod return_tests;
 mod sender;
 #[cfg(test)]
 mod short_name_tests;

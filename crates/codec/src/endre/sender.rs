@@ -8,6 +8,7 @@ mod headroom;
 mod naming;
 mod price;
 mod recovery;
+mod sampling;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -16,7 +16,7 @@ mod tests;
 
 use std::ops::Range;
 
-use oncewire_fingerprint::{MarkerKind, Markers, Selector};
+use oncewire_fingerprint::{MarkerKind, Markers, SampleTable, Selector};
 use twox_hash::XxHash3_128;
 
 use self::index::{Index, Place};
@@ -29,7 +29,7 @@ use crate::wire::Range64;
 /// The sender's half of Chunk-Match: what is known of the chunks of one log.
 pub struct ChunkMatch {
     markers: Selector,
-    params: MatchParams,
+    window: usize,
     seed: u64,
     ring: Ring,
     index: Index,
@@ -59,7 +59,7 @@ impl ChunkMatch {
         let ring = Ring::new(capacity, params.period);
         Self {
             markers: Selector::with_table(MarkerKind::default(), params.period, params.window, params.sample),
-            params,
+            window: params.window,
             seed,
             index: Index::new(ring.capacity()),
             ring,
@@ -70,13 +70,15 @@ impl ChunkMatch {
         }
     }
 
-    /// Changes where chunks are cut, from the next block on. The tables keep the size that `params` gave them.
+    /// Changes where chunks are cut, from the next block on: `sample` are the bytes of SAMPLEBYTE. The tables keep the size
+    /// that `params` gave them.
     ///
     /// What was remembered is found as far as old and new chunks coincide. The choice must follow from the content
     /// alone; see [`crate::Plan::effective_markers`].
-    pub fn set_markers(&mut self, kind: MarkerKind, period: usize) {
-        if (self.markers.kind(), self.markers.period()) != (kind, period.max(1)) {
-            self.markers = Selector::with_table(kind, period, self.params.window, self.params.sample);
+    pub fn set_markers(&mut self, kind: MarkerKind, period: usize, sample: SampleTable) {
+        let present = (self.markers.kind(), self.markers.period(), self.markers.table());
+        if present != (kind, period.max(1), sample) {
+            self.markers = Selector::with_table(kind, period, self.window, sample);
         }
     }
 
@@ -92,7 +94,7 @@ impl ChunkMatch {
         let search = Search { block, ..*search };
         // Others write to the log too.
         self.ring.retire(search.at);
-        let mut pieces = Pieces::new(self.markers.period(), self.params.window);
+        let mut pieces = Pieces::new(self.markers.period(), self.window);
         let mut expected = self.start(&search, &mut pieces);
         let mut position = 0;
         while pieces.start() < block.len() as u32 && position < block.len() {

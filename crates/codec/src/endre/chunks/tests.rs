@@ -18,7 +18,7 @@ impl World {
         let params = MatchParams { period, ..MatchParams::default() };
         let mut chunks = ChunkMatch::new(capacity, params, 7);
         let plan = Plan { matching: Matching::Chunk, period: period as u32, ..Plan::default() };
-        chunks.set_markers(plan.effective_markers(), period);
+        chunks.set_markers(plan.effective_markers(), period, params.sample);
         Self { log: Log::new(capacity as usize), chunks, head: LogOffset(1000) }
     }
 
@@ -139,7 +139,7 @@ fn hostile_content_has_no_more_than_four_chunks_a_period() {
         for block in &hostile {
             for period in [16, 64, 512] {
                 let mut world = World::new(1 << 20, period);
-                world.chunks.set_markers(kind, period);
+                world.chunks.set_markers(kind, period, SampleTable::PAPER);
                 world.send(block);
                 let chunks = world.chunks.chunks.len();
                 assert!(chunks <= 4 * block.len() / period + 1, "{kind}, p = {period}: {chunks}");

@@ -5,12 +5,13 @@ use super::super::matcher::{Copy, MatchParams, MaxMatch, Search};
 use super::SenderConfig;
 use super::ghosts::Ghosts;
 use super::headroom::Headroom;
+use super::sampling::Sampling;
 use crate::cache::samples::Samples;
 use crate::cache::{Curve, Log, LogOffset, RangeSet};
 use crate::contract::{LogWrite, SavedLog};
 use crate::digest::log_digest;
 use crate::wire::{LogClaim, LogHeld, MAX_BLOCK, MAX_CLAIMED, Range64, Sample};
-use crate::{Matching, Plan};
+use crate::{MarkerKind, Matching, Plan};
 
 /// One direction's log as the sending half knows it.
 pub(super) struct Emulation {
@@ -20,6 +21,7 @@ pub(super) struct Emulation {
     /// The tables, made when a plan first asks for them.
     max: Option<MaxMatch>,
     chunks: Option<ChunkMatch>,
+    sampling: Sampling,
     /// How the block that was last searched was searched.
     searched: Matching,
     epoch: u64,
@@ -113,6 +115,7 @@ impl Emulation {
             content: Content::new(capacity, settings.keeps_bytes),
             max: None,
             chunks: None,
+            sampling: Sampling::new(&settings.params),
             searched: Matching::Max,
             epoch: 1,
             base: 0,
@@ -142,11 +145,14 @@ impl Emulation {
         let mut holes = Vec::new();
         saved.ranges.missing(&(first.start..last.end), &mut holes);
         holes.into_iter().for_each(|hole| self.holes.insert(hole));
-        let ranges = saved.ranges.iter().map(|range| LogOffset(range.start)..LogOffset(range.end));
+        let ranges = || saved.ranges.iter().map(|range| LogOffset(range.start)..LogOffset(range.end));
+        if is_sampled(plan) {
+            ranges().for_each(|range| self.sampling.learn(plan.period as usize, &saved.log, range));
+        }
         let mut samples = Samples::new(self.capacity);
         match self.prepare(plan) {
-            Table::Max(max) => ranges.for_each(|range| max.index(&saved.log, range)),
-            Table::Chunk(chunks) => ranges.for_each(|range| {
+            Table::Max(max) => ranges().for_each(|range| max.index(&saved.log, range)),
+            Table::Chunk(chunks) => ranges().for_each(|range| {
                 chunks.index(&saved.log, range, |at, piece| samples.note(at.0, piece));
             }),
         }
@@ -160,15 +166,16 @@ impl Emulation {
     fn prepare(&mut self, plan: &Plan) -> Table<'_> {
         let plan = Plan { matching: self.matching(plan), ..*plan };
         let (markers, period) = (plan.effective_markers(), plan.period as usize);
+        let sample = self.sampling.table();
         match plan.matching {
             Matching::Max => {
                 let max = self.max();
-                max.set_markers(markers, period);
+                max.set_markers(markers, period, sample);
                 Table::Max(max)
             }
             Matching::Chunk => {
                 let chunks = self.chunks();
-                chunks.set_markers(markers, period);
+                chunks.set_markers(markers, period, sample);
                 Table::Chunk(chunks)
             }
         }
@@ -201,6 +208,7 @@ impl Emulation {
             Content::Samples(samples) => *samples = Samples::new(self.capacity),
         }
         (self.max, self.chunks, self.ghosts) = (None, None, None);
+        self.sampling = Sampling::new(&self.settings.params);
         self.base = self.head;
         self.holes.clear();
         self.released = None;
@@ -226,12 +234,16 @@ impl Emulation {
         let found = prepared.filter(|found| {
             (found.epoch, found.capacity) == (self.epoch, self.capacity) && found.base < until
         });
-        let Some((Content::Bytes(mut log), max, chunks, base, head, holes)) =
-            found.map(|found| (found.content, found.max, found.chunks, found.base, found.head, found.holes))
+        let Some(Self { content: Content::Bytes(mut log), max, chunks, sampling, base, head, holes, .. }) =
+            found
         else {
             self.base = self.base.max(until);
             return;
         };
+        if max.is_some() || self.chunks.is_none() {
+            // The table that is taken over was made by it.
+            self.sampling = sampling;
+        }
         log.set_limit(self.limit());
         // Of what came since, memory may have become too little meanwhile.
         let since = self.bytes().map_or(self.head, |own| own.oldest().0).clamp(until, self.head);
@@ -430,6 +442,9 @@ impl Emulation {
             (_, Matching::Chunk, _, Some(chunks)) => chunks.find(&search, copies),
             _ => copies.clear(),
         }
+        if is_sampled(plan) {
+            self.sampling.note(plan.period as usize, block, copies);
+        }
         self.note_ghosts(floor, copies);
         self.drop_holes(copies);
     }
@@ -555,4 +570,9 @@ impl Emulation {
     pub(super) fn plant_collisions(&mut self, bits: u32) {
         self.chunks().plant_collisions(bits);
     }
+}
+
+/// Whether SAMPLEBYTE chooses the markers of blocks with this plan.
+fn is_sampled(plan: &Plan) -> bool {
+    plan.markers == MarkerKind::SampleByte
 }

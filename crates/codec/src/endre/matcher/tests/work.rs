@@ -27,7 +27,7 @@ const BLOCK: usize = 65_536;
 
 fn matching(kind: MarkerKind, sample: SampleTable) -> Pair {
     let mut pair = Pair::new(1 << 20, MatchParams { sample, ..MatchParams::default() });
-    pair.matcher.set_markers(kind, PERIOD);
+    pair.matcher.set_markers(kind, PERIOD, sample);
     pair
 }
 
