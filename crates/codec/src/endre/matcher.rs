@@ -196,7 +196,9 @@ impl MaxMatch {
 
     /// Inserts the markers of a range that `log` holds already, as after a restart.
     ///
-    /// Of a range longer than the log, the end is taken.
+    /// Of a range longer than the log, the end is taken. Where its blocks began is not known, so FIXED, whose grids begin
+    /// there, gets as many entries at other places: *p* in a row, once in *p*² bytes. Whatever the grid of a block, one of
+    /// its positions meets one of them in each *p*² bytes that it repeats.
     pub fn index(&mut self, log: &Log, range: Range<LogOffset>) {
         let covered = self.covered as u64;
         let mut start = range.start.max(range.end.minus(log.capacity()));
@@ -205,9 +207,20 @@ impl MaxMatch {
             let len = range.end.since(start).min(INDEX_PIECE + covered - 1);
             piece.clear();
             log.copy_to(start, len as usize, &mut piece);
-            self.insert_markers(&piece, start, 0..piece.len());
+            if self.places.selector().kind() == MarkerKind::Fixed {
+                for place in self.places.runs(&piece, start) {
+                    self.slots.insert(place.fingerprint, start, place.at);
+                }
+            } else {
+                self.index_block(&piece, start);
+            }
             start = start.plus(INDEX_PIECE);
         }
+    }
+
+    /// Inserts the markers of a block that lies at `start` of the log.
+    pub fn index_block(&mut self, block: &[u8], start: LogOffset) {
+        self.insert_markers(block, start, 0..block.len());
     }
 
     /// Forgets everything, as for a new epoch.

@@ -117,4 +117,23 @@ fn what_a_table_has_learnt_outlives_the_memory_of_its_log() {
     }
 }
 
+#[test]
+fn a_log_that_comes_back_is_found_on_a_fixed_grid_wherever_its_blocks_began() {
+    let bytes = noise(4, 1_500_000);
+    let comes_back: [fn(&mut Kept); 2] = [Kept::restart, |kept| {
+        kept.release();
+        kept.take_back();
+    }];
+    for comes_back in comes_back {
+        let mut kept = Kept::new(MarkerKind::Fixed, Matching::Max);
+        kept.send(&bytes, 10_007);
+        comes_back(&mut kept);
+        // Each block is found by itself.
+        for (number, block) in bytes.chunks(10_007).enumerate().skip(80).step_by(7) {
+            let found = kept.send(block, block.len());
+            assert!(found > 0.99, "{found} of block {number}");
+        }
+    }
+}
+
 const BLOCK: usize = 50_000;

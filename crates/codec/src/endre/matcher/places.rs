@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use oncewire_fingerprint::{MarkerKind, Markers, Selector, fingerprint};
 
+use crate::cache::LogOffset;
+
 /// A position of a block, and the fingerprint of what begins there.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
@@ -113,6 +115,22 @@ impl Places {
         self.all.clear();
         self.between.clear();
         self.choose_markers(bytes, part);
+        &self.all
+    }
+
+    /// Replaces the places by runs of as many positions as a period has, one run each so many periods of the log, in which
+    /// `bytes` lie at `start`.
+    pub(super) fn runs(&mut self, bytes: &[u8], start: LogOffset) -> &[Place] {
+        self.all.clear();
+        self.selected.clear();
+        let period = self.selector.period() as u64;
+        let cycle = period.saturating_mul(period);
+        let (into, len) = (start.0 % cycle, bytes.len() as u64);
+        let relative = |at: u64| at.saturating_sub(into).min(len) as u32;
+        for run in (0..len.saturating_add(into)).step_by(usize::try_from(cycle).unwrap_or(usize::MAX)) {
+            self.selected.extend(relative(run)..relative(run.saturating_add(period)));
+        }
+        append(&mut self.all, bytes, self.covered, &self.selected);
         &self.all
     }
 

@@ -484,10 +484,10 @@ impl Emulation {
         let (at, lasting) = (LogOffset(self.head), self.lasting());
         self.content.write(at, block);
         match (&self.content, self.searched, &mut self.max, &mut self.chunks) {
-            (Content::Bytes(log), Matching::Max, Some(max), _) => {
+            (Content::Bytes(_), Matching::Max, Some(max), _) => {
                 max.remember(&Search { block, at, floor: at, lasting, hint: None }, copies);
                 if self.reindex {
-                    max.index(log, at.range(block.len() as u64));
+                    max.index_block(block, at);
                 }
             }
             (_, Matching::Chunk, _, Some(chunks)) => chunks.remember(at),
