@@ -10,6 +10,8 @@ mod saving;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use oncewire_fingerprint::prefetch_read;
 use oncewire_sys::Pages;
 use twox_hash::XxHash3_64;
@@ -137,7 +139,7 @@ impl Hints {
     /// [told](Self::insert_told) of.
     pub fn is_own(&self, tag: u64, len: u32) -> bool {
         let way = self.table(class(len)).way(tag);
-        way.is_some_and(|way| way < WAYS - WAYS_OF_TOLD)
+        way.is_some_and(|way| way < TOLD.start)
     }
 
     /// Asks for the memory that [`Self::lookup`] and [`Self::insert`] will look at; it is all over the tables.
@@ -157,32 +159,34 @@ impl Hints {
     /// Notes that the store was given a chunk; one that is likely to be there already keeps its time, as it does in a
     /// store that takes no chunk twice.
     pub fn insert(&mut self, chunk: PackedTag, now_secs: u64) {
-        self.insert_if(chunk, now_secs, |hints, entry| hints.is_stale(entry, now_secs));
+        self.insert_if(chunk, 0..WAYS, now_secs, |hints, entry| hints.is_stale(entry, now_secs));
     }
 
     /// Notes that the store was given chunks, and may have lost those since that it is likely to have: what is known has
     /// a new time.
     pub fn renew_all(&mut self, chunks: &[PackedTag], now_secs: u64) {
         let is_older = |_: &Self, entry| age(entry, now_secs) > 0;
-        chunks.iter().for_each(|&chunk| self.insert_if(chunk, now_secs, is_older));
+        chunks.iter().for_each(|&chunk| self.insert_if(chunk, 0..WAYS, now_secs, is_older));
     }
 
     /// Notes that a chunk was read. If the store says that it has nothing as old, somebody else had it, as a neighbour has
-    /// what a store lost: it is known from now on, where its hint would soon be out of date. Returns whether that is so.
+    /// what a store lost: it is known from now on, where its hint would soon be out of date, as one that others
+    /// [told](Self::insert_told) of. Returns whether that is so.
     pub fn confirm(&mut self, chunk: PackedTag, now_secs: u64) -> bool {
         let reach = now_secs.checked_sub(self.oldest_secs).map(|reach| reach / UNIT_SECS);
         let is_older = |entry| reach.is_some_and(|reach| age(entry, now_secs) > reach);
         let found = self.table(chunk.class()).find(chunk.0).filter(|&entry| is_older(entry));
         if found.is_some() {
-            self.insert_if(chunk, now_secs, |_, _| true);
+            self.insert_if(chunk, TOLD, now_secs, |_, _| true);
         }
         found.is_some()
     }
 
-    /// Enters a hint if there is none, or one that `is_out_of_date`.
+    /// Enters a hint at some of its places if there is none, or one that `is_out_of_date`.
     fn insert_if(
         &mut self,
         chunk: PackedTag,
+        ways: Range<usize>,
         now_secs: u64,
         is_out_of_date: impl FnOnce(&Self, u64) -> bool,
     ) {
@@ -194,23 +198,14 @@ impl Hints {
                 // That one would be found first.
                 table.forget(chunk.0);
             }
-            table.insert(chunk.0, now_secs);
+            table.insert_within(chunk.0, ways, now_secs);
         }
     }
 
     /// Notes that somebody says that the peer can read a chunk, which nobody has seen arrive. Such hints have a quarter of
     /// the places to themselves and displace nothing elsewhere: who announces without end takes no more than that.
     pub fn insert_told(&mut self, chunk: PackedTag, now_secs: u64) {
-        let found = self.table(chunk.class()).find(chunk.0);
-        let stale = found.is_none_or(|entry| self.is_stale(entry, now_secs));
-        if stale && let Some(table) = self.tables.get_mut(chunk.class()) {
-            self.changes += 1;
-            if found.is_some() {
-                // The stale one would be found first.
-                table.forget(chunk.0);
-            }
-            table.insert_within(chunk.0, WAYS - WAYS_OF_TOLD..WAYS, now_secs);
-        }
+        self.insert_if(chunk, TOLD, now_secs, |hints, entry| hints.is_stale(entry, now_secs));
     }
 
     /// Notes that the store does not have a chunk.
@@ -293,7 +288,7 @@ impl Table {
     }
 
     /// The places at which a tag can stand.
-    fn bucket(&self, tag: u64) -> std::ops::Range<usize> {
+    fn bucket(&self, tag: u64) -> Range<usize> {
         let buckets = (self.entries.len() / WAYS) as u64;
         let start = (((tag >> 32) * buckets) >> 32) as usize * WAYS;
         start..start + WAYS
@@ -313,12 +308,8 @@ impl Table {
         bucket.iter().position(|&entry| entry != NONE && entry >> TIME_BITS == identity(tag))
     }
 
-    fn insert(&mut self, tag: u64, now_secs: u64) {
-        self.insert_within(tag, 0..WAYS, now_secs);
-    }
-
     /// Inserts into one of these places of the bucket.
-    fn insert_within(&mut self, tag: u64, ways: std::ops::Range<usize>, now_secs: u64) {
+    fn insert_within(&mut self, tag: u64, ways: Range<usize>, now_secs: u64) {
         let entry = identity(tag) << TIME_BITS | ((now_secs / UNIT_SECS) & TIME_MASK);
         let range = self.bucket(tag);
         let bucket = self.entries.get_mut(range).and_then(|bucket| bucket.get_mut(ways));
@@ -377,7 +368,7 @@ const CLASS_BITS: u32 = 2;
 const CLASS_MASK: u64 = (1 << CLASS_BITS) - 1;
 const WAYS: usize = 8;
 /// The places of a bucket that hints may take which others announced.
-const WAYS_OF_TOLD: usize = 2;
+const TOLD: Range<usize> = 6..WAYS;
 /// Places that are asked for at once.
 const AHEAD: usize = 64;
 const LEAST_MEMORY: u64 = 4096;

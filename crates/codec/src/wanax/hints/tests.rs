@@ -272,3 +272,31 @@ fn a_stale_hint_hides_no_newer_one() {
     hints.forget(chunk, 5000);
     assert!(!hints.lookup(chunk, 5000, 60_000));
 }
+
+#[test]
+fn what_a_neighbour_had_does_not_come_to_count_as_own() {
+    // Told by a neighbour, or acknowledged by a store that lost it since.
+    for is_told in [true, false] {
+        let mut hints = hints();
+        let (chunk, len) = (tag(1), 1000);
+        match is_told {
+            true => hints.insert_told(PackedTag::new(chunk, len), 992),
+            false => hints.insert(PackedTag::new(chunk, len), 992),
+        }
+        assert_eq!(hints.is_own(chunk, len), !is_told);
+        hints.set_oldest(1023);
+        assert!(hints.confirm(PackedTag::new(chunk, len), 1023));
+        assert!(hints.lookup(chunk, len, 1100) && !hints.is_own(chunk, len), "{is_told}");
+        assert_eq!(hints.len(), 1);
+    }
+}
+
+#[test]
+fn what_the_store_itself_may_have_stays_own_when_it_is_read() {
+    let mut hints = hints();
+    let (chunk, len) = (tag(1), 1000);
+    hints.insert(PackedTag::new(chunk, len), 1000);
+    hints.set_oldest(900);
+    assert!(!hints.confirm(PackedTag::new(chunk, len), 1100));
+    assert!(hints.is_own(chunk, len));
+}
