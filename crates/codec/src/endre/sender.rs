@@ -197,6 +197,12 @@ impl Sender {
         self.log.set_least_in_flight(bytes);
     }
 
+    /// Has a stream of the entropy stage end as if compression had failed in it.
+    #[cfg(test)]
+    pub(super) fn fail_stream(&mut self, slot: usize) {
+        self.compressor.release(slot);
+    }
+
     /// Shortens chunk hashes to so many bits, so that different chunks are taken for one.
     #[cfg(test)]
     pub(super) fn plant_collisions(&mut self, bits: u32) {

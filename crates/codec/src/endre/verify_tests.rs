@@ -65,8 +65,8 @@ impl Halves {
         }
     }
 
-    /// Sends a block and lets both sides say all they have to; returns what was delivered.
-    pub(super) fn cross(&mut self, plain: &[u8]) -> Vec<Bytes> {
+    /// Sends a block; returns its frame.
+    fn send(&mut self, plain: &[u8]) -> Vec<u8> {
         let payload = Payload {
             flow: FlowId(1),
             offset: self.offset,
@@ -77,7 +77,12 @@ impl Halves {
         self.offset += plain.len() as u64;
         let mut out = Vec::new();
         self.sender.handle_payload(payload, LANE, self.now, &mut out);
-        let mut delivered = Vec::new();
+        out
+    }
+
+    /// Sends a block and lets both sides say all they have to; returns what was delivered.
+    pub(super) fn cross(&mut self, plain: &[u8]) -> Vec<Bytes> {
+        let (mut out, mut delivered) = (self.send(plain), Vec::new());
         while !out.is_empty() {
             self.receive(&out, &mut delivered);
             out.clear();
@@ -181,6 +186,24 @@ fn repeated_mismatches_start_a_new_epoch() {
     assert_eq!(halves.receiver.stats().copied, copied);
     assert_eq!(halves.cross(&blocks[5]), [&blocks[5][..]]);
     assert!(halves.receiver.stats().copied > copied);
+}
+
+#[test]
+fn a_stream_that_failed_begins_afresh_with_the_block_after() {
+    let mut halves = Halves::new(Matching::Max);
+    let mut on_the_wire = |seed, fails| {
+        if fails {
+            halves.sender.fail_stream(0);
+        }
+        // Half of each byte is always the same.
+        let plain: Vec<u8> = noise(seed, 8000).into_iter().map(|byte| b'a' + byte % 16).collect();
+        let (frame, mut delivered) = (halves.send(&plain), Vec::new());
+        halves.receive(&frame, &mut delivered);
+        assert_eq!(delivered, [&plain[..]]);
+        frame.len()
+    };
+    let sent = [(1, false), (2, true), (3, false), (4, false)].map(|(seed, fails)| on_the_wire(seed, fails));
+    assert_eq!(sent.map(|bytes| bytes < 5000), [true, false, true, true], "{sent:?}");
 }
 
 #[test]

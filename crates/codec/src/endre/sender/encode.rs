@@ -104,6 +104,11 @@ impl Sender {
         if self.compressor.compress(mode, body, compressed) {
             encoded.entropy = Some((kind, mode));
             encoded.bytes = Bytes::Compressed;
+        } else if let Mode::Next(slot) = mode
+            && !self.compressor.has_begun(slot)
+        {
+            // Compression failed in the middle of the stream, and goes on with no block until one begins it afresh.
+            self.slots.restart(slot);
         }
         if self.naming.is_some() {
             let out = if encoded.entropy.is_some() { compressed.len() } else { body.len() };
