@@ -13,7 +13,9 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::hints::save_by;
 use oncewire_codec::wire::{Frame, LaneRole, take_frame};
 use oncewire_codec::{Layers, Plan};
-use oncewire_link::{FlowId, LaneId, Link, LinkConfig, Now, StoreReply, StoreRequest, StoreState};
+use oncewire_link::{
+    FlowId, LaneId, Link, LinkConfig, Now, ResetReason, StoreReply, StoreRequest, StoreState,
+};
 
 /// A pair of which side 1 has a store, and one flow from side 0 that names chunks and uses no log.
 fn pair() -> (Pair, FlowId) {
@@ -521,4 +523,32 @@ fn short_names_are_taken_where_there_is_a_store() {
         Link::new(config, Now::ZERO).hello(LaneId(0), LaneRole::Control).short_names_below
     };
     assert_eq!([takes(None), takes(Some(1))], [0, 16 << 10]);
+}
+
+/// Has a neighbour ask for three seconds for all that side 1 reads.
+fn wait_for_neighbour(pair: &mut Pair) {
+    let now = pair.now;
+    (0..300).for_each(|ticket| pair.sides[1].link.handle_store_wait(ticket, Now::from_secs(3), now));
+}
+
+#[test]
+fn a_reset_waits_for_what_a_neighbour_was_given_time_for() {
+    let (mut pair, flow) = pair();
+    let file = pair.random_bytes(14_000);
+    send(&mut pair, flow, &file);
+    let second = pair.connect(0);
+    pair.pass(Now::from_millis(100));
+    pair.sides[1].holds_reads = true;
+    pair.send(0, second, &file);
+    pair.run();
+    wait_for_neighbour(&mut pair);
+    pair.sides[0].link.abort_flow(second, ResetReason::Application, pair.now);
+    pair.pass(Now::from_millis(2500));
+    assert!(pair.sides[1].stream(second).reset.is_none());
+    let now = pair.now;
+    while pair.sides[1].answer_read(now) {}
+    pair.run();
+    let stream = pair.sides[1].stream(second).clone();
+    assert!(stream.bytes == file && stream.reset.is_some());
+    assert_eq!(pair.sides[1].link.stats().inbound.chunks.late, 0);
 }

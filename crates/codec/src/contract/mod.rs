@@ -371,6 +371,9 @@ pub trait ReceivingHalf {
     fn handle_store_state(&mut self, state: StoreState, now: Now);
     /// Returns the bytes of chunks that were asked for over the network and have not come.
     fn chunks_pending(&self) -> u64;
+    /// Returns whether a block of a flow that begins before an offset has come and waits for something, or was asked for
+    /// again. Looks at all that wait.
+    fn holds(&self, flow: FlowId, before: u64) -> bool;
     /// Returns what is known of what the peer has to send, by which [`PathEstimate`](crate::wanax::path::PathEstimate)
     /// judges what arrives.
     fn demand(&self, now: Now) -> Demand;

@@ -386,3 +386,62 @@ fn all_that_a_block_lacks_is_asked_for_however_many_ranges_it_is() {
     let lacking: Vec<Range64> = copies.iter().map(|copy| copy.range()).collect();
     assert_eq!(ranges, lacking);
 }
+
+#[test]
+fn what_has_come_of_a_flow_is_held_until_it_is_delivered() {
+    let mut receiver = receiver();
+    let held = |receiver: &Receiver, seq: u64| {
+        let behind = seq * 65_536;
+        assert!(!receiver.holds(FlowId(1), u64::MAX), "of another flow");
+        [behind, behind + 1].map(|before| receiver.holds(FlowId(0), before))
+    };
+    // It is read.
+    name(&mut receiver, 1, 1, 64, Now::ZERO);
+    assert_eq!(held(&receiver, 1), [false, true]);
+    let ticket = reads(&mut receiver)[0];
+    receiver.handle_store(StoreReply::Found { ticket, bytes: vec![7; 64].into() }, Now::ZERO);
+    assert_eq!(held(&receiver, 1), [false, false]);
+    // There is no room to read it.
+    receiver.set_room([0, 0, 1 << 20, 1]);
+    name(&mut receiver, 2, 1, 64, Now::ZERO);
+    name(&mut receiver, 3, 1, 64, Now::ZERO);
+    reads(&mut receiver).into_iter().for_each(|ticket| {
+        assert_eq!(held(&receiver, 3), [true, true]);
+        receiver.handle_store(StoreReply::Found { ticket, bytes: vec![7; 64].into() }, Now::ZERO);
+    });
+    assert_eq!(held(&receiver, 3), [false, true]);
+    let ticket = reads(&mut receiver)[0];
+    receiver.handle_store(StoreReply::Found { ticket, bytes: vec![7; 64].into() }, Now::ZERO);
+    // It copies what is not there, and is then asked for whole.
+    let mut bytes = Vec::new();
+    tokens::encode(&[Copy { at: 0, len: 64, source: LogOffset(0) }], LogOffset(1000), &mut bytes);
+    let body = Body {
+        epoch: 1,
+        start: 1000,
+        remembered: false,
+        keep: false,
+        names: Vec::new(),
+        digest: Digest::Fast(0),
+        tokens: Some(bytes.len()),
+        literals: 0,
+        entropy: None,
+        bytes: &bytes,
+    };
+    let block = |body, resent| Block {
+        seq: 4,
+        flow: FlowId(0),
+        offset: 4 * 65_536,
+        plain_len: 64,
+        fin: false,
+        resent,
+        body,
+    };
+    receiver.handle_block(block(BlockBody::Coded(body), false), LANE, Now::ZERO).unwrap();
+    assert_eq!(held(&receiver, 4), [false, true]);
+    receiver.handle_timeout(Now::from_millis(50));
+    assert_eq!(asked(&mut receiver).1, 0);
+    receiver.handle_timeout(Now::from_secs(1));
+    assert_eq!((asked(&mut receiver).1, held(&receiver, 4)), (1, [false, true]));
+    receiver.handle_block(block(BlockBody::Uncoded(&[7; 64]), true), LANE, Now::ZERO).unwrap();
+    assert_eq!(held(&receiver, 4), [false, false]);
+}

@@ -123,6 +123,28 @@ impl Head {
     fn range(&self) -> Option<Range64> {
         self.remembered.then(|| self.start..self.start.saturating_add(self.plain_len as u64))
     }
+
+    /// Whether it is of a flow and begins before an offset.
+    fn begins(&self, flow: FlowId, before: u64) -> bool {
+        self.flow == flow && self.offset < before
+    }
+
+    /// Of a block of a thousand bytes that is remembered.
+    #[cfg(test)]
+    fn of(seq: u64) -> Self {
+        Self {
+            seq,
+            flow: FlowId(1),
+            offset: 0,
+            plain_len: 1000,
+            fin: false,
+            epoch: 0,
+            start: 10_000 * seq,
+            remembered: true,
+            keep: false,
+            digest: Digest::Fast(0),
+        }
+    }
 }
 
 const DEFAULT_PATIENCE: Now = Now::from_millis(200);
@@ -205,20 +227,20 @@ impl Receiver {
         }
     }
 
-    fn ask_again(&mut self, seq: u64, reason: RefetchReason, now: Now) {
+    fn ask_again(&mut self, head: &Head, reason: RefetchReason, now: Now) {
         match reason {
             RefetchReason::Missing => self.stats.refetched += 1,
             RefetchReason::Mismatch => self.stats.mismatches += 1,
         }
         // A block that fails again waits for its turn: the peer decides how often it comes.
-        if self.missing.contains(seq) {
+        if self.missing.contains(head.seq) {
             return;
         }
         if self.frames.len() < MAX_QUEUED_FRAMES {
-            self.missing.insert(seq, reason, self.patience, now);
-            self.frames.push_back(Frame::Refetch(Refetch { reason, seqs: vec![seq] }));
+            self.missing.insert(head, reason, self.patience, now);
+            self.frames.push_back(Frame::Refetch(Refetch { reason, seqs: vec![head.seq] }));
         } else {
-            self.missing.insert_late(seq, reason, now);
+            self.missing.insert_late(head, reason, now);
         }
     }
 
@@ -229,8 +251,8 @@ impl Receiver {
         self.highest = 0;
         self.held.base = 0;
         self.released = None;
-        for seq in self.parked.clear() {
-            self.ask_again(seq, RefetchReason::Missing, now);
+        for head in self.parked.clear() {
+            self.ask_again(&head, RefetchReason::Missing, now);
         }
     }
 }
@@ -394,8 +416,9 @@ impl ReceivingHalf for Receiver {
         let ranges: Vec<Range64> = ranges.iter().collect();
         self.frames.extend(ranges.chunks(MAX_RANGES).map(|ranges| Frame::Need(ranges.to_vec())));
         for seq in hopeless {
-            self.parked.take(seq);
-            self.ask_again(seq, RefetchReason::Missing, now);
+            if let Some(parked) = self.parked.take(seq) {
+                self.ask_again(&parked.head, RefetchReason::Missing, now);
+            }
         }
         for (reason, seqs) in self.missing.overdue(now, self.patience, MAX_RANGES) {
             self.frames.push_back(Frame::Refetch(Refetch { reason, seqs }));
@@ -489,6 +512,11 @@ impl ReceivingHalf for Receiver {
 
     fn chunks_pending(&self) -> u64 {
         self.fetching.asked_bytes
+    }
+
+    fn holds(&self, flow: FlowId, before: u64) -> bool {
+        let mut heads = self.fetching.heads().chain(self.parked.heads());
+        heads.any(|head| head.begins(flow, before)) || self.missing.holds(flow, before)
     }
 
     fn demand(&self, now: Now) -> Demand {

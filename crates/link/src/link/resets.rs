@@ -7,8 +7,8 @@ use super::Link;
 use crate::event::Event;
 use crate::flow::WaitingReset;
 
-/// A reset waits this long, and so many round trips, while a lane is up: time for what a block copies to be waited for,
-/// asked for again and repaired. A peer that never sends what it says costs no more.
+/// A reset waits this long, and so many round trips, while a lane is up, for what is to come: a peer that never sends what
+/// it says costs no more. It waits as long again while something of its flow is here and lacks what it copies or names.
 const WAIT: Now = Now::from_secs(1);
 const WAIT_ROUND_TRIPS: u32 = 8;
 
@@ -42,13 +42,20 @@ impl Link {
         }
     }
 
-    /// Ends the flows whose resets have waited for long enough.
+    /// Ends the flows whose resets have waited for long enough. What has come before one is not cut off, however long it
+    /// takes to be read, brought by a neighbour or repaired: a peer that never repairs it holds up its own flow.
     pub(super) fn end_overdue(&mut self, now: Now) {
+        let later = self.reset_deadline(now);
         while let Some(&(deadline, id)) = self.resets.first().filter(|(deadline, _)| *deadline <= now) {
             self.resets.pop_first();
-            let reset = self.flows.get(&id).and_then(|flow| flow.reset);
-            if let Some(reset) = reset.filter(|reset| reset.deadline == deadline) {
-                self.end_far(id, reset.reason);
+            let reset = self.flows.get_mut(&id).and_then(|flow| flow.reset.as_mut());
+            let Some(reset) = reset.filter(|reset| reset.deadline == deadline) else { continue };
+            if self.receiver.holds(id, reset.behind) {
+                reset.deadline = later;
+                self.resets.insert((later, id));
+            } else {
+                let reason = reset.reason;
+                self.end_far(id, reason);
             }
         }
     }

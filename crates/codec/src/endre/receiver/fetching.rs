@@ -315,10 +315,13 @@ impl Fetching {
         (self.bytes, self.asked_bytes) = (0, 0);
     }
 
+    pub(super) fn heads(&self) -> impl Iterator<Item = &Head> {
+        self.blocks.values().map(|fetch| &fetch.head).chain(self.queue.heads())
+    }
+
     /// The log ranges that blocks will fill which are being fetched.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range64> {
-        let fetching = self.blocks.values().map(|fetch| &fetch.head);
-        fetching.chain(self.queue.heads()).filter_map(Head::range)
+        self.heads().filter_map(Head::range)
     }
 
     pub(super) fn poll_request(&mut self) -> Option<StoreRequest> {

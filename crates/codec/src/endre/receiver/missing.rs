@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Head;
 use crate::Now;
-use crate::wire::RefetchReason;
+use crate::wire::{FlowId, RefetchReason};
 
 /// Blocks that were asked for, by sequence number, and by when they are to be asked for again.
 #[derive(Default)]
@@ -15,6 +16,7 @@ pub(super) struct Missing {
 /// A block that was asked for.
 #[derive(Clone, Copy)]
 struct Asked {
+    head: Head,
     deadline: Now,
     /// How long it was waited for the last time.
     interval: Now,
@@ -29,17 +31,18 @@ const LONGEST_ASK: Now = Now::from_secs(30);
 
 impl Missing {
     /// Notes that a block is asked for now.
-    pub(super) fn insert(&mut self, seq: u64, reason: RefetchReason, patience: Now, now: Now) {
+    pub(super) fn insert(&mut self, head: &Head, reason: RefetchReason, patience: Now, now: Now) {
         let interval = patience * ASK_PATIENCE;
-        self.put(seq, Asked { deadline: now + interval, interval, reason });
+        self.put(Asked { head: *head, deadline: now + interval, interval, reason });
     }
 
     /// Notes a block that could not be asked for yet: that is to be done with the next [`Self::overdue`].
-    pub(super) fn insert_late(&mut self, seq: u64, reason: RefetchReason, now: Now) {
-        self.put(seq, Asked { deadline: now, interval: Now::ZERO, reason });
+    pub(super) fn insert_late(&mut self, head: &Head, reason: RefetchReason, now: Now) {
+        self.put(Asked { head: *head, deadline: now, interval: Now::ZERO, reason });
     }
 
-    fn put(&mut self, seq: u64, asked: Asked) {
+    fn put(&mut self, asked: Asked) {
+        let seq = asked.head.seq;
         self.remove(seq);
         self.deadlines.insert((asked.deadline, seq));
         self.blocks.insert(seq, asked);
@@ -54,6 +57,11 @@ impl Missing {
 
     pub(super) fn contains(&self, seq: u64) -> bool {
         self.blocks.contains_key(&seq)
+    }
+
+    /// Whether one is of a flow and begins before an offset.
+    pub(super) fn holds(&self, flow: FlowId, before: u64) -> bool {
+        self.blocks.values().any(|asked| asked.head.begins(flow, before))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -81,9 +89,9 @@ impl Missing {
         let late: Vec<u64> = late.take(most).map(|(_, seq)| *seq).collect();
         let [mut missing, mut mismatched] = [Vec::new(), Vec::new()];
         for seq in late {
-            let Some(&Asked { interval: before, reason, .. }) = self.blocks.get(&seq) else { continue };
+            let Some(&Asked { head, interval: before, reason, .. }) = self.blocks.get(&seq) else { continue };
             let interval = (before * 2).min(LONGEST_ASK).max(patience * ASK_PATIENCE);
-            self.put(seq, Asked { deadline: now + interval, interval, reason });
+            self.put(Asked { head, deadline: now + interval, interval, reason });
             match reason {
                 RefetchReason::Missing => missing.push(seq),
                 RefetchReason::Mismatch => mismatched.push(seq),
@@ -111,7 +119,7 @@ mod tests {
     #[test]
     fn a_block_is_asked_for_ever_more_seldom() {
         let mut missing = Missing::default();
-        missing.insert(7, Lost, PATIENCE, Now::ZERO);
+        missing.insert(&Head::of(7), Lost, PATIENCE, Now::ZERO);
         let mut asked = Vec::new();
         for _ in 0..7 {
             let next = missing.deadline().unwrap();
@@ -125,7 +133,7 @@ mod tests {
     #[test]
     fn on_a_path_that_became_longer_requests_are_not_repeated_sooner() {
         let mut missing = Missing::default();
-        missing.insert(7, Lost, PATIENCE, Now::ZERO);
+        missing.insert(&Head::of(7), Lost, PATIENCE, Now::ZERO);
         let slow = Now::from_secs(5);
         missing.overdue(Now::from_secs(4), slow, 9);
         assert_eq!(missing.deadline(), Some(Now::from_secs(44)));
@@ -134,8 +142,8 @@ mod tests {
     #[test]
     fn what_may_have_been_lost_with_a_lane_is_asked_for_at_once_and_each_once() {
         let mut missing = Missing::default();
-        (0..5).for_each(|seq| missing.insert(seq, Lost, PATIENCE, Now::ZERO));
-        missing.insert_late(5, Lost, Now::ZERO);
+        (0..5).for_each(|seq| missing.insert(&Head::of(seq), Lost, PATIENCE, Now::ZERO));
+        missing.insert_late(&Head::of(5), Lost, Now::ZERO);
         assert_eq!(overdue(&mut missing, Now::ZERO, 9), [5]);
         missing.restate();
         missing.remove(2);
@@ -150,9 +158,9 @@ mod tests {
     #[test]
     fn a_block_is_asked_for_again_for_the_reason_for_which_it_was_first() {
         let mut missing = Missing::default();
-        missing.insert(3, Mismatch, PATIENCE, Now::ZERO);
-        missing.insert(4, Lost, PATIENCE, Now::ZERO);
-        missing.insert_late(5, Mismatch, Now::ZERO);
+        missing.insert(&Head::of(3), Mismatch, PATIENCE, Now::ZERO);
+        missing.insert(&Head::of(4), Lost, PATIENCE, Now::ZERO);
+        missing.insert_late(&Head::of(5), Mismatch, Now::ZERO);
         let again = [(Lost, vec![4]), (Mismatch, vec![3, 5])];
         for _ in 0..2 {
             missing.restate();

@@ -99,18 +99,22 @@ impl Parking {
         self.take(seq)
     }
 
-    /// The log ranges that blocks will fill which wait.
-    pub(super) fn ranges(&self) -> impl Iterator<Item = Range64> {
-        self.blocks.values().filter_map(|parked| parked.head.range())
+    pub(super) fn heads(&self) -> impl Iterator<Item = &Head> {
+        self.blocks.values().map(|parked| &parked.head)
     }
 
-    /// Gives up all blocks and returns their sequence numbers.
-    pub(super) fn clear(&mut self) -> Vec<u64> {
+    /// The log ranges that blocks will fill which wait.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range64> {
+        self.heads().filter_map(Head::range)
+    }
+
+    /// Gives up all blocks and returns their heads.
+    pub(super) fn clear(&mut self) -> Vec<Head> {
         self.bytes = 0;
         self.asked.clear();
         self.deadlines.clear();
         self.oldest.clear();
-        std::mem::take(&mut self.blocks).into_keys().collect()
+        std::mem::take(&mut self.blocks).into_values().map(|parked| parked.head).collect()
     }
 
     /// Asks for everything anew with the next [`Self::overdue`]: what was asked for may have been lost with a lane.
@@ -185,7 +189,6 @@ fn size(parked: &Parked) -> usize {
 mod tests {
     use super::*;
     use crate::cache::LogOffset;
-    use crate::wire::{Digest, FlowId};
 
     const PATIENCE: Now = Now::from_secs(1);
 
@@ -193,22 +196,19 @@ mod tests {
     fn parking(blocks: u64) -> Parking {
         let mut parking = Parking::default();
         for seq in 1..=blocks {
-            let head = Head {
-                seq,
-                flow: FlowId(1),
-                offset: 0,
-                plain_len: 1000,
-                fin: false,
-                epoch: 0,
-                start: 10_000 * seq,
-                remembered: true,
-                keep: false,
-                digest: Digest::Fast(0),
-            };
             let (copies, lacks) = (vec![Copy { at: 0, len: 1000, source: LogOffset(5000) }], 5000..6000);
             let (literals, named, deadline) = (Vec::new(), Vec::new(), PATIENCE * seq as u32);
             let oldest = lacks.start;
-            let parked = Parked { head, copies, literals, named, lacks, oldest, deadline, asked: false };
+            let parked = Parked {
+                head: Head::of(seq),
+                copies,
+                literals,
+                named,
+                lacks,
+                oldest,
+                deadline,
+                asked: false,
+            };
             assert!(parking.park(parked));
         }
         parking

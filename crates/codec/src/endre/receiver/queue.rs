@@ -141,7 +141,7 @@ impl Fetching {
         arrived: &Arrived,
         patience: Now,
         now: Now,
-    ) -> Option<u64> {
+    ) -> Option<Head> {
         while let Some((&seq, queued)) = self.queue.blocks.first_key_value()
             && self.has_room(&queued.wanted(key))
             && let Some(queued) = self.queue.take(seq)
@@ -151,7 +151,7 @@ impl Fetching {
         let is_stuck = self.reads.len() == 0 && self.asked_bytes == 0;
         let awaited = |seq: &u64| self.awaited.contains(*seq);
         let seq = self.queue.blocks.keys().copied().filter(|_| is_stuck).find(awaited)?;
-        self.queue.take(seq).map(|_| seq)
+        self.queue.take(seq).map(|queued| queued.head)
     }
 
     /// The oldest block of all waits for none that waits here, so with it something goes on.

@@ -52,7 +52,7 @@ impl Receiver {
         let mut raw = std::mem::take(&mut self.plain);
         if !self.decompress(head.seq, body, lane, &mut raw) {
             self.plain = raw;
-            return self.ask_again(head.seq, RefetchReason::Missing, now);
+            return self.ask_again(&head, RefetchReason::Missing, now);
         }
         let bytes = if body.entropy.is_some() { &raw } else { body.bytes };
         let mut copies = std::mem::take(&mut self.copies);
@@ -63,7 +63,7 @@ impl Receiver {
         let sound = body.tokens.is_none()
             || tokens::decode(token_bytes, residue, base, literals.len(), &mut copies).is_ok();
         if !sound {
-            self.ask_again(head.seq, RefetchReason::Missing, now);
+            self.ask_again(&head, RefetchReason::Missing, now);
         } else if body.names.is_empty() {
             self.place(head, &Pieces { copies: &copies, literals, named: Vec::new() }, now);
         } else {
@@ -77,15 +77,15 @@ impl Receiver {
     fn fetch(&mut self, wanted: &Wanted<'_>, now: Now) {
         let wanted = Wanted { key: self.store.key(), ..*wanted };
         if !self.fetching.start(&wanted, &self.arrived, self.patience, now) {
-            self.ask_again(wanted.head.seq, RefetchReason::Missing, now);
+            self.ask_again(&wanted.head, RefetchReason::Missing, now);
         }
     }
 
     /// Fetches what blocks name for which there was no room: something of the others may have come, or was given up.
     pub(super) fn fetch_queued(&mut self, now: Now) {
         let Self { fetching, store, arrived, .. } = self;
-        if let Some(seq) = fetching.start_queued(store.key(), arrived, self.patience, now) {
-            self.ask_again(seq, RefetchReason::Missing, now);
+        if let Some(head) = fetching.start_queued(store.key(), arrived, self.patience, now) {
+            self.ask_again(&head, RefetchReason::Missing, now);
         }
     }
 
@@ -113,9 +113,9 @@ impl Receiver {
                 self.stats.waited += 1;
                 self.park(head, pieces, lacks, now);
             }
-            Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
-            Sources::GivenUp => self.note_given_up(head.seq, now),
-            Sources::Overwritten => self.note_overwritten(head.seq, now),
+            Sources::Gone => self.ask_again(&head, RefetchReason::Missing, now),
+            Sources::GivenUp => self.note_given_up(&head, now),
+            Sources::Overwritten => self.note_overwritten(&head, now),
         }
     }
 
@@ -141,15 +141,15 @@ impl Receiver {
     }
 
     /// The sending half is told again what is held: it may have missed it.
-    fn note_given_up(&mut self, seq: u64, now: Now) {
+    fn note_given_up(&mut self, head: &Head, now: Now) {
         self.stats.given_up += 1;
         self.held.tell();
-        self.ask_again(seq, RefetchReason::Missing, now);
+        self.ask_again(head, RefetchReason::Missing, now);
     }
 
-    fn note_overwritten(&mut self, seq: u64, now: Now) {
+    fn note_overwritten(&mut self, head: &Head, now: Now) {
         self.stats.overwritten += 1;
-        self.ask_again(seq, RefetchReason::Missing, now);
+        self.ask_again(head, RefetchReason::Missing, now);
     }
 
     fn park(&mut self, head: Head, pieces: &Pieces<'_>, lacks: Range64, now: Now) {
@@ -158,7 +158,7 @@ impl Receiver {
         let oldest = copies.iter().map(|copy| copy.source.0).min().unwrap_or(lacks.start);
         let parked = Parked { head, copies, literals, named, lacks, oldest, deadline, asked: false };
         if !self.parked.park(parked) {
-            self.ask_again(head.seq, RefetchReason::Missing, now);
+            self.ask_again(&head, RefetchReason::Missing, now);
         }
     }
 
@@ -176,9 +176,9 @@ impl Receiver {
         match self.sources(head.epoch, &copies) {
             Sources::Present => self.rebuild(head, &pieces, now),
             Sources::Waiting(lacks) => self.park(head, &pieces, lacks, now),
-            Sources::Gone => self.ask_again(head.seq, RefetchReason::Missing, now),
-            Sources::GivenUp => self.note_given_up(head.seq, now),
-            Sources::Overwritten => self.note_overwritten(head.seq, now),
+            Sources::Gone => self.ask_again(&head, RefetchReason::Missing, now),
+            Sources::GivenUp => self.note_given_up(&head, now),
+            Sources::Overwritten => self.note_overwritten(&head, now),
         }
     }
 
@@ -204,7 +204,7 @@ impl Receiver {
             interleave(named, &self.residue, &mut plain);
         }
         if plain.len() != head.plain_len || !self.matches(&head, &plain) {
-            return self.ask_again(head.seq, RefetchReason::Mismatch, now);
+            return self.ask_again(&head, RefetchReason::Mismatch, now);
         }
         self.stats.copied += copied;
         let plain = self.buffers.freeze(plain);
