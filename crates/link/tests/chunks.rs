@@ -552,3 +552,33 @@ fn a_reset_waits_for_what_a_neighbour_was_given_time_for() {
     assert!(stream.bytes == file && stream.reset.is_some());
     assert_eq!(pair.sides[1].link.stats().inbound.chunks.late, 0);
 }
+
+#[test]
+fn time_that_a_neighbour_asked_for_is_kept_when_more_of_the_block_is_planned() {
+    let (mut pair, flow) = pair();
+    let (file, fresh) = (pair.random_bytes(14_000), pair.random_bytes(14_000));
+    send(&mut pair, flow, &file);
+    let (new, other) = (pair.connect(0), pair.connect(0));
+    pair.pass(Now::from_millis(300));
+    // What is new stands on its lane, so that what names it waits.
+    let lanes = pair.lanes();
+    lanes.iter().for_each(|lane| pair.block(*lane, 0, true));
+    pair.send(0, new, &fresh);
+    pair.run();
+    let lane = *lanes.iter().find(|lane| pair.under_way(**lane, 0) >= fresh.len()).unwrap();
+    lanes.iter().filter(|other| **other != lane).for_each(|lane| pair.block(*lane, 0, false));
+    pair.sides[1].holds_reads = true;
+    let both = [&file[..], &fresh[..]].concat();
+    pair.send(0, other, &both);
+    pair.run();
+    assert!(pair.sides[1].link.stats().inbound.chunks.waited > 0);
+    wait_for_neighbour(&mut pair);
+    pair.said.clear();
+    pair.block(lane, 0, false);
+    pair.pass(Now::from_millis(2500));
+    assert_eq!((census(&pair)[2], pair.sides[1].link.stats().inbound.chunks.late), (0, 0));
+    let now = pair.now;
+    while pair.sides[1].answer_read(now) {}
+    pair.run();
+    assert!(pair.sides[1].stream(other).bytes == both);
+}

@@ -29,6 +29,8 @@ impl Fetching {
         neighbours: &[Disk],
         now: Now,
     ) {
+        // Neighbours may have asked for more time for what is read already.
+        let before = fetch.read_deadline.filter(|_| !fetch.reads.is_empty());
         let (mut entries, mut indexes) = std::mem::take(&mut self.planned);
         entries.clear();
         indexes.clear();
@@ -54,6 +56,7 @@ impl Fetching {
         }
         near.into_iter().for_each(|index| self.read(fetch, index, None));
         self.divide(fetch, &entries, &indexes, neighbours, now);
+        fetch.read_deadline = fetch.read_deadline.max(before);
         self.planned = (entries, indexes);
     }
 
