@@ -13,6 +13,7 @@ mod queue;
 mod reads;
 mod rebuild;
 mod store;
+mod timed;
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -4,17 +4,18 @@
 //! sequence number, and never in a circle. The sending half keeps a block until it is acknowledged, so it can be asked
 //! for again; that is done once, however many wait for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::blocks::Fetch;
 use super::fetching::Fetching;
+use super::timed::{Due, Timed};
 use crate::Now;
 use crate::wire::ChunkReason;
 
-/// Blocks that others wait for, by sequence number.
+/// Blocks that others wait for.
 #[derive(Default)]
 pub(super) struct Awaited {
-    blocks: BTreeMap<u64, Await>,
+    blocks: Timed<Await>,
 }
 
 /// A block that is waited for.
@@ -27,6 +28,12 @@ struct Await {
     asked: bool,
 }
 
+impl Due for Await {
+    fn due(&self) -> Option<Now> {
+        Some(self.deadline)
+    }
+}
+
 /// A long block on a lane that is new takes some round trips, and asking sooner would bring it twice.
 const FIRST_PATIENCE: u32 = 4;
 /// What was asked for is given so many times the patience, as ranges of the log are.
@@ -35,32 +42,30 @@ const ASKED_PATIENCE: u32 = 8;
 impl Awaited {
     /// Lets block `waiting` wait for block `seq`.
     pub(super) fn wait(&mut self, seq: u64, waiting: u64, patience: Now, now: Now) {
-        let deadline = now + patience * FIRST_PATIENCE;
-        let block = self.blocks.entry(seq).or_insert_with(|| Await {
-            waiting: BTreeSet::new(),
-            deadline,
-            asked: false,
-        });
-        block.waiting.insert(waiting);
+        if self.blocks.change(seq, |block| block.waiting.insert(waiting)).is_none() {
+            let deadline = now + patience * FIRST_PATIENCE;
+            self.blocks.insert(seq, Await { waiting: [waiting].into(), deadline, asked: false });
+        }
     }
 
     /// Whether others wait for a block.
     pub(super) fn contains(&self, seq: u64) -> bool {
-        self.blocks.contains_key(&seq)
+        self.blocks.contains(seq)
     }
 
     /// Takes those who wait for a block, which is there.
     pub(super) fn take(&mut self, seq: u64) -> BTreeSet<u64> {
-        self.blocks.remove(&seq).map(|block| block.waiting).unwrap_or_default()
+        self.blocks.remove(seq).map(|block| block.waiting).unwrap_or_default()
     }
 
     /// Lets block `waiting` wait no longer for block `seq`.
     pub(super) fn leave(&mut self, seq: u64, waiting: u64) {
-        if let Some(block) = self.blocks.get_mut(&seq) {
+        let left = self.blocks.change(seq, |block| {
             block.waiting.remove(&waiting);
-            if block.waiting.is_empty() {
-                self.blocks.remove(&seq);
-            }
+            block.waiting.len()
+        });
+        if left == Some(0) {
+            self.blocks.remove(seq);
         }
     }
 
@@ -70,14 +75,14 @@ impl Awaited {
 
     /// Asks anew, with the next [`Self::overdue`], for what was asked for: that may have been lost with a lane.
     pub(super) fn restate(&mut self) {
-        for block in self.blocks.values_mut().filter(|block| block.asked) {
-            block.deadline = Now::ZERO;
+        for seq in self.blocks.such(|block| block.asked) {
+            self.blocks.change(seq, |block| block.deadline = Now::ZERO);
         }
     }
 
     /// When [`Self::overdue`] has something to say.
     pub(super) fn deadline(&self) -> Option<Now> {
-        self.blocks.values().map(|block| block.deadline).min()
+        self.blocks.deadline()
     }
 
     /// Returns at most `most` blocks to be asked for now. Those of which something is there already, as `is_known`
@@ -90,11 +95,12 @@ impl Awaited {
         is_known: impl Fn(u64) -> bool,
     ) -> Vec<u64> {
         let mut overdue = Vec::new();
-        for (&seq, block) in self.blocks.iter_mut().filter(|(_, block)| block.deadline <= now) {
+        for seq in self.blocks.late(now).collect::<Vec<u64>>() {
             if is_known(seq) {
-                block.deadline = now + patience;
+                self.blocks.change(seq, |block| block.deadline = now + patience);
             } else if overdue.len() < most {
-                (block.deadline, block.asked) = (now + patience * ASKED_PATIENCE, true);
+                let deadline = now + patience * ASKED_PATIENCE;
+                self.blocks.change(seq, |block| (block.deadline, block.asked) = (deadline, true));
                 overdue.push(seq);
             }
         }
@@ -113,7 +119,7 @@ impl Fetching {
     /// Goes on with the entries that waited for a block, which is there and, if there is a store, was put.
     pub(super) fn handle_arrived(&mut self, seq: u64, now: Now) {
         for waiting in self.awaited.take(seq) {
-            let Some(mut fetch) = self.blocks.remove(&waiting) else { continue };
+            let Some(mut fetch) = self.blocks.remove(waiting) else { continue };
             let brought: Vec<u32> =
                 fetch.awaited.extract_if(.., |_, by| *by == seq).map(|(at, _)| at).collect();
             match fetch.key {
@@ -134,7 +140,36 @@ impl Fetching {
         is_known: impl Fn(u64) -> bool,
     ) -> Vec<u64> {
         let Self { awaited, blocks, queue, .. } = self;
-        let is_here = |seq| blocks.contains_key(&seq) || queue.contains(seq);
+        let is_here = |seq| blocks.contains(seq) || queue.contains(seq);
         awaited.overdue(now, patience, most, |seq| is_here(seq) || is_known(seq))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Now = Now::from_millis(100);
+
+    #[test]
+    fn the_block_that_is_to_be_asked_for_first_says_when() {
+        let ms = Now::from_millis;
+        let mut awaited = Awaited::default();
+        for (seq, waiting, now) in [(7, 20, 0), (5, 21, 10), (7, 22, 20)] {
+            awaited.wait(seq, waiting, PATIENCE, ms(now));
+        }
+        assert_eq!(awaited.deadline(), Some(ms(400)));
+        assert_eq!(awaited.overdue(ms(400), PATIENCE, 9, |_| false), [7]);
+        assert_eq!(awaited.deadline(), Some(ms(410)));
+        assert_eq!(awaited.overdue(ms(410), PATIENCE, 9, |_| true), [0; 0]);
+        assert_eq!(awaited.deadline(), Some(ms(510)));
+        awaited.restate();
+        assert_eq!(awaited.deadline(), Some(ms(0)), "what was asked for");
+        awaited.leave(7, 20);
+        assert_eq!(awaited.deadline(), Some(ms(0)));
+        awaited.leave(7, 22);
+        assert_eq!(awaited.deadline(), Some(ms(510)));
+        assert_eq!(awaited.take(5), [21].into());
+        assert_eq!(awaited.deadline(), None);
     }
 }

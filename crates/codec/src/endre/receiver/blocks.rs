@@ -1,4 +1,4 @@
-//! The blocks whose chunks are being fetched, and which of them is late first.
+//! The blocks whose chunks are being fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::super::matcher::Copy;
 use super::Head;
 use super::reads::Progress;
+use super::timed::{Due, Timed};
 use crate::Now;
 use crate::wanax::NameKey;
 use crate::wire::{ChunkReason, NameEntry};
@@ -43,81 +44,25 @@ pub(super) struct Fetch {
     pub(super) ask_interval: Now,
 }
 
-/// Blocks by sequence number, and by when something of them is late.
-#[derive(Default)]
-pub(super) struct Blocks {
-    by_seq: BTreeMap<u64, Fetch>,
-    deadlines: BTreeSet<(Now, u64)>,
-}
+/// Such blocks.
+pub(super) type Blocks = Timed<Fetch>;
 
 impl Blocks {
-    pub(super) fn insert(&mut self, seq: u64, fetch: Fetch) {
-        self.deadlines.extend(fetch.deadline().map(|deadline| (deadline, seq)));
-        self.by_seq.insert(seq, fetch);
-    }
-
-    pub(super) fn remove(&mut self, seq: &u64) -> Option<Fetch> {
-        let fetch = self.by_seq.remove(seq)?;
-        if let Some(deadline) = fetch.deadline() {
-            self.deadlines.remove(&(deadline, *seq));
-        }
-        Some(fetch)
-    }
-
-    /// Changes a block, if it is there.
-    pub(super) fn change<T>(&mut self, seq: u64, change: impl FnOnce(&mut Fetch) -> T) -> Option<T> {
-        let mut fetch = self.remove(&seq)?;
-        let changed = change(&mut fetch);
-        self.insert(seq, fetch);
-        Some(changed)
-    }
-
-    pub(super) fn get(&self, seq: &u64) -> Option<&Fetch> {
-        self.by_seq.get(seq)
-    }
-
-    pub(super) fn contains_key(&self, seq: &u64) -> bool {
-        self.by_seq.contains_key(seq)
-    }
-
-    /// The oldest.
-    pub(super) fn first(&self) -> Option<u64> {
-        self.by_seq.first_key_value().map(|(&seq, _)| seq)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_seq.is_empty()
-    }
-
-    pub(super) fn values(&self) -> impl Iterator<Item = &Fetch> {
-        self.by_seq.values()
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.by_seq.clear();
-        self.deadlines.clear();
-    }
-
-    /// When something of a block is late first.
-    pub(super) fn deadline(&self) -> Option<Now> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
-    }
-
-    /// Returns the blocks of which something is late.
-    pub(super) fn late(&self, now: Now) -> Vec<u64> {
-        self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now).map(|(_, seq)| *seq).collect()
-    }
-
     /// Returns the blocks that wait for the store.
     pub(super) fn reading(&self) -> Vec<u64> {
-        let reading = self.by_seq.iter().filter(|(_, fetch)| !fetch.reads.is_empty());
-        reading.map(|(&seq, _)| seq).collect()
+        self.such(|fetch| !fetch.reads.is_empty())
     }
 
     /// Returns the blocks for which something was asked over the network.
     pub(super) fn asking(&self) -> Vec<u64> {
-        let asking = self.by_seq.iter().filter(|(_, fetch)| !fetch.asked.is_empty());
-        asking.map(|(&seq, _)| seq).collect()
+        self.such(|fetch| !fetch.asked.is_empty())
+    }
+}
+
+impl Due for Fetch {
+    fn due(&self) -> Option<Now> {
+        let asked = Some(self.ask_deadline).filter(|_| !self.asked.is_empty());
+        [self.read_deadline, asked].into_iter().flatten().min()
     }
 }
 
@@ -147,12 +92,6 @@ impl Fetch {
         self.ask_deadline = now + self.ask_interval + expected.saturating_mul(2).min(LONGEST_ASK);
         self.ask_interval = (self.ask_interval * 2).min(LONGEST_ASK);
         Some((reason, indexes))
-    }
-
-    /// When something of it is late.
-    fn deadline(&self) -> Option<Now> {
-        let asked = Some(self.ask_deadline).filter(|_| !self.asked.is_empty());
-        [self.read_deadline, asked].into_iter().flatten().min()
     }
 }
 

@@ -169,7 +169,7 @@ impl Fetching {
         let ticket = reply.ticket();
         let is_done = !matches!(reply, StoreReply::Busy { .. });
         let seq = self.reads.end(ticket, is_done)?;
-        let mut fetch = self.blocks.remove(&seq)?;
+        let mut fetch = self.blocks.remove(seq)?;
         if let StoreReply::Places { places, neighbours, .. } = &reply {
             if let Some(asked) = fetch.peeks.remove(&ticket) {
                 self.plan(&mut fetch, &asked, places, neighbours, now);
@@ -226,7 +226,7 @@ impl Fetching {
         mut bytes: Bytes,
         now: Now,
     ) -> Option<Fetch> {
-        let mut fetch = self.blocks.remove(&seq)?;
+        let mut fetch = self.blocks.remove(seq)?;
         self.backlog.handle_answered(seq, now);
         for &index in indexes {
             let Some(entry) = fetch.entries.get(index as usize) else { break };
@@ -241,7 +241,7 @@ impl Fetching {
 
     /// Returns how many bytes the chunks have that are named, if all belong to the block.
     pub(super) fn len_of(&self, seq: u64, indexes: &[u32]) -> Option<usize> {
-        let fetch = self.blocks.get(&seq)?;
+        let fetch = self.blocks.get(seq)?;
         indexes.iter().map(|&index| fetch.entries.get(index as usize).map(|entry| entry.len as usize)).sum()
     }
 
@@ -284,7 +284,7 @@ impl Fetching {
     }
 
     pub(super) fn contains(&self, seq: u64) -> bool {
-        self.blocks.contains_key(&seq) || self.queue.contains(seq)
+        self.blocks.contains(seq) || self.queue.contains(seq)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -298,7 +298,7 @@ impl Fetching {
     /// Gives a block up: it came otherwise.
     pub(super) fn take(&mut self, seq: u64) {
         let _ = self.queue.take(seq);
-        if let Some(fetch) = self.blocks.remove(&seq) {
+        if let Some(fetch) = self.blocks.remove(seq) {
             self.let_go(&fetch);
         }
     }
@@ -355,8 +355,8 @@ impl Fetching {
 
     /// Asks for what takes too long to be read, and again for what was asked for long ago.
     pub(super) fn handle_timeout(&mut self, now: Now) {
-        for seq in self.blocks.late(now) {
-            let Some(mut fetch) = self.blocks.remove(&seq) else { continue };
+        for seq in self.blocks.late(now).collect::<Vec<u64>>() {
+            let Some(mut fetch) = self.blocks.remove(seq) else { continue };
             if fetch.ask_deadline <= now && !fetch.asked.is_empty() {
                 fetch.repeat();
                 self.due.insert(seq);

@@ -1,16 +1,14 @@
 //! Blocks that were asked for whole, and when to ask for them again.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::Head;
+use super::timed::{Due, Timed};
 use crate::Now;
 use crate::wire::{FlowId, RefetchReason};
 
-/// Blocks that were asked for, by sequence number, and by when they are to be asked for again.
+/// Blocks that were asked for.
 #[derive(Default)]
 pub(super) struct Missing {
-    blocks: BTreeMap<u64, Asked>,
-    deadlines: BTreeSet<(Now, u64)>,
+    blocks: Timed<Asked>,
 }
 
 /// A block that was asked for.
@@ -21,6 +19,12 @@ struct Asked {
     /// How long it was waited for the last time.
     interval: Now,
     reason: RefetchReason,
+}
+
+impl Due for Asked {
+    fn due(&self) -> Option<Now> {
+        Some(self.deadline)
+    }
 }
 
 /// A request is repeated for the first time after so many times the patience, and then after twice as long each
@@ -42,21 +46,16 @@ impl Missing {
     }
 
     fn put(&mut self, asked: Asked) {
-        let seq = asked.head.seq;
-        self.remove(seq);
-        self.deadlines.insert((asked.deadline, seq));
-        self.blocks.insert(seq, asked);
+        self.blocks.insert(asked.head.seq, asked);
     }
 
     /// Forgets a block: it is there.
     pub(super) fn remove(&mut self, seq: u64) {
-        if let Some(asked) = self.blocks.remove(&seq) {
-            self.deadlines.remove(&(asked.deadline, seq));
-        }
+        self.blocks.remove(seq);
     }
 
     pub(super) fn contains(&self, seq: u64) -> bool {
-        self.blocks.contains_key(&seq)
+        self.blocks.contains(seq)
     }
 
     /// Whether one is of a flow and begins before an offset.
@@ -74,22 +73,21 @@ impl Missing {
 
     /// Has everything asked for with the next [`Self::overdue`]: requests, or repairs, may have been lost with a lane.
     pub(super) fn restate(&mut self) {
-        self.blocks.values_mut().for_each(|asked| asked.deadline = Now::ZERO);
-        self.deadlines = self.blocks.keys().map(|&seq| (Now::ZERO, seq)).collect();
+        for seq in self.blocks.such(|_| true) {
+            self.blocks.change(seq, |asked| asked.deadline = Now::ZERO);
+        }
     }
 
     /// When [`Self::overdue`] has something to say.
     pub(super) fn deadline(&self) -> Option<Now> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        self.blocks.deadline()
     }
 
     /// Returns at most `most` blocks to be asked for now, by the reason for which they were first.
     pub(super) fn overdue(&mut self, now: Now, patience: Now, most: usize) -> Vec<(RefetchReason, Vec<u64>)> {
-        let late = self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
-        let late: Vec<u64> = late.take(most).map(|(_, seq)| *seq).collect();
         let [mut missing, mut mismatched] = [Vec::new(), Vec::new()];
-        for seq in late {
-            let Some(&Asked { head, interval: before, reason, .. }) = self.blocks.get(&seq) else { continue };
+        for seq in self.blocks.late(now).take(most).collect::<Vec<u64>>() {
+            let Some(&Asked { head, interval: before, reason, .. }) = self.blocks.get(seq) else { continue };
             let interval = (before * 2).min(LONGEST_ASK).max(patience * ASK_PATIENCE);
             self.put(Asked { head, deadline: now + interval, interval, reason });
             match reason {

@@ -87,7 +87,7 @@ impl Fetching {
             withdrawn.push((seq, chunks));
         }
         for (seq, chunks) in withdrawn {
-            let Some(mut fetch) = self.blocks.remove(&seq) else { continue };
+            let Some(mut fetch) = self.blocks.remove(seq) else { continue };
             let entry = |&(index, read): &(u32, u64)| {
                 let len = fetch.entries.get(index as usize)?.len;
                 Some((Entry { len, source: Source::Disk(0), read }, index))
