@@ -288,9 +288,9 @@ impl Controller {
     /// estimates, which are of CPU time, say little of that: who works for longer at a time is interrupted more often, and
     /// both ends may be short of the same processors.
     fn is_slowed(&self, load: &Load) -> bool {
-        let before = self.trial.and_then(|trial| trial.before);
-        let pair = before.zip(self.delivered.rate());
-        load.is_starved() && pair.is_some_and(|(before, rate)| rate < SLOWED * before)
+        let Some(before) = self.trial.and_then(|trial| trial.before) else { return false };
+        load.is_starved()
+            && (self.is_far_below(before) || self.delivered.rate().is_some_and(|rate| rate < SLOWED * before))
     }
 
     /// Steps to the last rung if others want the processors and this end's work is what takes the time; whether that is
@@ -307,11 +307,15 @@ impl Controller {
         true
     }
 
+    /// Whether so much less is delivered than before that nothing more has to be seen.
+    fn is_far_below(&self, before: f64) -> bool {
+        self.delivered.early_rate().is_some_and(|rate| rate < FAR_SLOWER * before)
+    }
+
     /// Stays at the last rung if it is faster, or goes back; returns whether it went.
     fn look_below(&mut self, descent: Descent, load: &Load, now: Now) -> bool {
         let rate = self.delivered.rate();
-        let is_far_off = self.delivered.early_rate().is_some_and(|rate| rate < FAR_SLOWER * descent.before);
-        if rate.is_none() && !is_far_off && now.saturating_sub(descent.since) < TRIAL {
+        if rate.is_none() && !self.is_far_below(descent.before) && now.saturating_sub(descent.since) < TRIAL {
             return false;
         }
         (self.descent, self.descended) = (None, now);
