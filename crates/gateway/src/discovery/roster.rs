@@ -49,8 +49,12 @@ pub struct Found {
     at: SocketAddr,
     /// When it last showed that it is there.
     heard: Now,
+    /// When this address was taken in, or the link was last up.
+    since: Now,
     /// Whether the link to it is up.
     up: bool,
+    /// Where it was looked for since the link was last up: the present address, and those before it in this round.
+    tried: Vec<IpAddr>,
 }
 
 /// What is to be sent.
@@ -90,8 +94,13 @@ const FIRST_EVERY: Now = Now::from_secs(1);
 const ANNOUNCE_EVERY: Now = Now::from_secs(5);
 /// A member whose link is down is forgotten after so long a silence.
 const FORGET: Now = Now::from_secs(60);
-/// For so long a member is not taken to have moved because it is heard from another of its addresses.
+/// For so long after an address was taken in, or the link was last up, a member is not taken to have moved because it is
+/// heard from another.
 const STAYS: Now = Now::from_secs(20);
+/// After that, addresses that were tried in vain wait for so long for those that were not: two announcements.
+const YIELDS: Now = Now::from_secs(10);
+/// The most addresses that are remembered as tried for one member.
+const MAX_TRIED: usize = 16;
 /// The most notes that are answered in a second.
 pub const MAX_ANSWERS: u32 = 200;
 /// A challenge holds for this long, and as long again.
@@ -134,7 +143,8 @@ impl Roster {
     pub fn handle_link(&mut self, public_key: &PublicKey, up: bool, now: Now) {
         if let Some(member) = self.members.get_mut(public_key) {
             if member.up || up {
-                member.heard = now;
+                (member.heard, member.since) = (now, now);
+                member.tried.clear();
             }
             member.up = up;
         }
@@ -205,12 +215,14 @@ impl Roster {
     fn note_member(&mut self, note: &Note, from: SocketAddr, now: Now) {
         self.hinted.remove(&from);
         let tunnel = SocketAddr::new(from.ip(), note.port);
-        let found = Found { name: note.name.clone(), tunnel, at: from, heard: now, up: false };
+        let tried = vec![from.ip()];
+        let found =
+            Found { name: note.name.clone(), tunnel, at: from, heard: now, since: now, up: false, tried };
         let full = self.members.len() >= MAX_FOUND;
         match self.members.get_mut(&note.public_key) {
             Some(member) if member.at == from && member.tunnel == tunnel => member.heard = now,
-            Some(member) if member.up || now < member.heard + STAYS => {}
-            Some(member) => *member = found,
+            Some(member) if member.up || now < member.stays_until(from.ip()) => {}
+            Some(member) => member.move_to(found),
             None if full => self.counts.turned_away += 1,
             None => _ = self.members.insert(note.public_key, found),
         }
@@ -249,6 +261,22 @@ impl Roster {
             let tag = hmac::sign(&self.secret, format!("{epoch} {address}").as_bytes());
             tag.as_ref().first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes) | 1)
         })
+    }
+}
+
+impl Found {
+    /// Returns until when an answer from there does not count as that it has moved.
+    fn stays_until(&self, ip: IpAddr) -> Now {
+        self.since + STAYS + if self.tried.contains(&ip) { YIELDS } else { Now::ZERO }
+    }
+
+    /// Looks for it elsewhere. Who holds the group's key may answer for it from where it is not, so each address has its
+    /// turn before one has another.
+    fn move_to(&mut self, mut found: Self) {
+        if !found.tried.iter().any(|ip| self.tried.contains(ip)) {
+            found.tried.extend(self.tried.iter().take(MAX_TRIED - 1));
+        }
+        *self = found;
     }
 }
 

@@ -179,14 +179,86 @@ fn members_and_addresses_are_bounded() {
     assert_eq!(one.hinted.len(), MAX_HINTED);
 }
 
+/// Has a member answer from an address what it was asked there, and returns where it is looked for.
+fn tell(one: &mut Roster, from: SocketAddr, now: Now) -> SocketAddr {
+    let [answer, _] = one.challenges(from, now);
+    one.handle_note(&Note { port: from.port(), answer, ..roster(1, "town").note(0, 0) }, from, now);
+    one.members()[&key(1)].tunnel
+}
+
+#[test]
+fn who_answers_for_another_from_many_addresses_keeps_it_out_for_a_round_of_them() {
+    for forged in [1, 2, 5] {
+        let mut one = roster(9, "town");
+        let mut now = Now::from_secs(1000);
+        tell(&mut one, address(1), now);
+        one.handle_link(&key(1), true, now);
+        one.handle_link(&key(1), false, now);
+        // Who forges is heard all the time, from every address and port that it has; the member every five seconds.
+        let (mut there, mut looked_for) = (0, BTreeMap::<SocketAddr, u32>::new());
+        for second in 0..600 {
+            for port in 0..4 {
+                (0..forged).for_each(|at| {
+                    tell(&mut one, SocketAddr::new(address(50 + at).ip(), 7400 + port), now);
+                });
+            }
+            // It is away at first, so that the others are taken in.
+            if second >= 60 && second % 5 == 0 {
+                tell(&mut one, address(1), now);
+            }
+            now += Now::from_secs(1);
+            one.handle_timeout(now, 0);
+            let at = one.members()[&key(1)].tunnel;
+            *looked_for.entry(at).or_default() += 1;
+            there += u32::from(second >= 60 && at == address(1));
+        }
+        let fair = 540 / (forged as u32 + 1);
+        assert!(there >= fair / 2, "{forged} addresses: {looked_for:?}");
+        assert!(looked_for.values().all(|seconds| *seconds >= 20), "{looked_for:?}");
+        assert!(one.members()[&key(1)].tried.len() <= 1 + forged);
+    }
+}
+
+#[test]
+fn an_address_that_is_dialled_in_vain_does_not_flap_and_one_that_comes_up_stays() {
+    let mut one = roster(9, "town");
+    let mut now = Now::from_secs(1000);
+    let mut moves = Vec::new();
+    for second in 0..100 {
+        let before = tell(&mut one, address(1), now);
+        if tell(&mut one, address(2), now) != before {
+            moves.push(second);
+        }
+        now += Now::from_secs(1);
+    }
+    // Each has time to come up. The first is heard first in its second turn too.
+    assert_eq!(moves, [20, 70]);
+    one.handle_link(&key(1), true, now);
+    let at = one.members()[&key(1)].tunnel;
+    for _ in 0..300 {
+        one.handle_link(&key(1), true, now);
+        assert_eq!([address(1), address(2)].map(|from| tell(&mut one, from, now)), [at; 2]);
+        now += Now::from_secs(1);
+    }
+    // A link that is down for a while does not make it move.
+    one.handle_link(&key(1), false, now);
+    now += STAYS - Now::from_millis(1);
+    assert_eq!([address(1), address(2)].map(|from| tell(&mut one, from, now)), [at; 2]);
+}
+
+#[test]
+fn addresses_that_were_tried_are_bounded() {
+    let mut one = roster(9, "town");
+    for at in 0..100 {
+        let now = Now::from_secs(1000) + STAYS * at;
+        assert_eq!(tell(&mut one, address(at as usize), now), address(at as usize));
+    }
+    assert_eq!(one.members()[&key(1)].tried.len(), MAX_TRIED);
+}
+
 #[test]
 fn a_member_that_moved_is_followed_once_its_old_address_is_silent() {
     let mut one = roster(9, "town");
-    let tell = |one: &mut Roster, from: SocketAddr, now| {
-        let [answer, _] = one.challenges(from, now);
-        one.handle_note(&Note { port: 7400, answer, ..roster(1, "town").note(0, 0) }, from, now);
-        one.members()[&key(1)].tunnel
-    };
     let start = Now::from_secs(1000);
     assert_eq!(tell(&mut one, address(1), start), address(1));
     assert_eq!(tell(&mut one, address(2), start + Now::from_secs(5)), address(1));
