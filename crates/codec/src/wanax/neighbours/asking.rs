@@ -70,7 +70,7 @@ impl Neighbourhood {
     /// Asks a neighbour for what waits for it, as far as there is room.
     pub(super) fn ask_more(&mut self, id: MemberId, now: Now) {
         let Some(member) = self.members.get_mut(&id) else { return };
-        if member.rests(now) {
+        if self.failures.rests(id, now) {
             let queue = std::mem::take(&mut member.queue);
             let waiting: Vec<Waiting> = queue.into_iter().filter_map(|request| self.take(request)).collect();
             return waiting.into_iter().for_each(|waiting| self.go_on(waiting.what, now));

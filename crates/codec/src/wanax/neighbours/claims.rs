@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::member::Trust;
+use super::trust::Failures;
 use super::{MemberId, Read};
 use crate::Now;
 use crate::wanax::Name;
@@ -15,7 +15,7 @@ pub(super) struct Claims {
     /// How long claimed chunks have taken to come lately; none came before it is known.
     fill_time: Option<Now>,
     /// Who claimed and did not bring.
-    trust: BTreeMap<MemberId, Trust>,
+    failures: Failures,
 }
 
 /// A chunk that one gateway fetches.
@@ -73,8 +73,7 @@ impl Claims {
     /// Decides for one who lacks a chunk: the first fetches it, the others wait for what it brings.
     pub(super) fn join(&mut self, tag: u64, by: MemberId, waiter: Waiter, now: Now) -> Verdict {
         if let Some(claim) = self.by_tag.get_mut(&tag) {
-            let rests = self.trust.get(&claim.by).is_some_and(|trust| trust.rests(now));
-            if claim.by == by || claim.ended || rests {
+            if claim.by == by || claim.ended || self.failures.rests(claim.by, now) {
                 return Verdict::Fetch;
             }
             claim.waiting.push(waiter);
@@ -95,13 +94,12 @@ impl Claims {
         let Some(claim) = self.take(tag) else { return Vec::new() };
         let took = now.saturating_sub(claim.since);
         self.fill_time = Some(self.fill_time.map_or(took, |before| (before * 7 + took) / 8));
-        self.trust.remove(&claim.by);
+        self.failures.forgive(claim.by);
         claim.waiting
     }
 
     /// A neighbour is gone: returns who waited for what it was to bring. It waits for nothing itself any more.
     pub(super) fn leave(&mut self, id: MemberId) -> Vec<Waiter> {
-        self.trust.remove(&id);
         let its = |waiter: &Waiter| matches!(waiter, Waiter::Member { id: its, .. } if *its == id);
         self.by_tag.values_mut().for_each(|claim| claim.waiting.retain(|waiter| !its(waiter)));
         let tags: Vec<u64> =
@@ -123,7 +121,7 @@ impl Claims {
             self.deadlines.remove(&(deadline, tag));
             let Some(claim) = self.by_tag.get_mut(&tag) else { continue };
             if claim.ended {
-                self.trust.entry(claim.by).or_default().failed(claim.since, now);
+                self.failures.failed(claim.by, claim.since, now);
                 self.by_tag.remove(&tag);
                 continue;
             }
@@ -201,6 +199,18 @@ mod tests {
         assert!(matches!(join(&mut claims, 42, SECOND, now), Verdict::Wait(_)), "another chance");
         claims.fill(41, now);
         claims.fill(42, now);
+    }
+
+    #[test]
+    fn who_did_not_bring_what_it_claimed_is_not_trusted_for_having_left_since() {
+        let (mut claims, mut now) = (Claims::default(), Now::from_secs(9));
+        join(&mut claims, 1, FIRST, now);
+        claims.expire(now + MOST_WAIT);
+        now += FORGET;
+        claims.expire(now);
+        assert_eq!(claims.leave(FIRST).len(), 0);
+        join(&mut claims, 2, FIRST, now);
+        assert_eq!(join(&mut claims, 2, SECOND, now), Verdict::Fetch);
     }
 
     #[test]

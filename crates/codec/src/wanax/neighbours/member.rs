@@ -1,4 +1,4 @@
-//! One neighbour: how busy it is, how soon it answers, and whether it is to be asked.
+//! One neighbour: how busy it is, and how soon it answers.
 
 use std::collections::VecDeque;
 
@@ -29,15 +29,6 @@ pub(super) struct Member {
     pub(super) waits: usize,
     /// How long answers have taken lately.
     answer_time: Now,
-    trust: Trust,
-}
-
-/// How often somebody failed in a row, and how long it is left alone for it.
-#[derive(Debug, Default)]
-pub(super) struct Trust {
-    /// Failures since it last did well.
-    failures: u32,
-    failed_at: Option<Now>,
 }
 
 /// What an answer is taken to take before there was one.
@@ -45,8 +36,6 @@ const FIRST_ANSWER_TIME: Now = Now::from_millis(50);
 /// Long for a LAN, and short beside what the bytes cost on a line; a machine that has much to do takes some of it.
 const LEAST_PATIENCE: Now = Now::from_millis(100);
 const MOST_PATIENCE: Now = Now::from_secs(1);
-const LEAST_REST: Now = Now::from_secs(1);
-const MOST_REST: Now = Now::from_secs(60);
 
 impl Member {
     pub(super) fn new() -> Self {
@@ -62,7 +51,6 @@ impl Member {
             serving: 0,
             waits: 0,
             answer_time: FIRST_ANSWER_TIME,
-            trust: Trust::default(),
         }
     }
 
@@ -116,46 +104,15 @@ impl Member {
         self.patience() * 3
     }
 
-    /// Says whether it failed lately and is left alone.
-    pub(super) fn rests(&self, now: Now) -> bool {
-        self.trust.rests(now)
-    }
-
     /// It answered what was asked at `asked_at`, and well.
     pub(super) fn answered(&mut self, asked_at: Now, now: Now) {
         self.answer_time = (self.answer_time * 7 + now.saturating_sub(asked_at)) / 8;
-        self.answered_later(now);
+        self.spoke(now);
     }
 
-    /// It said that it has something, or not: that shows that it is there, and not that it gives what it is asked for.
+    /// It said something good, which tells nothing about the time of chunks.
     pub(super) fn spoke(&mut self, now: Now) {
         self.answered_at = now;
-    }
-
-    /// It answered well what it had said would take its time, which tells nothing about the time of others.
-    pub(super) fn answered_later(&mut self, now: Now) {
-        (self.trust, self.answered_at) = (Trust::default(), now);
-    }
-
-    /// It did not answer what was asked at `asked_at`, or wrongly.
-    pub(super) fn failed(&mut self, asked_at: Now, now: Now) {
-        self.trust.failed(asked_at, now);
-    }
-}
-
-impl Trust {
-    /// Says whether it failed lately and is left alone.
-    pub(super) fn rests(&self, now: Now) -> bool {
-        let rest = LEAST_REST.saturating_mul(1 << self.failures.saturating_sub(1).min(6)).min(MOST_REST);
-        self.failed_at.is_some_and(|failed_at| now < failed_at + rest)
-    }
-
-    /// It failed at what began at `begun`. What began before it last failed belongs to that failure.
-    pub(super) fn failed(&mut self, begun: Now, now: Now) {
-        if self.failed_at.is_none_or(|failed_at| begun >= failed_at) {
-            self.failures = self.failures.saturating_add(1);
-            self.failed_at = Some(now);
-        }
     }
 }
 
@@ -163,24 +120,6 @@ impl Trust {
 mod tests {
     use super::*;
     use crate::wire::Load;
-
-    #[test]
-    fn who_fails_rests_twice_as_long_each_time_up_to_a_minute() {
-        let mut member = Member::new();
-        let mut now = Now::from_secs(10);
-        for rest in [1, 2, 4, 8, 16, 32, 60, 60] {
-            assert!(!member.rests(now));
-            member.failed(now, now);
-            member.failed(now - Now::from_millis(1), now);
-            now += Now::from_secs(rest) - Now::from_nanos(1);
-            assert!(member.rests(now), "{rest} s");
-            now += Now::from_nanos(1);
-        }
-        assert!(!member.rests(now));
-        member.answered(now, now);
-        member.failed(now, now);
-        assert!(!member.rests(now + LEAST_REST), "a good answer ends the doubling");
-    }
 
     #[test]
     fn patience_is_what_answers_take_and_the_queue_explains_within_bounds() {

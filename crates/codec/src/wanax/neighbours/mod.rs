@@ -4,8 +4,9 @@
 //! The state machine knows no disk and no link. The shell tells which neighbours' links are up, hands in what they
 //! send and what the codec wants read, and after each call carries out [`Neighbourhood::poll_output`].
 //!
-//! By subject: `asking` for chunks and `searching` for small ones, `surveying` what there is, `serving` those of others who ask, `offering` what is
-//! new, `telling` how busy one is, `hearing` what others tell, and `claims`, by which one fetches for all.
+//! By subject: `asking` for chunks and `searching` for small ones, `surveying` what there is, `serving` those of others
+//! who ask, `offering` what is new, `telling` how busy one is, `hearing` what others tell, `claims`, by which one fetches
+//! for all, and `trust`, of which those who failed have less.
 
 mod announce;
 mod asking;
@@ -21,6 +22,7 @@ mod surveying;
 mod telling;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -41,6 +43,7 @@ pub use stats::NeighbourStats;
 pub use surveying::MAX_SURVEYS;
 use surveying::Surveys;
 use telling::Telling;
+use trust::Failures;
 
 /// One gateway's view of its neighbours in one group.
 #[derive(Debug)]
@@ -48,6 +51,8 @@ pub struct Neighbourhood {
     own: MemberId,
     key: NameKey,
     members: BTreeMap<MemberId, Member>,
+    /// Who answered badly, or not at all.
+    failures: Failures,
     /// What was asked, by request.
     waiting: BTreeMap<u64, Waiting>,
     deadlines: BTreeSet<(Now, u64)>,
@@ -231,6 +236,7 @@ impl Neighbourhood {
             members: BTreeMap::new(),
             waiting: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            failures: Failures::default(),
             next_request: first_request.into(),
             searches: Searches::default(),
             surveys: Surveys::default(),
@@ -359,11 +365,12 @@ impl Neighbourhood {
     }
 
     fn can_ask(&self, id: MemberId, now: Now) -> bool {
-        self.members.get(&id).is_some_and(|member| member.queue.len() < MAX_WAITING && !member.rests(now))
+        let has_place = |member: &Member| member.queue.len() < MAX_WAITING;
+        self.members.get(&id).is_some_and(has_place) && !self.failures.rests(id, now)
     }
 
     fn can_offer(&self, id: MemberId, now: Now) -> bool {
-        self.members.get(&id).is_some_and(|member| member.asked < MAX_ASKED && !member.rests(now))
+        self.members.get(&id).is_some_and(|member| member.asked < MAX_ASKED) && !self.failures.rests(id, now)
     }
 
     fn send(&mut self, to: MemberId, frame: GroupFrame) {
@@ -410,8 +417,8 @@ impl Neighbourhood {
 
     fn fail(&mut self, waiting: &Waiting, now: Now) {
         // What was never asked is nobody's failure.
-        if let (Some(member), Some(asked_at)) = (self.members.get_mut(&waiting.member), waiting.asked_at) {
-            member.failed(asked_at, now);
+        if let Some(asked_at) = waiting.asked_at {
+            self.failures.failed(waiting.member, asked_at, now);
         }
     }
 
@@ -419,9 +426,12 @@ impl Neighbourhood {
         let Some(member) = self.members.get_mut(&waiting.member) else { return };
         match (&waiting.what, waiting.asked_at) {
             (Asked::Chunk { put_off: false, .. }, Some(asked_at)) => member.answered(asked_at, now),
-            (Asked::Chunk { .. }, _) => member.answered_later(now),
-            // Without a disk, so it says nothing about the time of chunks.
-            (Asked::Offer { .. } | Asked::Search(_) | Asked::Survey(_), _) => member.spoke(now),
+            // What was put off took its time for another, and what is in the index is known without the disk.
+            _ => member.spoke(now),
+        }
+        // That it says what it has, or not, shows that it is there, and not that it gives what it is asked for.
+        if matches!(waiting.what, Asked::Chunk { .. }) {
+            self.failures.forgive(waiting.member);
         }
     }
 }

@@ -473,7 +473,7 @@ fn a_liar_is_found_out_and_the_next_is_asked() {
 }
 
 #[test]
-fn a_liar_is_not_trusted_again_for_saying_what_it_has() {
+fn a_liar_is_not_trusted_again_for_saying_what_it_has_or_for_coming_back() {
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (other, mut now) = (MemberId(2), Now::from_secs(9));
     machine.handle_up(other);
@@ -494,6 +494,9 @@ fn a_liar_is_not_trusted_again_for_saying_what_it_has() {
         machine.handle_frame(other, lie, now);
         now += Now::from_secs(rest) - Now::from_nanos(1);
         assert!(!machine.can_ask(other, now), "{rest} s");
+        machine.handle_down(other, now);
+        machine.handle_up(other);
+        assert!(!machine.can_ask(other, now), "it hung up and came back after {rest} s");
         now += Now::from_nanos(1);
         machine.offer(Shape::default(), vec![Piece { tag: theirs, bytes: chunk(1), at: 0 }], now);
         let have = GroupFrame::Have { request: request(&mut machine), held: vec![true] };
