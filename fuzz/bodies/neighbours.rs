@@ -156,7 +156,7 @@ impl Site {
         let member = &mut self.members[at];
         member.store.insert(name, chunk.clone());
         member.announcer.stored(Sought { tag: name.tag(), len: chunk.len() as u32 }, self.now);
-        let piece = |bytes: Bytes| Piece { tag: self.key.name(&bytes).tag(), bytes, at: 0 };
+        let piece = |bytes: Bytes| Piece { tag: self.key.name(&bytes).tag(), bytes, at: 0, is_shared: true };
         let part = piece(chunk.slice(..chunk.len().min(2048)));
         member.machine.offer(Shape::default(), vec![part, piece(chunk)], self.now);
         self.carry_out(at);

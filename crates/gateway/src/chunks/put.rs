@@ -5,6 +5,8 @@ use oncewire_codec::wanax::{NameKey, Node, Shape, Tree};
 use oncewire_codec::wire::Sought;
 use oncewire_store::{Inserted, MAX_PARTS, Part, Store};
 
+use crate::neighbours::NewChunk;
+
 /// What cuts blocks; links of other shapes are rare, so it keeps that of the last one.
 #[derive(Debug, Default)]
 pub(super) struct Cutter {
@@ -20,18 +22,24 @@ impl Cutter {
         store.insert(block, &self.parts, now_s);
     }
 
-    /// As [`Self::put`]; returns the chunks of the two largest levels that are new, and where they begin.
+    /// As [`Self::put`]; returns the chunks that are new and for which others may wait. Of those the ones of the two
+    /// largest levels are shared.
     pub(super) fn put_and_tell(
         &mut self,
         store: &Store,
         block: &[u8],
         (key, shape): (&NameKey, Shape),
         now_s: u64,
-    ) -> Vec<(Sought, u32)> {
+    ) -> Vec<NewChunk> {
         self.cut(block, key, shape);
-        let shared = self.parts.iter().filter(|part| part.level <= SHARED_LEVELS && part.len >= LEAST_SHARED);
-        let new = shared.filter(|part| !store.peek(part.tag, part.len));
-        let new = new.map(|part| (Sought { tag: part.tag, len: part.len }, part.start)).collect();
+        let large = self.parts.iter().filter(|part| part.len >= LEAST_SHARED);
+        let new = large.filter(|part| !store.peek(part.tag, part.len));
+        let new = new.map(|part| NewChunk {
+            sought: Sought { tag: part.tag, len: part.len },
+            at: part.start,
+            is_shared: part.level <= SHARED_LEVELS,
+        });
+        let new = new.collect();
         match store.insert(block, &self.parts, now_s) {
             Inserted::Stored { .. } => new,
             Inserted::Known | Inserted::Refused => Vec::new(),

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use oncewire_codec::wanax::{NameKey, Shape};
+use oncewire_codec::wanax::neighbours::LEAST_SHARED;
+use oncewire_codec::wanax::{NameKey, Shape, Tree};
 use oncewire_store::{Backend, Memory};
 
 use super::*;
@@ -49,6 +50,24 @@ fn absent<const N: usize>(store: &ChunkStore, numbers: [u8; N]) -> [bool; N] {
     let chunks = numbers.map(|number| Sought { tag: key.tag(&block(number)), len: 65_536 });
     let places = store.places(&chunks, store.may_be_elsewhere(&key));
     places.iter().map(|place| *place == ChunkPlace::Absent).collect::<Vec<_>>().try_into().unwrap()
+}
+
+#[tokio::test]
+async fn chunks_for_which_others_may_wait_are_told_and_those_of_two_levels_are_shared() {
+    let key = NameKey::new([7; 32]);
+    for shape in ["mrc:2:32", "mrc:4:64", "mrc:8:128"] {
+        let (neighbours, mut news) = Neighbours::of_one_to_tell(key.clone());
+        let store = store_on(Arc::new(Memory::default())).telling(neighbours);
+        let shape: Shape = shape.parse().unwrap();
+        store.put(block(1), key.clone(), shape);
+        let chunks = news.recv().await.unwrap().chunks;
+        let mut tree = Tree::new(shape);
+        let large = tree.grow(&block(1)).iter().filter(|node| node.len >= LEAST_SHARED);
+        let (shared, other): (Vec<_>, Vec<_>) = large.partition(|node| node.level <= 1);
+        let told = |is_shared| chunks.iter().filter(|chunk| chunk.is_shared == is_shared).count();
+        assert_eq!((told(true), told(false)), (shared.len(), other.len()), "{shape}");
+        assert_eq!(other.is_empty(), shape == Shape::default());
+    }
 }
 
 /// Waits until it is as it should be, which takes other threads milliseconds.

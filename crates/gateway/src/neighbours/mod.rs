@@ -123,13 +123,22 @@ pub(crate) struct Survey {
     pub(crate) done: Box<dyn FnOnce(Vec<bool>) + Send>,
 }
 
-/// Large chunks that a block brought to the store.
+/// Chunks of at least 2 KiB that a block brought to the store.
 pub(crate) struct News {
     pub(crate) key: NameKey,
     pub(crate) shape: Shape,
     pub(crate) plain: Bytes,
-    /// Each with where it begins in the block.
-    pub(crate) chunks: Vec<(Sought, u32)>,
+    pub(crate) chunks: Vec<NewChunk>,
+}
+
+/// A chunk that is new in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewChunk {
+    pub(crate) sought: Sought,
+    /// Where it begins in the block.
+    pub(crate) at: u32,
+    /// Whether it is offered and announced; else it is only for those that wait for it.
+    pub(crate) is_shared: bool,
 }
 
 /// What the task reads from.
@@ -155,6 +164,14 @@ impl Neighbours {
         let (neighbours, _) = Self::new();
         neighbours.shared.open.write().asked.push(key);
         neighbours
+    }
+
+    /// Makes an end for a gateway with a member to tell, and where its news come.
+    #[cfg(test)]
+    pub(crate) fn of_one_to_tell(key: NameKey) -> (Self, mpsc::Receiver<News>) {
+        let (neighbours, inbox) = Self::new();
+        neighbours.shared.open.write().told.push(key);
+        (neighbours, inbox.news)
     }
 
     /// A link came, went, or leads to another process.
@@ -218,7 +235,8 @@ impl Neighbours {
 
     /// Tells what came to the store; what there is no time for is not shared.
     pub(crate) fn handle_news(&self, news: News) {
-        let (key, chunks, bytes) = (*news.key.bytes(), news.chunks.len() as u64, news.plain.len());
+        let chunks = news.chunks.iter().filter(|chunk| chunk.is_shared).count() as u64;
+        let (key, bytes) = (*news.key.bytes(), news.plain.len());
         // Before the task has them, which then reports both.
         self.shared.came.lock().entry(key).or_default().0 += chunks;
         let waiting = self.shared.waiting_bytes.fetch_add(bytes, Relaxed);

@@ -16,7 +16,7 @@ use oncewire_codec::wanax::neighbours::{Announcer, Answer, MemberId, Neighbourho
 use oncewire_codec::wire::{GroupFrame, Load};
 use oncewire_link::Now;
 
-use super::{Inbox, Member, News, Open, Pending, Survey, Told, Wanted};
+use super::{Inbox, Member, NewChunk, News, Open, Pending, Survey, Told, Wanted};
 use crate::chunks::ChunkStore;
 use crate::tunnel::clock::Clock;
 use crate::tunnel::dialer::random;
@@ -232,13 +232,14 @@ impl Task {
     fn handle_news(&mut self, news: &News) {
         let now = self.clock.now();
         let Some(group) = group_of(&mut self.groups, &news.key) else { return };
-        let piece = |(sought, at): &(_, u32)| {
-            let sought: &oncewire_codec::wire::Sought = sought;
+        let piece = |NewChunk { sought, at, is_shared }: &NewChunk| {
             let start = *at as usize;
             let end = start.saturating_add(sought.len as usize).min(news.plain.len());
-            Piece { tag: sought.tag, bytes: piece_of(&news.plain, start..end), at: *at }
+            let bytes = piece_of(&news.plain, start..end);
+            Piece { tag: sought.tag, bytes, at: *at, is_shared: *is_shared }
         };
-        news.chunks.iter().for_each(|(sought, _)| group.announcer.stored(*sought, now));
+        let shared = news.chunks.iter().filter(|chunk| chunk.is_shared);
+        shared.for_each(|chunk| group.announcer.stored(chunk.sought, now));
         if !group.machine.is_alone() {
             group.machine.offer(news.shape, news.chunks.iter().map(piece).collect(), now);
         }

@@ -160,6 +160,8 @@ pub struct Piece {
     pub bytes: Bytes,
     /// Where it begins in the block that brought it.
     pub at: u32,
+    /// Whether it is offered; else it is only for those that wait for it.
+    pub is_shared: bool,
 }
 
 /// What was asked of a neighbour.
@@ -234,9 +236,9 @@ impl Neighbourhood {
             own,
             key,
             members: BTreeMap::new(),
+            failures: Failures::default(),
             waiting: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            failures: Failures::default(),
             next_request: first_request.into(),
             searches: Searches::default(),
             surveys: Surveys::default(),

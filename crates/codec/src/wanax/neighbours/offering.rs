@@ -57,7 +57,7 @@ impl Piece {
 impl Neighbourhood {
     /// Offers chunks that are new in the own store, all of one block, to those that are responsible for them. What does not
     /// fit the bound on offers is not offered, nor is what lies in a larger one that the same neighbour is offered: what
-    /// it is given is cut there like a block. What somebody may be waiting for is given at once.
+    /// it is given is cut there like a block. What somebody may be waiting for is given at once, shared or not.
     pub fn offer(&mut self, shape: Shape, mut pieces: Vec<Piece>, now: Now) {
         let mut larger: BTreeMap<MemberId, Vec<Range<u64>>> = BTreeMap::new();
         pieces.retain(|piece| {
@@ -68,7 +68,7 @@ impl Neighbourhood {
                 self.give(member, shape, piece);
                 larger.entry(member).or_default().push(piece.range());
             }
-            member.is_some() && !promised
+            member.is_some() && !promised && piece.is_shared
         });
         pieces.sort_by_key(|piece| Reverse(piece.bytes.len()));
         let mut shares: BTreeMap<MemberId, Vec<Piece>> = BTreeMap::new();
@@ -141,6 +141,7 @@ mod tests {
             tag: *tag,
             bytes: vec![7; range.len()].into(),
             at: range.start,
+            is_shared: true,
         };
         machine.offer(Shape::default(), pieces.iter().map(piece).collect(), Now::from_secs(9));
         std::iter::from_fn(|| machine.poll_output())

@@ -92,7 +92,7 @@ impl Site {
         let now = self.now;
         self.machines[at].offer(
             Shape::default(),
-            vec![Piece { tag: name.tag(), bytes: chunk.clone(), at: 0 }],
+            vec![Piece { tag: name.tag(), bytes: chunk.clone(), at: 0, is_shared: true }],
             now,
         );
         self.carry_out(at);
@@ -498,7 +498,11 @@ fn a_liar_is_not_trusted_again_for_saying_what_it_has_or_for_coming_back() {
         machine.handle_up(other);
         assert!(!machine.can_ask(other, now), "it hung up and came back after {rest} s");
         now += Now::from_nanos(1);
-        machine.offer(Shape::default(), vec![Piece { tag: theirs, bytes: chunk(1), at: 0 }], now);
+        machine.offer(
+            Shape::default(),
+            vec![Piece { tag: theirs, bytes: chunk(1), at: 0, is_shared: true }],
+            now,
+        );
         let have = GroupFrame::Have { request: request(&mut machine), held: vec![true] };
         machine.handle_frame(other, have, now);
     }
@@ -603,7 +607,7 @@ fn asking_serving_offering_and_members_are_bounded() {
     machine.handle_up(other);
     let bytes = Bytes::from(vec![0; 65536]);
     let pieces: Vec<Piece> =
-        (0..=255).map(|first| Piece { tag: first, bytes: bytes.clone(), at: 0 }).collect();
+        (0..=255).map(|first| Piece { tag: first, bytes: bytes.clone(), at: 0, is_shared: true }).collect();
     let shares = pieces.iter().filter(|piece| machine.responsible(piece.tag).is_some()).count();
     machine.offer(Shape::default(), pieces.clone(), now);
     machine.offer(Shape::default(), pieces, now);

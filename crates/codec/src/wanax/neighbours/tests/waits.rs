@@ -33,6 +33,30 @@ fn what_several_lack_in_the_same_moment_is_fetched_once() {
 }
 
 #[test]
+fn what_is_not_shared_comes_to_those_who_wait_and_is_offered_to_nobody() {
+    let (key, now) = (NameKey::new([1; 32]), Now::from_secs(9));
+    let mut machine = Neighbourhood::new(MemberId(1), key.clone(), 1);
+    (2..=3).for_each(|id| machine.handle_up(MemberId(id)));
+    let of = |machine: &Neighbourhood, whose| {
+        let is = |chunk: &Bytes| machine.responsible(key.tag(chunk)) == whose;
+        (0..).map(chunk).filter(is).take(2).collect::<Vec<_>>()
+    };
+    let (ours, theirs) = (of(&machine, None), of(&machine, Some(MemberId(2))));
+    // The third waits for what the second fetches, and the second for what this one promised.
+    for (from, request) in [(2, 7), (3, 8)] {
+        machine.handle_served(MemberId(from), request, (key.name(&ours[0]), 2048), None, now);
+    }
+    machine.promises.make(key.tag(&theirs[0]), now);
+    while machine.poll_output().is_some() {}
+    let piece = |chunk: &Bytes| Piece { tag: key.tag(chunk), bytes: chunk.clone(), at: 0, is_shared: false };
+    machine.offer(Shape::default(), ours.iter().chain(&theirs).map(piece).collect(), now);
+    let outputs: Vec<Output> = std::iter::from_fn(|| machine.poll_output()).collect();
+    let brought = GroupFrame::Chunk { request: 8, bytes: Some(ours[0].clone()) };
+    let given = GroupFrame::Put { shape: Shape::default(), bytes: theirs[0].clone() };
+    assert_eq!(outputs, [Output::Send(MemberId(3), brought), Output::Send(MemberId(2), given)]);
+}
+
+#[test]
 fn who_waits_for_one_that_goes_or_never_brings_it_fetches_it_then() {
     // The responsible member is the third, the first fetches, the second waits.
     let find = |site: &Site, from| {
