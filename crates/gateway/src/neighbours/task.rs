@@ -126,10 +126,10 @@ impl Task {
                 }
                 Some(_) => {}
             }
-            let stands = peer.group_standing();
             let (neighbours, any) = there.entry(member.key.bytes()).or_default();
+            let stands = peer.group_standing();
             *any |= stands.is_member;
-            if member.is_near && self.store.is_some() && stands.is_member && stands.keeps_chunks {
+            if member.is_near && self.store.is_some() && stands.is_neighbour() {
                 neighbours.insert(member.id);
             }
         }
@@ -169,6 +169,9 @@ impl Task {
             }
             Told::Said(peer, frame) => {
                 let Some(member) = &peer.settings.group else { return };
+                if self.is_new(&peer, member) {
+                    self.handle_links();
+                }
                 if let Some(group) = group_of(&mut self.groups, &member.key) {
                     group.machine.handle_frame(member.id, frame, now);
                 }
@@ -183,6 +186,17 @@ impl Task {
                 }
             }
         }
+    }
+
+    /// Says whether a peer is a neighbour that the task has not been told of yet: its first words may be heard before.
+    fn is_new(&self, peer: &Arc<Peer>, member: &Member) -> bool {
+        let group = self.groups.iter().find(|group| group.key == member.key);
+        let is_known = group.is_some_and(|group| group.up.contains(&member.id));
+        !is_known
+            && member.is_near
+            && self.store.is_some()
+            && self.peers.iter().any(|known| Arc::ptr_eq(known, peer))
+            && peer.group_standing().is_neighbour()
     }
 
     fn read(&mut self, wanted: Wanted, now: Now) {

@@ -1,7 +1,8 @@
 //! Whom this gateway's store answers: each link by names under the key of its group, and links of no group not at all.
 
-use oncewire_codec::wanax::{Name, Shape};
+use oncewire_codec::wanax::{Name, NamesConfig, Shape};
 use oncewire_codec::wire::Sought;
+use oncewire_link::{Link, LinkConfig};
 use parking_lot::RwLock;
 
 use super::*;
@@ -14,7 +15,10 @@ const LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
 
 /// A peer at this site, of the group with a key or of none.
 fn peer(id: u64, key: Option<&NameKey>, neighbours: &Neighbours) -> Arc<Peer> {
-    let mut peer = testing::peer();
+    of_group(testing::peer(), id, key, neighbours)
+}
+
+fn of_group(mut peer: Arc<Peer>, id: u64, key: Option<&NameKey>, neighbours: &Neighbours) -> Arc<Peer> {
     let member = |key: &NameKey| Member {
         group: Arc::new(RwLock::new(format!("group {id}"))),
         key: key.clone(),
@@ -66,6 +70,39 @@ async fn answer(task: &mut Task, from: &Arc<Peer>, frame: GroupFrame) -> Option<
             return None;
         }
     }
+}
+
+#[tokio::test]
+async fn a_neighbour_whose_words_come_before_the_news_of_its_link_is_heard() {
+    let (key, dir) = (NameKey::new([1; 32]), tempfile::tempdir().unwrap());
+    let path = dir.path().join("store");
+    let settings = StoreSettings { path, disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
+    let store = ChunkStore::open(&settings, None).unwrap();
+    let (neighbours, inbox) = Neighbours::new();
+    let names = NamesConfig {
+        key: key.clone(),
+        shape: Shape::default(),
+        hint_memory: 1 << 20,
+        saved: None,
+        clock_secs: 0,
+    };
+    let config = |instance| LinkConfig {
+        names: Some(names.clone()),
+        group: true,
+        store: Some(instance),
+        ..testing::config(instance)
+    };
+    let near = of_group(testing::peer_with(config(1)), 1, Some(&key), &neighbours);
+    let mut task = Task::new(inbox, MemberId(0), Some(Arc::new(store)), Clock::start());
+    task.peers.push(Arc::clone(&near));
+    task.handle_links();
+    let peek = || GroupFrame::Peek { request: 5, chunks: vec![Sought { tag: 1, len: 2048 }] };
+    assert_eq!(answer(&mut task, &near, peek()).await, None, "its link is down");
+    let mut far = testing::Other::new(2, testing::SMALLER);
+    far.link = Link::new(LinkConfig { first: true, dialer: true, ..config(2) }, Now::ZERO);
+    let _joined = far.dial(&near).await.unwrap();
+    let have = GroupFrame::Have { request: 5, held: vec![false] };
+    assert_eq!(answer(&mut task, &near, peek()).await, Some((MemberId(1), have)));
 }
 
 #[tokio::test]

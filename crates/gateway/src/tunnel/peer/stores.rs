@@ -27,6 +27,13 @@ pub(crate) struct GroupStanding {
     pub(crate) keeps_chunks: bool,
 }
 
+impl GroupStanding {
+    /// Says whether it can be asked for chunks, if it stands near.
+    pub(crate) fn is_neighbour(self) -> bool {
+        self.is_member && self.keeps_chunks
+    }
+}
+
 /// Tells how many bytes were saved, or why none were.
 pub(crate) type HintsSaved = oneshot::Receiver<io::Result<u64>>;
 
