@@ -289,8 +289,8 @@ impl Controller {
     /// both ends may be short of the same processors.
     fn is_slowed(&self, load: &Load) -> bool {
         let Some(before) = self.trial.and_then(|trial| trial.before) else { return false };
-        load.is_starved()
-            && (self.is_far_below(before) || self.delivered.rate().is_some_and(|rate| rate < SLOWED * before))
+        let is_below = self.delivered.rate().is_some_and(|rate| rate < SLOWED * before);
+        self.is_far_below(before) || load.is_starved() && is_below
     }
 
     /// Steps to the last rung if others want the processors and this end's work is what takes the time; whether that is
