@@ -2,27 +2,51 @@
 
 use super::{Load, nanos};
 
-/// What was delivered at the rung in use while there was more to be delivered.
+/// What was delivered at the rung in use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Delivered {
-    /// Plain bytes, and the nanoseconds that they took; what is older counts less.
-    plain: f64,
-    time: f64,
+    all: Sum,
+    /// Of that: while there was always more to be delivered, so that the rung is what limits it.
+    full: Sum,
     /// Whether a load was passed over: the first behind a change is in part of the rung before.
     begun: bool,
 }
 
+/// Plain bytes, and the nanoseconds that they took; what is older counts less.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    plain: f64,
+    time: f64,
+}
+
 impl Delivered {
-    /// Takes what a tick showed; while not all of the time was used, it says nothing.
+    /// Takes what a tick showed.
     pub(super) fn take(&mut self, load: &Load) {
-        if !load.is_full() {
-            *self = Self::default();
-        } else if std::mem::replace(&mut self.begun, true) {
-            let span = nanos(load.span);
-            let kept = (1.0 - span / WINDOW_NS).max(0.0);
-            self.plain = kept * self.plain + load.plain as f64;
-            self.time = kept * self.time + span;
+        if std::mem::replace(&mut self.begun, true) {
+            self.all.take(load);
+            if load.is_full() {
+                self.full.take(load);
+            }
         }
+    }
+
+    /// All of it: the rung delivers so much at least.
+    pub(super) fn all(&self) -> Sum {
+        self.all
+    }
+
+    /// What the rung delivers at most.
+    pub(super) fn full(&self) -> Sum {
+        self.full
+    }
+}
+
+impl Sum {
+    fn take(&mut self, load: &Load) {
+        let span = nanos(load.span);
+        let kept = (1.0 - span / WINDOW_NS).max(0.0);
+        self.plain = kept * self.plain + load.plain as f64;
+        self.time = kept * self.time + span;
     }
 
     /// Returns the plain bytes a nanosecond once enough was seen.

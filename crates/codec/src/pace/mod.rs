@@ -13,7 +13,7 @@ mod tests;
 
 use std::fmt;
 
-use self::delivered::Delivered;
+use self::delivered::{Delivered, Sum};
 use self::estimate::{Estimates, Limits};
 use self::ladder::Cut;
 use crate::{Now, Plan};
@@ -284,13 +284,14 @@ impl Controller {
         true
     }
 
-    /// Whether the step up that is being tried delivers much less than the rung before. Where others want the processors,
-    /// estimates, which are of CPU time, say little of that: who works for longer at a time is interrupted more often, and
-    /// both ends may be short of the same processors.
+    /// Whether the step up that is being tried delivers much less than the rung before did at least. Where others want the
+    /// processors, estimates, which are of CPU time, say little of that: who works for longer at a time is interrupted more
+    /// often, and both ends may be short of the same processors.
     fn is_slowed(&self, load: &Load) -> bool {
         let Some(before) = self.trial.and_then(|trial| trial.before) else { return false };
-        let is_below = self.delivered.rate().is_some_and(|rate| rate < SLOWED * before);
-        self.is_far_below(before) || load.is_starved() && is_below
+        let now = self.delivered.full();
+        let is_below = now.rate().is_some_and(|rate| rate < SLOWED * before);
+        is_far_below(now, before) || load.is_starved() && is_below
     }
 
     /// Steps to the last rung if others want the processors and this end's work is what takes the time; whether that is
@@ -299,7 +300,8 @@ impl Controller {
         let is_held_up = load.is_full() && load.is_starved() && load.working() * 2 >= load.span;
         let is_due = self.trial.is_none() && now.saturating_sub(self.descended) >= self.descent_wait;
         let last = self.rungs.len() - 1;
-        let Some(before) = self.delivered.rate().filter(|_| is_held_up && is_due && self.rung < last) else {
+        let before = self.delivered.full().rate();
+        let Some(before) = before.filter(|_| is_held_up && is_due && self.rung < last) else {
             return false;
         };
         self.descent = Some(Descent { from: self.rung, since: now, before });
@@ -307,15 +309,14 @@ impl Controller {
         true
     }
 
-    /// Whether so much less is delivered than before that nothing more has to be seen.
-    fn is_far_below(&self, before: f64) -> bool {
-        self.delivered.early_rate().is_some_and(|rate| rate < FAR_SLOWER * before)
-    }
-
     /// Stays at the last rung if it is faster, or goes back; returns whether it went.
     fn look_below(&mut self, descent: Descent, load: &Load, now: Now) -> bool {
-        let rate = self.delivered.rate();
-        if rate.is_none() && !self.is_far_below(descent.before) && now.saturating_sub(descent.since) < TRIAL {
+        let delivered = self.delivered.all();
+        let rate = delivered.rate();
+        if rate.is_none()
+            && !is_far_below(delivered, descent.before)
+            && now.saturating_sub(descent.since) < TRIAL
+        {
             return false;
         }
         (self.descent, self.descended) = (None, now);
@@ -404,7 +405,7 @@ impl Controller {
     }
 
     fn raise(&mut self, rung: usize, reason: Reason, now: Now) {
-        self.trial = Some(Trial { from: self.rung, since: now, before: self.delivered.rate() });
+        self.trial = Some(Trial { from: self.rung, since: now, before: self.delivered.all().rate() });
         self.enter(rung, if rung == 0 && reason != Reason::Probe { Reason::Configured } else { reason });
     }
 
@@ -421,6 +422,11 @@ impl Controller {
 struct Goal {
     rung: usize,
     gain: f64,
+}
+
+/// Whether so much less is delivered than before that nothing more has to be seen.
+fn is_far_below(now: Sum, before: f64) -> bool {
+    now.early_rate().is_some_and(|rate| rate < FAR_SLOWER * before)
 }
 
 fn nanos(time: Now) -> f64 {
