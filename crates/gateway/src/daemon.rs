@@ -330,9 +330,12 @@ impl Drop for Started {
 }
 
 fn end_tasks(tasks: &Tasks, report: Option<&Report>) {
-    tasks.end();
     let state = report.map(Report::state);
-    state.iter().flat_map(|state| &state.peers).for_each(|peer| peer.tasks.end());
+    let peers = || state.iter().flat_map(|state| &state.peers);
+    // A lane that is writing may still say what becomes of a flow.
+    peers().for_each(|peer| peer.note_gone());
+    tasks.end();
+    peers().for_each(|peer| peer.tasks.end());
 }
 
 /// Loads the rules of a configuration that needs any.

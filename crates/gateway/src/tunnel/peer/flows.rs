@@ -55,6 +55,12 @@ impl Peer {
         self.with(|core, _| core.link.drain());
     }
 
+    /// The gateway is gone in a moment: what is dropped from now on was not ended by its application. Says nothing to the
+    /// peer.
+    pub(crate) fn note_gone(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)
     }
