@@ -350,6 +350,22 @@ fn blocks_that_wait_for_what_never_comes_are_bounded_and_given_up_with_the_peer(
     assert_eq!(receiver.poll_timeout(), None);
 }
 
+/// A body that copies from the log and brings nothing else.
+fn copying(epoch: u64, start: u64, tokens: &[u8]) -> Body<'_> {
+    Body {
+        epoch,
+        start,
+        remembered: false,
+        keep: false,
+        names: Vec::new(),
+        digest: Digest::Fast(0),
+        tokens: Some(tokens.len()),
+        literals: 0,
+        entropy: None,
+        bytes: tokens,
+    }
+}
+
 #[test]
 fn all_that_a_block_lacks_is_asked_for_however_many_ranges_it_is() {
     let mut receiver = receiver();
@@ -357,19 +373,7 @@ fn all_that_a_block_lacks_is_asked_for_however_many_ranges_it_is() {
         (0..600).map(|at| Copy { at: at * 20, len: 20, source: LogOffset(u64::from(at) * 30) }).collect();
     let mut bytes = Vec::new();
     tokens::encode(&copies, LogOffset(100_000), &mut bytes);
-    let body = Body {
-        epoch: 0,
-        start: 100_000,
-        remembered: false,
-        keep: false,
-        names: Vec::new(),
-        digest: Digest::Fast(0),
-        tokens: Some(bytes.len()),
-        literals: 0,
-        entropy: None,
-        bytes: &bytes,
-    };
-    let body = BlockBody::Coded(body);
+    let body = BlockBody::Coded(copying(0, 100_000, &bytes));
     let (flow, plain_len) = (FlowId(0), 12_000);
     let block = Block { seq: 1, flow, offset: 0, plain_len, fin: false, resent: false, body };
     receiver.handle_block(block, LANE, Now::ZERO).unwrap();
@@ -415,18 +419,6 @@ fn what_has_come_of_a_flow_is_held_until_it_is_delivered() {
     // It copies what is not there, and is then asked for whole.
     let mut bytes = Vec::new();
     tokens::encode(&[Copy { at: 0, len: 64, source: LogOffset(0) }], LogOffset(1000), &mut bytes);
-    let body = Body {
-        epoch: 1,
-        start: 1000,
-        remembered: false,
-        keep: false,
-        names: Vec::new(),
-        digest: Digest::Fast(0),
-        tokens: Some(bytes.len()),
-        literals: 0,
-        entropy: None,
-        bytes: &bytes,
-    };
     let block = |body, resent| Block {
         seq: 4,
         flow: FlowId(0),
@@ -436,7 +428,7 @@ fn what_has_come_of_a_flow_is_held_until_it_is_delivered() {
         resent,
         body,
     };
-    receiver.handle_block(block(BlockBody::Coded(body), false), LANE, Now::ZERO).unwrap();
+    receiver.handle_block(block(BlockBody::Coded(copying(1, 1000, &bytes)), false), LANE, Now::ZERO).unwrap();
     assert_eq!(held(&receiver, 4), [false, true]);
     receiver.handle_timeout(Now::from_millis(50));
     assert_eq!(asked(&mut receiver).1, 0);

@@ -406,7 +406,8 @@ impl ReceivingHalf for Receiver {
             Some(_) => Default::default(),
             None => {
                 let mut coming = RangeSet::default();
-                if !self.fetching.is_empty() {
+                let is_any_late = self.parked.deadline().is_some_and(|deadline| deadline <= now);
+                if is_any_late && !self.fetching.is_empty() {
                     // What is being fetched will come, and what waits for it too; asking for it would bring it twice.
                     let ranges = self.fetching.ranges().chain(self.parked.ranges());
                     ranges.for_each(|range| coming.insert(range));

@@ -14,7 +14,7 @@ use oncewire_codec::Now;
 use oncewire_link::Effort;
 
 use super::clock::Clock;
-use super::sampling::Sampling;
+use super::spot_checks::SpotChecks;
 
 /// Adds up the time in which lanes have something to send, wait for their sockets, and encode.
 pub(super) struct EffortMeter {
@@ -36,7 +36,7 @@ struct Tally {
     effort: Effort,
     processors: Option<Processors>,
     idle_permille: u32,
-    sampling: Sampling,
+    checks: SpotChecks,
 }
 
 /// What all processors did since the machine was started, in ticks of its clock.
@@ -86,9 +86,9 @@ impl EffortMeter {
         self.count(work, |effort| &mut effort.encoding)
     }
 
-    /// Does work and counts its CPU time, if it is [picked](Sampling) to be measured.
+    /// Does work and counts its CPU time, if it is [picked](SpotChecks) to be measured.
     fn count<T>(&self, work: impl FnOnce() -> T, time: fn(&mut Effort) -> &mut Now) -> T {
-        let picked = if self.enabled { self.tally.lock().sampling.pick() } else { None };
+        let picked = if self.enabled { self.tally.lock().checks.pick() } else { None };
         let Some(weight) = picked else { return work() };
         let start = thread_time();
         let result = work();
@@ -123,7 +123,7 @@ impl EffortMeter {
 impl Tally {
     fn take(&mut self, now: Now) -> Effort {
         self.add_up(now);
-        self.sampling.end_stretch();
+        self.checks.end_stretch();
         let span = now.saturating_sub(std::mem::replace(&mut self.taken, now));
         Effort { span, idle_permille: self.idle_permille, ..std::mem::take(&mut self.effort) }
     }

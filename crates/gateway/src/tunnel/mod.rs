@@ -14,7 +14,7 @@ mod lookup;
 pub(crate) mod onward;
 pub(crate) mod peer;
 pub(crate) mod pending;
-mod sampling;
 pub(crate) mod seldom;
+mod spot_checks;
 pub(crate) mod tasks;
 pub(crate) mod tls;

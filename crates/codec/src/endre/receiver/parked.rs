@@ -1,10 +1,11 @@
 //! Blocks that wait for a range of the log which has not arrived yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
 use super::Head;
+use super::timed::{Due, Timed};
 use crate::Now;
 use crate::cache::RangeSet;
 use crate::endre::matcher::Copy;
@@ -26,14 +27,20 @@ pub(super) struct Parked {
     pub(super) asked: bool,
 }
 
-/// All blocks that wait, by sequence number.
+impl Due for Parked {
+    fn due(&self) -> Option<Now> {
+        Some(self.deadline)
+    }
+}
+
+/// All blocks that wait.
 #[derive(Default)]
 pub(super) struct Parking {
-    blocks: BTreeMap<u64, Parked>,
-    /// The blocks by when they are late, and by the lowest offset that they copy from: every call of a link asks for the
-    /// first of them.
-    deadlines: BTreeSet<(Now, u64)>,
+    blocks: Timed<Parked>,
+    /// The blocks by the lowest offset that they copy from, and by the start of what they lack: each block that is rebuilt
+    /// may end the wait of others.
     oldest: BTreeSet<(u64, u64)>,
+    lacking: BTreeSet<(u64, u64)>,
     bytes: usize,
     /// Ranges that were asked for of late, for whichever block.
     asked: RangeSet,
@@ -60,14 +67,14 @@ impl Parking {
         let seq = parked.head.seq;
         self.take(seq);
         self.bytes += bytes;
-        self.deadlines.insert((parked.deadline, seq));
         self.oldest.insert((parked.oldest, seq));
+        self.lacking.insert((parked.lacks.start, seq));
         self.blocks.insert(seq, parked);
         true
     }
 
     pub(super) fn contains(&self, seq: u64) -> bool {
-        self.blocks.contains_key(&seq)
+        self.blocks.contains(seq)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -86,17 +93,28 @@ impl Parking {
     }
 
     pub(super) fn take(&mut self, seq: u64) -> Option<Parked> {
-        let parked = self.blocks.remove(&seq)?;
+        let parked = self.blocks.remove(seq)?;
         self.bytes -= size(&parked);
-        self.deadlines.remove(&(parked.deadline, seq));
         self.oldest.remove(&(parked.oldest, seq));
+        self.lacking.remove(&(parked.lacks.start, seq));
         Some(parked)
     }
 
-    /// Takes a block that has what it lacked.
+    /// Takes a block that has what it lacked. Those that lack what begins in the same hole of `written` are passed over at
+    /// once.
     pub(super) fn take_ready(&mut self, written: &RangeSet) -> Option<Parked> {
-        let (&seq, _) = self.blocks.iter().find(|(_, parked)| written.contains(&parked.lacks))?;
-        self.take(seq)
+        let mut from = (0, 0);
+        while let Some(&(start, seq)) = self.lacking.range(from..).next() {
+            let next = written.from(start)?;
+            if next.start > start {
+                from = (next.start, 0);
+            } else if self.blocks.get(seq).is_some_and(|parked| written.contains(&parked.lacks)) {
+                return self.take(seq);
+            } else {
+                from = (start, seq + 1);
+            }
+        }
+        None
     }
 
     pub(super) fn heads(&self) -> impl Iterator<Item = &Head> {
@@ -112,24 +130,24 @@ impl Parking {
     pub(super) fn clear(&mut self) -> Vec<Head> {
         self.bytes = 0;
         self.asked.clear();
-        self.deadlines.clear();
         self.oldest.clear();
-        std::mem::take(&mut self.blocks).into_values().map(|parked| parked.head).collect()
+        self.lacking.clear();
+        let heads = self.heads().copied().collect();
+        self.blocks.clear();
+        heads
     }
 
     /// Asks for everything anew with the next [`Self::overdue`]: what was asked for may have been lost with a lane.
     pub(super) fn restate(&mut self) {
         self.asked.clear();
-        for (&seq, parked) in self.blocks.iter_mut().filter(|(_, parked)| parked.asked) {
-            self.deadlines.remove(&(parked.deadline, seq));
-            self.deadlines.insert((Now::ZERO, seq));
-            (parked.asked, parked.deadline) = (false, Now::ZERO);
+        for seq in self.blocks.such(|parked| parked.asked) {
+            self.blocks.change(seq, |parked| (parked.asked, parked.deadline) = (false, Now::ZERO));
         }
     }
 
     /// When [`Self::overdue`] has something to say.
     pub(super) fn deadline(&self) -> Option<Now> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        self.blocks.deadline()
     }
 
     /// Returns the ranges to ask for now, and the blocks for which that was done before and did not help. `written` is what
@@ -147,25 +165,24 @@ impl Parking {
             self.asked.clear();
             self.asked_until = now + patience * ASKED_PATIENCE;
         }
-        let mut late: Vec<u64> = self.deadlines.range(..=(now, u64::MAX)).map(|(_, seq)| *seq).collect();
+        let mut late: Vec<u64> = self.blocks.late(now).collect();
         late.sort_unstable();
         for seq in late {
-            let Some(parked) = self.blocks.get_mut(&seq) else { continue };
             if news.len() >= MAX_ASKED {
                 break;
             }
-            if parked.asked {
-                hopeless.push(seq);
-                continue;
-            }
-            for copy in &parked.copies {
-                written.missing(&copy.range(), &mut unwritten);
-            }
-            unwritten.drain(..).for_each(|range| coming.missing(&range, &mut missing));
-            parked.asked = !missing.is_empty();
-            self.deadlines.remove(&(parked.deadline, seq));
-            parked.deadline = now + if parked.asked { patience * ASKED_PATIENCE } else { patience };
-            self.deadlines.insert((parked.deadline, seq));
+            self.blocks.change(seq, |parked| {
+                if parked.asked {
+                    hopeless.push(seq);
+                    return;
+                }
+                for copy in &parked.copies {
+                    written.missing(&copy.range(), &mut unwritten);
+                }
+                unwritten.drain(..).for_each(|range| coming.missing(&range, &mut missing));
+                parked.asked = !missing.is_empty();
+                parked.deadline = now + if parked.asked { patience * ASKED_PATIENCE } else { patience };
+            });
             missing.drain(..).for_each(|range| self.asked.missing(&range, &mut news));
         }
         for range in news {
@@ -192,24 +209,19 @@ mod tests {
 
     const PATIENCE: Now = Now::from_secs(1);
 
+    /// A block that is one copy of what it lacks.
+    fn lacking(seq: u64, lacks: Range64, deadline: Now) -> Parked {
+        let len = (lacks.end - lacks.start) as u32;
+        let copies = vec![Copy { at: 0, len, source: LogOffset(lacks.start) }];
+        let (head, literals, named, oldest) = (Head::of(seq), Vec::new(), Vec::new(), lacks.start);
+        Parked { head, copies, literals, named, lacks, oldest, deadline, asked: false }
+    }
+
     /// Blocks that all lack the same range, each with its deadline a patience behind the one before.
     fn parking(blocks: u64) -> Parking {
         let mut parking = Parking::default();
         for seq in 1..=blocks {
-            let (copies, lacks) = (vec![Copy { at: 0, len: 1000, source: LogOffset(5000) }], 5000..6000);
-            let (literals, named, deadline) = (Vec::new(), Vec::new(), PATIENCE * seq as u32);
-            let oldest = lacks.start;
-            let parked = Parked {
-                head: Head::of(seq),
-                copies,
-                literals,
-                named,
-                lacks,
-                oldest,
-                deadline,
-                asked: false,
-            };
-            assert!(parking.park(parked));
+            assert!(parking.park(lacking(seq, 5000..6000, PATIENCE * seq as u32)));
         }
         parking
     }
@@ -250,6 +262,36 @@ mod tests {
         assert_eq!(parking.deadline(), Some(Now::ZERO));
         assert_eq!(pass(&mut parking, 1..2), (MAX_ASKED, vec![]));
         assert_eq!(pass(&mut parking, 1..3), (MAX_ASKED, vec![]));
+    }
+
+    #[test]
+    fn whoever_has_what_it_lacked_is_found_among_those_that_wait_on() {
+        let mut parking = Parking::default();
+        // Of each three, the first lacks a whole kilobyte, the second the end of it and what lies behind, the third what lies
+        // behind.
+        for seq in 0..30 {
+            let kilobyte = 5000 + seq / 3 * 3000;
+            let lacks = [
+                kilobyte..kilobyte + 1000,
+                kilobyte + 900..kilobyte + 1100,
+                kilobyte + 1000..kilobyte + 1500,
+            ];
+            assert!(parking.park(lacking(seq, lacks[seq as usize % 3].clone(), PATIENCE)));
+        }
+        let mut written = RangeSet::default();
+        assert!(parking.take_ready(&written).is_none());
+        for third in [7, 2, 9, 0, 1, 8, 3, 6, 5, 4] {
+            let kilobyte = 5000 + third * 3000;
+            let mut ready = || parking.take_ready(&written).map(|parked| parked.head.seq);
+            assert_eq!(ready(), None);
+            written.insert(kilobyte..kilobyte + 1000);
+            let mut ready = || parking.take_ready(&written).map(|parked| parked.head.seq);
+            assert_eq!((ready(), ready()), (Some(3 * third), None));
+            written.insert(kilobyte + 1000..kilobyte + 2000);
+            let mut ready = || parking.take_ready(&written).map(|parked| parked.head.seq);
+            assert_eq!([ready(), ready(), ready()], [Some(3 * third + 1), Some(3 * third + 2), None]);
+        }
+        assert!(parking.is_empty());
     }
 
     #[test]

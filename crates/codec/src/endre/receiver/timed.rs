@@ -64,6 +64,10 @@ impl<T: Due> Timed<T> {
         self.by_seq.first_key_value().map(|(&seq, _)| seq)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_seq.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.by_seq.is_empty()
     }

@@ -57,14 +57,20 @@ fn a_store_that_is_deleted_costs_no_more_than_none() {
     assert!(!store_folder(&pair).exists());
 }
 
-#[test]
-fn a_damaged_store_is_found_out_and_no_byte_of_it_is_used() {
-    let origin = Origin::server();
-    let mut pair = pair(&options(&origin));
+/// A pair whose branch has a file in its store, and was stopped in order.
+fn stopped_with_a_store(origin: &Origin) -> Pair {
+    let mut pair = pair(&options(origin));
     fetch(&pair, FILE);
     wait_until_on_disk(&pair);
     pair.branch.terminate();
     assert!(pair.branch.wait(LIMIT).success());
+    pair
+}
+
+#[test]
+fn a_damaged_store_is_found_out_and_no_byte_of_it_is_used() {
+    let origin = Origin::server();
+    let mut pair = stopped_with_a_store(&origin);
     let folder = store_folder(&pair);
     for segment in segments(&folder) {
         let file = File::options().read(true).write(true).open(segment).unwrap();
@@ -114,11 +120,7 @@ fn assert_refused(pair: &Pair) {
 #[test]
 fn a_store_that_lost_files_or_parts_of_them_is_not_called_sound() {
     let origin = Origin::server();
-    let mut pair = pair(&options(&origin));
-    fetch(&pair, FILE);
-    wait_until_on_disk(&pair);
-    pair.branch.terminate();
-    assert!(pair.branch.wait(LIMIT).success());
+    let pair = stopped_with_a_store(&origin);
     let config = pair.branch.config().to_str().unwrap().to_owned();
     let run = |what: &str| {
         let ended = pair.branch.run(&["store", what, "--json", "-c", &config]);

@@ -7,7 +7,7 @@
 ///
 /// By chance, since calls come in patterns: every second one may be without work.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sampling {
+pub(super) struct SpotChecks {
     /// One in so many is picked.
     one_in: u32,
     /// Calls until the next one.
@@ -17,13 +17,13 @@ pub(super) struct Sampling {
     state: u32,
 }
 
-impl Default for Sampling {
+impl Default for SpotChecks {
     fn default() -> Self {
         Self { one_in: 1, left: 1, calls: 0, state: 0x9e37_79b9 }
     }
 }
 
-impl Sampling {
+impl SpotChecks {
     /// Counts a call; returns for how many it stands if it is to be measured.
     pub(super) fn pick(&mut self) -> Option<u32> {
         self.calls = self.calls.saturating_add(1);
@@ -62,16 +62,16 @@ mod tests {
     /// Makes calls of which every second one takes nothing, in several stretches; returns what they take by the calls that
     /// were picked, by what they do, and how many were picked.
     fn run(calls: u32) -> (u32, u32, u32) {
-        let (mut sampling, mut by_picks, mut picks) = (Sampling::default(), 0, 0);
+        let (mut checks, mut by_picks, mut picks) = (SpotChecks::default(), 0, 0);
         for _ in 0..10 {
             for call in 0..calls {
                 let takes = 10 * (call % 2);
-                if let Some(weight) = sampling.pick() {
+                if let Some(weight) = checks.pick() {
                     by_picks += weight * takes;
                     picks += 1;
                 }
             }
-            sampling.end_stretch();
+            checks.end_stretch();
         }
         (by_picks, 10 * 10 * (calls / 2), picks)
     }
