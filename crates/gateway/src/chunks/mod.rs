@@ -38,7 +38,7 @@ use crate::tunnel::peer::Peer;
 use crate::tunnel::seldom::Seldom;
 
 pub use self::open::OpenError;
-pub use self::tools::{AtRest, AtRestError, Room, clear_at_rest};
+pub use self::tools::{AtRest, AtRestError, Room, clear_at_rest, refuses_key};
 pub use oncewire_store::Progress;
 
 /// The chunk store of this process, or the reason why there is none although it was asked for.

@@ -259,7 +259,7 @@ pub(super) fn open(
     Store::open(backend, options).map_err(|error| not_opened(error, options.sealer.is_some(), path))
 }
 
-fn not_opened(error: oncewire_store::OpenError, keyed: bool, path: &Path) -> NotOpened {
+pub(super) fn not_opened(error: oncewire_store::OpenError, keyed: bool, path: &Path) -> NotOpened {
     match error {
         oncewire_store::OpenError::OtherKey => {
             NotOpened::Refused(OpenError::OtherKey { path: path.to_owned(), keyed })

@@ -3,13 +3,14 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use oncewire_store::{Faults, FolderError, Options, Progress, Stat, Store, StoreFiles};
+use oncewire_store::{Faults, Folder, FolderError, Options, Progress, Stat, Store, StoreFiles};
 
 use super::OpenError;
 use super::names::unix_time_s;
 use super::open::{self, NotOpened};
-use crate::config::index_memory;
+use crate::config::{StoreSettings, index_memory};
 use crate::storage_key::StorageKey;
 use crate::telemetry::{CompactReport, LevelReport, StoreCondition, StoreReport, VerifyReport};
 
@@ -69,19 +70,35 @@ impl AtRestError {
     }
 }
 
+/// Takes the folder of a store, if there is one in it; returns with it the bytes that its segments take.
+fn take(path: &Path) -> Result<(Arc<Folder>, u64), AtRestError> {
+    let taken = StoreFiles::find(path).map_err(|error| failed(path, &error))?.segment_bytes();
+    if taken == 0 && !path.join("store").is_file() {
+        return Err(AtRestError::None(path.to_owned()));
+    }
+    let folder = open::take(path).map_err(|error| AtRestError::not_opened(path, error))?;
+    Ok((folder, taken))
+}
+
+/// Returns why a gateway would not start for the sake of the key of its store. Nothing is changed, and nothing said of a
+/// store that is in use, or that cannot be looked at.
+pub fn refuses_key(settings: &StoreSettings, key: Option<&StorageKey>) -> Option<OpenError> {
+    let (folder, _) = take(&settings.path).ok()?;
+    let options = open::options(settings.index_memory, settings.disk, key);
+    let error = Store::prepare(folder, &Options { at_rest: true, ..options }).err()?;
+    match open::not_opened(error, key.is_some(), &settings.path) {
+        NotOpened::Refused(why) => Some(why),
+        NotOpened::NotTaken(_) | NotOpened::Failed(_) => None,
+    }
+}
+
 impl AtRest {
     /// Opens the store in a folder, with room as its gateway gives it, or as what is there needs.
     ///
     /// # Errors
     /// If there is none, a gateway uses it, its key is another, or the disk fails.
     pub fn open(path: &Path, key: Option<&StorageKey>, room: Option<Room>) -> Result<Self, AtRestError> {
-        let files = StoreFiles::find(path).map_err(|error| failed(path, &error))?;
-        if files.segment_bytes() == 0 && !path.join("store").is_file() {
-            return Err(AtRestError::None(path.to_owned()));
-        }
-        let not_opened = |error| AtRestError::not_opened(path, error);
-        let folder = open::take(path).map_err(not_opened)?;
-        let taken = files.segment_bytes();
+        let (folder, taken) = take(path)?;
         let room = room.unwrap_or_else(|| {
             let index_memory = index_memory(taken, MOST_MEMORY);
             Room { disk: taken, index_memory }
@@ -89,7 +106,8 @@ impl AtRest {
         let options = open::options(room.index_memory, room.disk, key);
         // The index must tell all places apart that are in use now.
         let options = Options { capacity: room.disk.max(taken), at_rest: true, ..options };
-        let (store, opened) = open::open(folder, &options, path).map_err(not_opened)?;
+        let (store, opened) =
+            open::open(folder, &options, path).map_err(|error| AtRestError::not_opened(path, error))?;
         let notes_left_out = opened.notes_left_out as u64;
         Ok(Self { path: path.to_owned(), store, notes: opened.notes, notes_left_out })
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use oncewire_codec::{Plan, Quota};
+use oncewire_gateway::chunks::refuses_key;
 use oncewire_gateway::config::units::{Rate, Size, Time};
 use oncewire_gateway::config::{
     Capture, Config, Discovery, Intercept, LogBudget, Looked, Mode, OnPeerLoss, PathChoice, Peer, PeerChoice,
@@ -17,6 +18,10 @@ use crate::table::counted;
 /// Reads a configuration and prints what would run.
 pub(super) fn run(path: &Path) -> anyhow::Result<()> {
     let mut config = Config::load(path)?;
+    let key = config.gateway.encrypt_key.as_ref();
+    if let Some(why) = config.store.as_ref().and_then(|store| refuses_key(store, key)) {
+        return Err(why.into());
+    }
     if let Some(rules) = RuleSet::of(&config).map(RuleSet::on_this_machine) {
         config.warnings.extend(rules.obstacles());
     }

@@ -107,13 +107,15 @@ fn logs(pair: &Pair) -> BTreeMap<PathBuf, Vec<u8>> {
     files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// With another key, or without, the branch does not start, and the logs are as they were.
+/// With another key, or without, the branch does not start, as a check tells, and the logs are as they were.
 fn assert_refused(pair: &Pair) {
     let before = logs(pair);
     assert!(before.values().any(|file| file.len() > 1 << 20), "there are logs");
-    let refused = pair.branch.run(&["run", "-c", pair.branch.config().to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("encrypt_key_file"), "{said}");
+    for command in ["check", "run"] {
+        let refused = pair.branch.run(&[command, "-c", pair.branch.config().to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains("encrypt_key_file"), "{command}: {said}");
+    }
     assert!(logs(pair) == before, "logs changed at a start that was refused");
 }
 
