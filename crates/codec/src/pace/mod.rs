@@ -271,7 +271,7 @@ impl Controller {
             rung if rung > self.rung => {
                 (load.is_held_up() && goal.gain >= WORTH_IT).then_some(Direction::Down)
             }
-            rung if rung < self.rung => Some(Direction::Up),
+            rung if rung < self.rung => (!self.is_undecided(&load)).then_some(Direction::Up),
             _ => None,
         };
         match self.sustained(wish, &load) {
@@ -286,12 +286,18 @@ impl Controller {
 
     /// Whether the step up that is being tried delivers much less than the rung before did at least. Where others want the
     /// processors, estimates, which are of CPU time, say little of that: who works for longer at a time is interrupted more
-    /// often, and both ends may be short of the same processors.
+    /// often, and both ends may be short of the same processors: then also what is delivered while lanes have nothing to
+    /// send counts, since a far end that does not keep up takes no more.
     fn is_slowed(&self, load: &Load) -> bool {
         let Some(before) = self.trial.and_then(|trial| trial.before) else { return false };
-        let now = self.delivered.full();
-        let is_below = now.rate().is_some_and(|rate| rate < SLOWED * before);
-        is_far_below(now, before) || load.is_starved() && is_below
+        let [all, full] = [self.delivered.all(), self.delivered.full()];
+        let is_below = |now: Sum| now.rate().is_some_and(|rate| rate < SLOWED * before);
+        is_far_below(full, before) || load.is_starved() && (is_below(full) || is_below(all))
+    }
+
+    /// Whether what is delivered decides about a step up, and is not known of the present rung yet.
+    fn is_undecided(&self, load: &Load) -> bool {
+        load.is_starved() && self.delivered.all().rate().is_none()
     }
 
     /// Steps to the last rung if others want the processors and this end's work is what takes the time; whether that is

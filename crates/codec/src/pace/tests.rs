@@ -24,6 +24,8 @@ struct World {
     fair: bool,
     /// The part of what estimates promise that coded blocks deliver under load.
     kept: f64,
+    /// Plain bytes a nanosecond that the far end rebuilds of coded blocks under load; lanes have nothing to send meanwhile.
+    far: f64,
     /// Nanoseconds of the sender's other work for each wire byte.
     rest: f64,
     /// Wire bytes a nanosecond.
@@ -52,6 +54,7 @@ impl World {
             stretch: 1.0,
             fair: seed.is_multiple_of(2),
             kept: 1.0,
+            far: f64::INFINITY,
             rest: 1.5,
             link: 400.0 * MEGABIT,
             demand: f64::INFINITY,
@@ -69,9 +72,15 @@ impl World {
     }
 
     fn rate(&self, rung: usize) -> f64 {
-        let is_coded = rung + 1 < self.truth.len();
-        let kept = if is_coded && self.stretch > 1.0 { self.kept } else { 1.0 };
-        kept * self.sender_rate(rung).min(self.link / self.truth[rung].share).min(self.demand)
+        let is_slowed = rung + 1 < self.truth.len() && self.stretch > 1.0;
+        let kept = if is_slowed { self.kept } else { 1.0 };
+        kept * self.sender_rate(rung).min(self.link / self.truth[rung].share).min(self.asked(rung))
+    }
+
+    /// What is there to be sent.
+    fn asked(&self, rung: usize) -> f64 {
+        let is_slowed = rung + 1 < self.truth.len() && self.stretch > 1.0;
+        if is_slowed { self.demand.min(self.far) } else { self.demand }
     }
 
     fn best(&self) -> f64 {
@@ -93,8 +102,9 @@ impl World {
         let rate = self.rate(rung);
         let plain = rate * nanos(TICK);
         let working = plain / self.sender_rate(rung);
-        let waits_for_link = self.link / share <= self.sender_rate(rung).min(self.demand);
-        let idle = self.demand <= rate;
+        let asked = self.asked(rung);
+        let waits_for_link = self.link / share <= self.sender_rate(rung).min(asked);
+        let idle = asked <= rate;
         let busy = plain * (cost + self.rest * share);
         let working = if self.fair && (idle || waits_for_link) { busy } else { working };
         let active = if idle { working.min(nanos(TICK)) } else { nanos(TICK) };
@@ -190,6 +200,18 @@ fn what_no_estimate_shows_is_found_out_by_what_is_delivered() {
         world.link = 400.0 * MEGABIT;
         world.run(90, 30);
         assert!(world.controller.rung() + 1 < world.truth.len(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_far_end_that_does_not_keep_up_with_coded_blocks_is_found_out_too() {
+    for seed in seeds() {
+        let mut world = World::new(plan(Entropy::Zstd(1)), seed);
+        (world.link, world.stretch, world.fair) = (f64::INFINITY, 3.0, false);
+        world.far = 0.3 * world.uncoded();
+        world.controller.enter(world.truth.len() - 1, Reason::EncoderBound);
+        let rate = world.run(120, 110);
+        assert!(rate >= 0.9 * world.uncoded(), "seed {seed}: {rate} of {}", world.uncoded());
     }
 }
 
