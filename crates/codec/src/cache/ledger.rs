@@ -73,6 +73,8 @@ pub struct Item {
     pub in_parts: bool,
     /// The named chunks that the receiving half did not have, by index.
     pub absent: BTreeSet<u32>,
+    /// The named chunks that crossed without being said to be absent, by index: that they are there is not known of them.
+    pub crossed: BTreeSet<u32>,
     /// Whether the receiving half found that the block is not what it should be.
     pub mistaken: bool,
 }
@@ -305,6 +307,13 @@ impl Ledger {
         lens.sum()
     }
 
+    /// Notes that chunks which an item names cross, by index, whether the receiving half has them or not.
+    pub fn note_crossed(&mut self, seq: u64, indexes: impl IntoIterator<Item = u32>) {
+        if let Some(item) = self.items.get_mut(&seq) {
+            item.crossed.extend(indexes);
+        }
+    }
+
     /// An item, if it is unacknowledged.
     pub fn item(&self, seq: u64) -> Option<&Item> {
         self.items.get(&seq)
@@ -366,6 +375,7 @@ mod tests {
             news: Vec::new(),
             in_parts: false,
             absent: BTreeSet::new(),
+            crossed: BTreeSet::new(),
             mistaken: false,
         }
     }

@@ -1,5 +1,8 @@
 //! How memory is shared out among logs: to each what saves most per byte.
 
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
 use super::Curve;
 
 /// What one log has use for.
@@ -48,34 +51,69 @@ pub fn share_out(budget: u64, demands: &[Demand]) -> Vec<u64> {
     let spent =
         demands.iter().zip(&sizes).map(|(demand, size)| demand.cost(*size)).fold(0, u64::saturating_add);
     let mut left = budget.saturating_sub(spent);
-    while let Some((index, size)) = best_step(left, demands, &sizes) {
-        if let (Some(demand), Some(present)) = (demands.get(index), sizes.get_mut(index)) {
-            left -= demand.cost(size) - demand.cost(*present);
-            *present = size;
+    let best = |(log, (demand, size))| Step::best(log, demand, size, left);
+    let mut steps: BinaryHeap<Step> =
+        demands.iter().zip(sizes.iter().copied()).enumerate().filter_map(best).collect();
+    while let Some(step) = steps.pop() {
+        let (Some(demand), Some(present)) = (demands.get(step.log), sizes.get_mut(step.log)) else {
+            continue;
+        };
+        // Others have taken what it would cost: there may be a shorter one.
+        if step.cost <= u128::from(left) {
+            left -= demand.cost(step.size) - demand.cost(*present);
+            *present = step.size;
         }
+        steps.extend(Step::best(step.log, demand, *present, left));
     }
     fill_evenly(&mut left, demands, &mut sizes, |demand| demand.present.min(demand.maximum));
     fill_evenly(&mut left, demands, &mut sizes, |demand| demand.maximum);
     sizes
 }
 
-/// Returns the log whose next size saves most for what it costs, and that size.
-fn best_step(left: u64, demands: &[Demand], sizes: &[u64]) -> Option<(usize, u64)> {
-    let mut best: Option<(u128, u128, usize, u64)> = None;
-    for (index, (demand, &size)) in demands.iter().zip(sizes).enumerate() {
-        for next in
-            Curve::sizes().chain([demand.maximum]).filter(|next| *next > size && *next <= demand.maximum)
-        {
-            let cost = u128::from(demand.cost(next) - demand.cost(size));
-            let gain = demand.gain(size, next);
-            let better = best.is_none_or(|(other, its_cost, ..)| gain * its_cost > other * cost);
-            if gain > 0 && cost <= u128::from(left) && better {
-                best = Some((gain, cost, index, next));
+/// A log's way to a larger size that saves most for what it costs, of those that there is memory for.
+#[derive(Clone, Copy)]
+struct Step {
+    gain: u128,
+    cost: u128,
+    log: usize,
+    size: u64,
+}
+
+impl Step {
+    fn best(log: usize, demand: &Demand, present: u64, left: u64) -> Option<Self> {
+        let mut best: Option<Self> = None;
+        let sizes = Curve::sizes().chain([demand.maximum]);
+        for size in sizes.filter(|size| *size > present && *size <= demand.maximum) {
+            let cost = u128::from(demand.cost(size) - demand.cost(present));
+            let step = Self { gain: demand.gain(present, size), cost, log, size };
+            if step.gain > 0 && cost <= u128::from(left) && best.is_none_or(|best| step > best) {
+                best = Some(step);
             }
         }
+        best
     }
-    best.map(|(_, _, index, size)| (index, size))
 }
+
+impl Ord for Step {
+    /// By what is saved for the cost, and then the first log before the others.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.gain * other.cost).cmp(&(other.gain * self.cost)).then(other.log.cmp(&self.log))
+    }
+}
+
+impl PartialOrd for Step {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Step {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Step {}
 
 /// Raises the logs below their goals by equal amounts of memory.
 fn fill_evenly(left: &mut u64, demands: &[Demand], sizes: &mut [u64], goal: impl Fn(&Demand) -> u64) {
@@ -119,6 +157,23 @@ mod tests {
         let mut curve = Curve::default();
         repeats.iter().for_each(|(distance, bytes)| curve.add(*distance, *bytes));
         Demand { curve, minimum: MIB, maximum: 64 * MIB, present: MIB, quarters: 4 }
+    }
+
+    /// The same as [`share_out`], by a walk over all logs for each step.
+    fn shared_by_walks(budget: u64, demands: &[Demand]) -> Vec<u64> {
+        let mut sizes: Vec<u64> = demands.iter().map(|demand| demand.minimum.min(demand.maximum)).collect();
+        let spent: u64 = demands.iter().zip(&sizes).map(|(demand, size)| demand.cost(*size)).sum();
+        let mut left = budget.saturating_sub(spent);
+        loop {
+            let logs = demands.iter().zip(&sizes).enumerate();
+            let steps = logs.filter_map(|(log, (demand, size))| Step::best(log, demand, *size, left));
+            let Some(step) = steps.max() else { break };
+            left -= step.cost as u64;
+            sizes[step.log] = step.size;
+        }
+        fill_evenly(&mut left, demands, &mut sizes, |demand| demand.present.min(demand.maximum));
+        fill_evenly(&mut left, demands, &mut sizes, |demand| demand.maximum);
+        sizes
     }
 
     #[test]
@@ -177,6 +232,7 @@ mod tests {
                 })
                 .collect();
             let sizes = share_out(budget, &demands);
+            prop_assert_eq!(&sizes, &shared_by_walks(budget, &demands));
             let cost = |sizes: &[u64]| demands.iter().zip(sizes).map(|(d, size)| d.cost(*size)).sum::<u64>();
             let least: Vec<u64> = demands.iter().map(|d| d.minimum.min(d.maximum)).collect();
             prop_assert!(cost(&sizes) <= budget.max(cost(&least)));

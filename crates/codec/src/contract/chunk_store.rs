@@ -20,6 +20,8 @@ pub enum StoreRequest {
         len: u32,
         /// What its name was made with.
         key: NameKey,
+        /// Whether a put that is under way, or just was, brings it: nobody else need be asked.
+        is_brought: bool,
     },
     /// Say where chunks are, without reading: [`StoreReply::Places`].
     Peek {

@@ -166,6 +166,29 @@ fn what_is_absent_is_asked_for_at_once_and_again_ever_more_seldom() {
     assert_eq!(receiver.stats().blocks, 1);
 }
 
+#[test]
+fn of_what_a_block_brought_the_store_is_told_so() {
+    let mut receiver = receiver();
+    let plain = [7; 64];
+    let entry = |name, behind| NameEntry { at: 0, len: 64, level: 0, name: ChunkName::Full(name), behind };
+    block(&mut receiver, 0, &plain, Vec::new(), Now::ZERO);
+    for (seq, behind) in [(1, NonZeroU32::new(1)), (2, None)] {
+        block(&mut receiver, seq, &plain, vec![entry(key().name(&plain), behind)], Now::ZERO);
+        let mut reads = Vec::new();
+        while let Some(request) = receiver.poll_chunk_store() {
+            match request {
+                StoreRequest::Read { is_brought, .. } => reads.push(is_brought),
+                StoreRequest::Peek { ticket, .. } => {
+                    let (places, neighbours) = (vec![ChunkPlace::Near], Vec::new());
+                    receiver.handle_store(StoreReply::Places { ticket, places, neighbours }, Now::ZERO);
+                }
+                StoreRequest::Put { .. } => {}
+            }
+        }
+        assert_eq!(reads, [behind.is_some()]);
+    }
+}
+
 /// The blocks that are put.
 fn puts(receiver: &mut Receiver) -> usize {
     let requests = std::iter::from_fn(|| receiver.poll_chunk_store());

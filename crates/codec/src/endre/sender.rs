@@ -260,6 +260,7 @@ impl SendingHalf for Sender {
             news: Vec::new(),
             in_parts: false,
             absent: BTreeSet::new(),
+            crossed: BTreeSet::new(),
             mistaken: false,
         };
         let block = |body| Block { seq, flow, offset, plain_len, fin, resent: false, body };
@@ -334,6 +335,7 @@ impl SendingHalf for Sender {
             news: Vec::new(),
             in_parts: false,
             absent: BTreeSet::new(),
+            crossed: BTreeSet::new(),
             mistaken: false,
         });
         Frame::Message { seq, flow, message }.encode(out);

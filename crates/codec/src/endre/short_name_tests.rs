@@ -16,7 +16,9 @@ use crate::entropy::Entropy;
 use crate::plan::Layers;
 use crate::wanax::hints::PackedTag;
 use crate::wanax::{ChunkName, NameKey, NamesConfig, SHORT_BELOW, Shape, Tree};
-use crate::wire::{BlockBody, Digest, FlowId, Frame, NameEntry, NamesHello, take_frame};
+use crate::wire::{
+    BlockBody, ChunkReason, ChunkRequest, Digest, FlowId, Frame, NameEntry, NamesHello, take_frame,
+};
 use crate::{Now, Plan};
 
 /// Both halves, and a store that answers at once.
@@ -322,6 +324,33 @@ fn what_a_tag_should_have_led_to_is_put_though_nothing_of_its_block_was_new() {
     assert_eq!(halves.cross(&plain), plain);
     assert_eq!(halves.names.len(), 1);
     assert_eq!(halves.sender.stats().mismatches, 1);
+}
+
+#[test]
+fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
+    let plain = noise(9, 9000);
+    let mut halves = Halves::new(SHORT_BELOW);
+    halves.cross(&plain);
+    let (plan, offset, plain) = (Some(halves.plan), halves.offset, Bytes::from(plain));
+    let (mut out, lane, now) = (Vec::new(), LANE, halves.now);
+    let seq = halves.sender.stats().blocks;
+    halves.sender.handle_payload(
+        Payload { flow: FlowId(1), offset, plain, fin: false, plan },
+        lane,
+        now,
+        &mut out,
+    );
+    let mut crosses = |reason| {
+        let request = ChunkRequest { seq, reason, indexes: vec![0] };
+        halves.sender.handle_frame(Feedback::Chunks(request), now).unwrap();
+        out.clear();
+        while halves.sender.poll_repair(&mut out) || halves.sender.poll_chunks(lane, &mut out) {}
+        (out.len() > 9000, halves.sender.stats().absent)
+    };
+    assert_eq!(crosses(ChunkReason::Shed), (true, 0));
+    assert_eq!(crosses(ChunkReason::Absent), (false, 1));
+    // Lost with a lane, perhaps.
+    assert_eq!(crosses(ChunkReason::Shed), (true, 1));
 }
 
 #[test]

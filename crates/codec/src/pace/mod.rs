@@ -287,12 +287,13 @@ impl Controller {
     /// Whether the step up that is being tried delivers much less than the rung before did at least. Where others want the
     /// processors, estimates, which are of CPU time, say little of that: who works for longer at a time is interrupted more
     /// often, and both ends may be short of the same processors: then also what is delivered while lanes have nothing to
-    /// send counts, since a far end that does not keep up takes no more.
+    /// send now and then counts, since neither a far end nor what reads from applications keeps up.
     fn is_slowed(&self, load: &Load) -> bool {
         let Some(before) = self.trial.and_then(|trial| trial.before) else { return false };
         let [all, full] = [self.delivered.all(), self.delivered.full()];
         let is_below = |now: Sum| now.rate().is_some_and(|rate| rate < SLOWED * before);
-        is_far_below(full, before) || load.is_starved() && (is_below(full) || is_below(all))
+        let is_busy = load.active * 4 >= load.span;
+        is_far_below(full, before) || load.is_starved() && (is_below(full) || is_busy && is_below(all))
     }
 
     /// Whether what is delivered decides about a step up, and is not known of the present rung yet.

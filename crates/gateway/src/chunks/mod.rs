@@ -110,7 +110,7 @@ impl ChunkStore {
     /// Takes a request of a link; never waits. What is not answered here is answered by a thread of the store.
     pub(crate) fn serve(&self, peer: &Arc<Peer>, request: StoreRequest) -> Option<StoreReply> {
         match request {
-            StoreRequest::Read { ticket, name, len, key } => self.read(peer, ticket, (name, len, key)),
+            StoreRequest::Read { ticket, name, len, key, .. } => self.read(peer, ticket, (name, len, key)),
             StoreRequest::Peek { ticket, chunks, key, .. } => {
                 let places = self.places(&chunks, self.may_be_elsewhere(&key));
                 Some(StoreReply::Places { ticket, places, neighbours: Vec::new() })
@@ -204,6 +204,12 @@ impl ChunkStore {
     /// Says whether it may hold a chunk, without I/O.
     pub(crate) fn holds(&self, tag: u64, len: u32) -> bool {
         self.slot.read().pool().is_some_and(|PoolOf(pool)| pool.store().peek(tag, len))
+    }
+
+    /// Says whether it may hold a chunk, or will turn out to: what a store has that is not open yet nobody knows.
+    pub(crate) fn may_hold(&self, tag: u64, len: u32) -> bool {
+        let is_opening = matches!(*self.slot.read(), Slot::Opening(_));
+        is_opening || self.holds(tag, len)
     }
 
     /// Reads a chunk for a neighbour, and hands it to `reply` on a thread of the store; returns false if too many wait.

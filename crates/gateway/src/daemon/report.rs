@@ -270,6 +270,7 @@ fn peer_report(peer: &Peer) -> PeerReport {
 }
 
 fn out_report(out: &SendStats, pace: &PaceStats, not_saved: Option<u64>) -> OutReport {
+    let not_literal = [out.copied, out.uncoded, out.names.bytes];
     OutReport {
         codec: codec(out.log_capacity, pace.plan.map(|plan| plan.layers), out.store),
         log_capacity: out.log_capacity,
@@ -281,7 +282,7 @@ fn out_report(out: &SendStats, pace: &PaceStats, not_saved: Option<u64>) -> OutR
         blocks: out.blocks,
         plain: out.plain,
         copied: out.copied,
-        literal: out.plain.saturating_sub(out.copied).saturating_sub(out.uncoded),
+        literal: not_literal.into_iter().fold(out.plain, u64::saturating_sub),
         uncoded: out.uncoded,
         remembered: out.remembered,
         not_remembered: out.not_remembered,

@@ -343,7 +343,7 @@ impl Task {
             Output::Wait { .. } => {}
             Output::Peek { from, request, chunks } => {
                 let store = self.store.as_ref();
-                let holds = |tag, len| store.is_some_and(|store| store.holds(tag, len));
+                let holds = |tag, len| store.is_some_and(|store| store.may_hold(tag, len));
                 let held = chunks.iter().map(|sought| holds(sought.tag, sought.len)).collect();
                 return Some((from, request, held));
             }

@@ -372,15 +372,16 @@ impl Peer {
             return member.neighbours.handle_said(self, frame);
         }
         member.neighbours.count_unheard(&member.key, &frame);
-        let no = match frame {
+        let answer = match frame {
             GroupFrame::Get { request, .. } => GroupFrame::Chunk { request, bytes: None },
+            // To have nothing would say that chunks were lost, and bring those that somebody offers.
             GroupFrame::Peek { request, chunks } => {
-                GroupFrame::Have { request, held: vec![false; chunks.len()] }
+                GroupFrame::Have { request, held: vec![true; chunks.len()] }
             }
             _ => return,
         };
         // One that does not take its answers need not have them.
-        _ = self.tell_group(no);
+        _ = self.tell_group(answer);
     }
 
     fn carry_out(self: &Arc<Self>, due: Due) {

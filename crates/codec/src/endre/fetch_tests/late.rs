@@ -38,6 +38,21 @@ fn a_read_is_given_the_time_that_the_queue_explains() {
 }
 
 #[test]
+fn what_turns_out_to_be_absent_after_it_was_asked_for_is_said_once() {
+    let mut receiver = receiver();
+    name(&mut receiver, 0, 3, 64, Now::ZERO);
+    let tickets = reads(&mut receiver);
+    receiver.handle_store(StoreReply::Busy { ticket: tickets[0] }, Now::ZERO);
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![0])]);
+    receiver.handle_timeout(Now::from_millis(50));
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Shed, vec![1, 2])]);
+    receiver.handle_store(StoreReply::Absent { ticket: tickets[1] }, Now::from_millis(60));
+    assert_eq!(asked(&mut receiver).0, [(ChunkReason::Absent, vec![1])]);
+    receiver.handle_store(StoreReply::Busy { ticket: tickets[2] }, Now::from_millis(60));
+    assert_eq!(asked(&mut receiver).0, []);
+}
+
+#[test]
 fn a_read_that_is_said_to_take_longer_is_given_that_time_and_no_other_is() {
     let mut receiver = receiver();
     name(&mut receiver, 0, 2, 64, Now::ZERO);

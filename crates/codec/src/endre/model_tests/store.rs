@@ -66,7 +66,7 @@ impl ModelStore {
     fn answer(&mut self, pick: u64, how: Read) -> Option<StoreReply> {
         let place = pick as usize % self.waiting.len().max(1);
         let (ticket, name, len, key) = match self.waiting.remove(place)? {
-            StoreRequest::Read { ticket, name, len, key } => (ticket, name, len, key),
+            StoreRequest::Read { ticket, name, len, key, .. } => (ticket, name, len, key),
             StoreRequest::Peek { ticket, chunks, .. } => {
                 // Four chunks come together, and some from a neighbour.
                 let places = (0..chunks.len() as u64).map(|at| match (pick / 7 + at) % 16 {

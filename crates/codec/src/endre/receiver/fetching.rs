@@ -148,20 +148,24 @@ impl Fetching {
     /// Has an entry read.
     pub(super) fn read(&mut self, fetch: &mut Fetch, index: u32, place: Place) {
         let (Some(entry), Some(key)) = (fetch.entries.get(index as usize), fetch.key.clone()) else { return };
-        let NameEntry { name, len, .. } = *entry;
-        let request = |ticket| StoreRequest::Read { ticket, name, len, key };
+        let NameEntry { name, len, behind, .. } = *entry;
+        let is_brought = behind.is_some();
+        let request = |ticket| StoreRequest::Read { ticket, name, len, key, is_brought };
         fetch.reads.insert(self.reads.open(fetch.head.seq, place, request), index);
     }
 
-    /// Asks for an entry over the network, unless that was done.
+    /// Asks for an entry over the network, unless that was done. Where it was done because the store took its time, the
+    /// sending half is told of what turns out to be absent, so that it does not name that again.
     pub(super) fn ask(&mut self, fetch: &mut Fetch, index: u32, reason: ChunkReason) {
         let Some(entry) = fetch.entries.get(index as usize) else { return };
         if fetch.asked.insert(index) {
             self.asked_bytes += u64::from(entry.len);
             self.counts.requested_bytes += u64::from(entry.len);
-            fetch.due.insert(index, reason);
-            self.due.insert(fetch.head.seq);
+        } else if reason == ChunkReason::Shed {
+            return;
         }
+        fetch.due.insert(index, reason);
+        self.due.insert(fetch.head.seq);
     }
 
     /// Takes an answer of the store; returns the block if it brought the last chunk that it waited for.

@@ -155,7 +155,7 @@ impl Naming {
     }
 
     /// Takes note of a block that was acknowledged: what it brought was put, what it named and lacked as well, and the
-    /// rest of what it named was there. Returns what is there now, if others are told.
+    /// rest of what it named was there, unless that crossed all the same. Returns what is there now, if others are told.
     pub(super) fn settle(&mut self, item: &Item, now: Now) -> Vec<PackedTag> {
         let clock = self.clock(now);
         let put = self.put_by(item);
@@ -168,10 +168,12 @@ impl Naming {
         self.keep_probe(item, clock);
         let (mut there, mut had_elsewhere) = (put.into_owned(), Vec::new());
         for (index, entry) in (0..).zip(&item.names) {
-            if !item.absent.contains(&index) {
+            if !item.absent.contains(&index) && !item.crossed.contains(&index) {
                 let chunk = PackedTag::new(entry.name.tag(), entry.len);
                 self.trust.confirm(entry);
-                had_elsewhere.extend(self.hints.confirm(chunk, clock).then(|| entry.range()));
+                // A store that takes nothing for now cannot say how far it reaches.
+                let is_older = self.is_put() && self.hints.confirm(chunk, clock);
+                had_elsewhere.extend(is_older.then(|| entry.range()));
                 there.push(chunk);
             }
         }

@@ -89,6 +89,13 @@ impl Sender {
         if !request.indexes.iter().all(|index| entry(index).is_some()) {
             return Err(WireError::Invalid("index of a chunk").into());
         }
+        // Of what crosses already it may be said later that it is not there.
+        let news: Vec<u32> = match request.reason {
+            ChunkReason::Absent => {
+                request.indexes.iter().copied().filter(|index| !item.crossed.contains(index)).collect()
+            }
+            ChunkReason::Shed => request.indexes.clone(),
+        };
         let mut waiting = &mut self.requested;
         if request.reason == ChunkReason::Absent {
             if item.lane.is_some() {
@@ -100,8 +107,12 @@ impl Sender {
                 let keep = naming.is_put();
                 naming.doubt(self.ledger.note_absent(request.seq, &request.indexes, keep));
             }
+        } else {
+            self.ledger.note_crossed(request.seq, request.indexes.iter().copied());
         }
-        waiting.entry(request.seq).or_default().extend(&request.indexes);
+        if !news.is_empty() {
+            waiting.entry(request.seq).or_default().extend(news);
+        }
         Ok(())
     }
 
@@ -189,6 +200,7 @@ impl Sender {
     pub(super) fn resend(&mut self, seq: u64, item: &Item, out: &mut Vec<u8>) {
         let (flow, epoch, range) = (item.flow, item.epoch, item.range());
         self.stats.resent += 1;
+        self.ledger.note_crossed(seq, 0..item.names.len() as u32);
         let (offset, plain, fin, coded) = match &item.content {
             Content::Message(message) => {
                 return Frame::Message { seq, flow, message: message.clone() }.encode(out);

@@ -50,7 +50,8 @@ impl Named {
     fn is_read(&self, store: &ChunkStore, name: ChunkName) -> bool {
         let counts = || store.slot.read().pool().map(|PoolOf(pool)| pool.store().counts()).unwrap();
         let (before, peer) = (counts(), testing::peer());
-        let asked = StoreRequest::Read { ticket: 1, name, len: self.len, key: self.key.clone() };
+        let asked =
+            StoreRequest::Read { ticket: 1, name, len: self.len, key: self.key.clone(), is_brought: false };
         assert_eq!(store.serve(&peer, asked), None);
         until("it was looked for", || {
             (counts().hits, counts().absent) != (before.hits, before.absent) && store.report().queue == 0

@@ -25,6 +25,8 @@ fn a_store_that_takes_long_to_open_is_used_once_it_is_open() {
     let answers: Arc<[AtomicU64; 2]> = Arc::default();
     assert!(!ask(&store, 1, &answers));
     assert_eq!(absent(&store, [1, 9]), [false; 2], "nobody knows");
+    let tags = [1, 9].map(|number| NameKey::new([7; 32]).tag(&block(number)));
+    assert_eq!(tags.map(|tag| store.may_hold(tag, 65_536)), [true; 2]);
     put(&store, 5);
     assert_eq!(store.report().dropped, 1);
     assert!(store.clear().blocking_recv().unwrap().unwrap_err().contains("being opened"));
@@ -32,6 +34,7 @@ fn a_store_that_takes_long_to_open_is_used_once_it_is_open() {
     until("it is open", || store.report().state == StoreCondition::Open);
     assert!(store.state().taking);
     assert_eq!(absent(&store, [1, 9]), [false, true]);
+    assert_eq!(tags.map(|tag| store.may_hold(tag, 65_536)), [true, false]);
     until("it is read", || ask(&store, 1, &answers));
     until("it was read", || answers[0].load(Relaxed) == 1);
     until("it is looked at", || {

@@ -17,7 +17,7 @@ fn root(number: u8) -> (Name, u32) {
 fn read(store: &ChunkStore, peer: &Arc<Peer>, number: u8) {
     let (name, len) = root(number);
     let (name, key) = (ChunkName::Full(name), NameKey::new(KEY));
-    store.serve(peer, StoreRequest::Read { ticket: 1, name, len, key });
+    store.serve(peer, StoreRequest::Read { ticket: 1, name, len, key, is_brought: false });
 }
 
 /// [reads, found, absent, the rest that ended].

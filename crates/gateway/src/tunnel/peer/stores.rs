@@ -77,8 +77,10 @@ impl Peer {
         if let StoreRequest::Peek { purpose: Purpose::Survey, .. } = &request {
             return self.survey(store, request);
         }
-        // A neighbour is asked for a chunk by its name.
-        let StoreRequest::Read { ticket, name: ChunkName::Full(name), len, key } = &request else {
+        // A neighbour is asked for a chunk by its name; what the own store is being given is soon there.
+        let StoreRequest::Read { ticket, name: ChunkName::Full(name), len, key, is_brought: false } =
+            &request
+        else {
             return store.serve(self, request);
         };
         let Some(member) = self.settings.group.as_ref().filter(|member| member.neighbours.can_ask(key))

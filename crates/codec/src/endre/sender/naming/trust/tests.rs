@@ -78,6 +78,7 @@ fn item(plain: &Bytes) -> Item {
         in_parts: false,
         news: Vec::new(),
         absent: BTreeSet::new(),
+        crossed: BTreeSet::new(),
         mistaken: false,
     }
 }
@@ -184,6 +185,25 @@ fn what_a_neighbour_of_an_emptied_store_had_is_known_the_next_time() {
         naming.settle(&Item { absent, ..item }, soon);
         assert_eq!(send(&mut naming, &block(0), later).0, is_there);
         assert_eq!(send(&mut naming, &block(0).slice(5000..), later).0, is_there, "cut otherwise");
+    }
+}
+
+#[test]
+fn what_crossed_all_the_same_proves_nothing_nor_does_a_store_that_cannot_say_what_it_has() {
+    for (crosses, taking, is_known) in [(false, true, true), (true, true, false), (false, false, false)] {
+        let mut naming = filled(0..1);
+        let (soon, later) = (Now::from_secs(31), Now::from_secs(100));
+        let (is_named, item) = send(&mut naming, &block(0), soon);
+        assert!(is_named);
+        naming.handle_held(&StoreHeld { serial: 1, taking, age_secs: 0 }, soon);
+        naming.doubt(u64::MAX);
+        let crossed = if crosses { [0].into() } else { BTreeSet::new() };
+        let there = naming.settle(&Item { crossed, ..item }, later);
+        assert!(there.is_empty(), "nobody is told");
+        assert_eq!(naming.trust.doubt < 2 * super::DOUBTFUL, !crosses);
+        naming.handle_held(&StoreHeld { serial: 2, taking: true, age_secs: 10 }, later);
+        naming.trust.meet(&[]);
+        assert_eq!(send(&mut naming, &block(0), later).0, is_known, "{crosses}, {taking}");
     }
 }
 
