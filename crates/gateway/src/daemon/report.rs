@@ -245,7 +245,11 @@ async fn chunks_cleared(chunks: ChunksCleared, end: Instant) -> Result<u64, Stri
 
 fn peer_report(peer: &Peer) -> PeerReport {
     let status = peer.status();
-    let link = status.link;
+    let mut link = status.link;
+    if !peer.settings.usual.coded {
+        link.pace.plan = None;
+    }
+    let is_coded = peer.settings.usual.coded || link.out.uncoded < link.out.plain;
     PeerReport {
         name: status.name,
         state: status.state,
@@ -262,17 +266,21 @@ fn peer_report(peer: &Peer) -> PeerReport {
         resumes: link.resumes,
         lanes_renewed: link.lanes_renewed,
         peer_restarts: link.peer_restarts,
-        out: out_report(&link.out, &link.pace, status.not_saved.map(|[out, _]| out)),
+        out: out_report(&link.out, &link.pace, is_coded, status.not_saved.map(|[out, _]| out)),
         inbound: in_report(&link.inbound, status.not_saved.map(|[_, inbound]| inbound)),
         ..PeerReport::default()
     }
     .summed()
 }
 
-fn out_report(out: &SendStats, pace: &PaceStats, not_saved: Option<u64>) -> OutReport {
+/// Reports on a sending half of which flows are coded if no rule says otherwise, or some were by a rule.
+fn out_report(out: &SendStats, pace: &PaceStats, is_coded: bool, not_saved: Option<u64>) -> OutReport {
     let not_literal = [out.copied, out.uncoded, out.names.bytes];
     OutReport {
-        codec: codec(out.log_capacity, pace.plan.map(|plan| plan.layers), out.store),
+        codec: match is_coded {
+            true => codec(out.log_capacity, pace.plan.map(|plan| plan.layers), out.store),
+            false => (out.log_capacity > 0).then(|| Codec::None.to_string()),
+        },
         log_capacity: out.log_capacity,
         log_limit: out.log_limit,
         log_on_disk: out.released,
@@ -300,7 +308,7 @@ fn out_report(out: &SendStats, pace: &PaceStats, not_saved: Option<u64>) -> OutR
 fn plan_report(pace: &PaceStats) -> PlanReport {
     PlanReport {
         matching: pace.plan.map(|plan| plan.matching.to_string()),
-        markers: pace.plan.map(|plan| plan.markers.to_string()),
+        markers: pace.plan.map(|plan| plan.effective_markers().to_string()),
         period: pace.plan.map(|plan| plan.period),
         entropy: pace.plan.map(|plan| plan.entropy.to_string()),
         rung: pace.rung as u64,
@@ -399,3 +407,30 @@ fn flow_report(peer: &str, flow: &FlowStats, age: Duration) -> FlowReport {
 
 /// How long disks may take to clear what is to be, all together; less than a client waits.
 const DISK_LIMIT: Duration = Duration::from_secs(8);
+
+#[cfg(test)]
+mod tests {
+    use oncewire_codec::contract::NameCounts;
+    use oncewire_codec::{MarkerKind, Matching, Plan};
+
+    use super::*;
+
+    #[test]
+    fn what_crossed_is_told_by_how_it_did() {
+        let names = NameCounts { count: 1, bytes: 50, ..NameCounts::default() };
+        let out = SendStats {
+            log_capacity: 1,
+            plain: 900,
+            copied: 700,
+            uncoded: 50,
+            names,
+            ..SendStats::default()
+        };
+        let plan = Plan { matching: Matching::Chunk, markers: MarkerKind::Maxp, ..Plan::default() };
+        let pace = PaceStats { plan: Some(plan), ..PaceStats::default() };
+        let report = out_report(&out, &pace, true, None);
+        assert_eq!((report.literal, report.codec.as_deref()), (100, Some("endre")));
+        assert_eq!(report.plan.markers.as_deref(), Some("modp"), "those that are in use");
+        assert_eq!(out_report(&out, &pace, false, None).codec.as_deref(), Some("none"));
+    }
+}

@@ -17,7 +17,7 @@ use crate::flows::{Flow, GRACE};
 use crate::ledger::Ledger;
 use crate::ledger::direct::Direct;
 use crate::peering::{Chosen, Peering};
-use crate::telemetry::{Outcome, Reason};
+use crate::telemetry::{Outcome, Reason, Refusal};
 use crate::tunnel::onward::{self, Onward, OwnSockets};
 use crate::tunnel::peer::Peer;
 
@@ -238,9 +238,13 @@ impl Router {
     ) -> Result<Way, NoWay> {
         tracing::debug!(peer, %destination, %reason, "connecting directly");
         let client = as_client(intercept).then_some(source);
-        let direct = self.ledger.direct(peer, destination, source, reason);
-        let stream = onward::connect(destination, &self.onward, client).await.map_err(NoWay::Failed)?;
-        Ok(Way::Direct(stream, direct))
+        let stream = onward::connect(destination, &self.onward, client).await.map_err(|failure| {
+            if failure == OpenFailure::NotAllowed {
+                self.ledger.refusals.count(Refusal::NotAllowedTo);
+            }
+            NoWay::Failed(failure)
+        })?;
+        Ok(Way::Direct(stream, self.ledger.direct(peer, destination, source, reason)))
     }
 }
 

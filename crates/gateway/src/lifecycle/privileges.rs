@@ -46,6 +46,12 @@ pub enum PrivilegeError {
     },
 }
 
+/// Says what keeps a gateway from starting as its user on this machine, if it has one and that is not there.
+pub fn obstacle(config: &Config) -> Option<String> {
+    let error = Account::find(config.gateway.user.as_ref()?).err()?;
+    Some(format!("it does not start on this machine: {error}"))
+}
+
 /// Returns what a configuration needs of the kernel's capabilities: one for ports below 1024, and one for interception
 /// that clients know nothing of, and for lanes whose rate takes larger buffers than the kernel gives by itself.
 pub fn needed(config: &Config) -> CapabilitySet {

@@ -36,6 +36,19 @@ async fn direct_transfers_both_ways_at_once_arrive_whole_and_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_server_took_is_not_counted_as_a_direct_connection() {
+    within(async {
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (lone, _relay) = without_link(nobody, "").await;
+        let mut client = TcpStream::connect(lone.branch.local_addrs().intercepts[0]).await.unwrap();
+        expect_reset(&mut client).await;
+        let rows = lone.branch.status().flows_not_coded;
+        assert!(rows.iter().all(|row| row.reason != Reason::PeerLost), "{rows:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_that_has_been_away_for_long_holds_nobody_up() {
     within(async {
         let origin = Origin::echo().await;

@@ -11,6 +11,7 @@ use oncewire_gateway::config::{
     Policy, Scope, StoreSettings,
 };
 use oncewire_gateway::discovery::MAX_FOUND;
+use oncewire_gateway::lifecycle::privileges;
 use oncewire_gateway::rules::RuleSet;
 
 use crate::table::counted;
@@ -26,6 +27,7 @@ pub(super) fn run(path: &Path) -> anyhow::Result<()> {
         config.warnings.extend(rules.obstacles());
     }
     config.warnings.extend(config.obstacles());
+    config.warnings.extend(privileges::obstacle(&config));
     super::print(&describe(&config))
 }
 
@@ -276,9 +278,11 @@ fn describe_intercept(intercept: &Intercept) -> String {
     if users > 0 {
         let _ = writeln!(text, "  for {} with passwords", counted(users as u64, "user", "users"));
     }
-    if let Some(networks) = &intercept.allow_from {
-        let _ = writeln!(text, "  for clients in {}", joined(networks));
-    }
+    let _ = match intercept.allow_from.as_deref() {
+        None => Ok(()),
+        Some([]) => writeln!(text, "  for no client at all: allow_from is empty"),
+        Some(networks) => writeln!(text, "  for clients in {}", joined(networks)),
+    };
     text
 }
 

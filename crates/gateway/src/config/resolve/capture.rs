@@ -39,7 +39,25 @@ impl Resolver {
             rules: rules?.unwrap_or_default(),
         };
         self.check_capture(raw, tproxy, &capture);
+        self.refuse_empty_lists(raw);
         Some(capture)
+    }
+
+    /// Reports lists of nothing: as conditions of the rules they would be none, so that everything is taken in.
+    fn refuse_empty_lists(&mut self, raw: &RawIntercept) {
+        let is_empty = |texts: &Option<Vec<Text>>| texts.as_ref().is_some_and(Vec::is_empty);
+        let lists = [
+            ("ports", raw.ports.as_ref().is_some_and(Vec::is_empty)),
+            ("networks", is_empty(&raw.networks)),
+            ("users", raw.users.as_ref().is_some_and(|users| users.texts().is_empty())),
+            ("groups", is_empty(&raw.groups)),
+            ("cgroups", is_empty(&raw.cgroups)),
+        ];
+        for (key, _) in lists.into_iter().filter(|(_, is_empty)| *is_empty) {
+            let message =
+                format!("{key}: the list is empty; name what is to be taken in, or remove the key for all");
+            self.problems.at(raw.mode.span(), message);
+        }
     }
 
     /// Reports keys that the mode or the scope makes meaningless, and the lack of those that it needs.

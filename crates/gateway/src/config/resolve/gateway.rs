@@ -26,6 +26,10 @@ impl Resolver {
         let (watchdog, keepalive) = (self.watchdog(raw), self.keepalive(raw));
         let log_level = self.log_level(raw.log_level.as_ref());
         let site = raw.site.as_ref().and_then(|site| self.name("site", site));
+        self.refuse_empty_paths([
+            ("state", raw.state.as_ref()),
+            ("store_path", whole.cache.store_path.as_ref()),
+        ]);
         Some(Gateway {
             name: name?,
             key_file,
@@ -42,6 +46,15 @@ impl Resolver {
             announce,
             site,
         })
+    }
+
+    /// Reports folders without a name, which would be the one that the process was started in, or none.
+    fn refuse_empty_paths<const N: usize>(&mut self, folders: [(&str, Option<&Text>); N]) {
+        let named = folders.into_iter().filter_map(|(key, text)| Some((key, text?)));
+        for (key, text) in named.filter(|(_, text)| text.get_ref().is_empty()) {
+            let message = format!("{key}: name a folder, or remove the key");
+            self.problems.at_value(text.span(), message);
+        }
     }
 
     /// Reads after how long without progress the process ends itself.

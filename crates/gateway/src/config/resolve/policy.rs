@@ -13,6 +13,17 @@ impl Resolver {
         let section = raw.span();
         let raw = raw.get_ref();
         let conditions = &raw.conditions;
+        let lists = [
+            ("ports", conditions.ports.as_ref().map(Vec::len)),
+            ("networks", conditions.networks.as_ref().map(Vec::len)),
+            ("peers", conditions.peers.as_ref().map(Vec::len)),
+        ];
+        for (key, _) in lists.into_iter().filter(|(_, len)| *len == Some(0)) {
+            let message = format!(
+                "match.{key}: the list is empty, so that no flow matches; name some, or remove the key for all"
+            );
+            self.problems.at(section.clone(), message);
+        }
         let port = |resolver: &mut Self, port: &Spanned<i64>| {
             resolver.within("ports", port, 1..65536).and_then(|port| u16::try_from(port).ok())
         };
