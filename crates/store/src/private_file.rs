@@ -1,8 +1,8 @@
 //! Opening files that hold what users sent.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
 /// What becomes of a file that is opened.
@@ -17,17 +17,32 @@ pub enum Opening {
 }
 
 /// Opens a regular file to read and write. Nobody but its owner can read it if it is made or emptied here, or was
-/// [`close_to_others`] before.
+/// [`close_to_others`] before. What root makes in another's folder is that other's, who works with it otherwise.
 ///
 /// # Errors
 /// What the system says; and if it is a device, a pipe or anything else that is no file, which is left as it is: a
 /// process of root would take `/dev/null` from all others.
 pub fn open_private(path: &Path, opening: Opening) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(opening != Opening::AsItIs).mode(0o600);
+    options.read(true).write(true).mode(0o600);
     // Or to open it could take until somebody is at the other end.
     options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
-    let file = options.open(path)?;
+    let made = match opening {
+        Opening::AsItIs => None,
+        Opening::Made | Opening::Emptied => {
+            let made = options.clone().create_new(true).open(path);
+            made.map(Some).or_else(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => Ok(None),
+                _ => Err(error),
+            })?
+        }
+    };
+    if let Some(made) = made {
+        leave_to_owner(&made, path);
+        return Ok(made);
+    }
+    // What a link leads to need not be there.
+    let file = options.create(opening != Opening::AsItIs).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("is a device, a pipe or the like, not a regular file; remove it"));
     }
@@ -36,6 +51,17 @@ pub fn open_private(path: &Path, opening: Opening) -> io::Result<File> {
         file.set_len(0)?;
     }
     Ok(file)
+}
+
+/// Gives a file that root made to the owner of its folder; where that is refused it stays root's.
+fn leave_to_owner(made: &File, path: &Path) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let (Ok(own), Ok(folder)) = (made.metadata(), fs::metadata(folder))
+        && own.uid() == 0
+        && folder.uid() != 0
+    {
+        let _ = fchown(made, Some(folder.uid()), Some(folder.gid()));
+    }
 }
 
 /// Takes all rights to a regular file from whoever is not its owner.
@@ -58,7 +84,7 @@ pub fn close_to_others(file: &File) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt, symlink};
+    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt, chown, symlink};
 
     use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
@@ -107,6 +133,25 @@ mod tests {
                 close_to_others(&opened).unwrap_err();
             }
             assert!(is_untouched(&node), "{}", node.display());
+        }
+    }
+
+    #[test]
+    fn what_root_makes_in_anothers_folder_is_the_others_and_what_was_there_stays_whose_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let [old, made, emptied] = ["old", "made", "emptied"].map(|name| dir.path().join(name));
+        open_private(&old, Opening::Made).unwrap();
+        let own = fs::metadata(&old).unwrap().uid();
+        // Others than root make what is theirs.
+        let theirs = chown(dir.path(), Some(65_534), Some(65_534)).map_or(own, |()| 65_534);
+        for (path, opening, owner) in [
+            (&made, Opening::Made, theirs),
+            (&emptied, Opening::Emptied, theirs),
+            (&old, Opening::Made, own),
+            (&old, Opening::Emptied, own),
+        ] {
+            open_private(path, opening).unwrap();
+            assert_eq!((fs::metadata(path).unwrap().uid(), mode(path)), (owner, 0o600), "{}", path.display());
         }
     }
 

@@ -327,7 +327,11 @@ impl Peer {
                     due.reach = true;
                     if let Some(held_back) = self.restart_log.due() {
                         let peer = self.name();
-                        tracing::warn!(peer, held_back, "the peer was restarted; its old flows were reset");
+                        tracing::warn!(
+                            peer,
+                            held_back,
+                            "the peer was restarted, or began its link anew; its old flows were reset"
+                        );
                     }
                 }
                 Event::Note(note @ (Note::Paced(_) | Note::Resumed { .. } | Note::Mismatch(_))) => {
