@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::container::{Container, HEADER};
-use crate::index::Class;
+use crate::index::{Class, Windows};
 use crate::segment::Segment;
 use crate::writer::Writer;
 use crate::{Fault, Faults, Part, Progress, Store};
@@ -58,9 +58,11 @@ impl Store {
         let old: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
         progress.begin(self.file_bytes());
         writer.is_compacting = true;
+        // Places are kept modulo a power of two: as the head moves on, the old ones would no longer be told apart.
+        let windows = self.index.windows();
         let done = old.iter().try_for_each(|segment| {
             let bytes = segment.file_bytes();
-            self.rewrite(&mut writer, segment, &mut compacted)?;
+            self.rewrite(&mut writer, segment, windows, &mut compacted)?;
             progress.advance(bytes).map_err(Halt::Write)
         });
         // The last segment gives back what it does not fill, or what is left may be more than was asked for.
@@ -85,8 +87,15 @@ impl Store {
         done
     }
 
-    /// Writes what is worth keeping of a segment to the end of the ring, and lets the segment go.
-    fn rewrite(&self, writer: &mut Writer, segment: &Segment, compacted: &mut Compacted) -> Result<(), Halt> {
+    /// Writes what is worth keeping of a segment to the end of the ring, and lets the segment go. `windows` are those of
+    /// the moment in which rewriting began.
+    fn rewrite(
+        &self,
+        writer: &mut Writer,
+        segment: &Segment,
+        windows: Windows,
+        compacted: &mut Compacted,
+    ) -> Result<(), Halt> {
         if let Some(why) = segment.closed {
             compacted.left.push(Fault::NotTried { file: segment.file.name().to_owned(), why });
             return Ok(());
@@ -104,7 +113,10 @@ impl Store {
         let containers = segment.extent.read().containers as usize;
         for i in 0..containers {
             match patiently(segment, || self.load(segment, i)) {
-                Ok(Some(container)) => self.rewrite_container(writer, (segment, i), &container, compacted)?,
+                Ok(Some(container)) => {
+                    let live = self.live_parts((segment, i), &container, windows);
+                    self.rewrite_container(writer, &container, &live, compacted)?;
+                }
                 Ok(None) => {}
                 Err(fault) if fault.is_damage() => compacted.damaged.push(fault),
                 Err(fault) if !fault.wants_again() => return Err(Halt::Read(fault)),
@@ -139,30 +151,34 @@ impl Store {
     fn rewrite_container(
         &self,
         writer: &mut Writer,
-        (segment, index): (&Segment, usize),
         container: &Container,
+        live: &[Part],
         compacted: &mut Compacted,
     ) -> Result<(), Halt> {
-        let live = self.live_parts(segment, index, container);
         if live.is_empty() {
             compacted.superseded += 1;
             return Ok(());
         }
-        self.append(writer, container.blocks(), &live, container.time_s).map_err(Halt::Write)?;
+        self.append(writer, container.blocks(), live, container.time_s).map_err(Halt::Write)?;
         self.close_container(writer);
         compacted.kept += 1;
         Ok(())
     }
 
-    /// Returns the chunks of a container that the index finds in it.
-    fn live_parts(&self, segment: &Segment, index: usize, container: &Container) -> Vec<Part> {
+    /// Returns the chunks of a container that the index found in it when rewriting began, and no newer place since.
+    fn live_parts(
+        &self,
+        (segment, index): (&Segment, usize),
+        container: &Container,
+        windows: Windows,
+    ) -> Vec<Part> {
         let Ok(Some((start, _))) = segment.container(index) else { return Vec::new() };
         let blocks = self.address(segment.number, start + HEADER as u32);
         let number = segment.first_container + index as u64;
         let is_live = |part: &Part| {
             let class = Class::of(part.len);
             let here = if class == Class::Coarse { blocks + u64::from(part.start) } else { number };
-            self.index.places(part.tag, class).contains(&here)
+            self.index.places_in(part.tag, class, windows).contains(&here)
         };
         container.parts.iter().copied().filter(is_live).collect()
     }

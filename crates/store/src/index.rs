@@ -90,6 +90,13 @@ pub(crate) struct Index {
     pub(crate) containers: Bounds,
 }
 
+/// The places that count at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Windows {
+    addresses: Window,
+    containers: Window,
+}
+
 /// A window that one thread moves forward while others look.
 #[derive(Debug)]
 pub(crate) struct Bounds {
@@ -204,17 +211,27 @@ impl Index {
         }
     }
 
+    /// Returns the places that count now.
+    pub(crate) fn windows(&self) -> Windows {
+        Windows { addresses: self.addresses.window(), containers: self.containers.window() }
+    }
+
     /// Returns the places that a chunk may be at.
     pub(crate) fn places(&self, tag: u64, class: Class) -> Vec<u64> {
+        self.places_in(tag, class, self.windows())
+    }
+
+    /// Returns the places that a chunk may be at, among those that counted at a moment.
+    pub(crate) fn places_in(&self, tag: u64, class: Class, windows: Windows) -> Vec<u64> {
         let mut places = Vec::new();
         let collect = |place| {
             places.push(place);
             ControlFlow::<()>::Continue(())
         };
         let _ = match class {
-            Class::Coarse => self.coarse.probe(tag, self.addresses.window(), collect),
-            Class::Medium => self.medium.probe(tag, self.containers.window(), collect),
-            Class::Fine => self.fine.probe(tag, self.containers.window(), collect),
+            Class::Coarse => self.coarse.probe(tag, windows.addresses, collect),
+            Class::Medium => self.medium.probe(tag, windows.containers, collect),
+            Class::Fine => self.fine.probe(tag, windows.containers, collect),
         };
         places
     }

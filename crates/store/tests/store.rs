@@ -365,6 +365,33 @@ fn compacting_ends_also_when_small_chunks_get_out_of_reach_meanwhile() {
 }
 
 #[test]
+fn compacting_keeps_small_chunks_of_more_containers_than_a_slot_can_number() {
+    let memory = Memory::default();
+    // A slot of these tables numbers 256 containers.
+    let few = IndexMemory { coarse: 1 << 16, medium: 4096, fine: 64 };
+    let store = open(&memory, &Options { index: few, ..options(400) });
+    let small = |number| block(number, 60_000)[..1024].to_vec();
+    for number in 0..300 {
+        let block = block(number, 60_000);
+        let parts = parts(&block);
+        let small = parts.iter().find(|part| part.len == 1024).unwrap();
+        assert!(matches!(store.insert(&block, &[parts[0], *small], number), Inserted::Stored { .. }));
+    }
+    // Blocks that are small chunks themselves, and lie in containers of their own.
+    store.sync().unwrap();
+    for number in 400..440 {
+        let block = small(number);
+        store.insert(&block, &[parts(&block)[0]], number);
+    }
+    store.sync().unwrap();
+    let there = || (0..300).chain(400..440).filter(|number| read(&store, &small(*number)).unwrap()).count();
+    let before = there();
+    assert!(before > 290, "{before}");
+    let compacted = store.compact(None, &Progress::default()).unwrap();
+    assert_eq!((compacted.kept, compacted.superseded, there()), (301, 0, before), "{compacted:?}");
+}
+
+#[test]
 fn compacting_to_a_size_lets_the_oldest_go() {
     let memory = Memory::default();
     let store = open(&memory, &options(40));
