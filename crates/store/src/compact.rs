@@ -52,9 +52,9 @@ impl Store {
         let mut compacted = Compacted { before: self.file_bytes(), ..Compacted::default() };
         compacted.left.append(self.passed_over());
         compacted.damaged.append(self.gone());
-        while shrink_to.is_some_and(|bytes| self.file_bytes() > bytes) && self.evict_before(&writer, u64::MAX)
-        {
-        }
+        while shrink_to.is_some_and(|bytes| self.file_bytes() > bytes)
+            && self.evict_before(&writer, u64::MAX).is_some()
+        {}
         let old: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
         progress.begin(self.file_bytes());
         writer.is_compacting = true;

@@ -22,7 +22,11 @@ impl Store {
                 writer.held_up = Some(error.to_string());
                 self.leave_segment(writer);
                 if is_full_error(error) {
-                    self.make_room(writer, u64::MAX);
+                    writer.times_full += 1;
+                    // Ever more rarely, since it does not help: others take the room, or hold what was in it.
+                    if writer.times_full.is_power_of_two() {
+                        self.make_room(writer, u64::MAX);
+                    }
                 }
             }
             false => self.stop(writer, error),
@@ -40,7 +44,7 @@ impl Store {
         // Before others give way to what comes, for the room that it takes.
         self.cut_segment(writer)?;
         self.begin_segment(writer)?;
-        writer.held_up = None;
+        (writer.held_up, writer.times_full) = (None, 0);
         Ok(true)
     }
 

@@ -430,7 +430,7 @@ impl Prepared {
             }
         }
         let writer = store.writing();
-        while store.file_bytes() > store.capacity && store.evict_before(&writer, u64::MAX) {}
+        while store.file_bytes() > store.capacity && store.evict_before(&writer, u64::MAX).is_some() {}
         store.shed_offsets(&writer);
         drop(writer);
         opened.segments = store.ring.read().len();

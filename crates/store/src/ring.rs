@@ -61,18 +61,20 @@ impl Store {
         self.ring.read().iter().map(|segment| segment.file_bytes()).sum()
     }
 
-    /// Lets the oldest segment go if it is older than this one; false if there is none.
-    pub(crate) fn evict_before(&self, writer: &Writer, number: u64) -> bool {
+    /// Lets the oldest segment go if it is older than this one, and returns how many bytes its files gave back; none if
+    /// there is no such segment.
+    pub(crate) fn evict_before(&self, writer: &Writer, number: u64) -> Option<u64> {
         let oldest = self.ring.read().front().map(|front| front.number);
-        oldest.filter(|oldest| *oldest < number).is_some_and(|oldest| self.let_go(writer, oldest))
+        self.let_go(writer, oldest.filter(|oldest| *oldest < number)?)
     }
 
-    /// Lets a segment go, wherever it is in the ring; false if it is not there.
-    pub(crate) fn let_go(&self, writer: &Writer, number: u64) -> bool {
+    /// Lets a segment go, wherever it is in the ring, and returns how many bytes its files gave back, 0 if the disk keeps
+    /// any of them; none if it is not there.
+    pub(crate) fn let_go(&self, writer: &Writer, number: u64) -> Option<u64> {
         let gone = {
             let mut ring = self.ring.write();
             let at = ring.binary_search_by_key(&number, |segment| segment.number);
-            let Some(gone) = at.ok().and_then(|at| ring.remove(at)) else { return false };
+            let gone = at.ok().and_then(|at| ring.remove(at))?;
             let (segment, container) =
                 ring.front().map_or((writer.next_segment, writer.next_container), |front| {
                     (front.number, front.first_container)
@@ -85,11 +87,11 @@ impl Store {
         // An index that is still there no longer matches the files, so it is in nobody's way if this fails.
         let _ = self.leave_as_found();
         // A file that stays is found and removed, or taken up, by the next start.
-        let _ = match gone.has_summary() {
+        let removed = match gone.has_summary() {
             true => self.backend.remove_all(&[gone.file.name().to_owned(), summary::file_name(number)]),
             false => gone.file.remove(),
         };
-        true
+        Some(removed.map_or(0, |()| gone.file_bytes()))
     }
 
     /// Frees the memory of the offsets of containers that no entry of a small chunk can point to any more. They are

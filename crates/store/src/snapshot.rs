@@ -43,7 +43,7 @@ impl Store {
         let spare = Some(all / INDEX_SHARE).filter(|spare| self.index.memory().total() <= *spare);
         let kept = all - spare.unwrap_or(0);
         let mut saved = self.write_index(writer);
-        while is_full(&saved) && self.file_bytes() > kept && self.evict_before(writer, u64::MAX) {
+        while is_full(&saved) && self.file_bytes() > kept && self.evict_before(writer, u64::MAX) > Some(0) {
             saved = self.write_index(writer);
         }
         saved.inspect_err(|_| _ = self.backend.remove(NEW))

@@ -27,6 +27,8 @@ pub(crate) struct Writer {
     pub(crate) stopped: Option<String>,
     /// Why nothing is written until the next sync.
     pub(crate) held_up: Option<String>,
+    /// How often in a row it found the disk full.
+    pub(crate) times_full: u32,
     /// The segment that was left last, if its file has more room than it needs.
     pub(crate) uncut: Option<Arc<Segment>>,
     /// Whether segments are written again, of which none is to give way meanwhile.
@@ -314,7 +316,7 @@ impl Store {
         self.summarize(&segment, &std::mem::take(&mut writer.small), None);
         self.shed_summaries();
         // The summary has its room from the beginning, but for segments that an earlier build filled.
-        while self.file_bytes() > self.capacity && self.make_room(writer, segment.number) {}
+        while self.file_bytes() > self.capacity && self.make_room(writer, segment.number).is_some() {}
         self.shed_offsets(writer);
         Ok(())
     }
@@ -322,7 +324,9 @@ impl Store {
     /// Begins a segment, and lets the oldest ones go that are in its way.
     pub(crate) fn begin_segment(&self, writer: &mut Writer) -> io::Result<()> {
         self.leave_as_found()?;
-        while self.file_bytes() + self.segment_bytes > self.capacity && self.make_room(writer, u64::MAX) {}
+        while self.file_bytes() + self.segment_bytes > self.capacity
+            && self.make_room(writer, u64::MAX).is_some()
+        {}
         // What has the name of a segment and is none stays as it is.
         while self.others.contains(&Segment::file_name(writer.next_segment)) {
             writer.next_segment += 1;
@@ -344,23 +348,29 @@ impl Store {
         Ok(())
     }
 
-    /// Does what a full disk may refuse, as often as older segments than this one can give way.
+    /// Does what a full disk may refuse; older segments than this one give way until it can be done, or until they gave
+    /// back as much as it may take. Then others have the room, or the disk still holds what was in it, and more would go in
+    /// vain. While the store is held up none gives way here.
     fn with_room<T>(
         &self,
         writer: &Writer,
         number: u64,
         mut attempt: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        let mut done = attempt();
-        while is_full(&done) && self.make_room(writer, number) {
+        let most = if writer.held_up.is_some() { 0 } else { self.segment_bytes };
+        let (mut done, mut given) = (attempt(), 0);
+        while is_full(&done) && given < most {
+            let Some(bytes) = self.make_room(writer, number).filter(|bytes| *bytes > 0) else { break };
+            given += bytes;
             done = attempt();
         }
         done
     }
 
-    /// Lets the oldest segment go, if it is older than this one; but none while they are written again.
-    pub(crate) fn make_room(&self, writer: &Writer, number: u64) -> bool {
-        !writer.is_compacting && self.evict_before(writer, number)
+    /// Lets the oldest segment go, if it is older than this one; but none while they are written again. Returns what its
+    /// files gave back.
+    pub(crate) fn make_room(&self, writer: &Writer, number: u64) -> Option<u64> {
+        if writer.is_compacting { None } else { self.evict_before(writer, number) }
     }
 
     /// Waits for whoever writes, and keeps others from it.

@@ -67,6 +67,53 @@ fn the_oldest_give_way_to_a_footer_that_finds_no_room() {
     assert_eq!(whole(&store, &[LEN; 60]).last(), Some(&59));
 }
 
+/// A store of some ten segments.
+fn grown(disk: Arc<dyn Backend>) -> Store {
+    let (store, _) = Store::open(disk, &options(200)).unwrap();
+    (0..39).for_each(|number| assert!(matches!(insert(&store, number), Inserted::Stored { .. })));
+    store.sync().unwrap();
+    assert_eq!((whole(&store, &[LEN; 39]).len(), store.stat().segments), (39, 10));
+    store
+}
+
+#[test]
+fn a_disk_that_does_not_let_go_of_what_is_removed_costs_a_part_of_the_store() {
+    // What is removed gives no room back: a snapshot has it, or another program takes it.
+    let is_full = Arc::new(AtomicBool::default());
+    let refuses = Arc::clone(&is_full);
+    let meddle = move |op: Op, _: &str, _: u64, _: usize| match op {
+        Op::Create | Op::Write if refuses.load(Relaxed) => Err(io::ErrorKind::StorageFull.into()),
+        _ => Ok(()),
+    };
+    let store = grown(Arc::new(Meddled(Memory::default(), Box::new(meddle))));
+    is_full.store(true, Relaxed);
+    let held = (39..60).find(|number| insert(&store, *number) == Inserted::Refused);
+    assert!(held.is_some() && store.is_held_up());
+    // Three that had the room of a whole one together, and one more as it is held up.
+    assert!(store.counts().evicted_segments <= 4, "{:?}", store.counts());
+    assert!(whole(&store, &[LEN; 39]).len() >= 20);
+    // An hour and a half.
+    (0..1000).for_each(|_| assert!(store.sync().is_err()));
+    assert!(store.counts().evicted_segments <= 13);
+    is_full.store(false, Relaxed);
+    store.sync().unwrap();
+    assert!(matches!(insert(&store, 100), Inserted::Stored { .. }));
+}
+
+#[test]
+fn a_full_disk_that_removes_nothing_costs_nothing_more() {
+    let memory = Memory::default();
+    let store = grown(Arc::new(memory.clone()));
+    memory.fail_writes(Some(io::ErrorKind::StorageFull));
+    insert(&store, 39);
+    assert!(store.sync().is_err() && store.is_held_up());
+    memory.fail_writes(None);
+    let there = whole(&store, &[LEN; 39]);
+    assert!(there.len() >= 28, "{there:?}");
+    store.sync().unwrap();
+    assert!(matches!(insert(&store, 100), Inserted::Stored { .. }));
+}
+
 /// A disk that finds out that it is full when it is to sync, and has then dropped what it was to write.
 fn delaying(memory: &Memory, is_full: &Arc<AtomicBool>) -> Arc<Meddled> {
     let (disk, is_full) = (memory.clone(), Arc::clone(is_full));
