@@ -2,10 +2,21 @@
 
 use std::io;
 
+use crate::index::Class;
 use crate::open_files::lacks_descriptors;
-use crate::segment::Segment;
+use crate::segment::{Coarse, Segment};
+use crate::summary::Lists;
 use crate::writer::{Tail, Writer, is_full};
 use crate::{Store, is_of_the_process};
+
+/// What was in memory of a segment to which nothing is added any more.
+pub(crate) struct Dropped {
+    tail: Tail,
+    /// Its large chunks.
+    coarse: Vec<Coarse>,
+    /// Its small ones.
+    small: Lists,
+}
 
 impl Store {
     /// Says whether the reason why it takes nothing passes: the next [`Store::sync`] finds out.
@@ -52,28 +63,43 @@ impl Store {
     fn stop(&self, writer: &mut Writer, error: &io::Error) {
         writer.stopped.get_or_insert_with(|| error.to_string());
         writer.held_up = None;
-        self.drop_segment(writer);
+        self.forget(&self.drop_segment(writer));
     }
 
     /// Drops what is in memory and not written, and adds no more to the segment that is being filled; returns both.
-    pub(crate) fn drop_segment(&self, writer: &mut Writer) -> Tail {
-        writer.coarse.clear();
-        writer.small.clear();
+    pub(crate) fn drop_segment(&self, writer: &mut Writer) -> Dropped {
+        let (coarse, small) = (std::mem::take(&mut writer.coarse), std::mem::take(&mut writer.small));
         writer.uncut = None;
         let mut tail = self.tail.write();
         if let Some(segment) = &tail.segment {
             segment.extent.write().cut(tail.at);
         }
-        std::mem::take(&mut *tail)
+        Dropped { tail: std::mem::take(&mut *tail), coarse, small }
+    }
+
+    /// Lets the index forget what was in a segment that was dropped and is cut off now, so that it is stored when it comes
+    /// again. Its last container was closed before a write could fail.
+    fn forget(&self, dropped: &Dropped) {
+        let Some(segment) = &dropped.tail.segment else { return };
+        let (containers, end) = {
+            let extent = segment.extent.read();
+            (extent.containers, extent.end)
+        };
+        for (tag, at) in dropped.coarse.iter().filter(|(_, at)| *at >= end) {
+            self.index.forget(*tag, Class::Coarse, self.address(segment.number, *at));
+        }
+        dropped.small.forget(&self.index, segment.first_container, containers);
     }
 
     /// Leaves the segment that is being filled as a crash would, with what of it is on the disk for sure: after a sync
     /// that failed, the system may have dropped what it was to write, and the next sync would not say so.
     fn leave_segment(&self, writer: &mut Writer) {
         let Some(segment) = self.tail.read().segment.clone() else { return };
-        let tail = self.drop_segment(writer);
+        let dropped = self.drop_segment(writer);
+        let tail = &dropped.tail;
         let is_sound = !tail.sync_failed && segment.file.sync().is_ok();
         segment.extent.write().cut(if is_sound { tail.at } else { tail.synced });
+        self.forget(&dropped);
         if segment.extent.read().containers == 0 {
             self.let_go(writer, segment.number);
             return;

@@ -80,8 +80,16 @@ impl Lists {
         file_len(HEAD + self.medium.len() + self.fine.len() + more + 16)
     }
 
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+    /// Lets the index forget what is in the containers from one on; `first` is the number of the first of all.
+    pub(crate) fn forget(&self, index: &Index, first: u64, from: u32) {
+        for (class, lists) in [(Class::Medium, &self.medium), (Class::Fine, &self.fine)] {
+            let _ =
+                each_list(index, class, lists, first..first + u64::from(self.containers), |keys, number| {
+                    if number >= first + u64::from(from) {
+                        keys.iter().for_each(|key| index.small(class).forget_key(*key, number));
+                    }
+                });
+        }
     }
 
     /// Makes a summary, without what fills up its last page; of a segment without a footer it says what that would.
@@ -164,13 +172,12 @@ impl Summary {
     /// for; says whether these could be read.
     pub(crate) fn put(&self, index: &Index, first: u64, with_fine: bool) -> bool {
         let medium = self.front.get(self.medium.clone()).unwrap_or_default();
-        let is_whole = put_lists(index, Class::Medium, medium, first..first + u64::from(self.containers));
+        let containers = first..first + u64::from(self.containers);
+        let is_whole = put_lists(index, Class::Medium, medium, containers.clone());
         if !with_fine || self.fine.is_empty() {
             return is_whole.is_some();
         }
-        let fine = self
-            .fine()
-            .and_then(|fine| put_lists(index, Class::Fine, &fine, first..first + u64::from(self.containers)));
+        let fine = self.fine().and_then(|fine| put_lists(index, Class::Fine, &fine, containers));
         is_whole.and(fine).is_some()
     }
 
@@ -186,13 +193,24 @@ impl Summary {
     }
 }
 
-fn put_lists(index: &Index, class: Class, mut lists: &[u8], containers: Range<u64>) -> Option<()> {
+fn put_lists(index: &Index, class: Class, lists: &[u8], containers: Range<u64>) -> Option<()> {
+    each_list(index, class, lists, containers, |keys, container| index.put_keys(class, keys, container))
+}
+
+/// Visits the keys of each container; none if the lists are not sound.
+fn each_list(
+    index: &Index,
+    class: Class,
+    mut lists: &[u8],
+    containers: Range<u64>,
+    mut visit: impl FnMut(&[u64], u64),
+) -> Option<()> {
     let (limit, mut keys) = (index.small(class).keys(), Vec::new());
     for container in containers {
         let count = usize::from(u16_at(lists, 0)?);
         keys.clear();
         lists = bits::decode(lists.get(2..)?, count, limit, &mut keys)?;
-        index.put_keys(class, &keys, container);
+        visit(&keys, container);
     }
     Some(())
 }

@@ -329,6 +329,12 @@ impl Table<AtomicU32> {
         self.put_into(self.line_of_key(key).into_iter(), print, place, window);
     }
 
+    /// Frees the slots that point what has a key to a place.
+    pub(crate) fn forget_key(&self, key: u64, place: u64) {
+        let word = self.word(key & ((1 << self.print_bits()) - 1), place);
+        self.line_of_key(key).iter().flat_map(|line| line.as_ref()).for_each(|slot| slot.free(word));
+    }
+
     /// Looks at the line of a key, so that it is in the cache when the key is put.
     pub(crate) fn touch_key(&self, key: u64) -> u64 {
         self.line_of_key(key).and_then(|line| line.as_ref().first()).map_or(0, Word::load)
@@ -461,6 +467,12 @@ mod tests {
         }
         // One that is none is in nobody's way.
         other.put_key(other.keys(), 5, window);
+        other.forget_key(other.keys(), 5);
+        let newest = mixed(1999);
+        other.forget_key(other.key(newest), 1998);
+        assert_eq!(places(&other, newest, window), [1999], "another place was forgotten");
+        other.forget_key(other.key(newest), 1999);
+        assert_eq!(places(&other, newest, window), [0; 0]);
     }
 
     #[test]

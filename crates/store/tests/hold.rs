@@ -161,6 +161,55 @@ fn a_store_that_cannot_be_sealed_to_be_compacted_stops() {
 }
 
 #[test]
+fn what_was_dropped_as_the_store_was_held_up_is_not_known_any_more() {
+    // What was not written, or not synced.
+    for (blocks, syncs) in [(1, false), (3, false), (3, true)] {
+        let (memory, refused) = (Memory::default(), Arc::new(Mutex::new(None)));
+        let refuses = Arc::clone(&refused);
+        let meddle = move |op: Op, _: &str, _: u64, _: usize| match *refuses.lock().unwrap() {
+            Some(refused) if refused == op => Err(io::Error::from_raw_os_error(EMFILE)),
+            _ => Ok(()),
+        };
+        let store = opened(&memory, Box::new(meddle), &options(20));
+        assert!(is_stored(&store, 0));
+        store.sync().unwrap();
+        // One that is a small chunk itself, too.
+        let small = block(100, 1000);
+        (1..=blocks).for_each(|number| assert!(is_stored(&store, number)));
+        assert!(matches!(store.insert(&small, &parts(&small), 1), Inserted::Stored { .. }));
+        *refused.lock().unwrap() = Some(if syncs { Op::Sync } else { Op::Write });
+        store.sync().unwrap_err();
+        assert!(store.is_held_up());
+        *refused.lock().unwrap() = None;
+        for number in 1..=blocks {
+            let block = block(number, LEN);
+            assert!(parts(&block).iter().all(|part| !store.peek(part.tag, part.len)), "block {number}");
+        }
+        store.sync().unwrap();
+        assert_eq!(insert(&store, 0), Inserted::Known);
+        (1..=blocks).for_each(|number| assert!(is_stored(&store, number), "block {number}"));
+        assert!(matches!(store.insert(&small, &parts(&small), 1), Inserted::Stored { .. }));
+        assert_all_found(&store, 0..=blocks);
+    }
+}
+
+#[test]
+fn what_was_not_written_as_the_disk_failed_is_not_believed_to_be_there() {
+    let (memory, fails) = (Memory::default(), Arc::new(AtomicBool::default()));
+    let refuses = Arc::clone(&fails);
+    let meddle = move |op: Op, name: &str, _: u64, _: usize| {
+        let is_it = op == Op::Write && name.ends_with(".seg") && refuses.load(Relaxed);
+        if is_it { Err(io::Error::from_raw_os_error(EIO)) } else { Ok(()) }
+    };
+    let store = opened(&memory, Box::new(meddle), &options(20));
+    assert!(is_stored(&store, 0));
+    fails.store(true, Relaxed);
+    store.sync().unwrap_err();
+    let block = block(0, LEN);
+    assert!(store.trouble().is_some() && parts(&block).iter().all(|part| !store.peek(part.tag, part.len)));
+}
+
+#[test]
 fn segments_left_for_want_of_descriptors_give_back_their_room_before_others_give_way() {
     let (memory, errno) = (Memory::default(), Arc::new(AtomicI32::new(0)));
     let refuses = Arc::clone(&errno);
