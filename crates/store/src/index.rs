@@ -184,13 +184,9 @@ impl Index {
         }
     }
 
-    /// Points small chunks of a class, by their keys, to their container; none if the table cannot tell it from a
-    /// younger one.
+    /// Points small chunks of a class, by their keys, to their container.
     pub(crate) fn put_keys(&self, class: Class, keys: &[u64], container: u64) {
         let (table, window) = (self.small(class), self.containers.window());
-        if window.head.saturating_sub(container) >> table.place_bits() > 0 {
-            return;
-        }
         // As in `touch`.
         black_box(keys.iter().fold(0, |all, key| all ^ table.touch_key(*key)));
         keys.iter().for_each(|key| table.put_key(*key, container, window));

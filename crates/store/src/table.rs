@@ -177,7 +177,7 @@ impl<W: Word> Table<W> {
         slots.fold(0, |all, slot| all ^ slot.load())
     }
 
-    /// Points a tag to a place inside the window.
+    /// Points a tag to a place inside the window; one that a slot cannot tell from a younger one gives way at once.
     pub(crate) fn put(&self, tag: u64, place: u64, window: Window) -> Put {
         self.put_into(self.choices(tag), self.print_of(tag), place, window)
     }
@@ -193,6 +193,9 @@ impl<W: Word> Table<W> {
     where
         W: 'a,
     {
+        if window.head.saturating_sub(place) > self.place_mask() {
+            return Put::Displaced;
+        }
         let new = self.word(print, place);
         // The line with the most free slots takes it, which fills lines evenly; if none is free, the oldest gives way.
         let mut best: Option<(&W, u64, u32)> = None;
@@ -323,7 +326,7 @@ impl Table<AtomicU32> {
         line << self.print_bits() | self.print_of(tag)
     }
 
-    /// Points what has a key to a place inside the window.
+    /// Points what has a key to a place inside the window, as [`put`](Self::put) does.
     pub(crate) fn put_key(&self, key: u64, place: u64, window: Window) {
         let print = key & ((1 << self.print_bits()) - 1);
         self.put_into(self.line_of_key(key).into_iter(), print, place, window);
@@ -438,6 +441,17 @@ mod tests {
         }
         let newest = head - 1;
         assert_eq!(places(&table, mixed(newest), window), [newest]);
+    }
+
+    #[test]
+    fn a_place_that_a_slot_cannot_tell_from_a_younger_one_is_not_put() {
+        let table = Table::<AtomicU32>::new(1 << 12, 100);
+        let window = Window { oldest: 1, head: 300 };
+        assert_eq!(table.put(mixed(1), 300 - 256, window), Put::Displaced);
+        table.put_key(table.key(mixed(1)), 1, window);
+        assert_eq!(table.live(Window { oldest: 300 - 256, head: 300 }), 0);
+        assert_eq!(table.put(mixed(1), 300 - 255, window), Put::New);
+        assert_eq!(places(&table, mixed(1), window), [300 - 255]);
     }
 
     #[test]

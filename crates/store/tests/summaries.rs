@@ -251,6 +251,29 @@ fn an_index_that_is_laid_out_otherwise_is_made_from_containers() {
 }
 
 #[test]
+fn a_start_that_reads_containers_indexes_none_that_a_slot_cannot_number() {
+    // A slot of these tables numbers 256 containers.
+    let index = IndexMemory { coarse: 1 << 16, medium: 4096, fine: 64 };
+    let options = Options { index, ..options(400) };
+    let memory = Memory::default();
+    let store = open(&memory, &options);
+    for number in 0..300 {
+        let block = block(number, LEN);
+        let small = *parts(&block).iter().find(|part| part.len == 1024).unwrap();
+        assert!(matches!(store.insert(&block, &[parts(&block)[0], small], number), Inserted::Stored { .. }));
+    }
+    store.sync().unwrap();
+    drop(store);
+    files(&memory, ".summary").iter().for_each(|name| memory.remove(name).unwrap());
+    let (store, _) = reopened(&memory, &options);
+    let small = |number| block(number, LEN)[..1024].to_vec();
+    let peeked: Vec<u64> = (0..300).filter(|number| store.peek(common::tag(&small(*number)), 1024)).collect();
+    let there: Vec<u64> = (0..300).filter(|number| read(&store, &small(*number)).unwrap()).collect();
+    assert_eq!(peeked, there);
+    assert!(there.len() > 250, "{}", there.len());
+}
+
+#[test]
 fn summaries_are_there_for_as_long_as_the_index_has_room_for_their_chunks() {
     let memory = Memory::default();
     // Room for the fine chunks of some 8 blocks, and for the medium ones of some 16.
