@@ -126,13 +126,18 @@ impl Bounds {
 }
 
 impl Index {
-    /// Makes an empty index for a ring of these addresses. Addresses are told apart over four turns of the ring;
-    /// containers as far as a table can reach back if each has 64 small or 16 medium chunks, a quarter of what a tree of
-    /// 64 KiB has. What a slot does not need for the place sharpens its print.
-    pub(crate) fn new(memory: IndexMemory, addresses: u64) -> Self {
+    /// Makes an empty index for a ring of so many segments, of which addresses have so many bits. Addresses are told apart
+    /// over four turns of the ring, and [more](numbers_bits) where segments are short; containers as far as a table can
+    /// reach back if each has 64 small or 16 medium chunks, a quarter of what a tree of 64 KiB has. What a slot does not
+    /// need for the place sharpens its print.
+    pub(crate) fn new(memory: IndexMemory, segments: u64, span_bits: u32) -> Self {
+        let addresses = segments << span_bits;
         let containers = |bytes: u64, each: u64| (bytes / 4 / each).min(addresses / CONTAINER_BYTES) * 2;
         Self {
-            coarse: Table::new(memory.coarse, addresses.saturating_mul(4)),
+            coarse: Table::new(
+                memory.coarse,
+                addresses.saturating_mul(4).max((1 << numbers_bits(span_bits)) - 1),
+            ),
             medium: Table::new(memory.medium, containers(memory.medium, 16)),
             fine: Table::new(memory.fine, containers(memory.fine, 64)),
             addresses: Bounds::at(0),
@@ -140,11 +145,12 @@ impl Index {
         }
     }
 
-    /// Makes empty tables that are laid out as ones that were saved; none if no tables can be.
-    pub(crate) fn laid_out([coarse, medium, fine, bits]: Layout) -> Option<Self> {
+    /// Makes empty tables that are laid out as ones that were saved; none if no tables can be. Addresses take no fewer bits
+    /// than in a new index, where those of an earlier build may: they are then indexed anew.
+    pub(crate) fn laid_out([coarse, medium, fine, bits]: Layout, span_bits: u32) -> Option<Self> {
         let bits = |class: u32| (bits >> (16 - 8 * class)) as u32 & 0xff;
         let index = Self {
-            coarse: Table::laid_out(coarse, bits(0))?,
+            coarse: Table::laid_out(coarse, bits(0).max(numbers_bits(span_bits)))?,
             medium: Table::laid_out(medium, bits(1))?,
             fine: Table::laid_out(fine, bits(2))?,
             addresses: Bounds::at(0),
@@ -261,6 +267,12 @@ impl Index {
             Class::Fine => self.fine.forget(tag, place),
         }
     }
+}
+
+/// Returns the bits of an address in which 65,536 segments are told apart. Each start and each sync that finds the disk
+/// full may leave a short segment, of which far more fit into the ring than of whole ones; and each takes a number.
+const fn numbers_bits(span_bits: u32) -> u32 {
+    16 + span_bits
 }
 
 /// What two containers have together at least, unless they are closed early.

@@ -61,6 +61,12 @@ impl Store {
         self.ring.read().iter().map(|segment| segment.file_bytes()).sum()
     }
 
+    /// Says whether the index cannot tell the oldest segment from one with this number.
+    pub(crate) fn outruns_index(&self, number: u64) -> bool {
+        let numbers = self.index.coarse.place_bits() - self.span_bits;
+        self.ring.read().front().is_some_and(|front| (number - front.number) >> numbers > 0)
+    }
+
     /// Lets the oldest segment go if it is older than this one, and returns how many bytes its files gave back; none if
     /// there is no such segment.
     pub(crate) fn evict_before(&self, writer: &Writer, number: u64) -> Option<u64> {

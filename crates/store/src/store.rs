@@ -94,7 +94,7 @@ impl Store {
     ) -> Self {
         let span_bits = segment_bytes.next_power_of_two().trailing_zeros();
         let segments = options.capacity.div_ceil(segment_bytes);
-        let index = saved.and_then(Index::laid_out);
+        let index = saved.and_then(|saved| Index::laid_out(saved, span_bits));
         Self {
             backend,
             sealer: options.sealer.clone(),
@@ -103,7 +103,7 @@ impl Store {
             segment_bytes,
             group_bytes: (segment_bytes / 4).min(GROUP_BYTES) as usize,
             span_bits,
-            index: index.unwrap_or_else(|| Index::new(options.index, segments << span_bits)),
+            index: index.unwrap_or_else(|| Index::new(options.index, segments, span_bits)),
             ring: RwLock::default(),
             tail: RwLock::default(),
             writer: Mutex::new(Writer { next_segment: 1, next_container: 1, ..Writer::default() }),

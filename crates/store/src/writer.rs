@@ -332,6 +332,7 @@ impl Store {
             writer.next_segment += 1;
         }
         let number = writer.next_segment;
+        while self.outruns_index(number) && self.make_room(writer, u64::MAX).is_some() {}
         let header = Header { kind: Kind::Segment, store: self.id, number };
         let create = || {
             let name = Segment::file_name(number);
@@ -382,4 +383,69 @@ impl Store {
 /// Says whether the disk has no room.
 pub(crate) fn is_full<T>(result: &io::Result<T>) -> bool {
     matches!(result, Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::table::Table;
+    use crate::{IndexMemory, MIN_SEGMENT_BYTES, Memory, Options, Part, Store};
+
+    const INDEX: IndexMemory = IndexMemory { coarse: 1 << 12, medium: 64, fine: 64 };
+
+    fn options(at_rest: bool) -> Options {
+        let (segment_bytes, capacity) = (MIN_SEGMENT_BYTES, 100 * MIN_SEGMENT_BYTES);
+        Options { capacity, segment_bytes, index: INDEX, id: 1, sealer: None, at_rest }
+    }
+
+    /// A new store that tells eight segments apart.
+    fn narrow(memory: &Memory) -> Store {
+        let (mut store, _) = Store::open(Arc::new(memory.clone()), &options(false)).unwrap();
+        store.index.coarse = Table::laid_out(INDEX.coarse, store.span_bits + 3).unwrap();
+        store
+    }
+
+    fn tag(number: u64) -> u64 {
+        number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// Fills a segment with one block.
+    fn fill(store: &Store, number: u64) {
+        let part = Part { tag: tag(number), level: 0, start: 0, len: 8192 };
+        store.insert(&number.to_le_bytes().repeat(1024), &[part], number);
+        store.seal(&mut store.writing()).unwrap();
+    }
+
+    fn there(store: &Store, last: u64) -> usize {
+        let read = |of: u64| store.read(tag(of), 8192, &|bytes| bytes.starts_with(&of.to_le_bytes()));
+        (1..=last).filter(|of| read(*of).unwrap().is_some()).count()
+    }
+
+    #[test]
+    fn a_segment_whose_number_the_index_cannot_tell_from_a_new_one_goes() {
+        let store = narrow(&Memory::default());
+        for number in 1..=20 {
+            fill(&store, number);
+            let segments = store.ring.read().len();
+            assert_eq!((segments as u64, there(&store, number)), (number.min(8), segments));
+        }
+    }
+
+    #[test]
+    fn an_index_that_an_earlier_build_saved_with_fewer_numbers_is_made_anew() {
+        let memory = Memory::default();
+        let store = narrow(&memory);
+        (1..=8).for_each(|number| fill(&store, number));
+        store.close().unwrap();
+        for at_rest in [true, false] {
+            let (store, opened) = Store::open(Arc::new(memory.clone()), &options(at_rest)).unwrap();
+            assert_eq!((opened.index_kept, there(&store, 8)), (false, 8));
+            (9..=20).filter(|_| !at_rest).for_each(|number| fill(&store, number));
+            assert_eq!(there(&store, 20), if at_rest { 8 } else { 20 });
+            store.close().unwrap();
+        }
+        let (store, opened) = Store::open(Arc::new(memory), &options(true)).unwrap();
+        assert_eq!((opened.index_kept, there(&store, 20)), (true, 20));
+    }
 }

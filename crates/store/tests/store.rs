@@ -201,6 +201,19 @@ fn an_index_that_an_older_start_left_is_not_taken_up() {
 }
 
 #[test]
+fn a_store_that_is_begun_and_ended_often_finds_what_is_in_its_many_short_segments() {
+    let (memory, lens) = (Memory::default(), [60_000; 150]);
+    for (i, len) in lens.into_iter().enumerate() {
+        let store = open(&memory, &options(20));
+        insert(&store, i as u64, len);
+        store.close().unwrap();
+    }
+    let store = open(&memory, &options(20));
+    assert!(store.stat().segments > 130);
+    assert_eq!(whole(&store, &lens).len() as u64, store.stat().segments);
+}
+
+#[test]
 fn less_capacity_than_last_time_lets_the_oldest_go() {
     let memory = Memory::default();
     let store = open(&memory, &options(20));
