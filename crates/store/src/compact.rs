@@ -52,9 +52,12 @@ impl Store {
         let mut compacted = Compacted { before: self.file_bytes(), ..Compacted::default() };
         compacted.left.append(self.passed_over());
         compacted.damaged.append(self.gone());
-        while shrink_to.is_some_and(|bytes| self.file_bytes() > bytes)
-            && self.evict_before(&writer, u64::MAX).is_some()
-        {}
+        let mut excess = shrink_to.map_or(0, |bytes| excess(self.file_bytes(), bytes));
+        let oldest = || self.ring.read().front().map(|segment| segment.file_bytes());
+        while let Some(bytes) = oldest().filter(|bytes| *bytes <= excess) {
+            excess -= bytes;
+            self.evict_before(&writer, u64::MAX);
+        }
         let old: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
         progress.begin(self.file_bytes());
         writer.is_compacting = true;
@@ -62,7 +65,7 @@ impl Store {
         let windows = self.index.windows();
         let done = old.iter().try_for_each(|segment| {
             let bytes = segment.file_bytes();
-            self.rewrite(&mut writer, segment, windows, &mut compacted)?;
+            self.rewrite(&mut writer, segment, (windows, &mut excess), &mut compacted)?;
             progress.advance(bytes).map_err(Halt::Write)
         });
         // The last segment gives back what it does not fill, or what is left may be more than was asked for.
@@ -87,13 +90,13 @@ impl Store {
         done
     }
 
-    /// Writes what is worth keeping of a segment to the end of the ring, and lets the segment go. `windows` are those of
-    /// the moment in which rewriting began.
+    /// Writes what is worth keeping of a segment to the end of the ring, but for as many of its first bytes as are in
+    /// `excess`, and lets the segment go. `windows` are those of the moment in which rewriting began.
     fn rewrite(
         &self,
         writer: &mut Writer,
         segment: &Segment,
-        windows: Windows,
+        (windows, excess): (Windows, &mut u64),
         compacted: &mut Compacted,
     ) -> Result<(), Halt> {
         if let Some(why) = segment.closed {
@@ -112,6 +115,11 @@ impl Store {
         // Apart: what is written meanwhile may have to change it.
         let containers = segment.extent.read().containers as usize;
         for i in 0..containers {
+            if *excess > 0 {
+                let bytes = segment.container(i).ok().flatten().map_or(0, |(_, bytes)| bytes as u64);
+                *excess = excess.saturating_sub(bytes);
+                continue;
+            }
             match patiently(segment, || self.load(segment, i)) {
                 Ok(Some(container)) => {
                     let live = self.live_parts((segment, i), &container, windows);
@@ -183,6 +191,15 @@ impl Store {
         container.parts.iter().copied().filter(is_live).collect()
     }
 }
+
+/// Returns how many bytes of files have to go for them to become `most` at most, with what headers and footers of fewer
+/// containers may take more.
+fn excess(bytes: u64, most: u64) -> u64 {
+    bytes.checked_sub(most).filter(|excess| *excess > 0).map_or(0, |excess| excess + most / 64 + SPARE)
+}
+
+/// Pages of a new segment beside its containers.
+const SPARE: u64 = 16 * 4096;
 
 /// Why rewriting ended before all was done.
 enum Halt {
