@@ -20,7 +20,7 @@ pub(super) fn link_config(config: &Config, peer: &Peer, instance: u64) -> LinkCo
         first: peer.public_keys.iter().all(|theirs| ours < *theirs),
         dialer: peer.address.is_some(),
         log_capacity: peer.settings.log_memory,
-        max_in_flight: Some(peer.settings.in_flight()),
+        max_in_flight: peer.settings.max_in_flight,
         plan: peer.settings.plan(),
         other_plans: config.policies.plans(&peer.name, peer.settings.plan()).map(|(_, plan)| plan).collect(),
         adapt: peer.adapt,
@@ -120,17 +120,30 @@ mod tests {
         assert_eq!(found.memory.contexts, Entropy::DECODING_ALONE);
     }
 
-    #[test]
-    fn the_kernel_gives_no_lane_up_that_the_link_would_keep() {
+    /// A gateway with a peer that it dials, and more.
+    fn config(more: &str) -> Config {
         let dir = tempfile::tempdir().unwrap();
         Identity::create(&dir.path().join("a.key")).unwrap();
         let peer = Identity::from_seed([1; 32]).public_key();
+        let text = format!(
+            "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\n\
+             [[peer]]\nname = \"b\"\npublic_key = \"{peer}\"\naddress = \"h:1\"\n{more}"
+        );
+        Config::parse(&text, &dir.path().join("a.toml")).unwrap()
+    }
+
+    #[test]
+    fn what_may_be_in_flight_is_left_to_the_size_that_both_ends_agree_on() {
+        for (more, max_in_flight) in [("", None), ("max_in_flight = \"1 MiB\"", Some(1 << 20))] {
+            let config = config(&format!("[link]\n{more}"));
+            assert_eq!(link_config(&config, &config.peers[0], 1).max_in_flight, max_in_flight);
+        }
+    }
+
+    #[test]
+    fn the_kernel_gives_no_lane_up_that_the_link_would_keep() {
         for dead_after in ["", "dead_after = \"1 s\"", "dead_after = \"1 h\""] {
-            let text = format!(
-                "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\n\
-                 [[peer]]\nname = \"b\"\npublic_key = \"{peer}\"\naddress = \"h:1\"\n[link]\n{dead_after}"
-            );
-            let config = Config::parse(&text, &dir.path().join("a.toml")).unwrap();
+            let config = config(&format!("[link]\n{dead_after}"));
             let silence = link_config(&config, &config.peers[0], 1).dead_after;
             let lanes = lane_options(&config, &Said::default());
             assert!(lanes[0].user_timeout > silence.unwrap_or(LinkConfig::LONGEST_SILENCE), "{dead_after}");
