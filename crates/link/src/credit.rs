@@ -56,6 +56,11 @@ impl Window {
         self.granted
     }
 
+    /// Bytes that the application took.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
     /// Whether the peer was granted more than it knows of from the hello.
     pub(crate) fn is_extended(&self) -> bool {
         self.granted > self.initial

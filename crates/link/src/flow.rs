@@ -299,6 +299,12 @@ impl Flow {
         self.cipher = recognise(first);
     }
 
+    /// Whether our application, which takes `taking` bytes now, has taken all that there is. The shell may be faster: what
+    /// it was given waits there for an application that does not read.
+    pub(crate) fn waits(&self, taking: u64) -> bool {
+        !self.inbound.has_ready() && self.window.consumed() + taking >= self.delivered_in
+    }
+
     /// The class of what this side sends: what policy says, else `Bulk` from `bulk_after` bytes on.
     pub(crate) fn priority(&self, bulk_after: u64) -> Priority {
         let by_size = if self.out.sent >= bulk_after { Priority::Bulk } else { Priority::Normal };

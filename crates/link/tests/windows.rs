@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Pair, config};
-use oncewire_link::{FlowId, LinkConfig, Now};
+use oncewire_link::{FlowId, LinkConfig, Now, Received};
 
 /// More than any flow begins with.
 const FILE: usize = 5 << 20;
@@ -114,5 +114,37 @@ fn a_grant_that_comes_before_the_flow_is_known_is_said_again() {
         pair.send(1, flow, &bytes);
         pair.pass(Now::from_secs(60));
         assert!(pair.sides[0].stream(flow).bytes == bytes);
+    }
+}
+
+#[test]
+fn a_reader_that_is_slow_is_not_taken_for_one_that_waits_though_its_shell_takes_all_at_once() {
+    for quick_at_first in [false, true] {
+        let mut pair = with(512 << 20);
+        let flow = pair.connect(0);
+        let bytes = pair.random_bytes(FILE);
+        if quick_at_first {
+            pair.send(1, flow, &bytes[..100_000]);
+            pair.pass(Now::from_secs(1));
+        }
+        // From here on what the shell takes is not what its application takes.
+        pair.sides[0].stalled.push(flow);
+        let taken = pair.sides[0].stream(flow).bytes.len() as u64;
+        let (mut sent, mut consumed) = (taken, taken);
+        for _ in 0..1500 {
+            if pair.sides[1].link.flow(flow).is_some_and(|stats| stats.unacked < 256 << 10) {
+                pair.send(1, flow, &bytes[..64 << 10]);
+            }
+            pair.pass(Now::from_millis(100));
+            while let Some(received) = pair.sides[0].link.poll_payload(flow, pair.now) {
+                let Received::Data(bytes) = received else { panic!("{received:?}") };
+                sent += bytes.len() as u64;
+            }
+            let takes = (sent - consumed).min(10_000);
+            consumed += takes;
+            pair.sides[0].link.handle_consumed(flow, takes as usize, pair.now);
+            assert!(sent - consumed <= EARLY, "{} B wait for their reader", sent - consumed);
+        }
+        assert!(consumed > 12 << 20, "{consumed} B");
     }
 }

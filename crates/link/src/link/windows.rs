@@ -18,7 +18,7 @@ impl Link {
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return };
         let before = flow.window.growth();
         let limits = WindowLimits { max: self.config.max_credit, spare };
-        let waits = !flow.inbound.has_ready();
+        let waits = flow.waits(bytes as u64);
         let mut grants =
             flow.window.consume(bytes as u64, waits, &limits, round_trip, &mut self.learned_window, now);
         let begins = flow.window.begins();
@@ -65,7 +65,7 @@ impl Link {
     /// Notes how far the peer has sent a flow.
     pub(super) fn handle_sent(&mut self, id: FlowId, end: u64) {
         if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) {
-            let waits = !flow.inbound.has_ready();
+            let waits = flow.waits(0);
             flow.window.handle_sent(end, waits);
         }
     }
