@@ -13,6 +13,8 @@ use crate::sharing::Turns;
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) role: LaneRole,
+    /// How many came before it.
+    nth: u64,
     /// Whether this side dialled it.
     pub(crate) dialled: bool,
     /// Flows that belong to the lane.
@@ -91,8 +93,10 @@ impl Lane {
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     lanes: BTreeMap<LaneId, Lane>,
-    /// The same by their roles, which are looked for whenever a lane has room.
-    by_role: BTreeSet<(LaneRole, LaneId)>,
+    /// The same by their roles, which are looked for whenever a lane has room; of each role the newest first.
+    by_role: BTreeSet<(LaneRole, Reverse<u64>, LaneId)>,
+    /// How many there have been.
+    count: u64,
 }
 
 /// Answers to pings that wait on one lane; more are dropped, the newest count.
@@ -102,6 +106,7 @@ impl Lanes {
     pub(crate) fn insert(&mut self, id: LaneId, role: LaneRole, dialled: bool, now: Now) {
         let lane = Lane {
             role,
+            nth: self.count,
             dialled,
             flows: 0,
             turns: Turns::default(),
@@ -121,14 +126,15 @@ impl Lanes {
             busy: None,
         };
         if let Some(before) = self.lanes.insert(id, lane) {
-            self.by_role.remove(&(before.role, id));
+            self.by_role.remove(&(before.role, Reverse(before.nth), id));
         }
-        self.by_role.insert((role, id));
+        self.by_role.insert((role, Reverse(self.count), id));
+        self.count += 1;
     }
 
     pub(crate) fn remove(&mut self, id: LaneId) -> Option<Lane> {
         let lane = self.lanes.remove(&id)?;
-        self.by_role.remove(&(lane.role, id));
+        self.by_role.remove(&(lane.role, Reverse(lane.nth), id));
         Some(lane)
     }
 
@@ -138,7 +144,7 @@ impl Lanes {
             && !lane.is_left()
         {
             lane.stay = Stay::Left { told: false };
-            self.by_role.remove(&(lane.role, id));
+            self.by_role.remove(&(lane.role, Reverse(lane.nth), id));
         }
     }
 
@@ -185,10 +191,15 @@ impl Lanes {
         self.lanes.values().filter(|lane| lane.role == LaneRole::Flow && lane.flows > 0).count() as u32
     }
 
-    /// The lane for frames of a class: of the role if there is one, else any; control before others.
+    /// The lane for frames of a class: of the role if there is one, else any; control before others. Of several the newest:
+    /// the older may be dead, so that the peer has dialled another.
     pub(crate) fn for_role(&self, role: LaneRole) -> Option<LaneId> {
-        let of_role = self.by_role.range((role, LaneId(0))..).next().filter(|(its, _)| *its == role);
-        of_role.or_else(|| self.by_role.first()).map(|&(_, id)| id)
+        let of_role = self
+            .by_role
+            .range((role, Reverse(u64::MAX), LaneId(0))..)
+            .next()
+            .filter(|(its, ..)| *its == role);
+        of_role.or_else(|| self.by_role.first()).map(|&(.., id)| id)
     }
 
     /// The lane for a flow that has none: its last one if that is free, since its entropy context is in step
@@ -212,5 +223,26 @@ impl Lanes {
                 (lane.role != LaneRole::Flow, shares && is_free, lane.flows, is_worn, Reverse(lane.used))
             })
             .map(|(&id, _)| id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_lanes_of_a_role_the_newest_is_used_whatever_its_name() {
+        let mut lanes = Lanes::default();
+        for (id, role) in
+            [(5, LaneRole::Control), (9, LaneRole::Control), (1, LaneRole::Control), (0, LaneRole::Flow)]
+        {
+            lanes.insert(LaneId(id), role, true, Now::ZERO);
+        }
+        let mut used = Vec::new();
+        while let Some(id) = lanes.for_role(LaneRole::Control) {
+            used.push(id.0);
+            lanes.remove(id);
+        }
+        assert_eq!(used, [1, 9, 5, 0]);
     }
 }

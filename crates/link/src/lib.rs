@@ -8,6 +8,7 @@
 mod classify;
 mod config;
 mod credit;
+mod dead;
 mod event;
 mod flow;
 mod lanes;

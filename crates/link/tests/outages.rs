@@ -174,6 +174,44 @@ fn lanes_that_go_deaf_while_new_ones_can_be_dialled_cost_seconds() {
 }
 
 #[test]
+fn lanes_that_only_the_dialling_end_loses_are_of_no_more_use_to_the_other_once_it_is_back() {
+    // As when its address changes: it is told so on one lane after the other, and nothing of that reaches the other end.
+    for seed in 0..8 {
+        println!("seed {seed}");
+        let mut pair = Pair::new(seed);
+        // Names of lanes are drawn: the new ones are above the old, or below.
+        if seed % 2 == 0 {
+            (pair.next_lane, pair.reachable) = (1 << 40, false);
+            pair.restart(0);
+            pair.reachable = true;
+            pair.run();
+            pair.next_lane = 1 << 20;
+        }
+        let flow = pair.connect(0);
+        let bytes = [0, 1].map(|_| pair.random_bytes(5 << 20));
+        (0..2).for_each(|side| pair.send(side, flow, &bytes[side][..1 << 20]));
+        pair.step(20_000);
+        let mut lanes = pair.lanes();
+        pair.reachable = false;
+        while !lanes.is_empty() {
+            let next = pair.below(lanes.len() as u64) as usize;
+            pair.cut_one(lanes.swap_remove(next), 0);
+            pair.run();
+        }
+        assert_eq!([0, 1].map(|side| pair.sides[side].link.is_up()), [false, true]);
+        pair.pass(SECOND);
+        pair.reachable = true;
+        (0..2).for_each(|side| pair.send(side, flow, &bytes[side][1 << 20..]));
+        pair.pass(2 * SECOND);
+        for side in [0, 1] {
+            let got = pair.sides[1 - side].stream(flow).bytes.len();
+            assert_eq!(got, 5 << 20, "bytes of side {side}");
+        }
+        ends_right(&mut pair, flow, &bytes);
+    }
+}
+
+#[test]
 fn a_clock_that_leaps_an_hour_costs_lanes_at_most_and_no_flow() {
     for leaping in [&[0][..], &[1], &[0, 1]] {
         let (mut pair, flow, bytes) = under_way(6);

@@ -121,9 +121,12 @@ impl Link {
                 }
                 self.wake(lane);
             }
-            Frame::Pong(token) => self.handle_pong(token, now),
+            Frame::Pong(token) => self.handle_pong(lane, token, now),
             Frame::LanesWanted(count) => self.handle_lanes_wanted(count),
-            Frame::LaneDead(dead) if dead != lane => self.close_lane(dead, CloseReason::DeadAtPeer, now),
+            Frame::LaneDead(dead) if dead != lane => {
+                self.close_lane(dead, CloseReason::DeadAtPeer, now);
+                self.dead.remove(dead);
+            }
             Frame::LaneDead(_) => {}
             Frame::Networks(said) => self.handle_networks(said),
             Frame::Draining => self.handle_draining(),

@@ -51,6 +51,7 @@ impl Link {
         }
         let was_down = self.lanes.is_empty();
         self.lanes.insert(lane, role, self.config.dialer, now);
+        self.dead.remove(lane);
         if was_down {
             self.down_since = None;
             self.wait_anew_with_resets(now);
@@ -105,6 +106,7 @@ impl Link {
         }
         self.reset_all(ResetReason::PeerRestarted);
         self.control.clear();
+        self.dead.clear();
         (self.peer_needs_lanes, self.told_lanes_needed) = (0, 0);
         self.peer = Some(Peer {
             instance: hello.instance,
@@ -122,6 +124,7 @@ impl Link {
     fn become_another(&mut self, now: Now) {
         let lanes: Vec<LaneId> = self.lanes.iter().map(|(id, _)| id).collect();
         lanes.into_iter().for_each(|id| self.close_lane(id, CloseReason::Fenced, now));
+        self.dead.clear();
         self.reset_all(ResetReason::PeerRestarted);
         self.stats.peer_restarts += 1;
         self.events.push_back(Event::PeerRestarted);
@@ -182,12 +185,14 @@ impl Link {
                 resumed += u64::from(self.sender.has_lost(flow.id) && !waiting.contains(&flow.id));
             }
         }
+        if !in_order {
+            self.dead.add(id);
+        }
         if self.lanes.is_empty() {
             self.down_since = Some(now);
             self.forget_group_talk();
             self.events.push_back(Event::Down);
         } else if !in_order {
-            self.control.push_back(Frame::LaneDead(id));
             self.restate(now);
         }
         if resumed > 0 {

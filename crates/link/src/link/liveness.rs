@@ -57,8 +57,9 @@ impl Link {
         (self.dead_after() / 4).max(MIN_PING_INTERVAL)
     }
 
-    pub(super) fn handle_pong(&mut self, token: u64, now: Now) {
+    pub(super) fn handle_pong(&mut self, lane: LaneId, token: u64, now: Now) {
         let sent = Now::from_micros(token);
+        self.dead.handle_pong(lane, sent);
         if sent <= now {
             // A process that was stopped reads its pongs late.
             self.round_trip.sample((now - sent).min(LONGEST_ROUND_TRIP), now);
@@ -214,7 +215,7 @@ mod tests {
     fn however_long_round_trips_are_a_link_waits_no_longer_than_it_says() {
         let mut link = Link::new(LinkConfig::default(), Now::ZERO);
         let at = |minute: u64| Now::from_secs(60 * minute);
-        (1..99).for_each(|minute| link.handle_pong(0, at(minute)));
+        (1..99).for_each(|minute| link.handle_pong(LaneId(1), 0, at(minute)));
         assert_eq!(link.dead_after(), LinkConfig::LONGEST_SILENCE);
     }
 

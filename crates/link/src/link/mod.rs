@@ -29,6 +29,7 @@ use oncewire_codec::wanax::path::PathEstimate;
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, OLDEST, Understood, VERSION};
 
 use crate::config::LinkConfig;
+use crate::dead::DeadLanes;
 use crate::event::{Event, Note};
 use crate::flow::Flow;
 use crate::lanes::Lanes;
@@ -52,6 +53,7 @@ pub struct Link {
     sender: Box<dyn SendingHalf + Send>,
     receiver: Box<dyn ReceivingHalf + Send>,
     lanes: Lanes,
+    dead: DeadLanes,
     flows: BTreeMap<FlowId, Flow>,
     next_flow: u32,
     /// Unsequenced frames for the control lane.
@@ -184,6 +186,7 @@ impl Link {
             sender: Box::new(sender),
             receiver: Box::new(receiver),
             lanes: Lanes::default(),
+            dead: DeadLanes::default(),
             flows: BTreeMap::new(),
             // A random start: a peer that restarts does not meet its old flows, of which the other side may still
             // be telling applications.

@@ -50,7 +50,7 @@ impl Link {
         }
         let is_control = self.lanes.for_role(LaneRole::Control) == Some(lane);
         if is_control {
-            self.put_control(out);
+            self.put_control(lane, now, out);
             self.put_group(false, TARGET, out);
         }
         if self.lanes.for_role(LaneRole::Repair) == Some(lane) {
@@ -138,7 +138,8 @@ impl Link {
         }
     }
 
-    fn put_control(&mut self, out: &mut Vec<u8>) {
+    fn put_control(&mut self, lane: LaneId, now: Now, out: &mut Vec<u8>) {
+        self.dead.tell(lane, now).for_each(|dead| Frame::LaneDead(dead).encode(out));
         self.sender.poll_worth(out);
         self.sender.poll_probe(out);
         while let Some(frame) = self.control.pop_front() {

@@ -81,7 +81,8 @@ pub struct Pair {
     pub now: Now,
     pub rng: Pcg64Mcg,
     pipes: BTreeMap<LaneId, Pipe>,
-    next_lane: u64,
+    /// The lane that is dialled next.
+    pub next_lane: u64,
     wanted: BTreeMap<LaneRole, u32>,
     /// Whether lanes are dialled at all.
     pub reachable: bool,
@@ -444,6 +445,16 @@ impl Pair {
                 let now = self.clock(side);
                 self.sides[side].link.handle_lane_lost(lane, now);
             }
+        }
+    }
+
+    /// Cuts a lane for one side; what either sends on it gets nowhere, and the other is not told.
+    pub fn cut_one(&mut self, lane: LaneId, side: usize) {
+        if let Some(pipe) = self.pipes.get_mut(&lane) {
+            pipe.wires = Default::default();
+            pipe.blocked = [true; 2];
+            let now = self.clock(side);
+            self.sides[side].link.handle_lane_lost(lane, now);
         }
     }
 
