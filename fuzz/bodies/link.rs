@@ -27,7 +27,7 @@ pub(crate) fn link_input(data: &[u8]) {
     let mut now = Now::ZERO;
     for (lane, role) in ROLES {
         let hello = peer.hello(lane, role);
-        link.handle_lane_up(link.hello(lane, role).instance, &hello, lane, role, now).unwrap();
+        link.handle_lane_up(link.hello(lane, role).instance, &hello, lane, role, true, now).unwrap();
     }
     while let Some(what) = script.next() {
         let lane = ROLES[usize::from(what) % ROLES.len()].0;
@@ -319,7 +319,7 @@ impl World {
             self.lanes.insert(lane, Default::default());
             for side in 0..2 {
                 let (said, hello) = (hellos[side].instance, &hellos[1 - side]);
-                self.ends[side].link.handle_lane_up(said, hello, lane, role, self.now).unwrap();
+                self.ends[side].link.handle_lane_up(said, hello, lane, role, side == 0, self.now).unwrap();
             }
             self.drain_events();
         }

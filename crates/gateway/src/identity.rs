@@ -21,8 +21,8 @@ use crate::key_file::{self, Unreadable};
 
 /// The public half of a gateway's identity: what `keygen` prints and `[[peer]] public_key` takes.
 ///
-/// The text form is the base64 of the 32 bytes (44 characters). Keys are ordered by their bytes: if both of two
-/// gateways dial each other, the link dialled by the smaller key stays.
+/// The text form is the base64 of the 32 bytes (44 characters). Keys are ordered by their bytes: the
+/// gateway with the smaller one of two opens flows with even numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; 32]);
 

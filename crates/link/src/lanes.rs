@@ -181,9 +181,10 @@ impl Lanes {
         self.lanes.values().filter(|lane| lane.role == role).count() as u32
     }
 
-    /// Lanes of a role that are to stay.
+    /// Lanes of a role that are to stay, as far as this side has a say: what the peer dialled it replaces itself.
     pub(crate) fn kept(&self, role: LaneRole) -> u32 {
-        self.lanes.values().filter(|lane| lane.role == role && lane.stay == Stay::Kept).count() as u32
+        let stays = |lane: &Lane| lane.stay == Stay::Kept || lane.stay == Stay::Worn && !lane.dialled;
+        self.lanes.values().filter(|lane| lane.role == role && stays(lane)).count() as u32
     }
 
     /// Flow lanes that carry a flow.

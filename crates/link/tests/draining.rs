@@ -48,7 +48,7 @@ fn hello(instance: u64) -> Hello {
 
 fn meet(link: &mut Link, lane: LaneId, hello: &Hello) {
     let said = link.hello(lane, LaneRole::Control).instance;
-    link.handle_lane_up(said, hello, lane, LaneRole::Control, Now::ZERO).unwrap();
+    link.handle_lane_up(said, hello, lane, LaneRole::Control, true, Now::ZERO).unwrap();
 }
 
 fn request() -> OpenRequest {

@@ -28,7 +28,7 @@ fn hello(instance: u64, version: u16) -> Hello {
 
 fn meet(link: &mut Link, lane: LaneId, role: LaneRole, hello: &Hello) {
     let said = link.hello(lane, role).instance;
-    link.handle_lane_up(said, hello, lane, role, Now::ZERO).unwrap();
+    link.handle_lane_up(said, hello, lane, role, true, Now::ZERO).unwrap();
 }
 
 /// What the link sends on a lane of its networks.

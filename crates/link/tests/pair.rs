@@ -48,7 +48,7 @@ fn an_instance_that_comes_back_after_another_makes_both_ends_begin_anew() {
         }
         let link = &mut pair.sides[side].link;
         let said = link.hello(lane, LaneRole::Control).instance;
-        link.handle_lane_up(said, &hello, lane, LaneRole::Control, now).unwrap();
+        link.handle_lane_up(said, &hello, lane, LaneRole::Control, side == 0, now).unwrap();
         link.handle_lane_lost(lane, now);
         pair.pass(Now::from_secs(10));
         assert_eq!(pair.sides[side].restarts, 2);

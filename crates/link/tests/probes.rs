@@ -323,13 +323,13 @@ fn who_says_hello_first_has_the_answer_right_behind_the_hello_of_the_other() {
         let answer = second.hello(lane, LaneRole::Control);
         // One that does not know of the question passes over it.
         let heard = Hello { probe: hello.probe.clone().filter(|_| knows), ..hello.clone() };
-        second.handle_lane_up(answer.instance, &heard, lane, LaneRole::Control, now).unwrap();
+        second.handle_lane_up(answer.instance, &heard, lane, LaneRole::Control, false, now).unwrap();
         while let Some(request) = second.poll_chunk_store() {
             let reply = common::store::serve(&mut BTreeMap::new(), request).unwrap();
             second.handle_store(reply, now);
         }
         let behind = frames(&mut second, lane, now);
-        first.handle_lane_up(hello.instance, &answer, lane, LaneRole::Control, now).unwrap();
+        first.handle_lane_up(hello.instance, &answer, lane, LaneRole::Control, true, now).unwrap();
         assert_eq!(first.hello(LaneId(0), LaneRole::Flow).probe, None, "it has been asked");
         first.handle_input(lane, &mut BytesMut::from(&behind[..]), now).unwrap();
         let doubts = std::iter::from_fn(|| first.poll_event())
@@ -380,7 +380,7 @@ fn asked(peer: LinkConfig, questions: &[Probe]) -> (Link, Vec<StoreRequest>) {
     let (now, lane) = (Now::from_secs(100), LaneId(1));
     let mut link = Link::new(naming(config(false, 2), Some(77)), now);
     let hello = Link::new(peer, now).hello(lane, LaneRole::Control);
-    link.handle_lane_up(2, &hello, lane, LaneRole::Control, now).unwrap();
+    link.handle_lane_up(2, &hello, lane, LaneRole::Control, false, now).unwrap();
     let mut input = Vec::new();
     questions.iter().for_each(|probe| Frame::Probe(probe.clone()).encode(&mut input));
     link.handle_input(lane, &mut BytesMut::from(&input[..]), now).unwrap();

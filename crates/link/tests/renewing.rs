@@ -245,3 +245,36 @@ fn a_peer_that_asks_for_ever_more_lanes_is_given_few() {
     pair.pass(Now::from_secs(2));
     assert_eq!(pair.lanes().len(), Pair::new(6).lanes().len());
 }
+
+#[test]
+fn lanes_to_spare_end_also_where_both_ends_dial() {
+    let [first, second] =
+        [config(true, 1), config(false, 2)].map(|config| LinkConfig { dialer: true, ..config });
+    let mut pair = Pair::with(8, first, second);
+    pair.pass(Now::from_secs(180));
+    for round in 0..10 {
+        println!("round {round}");
+        let flows: Vec<_> = (0..6).map(|n| (n % 2, pair.connect(n % 2))).collect();
+        pair.lanes().into_iter().for_each(|lane| (0..2).for_each(|side| pair.block(lane, side, true)));
+        flows.iter().for_each(|&(side, flow)| pair.send(side, flow, &text(1000)));
+        pair.run();
+        assert!(pair.lanes().len() > 6, "{} lanes", pair.lanes().len());
+        pair.lanes().into_iter().for_each(|lane| (0..2).for_each(|side| pair.block(lane, side, false)));
+        pair.run();
+        for (side, flow) in flows {
+            assert_eq!(pair.sides[1 - side].stream(flow).bytes, text(1000));
+            (0..2).for_each(|side| pair.sides[side].link.finish_flow(flow, pair.now));
+        }
+        pair.run();
+        pair.said.clear();
+        pair.pass(Now::from_secs(180));
+        // What both dialled at once for control frames and repairs, and one lane to spare.
+        assert_eq!(pair.sides.each_ref().map(|side| side.link.stats().lanes_spare), [1, 1]);
+        assert!(pair.lanes().len() <= 5, "{:?}", pair.lanes());
+        assert_eq!(repairs(&pair), Vec::<String>::new());
+        pair.said.clear();
+        pair.pass(Now::from_secs(600));
+        let dialled = pair.said.iter().filter(|said| matches!(said, Said::Hello { .. })).count();
+        assert_eq!(dialled, 0, "lanes are left only to be dialled again");
+    }
+}

@@ -98,7 +98,7 @@ fn a_peer_that_does_not_understand_it_is_not_told_what_comes_before_a_reset() {
         let mut link = Link::new(config(true, 1), Now::ZERO);
         let mut hello = Link::new(config(false, 2), Now::ZERO).hello(LaneId(1), LaneRole::Control);
         hello.understands = understands;
-        link.handle_lane_up(1, &hello, LaneId(1), LaneRole::Control, Now::ZERO).unwrap();
+        link.handle_lane_up(1, &hello, LaneId(1), LaneRole::Control, true, Now::ZERO).unwrap();
         let destination = std::net::SocketAddr::from(([127, 0, 0, 1], 80)).into();
         let request = OpenRequest { destination, source: None, as_client: false, plan: None };
         let flow = link.open_flow(request, Now::ZERO).unwrap();
@@ -122,7 +122,7 @@ fn a_peer_that_does_not_understand_it_is_not_told_what_comes_before_a_reset() {
 fn a_reset_waits_a_second_for_what_does_not_come_however_often_it_is_said() {
     let mut link = Link::new(config(true, 1), Now::ZERO);
     let hello = Link::new(config(false, 2), Now::ZERO).hello(LaneId(1), LaneRole::Control);
-    link.handle_lane_up(1, &hello, LaneId(1), LaneRole::Control, Now::ZERO).unwrap();
+    link.handle_lane_up(1, &hello, LaneId(1), LaneRole::Control, true, Now::ZERO).unwrap();
     let (flow, destination) = (FlowId(1), std::net::SocketAddr::from(([127, 0, 0, 1], 80)).into());
     let open = Open { id: 7, destination, source: None, coded: false, as_client: false };
     let say = |link: &mut Link, seq, message, now| {

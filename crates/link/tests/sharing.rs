@@ -221,7 +221,7 @@ impl Wan {
         *self.sides[0].wanted.get_mut(&role).unwrap() -= 1;
         for (side, other) in [(0, 1), (1, 0)] {
             let link = &mut self.sides[side].link;
-            link.handle_lane_up(hellos[side].instance, &hellos[other], lane, role, now).unwrap();
+            link.handle_lane_up(hellos[side].instance, &hellos[other], lane, role, side == 0, now).unwrap();
         }
         while let Some(event) = self.sides[0].link.poll_event() {
             match event {

@@ -211,7 +211,7 @@ impl Liar {
         let (ours, mut own) = (self.link.hello(lane, role), Vec::new());
         ours.encode(&mut own);
         stream.write_all(&own).await.unwrap();
-        self.link.handle_lane_up(ours.instance, &hello, lane, role, self.now()).unwrap();
+        self.link.handle_lane_up(ours.instance, &hello, lane, role, true, self.now()).unwrap();
         let (read, write) = tokio::io::split(stream);
         self.lanes.insert(lane, Lane { write, input: BytesMut::new() });
         self.readers.spawn(read_lane(lane, read, input, self.arriving.0.clone()));

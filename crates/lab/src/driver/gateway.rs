@@ -109,8 +109,8 @@ impl Driver {
         self.wires.set_up(connection);
         let theirs = far.link.hello(LaneId(0), LaneRole::Control);
         let ours = near.link.hello(lane, role);
-        near.link.handle_lane_up(ours.instance, &theirs, lane, role, self.now)?;
-        far.link.handle_lane_up(theirs.instance, &ours, lane, role, self.now)?;
+        near.link.handle_lane_up(ours.instance, &theirs, lane, role, true, self.now)?;
+        far.link.handle_lane_up(theirs.instance, &ours, lane, role, false, self.now)?;
         Ok(())
     }
 

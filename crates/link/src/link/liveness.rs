@@ -125,15 +125,18 @@ impl Link {
         self.look_at_lanes(now);
     }
 
-    /// The side that dialled leaves spare lanes that nobody used for a while.
+    /// The side that dialled leaves spare lanes that nobody used for a while. If both sides dial, one waits for longer: both
+    /// would leave the same surplus, each of its own lanes, and dial it again.
     fn leave_idle(&mut self, now: Now) {
+        let waits = !self.config.first && self.lanes.iter().any(|(_, lane)| !lane.dialled);
+        let idle_for = if waits { IDLE_LANE * 5 / 4 } else { IDLE_LANE };
         let surplus = self.lanes.kept(LaneRole::Flow).saturating_sub(self.flow_lanes());
         let idle: Vec<LaneId> = self
             .lanes
             .iter()
             .filter(|(_, lane)| {
                 let is_spare = lane.role == LaneRole::Flow && lane.flows == 0 && lane.stay == Stay::Kept;
-                lane.dialled && is_spare && lane.used + IDLE_LANE <= now
+                lane.dialled && is_spare && lane.used + idle_for <= now
             })
             .map(|(id, _)| id)
             .take(surplus as usize)
@@ -184,7 +187,7 @@ mod tests {
         let mut link = Link::new(config(true), Now::ZERO);
         let (lane, role) = (LaneId(1), LaneRole::Control);
         let hello = Link::new(config(false), Now::ZERO).hello(lane, role);
-        link.handle_lane_up(1, &hello, lane, role, Now::ZERO).unwrap();
+        link.handle_lane_up(1, &hello, lane, role, true, Now::ZERO).unwrap();
         let destination = SocketAddr::from(([127, 0, 0, 1], 80)).into();
         let request = OpenRequest { destination, source: None, as_client: false, plan: None };
         let flow = link.open_flow(request, Now::ZERO).unwrap();
@@ -249,7 +252,7 @@ mod tests {
         let mut link = Link::new(config(true), Now::ZERO);
         let meet = |link: &mut Link, lane: u64, role| {
             let hello = Link::new(config(false), Now::ZERO).hello(LaneId(lane), role);
-            link.handle_lane_up(1, &hello, LaneId(lane), role, Now::ZERO).unwrap();
+            link.handle_lane_up(1, &hello, LaneId(lane), role, true, Now::ZERO).unwrap();
         };
         meet(&mut link, 1, LaneRole::Control);
         meet(&mut link, 2, LaneRole::Flow);

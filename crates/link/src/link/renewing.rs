@@ -55,7 +55,7 @@ impl Link {
 
     /// The accepting side asks for another lane in this one's place.
     pub(super) fn handle_lane_worn(&mut self, id: LaneId, now: Now) {
-        if self.config.dialer {
+        if self.lanes.get(id).is_some_and(|lane| lane.dialled) {
             self.wear(id, now);
         }
     }
@@ -76,7 +76,7 @@ impl Link {
             return;
         }
         lane.stay = Stay::Worn;
-        if self.config.dialer {
+        if lane.dialled {
             self.want_lanes();
             if self.lanes_wanted.get(&LaneRole::Flow) == Some(&0) {
                 // There is one more than is needed.
@@ -90,12 +90,10 @@ impl Link {
 
     /// A flow lane is up at both ends: one that is worn is left for it.
     pub(super) fn relieve(&mut self) {
-        let worn = self.lanes.iter().filter(|(_, lane)| lane.stay == Stay::Worn);
+        let worn = self.lanes.iter().filter(|(_, lane)| lane.dialled && lane.stay == Stay::Worn);
         let Some((id, _)) = worn.min_by_key(|(_, lane)| lane.flows) else { return };
-        if self.config.dialer {
-            self.stats.lanes_renewed += 1;
-            self.leave(id);
-        }
+        self.stats.lanes_renewed += 1;
+        self.leave(id);
     }
 
     /// Gives a lane no more flows; the accepting side is told once there is none left.
@@ -109,14 +107,15 @@ impl Link {
         if !self.lanes.any_left() {
             return;
         }
-        // A peer that does not end them is not waited for.
-        let (dialer, understood) = (self.config.dialer, self.peer_leaves_lanes());
-        let reason = if dialer { CloseReason::Idle } else { CloseReason::Left };
+        let understood = self.peer_leaves_lanes();
         let at_rest = self.lanes.iter().filter(|(_, lane)| lane.is_left() && lane.is_at_rest());
-        let at_rest: Vec<(LaneId, Stay)> = at_rest.map(|(id, lane)| (id, lane.stay)).collect();
-        for (id, stay) in at_rest {
-            if !dialer || !understood {
-                self.close_lane(id, reason, now);
+        let at_rest: Vec<_> = at_rest.map(|(id, lane)| (id, lane.dialled, lane.stay)).collect();
+        for (id, dialled, stay) in at_rest {
+            if !dialled {
+                self.close_lane(id, CloseReason::Left, now);
+            } else if !understood {
+                // A peer that does not end them is not waited for.
+                self.close_lane(id, CloseReason::Idle, now);
             } else if stay == (Stay::Left { told: false }) {
                 self.wake(id);
             }

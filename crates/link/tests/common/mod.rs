@@ -75,7 +75,7 @@ struct Pipe {
     ready: [bool; 2],
 }
 
-/// The pair; side 0 dials.
+/// The pair; side 0 dials, and side 1 too if it is configured so.
 pub struct Pair {
     pub sides: [Side; 2],
     pub now: Now,
@@ -83,7 +83,7 @@ pub struct Pair {
     pipes: BTreeMap<LaneId, Pipe>,
     /// The lane that is dialled next.
     pub next_lane: u64,
-    wanted: BTreeMap<LaneRole, u32>,
+    wanted: [BTreeMap<LaneRole, u32>; 2],
     /// Whether lanes are dialled at all.
     pub reachable: bool,
     /// Whether all lanes that are wanted are dialled together, and not one after the other.
@@ -219,7 +219,7 @@ impl Pair {
             rng: Pcg64Mcg::seed_from_u64(seed),
             pipes: BTreeMap::new(),
             next_lane: 1,
-            wanted: BTreeMap::new(),
+            wanted: Default::default(),
             reachable: true,
             at_once: false,
             skew: [Now::ZERO; 2],
@@ -271,7 +271,7 @@ impl Pair {
     }
 
     /// Dials these lanes, whose hellos are all exchanged before either side takes the first of them.
-    fn dial(&mut self, roles: &[LaneRole]) {
+    fn dial(&mut self, dialler: usize, roles: &[LaneRole]) {
         let clocks = [0, 1].map(|side| self.clock(side));
         let mut exchanged = Vec::new();
         for &role in roles {
@@ -281,20 +281,23 @@ impl Pair {
                 understands: self.understands,
                 ..self.sides[side].link.hello(lane, role)
             };
-            let (theirs, ours) = (hello(1, LaneId(0), LaneRole::Control), hello(0, lane, role));
-            for (side, hello) in [(1, &theirs), (0, &ours)] {
+            let (theirs, ours) =
+                (hello(1 - dialler, LaneId(0), LaneRole::Control), hello(dialler, lane, role));
+            for (side, hello) in [(1 - dialler, &theirs), (dialler, &ours)] {
                 let mut bytes = Vec::new();
                 hello.encode(&mut bytes);
                 self.said.push(Said::Hello { side, lane, role, bytes });
             }
             self.pipes.insert(lane, Pipe::default());
-            exchanged.push((lane, role, [ours, theirs]));
+            let hellos = if dialler == 0 { [ours, theirs] } else { [theirs, ours] };
+            exchanged.push((lane, role, hellos));
         }
         let mut refused = Vec::new();
         for (side, now) in clocks.into_iter().enumerate() {
             for (lane, role, hellos) in &exchanged {
                 let (said, hello) = (hellos[side].instance, &hellos[1 - side]);
-                if let Err(why) = self.sides[side].link.handle_lane_up(said, hello, *lane, *role, now) {
+                let (link, dialled) = (&mut self.sides[side].link, side == dialler);
+                if let Err(why) = link.handle_lane_up(said, hello, *lane, *role, dialled, now) {
                     assert!(matches!(why, LaneRefused::Superseded | LaneRefused::Outdated), "{why}");
                     refused.push(*lane);
                 }
@@ -310,7 +313,7 @@ impl Pair {
         while let Some(event) = self.sides[side].link.poll_event() {
             any = true;
             match event {
-                Event::LanesWanted { role, count } => drop(self.wanted.insert(role, count)),
+                Event::LanesWanted { role, count } => drop(self.wanted[side].insert(role, count)),
                 Event::LaneReady(lane) => {
                     if let Some(pipe) = self.pipes.get_mut(&lane) {
                         pipe.ready[side] = true;
@@ -368,10 +371,14 @@ impl Pair {
     /// Lets every lane move up to `amount` bytes each way; returns whether anything happened.
     pub fn step(&mut self, amount: usize) -> bool {
         let mut any = self.events(0) | self.events(1);
-        while self.reachable && self.wanted.values().any(|count| *count > 0) {
-            let wanted = self.wanted.iter().flat_map(|(role, count)| vec![*role; *count as usize]);
-            let roles: Vec<LaneRole> = wanted.take(if self.at_once { usize::MAX } else { 1 }).collect();
-            self.dial(&roles);
+        while self.reachable && self.wanted.iter().flatten().any(|(_, count)| *count > 0) {
+            for dialler in [0, 1] {
+                let wanted =
+                    self.wanted[dialler].iter().flat_map(|(role, count)| vec![*role; *count as usize]);
+                let roles: Vec<LaneRole> = wanted.take(if self.at_once { usize::MAX } else { 1 }).collect();
+                self.dial(dialler, &roles);
+                any |= !roles.is_empty();
+            }
             any |= self.events(0) | self.events(1);
             // What is dialled anew is dialled while bytes move on the others.
             if self.at_once {
@@ -492,9 +499,7 @@ impl Pair {
     pub fn restart(&mut self, side: usize) {
         let lanes = self.lanes();
         self.pipes.clear();
-        if side == 0 {
-            self.wanted.clear();
-        }
+        self.wanted[side].clear();
         let mut config = self.sides[side].config.clone();
         config.instance += 100;
         for lane in lanes {

@@ -21,7 +21,7 @@ fn met(version: u16) -> (Link, LaneId) {
     let mut link = Link::new(config(true, 1), Now::ZERO);
     let said = link.hello(LaneId(1), LaneRole::Control).instance;
     let hello = Hello { version, ..peer };
-    link.handle_lane_up(said, &hello, LaneId(1), LaneRole::Control, Now::ZERO).unwrap();
+    link.handle_lane_up(said, &hello, LaneId(1), LaneRole::Control, true, Now::ZERO).unwrap();
     (link, LaneId(1))
 }
 

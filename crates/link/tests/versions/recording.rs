@@ -99,7 +99,8 @@ impl Replay {
                 let (own, mut ours) = (self.side.link.hello(*lane, *role), Vec::new());
                 own.encode(&mut ours);
                 self.hellos.push(ours);
-                self.side.link.handle_lane_up(own.instance, &hello, *lane, *role, self.now).unwrap();
+                let dialled = self.index == 0;
+                self.side.link.handle_lane_up(own.instance, &hello, *lane, *role, dialled, self.now).unwrap();
                 self.lanes.push(*lane);
             }
             Said::Frames { side, lane, bytes } if *side != self.index => {

@@ -101,7 +101,7 @@ async fn a_lane_that_ends_at_once_is_told_from_one_that_lives_on() {
 /// Has a lane for flows join that the peer dialled; the other end is this instance.
 fn join(peer: &Arc<Peer>, instance: u64, lane: u64) -> Arc<LaneSignal> {
     let hello = Other::new(instance, SMALLER).link.hello(LaneId(0), LaneRole::Control);
-    let exchange = Exchange { began: Instant::now(), said: 1 };
+    let exchange = Exchange { began: Instant::now(), said: 1, dialled: true };
     peer.lane_up(key(SMALLER), &hello, (LaneId(lane), LaneRole::Flow), exchange).unwrap()
 }
 

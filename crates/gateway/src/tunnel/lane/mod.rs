@@ -144,7 +144,8 @@ pub(crate) async fn accept_hello<S: LaneStream>(
     stream.flush().await?;
     let (hello, early) = read_hello(&mut stream).await?;
     peer.ready_for(&hello).await;
-    let signal = peer.lane_up(theirs, &hello, (hello.lane, hello.role), Exchange { began, said })?;
+    let exchange = Exchange { began, said, dialled: false };
+    let signal = peer.lane_up(theirs, &hello, (hello.lane, hello.role), exchange)?;
     signal.watch(&stream);
     Ok(Joined { signal, role: hello.role, stream, early })
 }
@@ -188,7 +189,8 @@ pub(crate) async fn answer_hello<S: LaneStream>(
     stream.write_all(&ours).await?;
     stream.flush().await?;
     peer.ready_for(&hello).await;
-    let signal = peer.lane_up(theirs, &hello, (lane, role), Exchange { began, said })?;
+    let exchange = Exchange { began, said, dialled: true };
+    let signal = peer.lane_up(theirs, &hello, (lane, role), exchange)?;
     signal.watch(&stream);
     Ok(Joined { signal, role, stream, early })
 }

@@ -101,7 +101,7 @@ impl Other {
         ours.encode(&mut bytes);
         near.write_all(&bytes).await?;
         let joined = accepted.await.unwrap()?;
-        self.link.handle_lane_up(ours.instance, &hello, lane, LaneRole::Control, Now::ZERO).unwrap();
+        self.link.handle_lane_up(ours.instance, &hello, lane, LaneRole::Control, true, Now::ZERO).unwrap();
         Ok((joined, near))
     }
 

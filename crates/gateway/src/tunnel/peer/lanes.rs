@@ -36,6 +36,8 @@ pub(crate) struct Exchange {
     pub(crate) began: Instant,
     /// The instance that this side said it is.
     pub(crate) said: u64,
+    /// Whether this side dialled.
+    pub(crate) dialled: bool,
 }
 
 /// The lane is no longer one of the link's.
@@ -68,7 +70,7 @@ impl Peer {
         theirs: PublicKey,
         hello: &Hello,
         (lane, role): (LaneId, LaneRole),
-        Exchange { began, said }: Exchange,
+        Exchange { began, said, dialled }: Exchange,
     ) -> Result<Arc<LaneSignal>, JoinError> {
         let signal = Arc::new(LaneSignal::new(lane, &self.effort));
         self.with(|core, now| {
@@ -91,7 +93,8 @@ impl Peer {
             }
             // Before the call, so that a LaneReady for it finds it.
             core.lanes.insert(lane, Arc::clone(&signal));
-            let joined = core.link.handle_lane_up(said, hello, lane, role, now).map_err(JoinError::Refused);
+            let joined = core.link.handle_lane_up(said, hello, lane, role, dialled, now);
+            let joined = joined.map_err(JoinError::Refused);
             if joined.is_err() {
                 core.lanes.remove(&lane);
             } else {
