@@ -35,6 +35,8 @@ pub(crate) struct Lane {
     pub(crate) stay: Stay,
     /// Whether the dialling side is to be asked for another in its place.
     pub(crate) worn_due: bool,
+    /// When that was decided last.
+    pub(crate) worn_at: Now,
     /// Bytes that were sent on it beside pings.
     pub(crate) sent: u64,
     /// When it was last.
@@ -50,7 +52,7 @@ pub(crate) struct Lane {
 pub(crate) enum Stay {
     /// For as long as there is use for it.
     Kept,
-    /// Until another is up in its place.
+    /// Until another is up in its place; at the accepting side, which is not told whether one will be, for [`ASKED_FOR`].
     Worn,
     /// Until neither end has a flow on it; no other is given it.
     Left {
@@ -99,6 +101,10 @@ pub(crate) struct Lanes {
     count: u64,
 }
 
+/// For so long the accepting side waits for a lane in place of one that is worn. The dialling side may have refused since it
+/// had renewed many, and does not remember.
+const ASKED_FOR: Now = Now::from_secs(30);
+
 /// Answers to pings that wait on one lane; more are dropped, the newest count.
 pub(crate) const MAX_PONGS: usize = 8;
 
@@ -120,6 +126,7 @@ impl Lanes {
             is_proven: false,
             stay: Stay::Kept,
             worn_due: false,
+            worn_at: now,
             sent: 0,
             sent_at: now,
             look_at: None,
@@ -145,6 +152,15 @@ impl Lanes {
         {
             lane.stay = Stay::Left { told: false };
             self.by_role.remove(&(lane.role, Reverse(lane.nth), id));
+        }
+    }
+
+    /// Keeps lanes for which another was asked in vain.
+    pub(crate) fn keep_refused(&mut self, now: Now) {
+        for lane in self.lanes.values_mut() {
+            if lane.stay == Stay::Worn && !lane.dialled && lane.worn_at + ASKED_FOR <= now {
+                lane.stay = Stay::Kept;
+            }
         }
     }
 

@@ -63,9 +63,11 @@ impl Renewals {
     pub(crate) fn take(&mut self, now: Now) -> bool {
         let (mut left, since) = self.allowance;
         let earned = now.saturating_sub(since).as_micros() / EVERY.as_micros();
+        let earned = u32::try_from(earned).unwrap_or(u32::MAX);
         if earned > 0 {
-            left = left.saturating_add(u32::try_from(earned).unwrap_or(u32::MAX)).min(MOST_AT_ONCE);
-            self.allowance = (left, now);
+            left = left.saturating_add(earned).min(MOST_AT_ONCE);
+            // What is left of the time counts for the next.
+            self.allowance = (left, since + EVERY * earned);
         }
         let any = left > 0;
         self.allowance.0 = left.saturating_sub(1);
@@ -146,6 +148,13 @@ mod tests {
         assert!(renewals.is_worn(&report(10_000), EARNED));
         renewals.see(1000, Now::from_secs(602));
         assert!(!renewals.is_worn(&report(10_000), EARNED));
+    }
+
+    #[test]
+    fn one_more_is_allowed_each_four_seconds_however_often_it_is_asked_for() {
+        let mut renewals = Renewals::default();
+        let taken = (0..200).filter(|n| renewals.take(Now::from_secs(3 * n))).count() as u64;
+        assert_eq!(taken, 8 + 199 * 3 / 4);
     }
 
     proptest! {

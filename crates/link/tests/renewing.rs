@@ -278,3 +278,41 @@ fn lanes_to_spare_end_also_where_both_ends_dial() {
         assert_eq!(dialled, 0, "lanes are left only to be dialled again");
     }
 }
+
+#[test]
+fn what_the_dialling_side_refuses_is_asked_for_again() {
+    let [dialer, acceptor] = [config(true, 1), config(false, 2)].map(|config| LinkConfig {
+        initial_credit: 1 << 20,
+        spare_lanes: 16,
+        max_lanes: 16,
+        ..config
+    });
+    let mut pair = Pair::with(9, dialer, acceptor);
+    let flows: Vec<_> = (0..16).map(|_| pair.connect(1)).collect();
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 0, true));
+    for flow in flows {
+        let bytes = pair.random_bytes(100_000);
+        pair.send(1, flow, &bytes);
+    }
+    pair.run();
+    pair.lanes().into_iter().for_each(|lane| pair.block(lane, 0, false));
+    pair.pass(Now::from_secs(20));
+    // The dialling side has just done as much as it does at once.
+    let (before, now) = (pair.lanes(), pair.now);
+    let mut ask = Vec::new();
+    Frame::LaneWorn.encode(&mut ask);
+    for &lane in before.iter().rev() {
+        pair.sides[0].link.handle_input(lane, &mut (&ask[..]).into(), now).unwrap();
+        pair.run();
+    }
+    assert_eq!(pair.sides[0].link.stats().lanes_renewed, 8);
+    let report_all = |pair: &mut Pair| {
+        let (lanes, now) = (pair.lanes(), pair.clock(1));
+        lanes.iter().for_each(|&lane| pair.sides[1].link.handle_lane_report(lane, &report(), now));
+        pair.run();
+        lanes.into_iter().filter(|lane| !pair.lanes().contains(lane)).count()
+    };
+    assert_eq!(report_all(&mut pair), 0);
+    pair.pass(Now::from_secs(60));
+    assert_eq!(report_all(&mut pair), 8);
+}

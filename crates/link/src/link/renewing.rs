@@ -69,6 +69,7 @@ impl Link {
 
     /// Brings up another lane in place of one, or asks the peer to.
     fn wear(&mut self, id: LaneId, now: Now) {
+        self.lanes.keep_refused(now);
         let under_way = self.lanes.iter().filter(|(_, lane)| lane.stay != Stay::Kept).count();
         let Some(lane) = self.lanes.get_mut(id) else { return };
         let is_news = lane.stay == Stay::Kept && under_way < MOST_AT_ONCE as usize;
@@ -83,7 +84,7 @@ impl Link {
                 self.relieve();
             }
         } else {
-            lane.worn_due = true;
+            (lane.worn_due, lane.worn_at) = (true, now);
             self.wake(id);
         }
     }
