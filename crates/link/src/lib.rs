@@ -15,6 +15,7 @@ mod lanes;
 mod learned;
 mod limit;
 mod link;
+mod pieces;
 mod reassembly;
 mod records;
 mod renewal;
@@ -38,6 +39,7 @@ pub use oncewire_codec::wire::{
     Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, MAX_NETWORKS, Network, OpenFailure,
     ResetReason,
 };
+pub use pieces::Pieces;
 pub use records::{MAX_RECORD, records};
 pub use renewal::LaneReport;
 pub use sharing::Priority;

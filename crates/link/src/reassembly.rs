@@ -1,12 +1,19 @@
 //! Putting a flow's blocks back in order, whatever order they arrive in.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use oncewire_codec::cache::MAX_UNACKED;
 use oncewire_codec::contract::PeerFault;
 use oncewire_codec::wire::FlowId;
 
-/// The inbound stream of one flow; what it holds is bounded by the credit that was granted.
+use crate::pieces::Pieces;
+
+/// The most blocks of a flow that wait for one before them, which is not acknowledged.
+const MOST_EARLY: usize = MAX_UNACKED as usize;
+
+/// The inbound stream of one flow; what it holds is bounded by the credit that was granted, and in how many pieces, since
+/// those may be of one byte.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     /// The first flow offset that is not in order yet.
@@ -14,7 +21,7 @@ pub(crate) struct Reassembly {
     early: BTreeMap<u64, Bytes>,
     /// Bytes in `early`.
     held: u64,
-    ready: VecDeque<Bytes>,
+    ready: Pieces,
     end: Option<u64>,
     highest: u64,
 }
@@ -23,7 +30,7 @@ impl Reassembly {
     /// Takes a block; returns whether there is something new to read.
     ///
     /// # Errors
-    /// Bytes beyond `granted`, or behind the stream's end.
+    /// Bytes beyond `granted`, or behind the stream's end, or more blocks that came early than may be under way.
     pub(crate) fn insert(
         &mut self,
         flow: FlowId,
@@ -46,7 +53,8 @@ impl Reassembly {
         }
         if !plain.is_empty() && end > self.next {
             // Blocks of an honest sender never overlap, so together they fit into its credit.
-            if self.held + plain.len() as u64 > granted - self.next.min(granted) {
+            let is_too_much = self.held + plain.len() as u64 > granted - self.next.min(granted);
+            if is_too_much || (offset > self.next && self.early.len() >= MOST_EARLY) {
                 return Err(PeerFault::BeyondCredit { flow });
             }
             self.held += plain.len() as u64;
@@ -62,7 +70,7 @@ impl Reassembly {
             if known < plain.len() {
                 let fresh = plain.split_off(known);
                 self.next += fresh.len() as u64;
-                self.ready.push_back(fresh);
+                self.ready.push(fresh);
                 news = true;
             }
         }
@@ -76,7 +84,7 @@ impl Reassembly {
 
     /// Takes the next bytes in order.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
-        self.ready.pop_front()
+        self.ready.pop()
     }
 
     /// Whether everything was taken and the stream has ended.

@@ -2,8 +2,10 @@
 
 mod common;
 
+use bytes::BytesMut;
 use common::{Pair, config};
-use oncewire_link::{FlowId, LinkConfig, Now, Received};
+use oncewire_codec::wire::{Block, BlockBody, Frame, Message, Open};
+use oncewire_link::{FlowId, LaneId, LaneRole, Link, LinkConfig, Now, Received};
 
 /// More than any flow begins with.
 const FILE: usize = 5 << 20;
@@ -146,5 +148,39 @@ fn a_reader_that_is_slow_is_not_taken_for_one_that_waits_though_its_shell_takes_
             assert!(sent - consumed <= EARLY, "{} B wait for their reader", sent - consumed);
         }
         assert!(consumed > 12 << 20, "{consumed} B");
+    }
+}
+
+#[test]
+fn blocks_of_one_byte_wait_together_and_few_of_them_before_one_that_is_missing() {
+    const BLOCKS: usize = 256 << 10;
+    for first in [0, 1] {
+        let mut link = Link::new(LinkConfig { initial_credit: 1 << 20, ..config(true, 1) }, Now::ZERO);
+        let (lane, flow) = (LaneId(1), FlowId(1));
+        let hello = Link::new(config(false, 2), Now::ZERO).hello(lane, LaneRole::Control);
+        link.handle_lane_up(1, &hello, lane, LaneRole::Control, true, Now::ZERO).unwrap();
+        let destination = std::net::SocketAddr::from(([127, 0, 0, 1], 80)).into();
+        let open = Message::Open(Open { id: 7, destination, source: None, coded: false, as_client: false });
+        let mut say = |frame: Frame<'_>| {
+            let mut said = Vec::new();
+            frame.encode(&mut said);
+            link.handle_input(lane, &mut BytesMut::from(&said[..]), Now::ZERO)
+        };
+        say(Frame::Message { seq: 0, flow, message: open }).unwrap();
+        let taken = (0..BLOCKS).take_while(|n| {
+            let (offset, body) = ((first + n) as u64, BlockBody::Uncoded(b"x"));
+            let (seq, plain_len, fin, resent) = (1 + *n as u64, 1, false, false);
+            say(Frame::Block(Block { seq, flow, offset, plain_len, fin, resent, body })).is_ok()
+        });
+        let taken = taken.count();
+        let mut waiting = Vec::new();
+        while let Some(Received::Data(bytes)) = link.poll_payload(flow, Now::ZERO) {
+            waiting.push(bytes.len());
+        }
+        match first {
+            0 => assert_eq!((taken, waiting.iter().sum()), (BLOCKS, BLOCKS)),
+            _ => assert_eq!((taken, waiting.len()), (16 << 10, 0)),
+        }
+        assert!(waiting.len() <= 2 + BLOCKS / 4096, "{} pieces", waiting.len());
     }
 }

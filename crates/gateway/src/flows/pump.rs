@@ -3,7 +3,6 @@
 //! Per block of 64 KiB in a steady stream: one read of the socket, one lock of the link, one wake-up.
 
 use std::borrow::Borrow;
-use std::collections::VecDeque;
 use std::future::{pending, poll_fn};
 use std::io::{self, Read as _};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use oncewire_codec::wire::ResetReason;
-use oncewire_link::Received;
+use oncewire_link::{Pieces, Received};
 
 use super::Flow;
 use super::ahead::{self, Ahead};
@@ -224,7 +223,7 @@ async fn to_application(
     ended_here: &Notify,
     end: &End,
 ) -> Result<(), Broken> {
-    let mut out = Outgoing { stream, flow, blocks: VecDeque::new(), consumed: 0, finished: false };
+    let mut out = Outgoing { stream, flow, blocks: Pieces::default(), consumed: 0, finished: false };
     while !out.is_done() {
         out.step().await?;
     }
@@ -244,7 +243,7 @@ struct Outgoing<'a> {
     flow: &'a Flow,
     /// Received and not yet written. While the application does not read, this fills up to the flow's credit, so
     /// that a reset behind the bytes is seen at once.
-    blocks: VecDeque<Bytes>,
+    blocks: Pieces,
     /// Written and not yet reported to the link.
     consumed: usize,
     /// The far application ended its stream.
@@ -274,7 +273,7 @@ impl Outgoing<'_> {
         match received {
             Received::Opened(Ok(_)) => Ok(()),
             Received::Data(bytes) => {
-                self.blocks.push_back(bytes);
+                self.blocks.push(bytes);
                 Ok(())
             }
             Received::Finished => {
@@ -304,7 +303,7 @@ impl Outgoing<'_> {
                     self.consumed += written;
                     block.advance(written);
                     if block.is_empty() {
-                        self.blocks.pop_front();
+                        self.blocks.pop();
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
