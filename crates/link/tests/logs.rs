@@ -101,6 +101,29 @@ fn kept(pair: &mut Pair, side: usize, logs: &mut [Option<SavedLog>; 2]) {
 }
 
 #[test]
+fn an_end_with_the_larger_log_finds_after_a_restart_what_of_it_has_room_in_the_smaller_one() {
+    // No more in flight than a quarter of the smaller log.
+    let persisting =
+        |config| LinkConfig { persist: true, initial_credit: 48 << 10, max_credit: 48 << 10, ..config };
+    let smaller = LinkConfig { log_capacity: 300 << 10, ..config(true, 1) };
+    let mut pair = Pair::with(28, persisting(smaller), persisting(config(false, 2)));
+    let bytes = pair.random_bytes(500_000);
+    cross(&mut pair, &bytes);
+    let mut files = [None, None];
+    kept(&mut pair, 1, &mut files);
+    let [out, inbound] = files;
+    assert_eq!(inbound.as_ref().map(|log| log.ranges.total()), Some(500_000));
+    pair.restart_with(1, SavedLogs { out, inbound });
+    // The last quarter of the smaller log at least.
+    let last = &bytes[bytes.len() - 70_000..];
+    assert!(cross(&mut pair, last) > 69_000, "it started cold");
+    cross(&mut pair, &bytes[..200_000]);
+    assert!(cross(&mut pair, &bytes[..200_000]) > 199_000);
+    let stats = pair.sides[1].link.stats().inbound;
+    assert_eq!((stats.refetched, stats.waited, stats.given_up, stats.overwritten), (0, 0, 0, 0));
+}
+
+#[test]
 fn released_logs_take_no_memory_and_come_back_as_they_were() {
     let persisting = |config| LinkConfig { persist: true, ..config };
     let mut pair = Pair::with(25, persisting(config(true, 1)), persisting(config(false, 2)));

@@ -371,11 +371,7 @@ impl ReceivingHalf for Receiver {
             self.start_epoch(0, Now::ZERO);
         }
         if self.log.capacity() != capacity {
-            self.log = Log::new(capacity as usize);
-            self.written.clear();
-            self.highest = 0;
-            self.held.base = 0;
-            self.released = None;
+            self.resize(capacity);
         }
         self.apply_limit();
     }

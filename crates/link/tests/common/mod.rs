@@ -14,7 +14,7 @@ use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::{GroupFrame, Hello, Understood};
 use oncewire_link::{
     CloseReason, Destination, Event, FlowId, LaneId, LaneRefused, LaneRole, Link, LinkConfig, Now,
-    OpenRequest, Received, StoreReply, StoreRequest,
+    OpenRequest, Received, SavedLogs, StoreReply, StoreRequest,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -130,8 +130,12 @@ pub fn config(first: bool, instance: u64) -> LinkConfig {
 
 impl Side {
     pub fn new(config: LinkConfig, now: Now) -> Self {
+        Self::with_logs(config, SavedLogs::default(), now)
+    }
+
+    pub fn with_logs(config: LinkConfig, saved: SavedLogs, now: Now) -> Self {
         Self {
-            link: Link::new(config.clone(), now),
+            link: Link::with_logs(config.clone(), saved, now),
             config,
             offered: VecDeque::new(),
             received: BTreeMap::new(),
@@ -497,6 +501,11 @@ impl Pair {
 
     /// Replaces a side by a new process.
     pub fn restart(&mut self, side: usize) {
+        self.restart_with(side, SavedLogs::default());
+    }
+
+    /// Replaces a side by a new process that finds these logs.
+    pub fn restart_with(&mut self, side: usize, saved: SavedLogs) {
         let lanes = self.lanes();
         self.pipes.clear();
         self.wanted[side].clear();
@@ -506,7 +515,7 @@ impl Pair {
             let now = self.clock(1 - side);
             self.sides[1 - side].link.handle_lane_lost(lane, now);
         }
-        self.sides[side] = Side::new(config, self.clock(side));
+        self.sides[side] = Side::with_logs(config, saved, self.clock(side));
         self.run();
     }
 }

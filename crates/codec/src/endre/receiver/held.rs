@@ -3,7 +3,7 @@
 use super::Receiver;
 use crate::Now;
 use crate::cache::samples::SampleGrid;
-use crate::cache::{Curve, LogOffset, MAX_UNACKED, RangeSet};
+use crate::cache::{Curve, Log, LogOffset, MAX_UNACKED, RangeSet};
 use crate::contract::{LogWrite, SavedLog};
 use crate::wire::{LogClaim, LogWorth, MAX_BLOCK, MAX_CLAIMED};
 
@@ -63,6 +63,17 @@ impl Receiver {
                 self.go_on(parked, self.now);
             }
         }
+    }
+
+    /// Goes on with another capacity, and with what of the log has room in it: that may be claimed already.
+    pub(super) fn resize(&mut self, capacity: u64) {
+        let before = std::mem::replace(&mut self.log, Log::new(capacity as usize));
+        if self.released.take().is_some() {
+            self.raise_base(self.highest);
+        }
+        self.apply_limit();
+        copy_ranges(&self.written, &before, &mut self.log);
+        self.held.tell();
     }
 
     /// How many ranges are remembered at most: four times what a full log needs, if two for each largest block do, and
@@ -132,11 +143,7 @@ impl Receiver {
                 ranges.iter().for_each(|range| found.ranges.missing(&range, &mut gone));
                 found.log.set_limit(self.limit());
                 // What came since is only in memory, or about to be written.
-                for range in self.written.iter() {
-                    let mut bytes = Vec::new();
-                    self.log.copy_to(LogOffset(range.start), (range.end - range.start) as usize, &mut bytes);
-                    found.log.write(LogOffset(range.start), &bytes);
-                }
+                copy_ranges(&self.written, &self.log, &mut found.log);
                 self.log = found.log;
                 // What else lies there is of an earlier log whose epoch had the same number.
                 let (mut lost, mut there) = (RangeSet::default(), Vec::new());
@@ -176,6 +183,18 @@ impl Receiver {
         let samples = SampleGrid::new(self.log.capacity()).claim(&self.log, &range, SAMPLES);
         let (start, end) = (range.start, range.end);
         Some(LogClaim { epoch: self.epoch, start, end, highest: self.highest, samples })
+    }
+}
+
+/// Copies these ranges from one log into another.
+fn copy_ranges(ranges: &RangeSet, from: &Log, to: &mut Log) {
+    let mut piece = Vec::with_capacity(MAX_BLOCK);
+    for range in ranges.iter() {
+        for at in range.clone().step_by(MAX_BLOCK) {
+            piece.clear();
+            from.copy_to(LogOffset(at), (range.end - at).min(MAX_BLOCK as u64) as usize, &mut piece);
+            to.write(LogOffset(at), &piece);
+        }
     }
 }
 
