@@ -144,6 +144,42 @@ fn a_hole_in_the_receivers_saved_log_leaves_its_longest_piece() {
 }
 
 #[test]
+fn what_the_receiver_lacks_unknown_to_the_sender_is_waited_for_once() {
+    let blocks = blocks();
+    let mut halves = halves(&blocks);
+    let claim = halves.receiver.claim();
+    halves.receiver = Receiver::with_log(receiver_config(), saved(&blocks, |number| number == 3));
+    assert_eq!(halves.reconnect(claim), Some(400_000));
+    // The second one waits for the same, and is not the oldest that does.
+    let shorter = &blocks[3][..40_000];
+    assert!(halves.cross(&blocks[3]).is_empty() && halves.cross(shorter).is_empty());
+    let came = halves.pass(Now::from_secs(1));
+    assert!(came == [&blocks[3], shorter], "{} of two came", came.len());
+    assert_eq!(halves.receiver.stats().refetched, 2);
+    // What lies below it was given up with it, and is found again once it was remembered anew.
+    for block in [&blocks[3], &blocks[3], &blocks[6], &blocks[2], &blocks[2]] {
+        assert_eq!(halves.cross(block), [&block[..]]);
+    }
+    let stats = halves.receiver.stats();
+    assert_eq!((stats.waited, stats.refetched), (2, 2));
+    assert!(stats.copied >= 149_000, "{}", stats.copied);
+}
+
+#[test]
+fn what_may_still_come_is_asked_for_and_not_given_up() {
+    let blocks = blocks();
+    let mut halves = halves(&blocks);
+    let news = noise(70, 50_000);
+    halves.send(&news);
+    assert!(halves.cross(&news).is_empty());
+    assert!(halves.pass(Now::from_secs(1)) == [&news, &news]);
+    assert_eq!(halves.cross(&blocks[0]), [&blocks[0][..]]);
+    let stats = halves.receiver.stats();
+    assert_eq!((stats.given_up, stats.refetched), (0, 0));
+    assert!(stats.copied >= 99_000, "{}", stats.copied);
+}
+
+#[test]
 fn what_one_end_lost_does_not_cost_the_log_when_the_other_restarts() {
     let blocks = blocks();
     let mut halves = halves(&blocks);

@@ -397,6 +397,7 @@ impl ReceivingHalf for Receiver {
         self.now = now;
         self.fetching.handle_timeout(now);
         self.ask_for_awaited(now);
+        self.give_up_what_cannot_come(now);
         // Blocks that wait for what is read from disk are not asked for again meanwhile.
         let (ranges, hopeless) = match self.released {
             Some(_) => Default::default(),

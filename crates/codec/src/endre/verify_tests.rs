@@ -66,7 +66,7 @@ impl Halves {
     }
 
     /// Sends a block; returns its frame.
-    fn send(&mut self, plain: &[u8]) -> Vec<u8> {
+    pub(super) fn send(&mut self, plain: &[u8]) -> Vec<u8> {
         let payload = Payload {
             flow: FlowId(1),
             offset: self.offset,
@@ -82,15 +82,34 @@ impl Halves {
 
     /// Sends a block and lets both sides say all they have to; returns what was delivered.
     pub(super) fn cross(&mut self, plain: &[u8]) -> Vec<Bytes> {
-        let (mut out, mut delivered) = (self.send(plain), Vec::new());
+        let out = self.send(plain);
+        self.talk(out)
+    }
+
+    /// Lets time pass that the receiver may have waited for, and both sides say all they have to; returns what was
+    /// delivered.
+    pub(super) fn pass(&mut self, time: Now) -> Vec<Bytes> {
+        self.now += time;
+        self.receiver.handle_timeout(self.now);
+        let out = self.hear();
+        self.talk(out)
+    }
+
+    fn talk(&mut self, mut out: Vec<u8>) -> Vec<Bytes> {
+        let mut delivered = Vec::new();
         while !out.is_empty() {
             self.receive(&out, &mut delivered);
-            out.clear();
-            let mut feedback = Vec::new();
-            self.receiver.poll_frame(true, &mut feedback);
-            self.answer(&feedback, &mut out);
+            out = self.hear();
         }
         delivered
+    }
+
+    /// Has the sender hear what the receiver says; returns its answer.
+    fn hear(&mut self) -> Vec<u8> {
+        let (mut feedback, mut out) = (Vec::new(), Vec::new());
+        self.receiver.poll_frame(true, &mut feedback);
+        self.answer(&feedback, &mut out);
+        out
     }
 
     /// Brings the link up with a new instance of the peer that claims this; returns how many bytes are warm.
@@ -132,6 +151,7 @@ impl Halves {
         while let Some((kind, body, used)) = take_frame(frames).unwrap() {
             let feedback = match Frame::decode(kind, body).unwrap() {
                 Frame::Ack(ack) => Feedback::Ack(ack),
+                Frame::Need(ranges) => Feedback::Need(ranges),
                 Frame::Refetch(refetch) => Feedback::Refetch(refetch),
                 Frame::LogHeld(held) => Feedback::Held(held),
                 other => panic!("unexpected {other:?}"),

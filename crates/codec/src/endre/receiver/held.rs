@@ -76,6 +76,22 @@ impl Receiver {
         self.held.tell();
     }
 
+    /// Gives up what a late block lacks ahead of which all have arrived: offsets are given in the order of blocks, so none
+    /// that is under way brings it, and the sending half takes it for held until it hears otherwise.
+    pub(super) fn give_up_what_cannot_come(&mut self, now: Now) {
+        if self.released.is_some() {
+            return;
+        }
+        let Some(parked) = self.parked.take_late(self.arrived.next(), now) else { return };
+        let mut lacked = Vec::new();
+        parked.copies.iter().for_each(|copy| self.written.missing(&copy.range(), &mut lacked));
+        if let Some(end) = lacked.iter().map(|range| range.end).max() {
+            self.raise_base(end);
+            self.held.tell();
+        }
+        self.go_on(parked, now);
+    }
+
     /// How many ranges are remembered at most: four times what a full log needs, if two for each largest block do, and
     /// never so few that an honest peer meets it. Between two ranges lies a block that has not come; not more than
     /// [`MAX_UNACKED`] are under way, and what came before a restart leaves few gaps.

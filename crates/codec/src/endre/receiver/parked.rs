@@ -100,6 +100,12 @@ impl Parking {
         Some(parked)
     }
 
+    /// Takes a block that has waited long enough for what it lacks to be asked for.
+    pub(super) fn take_late(&mut self, seq: u64, now: Now) -> Option<Parked> {
+        self.blocks.get(seq).filter(|parked| parked.deadline <= now)?;
+        self.take(seq)
+    }
+
     /// Takes a block that has what it lacked. Those that lack what begins in the same hole of `written` are passed over at
     /// once.
     pub(super) fn take_ready(&mut self, written: &RangeSet) -> Option<Parked> {
