@@ -209,6 +209,25 @@ fn repeated_mismatches_start_a_new_epoch() {
 }
 
 #[test]
+fn wrong_blocks_of_an_epoch_that_is_over_start_no_further_one() {
+    let mut halves = Halves::new(Matching::Max);
+    let known = noise(1, 20_000);
+    assert_eq!(halves.cross(&known), [&known[..]]);
+    // Each copies from more places than are forgotten one by one.
+    let block = |number: u64| {
+        let pieces = known.chunks(1000).zip(0_u64..);
+        pieces.flat_map(|(piece, at)| [&piece[..500], &noise(100 + 20 * number + at, 100)].concat()).collect()
+    };
+    let blocks: Vec<Vec<u8>> = (0..8).map(block).collect();
+    let frames = blocks.iter().flat_map(|block| halves.send(block)).collect();
+    (0..20).for_each(|piece| halves.receiver.damage(piece * 1000 + 250));
+    let epoch = halves.sender.stats().epoch;
+    assert_eq!(halves.talk(frames).len(), 8);
+    assert_eq!(halves.receiver.stats().mismatches, 8);
+    assert_eq!(halves.sender.stats().epoch, epoch + 1);
+}
+
+#[test]
 fn a_stream_that_failed_begins_afresh_with_the_block_after() {
     let mut halves = Halves::new(Matching::Max);
     let mut on_the_wire = |seed, fails| {

@@ -62,6 +62,10 @@ impl Sender {
                     continue;
                 }
             }
+            // What it referred to is forgotten with its epoch.
+            if item.epoch != self.log.epoch() {
+                continue;
+            }
             // Most of the table would be looked at closely: beyond a few, a new epoch is cheaper.
             start_over |= item.sources.len() > SOURCES_TO_FORGET;
             sources.extend(item.sources.iter().filter(|_| !start_over).cloned());
