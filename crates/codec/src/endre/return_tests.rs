@@ -136,4 +136,15 @@ fn a_log_that_comes_back_is_found_on_a_fixed_grid_wherever_its_blocks_began() {
     }
 }
 
+#[test]
+fn what_memory_holds_beyond_the_capacity_is_not_written_over_the_newest_bytes() {
+    let mut kept = Kept::new(MarkerKind::default(), Matching::Max);
+    let bytes = noise(5, CAPACITY as usize + (64 << 10));
+    kept.send(&bytes, 64 << 10);
+    let piece = kept.halves.sender.log_piece(0).unwrap();
+    assert_eq!(piece.start, 64 << 10);
+    assert_eq!(piece.plain, bytes[64 << 10..128 << 10]);
+    assert!(kept.halves.receiver.log_piece(0).is_some_and(|piece| piece.start >= 64 << 10));
+}
+
 const BLOCK: usize = 50_000;

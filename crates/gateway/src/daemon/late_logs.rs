@@ -90,18 +90,24 @@ mod tests {
 
     /// Starts a hub that keeps nothing; returns the configuration of a branch that keeps its logs, and their folder, too.
     async fn hub(dir: &Path) -> (Gateway, String, PathBuf) {
+        hub_with(dir, "", "64 MiB").await
+    }
+
+    /// The same with more keys for the hub, and logs of another size.
+    async fn hub_with(dir: &Path, keys: &str, log_memory: &str) -> (Gateway, String, PathBuf) {
         let [branch_key, hub_key] = ["branch", "hub"]
             .map(|name| Identity::create(&dir.join(format!("{name}.key"))).unwrap().public_key());
         let hub = format!(
-            "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = \"127.0.0.1:0\"\n\
-             [[peer]]\nname = \"branch\"\npublic_key = \"{branch_key}\"\n[cache]\nmemory = \"256 MiB\"\n"
+            "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = \"127.0.0.1:0\"\n{keys}\n\
+             [[peer]]\nname = \"branch\"\npublic_key = \"{branch_key}\"\n\
+             [cache]\nmemory = \"256 MiB\"\nlog_memory = \"{log_memory}\"\n"
         );
         let hub = start(dir, &hub, Patience::default()).await;
         let (address, origin) = (hub.local_addrs().tunnel[0], origin().await);
         let text = format!(
             "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nstate = \"state\"\n\
              [[peer]]\nname = \"hub\"\npublic_key = \"{hub_key}\"\naddress = \"{address}\"\n\
-             [cache]\nmemory = \"256 MiB\"\n\
+             [cache]\nmemory = \"256 MiB\"\nlog_memory = \"{log_memory}\"\n\
              [[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{origin}\"\npeer = \"hub\"\n"
         );
         let hex: String = hub_key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -135,6 +141,37 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         assert_eq!((peer.has_whole_logs(), link(&branch).inbound.log_used), (true, 600_000));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_full_log_that_is_written_anew_is_there_as_a_whole_at_both_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let (hub, text, _) = hub_with(dir.path(), "state = \"hub-state\"", "1 MiB").await;
+        let branch = start(dir.path(), &text, Patience::default()).await;
+        assert!(branch.wait_up("hub", LIMIT).await);
+        let peers = [&branch, &hub].map(|gateway| Arc::clone(&gateway.report.state().peers[0]));
+        for number in 0..12 {
+            let stall = |is_slow| peers.iter().for_each(|peer| peer.log_writer().unwrap().stall(is_slow));
+            // What it was too slow for makes a log be written anew.
+            if number == 3 {
+                stall(true);
+            }
+            assert_eq!(fetch(&branch).await, 100_000);
+            if number == 3 {
+                stall(false);
+            }
+        }
+        for peer in &peers {
+            while !peer.is_on_disk_only() {
+                peer.release_logs(|_| true);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+        let [received, sent] = peers.map(|peer| peer.logs_on_disk().unwrap());
+        for (log, end) in [(received.inbound, "branch"), (sent.out, "hub")] {
+            let ranges: Vec<_> = log.unwrap().ranges.iter().map(|range| (range.start, range.end)).collect();
+            assert_eq!(ranges, [(1_200_000 - (1 << 20), 1_200_000)], "{end}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -272,10 +272,12 @@ impl Emulation {
         }
     }
 
-    /// The first bytes from an offset on that both ends have, at most a block of them; none of a log without bytes.
+    /// The first bytes from an offset on that both ends have, at most a block of them; none of a log without bytes. What is
+    /// in memory beyond the capacity would lie on the newest bytes.
     pub(super) fn piece(&self, from: u64) -> Option<LogWrite> {
         let log = self.bytes().filter(|_| !self.is_released())?;
-        let mut start = from.max(self.base).max(log.oldest().0);
+        let oldest = log.oldest().0.max(self.head.saturating_sub(self.capacity));
+        let mut start = from.max(self.base).max(oldest);
         let mut end = self.head;
         while let Some(hole) = self.holes.from(start) {
             if hole.start > start {

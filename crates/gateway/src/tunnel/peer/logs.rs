@@ -225,6 +225,9 @@ impl Peer {
 const AT_ONCE: usize = 64;
 
 #[cfg(test)]
+use oncewire_link::SavedLogs;
+
+#[cfg(test)]
 impl Peer {
     /// Has the logs on disk only, as after a time without traffic.
     pub(crate) fn only_on_disk(self: &Arc<Self>) {
@@ -235,6 +238,11 @@ impl Peer {
     /// What writes its logs, if they are kept.
     pub(crate) fn log_writer(&self) -> Option<LogWriter> {
         self.kept.get().map(|kept| kept.writer.clone())
+    }
+
+    /// What the disk has of its logs, if they are kept.
+    pub(crate) fn logs_on_disk(&self) -> Option<SavedLogs> {
+        self.kept.get().map(|kept| kept.reader.read(self.log_limits()))
     }
 
     /// Whether the disk has all that is remembered.
