@@ -7,6 +7,7 @@ use oncewire_link::{Log, LogOffset, LogSide, LogWrite, RangeSet, SavedLog};
 
 use super::disk::{Disk, DiskFile};
 use super::index::{self, Format, HeaderError, Proof, Record};
+use super::reading::Compactions;
 use super::ring::Ring;
 use super::seal::Seal;
 
@@ -26,6 +27,7 @@ pub(super) struct KeptLog<D: Disk> {
     /// Written to the ring and not yet in the index.
     pending: Vec<Record>,
     unsynced: bool,
+    compactions: Compactions,
 }
 
 /// What was found when a log was opened.
@@ -100,12 +102,9 @@ impl<D: Disk> KeptLog<D> {
         }
     }
 
-    /// Reads the last `held` bytes of a log, also while it is written: what is written over meanwhile does not verify,
-    /// and is left out.
-    pub(super) fn read(disk: &D, side: LogSide, capacity: u64, held: u64, seal: &Seal) -> Option<SavedLog> {
-        let ring = Ring { file: disk.open(ring_name(side)).ok()?, capacity };
-        let index = read_index(disk, side, &ring, seal.format()).ok()?;
-        recover(&ring, side, held, seal, &index.records).saved
+    /// Counts what whoever reads the log meanwhile has to know of.
+    pub(super) fn compactions(&self) -> Compactions {
+        self.compactions.clone()
     }
 
     /// Begins with an index of what was found and nothing else.
@@ -126,7 +125,9 @@ impl<D: Disk> KeptLog<D> {
         let index = disk.replace(index_name(side), &encode(side, ring.capacity, seal.format(), &records))?;
         let in_index = records.len();
         let (sealed, pending, unsynced) = (Vec::new(), Vec::new(), true);
-        let mut log = Self { disk, side, seal, ring, index, sealed, records, in_index, pending, unsynced };
+        let compactions = Compactions::default();
+        let mut log =
+            Self { disk, side, seal, ring, index, sealed, records, in_index, pending, unsynced, compactions };
         if in_index > index::record_limit(log.ring.capacity) / 2 {
             log.compact()?;
         }
@@ -206,6 +207,8 @@ impl<D: Disk> KeptLog<D> {
 
     /// Writes the index anew with what is still in the ring, small neighbours joined.
     fn compact(&mut self) -> io::Result<()> {
+        let compactions = self.compactions.clone();
+        let _compacting = compactions.begin();
         let live = index::live(&self.records, self.ring.capacity);
         let mut records = Vec::new();
         for group in neighbours(&live) {
@@ -259,7 +262,7 @@ impl<D: Disk> KeptLog<D> {
 }
 
 /// Reads the index; an error without trouble is a log that never was.
-fn read_index<D: Disk>(
+pub(super) fn read_index<D: Disk>(
     disk: &D,
     side: LogSide,
     ring: &Ring<D::File>,
@@ -288,16 +291,22 @@ fn read_index<D: Disk>(
 
 /// What is left of a log.
 #[derive(Default)]
-struct Found {
-    saved: Option<SavedLog>,
+pub(super) struct Found {
+    pub(super) saved: Option<SavedLog>,
     /// The records of it.
     records: Vec<Record>,
     /// Bytes that are not what was written.
-    lost: u64,
+    pub(super) lost: u64,
 }
 
 /// Reads what the records speak of and keeps what verifies, of the last `held` bytes.
-fn recover<F: DiskFile>(ring: &Ring<F>, side: LogSide, held: u64, seal: &Seal, records: &[Record]) -> Found {
+pub(super) fn recover<F: DiskFile>(
+    ring: &Ring<F>,
+    side: LogSide,
+    held: u64,
+    seal: &Seal,
+    records: &[Record],
+) -> Found {
     let live = index::live(records, ring.capacity);
     let mut found = Found::default();
     let (Some(first), Ok(capacity)) = (live.first(), usize::try_from(ring.capacity)) else { return found };

@@ -1,6 +1,7 @@
 //! A disk in memory that remembers what was done to it, so that it can forget some of it as a crash would.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -18,6 +19,16 @@ struct Content {
     files: Vec<Vec<u8>>,
     history: Vec<(usize, Change)>,
     failing: bool,
+    meanwhile: Option<Meanwhile>,
+}
+
+/// What happens before a file is read next.
+struct Meanwhile(usize, Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Meanwhile").field(&self.0).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +97,12 @@ impl MemoryDisk {
         let mut content = self.0.lock();
         let number = content.names[name];
         change(&mut content.files[number]);
+    }
+
+    /// Has something happen before a file is read next.
+    pub(super) fn before_reading(&self, name: &str, happens: impl FnOnce() + Send + 'static) {
+        let mut content = self.0.lock();
+        content.meanwhile = Some(Meanwhile(content.names[name], Box::new(happens)));
     }
 
     pub(super) fn remove(&self, name: &str) {
@@ -182,6 +199,9 @@ impl DiskFile for MemoryFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let number = self.number;
+        let meanwhile = self.disk.0.lock().meanwhile.take_if(|Meanwhile(file, _)| *file == number);
+        meanwhile.into_iter().for_each(|Meanwhile(_, happens)| happens());
         let content = self.disk.0.lock();
         let at = offset as usize;
         let bytes = content.files[self.number].get(at..at + buffer.len());

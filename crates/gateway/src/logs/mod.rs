@@ -50,8 +50,8 @@
 //! any two have met is below 2⁻⁴⁸. Nothing has to be remembered from run to run for that, and a state folder that is
 //! copied, restored or used twice does no harm.
 //!
-//! Joined neighbours are sealed anew, in place; a crash between that and the index costs them. A log of another form
-//! or key begins anew. One in clear text, or of which that is not known, is overwritten with zeros and synced first.
+//! Joined neighbours are sealed anew, in place; a crash between that and the index costs them, and who reads at that
+//! time has to read again, by the new index. A log of another form or key begins anew. One in clear text, or of which that is not known, is overwritten with zeros and synced first.
 //!
 //! # What counts
 //! A record that is cut or wrong ends the reading. The records that count are the last run of one epoch; among
@@ -78,6 +78,7 @@ mod kept;
 #[cfg(test)]
 mod memory_disk;
 mod patience;
+mod reading;
 mod ring;
 mod seal;
 #[cfg(test)]
@@ -104,6 +105,7 @@ pub(crate) use self::hints::HintFile;
 use self::hints::Turns;
 use self::kept::{KeptLog, Trouble};
 pub(crate) use self::patience::{NotKept, Patience};
+use self::reading::Compactions;
 use self::seal::Seal;
 pub(crate) use self::writer::{Cleared, LogWriter, Settled};
 use self::writer::{Keeper, Queue};
@@ -132,13 +134,21 @@ pub(crate) struct LogReader {
     folder: OsFolder,
     capacity: u64,
     seal: Seal,
+    /// Of both logs.
+    compactions: [Compactions; 2],
 }
 
 impl LogReader {
     /// Reads the last bytes of both logs, no more than the limits; not on a thread that others wait for.
     pub(crate) fn read(&self, limits: LogLimits) -> SavedLogs {
-        let read = |side, held| KeptLog::read(&self.folder, side, self.capacity, held, &self.seal);
-        SavedLogs { out: read(LogSide::Out, limits.out), inbound: read(LogSide::Inbound, limits.inbound) }
+        let [out, inbound] = &self.compactions;
+        let read = |compactions, side, held| {
+            reading::read((&self.folder, compactions), side, self.capacity, held, &self.seal)
+        };
+        SavedLogs {
+            out: read(out, LogSide::Out, limits.out),
+            inbound: read(inbound, LogSide::Inbound, limits.inbound),
+        }
     }
 }
 
@@ -217,20 +227,22 @@ fn open_peer(
         };
         let opened = KeptLog::open(folder.clone(), side, owner.capacity, held, seal.clone());
         let name = folder.path().join(kept::ring_name(side)).display().to_string();
+        let compactions = opened.log.as_ref().map(KeptLog::compactions).unwrap_or_default();
         if owner.anew {
             let log = opened.log.and_then(|log| begin_anew(&owner.name, log));
-            return (keep(keeper, name, log, opened.trouble.as_ref()), None);
+            return (keep(keeper, name, log, opened.trouble.as_ref()), None, compactions);
         }
         report(&owner.name, &name, opened.saved.as_ref(), opened.trouble.as_ref());
-        (keep(keeper, name, opened.log, opened.trouble.as_ref()), opened.saved)
+        (keep(keeper, name, opened.log, opened.trouble.as_ref()), opened.saved, compactions)
     };
-    let (out, saved_out) = open(LogSide::Out);
-    let (inbound, saved_inbound) = open(LogSide::Inbound);
+    let (out, saved_out, compactions_out) = open(LogSide::Out);
+    let (inbound, saved_inbound, compactions_inbound) = open(LogSide::Inbound);
+    let compactions = [compactions_out, compactions_inbound];
     let hints = HintFile::new(folder.clone(), seal.clone(), turns);
     PeerLogs {
         saved: SavedLogs { out: saved_out, inbound: saved_inbound },
         writer: Some(LogWriter::new(Arc::clone(queue), [out, inbound].map(|place| keeper.watched(place)))),
-        reader: Some(LogReader { folder, capacity: owner.capacity, seal: seal.clone() }),
+        reader: Some(LogReader { folder, capacity: owner.capacity, seal: seal.clone(), compactions }),
         saved_hints: hints.read().filter(|_| !owner.anew),
         hints: Some(hints),
         later: false,

@@ -7,6 +7,7 @@ use oncewire_link::{LogSide, LogWrite, SavedLog};
 use super::index::{HeaderError, record_limit};
 use super::kept::{KeptLog, Opened, Trouble};
 use super::memory_disk::MemoryDisk;
+use super::reading;
 use super::seal::Seal;
 use crate::storage_key::StorageKey;
 
@@ -177,4 +178,27 @@ fn a_crash_while_pieces_are_joined_costs_them_at_most() {
     check(&saved, 10);
     let found: u64 = ranges(Some(&saved)).iter().map(|(start, end)| end - start).sum();
     assert!(found > CAPACITY - 200, "{found}");
+}
+
+#[test]
+fn a_log_whose_index_is_compacted_while_it_is_read_is_found_as_a_whole() {
+    let disk = MemoryDisk::default();
+    let mut log = open(&disk, LogSide::Out, &keyed(1)).log.unwrap();
+    let (pieces, compactions) = (record_limit(CAPACITY) as u64, log.compactions());
+    let mut write = |number| {
+        log.write(&piece(number, 10)).unwrap();
+        log.flush().unwrap();
+    };
+    (0..pieces).for_each(&mut write);
+    let before = disk.len_of("out.idx");
+    // The next record is one too many.
+    disk.before_reading("out.log", move || {
+        log.write(&piece(pieces, 10)).unwrap();
+        log.flush().unwrap();
+    });
+    let read = reading::read((&disk, &compactions), LogSide::Out, CAPACITY, CAPACITY, &keyed(1)).unwrap();
+    assert!(disk.len_of("out.idx") < before, "nothing was compacted");
+    check(&read, 10);
+    assert_eq!(read.ranges.iter().next_back().map(|range| range.end), Some((pieces + 1) * 10));
+    assert!(read.ranges.total() > CAPACITY - 200, "{}", read.ranges.total());
 }

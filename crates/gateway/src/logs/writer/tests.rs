@@ -5,6 +5,7 @@ use oncewire_link::SavedLog;
 
 use super::*;
 use crate::logs::memory_disk::MemoryDisk;
+use crate::logs::reading::{self, Compactions};
 use crate::logs::seal::Seal;
 
 const CAPACITY: u64 = 256 << 10;
@@ -196,7 +197,10 @@ fn what_is_settled_is_on_disk_and_a_failed_disk_is_told() {
     assert_eq!(writer.settle().blocking_recv(), Ok(true));
     let after = disk.after_power_cut(|_| 0);
     assert_eq!(
-        ranges(&KeptLog::read(&after, LogSide::Out, CAPACITY, CAPACITY, &Seal::Clear).unwrap()),
+        ranges(
+            &reading::read((&after, &Compactions::default()), LogSide::Out, CAPACITY, CAPACITY, &Seal::Clear)
+                .unwrap()
+        ),
         [(0, 1 << 16)]
     );
     disk.fail_from_now_on();
