@@ -1,7 +1,9 @@
 //! How much memory each log has: shared out anew every second by what logs save, and given back by those that nobody
 //! uses. The decisions stand in `docs/design/log-sizes.md`.
 
+use std::future::{Future as _, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,7 +13,7 @@ use oncewire_codec::cache::{Curve, Demand, share_out};
 use oncewire_link::{LinkStats, LogLimits};
 
 use super::state::State;
-use crate::config::{self, Config, log_demand};
+use crate::config::{self, log_demand};
 use crate::tunnel::peer::Peer;
 
 /// What is known of a peer's logs from one look to the next.
@@ -45,8 +47,11 @@ pub(super) async fn run(mut state: watch::Receiver<Arc<State>>) {
     let mut now = Arc::clone(&state.borrow_and_update());
     let mut watched = watch_peers(&now, Vec::new());
     loop {
-        look(&now.config, &mut watched);
-        tokio::time::sleep(LOOK_EVERY).await;
+        look(now.config.log_budget.bytes, now.config.log_idle, &mut watched);
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = any_asks(&watched) => {}
+        }
         if state.has_changed().unwrap_or(false) {
             now = Arc::clone(&state.borrow_and_update());
             watched = watch_peers(&now, watched);
@@ -74,44 +79,64 @@ fn watch_peers(state: &State, mut before: Vec<Watched>) -> Vec<Watched> {
     state.config.peers.iter().zip(&state.peers).filter(|(peer, _)| !peer.found).map(watch).collect()
 }
 
-fn look(config: &Config, watched: &mut [Watched]) {
-    let stats: Vec<LinkStats> = watched.iter().map(|watched| watched.peer.status().link).collect();
+/// Waits until logs that are on disk only ask for memory.
+async fn any_asks(watched: &[Watched]) {
+    let mut asking: Vec<_> = watched.iter().map(|watched| Box::pin(watched.peer.asked_for_share())).collect();
+    poll_fn(|cx| match asking.iter_mut().any(|asked| asked.as_mut().poll(cx).is_ready()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
+}
+
+fn look(budget: u64, log_idle: Duration, watched: &mut [Watched]) {
+    let seen: Vec<Seen> = watched.iter().map(|watched| Seen::of(&watched.peer)).collect();
     let demands: Vec<Demand> =
-        watched.iter().zip(&stats).flat_map(|(watched, stats)| watched.ask(stats)).collect();
-    let sizes = share_out(config.log_budget.bytes, &demands);
-    for ((watched, stats), sizes) in watched.iter_mut().zip(&stats).zip(sizes.chunks(2)) {
+        watched.iter().zip(&seen).flat_map(|(watched, seen)| watched.ask(seen)).collect();
+    let sizes = share_out(budget, &demands);
+    for ((watched, seen), sizes) in watched.iter_mut().zip(&seen).zip(sizes.chunks(2)) {
         if let [out, inbound] = *sizes
-            && !stats.inbound.released
+            && seen.takes_memory
         {
             watched.limits = LogLimits { out, inbound };
             watched.peer.set_log_limits(watched.limits);
         }
-        watched.release_if_idle(stats, config.log_idle);
+        watched.release_if_idle(&seen.stats, log_idle);
+    }
+    // Once all others have given up what these get.
+    for (watched, _) in watched.iter().zip(&seen).filter(|(_, seen)| seen.takes_memory) {
+        watched.peer.grant_share();
+    }
+}
+
+/// A peer's logs as they are at one look.
+struct Seen {
+    stats: LinkStats,
+    /// Whether they are in memory, or about to be.
+    takes_memory: bool,
+}
+
+impl Seen {
+    fn of(peer: &Peer) -> Self {
+        // First: they want nothing any more once they are back.
+        let wanted = peer.wants_share();
+        let stats = peer.status().link;
+        Self { takes_memory: wanted || !stats.inbound.released, stats }
     }
 }
 
 impl Watched {
     /// What both logs ask for now.
-    fn ask(&self, stats: &LinkStats) -> [Demand; 2] {
+    fn ask(&self, seen: &Seen) -> [Demand; 2] {
+        if !seen.takes_memory {
+            return [Demand::default(); 2];
+        }
         let LogLimits { out, inbound } = self.limits;
         let [for_out, for_inbound] = self.demands;
+        let (sent, received) = (&seen.stats.out, &seen.stats.inbound);
         [
-            ask(
-                for_out,
-                out,
-                stats.out.log_limit,
-                stats.out.log_capacity,
-                stats.out.curve,
-                stats.inbound.released,
-            ),
-            ask(
-                for_inbound,
-                inbound,
-                stats.inbound.log_limit,
-                stats.inbound.log_capacity,
-                stats.inbound.curve,
-                stats.inbound.released,
-            ),
+            ask(for_out, out, sent.log_limit, sent.log_capacity, sent.curve),
+            ask(for_inbound, inbound, received.log_limit, received.log_capacity, received.curve),
         ]
     }
 
@@ -131,10 +156,7 @@ impl Watched {
     }
 }
 
-fn ask(demand: Demand, own: u64, in_use: u64, capacity: u64, curve: Curve, released: bool) -> Demand {
-    if released {
-        return Demand::default();
-    }
+fn ask(demand: Demand, own: u64, in_use: u64, capacity: u64, curve: Curve) -> Demand {
     // Where the other end has less memory, more of ours is of no use; twice as much lets both grow step by step.
     let useful = if in_use < own { in_use.saturating_mul(2) } else { u64::MAX };
     let maximum = demand.maximum.min(capacity).min(useful).max(demand.minimum);
@@ -142,3 +164,52 @@ fn ask(demand: Demand, own: u64, in_use: u64, capacity: u64, curve: Curve, relea
 }
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use oncewire_link::LinkConfig;
+
+    use super::*;
+    use crate::tunnel::lane::testing::{config, peer_with};
+
+    const MIB: u64 = 1 << 20;
+    const BUDGET: u64 = 20 * MIB;
+
+    fn watched() -> Watched {
+        let peer = peer_with(LinkConfig { log_capacity: 8 * MIB, ..config(1) });
+        let demand = Demand { minimum: MIB, maximum: 8 * MIB, quarters: 4, ..Demand::default() };
+        let (traffic, since) = (Traffic::of(&peer.status().link), Instant::now());
+        let limits = LogLimits { out: 8 * MIB, inbound: 8 * MIB };
+        peer.set_log_limits(limits);
+        Watched { peer, demands: [demand; 2], limits, traffic, since }
+    }
+
+    /// What the logs of each may hold.
+    fn limits(watched: &[Watched]) -> Vec<u64> {
+        let limits = |watched: &Watched| {
+            let stats = watched.peer.status().link;
+            stats.out.log_limit + stats.inbound.log_limit
+        };
+        watched.iter().map(limits).collect()
+    }
+
+    #[tokio::test]
+    async fn logs_that_come_back_have_their_share_before_they_are_read() {
+        let mut watched = [watched(), watched()];
+        let look = |watched: &mut [Watched]| super::look(BUDGET, Duration::MAX, watched);
+        watched[1].peer.only_on_disk();
+        look(&mut watched);
+        assert_eq!(limits(&watched), [16 * MIB, 16 * MIB], "what is not in memory takes none");
+        watched[1].peer.ask_for_share();
+        any_asks(&watched).await;
+        // Also while they are read.
+        for _ in 0..3 {
+            look(&mut watched);
+            let limits = limits(&watched);
+            assert!(limits.iter().sum::<u64>() <= BUDGET && limits[1] >= 2 * MIB, "{limits:?}");
+            assert!(watched[1].peer.wants_share());
+        }
+        let asks_no_more = tokio::time::timeout(Duration::from_millis(10), any_asks(&watched)).await.is_err();
+        assert!(asks_no_more);
+    }
+}

@@ -48,7 +48,7 @@ use crate::telemetry::LinkState;
 
 use flows::FlowEntry;
 pub(crate) use lanes::{Exchange, JoinError, LaneGone, ROLES, role_index};
-use logs::Kept;
+use logs::{Kept, Share};
 use reach::Reach;
 pub(crate) use stores::HintsSaved;
 
@@ -98,6 +98,8 @@ pub(crate) struct Peer {
     hints_fail: AtomicBool,
     /// Whether the logs are on disk only.
     released: watch::Sender<bool>,
+    /// What they ask for then.
+    share: watch::Sender<Share>,
     timer: Notify,
     reach: watch::Sender<Reach>,
     /// The networks behind it, as it announces them; none before it has spoken.
@@ -219,6 +221,7 @@ impl Peer {
             hints: logs.hints.map(OnceLock::from).unwrap_or_default(),
             hints_fail: AtomicBool::new(false),
             released: watch::Sender::new(false),
+            share: watch::Sender::new(Share::Idle),
             timer: Notify::new(),
             reach: watch::Sender::new(Reach { up: false, leaving: false, since: clock.now() }),
             announced: watch::Sender::new(None),

@@ -1,6 +1,7 @@
 //! A peer's logs between memory and disk.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::timeout;
@@ -42,6 +43,17 @@ impl Kept {
     fn is_whole(&self) -> bool {
         *self.whole_at.lock() == Some(self.writer.skipped())
     }
+}
+
+/// What logs that are on disk only ask of the memory that all logs share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    /// Nothing.
+    Idle,
+    /// Some of it, before they are read.
+    Asked,
+    /// They are being read, and have it.
+    Granted,
 }
 
 impl Peer {
@@ -149,12 +161,45 @@ impl Peer {
         self.kept.get().map(|kept| kept.writer.close())
     }
 
-    /// Reads the logs again; what is not found, or fails, is forgotten at both ends.
+    /// Asks for memory for logs that are on disk only.
+    pub(crate) fn ask_for_share(&self) {
+        self.share.send_replace(Share::Asked);
+    }
+
+    /// Says whether logs that are on disk only are to be reckoned with.
+    pub(crate) fn wants_share(&self) -> bool {
+        *self.share.borrow() != Share::Idle
+    }
+
+    /// Waits until logs that are on disk only ask for memory.
+    pub(crate) async fn asked_for_share(&self) {
+        // The sender is ours.
+        let _ = self.share.subscribe().wait_for(|share| *share == Share::Asked).await;
+    }
+
+    /// Has logs read that asked for memory: their limits are what there is for them.
+    pub(crate) fn grant_share(&self) {
+        self.share.send_if_modified(|share| {
+            let asked = *share == Share::Asked;
+            if asked {
+                *share = Share::Granted;
+            }
+            asked
+        });
+    }
+
+    /// Reads the logs again, as much as there is memory for; what is not found, or fails, is forgotten at both ends.
     pub(super) fn load_logs(self: &Arc<Self>) {
         let peer = Arc::clone(self);
         self.tasks.spawn(async move {
             let config = peer.settings.link.clone();
             let reader = peer.kept.get().map(|kept| kept.reader.clone());
+            if reader.is_some() {
+                peer.ask_for_share();
+                let mut share = peer.share.subscribe();
+                // One that nobody shares memory out to has what it had.
+                let _ = timeout(SHARE_LIMIT, share.wait_for(|share| *share != Share::Asked)).await;
+            }
             let limits = peer.log_limits();
             let read = move || reader.map(|reader| LoadedLogs::new(&config, reader.read(limits)));
             let loaded = timeout(READ_LIMIT, slow_disk::run("logs-load", read)).await;
@@ -171,6 +216,7 @@ impl Peer {
                     core.link.restore_logs(loaded, now);
                 }
                 peer.released.send_replace(false);
+                peer.share.send_replace(Share::Idle);
             });
             tracing::info!(peer = peer.name(), "its logs are back in memory");
         });
@@ -220,6 +266,9 @@ impl Peer {
         LogLimits { out: stats.out.log_limit, inbound: stats.inbound.log_limit }
     }
 }
+
+/// How long logs that come back wait for their share of memory, which takes no time but on a gateway that has none.
+const SHARE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Pieces of a log that wait for the disk at once where it is written as a whole.
 const AT_ONCE: usize = 64;
