@@ -63,6 +63,7 @@ impl Store {
         writer.is_compacting = true;
         // Places are kept modulo a power of two: as the head moves on, the old ones would no longer be told apart.
         let windows = self.index.windows();
+        self.index.set_rewritten(true);
         let done = old.iter().try_for_each(|segment| {
             let bytes = segment.file_bytes();
             self.rewrite(&mut writer, segment, (windows, &mut excess), &mut compacted)?;
@@ -86,6 +87,7 @@ impl Store {
                 Err(error)
             }
         };
+        self.index.set_rewritten(false);
         writer.is_compacting = false;
         done
     }

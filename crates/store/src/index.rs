@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::table::{Put, Table, Window};
 
@@ -88,13 +88,16 @@ pub(crate) struct Index {
     pub(crate) addresses: Bounds,
     /// Numbers of containers.
     pub(crate) containers: Bounds,
+    /// Whether everything is written again: entries that are out of reach meanwhile are still to move.
+    is_rewritten: AtomicBool,
 }
 
 /// The places that count at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Windows {
     addresses: Window,
-    containers: Window,
+    medium: Window,
+    fine: Window,
 }
 
 /// A window that one thread moves forward while others look.
@@ -142,6 +145,7 @@ impl Index {
             fine: Table::new(memory.fine, containers(memory.fine, 64)),
             addresses: Bounds::at(0),
             containers: Bounds::at(0),
+            is_rewritten: AtomicBool::new(false),
         }
     }
 
@@ -155,6 +159,7 @@ impl Index {
             fine: Table::laid_out(fine, bits(2))?,
             addresses: Bounds::at(0),
             containers: Bounds::at(0),
+            is_rewritten: AtomicBool::new(false),
         };
         Some(index)
     }
@@ -192,7 +197,7 @@ impl Index {
 
     /// Points small chunks of a class, by their keys, to their container.
     pub(crate) fn put_keys(&self, class: Class, keys: &[u64], container: u64) {
-        let (table, window) = (self.small(class), self.containers.window());
+        let (table, window) = (self.small(class), self.numbers(self.small(class)));
         // As in `touch`.
         black_box(keys.iter().fold(0, |all, key| all ^ table.touch_key(*key)));
         keys.iter().for_each(|key| table.put_key(*key, container, window));
@@ -208,14 +213,41 @@ impl Index {
     pub(crate) fn has(&self, tag: u64, class: Class) -> bool {
         match class {
             Class::Coarse => self.coarse.has(tag, self.addresses.window()),
-            Class::Medium => self.medium.has(tag, self.containers.window()),
-            Class::Fine => self.fine.has(tag, self.containers.window()),
+            Class::Medium => self.medium.has(tag, self.numbers(&self.medium)),
+            Class::Fine => self.fine.has(tag, self.numbers(&self.fine)),
         }
     }
 
     /// Returns the places that count now.
     pub(crate) fn windows(&self) -> Windows {
-        Windows { addresses: self.addresses.window(), containers: self.containers.window() }
+        let (medium, fine) = (self.numbers(&self.medium), self.numbers(&self.fine));
+        Windows { addresses: self.addresses.window(), medium, fine }
+    }
+
+    /// Returns the containers that count in a table of small chunks.
+    fn numbers(&self, table: &Table<AtomicU32>) -> Window {
+        let window = self.containers.window();
+        if self.is_rewritten.load(Ordering::Relaxed) { window } else { table.within_reach(window) }
+    }
+
+    /// Moves on by one container; small chunks of those that are too far back to be told from it go.
+    pub(crate) fn begin_container(&self, head: u64) {
+        self.containers.set_head(head);
+        if !self.is_rewritten.load(Ordering::Relaxed) {
+            [&self.medium, &self.fine].into_iter().for_each(|table| table.age(self.numbers(table)));
+        }
+    }
+
+    /// Lets no small chunk go for as long as everything is written again, since as many containers as there are come
+    /// before it moves.
+    pub(crate) fn set_rewritten(&self, is_rewritten: bool) {
+        self.is_rewritten.store(is_rewritten, Ordering::Relaxed);
+    }
+
+    /// Counts the entries of each table that count, of large ones by an estimate.
+    pub(crate) fn live(&self) -> [u64; 3] {
+        let Windows { addresses, medium, fine } = self.windows();
+        [self.coarse.live(addresses), self.medium.live(medium), self.fine.live(fine)]
     }
 
     /// Returns the places that a chunk may be at.
@@ -232,8 +264,8 @@ impl Index {
         };
         let _ = match class {
             Class::Coarse => self.coarse.probe(tag, windows.addresses, collect),
-            Class::Medium => self.medium.probe(tag, windows.containers, collect),
-            Class::Fine => self.fine.probe(tag, windows.containers, collect),
+            Class::Medium => self.medium.probe(tag, windows.medium, collect),
+            Class::Fine => self.fine.probe(tag, windows.fine, collect),
         };
         places
     }
@@ -255,8 +287,8 @@ impl Index {
     pub(crate) fn put(&self, tag: u64, class: Class, address: u64, container: u64) -> Put {
         match class {
             Class::Coarse => self.coarse.put(tag, address, self.addresses.window()),
-            Class::Medium => self.medium.put(tag, container, self.containers.window()),
-            Class::Fine => self.fine.put(tag, container, self.containers.window()),
+            Class::Medium => self.medium.put(tag, container, self.numbers(&self.medium)),
+            Class::Fine => self.fine.put(tag, container, self.numbers(&self.fine)),
         }
     }
 

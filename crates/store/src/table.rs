@@ -177,7 +177,8 @@ impl<W: Word> Table<W> {
         slots.fold(0, |all, slot| all ^ slot.load())
     }
 
-    /// Points a tag to a place inside the window; one that a slot cannot tell from a younger one gives way at once.
+    /// Points a tag to a place; one that is outside of the window, or that a slot cannot tell from a younger one, gives way
+    /// at once.
     pub(crate) fn put(&self, tag: u64, place: u64, window: Window) -> Put {
         self.put_into(self.choices(tag), self.print_of(tag), place, window)
     }
@@ -193,7 +194,7 @@ impl<W: Word> Table<W> {
     where
         W: 'a,
     {
-        if window.head.saturating_sub(place) > self.place_mask() {
+        if place < window.oldest || window.head.saturating_sub(place) > self.place_mask() {
             return Put::Displaced;
         }
         let new = self.word(print, place);
@@ -241,6 +242,31 @@ impl<W: Word> Table<W> {
     /// Frees all slots.
     pub(crate) fn clear(&self) {
         self.lines.iter().flat_map(|line| line.as_ref()).for_each(|slot| slot.store(0));
+    }
+
+    /// Returns the part of a window that counts where [`age`](Self::age) frees what is behind it: seven eighths of the places
+    /// that slots tell apart.
+    pub(crate) fn within_reach(&self, window: Window) -> Window {
+        let oldest = window.head.saturating_sub(self.place_mask() + 1 - self.turns());
+        Window { oldest: window.oldest.max(oldest), ..window }
+    }
+
+    /// Frees the slots of some lines whose places have left the window, which is one within reach. Done for each head, all
+    /// lines have had their turn before a place that has left it would be taken for a younger one.
+    pub(crate) fn age(&self, window: Window) {
+        let (lines, turn) = (self.lines.len() as u64, window.head % self.turns());
+        let [from, to] = [turn, turn + 1].map(|turn| (lines * turn / self.turns()) as usize);
+        for slot in self.lines.get(from..to).unwrap_or_default().iter().flat_map(|line| line.as_ref()) {
+            let word = slot.load();
+            if word != 0 && self.place(word, window).is_none() {
+                slot.free(word);
+            }
+        }
+    }
+
+    /// Returns in how many turns all lines are aged.
+    fn turns(&self) -> u64 {
+        (self.place_mask() + 1) / 8
     }
 
     /// Counts the entries whose places count; of a table with more than [`MOST_COUNTED`] lines, in lines spread evenly
@@ -326,7 +352,7 @@ impl Table<AtomicU32> {
         line << self.print_bits() | self.print_of(tag)
     }
 
-    /// Points what has a key to a place inside the window, as [`put`](Self::put) does.
+    /// Points what has a key to a place, as [`put`](Self::put) does.
     pub(crate) fn put_key(&self, key: u64, place: u64, window: Window) {
         let print = key & ((1 << self.print_bits()) - 1);
         self.put_into(self.line_of_key(key).into_iter(), print, place, window);
@@ -452,6 +478,19 @@ mod tests {
         assert_eq!(table.live(Window { oldest: 300 - 256, head: 300 }), 0);
         assert_eq!(table.put(mixed(1), 300 - 255, window), Put::New);
         assert_eq!(places(&table, mixed(1), window), [300 - 255]);
+    }
+
+    #[test]
+    fn what_has_left_a_window_within_reach_is_never_taken_for_younger() {
+        let table = Table::<AtomicU32>::new(1 << 13, 100);
+        for head in 2..2000 {
+            let window = table.within_reach(Window { oldest: 1, head });
+            table.age(window);
+            table.put(mixed(head - 1), head - 1, window);
+            let reach = (256 - 32).min(head - 1);
+            assert_eq!(table.live(window), reach, "at {head}");
+            assert!(places(&table, mixed(head - reach), window).contains(&(head - reach)), "at {head}");
+        }
     }
 
     #[test]

@@ -67,7 +67,6 @@ impl Store {
                 sum.bytes += level.bytes;
             }
         }
-        let (addresses, numbers) = (self.index.addresses.window(), self.index.containers.window());
         let index = &self.index;
         Stat {
             id: self.id,
@@ -82,7 +81,7 @@ impl Store {
             horizon: self.horizon(),
             levels,
             index: index.memory(),
-            indexed: [index.coarse.live(addresses), index.medium.live(numbers), index.fine.live(numbers)],
+            indexed: index.live(),
             slots: [index.coarse.slots(), index.medium.slots(), index.fine.slots()],
         }
     }

@@ -226,7 +226,7 @@ impl Store {
         }
         let number = writer.next_container;
         writer.next_container += 1;
-        self.index.containers.set_head(writer.next_container);
+        self.index.begin_container(writer.next_container);
         let mut tail = self.tail.write();
         let begin = tail.bytes.len();
         tail.bytes.resize(begin + HEADER, 0);

@@ -270,7 +270,7 @@ fn a_start_that_reads_containers_indexes_none_that_a_slot_cannot_number() {
     let peeked: Vec<u64> = (0..300).filter(|number| store.peek(common::tag(&small(*number)), 1024)).collect();
     let there: Vec<u64> = (0..300).filter(|number| read(&store, &small(*number)).unwrap()).collect();
     assert_eq!(peeked, there);
-    assert!(there.len() > 250, "{}", there.len());
+    assert!(there.len() > 220, "{}", there.len());
 }
 
 #[test]
