@@ -89,6 +89,8 @@ impl Store {
         };
         self.index.set_rewritten(false);
         writer.is_compacting = false;
+        // Not before: of what is still to move, where a footer is damaged they say which container is which.
+        self.shed_offsets(&writer);
         done
     }
 

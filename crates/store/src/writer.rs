@@ -317,7 +317,9 @@ impl Store {
         self.shed_summaries();
         // The summary has its room from the beginning, but for segments that an earlier build filled.
         while self.file_bytes() > self.capacity && self.make_room(writer, segment.number).is_some() {}
-        self.shed_offsets(writer);
+        if !writer.is_compacting {
+            self.shed_offsets(writer);
+        }
         Ok(())
     }
 

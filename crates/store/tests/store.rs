@@ -407,6 +407,32 @@ fn compacting_keeps_small_chunks_of_more_containers_than_a_slot_can_number() {
 }
 
 #[test]
+fn compacting_past_a_damaged_footer_and_container_loses_that_container_alone() {
+    let memory = Memory::default();
+    // A slot of these tables numbers 256 containers.
+    let few = IndexMemory { coarse: 1 << 16, medium: 4096, fine: 64 };
+    let store = open(&memory, &Options { index: few, ..options(400) });
+    let small = |number| block(number, 60_000)[..1024].to_vec();
+    for number in 0..300 {
+        let block = block(number, 60_000);
+        let small = *parts(&block).iter().find(|part| part.len == 1024).unwrap();
+        assert!(matches!(store.insert(&block, &[parts(&block)[0], small], number), Inserted::Stored { .. }));
+    }
+    store.sync().unwrap();
+    let there = || (0..300).filter(|number| read(&store, &small(*number)).unwrap()).collect::<Vec<u64>>();
+    let before = there();
+    memory.damage("0000000000000030.seg", |bytes| {
+        let check = bytes.len() - 4;
+        [20_000, check].into_iter().for_each(|at| bytes[at] ^= 1);
+    });
+    let compacted = store.compact(None, &Progress::default()).unwrap();
+    assert!(before.len() > 220 && compacted.damaged.len() == 2, "{compacted:?}");
+    let after = there();
+    let lost: Vec<u64> = before.into_iter().filter(|number| !after.contains(number)).collect();
+    assert_eq!(lost.len(), 1, "{lost:?}");
+}
+
+#[test]
 fn compacting_to_a_size_lets_the_oldest_go() {
     let memory = Memory::default();
     let store = open(&memory, &options(40));
