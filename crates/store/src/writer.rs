@@ -353,14 +353,14 @@ impl Store {
 
     /// Does what a full disk may refuse; older segments than this one give way until it can be done, or until they gave
     /// back as much as it may take. Then others have the room, or the disk still holds what was in it, and more would go in
-    /// vain. While the store is held up none gives way here.
+    /// vain. Once that was so twice in a row none gives way here.
     fn with_room<T>(
         &self,
         writer: &Writer,
         number: u64,
         mut attempt: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        let most = if writer.held_up.is_some() { 0 } else { self.segment_bytes };
+        let most = if writer.times_full > 1 { 0 } else { self.segment_bytes };
         let (mut done, mut given) = (attempt(), 0);
         while is_full(&done) && given < most {
             let Some(bytes) = self.make_room(writer, number).filter(|bytes| *bytes > 0) else { break };
