@@ -15,10 +15,10 @@ impl Link {
     /// Registers a lane once both hellos have been exchanged.
     ///
     /// `said` is the instance that [this side's hello](Self::hello) spoke of, and `peer` is the peer's hello; lane and
-    /// role are those of the side that dialled, and `dialled` says whether that is this one. A hello of a new instance of the peer ends what belonged to the old
-    /// one. An instance that comes back after another does not know that what it had in common with this end is over:
-    /// this end becomes another instance itself, which tells it. A lane on which it said otherwise is no longer of use:
-    /// the peer would go on there with what it had in common with the instance before.
+    /// role are those of the side that dialled, and `dialled` says whether that is this one. A hello of a new instance of
+    /// the peer ends what belonged to the old one. An instance that comes back after another does not know that what it
+    /// had in common with this end is over: this end becomes another instance itself, which tells it. A lane on which it
+    /// said otherwise is no longer of use: the peer would go on there with what it had in common with the instance before.
     ///
     /// # Errors
     /// The lane cannot be used and is to be closed.

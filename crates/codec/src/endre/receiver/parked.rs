@@ -273,8 +273,7 @@ mod tests {
     #[test]
     fn whoever_has_what_it_lacked_is_found_among_those_that_wait_on() {
         let mut parking = Parking::default();
-        // Of each three, the first lacks a whole kilobyte, the second the end of it and what lies behind, the third what lies
-        // behind.
+        // Of each three, the first lacks a whole kilobyte, the second its end and what lies behind, the third the latter.
         for seq in 0..30 {
             let kilobyte = 5000 + seq / 3 * 3000;
             let lacks = [
