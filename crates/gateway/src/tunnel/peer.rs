@@ -140,6 +140,8 @@ pub(crate) struct Core {
     first: bool,
     /// Where the link's logs are saved, if anywhere.
     log_writer: Option<LogWriter>,
+    /// What of both logs could be referred to when their memory was given back.
+    used_at_release: [u64; 2],
     /// What the link was told last of the chunk store, if anything.
     store_state: Option<StoreState>,
     /// What it waits for, unless that comes from the same site.
@@ -197,6 +199,7 @@ impl Peer {
             armed: None,
             first: settings.link.first,
             log_writer: logs.writer.clone(),
+            used_at_release: [0; 2],
             store_state: None,
             pending,
             over: false,

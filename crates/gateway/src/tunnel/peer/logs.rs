@@ -80,7 +80,9 @@ impl Peer {
             let settled = kept.writer.settle().await.unwrap_or(false);
             let released = settled
                 && peer.with(|core, _| {
-                    let may_go = kept.is_whole() && still_idle(&core.link.stats());
+                    let stats = core.link.stats();
+                    let may_go = kept.is_whole() && still_idle(&stats);
+                    core.used_at_release = [stats.out.log_used, stats.inbound.log_used];
                     let released = may_go && core.link.release_logs();
                     // Under the lock, as where they come back, so that it says what is so.
                     released.then(|| peer.released.send_replace(true)).is_some()
@@ -201,7 +203,12 @@ impl Peer {
                 let _ = timeout(SHARE_LIMIT, share.wait_for(|share| *share != Share::Asked)).await;
             }
             let limits = peer.log_limits();
-            let read = move || reader.map(|reader| LoadedLogs::new(&config, reader.read(limits)));
+            let read = move || {
+                reader.map(|reader| {
+                    let saved = reader.read(limits);
+                    (saved.out.is_some(), LoadedLogs::new(&config, saved))
+                })
+            };
             let loaded = timeout(READ_LIMIT, slow_disk::run("logs-load", read)).await;
             if loaded.is_err() {
                 tracing::warn!(
@@ -210,15 +217,25 @@ impl Peer {
                 );
             }
             // The thread reported a panic.
-            let loaded = loaded.ok().and_then(Result::ok).flatten().unwrap_or_default();
-            peer.with(|core, now| {
+            let (has_sent, loaded) = loaded.ok().and_then(Result::ok).flatten().unwrap_or_default();
+            let missing = peer.with(|core, now| {
                 if !core.over {
                     core.link.restore_logs(loaded, now);
                 }
                 peer.released.send_replace(false);
                 peer.share.send_replace(Share::Idle);
+                let ([sent, received], inbound) = (core.used_at_release, core.link.stats().inbound);
+                let missing = received.min(inbound.log_limit).saturating_sub(inbound.log_used);
+                if has_sent { missing } else { missing + sent }
             });
-            tracing::info!(peer = peer.name(), "its logs are back in memory");
+            match missing {
+                0 => tracing::info!(peer = peer.name(), "its logs are back in memory"),
+                _ => tracing::warn!(
+                    peer = peer.name(),
+                    missing,
+                    "its logs are back in memory, but for bytes that are not on the disk any more, which cross anew"
+                ),
+            }
         });
     }
 
