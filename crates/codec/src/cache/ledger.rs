@@ -314,6 +314,13 @@ impl Ledger {
         }
     }
 
+    /// Notes that an item goes once more by the names that it had.
+    pub fn note_named_again(&mut self, seq: u64) {
+        if let Some(item) = self.items.get_mut(&seq) {
+            item.crossed.clear();
+        }
+    }
+
     /// An item, if it is unacknowledged.
     pub fn item(&self, seq: u64) -> Option<&Item> {
         self.items.get(&seq)

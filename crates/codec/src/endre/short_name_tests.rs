@@ -17,7 +17,8 @@ use crate::plan::Layers;
 use crate::wanax::hints::PackedTag;
 use crate::wanax::{ChunkName, NameKey, NamesConfig, SHORT_BELOW, Shape, Tree};
 use crate::wire::{
-    BlockBody, ChunkReason, ChunkRequest, Digest, FlowId, Frame, NameEntry, NamesHello, take_frame,
+    BlockBody, ChunkReason, ChunkRequest, Digest, FlowId, Frame, NameEntry, NamesHello, Refetch,
+    RefetchReason, take_frame,
 };
 use crate::{Now, Plan};
 
@@ -351,6 +352,29 @@ fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
     assert_eq!(crosses(ChunkReason::Absent), (false, 1));
     // Lost with a lane, perhaps.
     assert_eq!(crosses(ChunkReason::Shed), (true, 1));
+}
+
+#[test]
+fn what_goes_once_more_by_its_names_brings_what_is_absent() {
+    let plain = noise(10, 9000);
+    let mut halves = Halves::new(SHORT_BELOW);
+    halves.cross(&plain);
+    let (plan, offset, plain) = (Some(halves.plan), halves.offset, Bytes::from(plain));
+    let (seq, now, mut out) = (halves.sender.stats().blocks, halves.now, Vec::new());
+    let payload = Payload { flow: FlowId(1), offset, plain, fin: false, plan };
+    halves.sender.handle_payload(payload, LANE, now, &mut out);
+    // It is asked for as a whole, and that is lost with all lanes.
+    let refetch = Refetch { reason: RefetchReason::Missing, seqs: vec![seq] };
+    halves.sender.handle_frame(Feedback::Refetch(refetch), now).unwrap();
+    while halves.sender.poll_repair(&mut out) {}
+    halves.sender.handle_lane_lost(LANE);
+    out.clear();
+    assert!(halves.sender.poll_lost(FlowId(1), LANE, &mut out) && out.len() < 1000, "{} bytes", out.len());
+    let request = ChunkRequest { seq, reason: ChunkReason::Absent, indexes: vec![0] };
+    halves.sender.handle_frame(Feedback::Chunks(request), now).unwrap();
+    out.clear();
+    while halves.sender.poll_chunks(LANE, &mut out) {}
+    assert!(out.len() > 9000, "{} bytes", out.len());
 }
 
 #[test]

@@ -278,7 +278,9 @@ impl Controller {
             _ if self.is_slowed(&load) => self.lower(self.rung, &load, now),
             Some(Direction::Down) => self.lower(goal.rung, &load, now),
             Some(Direction::Up) => self.raise(goal.rung, Reason::Recovering, now),
-            None if wish.is_none() && self.may_probe(now) => self.raise(self.rung - 1, Reason::Probe, now),
+            None if wish.is_none() && !self.is_undecided(&load) && self.may_probe(now) => {
+                self.raise(self.rung - 1, Reason::Probe, now)
+            }
             None => return self.descend(&load, now),
         }
         true

@@ -216,6 +216,21 @@ fn a_far_end_that_does_not_keep_up_with_coded_blocks_is_found_out_too() {
 }
 
 #[test]
+fn where_others_want_the_processors_no_step_up_is_tried_before_it_is_known_what_to_compare_it_with() {
+    let mut world = World::new(plan(Entropy::Zstd(6)), 1);
+    (world.link, world.stretch, world.fair) = (f64::INFINITY, 6.0, false);
+    world.controller.enter(2, Reason::EncoderBound);
+    world.demand = 0.2 * world.sender_rate(0);
+    world.now = Now::from_secs(100);
+    for _ in 0..4 {
+        world.tick();
+        assert_eq!(world.controller.rung(), 2);
+    }
+    world.run(5, 1);
+    assert!(world.controller.rung() < 2);
+}
+
+#[test]
 fn a_transfer_of_less_than_a_second_keeps_the_configured_plan() {
     for seed in seeds() {
         let mut world = World::new(plan(Entropy::Zstd(9)), seed);

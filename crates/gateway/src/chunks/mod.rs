@@ -20,6 +20,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
+use oncewire_codec::wanax::neighbours::LEAST_SHARED;
 use oncewire_codec::wanax::{ChunkName, Name, NameKey, Shape};
 use oncewire_codec::wire::Sought;
 use oncewire_link::{ChunkPlace, StoreReply, StoreRequest, StoreState};
@@ -206,10 +207,11 @@ impl ChunkStore {
         self.slot.read().pool().is_some_and(|PoolOf(pool)| pool.store().peek(tag, len))
     }
 
-    /// Says whether it may hold a chunk, or will turn out to: what a store has that is not open yet nobody knows.
+    /// Says whether it may hold a chunk, or will turn out to: what a store has that is not open yet nobody knows. One that is
+    /// too small to be offered is looked for where somebody has it, and who may have it is no answer to that.
     pub(crate) fn may_hold(&self, tag: u64, len: u32) -> bool {
         let is_opening = matches!(*self.slot.read(), Slot::Opening(_));
-        is_opening || self.holds(tag, len)
+        is_opening && len >= LEAST_SHARED || self.holds(tag, len)
     }
 
     /// Reads a chunk for a neighbour, and hands it to `reply` on a thread of the store; returns false if too many wait.

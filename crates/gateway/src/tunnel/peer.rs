@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use oncewire_codec::Now;
 use oncewire_codec::wanax::hints::PackedTag;
-use oncewire_codec::wanax::neighbours::Hearing;
+use oncewire_codec::wanax::neighbours::{Hearing, LEAST_SHARED};
 use oncewire_codec::wire::{FlowId, GroupFrame, LaneId, Network};
 use oncewire_link::{Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
 
@@ -384,9 +384,11 @@ impl Peer {
         member.neighbours.count_unheard(&member.key, &frame);
         let answer = match frame {
             GroupFrame::Get { request, .. } => GroupFrame::Chunk { request, bytes: None },
-            // To have nothing would say that chunks were lost, and bring those that somebody offers.
+            // To have nothing would say that chunks were lost, and bring those that somebody offers; smaller ones are looked
+            // for where they are.
             GroupFrame::Peek { request, chunks } => {
-                GroupFrame::Have { request, held: vec![true; chunks.len()] }
+                let held = chunks.iter().map(|chunk| chunk.len >= LEAST_SHARED).collect();
+                GroupFrame::Have { request, held }
             }
             _ => return,
         };

@@ -170,6 +170,7 @@ impl Sender {
             return false;
         }
         self.stats.resent += 1;
+        self.ledger.note_named_again(seq);
         let residue: Vec<u8> = literals(&item.names, plain).flatten().copied().collect();
         let raw = &mut self.scratch.raw;
         raw.clear();

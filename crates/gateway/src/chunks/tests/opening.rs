@@ -27,6 +27,7 @@ fn a_store_that_takes_long_to_open_is_used_once_it_is_open() {
     assert_eq!(absent(&store, [1, 9]), [false; 2], "nobody knows");
     let tags = [1, 9].map(|number| NameKey::new([7; 32]).tag(&block(number)));
     assert_eq!(tags.map(|tag| store.may_hold(tag, 65_536)), [true; 2]);
+    assert_eq!(tags.map(|tag| store.may_hold(tag, LEAST_SHARED - 1)), [false; 2], "looked for where it is");
     put(&store, 5);
     assert_eq!(store.report().dropped, 1);
     assert!(store.clear().blocking_recv().unwrap().unwrap_err().contains("being opened"));

@@ -270,6 +270,7 @@ impl Peer {
         self.with(|core, now| {
             let stats = core.link.stats();
             core.link.clear_logs(now);
+            core.used_at_release = [0; 2];
             // Under the lock, so that it comes behind all that was remembered before and ahead of what is next.
             let on_disk = core.log_writer.as_ref().map(LogWriter::clear);
             // There is nothing that could be missing.
