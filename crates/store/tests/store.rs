@@ -379,19 +379,29 @@ fn compacting_ends_also_when_small_chunks_get_out_of_reach_meanwhile() {
     }
 }
 
-#[test]
-fn compacting_keeps_small_chunks_of_more_containers_than_a_slot_can_number() {
+/// Fills a store with 300 blocks, of which the small chunk that they begin with is named too, where a slot of the tables
+/// numbers 256 containers.
+fn more_containers_than_a_slot_can_number() -> (Memory, Store) {
     let memory = Memory::default();
-    // A slot of these tables numbers 256 containers.
     let few = IndexMemory { coarse: 1 << 16, medium: 4096, fine: 64 };
     let store = open(&memory, &Options { index: few, ..options(400) });
-    let small = |number| block(number, 60_000)[..1024].to_vec();
     for number in 0..300 {
         let block = block(number, 60_000);
         let parts = parts(&block);
         let small = parts.iter().find(|part| part.len == 1024).unwrap();
         assert!(matches!(store.insert(&block, &[parts[0], *small], number), Inserted::Stored { .. }));
     }
+    (memory, store)
+}
+
+/// The small chunk that a block begins with.
+fn small(number: u64) -> Vec<u8> {
+    block(number, 60_000)[..1024].to_vec()
+}
+
+#[test]
+fn compacting_keeps_small_chunks_of_more_containers_than_a_slot_can_number() {
+    let (_memory, store) = more_containers_than_a_slot_can_number();
     // Blocks that are small chunks themselves, and lie in containers of their own.
     store.sync().unwrap();
     for number in 400..440 {
@@ -408,16 +418,7 @@ fn compacting_keeps_small_chunks_of_more_containers_than_a_slot_can_number() {
 
 #[test]
 fn compacting_past_a_damaged_footer_and_container_loses_that_container_alone() {
-    let memory = Memory::default();
-    // A slot of these tables numbers 256 containers.
-    let few = IndexMemory { coarse: 1 << 16, medium: 4096, fine: 64 };
-    let store = open(&memory, &Options { index: few, ..options(400) });
-    let small = |number| block(number, 60_000)[..1024].to_vec();
-    for number in 0..300 {
-        let block = block(number, 60_000);
-        let small = *parts(&block).iter().find(|part| part.len == 1024).unwrap();
-        assert!(matches!(store.insert(&block, &[parts(&block)[0], small], number), Inserted::Stored { .. }));
-    }
+    let (memory, store) = more_containers_than_a_slot_can_number();
     store.sync().unwrap();
     let there = || (0..300).filter(|number| read(&store, &small(*number)).unwrap()).collect::<Vec<u64>>();
     let before = there();

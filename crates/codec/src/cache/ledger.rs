@@ -80,6 +80,28 @@ pub struct Item {
 }
 
 impl Item {
+    /// Makes an item that is not remembered, copies from nowhere and names nothing.
+    pub fn new(flow: FlowId, lane: Option<LaneId>, content: Content, epoch: u64, start: u64) -> Self {
+        Self {
+            flow,
+            lane,
+            content,
+            epoch,
+            start,
+            remembered: false,
+            sources: Vec::new(),
+            coded: None,
+            slot: None,
+            names: Vec::new(),
+            keep: false,
+            news: Vec::new(),
+            in_parts: false,
+            absent: BTreeSet::new(),
+            crossed: BTreeSet::new(),
+            mistaken: false,
+        }
+    }
+
     /// The range of the log that the item took, if it took one.
     pub fn range(&self) -> Option<Range64> {
         match &self.content {
@@ -367,24 +389,7 @@ mod tests {
     use crate::wire::{Destination, Open};
 
     fn item(flow: u32, start: u64, content: Content) -> Item {
-        Item {
-            flow: FlowId(flow),
-            lane: None,
-            content,
-            epoch: 1,
-            start,
-            remembered: true,
-            sources: Vec::new(),
-            coded: None,
-            slot: None,
-            names: Vec::new(),
-            keep: false,
-            news: Vec::new(),
-            in_parts: false,
-            absent: BTreeSet::new(),
-            crossed: BTreeSet::new(),
-            mistaken: false,
-        }
+        Item { remembered: true, ..Item::new(FlowId(flow), None, content, 1, start) }
     }
 
     fn block(start: u64, len: usize) -> Item {

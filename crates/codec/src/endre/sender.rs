@@ -18,7 +18,7 @@ use self::naming::{Doubted, Naming, Tags};
 use self::price::Spent;
 use super::matcher::MatchParams;
 use super::slots::Slots;
-use crate::cache::{Content, Item, Ledger, LogOffset, Quotas, Repair};
+use crate::cache::{Content, Item, Ledger, LogOffset, Quotas};
 use crate::contract::{
     Behind, Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats, SendingHalf,
 };
@@ -245,24 +245,8 @@ impl SendingHalf for Sender {
         let (seq, plain_len) = (self.ledger.next_seq(), plain.len());
         self.stats.blocks += 1;
         self.stats.plain += plain_len as u64;
-        let mut item = Item {
-            flow,
-            lane: Some(lane),
-            content: Content::Block { offset, plain: plain.clone(), fin, coded: plan.is_some() },
-            epoch: self.log.epoch(),
-            start: self.log.head(),
-            remembered: false,
-            sources: Vec::new(),
-            coded: None,
-            slot: None,
-            names: Vec::new(),
-            keep: false,
-            news: Vec::new(),
-            in_parts: false,
-            absent: BTreeSet::new(),
-            crossed: BTreeSet::new(),
-            mistaken: false,
-        };
+        let content = Content::Block { offset, plain: plain.clone(), fin, coded: plan.is_some() };
+        let mut item = Item::new(flow, Some(lane), content, self.log.epoch(), self.log.head());
         let block = |body| Block { seq, flow, offset, plain_len, fin, resent: false, body };
         if let Some(plan) = &plan {
             let mut encoded = self.encode(Source { flow, lane, plain: &plain }, plan, now);
@@ -320,24 +304,8 @@ impl SendingHalf for Sender {
     }
 
     fn handle_message(&mut self, flow: FlowId, message: Message, lane: LaneId, out: &mut Vec<u8>) {
-        let seq = self.ledger.push(Item {
-            flow,
-            lane: Some(lane),
-            content: Content::Message(message.clone()),
-            epoch: self.log.epoch(),
-            start: self.log.head(),
-            remembered: false,
-            sources: Vec::new(),
-            coded: None,
-            slot: None,
-            names: Vec::new(),
-            keep: false,
-            news: Vec::new(),
-            in_parts: false,
-            absent: BTreeSet::new(),
-            crossed: BTreeSet::new(),
-            mistaken: false,
-        });
+        let content = Content::Message(message.clone());
+        let seq = self.ledger.push(Item::new(flow, Some(lane), content, self.log.epoch(), self.log.head()));
         Frame::Message { seq, flow, message }.encode(out);
     }
 
@@ -520,12 +488,7 @@ impl SendingHalf for Sender {
     }
 
     fn poll_lost(&mut self, flow: FlowId, lane: LaneId, out: &mut Vec<u8>) -> bool {
-        let Some((seq, item)) = self.ledger.take_lost(flow, lane) else { return false };
-        let item = item.clone();
-        if !self.send_once_more(seq, &item, out) {
-            self.resend(seq, &item, out);
-        }
-        true
+        self.put_lost(flow, lane, out)
     }
 
     fn has_asked(&self) -> bool {
@@ -537,16 +500,7 @@ impl SendingHalf for Sender {
     }
 
     fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool {
-        if self.put_chunks(out) {
-            return true;
-        }
-        let Some(Repair { open, seq, item }) = self.ledger.take_repair() else { return false };
-        let (open, item) = (open.map(|(seq, item)| (seq, item.clone())), item.clone());
-        if let Some((seq, open)) = open {
-            self.resend(seq, &open, out);
-        }
-        self.resend(seq, &item, out);
-        true
+        self.put_chunks(out) || self.put_repair(out)
     }
 
     fn lane_of_chunks(&self, seq: u64) -> Option<LaneId> {

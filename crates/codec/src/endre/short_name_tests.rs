@@ -327,20 +327,22 @@ fn what_a_tag_should_have_led_to_is_put_though_nothing_of_its_block_was_new() {
     assert_eq!(halves.sender.stats().mismatches, 1);
 }
 
-#[test]
-fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
-    let plain = noise(9, 9000);
+/// Sends 9000 bytes that have crossed before once more, by their names, and does not deliver them; returns the block too.
+fn named_in_flight(seed: u64) -> (Halves, u64) {
+    let plain = noise(seed, 9000);
     let mut halves = Halves::new(SHORT_BELOW);
     halves.cross(&plain);
-    let (plan, offset, plain) = (Some(halves.plan), halves.offset, Bytes::from(plain));
-    let (mut out, lane, now) = (Vec::new(), LANE, halves.now);
     let seq = halves.sender.stats().blocks;
-    halves.sender.handle_payload(
-        Payload { flow: FlowId(1), offset, plain, fin: false, plan },
-        lane,
-        now,
-        &mut out,
-    );
+    let (plan, offset, plain) = (Some(halves.plan), halves.offset, Bytes::from(plain));
+    let payload = Payload { flow: FlowId(1), offset, plain, fin: false, plan };
+    halves.sender.handle_payload(payload, LANE, halves.now, &mut Vec::new());
+    (halves, seq)
+}
+
+#[test]
+fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
+    let (mut halves, seq) = named_in_flight(9);
+    let (mut out, lane, now) = (Vec::new(), LANE, halves.now);
     let mut crosses = |reason| {
         let request = ChunkRequest { seq, reason, indexes: vec![0] };
         halves.sender.handle_frame(Feedback::Chunks(request), now).unwrap();
@@ -356,13 +358,8 @@ fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
 
 #[test]
 fn what_goes_once_more_by_its_names_brings_what_is_absent() {
-    let plain = noise(10, 9000);
-    let mut halves = Halves::new(SHORT_BELOW);
-    halves.cross(&plain);
-    let (plan, offset, plain) = (Some(halves.plan), halves.offset, Bytes::from(plain));
-    let (seq, now, mut out) = (halves.sender.stats().blocks, halves.now, Vec::new());
-    let payload = Payload { flow: FlowId(1), offset, plain, fin: false, plan };
-    halves.sender.handle_payload(payload, LANE, now, &mut out);
+    let (mut halves, seq) = named_in_flight(10);
+    let (now, mut out) = (halves.now, Vec::new());
     // It is asked for as a whole, and that is lost with all lanes.
     let refetch = Refetch { reason: RefetchReason::Missing, seqs: vec![seq] };
     halves.sender.handle_frame(Feedback::Refetch(refetch), now).unwrap();

@@ -6,13 +6,13 @@ use super::super::tokens;
 use super::Sender;
 use super::naming::literals;
 use crate::Now;
-use crate::cache::{Content, Item, LogOffset};
+use crate::cache::{Content, Item, LogOffset, Repair};
 use crate::contract::{PeerFault, SendEvent};
 use crate::digest::block_digest;
 use crate::entropy::Mode;
 use crate::wire::{
-    Block, BlockBody, Body, ChunkReason, ChunkRequest, Chunks, Digest, Frame, LaneId, Refetch, RefetchReason,
-    WireError,
+    Block, BlockBody, Body, ChunkReason, ChunkRequest, Chunks, Digest, FlowId, Frame, LaneId, Refetch,
+    RefetchReason, WireError,
 };
 
 /// Mismatches within [`MISMATCH_WINDOW`] that start a new epoch.
@@ -160,9 +160,30 @@ impl Sender {
         true
     }
 
+    /// Appends the oldest of a flow's items whose lane was lost; returns whether there was one.
+    pub(super) fn put_lost(&mut self, flow: FlowId, lane: LaneId, out: &mut Vec<u8>) -> bool {
+        let Some((seq, item)) = self.ledger.take_lost(flow, lane) else { return false };
+        let item = item.clone();
+        if !self.send_once_more(seq, &item, out) {
+            self.resend(seq, &item, out);
+        }
+        true
+    }
+
+    /// Appends an item that was asked for, behind what opens its flow; returns whether there was one.
+    pub(super) fn put_repair(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(Repair { open, seq, item }) = self.ledger.take_repair() else { return false };
+        let (open, item) = (open.map(|(seq, item)| (seq, item.clone())), item.clone());
+        if let Some((seq, open)) = open {
+            self.resend(seq, &open, out);
+        }
+        self.resend(seq, &item, out);
+        true
+    }
+
     /// Appends a block whose lane was lost as it was coded at first; returns whether that can be done. What crossed as
     /// sixty bytes would else cross as 64 KiB, at a time when the link has the least to spare.
-    pub(super) fn send_once_more(&mut self, seq: u64, item: &Item, out: &mut Vec<u8>) -> bool {
+    fn send_once_more(&mut self, seq: u64, item: &Item, out: &mut Vec<u8>) -> bool {
         let (Some(coded), Content::Block { offset, plain, fin, .. }) = (&item.coded, &item.content) else {
             return false;
         };
@@ -202,7 +223,7 @@ impl Sender {
     }
 
     /// Appends an item in its self-contained form.
-    pub(super) fn resend(&mut self, seq: u64, item: &Item, out: &mut Vec<u8>) {
+    fn resend(&mut self, seq: u64, item: &Item, out: &mut Vec<u8>) {
         let (flow, epoch, range) = (item.flow, item.epoch, item.range());
         self.stats.resent += 1;
         self.ledger.note_crossed(seq, 0..item.names.len() as u32);

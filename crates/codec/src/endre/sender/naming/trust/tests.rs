@@ -63,24 +63,8 @@ fn price() -> Price {
 }
 
 fn item(plain: &Bytes) -> Item {
-    Item {
-        flow: FlowId(1),
-        lane: None,
-        content: Content::Block { offset: 0, plain: plain.clone(), fin: false, coded: true },
-        epoch: 1,
-        start: 0,
-        remembered: false,
-        sources: Vec::new(),
-        coded: None,
-        slot: None,
-        names: Vec::new(),
-        keep: false,
-        in_parts: false,
-        news: Vec::new(),
-        absent: BTreeSet::new(),
-        crossed: BTreeSet::new(),
-        mistaken: false,
-    }
+    let content = Content::Block { offset: 0, plain: plain.clone(), fin: false, coded: true };
+    Item::new(FlowId(1), None, content, 1, 0)
 }
 
 /// Has sent blocks and got them acknowledged, then meets the store again.
