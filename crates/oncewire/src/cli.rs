@@ -150,13 +150,14 @@ pub(crate) enum Store {
 
 /// Where a chunk store is.
 #[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("store").required(true))]
 pub(crate) struct StoreAt {
     /// The configuration of the store's gateway
-    #[arg(short, long, value_name = "FILE", required_unless_present = "path", conflicts_with = "path")]
+    #[arg(short, long, value_name = "FILE", group = "store")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The store's folder
-    #[arg(long, value_name = "DIR")]
+    /// The store's folder, where there is no configuration
+    #[arg(long, value_name = "DIR", group = "store")]
     pub(crate) path: Option<PathBuf>,
 
     /// The key that the store is encrypted with

@@ -36,9 +36,10 @@ impl MemoryPlan {
     }
 
     /// Returns about how many of the last bytes that were sent are known to be in the peer's chunk store by their largest
-    /// chunks, with chunks of the default sizes: half of the hints are for those, 8 bytes each.
+    /// chunks, with chunks of the default sizes: half of the hints are for those, 8 bytes each, and of what would fill them
+    /// all, newer ones displace a quarter.
     pub fn hints_reach(&self) -> u64 {
-        self.hints / 16 * MEAN_ROOT
+        self.hints / 16 * MEAN_ROOT / 4 * 3
     }
 
     /// Returns the sum.

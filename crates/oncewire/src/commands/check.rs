@@ -199,7 +199,7 @@ fn describe_peer(peer: &Peer) -> String {
         Size(peer.memory.flows),
     );
     let dead_after =
-        link.dead_after.map_or("10 s or 8 round trips".to_owned(), |time| Time(time).to_string());
+        link.dead_after.map_or("10 s, or longer on a slow path".to_owned(), |time| Time(time).to_string());
     let _ = writeln!(
         text,
         "  up to {} lanes, congestion control {}, dead after {dead_after}, flows wait {} for a lane",
@@ -384,7 +384,7 @@ mod tests {
             "  accepts no peers, only dials",
             "  dialled at hub.example.net:7400",
             "  no chunk store: what peers send is remembered in logs only",
-            "  where its peer has a store, chunks (mrc:8:128) are named, of about the last 181 GB that were sent",
+            "  where its peer has a store, chunks (mrc:8:128) are named, of about the last 136 GB that were sent",
             "  codec auto: matching max, markers maxp, period 64, entropy stage zstd:3, window 32, 2 slots a marker, \
              sample bytes 0,32,48,101,105,115,116,255, log 64 MiB each way, 16 MiB in flight",
             "  may reach everything but link-local addresses, and not 10.9.0.0/16",
