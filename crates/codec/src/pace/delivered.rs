@@ -8,6 +8,8 @@ pub(super) struct Delivered {
     all: Sum,
     /// Of that: while there was always more to be delivered, so that the rung is what limits it.
     full: Sum,
+    /// All since others want the processors.
+    starved: Sum,
     /// Whether a load was passed over: the first behind a change is in part of the rung before.
     begun: bool,
 }
@@ -27,6 +29,11 @@ impl Delivered {
             if load.is_full() {
                 self.full.take(load);
             }
+            if !load.is_starved() {
+                self.starved = Sum::default();
+            } else {
+                self.starved.take(load);
+            }
         }
     }
 
@@ -38,6 +45,11 @@ impl Delivered {
     /// What the rung delivers at most.
     pub(super) fn full(&self) -> Sum {
         self.full
+    }
+
+    /// What it delivers since others want the processors.
+    pub(super) fn starved(&self) -> Sum {
+        self.starved
     }
 }
 

@@ -59,9 +59,11 @@ impl Load {
         self.working() * 5 >= (self.encoding + self.writing) * 9
     }
 
-    /// Whether traffic waits at all.
+    /// Whether traffic waits at all. Where others want the processors, what feeds the lanes has to wait too, and these have
+    /// nothing to send now and then.
     fn is_full(&self) -> bool {
-        self.active * 5 >= self.span * 4
+        let least = if self.is_starved() { 5 } else { 8 };
+        self.active * 10 >= self.span * least
     }
 }
 
@@ -175,6 +177,8 @@ struct Descent {
     from: usize,
     since: Now,
     before: f64,
+    /// Where to go if that is no faster.
+    otherwise: usize,
 }
 
 /// A step up that had to be taken back.
@@ -276,12 +280,22 @@ impl Controller {
         };
         match self.sustained(wish, &load) {
             _ if self.is_slowed(&load) => self.lower(self.rung, &load, now),
-            Some(Direction::Down) => self.lower(goal.rung, &load, now),
+            // A look below is due, and it is not known yet what to compare it with.
+            Some(Direction::Down)
+                if load.is_starved() && self.may_look(now) && self.delivered.starved().rate().is_none() =>
+            {
+                return false;
+            }
+            Some(Direction::Down) => {
+                if !self.descend(goal.rung, &load, now) {
+                    self.lower(goal.rung, &load, now);
+                }
+            }
             Some(Direction::Up) => self.raise(goal.rung, Reason::Recovering, now),
             None if wish.is_none() && !self.is_undecided(&load) && self.may_probe(now) => {
                 self.raise(self.rung - 1, Reason::Probe, now)
             }
-            None => return self.descend(&load, now),
+            None => return self.descend(self.rung, &load, now),
         }
         true
     }
@@ -304,18 +318,25 @@ impl Controller {
     }
 
     /// Steps to the last rung if others want the processors and this end's work is what takes the time; whether that is
-    /// faster no estimate tells for certain. Returns whether it did.
-    fn descend(&mut self, load: &Load, now: Now) -> bool {
-        let is_held_up = load.is_full() && load.is_starved() && load.working() * 2 >= load.span;
-        let is_due = self.trial.is_none() && now.saturating_sub(self.descended) >= self.descent_wait;
+    /// faster than what is delivered no estimate tells for certain. If it is not, `otherwise` follows. Returns whether it
+    /// did.
+    fn descend(&mut self, otherwise: usize, load: &Load, now: Now) -> bool {
+        let is_held_up = load.is_full() && load.working() * 2 >= load.span;
         let last = self.rungs.len() - 1;
-        let before = self.delivered.full().rate();
-        let Some(before) = before.filter(|_| is_held_up && is_due && self.rung < last) else {
+        let before = self.delivered.starved().rate();
+        let Some(before) = before.filter(|_| is_held_up && self.may_look(now) && self.rung < last) else {
             return false;
         };
-        self.descent = Some(Descent { from: self.rung, since: now, before });
+        // Estimates that lead there were wrong, if it is no faster.
+        let otherwise = if otherwise == last { self.rung } else { otherwise };
+        self.descent = Some(Descent { from: self.rung, since: now, before, otherwise });
         self.enter(last, Reason::Probe);
         true
+    }
+
+    /// Whether it may be looked below again.
+    fn may_look(&self, now: Now) -> bool {
+        self.trial.is_none() && now.saturating_sub(self.descended) >= self.descent_wait
     }
 
     /// Stays at the last rung if it is faster, or goes back; returns whether it went.
@@ -336,8 +357,11 @@ impl Controller {
             return false;
         }
         self.descent_wait = (self.descent_wait * 4).min(LAST_WAIT);
-        let reason = if descent.from == 0 { Reason::Configured } else { Reason::EncoderBound };
-        self.enter(descent.from, reason);
+        if descent.otherwise > descent.from {
+            self.lowered = now;
+        }
+        let reason = if descent.otherwise == 0 { Reason::Configured } else { Reason::EncoderBound };
+        self.enter(descent.otherwise, reason);
         true
     }
 
@@ -391,7 +415,7 @@ impl Controller {
         let (direction, time) = self.wish?;
         let enough = match direction {
             Direction::Down if self.trial.is_some() => TRIAL_EVIDENCE,
-            Direction::Down if self.rung == 0 && !load.is_starved() => PATIENCE,
+            Direction::Down if self.rung == 0 && self.delivered.starved().rate().is_none() => PATIENCE,
             _ => EVIDENCE,
         };
         (wish.is_some() && time >= enough).then_some(direction)

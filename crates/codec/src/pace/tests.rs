@@ -204,6 +204,23 @@ fn what_no_estimate_shows_is_found_out_by_what_is_delivered() {
 }
 
 #[test]
+fn under_a_load_that_comes_suddenly_it_is_soon_known_whether_no_coding_is_faster() {
+    for seed in seeds() {
+        for (link, is_faster) in [(f64::INFINITY, true), (30.0 * MEGABIT, false)] {
+            let mut world = World::new(plan(Entropy::Zstd(6)), seed);
+            world.link = link;
+            world.run(9, 1);
+            world.stretch = 8.0;
+            world.run(3, 1);
+            let (rung, last) = (world.controller.rung(), world.truth.len() - 1);
+            assert_eq!(rung == last, is_faster, "seed {seed}: rung {rung}");
+            let rate = world.run(10, 10);
+            assert!(rate >= 0.9 * world.uncoded(), "seed {seed}: {rate} of {}", world.uncoded());
+        }
+    }
+}
+
+#[test]
 fn a_far_end_that_does_not_keep_up_with_coded_blocks_is_found_out_too() {
     for seed in seeds() {
         let mut world = World::new(plan(Entropy::Zstd(1)), seed);

@@ -1,7 +1,8 @@
 //! What becomes of rate and savings when other programs want the processors.
 //!
 //! A stream crosses a link of a fixed rate three times: with the controller, as configured whatever happens, and not
-//! coded at all. Each time the machine is idle, then loaded, then idle again.
+//! coded at all. Each time the machine is idle, then loaded, then idle again. All of it several times, since a machine that
+//! others share is not the same from one minute to the next.
 
 mod plot;
 mod traffic;
@@ -36,10 +37,13 @@ pub(crate) struct Arguments {
     /// Seconds of the idle, the loaded and the last idle phase.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 15, 15])]
     phases: Vec<u64>,
+    /// Times that all three ways are measured, in turns; figures are medians.
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
     /// Where to write the samples.
     #[arg(long, default_value = "adaptation.csv")]
     csv: PathBuf,
-    /// Where to draw them.
+    /// Where to draw those of the first round.
     #[arg(long, default_value = "adaptation.svg")]
     svg: PathBuf,
 }
@@ -91,23 +95,28 @@ impl Sample {
 
 pub(crate) fn run(arguments: &Arguments) {
     assert!(arguments.phases.len() == 3, "--phases takes three numbers");
+    assert!(arguments.rounds > 0, "--rounds is at least 1");
     let content = Arc::new(Content::generate());
-    let mut samples = Vec::new();
-    for way in Way::ALL {
-        samples.extend(measure(way, &content, arguments));
+    let rounds: Vec<Vec<Sample>> = (0..arguments.rounds)
+        .map(|_| Way::ALL.into_iter().flat_map(|way| measure(way, &content, arguments)).collect())
+        .collect();
+    std::fs::write(&arguments.csv, text(&rounds)).unwrap();
+    std::fs::write(&arguments.svg, plot::draw(&rounds[0], &arguments.phases)).unwrap();
+    report(&rounds, arguments);
+}
+
+fn text(rounds: &[Vec<Sample>]) -> String {
+    let mut text =
+        "way,seconds,phase,delivered_mb_per_s,wire_mb_per_s,savings_percent,rung,round\n".to_owned();
+    for (round, row) in
+        rounds.iter().enumerate().flat_map(|(round, rows)| rows.iter().map(move |row| (round, row)))
+    {
+        let Sample { way, seconds, phase, delivered, wire, rung } = row;
+        let (way, savings) = (way.name(), row.savings());
+        let _ =
+            writeln!(text, "{way},{seconds:.2},{phase},{delivered:.2},{wire:.2},{savings:.1},{rung},{round}");
     }
-    let text = |rows: &[Sample]| {
-        let mut text = "way,seconds,phase,delivered_mb_per_s,wire_mb_per_s,savings_percent,rung\n".to_owned();
-        for row in rows {
-            let Sample { way, seconds, phase, delivered, wire, rung } = row;
-            let (way, savings) = (way.name(), row.savings());
-            let _ = writeln!(text, "{way},{seconds:.2},{phase},{delivered:.2},{wire:.2},{savings:.1},{rung}");
-        }
-        text
-    };
-    std::fs::write(&arguments.csv, text(&samples)).unwrap();
-    std::fs::write(&arguments.svg, plot::draw(&samples, &arguments.phases)).unwrap();
-    report(&samples, arguments);
+    text
 }
 
 /// Sends the stream through a pair of gateways for all three phases.
@@ -185,38 +194,66 @@ impl Drop for Load {
     }
 }
 
-fn report(samples: &[Sample], arguments: &Arguments) {
-    let mean = |way: Way, phase: usize, skipped: f64, value: &dyn Fn(&Sample) -> f64| {
-        let begin: u64 = arguments.phases[..phase].iter().sum();
-        let of = |row: &&Sample| {
-            row.way == way
-                && row.phase == phase
-                && row.seconds > begin as f64 + skipped + SAMPLE.as_secs_f64()
-        };
-        let rows: Vec<f64> = samples.iter().filter(of).map(value).collect();
-        rows.iter().sum::<f64>() / rows.len().max(1) as f64
-    };
-    println!("| way | phase | delivered MB/s | wire MB/s | savings |\n|---|---|---|---|---|");
-    for way in Way::ALL {
-        for (phase, name) in ["idle", "loaded", "idle again"].into_iter().enumerate() {
-            let delivered = mean(way, phase, 0.0, &|row| row.delivered);
-            let wire = mean(way, phase, 0.0, &|row| row.wire);
-            let savings = 100.0 * (1.0 - wire / delivered);
-            println!("| {} | {name} | {delivered:.1} | {wire:.1} | {savings:.1} % |", way.name());
-        }
-    }
-    let under_load = |way| mean(way, 1, 0.0, &|row: &Sample| row.delivered);
-    let none = under_load(Way::Uncoded);
-    let savings = |phase, skipped| mean(Way::Adapting, phase, skipped, &Sample::savings);
-    println!(
-        "\nUnder load: adapt / none {:.2}, configured / none {:.2}. Savings with adapt: {:.1} % before the load, {:.1} % from \
-         5 s after it.",
-        under_load(Way::Adapting) / none,
-        under_load(Way::Configured) / none,
-        savings(0, 2.0),
-        savings(2, 5.0)
-    );
+/// The mean of a value over the samples of a way in a phase, without the first seconds of it.
+struct Means<'a> {
+    samples: &'a [Sample],
+    phases: &'a [u64],
 }
 
+impl Means<'_> {
+    fn of(&self, way: Way, phase: usize, skipped: f64, value: fn(&Sample) -> f64) -> f64 {
+        let begin: u64 = self.phases[..phase].iter().sum();
+        let from = begin as f64 + skipped + SAMPLE.as_secs_f64();
+        let is_of = |row: &&Sample| row.way == way && row.phase == phase && row.seconds > from;
+        let rows: Vec<f64> = self.samples.iter().filter(is_of).map(value).collect();
+        rows.iter().sum::<f64>() / rows.len().max(1) as f64
+    }
+
+    fn delivered(&self, way: Way, phase: usize, skipped: f64) -> f64 {
+        self.of(way, phase, skipped, |row| row.delivered)
+    }
+
+    fn savings(&self, way: Way, phase: usize, skipped: f64) -> f64 {
+        let wire = self.of(way, phase, skipped, |row| row.wire);
+        100.0 * (1.0 - wire / self.delivered(way, phase, skipped))
+    }
+}
+
+fn report(rounds: &[Vec<Sample>], arguments: &Arguments) {
+    let rounds: Vec<Means> =
+        rounds.iter().map(|samples| Means { samples, phases: &arguments.phases }).collect();
+    println!("| way | phase | delivered MB/s | savings |\n|---|---|---|---|");
+    for way in Way::ALL {
+        for (phase, name) in ["idle", "loaded", "idle again"].into_iter().enumerate() {
+            let delivered = spread(&rounds, |means| means.delivered(way, phase, 0.0)).1;
+            let savings = spread(&rounds, |means| means.savings(way, phase, 0.0)).1;
+            println!("| {} | {name} | {delivered:.1} | {savings:.1} % |", way.name());
+        }
+    }
+    let print = |what: &str, value: &dyn Fn(&Means) -> f64| {
+        let (least, median, most) = spread(&rounds, value);
+        println!("{what}: {median:.2} ({least:.2} to {most:.2})");
+    };
+    println!("\nMedian of {} rounds, and the lowest and the highest:", rounds.len());
+    let to_none = |way: Way, skipped: f64| {
+        move |means: &Means| means.delivered(way, 1, skipped) / means.delivered(Way::Uncoded, 1, skipped)
+    };
+    print("under load, adapt / none", &to_none(Way::Adapting, 0.0));
+    print(&format!("the same from {SETTLED} s on"), &to_none(Way::Adapting, SETTLED));
+    print("under load, configured / none", &to_none(Way::Configured, 0.0));
+    print("savings of adapt before the load, %", &|means| means.savings(Way::Adapting, 0, 2.0));
+    print("savings of adapt under load, %", &|means| means.savings(Way::Adapting, 1, 0.0));
+    print("savings of adapt from 5 s after it, %", &|means| means.savings(Way::Adapting, 2, 5.0));
+}
+
+/// Returns the lowest, the median and the highest of a value over the rounds.
+fn spread(rounds: &[Means], value: impl Fn(&Means) -> f64) -> (f64, f64, f64) {
+    let mut values: Vec<f64> = rounds.iter().map(value).collect();
+    values.sort_by(f64::total_cmp);
+    (values[0], values[values.len() / 2], values[values.len() - 1])
+}
+
+/// Seconds after which the controller should have found what is fastest.
+const SETTLED: f64 = 2.5;
 /// How often to look.
 const SAMPLE: Duration = Duration::from_millis(500);
