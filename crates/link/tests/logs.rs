@@ -124,9 +124,39 @@ fn an_end_with_the_larger_log_finds_after_a_restart_what_of_it_has_room_in_the_s
 }
 
 #[test]
+fn an_end_with_the_larger_log_is_warm_after_a_restart_with_what_it_sends() {
+    let persisting =
+        |config| LinkConfig { persist: true, initial_credit: 48 << 10, max_credit: 48 << 10, ..config };
+    let smaller = LinkConfig { log_capacity: 300 << 10, ..config(false, 2) };
+    let mut pair = Pair::with(29, persisting(config(true, 1)), persisting(smaller));
+    let bytes = pair.random_bytes(500_000);
+    cross(&mut pair, &bytes);
+    let mut files = [None, None];
+    kept(&mut pair, 0, &mut files);
+    let [out, inbound] = files;
+    assert_eq!(out.as_ref().map(|log| log.ranges.total()), Some(500_000));
+    pair.restart_with(0, SavedLogs { out, inbound });
+    let last = &bytes[bytes.len() - 70_000..];
+    assert!(cross(&mut pair, last) > 69_000, "it started cold");
+    // What is beyond the smaller log is gone at both ends.
+    cross(&mut pair, &bytes[..150_000]);
+    assert!(cross(&mut pair, &bytes[..150_000]) > 149_000);
+    let stats = pair.sides[1].link.stats().inbound;
+    assert_eq!((stats.refetched, stats.mismatches, stats.given_up, stats.overwritten), (0, 0, 0, 0));
+}
+
+#[test]
 fn released_logs_take_no_memory_and_come_back_as_they_were() {
+    // The files are laid out for a log of 1 MiB, whatever both ends agreed on.
+    for capacity in [1 << 20, 900 << 10] {
+        logs_are_released_and_come_back(capacity);
+    }
+}
+
+fn logs_are_released_and_come_back(capacity: u64) {
     let persisting = |config| LinkConfig { persist: true, ..config };
-    let mut pair = Pair::with(25, persisting(config(true, 1)), persisting(config(false, 2)));
+    let smaller = LinkConfig { log_capacity: capacity, ..config(false, 2) };
+    let mut pair = Pair::with(25, persisting(config(true, 1)), persisting(smaller));
     let bytes = pair.random_bytes(300_000);
     let idle = pair.connect(0);
     cross(&mut pair, &bytes);
@@ -148,6 +178,7 @@ fn released_logs_take_no_memory_and_come_back_as_they_were() {
     for (side, files) in files.into_iter().enumerate() {
         let [out, inbound] = files;
         let config = persisting(config(side == 0, side as u64 + 1));
+        let config = LinkConfig { log_capacity: pair.sides[side].link.stats().out.log_capacity, ..config };
         let loaded = LoadedLogs::new(&config, SavedLogs { out, inbound });
         // The sender first: what it refers to again has to wait at the other end.
         pair.sides[side].link.restore_logs(loaded, pair.now);

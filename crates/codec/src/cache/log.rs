@@ -11,6 +11,9 @@ use bytes::BufMut;
 use oncewire_fingerprint::{copy_streaming, prefetch_read};
 use oncewire_sys::Pages;
 
+use super::RangeSet;
+use crate::wire::MAX_BLOCK;
+
 /// A position in the endless sequence of bytes that one direction of a link has remembered.
 ///
 /// Offsets start at an epoch's origin and are never used twice within it. Arithmetic saturates: at 100 Gbit/s
@@ -209,6 +212,18 @@ impl Log {
                 return;
             }
             at = at.plus(piece as u64);
+        }
+    }
+
+    /// Writes these ranges of it into another log.
+    pub(crate) fn copy_ranges(&self, ranges: &RangeSet, to: &mut Self) {
+        let mut piece = Vec::with_capacity(MAX_BLOCK);
+        for range in ranges.iter() {
+            for at in range.clone().step_by(MAX_BLOCK) {
+                piece.clear();
+                self.copy_to(LogOffset(at), (range.end - at).min(MAX_BLOCK as u64) as usize, &mut piece);
+                to.write(LogOffset(at), &piece);
+            }
         }
     }
 

@@ -108,6 +108,19 @@ pub struct SavedLog {
     pub ranges: RangeSet,
 }
 
+impl SavedLog {
+    /// Makes it a log of this capacity, with what of it has room in one: ends that offer different sizes use the smaller.
+    pub(crate) fn fit(mut self, capacity: u64) -> Self {
+        if self.log.capacity() != capacity {
+            let before = std::mem::replace(&mut self.log, Log::new(capacity as usize));
+            let end = self.ranges.iter().next_back().map_or(0, |range| range.end);
+            self.ranges.remove_below(end.saturating_sub(capacity));
+            before.copy_ranges(&self.ranges, &mut self.log);
+        }
+        self
+    }
+}
+
 /// Something that the sending half's owner should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendEvent {

@@ -191,15 +191,14 @@ impl Receiver {
         }
     }
 
-    /// Starts with a log that was found on disk; one of another capacity is left aside.
+    /// Starts with a log that was found on disk, with as much of it as there is room for.
     pub fn with_log(config: ReceiverConfig, saved: SavedLog) -> Self {
         let mut receiver = Self::new(config);
-        if saved.log.capacity() == receiver.log.capacity() {
-            receiver.epoch = saved.epoch;
-            receiver.highest = saved.ranges.iter().next_back().map_or(0, |range| range.end);
-            receiver.written = saved.ranges;
-            receiver.log = saved.log;
-        }
+        let saved = saved.fit(receiver.log.capacity());
+        receiver.epoch = saved.epoch;
+        receiver.highest = saved.ranges.iter().next_back().map_or(0, |range| range.end);
+        receiver.written = saved.ranges;
+        receiver.log = saved.log;
         receiver
     }
 

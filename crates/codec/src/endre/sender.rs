@@ -144,7 +144,7 @@ impl Sender {
         }
     }
 
-    /// Starts with a log that was found on disk; one of another capacity is left aside.
+    /// Starts with a log that was found on disk, with as much of it as there is room for.
     ///
     /// It is looked through as flows with `plan` will look for it.
     pub fn with_log(config: SenderConfig, saved: SavedLog, plan: &Plan) -> Self {
@@ -360,9 +360,10 @@ impl SendingHalf for Sender {
         let claimed = peer.claim.as_ref().map_or(0, |claim| claim.epoch);
         let epoch = self.log.epoch().max(claimed) + 1;
         if self.log.capacity() != peer.capacity {
-            self.log.resize(peer.capacity);
             self.quotas = Quotas::new(peer.capacity);
-            return self.start_epoch(epoch, "another log capacity");
+            if !self.log.resize(peer.capacity) {
+                return self.start_epoch(epoch, "another log capacity");
+            }
         }
         let resumed = peer.claim.as_ref().and_then(|claim| self.log.resume(claim));
         match resumed {

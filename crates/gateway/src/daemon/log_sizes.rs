@@ -146,10 +146,7 @@ impl Watched {
             (self.traffic, self.since) = (traffic, Instant::now());
         }
         let holds = stats.out.log_used + stats.inbound.log_used > 0;
-        // The files are laid out for our own capacity; logs of a smaller one are not found in them.
-        let [out, inbound] = self.demands.map(|demand| demand.maximum);
-        let whole = (stats.out.log_capacity, stats.inbound.log_capacity) == (out, inbound);
-        if holds && whole && !stats.inbound.released && self.since.elapsed() >= log_idle {
+        if holds && !stats.inbound.released && self.since.elapsed() >= log_idle {
             self.since = Instant::now();
             self.peer.release_logs(move |stats| Traffic::of(stats) == traffic);
         }

@@ -149,8 +149,15 @@ fn on_disk(end: &PeerReport) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_logs_leave_memory_and_are_back_with_the_traffic() {
+    // Also at an end that offers more than the other.
+    for other in [KEPT, "memory = \"256 MiB\"\nlog_memory = \"8 MiB\"\nlog_idle = \"1 s\""] {
+        idle_logs_leave_memory_and_are_back(other).await;
+    }
+}
+
+async fn idle_logs_leave_memory_and_are_back(other: &str) {
     within(async {
-        let star = Star::start(&["branch"], "state = \"NAME-state\"", KEPT, KEPT).await;
+        let star = Star::start(&["branch"], "state = \"NAME-state\"", KEPT, other).await;
         let data = noise(31, 1 << 20);
         star.cross(0, &data).await;
         let memory = |end: &PeerReport| end.out.memory + end.inbound.memory;

@@ -130,7 +130,8 @@ pub struct LoadedLogs {
 }
 
 impl LoadedLogs {
-    /// Makes what was found ready for a link of this configuration; takes as long as to hash all of it.
+    /// Makes what was found ready for a link of this configuration, whose logs are of the size that both ends agreed on;
+    /// takes as long as to hash all of it.
     pub fn new(config: &LinkConfig, saved: SavedLogs) -> Self {
         let sender = sender_config(config);
         Self {

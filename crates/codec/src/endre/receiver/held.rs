@@ -3,7 +3,7 @@
 use super::Receiver;
 use crate::Now;
 use crate::cache::samples::SampleGrid;
-use crate::cache::{Curve, Log, LogOffset, MAX_UNACKED, RangeSet};
+use crate::cache::{Curve, Log, MAX_UNACKED, RangeSet};
 use crate::contract::{LogWrite, SavedLog};
 use crate::wire::{LogClaim, LogWorth, MAX_BLOCK, MAX_CLAIMED};
 
@@ -72,7 +72,7 @@ impl Receiver {
             self.raise_base(self.highest);
         }
         self.apply_limit();
-        copy_ranges(&self.written, &before, &mut self.log);
+        before.copy_ranges(&self.written, &mut self.log);
         self.held.tell();
     }
 
@@ -149,9 +149,9 @@ impl Receiver {
         // could be out of its reach.
         let is_ours = |log: &SavedLog| {
             let end = log.ranges.iter().next_back().map_or(0, |range| range.end).max(log.log.end().0);
-            (log.epoch, log.log.capacity()) == (self.epoch, self.log.capacity()) && end <= self.highest
+            log.epoch == self.epoch && end <= self.highest
         };
-        let found = log.filter(is_ours);
+        let found = log.filter(is_ours).map(|log| log.fit(self.log.capacity()));
         let mut gone = Vec::new();
         match found {
             None => gone.extend(ranges.iter()),
@@ -159,7 +159,7 @@ impl Receiver {
                 ranges.iter().for_each(|range| found.ranges.missing(&range, &mut gone));
                 found.log.set_limit(self.limit());
                 // What came since is only in memory, or about to be written.
-                copy_ranges(&self.written, &self.log, &mut found.log);
+                self.log.copy_ranges(&self.written, &mut found.log);
                 self.log = found.log;
                 // What else lies there is of an earlier log whose epoch had the same number.
                 let (mut lost, mut there) = (RangeSet::default(), Vec::new());
@@ -199,18 +199,6 @@ impl Receiver {
         let samples = SampleGrid::new(self.log.capacity()).claim(&self.log, &range, SAMPLES);
         let (start, end) = (range.start, range.end);
         Some(LogClaim { epoch: self.epoch, start, end, highest: self.highest, samples })
-    }
-}
-
-/// Copies these ranges from one log into another.
-fn copy_ranges(ranges: &RangeSet, from: &Log, to: &mut Log) {
-    let mut piece = Vec::with_capacity(MAX_BLOCK);
-    for range in ranges.iter() {
-        for at in range.clone().step_by(MAX_BLOCK) {
-            piece.clear();
-            from.copy_to(LogOffset(at), (range.end - at).min(MAX_BLOCK as u64) as usize, &mut piece);
-            to.write(LogOffset(at), &piece);
-        }
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Emulation {
     max: Option<MaxMatch>,
     chunks: Option<ChunkMatch>,
     sampling: Sampling,
+    /// The plan that a table was last made ready for.
+    prepared: Option<Plan>,
     /// How the block that was last searched was searched.
     searched: Matching,
     epoch: u64,
@@ -116,6 +118,7 @@ impl Emulation {
             max: None,
             chunks: None,
             sampling: Sampling::new(&settings.params),
+            prepared: None,
             searched: Matching::Max,
             epoch: 1,
             base: 0,
@@ -131,15 +134,15 @@ impl Emulation {
         }
     }
 
-    /// Takes up a log that was found on disk; one of another capacity, or that leaves no room to go on, is left aside.
+    /// Takes up a log that was found on disk, with as much of it as there is room for; one that leaves no room to go on is
+    /// left aside.
     ///
     /// It goes into the table of the plan's matching. Without bytes that is Chunk-Match's, and they are dropped.
     pub(super) fn restore(&mut self, saved: SavedLog, plan: &Plan) {
+        let saved = saved.fit(self.capacity);
         let ends = saved.ranges.iter().next().zip(saved.ranges.iter().next_back());
-        let fits = |(_, last): &(Range64, Range64)| {
-            saved.log.capacity() == self.capacity && saved.epoch.max(last.end) <= MAX_CLAIMED
-        };
-        let Some((first, last)) = ends.filter(fits) else { return };
+        let goes_on = |(_, last): &(Range64, Range64)| saved.epoch.max(last.end) <= MAX_CLAIMED;
+        let Some((first, last)) = ends.filter(goes_on) else { return };
         self.epoch = saved.epoch;
         (self.base, self.head) = (first.start, last.end);
         let mut holes = Vec::new();
@@ -167,6 +170,7 @@ impl Emulation {
         let plan = Plan { matching: self.matching(plan), ..*plan };
         let (markers, period) = (plan.effective_markers(), plan.period as usize);
         let sample = self.sampling.table();
+        self.prepared = Some(plan);
         match plan.matching {
             Matching::Max => {
                 let max = self.max();
@@ -193,12 +197,25 @@ impl Emulation {
         self.chunks.get_or_insert_with(|| ChunkMatch::new(capacity, params, seed))
     }
 
-    /// Starts over with another capacity; the epoch goes on.
-    pub(super) fn resize(&mut self, capacity: u64) {
-        let (epoch, limit) = (self.epoch, self.limit);
-        *self = Self::new(capacity, self.settings);
-        self.epoch = epoch;
-        self.set_limit(limit);
+    /// Goes on with another capacity, and with what of the log has room in it; the table is made anew. Returns whether
+    /// anything is left: nothing is of a log that is released, or without bytes.
+    pub(super) fn resize(&mut self, capacity: u64) -> bool {
+        let before = std::mem::replace(self, Self::new(capacity, self.settings));
+        self.epoch = before.epoch;
+        if let (Content::Bytes(log), None, Some(plan)) = (before.content, before.released, before.prepared) {
+            let (mut there, mut ranges) = (Vec::new(), RangeSet::default());
+            let oldest = log.oldest().0.clamp(before.base, before.head);
+            before.holes.missing(&(oldest..before.head), &mut there);
+            there.into_iter().for_each(|range| ranges.insert(range));
+            self.restore(SavedLog { epoch: before.epoch, log, ranges }, &plan);
+        }
+        let is_left = self.head > self.base;
+        if is_left && self.head < before.head {
+            self.holes.insert(self.head..before.head);
+            self.head = before.head;
+        }
+        self.set_limit(before.limit);
+        is_left
     }
 
     /// Forgets every byte; the epoch that follows is to be a new one.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use oncewire_codec::wire::Hello;
-use oncewire_link::{Link, LinkStats, LoadedLogs, LogLimits, LogSide};
+use oncewire_link::{Link, LinkConfig, LinkStats, LoadedLogs, LogLimits, LogSide};
 
 use super::Peer;
 use crate::logs::{Cleared, LogReader, LogWriter, PeerLogs, Settled};
@@ -194,7 +194,9 @@ impl Peer {
     pub(super) fn load_logs(self: &Arc<Self>) {
         let peer = Arc::clone(self);
         self.tasks.spawn(async move {
-            let config = peer.settings.link.clone();
+            // The size that both ends agreed on.
+            let log_capacity = peer.status().link.out.log_capacity;
+            let config = LinkConfig { log_capacity, ..peer.settings.link.clone() };
             let reader = peer.kept.get().map(|kept| kept.reader.clone());
             if reader.is_some() {
                 peer.ask_for_share();
