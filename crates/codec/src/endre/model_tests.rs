@@ -47,6 +47,9 @@ struct Model {
     disk: [Vec<LogWrite>; 2],
     entropy: Entropy,
     keeps_bytes: bool,
+    /// The capacity that both ends agreed on; in every fifth run it changes with restarts.
+    agreed: u64,
+    changes_capacity: bool,
     flows: BTreeMap<FlowId, Reference>,
     next_flow: u32,
     lanes: BTreeMap<LaneId, VecDeque<Vec<u8>>>,
@@ -84,6 +87,8 @@ impl Model {
             disk: Default::default(),
             entropy,
             keeps_bytes,
+            agreed: CAPACITY,
+            changes_capacity: seed % 5 == 2,
             flows: BTreeMap::new(),
             next_flow: 0,
             lanes: BTreeMap::new(),
@@ -104,7 +109,7 @@ impl Model {
             }),
         };
         model.limit_receiver();
-        model.receiver.handle_peer_restart(peer_sender());
+        model.receiver.handle_peer_restart(peer_sender(CAPACITY));
         model.meet(None);
         for _ in 0..4 {
             model.add_lane();
@@ -139,7 +144,7 @@ impl Model {
         let short_names_below = [0, 256, SHORT_BELOW][self.below(3) as usize];
         let asks_neighbours = self.below(2) == 0;
         self.sender.handle_peer_state(PeerState {
-            capacity: CAPACITY,
+            capacity: self.agreed,
             contexts: 3,
             claim,
             store,

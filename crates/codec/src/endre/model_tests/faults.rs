@@ -8,7 +8,7 @@ use super::halves::{Begin, peer_sender, receiver, saved, sender, sender_config};
 use super::{CAPACITY, Model};
 use crate::Plan;
 use crate::contract::{ReceivingHalf as _, SendingHalf as _};
-use crate::endre::PreparedLog;
+use crate::endre::{PreparedLog, SenderConfig};
 use crate::wanax::hints::save_by;
 use crate::wire::{FlowId, Frame, take_frame};
 
@@ -76,8 +76,11 @@ impl Model {
             self.receiver = receiver(self.store.is_some(), saved);
             self.limit_receiver();
         }
+        if self.changes_capacity {
+            self.agreed = [CAPACITY, CAPACITY / 4 * 3][self.below(2) as usize];
+        }
         let claim = self.receiver.claim();
-        self.receiver.handle_peer_restart(peer_sender());
+        self.receiver.handle_peer_restart(peer_sender(self.agreed));
         self.meet(claim);
         self.sender.restate();
         self.receiver.restate(self.now);
@@ -128,7 +131,8 @@ impl Model {
         let Self { rng, disk, .. } = self;
         if out {
             let found = saved(&disk[0], |bound| rng.next_u64() % bound);
-            let config = sender_config(self.entropy, self.keeps_bytes);
+            let config =
+                SenderConfig { capacity: self.agreed, ..sender_config(self.entropy, self.keeps_bytes) };
             self.sender.restore_log(
                 found.map(|(found, _)| {
                     PreparedLog::new(&config, found, &Plan { period: 16, ..Plan::default() })

@@ -67,9 +67,9 @@ pub(super) fn receiver(store: bool, saved: Option<SavedLog>) -> Receiver {
     }
 }
 
-pub(super) fn peer_sender() -> PeerSender {
+pub(super) fn peer_sender(capacity: u64) -> PeerSender {
     let names = NamesHello { key: NameKey::new([5; 32]), shape: Shape::default() };
-    PeerSender { capacity: CAPACITY, max_in_flight: CAPACITY / 3, digest_seed: SEED, names: Some(names) }
+    PeerSender { capacity, max_in_flight: CAPACITY / 3, digest_seed: SEED, names: Some(names) }
 }
 
 /// What a file would hold of a log, and the writes that are left of it: some of the last writes may be missing, and some in the middle.

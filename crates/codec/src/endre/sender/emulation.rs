@@ -210,9 +210,12 @@ impl Emulation {
             self.restore(SavedLog { epoch: before.epoch, log, ranges }, &plan);
         }
         let is_left = self.head > self.base;
-        if is_left && self.head < before.head {
-            self.holes.insert(self.head..before.head);
-            self.head = before.head;
+        if is_left {
+            self.headroom = before.headroom;
+            if self.head < before.head {
+                self.holes.insert(self.head..before.head);
+                self.head = before.head;
+            }
         }
         self.set_limit(before.limit);
         is_left
