@@ -16,7 +16,7 @@ use oncewire_codec::endre::{Receiver, ReceiverConfig, Sender, SenderConfig, toke
 use oncewire_codec::entropy::{Decompressor, Entropy, Kind, Mode};
 use oncewire_codec::wanax::{NameKey, NamesConfig, SHORT_BELOW, Shape, Tree};
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, MAX_BLOCK, MAX_FRAME, NamesHello, take_frame};
-use oncewire_codec::{Layers, Matching, Now, Plan};
+use oncewire_codec::{Layers, Matching, Now, Plan, StrongKind};
 
 use script::{Script, noise};
 
@@ -226,6 +226,7 @@ impl World {
             store: Some(1),
             short_names_below: SHORT_BELOW,
             asks_neighbours: false,
+            strong: StrongKind::default(),
         });
         receiver.handle_peer_restart(peer_sender());
         Self {
@@ -413,6 +414,7 @@ fn peer_sender() -> PeerSender {
         max_in_flight: CAPACITY / 4,
         digest_seed: 1,
         names: Some(NamesHello { key: key(), shape: Shape::default() }),
+        strong: StrongKind::default(),
     }
 }
 

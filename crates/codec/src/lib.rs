@@ -17,6 +17,7 @@ pub mod wire;
 
 pub use oncewire_fingerprint::{MarkerKind, SampleTable};
 pub use plan::{Layers, Matching, Plan, Quota, UnknownMatching};
+pub use strong::StrongKind;
 
 /// Time since an origin that the caller chose; every core of the project takes it as a parameter.
 pub type Now = std::time::Duration;

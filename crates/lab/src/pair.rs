@@ -23,7 +23,7 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::hints::save_by;
 use oncewire_codec::wanax::{NameKey, NamesConfig, SHORT_BELOW, Shape};
 use oncewire_codec::wire::{FlowId, Frame, LaneId, MAX_BLOCK, NamesHello, take_frame};
-use oncewire_codec::{Matching, Now, Plan};
+use oncewire_codec::{Matching, Now, Plan, StrongKind};
 
 use self::store::MemoryStore;
 use crate::cpu::Stopwatch;
@@ -331,12 +331,14 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
             store: Some(1),
             short_names_below: SHORT_BELOW,
             asks_neighbours: false,
+            strong: StrongKind::default(),
         });
         receiver.handle_peer_restart(PeerSender {
             capacity,
             max_in_flight,
             digest_seed: DIGEST_SEED,
             names: Some(NamesHello { key, shape }),
+            strong: StrongKind::default(),
         });
     }
     (sender, receiver)

@@ -3,6 +3,8 @@
 mod common;
 
 use common::{Pair, config};
+use oncewire_codec::wire::Understood;
+use oncewire_codec::{Matching, Plan};
 use oncewire_link::{
     LinkConfig, LoadedLogs, Log, LogLimits, LogOffset, LogSide, Now, RangeSet, SavedLog, SavedLogs,
 };
@@ -64,6 +66,23 @@ fn a_limit_that_falls_before_the_sender_hears_of_it_costs_a_round_trip_and_no_by
     assert!(stats.given_up > 0 && stats.refetched >= stats.given_up, "{stats:?}");
     assert_eq!((stats.overwritten, stats.mismatches), (0, 0));
     assert_eq!(pair.sides[0].link.stats().out.mismatches, 0);
+}
+
+#[test]
+fn blocks_that_nobody_compared_have_digests_that_both_ends_understand() {
+    for highway in [true, false] {
+        let chunks = |config: LinkConfig| LinkConfig {
+            plan: Plan { matching: Matching::Chunk, ..config.plan },
+            ..config
+        };
+        let mut pair = Pair::with(30, chunks(config(true, 1)), chunks(config(false, 2)));
+        pair.understands = Understood { highway, ..Understood::ALL };
+        pair.restart(0);
+        let bytes = pair.random_bytes(300_000);
+        assert_eq!(cross(&mut pair, &bytes), 0);
+        assert!(cross(&mut pair, &bytes) > 290_000);
+        assert_eq!(pair.sides[0].link.stats().out.mismatches, 0, "highway: {highway}");
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::wire::{
     Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, MAX_BLOCK, Message,
     NamesHello, Probe, Probed, Range64, Refetch, StoreHeld, WireError,
 };
-use crate::{Now, Plan};
+use crate::{Now, Plan, StrongKind};
 
 /// A piece of a flow to be sent: at most [`crate::wire::MAX_BLOCK`] plain bytes.
 #[derive(Clone, Debug)]
@@ -170,6 +170,8 @@ pub struct PeerState {
     /// Whether the peer may ask others for chunks, by their full names: those that it did not acknowledge itself, and large
     /// ones while its own disk is busy.
     pub asks_neighbours: bool,
+    /// How the digests are made of blocks that nobody compared byte by byte.
+    pub strong: StrongKind,
 }
 
 /// What a receiving half needs to know of its peer when the link comes up with a new instance of it.
@@ -183,6 +185,8 @@ pub struct PeerSender {
     pub digest_seed: u64,
     /// How the peer names chunks, if it does.
     pub names: Option<NamesHello>,
+    /// How the peer makes the digests of blocks that nobody compared byte by byte.
+    pub strong: StrongKind,
 }
 
 /// A frame of feedback for the sending half.

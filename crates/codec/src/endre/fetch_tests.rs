@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 
 use super::tokens::{self, Copy};
 use super::{Receiver, ReceiverConfig};
-use crate::Now;
 use crate::cache::LogOffset;
 use crate::contract::{ChunkPlace, PeerSender, ReceivingHalf, StoreReply, StoreRequest, StoreState};
 use crate::digest::block_digest;
@@ -13,6 +12,7 @@ use crate::wire::{
     Block, BlockBody, Body, ChunkReason, Chunks, Digest, FlowId, Frame, LaneId, NameEntry, NamesHello,
     Range64, take_frame,
 };
+use crate::{Now, StrongKind};
 
 const LANE: LaneId = LaneId(1);
 const SEED: u64 = 3;
@@ -35,6 +35,7 @@ fn receiver() -> Receiver {
         max_in_flight: 1 << 18,
         digest_seed: SEED,
         names,
+        strong: StrongKind::default(),
     });
     receiver.handle_patience(Now::from_millis(50));
     receiver
@@ -369,6 +370,7 @@ fn blocks_that_wait_for_what_never_comes_are_bounded_and_given_up_with_the_peer(
         max_in_flight: 1 << 18,
         digest_seed: SEED,
         names,
+        strong: StrongKind::default(),
     });
     assert_eq!(receiver.poll_timeout(), None);
 }

@@ -17,12 +17,12 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use self::halves::{Begin, peer_sender, receiver, sender};
 use self::store::Store;
 use super::{Receiver, Sender};
-use crate::Now;
 use crate::cache::RangeSet;
 use crate::contract::{LogWrite, PeerState, ReceivingHalf as _, SendingHalf as _};
 use crate::entropy::Entropy;
 use crate::wanax::SHORT_BELOW;
 use crate::wire::{FlowId, LaneId, LogClaim, LogWorth};
+use crate::{Now, StrongKind};
 
 const CAPACITY: u64 = 48 * 1024;
 const MAX_PLAIN: u64 = 3000;
@@ -50,6 +50,7 @@ struct Model {
     /// The capacity that both ends agreed on; in every fifth run it changes with restarts.
     agreed: u64,
     changes_capacity: bool,
+    strong: StrongKind,
     flows: BTreeMap<FlowId, Reference>,
     next_flow: u32,
     lanes: BTreeMap<LaneId, VecDeque<Vec<u8>>>,
@@ -89,6 +90,7 @@ impl Model {
             keeps_bytes,
             agreed: CAPACITY,
             changes_capacity: seed % 5 == 2,
+            strong: [StrongKind::Highway, StrongKind::Blake3][seed as usize / 2 % 2],
             flows: BTreeMap::new(),
             next_flow: 0,
             lanes: BTreeMap::new(),
@@ -109,7 +111,7 @@ impl Model {
             }),
         };
         model.limit_receiver();
-        model.receiver.handle_peer_restart(peer_sender(CAPACITY));
+        model.receiver.handle_peer_restart(peer_sender(CAPACITY, model.strong));
         model.meet(None);
         for _ in 0..4 {
             model.add_lane();
@@ -150,6 +152,7 @@ impl Model {
             store,
             short_names_below,
             asks_neighbours,
+            strong: self.strong,
         });
     }
 

@@ -34,7 +34,7 @@ use crate::contract::{
     StoreRequest, StoreState,
 };
 use crate::entropy::Decompressor;
-use crate::strong::StrongDigests;
+use crate::strong::{StrongDigests, StrongKind};
 use crate::wanax::path::{Demand, PathRate};
 use crate::wire::{
     Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
@@ -159,7 +159,7 @@ impl Receiver {
             contexts: config.contexts,
             max_in_flight: config.max_in_flight,
             digest_seed: config.digest_seed,
-            strong: StrongDigests::new(config.digest_seed),
+            strong: StrongDigests::new(config.digest_seed, StrongKind::default()),
             log: Log::new(config.capacity as usize),
             epoch: 0,
             epoch_open: true,
@@ -350,10 +350,10 @@ impl ReceivingHalf for Receiver {
     }
 
     fn handle_peer_restart(&mut self, peer: PeerSender) {
-        let PeerSender { capacity, max_in_flight, digest_seed, names } = peer;
+        let PeerSender { capacity, max_in_flight, digest_seed, names, strong } = peer;
         self.max_in_flight = max_in_flight;
         self.digest_seed = digest_seed;
-        self.strong = StrongDigests::new(digest_seed);
+        self.strong = StrongDigests::new(digest_seed, strong);
         self.epoch_open = true;
         self.arrived = Arrived::default();
         self.parked.clear();

@@ -24,7 +24,7 @@ use crate::contract::{
 };
 use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
-use crate::strong::StrongDigests;
+use crate::strong::{StrongDigests, StrongKind};
 use crate::wanax::NamesConfig;
 use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
 use crate::wire::{
@@ -129,7 +129,7 @@ impl Sender {
             quotas: Quotas::new(config.capacity),
             slots: Slots::new(config.contexts),
             compressor: Compressor::new(config.entropy, config.contexts),
-            strong: StrongDigests::new(config.digest_seed),
+            strong: StrongDigests::new(config.digest_seed, StrongKind::default()),
             diagonals: BTreeMap::new(),
             recent_mismatches: VecDeque::new(),
             events: unread.flatten().map(SendEvent::HintsLost).into_iter().collect(),
@@ -352,6 +352,7 @@ impl SendingHalf for Sender {
         if let Some(naming) = &mut self.naming {
             naming.meet(peer.store, Tags::new(peer.short_names_below, peer.asks_neighbours));
         }
+        self.strong = StrongDigests::new(self.config.digest_seed, peer.strong);
         self.diagonals.clear();
         self.log.forget_held();
         let contexts = peer.contexts.min(self.config.contexts);

@@ -20,7 +20,7 @@ use crate::wire::{
     BlockBody, ChunkReason, ChunkRequest, Digest, FlowId, Frame, NameEntry, NamesHello, Refetch,
     RefetchReason, take_frame,
 };
-use crate::{Now, Plan};
+use crate::{Now, Plan, StrongKind};
 
 /// Both halves, and a store that answers at once.
 struct Halves {
@@ -77,6 +77,7 @@ impl Halves {
             max_in_flight: CAPACITY / 4,
             digest_seed: SEED,
             names: Some(NamesHello { key: key(), shape: Shape::default() }),
+            strong: StrongKind::default(),
         });
         let claim = self.receiver.claim();
         let store = Some(7);
@@ -87,6 +88,7 @@ impl Halves {
             store,
             short_names_below,
             asks_neighbours: self.asks_neighbours,
+            strong: StrongKind::default(),
         });
     }
 

@@ -14,7 +14,7 @@ use crate::contract::{
 };
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, LogClaim, Refetch, RefetchReason, take_frame};
-use crate::{Matching, Now, Plan};
+use crate::{Matching, Now, Plan, StrongKind};
 
 pub(super) const CAPACITY: u64 = 1 << 20;
 pub(super) const LANE: LaneId = LaneId(1);
@@ -119,6 +119,7 @@ impl Halves {
             max_in_flight: CAPACITY / 4,
             digest_seed: SEED,
             names: None,
+            strong: StrongKind::default(),
         });
         self.sender.handle_peer_state(PeerState {
             capacity: CAPACITY,
@@ -424,8 +425,13 @@ fn what_came_to_a_released_log_that_shrank_is_not_referred_to() {
 #[test]
 fn requests_for_wrong_blocks_are_bounded_until_they_leave() {
     let mut halves = Halves::new(Matching::Max);
-    let wrong =
-        PeerSender { capacity: CAPACITY, max_in_flight: CAPACITY, digest_seed: SEED + 1, names: None };
+    let wrong = PeerSender {
+        capacity: CAPACITY,
+        max_in_flight: CAPACITY,
+        digest_seed: SEED + 1,
+        names: None,
+        strong: StrongKind::default(),
+    };
     halves.receiver.handle_peer_restart(wrong);
     let (blocks, mut out, mut delivered) = (5000, Vec::new(), Vec::new());
     for offset in 0..blocks {

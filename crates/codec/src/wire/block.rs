@@ -80,7 +80,7 @@ pub enum Digest {
     /// XXH3-64: finds drift and damage. For blocks whose encoder compared every byte that it copied, and whose chunks
     /// are told by their names.
     Fast(u64),
-    /// Half of a BLAKE3 hash: also finds bytes that somebody chose to be mistaken for others.
+    /// A [strong one](crate::StrongKind): also finds bytes that somebody chose to be mistaken for others.
     Strong([u8; 16]),
 }
 

@@ -55,6 +55,8 @@ pub struct Understood {
     /// That a lane is ended once its other end [has left it](super::Frame::LaneLeft), and another takes the place of one
     /// that is [worn](super::Frame::LaneWorn).
     pub lanes_left: bool,
+    /// That strong digests are [HighwayHash's](crate::StrongKind::Highway) where the other end understands that too.
+    pub highway: bool,
 }
 
 /// How a sending half names chunks.
@@ -119,14 +121,16 @@ const MAX_SAMPLES: usize = 64;
 
 impl Understood {
     /// All that this build understands.
-    pub const ALL: Self = Self { draining: true, resets_behind: true, lanes_left: true };
+    pub const ALL: Self = Self { draining: true, resets_behind: true, lanes_left: true, highway: true };
 
     fn to_bits(self) -> u64 {
-        u64::from(self.draining) | u64::from(self.resets_behind) << 1 | u64::from(self.lanes_left) << 2
+        let bits = [self.draining, self.resets_behind, self.lanes_left, self.highway];
+        bits.into_iter().enumerate().map(|(at, bit)| u64::from(bit) << at).sum()
     }
 
     fn from_bits(bits: u64) -> Self {
-        Self { draining: bits & 1 != 0, resets_behind: bits & 2 != 0, lanes_left: bits & 4 != 0 }
+        let [draining, resets_behind, lanes_left, highway] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+        Self { draining, resets_behind, lanes_left, highway }
     }
 }
 

@@ -76,11 +76,11 @@ fn a_hello_is_these_bytes() {
 #[test]
 fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
     let out = bytes(&naming_hello());
-    let tail = format!("01{}081007 019900000000000000 07", "07".repeat(32)).replace(' ', "");
+    let tail = format!("01{}081007 019900000000000000 0f", "07".repeat(32)).replace(' ', "");
     assert!(hex(&out).ends_with(&tail), "{}", hex(&out));
     assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), out.len()))));
     let neither = Hello { names: None, store: None, ..naming_hello() };
-    assert!(hex(&bytes(&neither)).ends_with("4d00000000000000000007"));
+    assert!(hex(&bytes(&neither)).ends_with("4d0000000000000000000f"));
     assert_eq!(Hello::decode(&bytes(&neither)).unwrap().unwrap().0, neither);
     // A peer of version 2 passes over what it does not know.
     let mut older = out.clone();
@@ -106,18 +106,20 @@ fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
 fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known() {
     let mut out = bytes(&naming_hello());
     let before = out.len();
-    *out.last_mut().unwrap() = 0b110_0111;
+    *out.last_mut().unwrap() = 0b110_1111;
     assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), before))));
     let other = |understands| Hello { understands, ..naming_hello() };
     for understands in [
         Understood { draining: true, ..Understood::default() },
         Understood { resets_behind: true, ..Understood::default() },
         Understood { lanes_left: true, ..Understood::default() },
+        Understood { highway: true, ..Understood::default() },
         Understood::default(),
     ] {
         let bits = u8::from(understands.draining)
             | (u8::from(understands.resets_behind) << 1)
-            | (u8::from(understands.lanes_left) << 2);
+            | (u8::from(understands.lanes_left) << 2)
+            | (u8::from(understands.highway) << 3);
         *out.last_mut().unwrap() = 0b110_0000 | bits;
         assert_eq!(Hello::decode(&out), Ok(Some((other(understands), before))));
     }

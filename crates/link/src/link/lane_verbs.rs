@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use oncewire_codec::Now;
 use oncewire_codec::contract::{PeerSender, PeerState};
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, ResetReason, VERSION};
+use oncewire_codec::{Now, StrongKind};
 
 use super::{Link, Peer};
 use crate::config::LinkConfig;
@@ -88,6 +88,7 @@ impl Link {
             self.events.push_back(Event::CloseLane(id, CloseReason::Fenced));
         }
         let capacity = self.config.log_capacity.min(hello.log_capacity);
+        let strong = if hello.understands.highway { StrongKind::Highway } else { StrongKind::Blake3 };
         self.sender.handle_peer_state(PeerState {
             capacity,
             contexts: hello.contexts as usize,
@@ -95,12 +96,14 @@ impl Link {
             store: hello.store,
             short_names_below: hello.short_names_below,
             asks_neighbours: self.config.group,
+            strong,
         });
         self.receiver.handle_peer_restart(PeerSender {
             capacity,
             max_in_flight: hello.max_in_flight,
             digest_seed: hello.digest_seed,
             names: hello.names.clone(),
+            strong,
         });
         if let Some(probe) = &hello.probe {
             self.receiver.handle_probe(probe.clone());

@@ -88,7 +88,13 @@ fn what_waits_for_room_goes_with_the_peer_or_when_it_comes_otherwise() {
     repair(&mut receiver, 0);
     assert_eq!(reads(&mut receiver).len(), 1, "in the place of one that was");
     let names = None;
-    let restarted = PeerSender { capacity: 1 << 20, max_in_flight: 1 << 18, digest_seed: SEED, names };
+    let restarted = PeerSender {
+        capacity: 1 << 20,
+        max_in_flight: 1 << 18,
+        digest_seed: SEED,
+        names,
+        strong: StrongKind::default(),
+    };
     receiver.handle_peer_restart(restarted);
     assert!(receiver.stats().memory < 2 << 20);
 }

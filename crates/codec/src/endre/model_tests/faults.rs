@@ -80,7 +80,7 @@ impl Model {
             self.agreed = [CAPACITY, CAPACITY / 4 * 3][self.below(2) as usize];
         }
         let claim = self.receiver.claim();
-        self.receiver.handle_peer_restart(peer_sender(self.agreed));
+        self.receiver.handle_peer_restart(peer_sender(self.agreed, self.strong));
         self.meet(claim);
         self.sender.restate();
         self.receiver.restate(self.now);

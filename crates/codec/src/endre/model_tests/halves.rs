@@ -1,7 +1,6 @@
 //! How halves begin: anew, or with what an earlier process left on disk.
 
 use super::{CAPACITY, SEED};
-use crate::Plan;
 use crate::cache::{Log, LogOffset, RangeSet};
 use crate::contract::{LogWrite, PeerSender, SavedLog};
 use crate::endre::matcher::MatchParams;
@@ -9,6 +8,7 @@ use crate::endre::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::entropy::Entropy;
 use crate::wanax::{NameKey, NamesConfig, Shape};
 use crate::wire::NamesHello;
+use crate::{Plan, StrongKind};
 
 /// How one sending half begins.
 #[derive(Default)]
@@ -67,9 +67,9 @@ pub(super) fn receiver(store: bool, saved: Option<SavedLog>) -> Receiver {
     }
 }
 
-pub(super) fn peer_sender(capacity: u64) -> PeerSender {
+pub(super) fn peer_sender(capacity: u64, strong: StrongKind) -> PeerSender {
     let names = NamesHello { key: NameKey::new([5; 32]), shape: Shape::default() };
-    PeerSender { capacity, max_in_flight: CAPACITY / 3, digest_seed: SEED, names: Some(names) }
+    PeerSender { capacity, max_in_flight: CAPACITY / 3, digest_seed: SEED, names: Some(names), strong }
 }
 
 /// What a file would hold of a log, and the writes that are left of it: some of the last writes may be missing, and some in the middle.
