@@ -59,11 +59,9 @@ impl Load {
         self.working() * 5 >= (self.encoding + self.writing) * 9
     }
 
-    /// Whether traffic waits at all. Where others want the processors, what feeds the lanes has to wait too, and these have
-    /// nothing to send now and then.
+    /// Whether traffic waits at all.
     fn is_full(&self) -> bool {
-        let least = if self.is_starved() { 5 } else { 8 };
-        self.active * 10 >= self.span * least
+        self.active * 5 >= self.span * 4
     }
 }
 
@@ -318,10 +316,10 @@ impl Controller {
     }
 
     /// Steps to the last rung if others want the processors and this end's work is what takes the time; whether that is
-    /// faster than what is delivered no estimate tells for certain. If it is not, `otherwise` follows. Returns whether it
-    /// did.
+    /// faster than what is delivered no estimate tells for certain. If it is not, `otherwise` follows. Half of the time will
+    /// do, since what feeds the lanes has to wait for processors too. Returns whether it did.
     fn descend(&mut self, otherwise: usize, load: &Load, now: Now) -> bool {
-        let is_held_up = load.is_full() && load.working() * 2 >= load.span;
+        let is_held_up = load.working() * 2 >= load.span;
         let last = self.rungs.len() - 1;
         let before = self.delivered.starved().rate();
         let Some(before) = before.filter(|_| is_held_up && self.may_look(now) && self.rung < last) else {
