@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use oncewire_store::{Obstacle, Opening, close_to_others};
@@ -32,6 +32,9 @@ pub(super) trait DiskFile {
 
     /// Waits until what was written would survive a power cut.
     fn sync(&mut self) -> io::Result<()>;
+
+    /// Says whether no name leads to it any more, so that nobody will find what is written.
+    fn is_removed(&self) -> io::Result<bool>;
 }
 
 /// A folder of the system, for its owner alone.
@@ -114,14 +117,22 @@ impl DiskFile for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()
     }
+
+    fn is_removed(&self) -> io::Result<bool> {
+        Ok(self.metadata()?.nlink() == 0)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    use bytes::Bytes;
+    use oncewire_link::{LogSide, LogWrite};
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
+    use super::super::kept::KeptLog;
+    use super::super::seal::Seal;
     use super::*;
 
     #[test]
@@ -139,5 +150,18 @@ mod tests {
             assert!(error.contains("not a regular file"), "{error}");
         }
         assert_eq!(fs::metadata(&pipe).unwrap().permissions().mode() & 0o777, 0o666);
+    }
+
+    #[test]
+    fn a_log_whose_files_were_removed_is_not_written_into_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = OsFolder::create(dir.path().join("logs")).unwrap();
+        let opened = KeptLog::open(folder.clone(), LogSide::Out, 1 << 16, 1 << 16, Seal::new(None));
+        let mut log = opened.log.unwrap();
+        let piece = |start| LogWrite { epoch: 1, start, plain: Bytes::from_static(&[7; 100]) };
+        log.write(&piece(0)).and_then(|()| log.sync()).unwrap();
+        fs::remove_dir_all(folder.path()).unwrap();
+        let error = log.write(&piece(100)).and_then(|()| log.sync()).unwrap_err();
+        assert!(error.to_string().contains("removed"), "{error}");
     }
 }

@@ -159,6 +159,9 @@ impl<D: Disk> KeptLog<D> {
         if self.pending.is_empty() {
             return Ok(());
         }
+        if self.ring.file.is_removed()? || self.index.is_removed()? {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "its files were removed"));
+        }
         let format = self.seal.format();
         let mut bytes = Vec::with_capacity(self.pending.len() * format.record_len());
         self.pending.iter().for_each(|record| record.encode(&mut bytes));

@@ -220,4 +220,8 @@ impl DiskFile for MemoryFile {
     fn sync(&mut self) -> io::Result<()> {
         self.disk.change(self.number, Change::Synced)
     }
+
+    fn is_removed(&self) -> io::Result<bool> {
+        Ok(!self.disk.0.lock().names.values().any(|number| *number == self.number))
+    }
 }
