@@ -84,7 +84,8 @@ impl Router {
         self.onward.keepalive
     }
 
-    /// Opens a flow; over a link without waiting for the far connect.
+    /// Opens a flow; over a link without waiting for the far connect. By the configuration that holds now, if the
+    /// interception is the same there: a client that is taken in once may ask for more than one.
     ///
     /// # Errors
     /// If no peer takes it and this gateway may or can not connect by itself.
@@ -94,6 +95,11 @@ impl Router {
         destination: &Destination,
         source: SocketAddr,
     ) -> Result<Way, NoWay> {
+        let current = self.current.0.borrow().upgrade();
+        if let Some(next) = current.filter(|next| !ptr::eq(&raw const **next, self) && next.takes(intercept))
+        {
+            return Box::pin(next.open(intercept, destination, source)).await;
+        }
         let mut chosen = self.peering.choose(&intercept.peer, destination);
         if self.is_excluded(destination, chosen.as_ref()) {
             return self.direct(intercept, None, destination, source, Reason::Policy).await;
@@ -224,7 +230,19 @@ impl Router {
         let mut current = self.current.0.subscribe();
         let other = current.wait_for(|current| !ptr::eq(current.as_ptr(), self));
         let next = timeout(RELOAD_GRACE, other).await.ok()?.ok()?.upgrade()?;
-        next.config.intercepts.contains(intercept).then_some(next)
+        next.takes(intercept).then_some(next)
+    }
+
+    /// Waits until a configuration holds in which the interception is another, or none.
+    pub(crate) async fn outlived(&self, intercept: &Intercept) {
+        let mut current = self.current.0.subscribe();
+        let another = |next: &Weak<Self>| next.upgrade().is_none_or(|next| !next.takes(intercept));
+        // The sender is this router's own. A router that nobody holds is one without interceptions.
+        let _ = current.wait_for(another).await;
+    }
+
+    fn takes(&self, intercept: &Intercept) -> bool {
+        self.config.intercepts.contains(intercept)
     }
 
     /// Connects without a peer; `peer` is the one that is missed, if any.

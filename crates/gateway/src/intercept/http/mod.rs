@@ -28,7 +28,7 @@ use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit};
 
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 
@@ -67,7 +67,7 @@ pub(super) async fn serve(
     });
     // An answer may still be with us when its flow has long ended.
     let _serving = door.ledger.serving();
-    match serve_requests((&stream, interim), service, IDLE_LIMIT, door.stopped.clone()).await {
+    match serve_requests((&stream, interim), service, IDLE_LIMIT, last(door)).await {
         Ok(()) if !client.is_tunnel.load(Relaxed) => hear_out(&stream, door.stopped.clone()).await,
         Err(error) if error.is_parse() => {
             door.turn_away(source, Refusal::BadRequest, &format!("does not speak HTTP/1: {error}"));
@@ -76,13 +76,22 @@ pub(super) async fn serve(
     }
 }
 
-/// Serves requests until there are no more, none for so long as `idle`, or the client is gone; once the gateway stops,
-/// until the request is answered that is being served.
+/// Waits until no more requests are served here: the gateway stops, or others are served by other rules.
+async fn last(door: &Door) {
+    let mut stopped = door.stopped.clone();
+    tokio::select! {
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+        () = door.router.outlived(&door.intercept) => {}
+    }
+}
+
+/// Serves requests until there are no more, none for so long as `idle`, or the client is gone; after `last`, until the
+/// request is answered that is being served.
 async fn serve_requests(
     (stream, interim): (&Arc<TcpStream>, Arc<Interim>),
     service: impl HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
     idle: Duration,
-    mut stopped: watch::Receiver<bool>,
+    last: impl Future<Output = ()>,
 ) -> hyper::Result<()> {
     let mut serving = pin!(
         hyper::server::conn::http1::Builder::new()
@@ -97,7 +106,7 @@ async fn serve_requests(
             .with_upgrades()
     );
     let (mut gone, mut kept) = (pin!(gone(stream)), pin!(ends::keep_half_open(stream)));
-    let mut stops = pin!(stopped.wait_for(|stopped| *stopped));
+    let mut last = pin!(last);
     let mut is_told = false;
     loop {
         tokio::select! {
@@ -112,7 +121,7 @@ async fn serve_requests(
             () = &mut gone => return Ok(()),
             never = &mut kept => match never {},
             // Connections to origins that are kept for the next request would be waited for.
-            _ = &mut stops, if !is_told => {
+            () = &mut last, if !is_told => {
                 is_told = true;
                 serving.as_mut().graceful_shutdown();
             }
@@ -383,11 +392,11 @@ mod tests {
         SockRef::from(&stream).set_send_buffer_size(4 * LEN).unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
         let answer = async |_| Ok::<_, Infallible>(Response::new(Either::Right(Full::from(vec![7; LEN]))));
-        let (_stop, stopped) = watch::channel(false);
         let idle = Duration::from_millis(100);
         let stream = Arc::new(stream);
         let interim = Arc::new(Interim::new(Arc::clone(&stream)));
-        let served = serve_requests((&stream, interim), service_fn(answer), idle, stopped).await;
+        let served =
+            serve_requests((&stream, interim), service_fn(answer), idle, std::future::pending()).await;
         drop(stream);
         assert!(served.is_err_and(|error| error.is_timeout()));
         let mut got = Vec::new();
