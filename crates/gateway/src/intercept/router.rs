@@ -1,6 +1,6 @@
 //! Which way a flow goes: through which peer, coded or not, or direct.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ptr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use oncewire_codec::wire::{Destination, OpenFailure};
 use oncewire_link::{OpenRefused, OpenRequest};
 
-use crate::config::{Config, Intercept, OnPeerLoss, PathChoice, PeerChoice};
+use crate::config::{Access, Config, Intercept, Mode, Network, OnPeerLoss, PathChoice, PeerChoice};
 use crate::flows::{Flow, GRACE};
 use crate::ledger::Ledger;
 use crate::ledger::direct::Direct;
@@ -26,9 +26,11 @@ pub(crate) struct Router {
     config: Arc<Config>,
     peering: Arc<Peering>,
     ledger: Arc<Ledger>,
-    /// What this gateway connects to by itself. Its clients need not be on its machine: what is reachable from here
-    /// alone is not for them.
+    /// What this gateway connects to by itself.
     onward: Onward,
+    /// The same for clients that are not on its machine, and name where they want to go: what is reachable from here
+    /// alone is not for them.
+    onward_for_others: Onward,
     current: Current,
 }
 
@@ -74,7 +76,11 @@ impl Router {
         current: Current,
     ) -> Arc<Self> {
         let onward = Onward { own, keepalive: config.gateway.keepalive, ..Onward::default() };
-        let router = Arc::new(Self { config, peering, ledger, onward, current });
+        let loopback = [(Ipv4Addr::LOCALHOST.into(), 8), (Ipv6Addr::LOCALHOST.into(), 128)];
+        let deny = loopback.map(|(ip, prefix)| Network::around(ip, prefix)).to_vec();
+        let access = Access { allow: None, deny };
+        let onward_for_others = Onward { access, ..onward.clone() };
+        let router = Arc::new(Self { config, peering, ledger, onward, onward_for_others, current });
         router.current.0.send_replace(Arc::downgrade(&router));
         router
     }
@@ -256,7 +262,10 @@ impl Router {
     ) -> Result<Way, NoWay> {
         tracing::debug!(peer, %destination, %reason, "connecting directly");
         let client = as_client(intercept).then_some(source);
-        let stream = onward::connect(destination, &self.onward, client).await.map_err(|failure| {
+        let is_ours =
+            source.ip().to_canonical().is_loopback() || matches!(intercept.mode, Mode::Forward { .. });
+        let onward = if is_ours { &self.onward } else { &self.onward_for_others };
+        let stream = onward::connect(destination, onward, client).await.map_err(|failure| {
             if failure == OpenFailure::NotAllowed {
                 self.ledger.refusals.count(Refusal::NotAllowedTo);
             }
@@ -273,3 +282,47 @@ fn as_client(intercept: &Intercept) -> bool {
 
 /// How long new flows that must not go direct wait for the reload that ends their link: its lanes' ends have two seconds.
 const RELOAD_GRACE: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use oncewire_codec::wire::Host;
+
+    use super::*;
+    use crate::identity::Identity;
+
+    #[tokio::test]
+    async fn what_is_reachable_from_here_alone_is_not_for_clients_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::create(&dir.path().join("a.key")).unwrap();
+        let peer = Identity::from_seed([1; 32]).public_key();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = listener.local_addr().unwrap();
+        let text = format!(
+            "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\n[[policy]]\npath = \"direct\"\n\
+             [[peer]]\nname = \"b\"\npublic_key = \"{peer}\"\naddress = \"127.0.0.1:1\"\n\
+             [[intercept]]\nmode = \"socks5\"\nlisten = \"0.0.0.0:1080\"\nallow_from = [\"192.0.2.0/24\"]\n\
+             [[intercept]]\nmode = \"forward\"\nlisten = \"0.0.0.0:8080\"\ntarget = \"{here}\"\n"
+        );
+        let config = Arc::new(Config::parse(&text, &dir.path().join("a.toml")).unwrap());
+        let peering = Peering::new(&config, &[]);
+        let (ledger, own, current) = (Arc::default(), OwnSockets::default(), Current::default());
+        let router = Router::new(Arc::clone(&config), peering, ledger, own, current);
+        let open = async |at: usize, host: &str, source: &str| {
+            let host = host.parse().map_or_else(|_| Host::Name(host.to_owned()), Host::Ip);
+            let destination = Destination { host, port: here.port() };
+            let source = SocketAddr::new(source.parse().unwrap(), 1);
+            router.open(&config.intercepts[at], &destination, source).await.map(drop)
+        };
+        for host in ["127.0.0.1", "127.9.9.9", "::ffff:127.0.0.1", "::1", "localhost"] {
+            let refused = Err(NoWay::Failed(OpenFailure::NotAllowed));
+            assert_eq!(open(0, host, "192.0.2.7").await, refused, "{host}");
+        }
+        for source in ["127.0.0.1", "::ffff:127.0.0.1", "::1"] {
+            assert_eq!(open(0, "127.0.0.1", source).await, Ok(()), "{source}");
+        }
+        // Where a forward leads was not the client's choice.
+        assert_eq!(open(1, "127.0.0.1", "192.0.2.7").await, Ok(()));
+    }
+}
