@@ -126,6 +126,11 @@ impl ContextMemory {
         bytes.saturating_sub(self.alone) / self.each.max(1)
     }
 
+    /// Says whether memory that was reckoned for other contexts does for as many of these.
+    pub(crate) fn fits_in(self, other: Self) -> bool {
+        self.alone <= other.alone && self.each <= other.each
+    }
+
     fn least(self) -> u64 {
         MIN_CONTEXTS.max(self.alone + self.each)
     }

@@ -7,7 +7,7 @@ use super::report::Report;
 use super::start::{Site, log_owner};
 use super::state::State;
 use super::{Gateway, StartError, end_links, save_hints, settings};
-use crate::config::{self, CodecSettings, Config};
+use crate::config::{self, CodecSettings, Config, ContextMemory};
 use crate::intercept::Entrance;
 use crate::intercept::rules::{self, RuleSet};
 use crate::logs::{Logs, PeerLogs};
@@ -298,7 +298,12 @@ fn asks_for_more(config: &Config, wanted: &config::Peer, running: &Peer) -> bool
     let (policies, name, link) = (&config.policies, &wanted.name, &running.settings.link);
     let names = policies.name_chunks(name, wanted.settings.usual());
     let bytes_for_max_match = policies.matchings(name, wanted.settings.plan()).max;
-    names && link.names.is_none() || bytes_for_max_match && !link.keeps_bytes
+    let plans = policies.plans(name, wanted.settings.plan()).map(|(_, plan)| plan);
+    let contexts = ContextMemory::of(plans.map(|plan| plan.entropy));
+    let made_for = [link.plan].into_iter().chain(link.other_plans.iter().copied());
+    // One that was found has none.
+    let fits = wanted.found || contexts.fits_in(ContextMemory::of(made_for.map(|plan| plan.entropy)));
+    names && link.names.is_none() || bytes_for_max_match && !link.keeps_bytes || !fits
 }
 
 /// Returns the wanted configuration with what only a start can change as it is.

@@ -587,6 +587,10 @@ async fn a_policy_that_asks_for_more_than_the_link_was_made_with_makes_it_anew()
             (4, "codec = \"endre\"\nmatching = \"max\"", &[anew, changed]),
             (5, "codec = \"endre\"\nmatching = \"chunk\"", &[changed]),
             (4, "codec = \"endre\"\nmatching = \"max\"", &[changed]),
+            // Contexts are as many as there is memory for.
+            (5, "codec = \"endre\"\nentropy = \"zstd:9\"", &[anew, changed]),
+            (5, "codec = \"endre\"\nentropy = \"zstd:8\"", &[changed]),
+            (5, "codec = \"endre\"\nentropy = \"zstd:9\"", &[changed]),
         ] {
             let text = branch_config(
                 site.hub_key,
