@@ -59,7 +59,7 @@ impl Entropy {
 
     /// Returns about how many bytes one streaming context takes at both ends together: what was measured, and a little.
     pub const fn stream_memory(&self) -> u64 {
-        const RECEIVER: u64 = 1_300 << 10;
+        const RECEIVER: u64 = Entropy::DECODING_STREAM;
         match self {
             Self::None | Self::Lz4 => 0,
             Self::Zstd(..=1) => RECEIVER + (1_500 << 10),
@@ -84,6 +84,9 @@ impl Entropy {
             Self::Zstd(_) => 6_000 << 10,
         }
     }
+
+    /// About how many bytes it takes to decode one stream, however the peer codes it.
+    pub const DECODING_STREAM: u64 = 1_300 << 10;
 
     /// About how many bytes it takes to decode blocks alone, however the peer codes them.
     pub const DECODING_ALONE: u64 = 320 << 10;

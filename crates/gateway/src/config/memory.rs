@@ -103,8 +103,9 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What contexts of the entropy stage take, if all are of the largest kind that any rule asks for.
-#[derive(Clone, Copy, Debug, Default)]
+/// What contexts of the entropy stage take, if all are of the largest kind that any rule asks for. What the peer sends
+/// is coded as it likes, and has to be decoded whatever is sent.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextMemory {
     /// Those for blocks alone, of which there is always one.
     alone: u64,
@@ -115,7 +116,8 @@ pub(crate) struct ContextMemory {
 impl ContextMemory {
     /// Returns what these take.
     pub(crate) fn of(entropies: impl Iterator<Item = Entropy>) -> Self {
-        entropies.fold(Self::default(), |most, entropy| Self {
+        let decoding = Self { alone: Entropy::DECODING_ALONE, each: Entropy::DECODING_STREAM };
+        entropies.fold(decoding, |most, entropy| Self {
             alone: most.alone.max(entropy.alone_memory()),
             each: most.each.max(entropy.stream_memory()),
         })
@@ -123,7 +125,7 @@ impl ContextMemory {
 
     /// Returns how many streaming contexts, one to encode and one to decode each, so many bytes hold.
     pub(crate) fn streams_in(self, bytes: u64) -> u64 {
-        bytes.saturating_sub(self.alone) / self.each.max(1)
+        bytes.saturating_sub(self.alone) / self.each
     }
 
     /// Says whether memory that was reckoned for other contexts does for as many of these.
@@ -332,6 +334,17 @@ mod tests {
             }
         }
         assert_eq!(ContextMemory::of(std::iter::empty()).least(), MIN_CONTEXTS);
+    }
+
+    #[test]
+    fn what_peers_send_is_decoded_within_the_memory_whatever_is_sent_to_them() {
+        for entropy in [Entropy::None, Entropy::Lz4, Entropy::Zstd(1)] {
+            let streams = ContextMemory::of([entropy].into_iter()).streams_in(MIN_CONTEXTS);
+            assert!(
+                streams >= 1 && streams * Entropy::DECODING_STREAM <= MIN_CONTEXTS,
+                "{entropy}: {streams}"
+            );
+        }
     }
 
     #[test]
