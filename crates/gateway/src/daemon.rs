@@ -200,7 +200,7 @@ impl Gateway {
         discovery: Option<Arc<watch::Sender<DiscoveryReport>>>,
     ) -> Result<Arc<Report>, StartError> {
         let lanes = settings::lane_options(&config, &site.said);
-        listeners.all().for_each(|bound| site.own.add(bound.address));
+        listeners.all().flat_map(Bound::addresses).for_each(|address| site.own.add(address));
         let mut logs = logs.into_iter();
         let each = config.peers.iter().zip(&lanes);
         let peers = each

@@ -61,6 +61,12 @@ impl Bound {
     pub(super) fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
         std::iter::once(&self.listener).chain(&self.twin)
     }
+
+    /// Returns where it listens, of both families.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let twin = self.twin.as_ref().and_then(|twin| twin.local_addr().ok());
+        std::iter::once(self.address).chain(twin)
+    }
 }
 
 impl Listeners {

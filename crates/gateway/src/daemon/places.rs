@@ -20,6 +20,16 @@ pub(super) enum Place<T> {
     New(Bound),
 }
 
+impl<T> Place<T> {
+    /// Returns what was bound anew.
+    fn bound(&self) -> Option<&Bound> {
+        match self {
+            Self::Kept(_) => None,
+            Self::New(bound) => Some(bound),
+        }
+    }
+}
+
 /// What listens after the reload, in the configuration's order, and what no longer does.
 pub(super) struct Places {
     pub(super) ports: Vec<Place<Arc<TunnelPort>>>,
@@ -71,6 +81,12 @@ impl Places {
             closed_ports: own.ports.into_iter().map(|(_, port)| port).collect(),
             closed_entrances: own.entrances.into_iter().map(|(_, entrance)| entrance).collect(),
         })
+    }
+
+    /// Returns where what is new listens.
+    pub(super) fn new_addresses(&self) -> Vec<SocketAddr> {
+        let ports = self.ports.iter().filter_map(Place::bound);
+        ports.chain(self.entrances.iter().filter_map(Place::bound)).flat_map(Bound::addresses).collect()
     }
 
     /// Returns where connections are taken in, in order; those that are new are not open yet.

@@ -50,6 +50,8 @@ impl Gateway {
         let mut done = Reloaded::default();
         let config = Arc::new(settle(&old.config, wanted, &mut done));
         let places = Places::find(&old, &config, &mut done)?;
+        // They take connections in from now on, which peers must not make.
+        let listening = self.site.own.claim(places.new_addresses());
         if self.change_rules(&config, places.weak_entrances()).await? {
             done.changes.push("the rules that lead connections here changed".to_owned());
         }
@@ -65,6 +67,7 @@ impl Gateway {
         note_settings(&old.config, &config, &mut done);
         let peering = Peering::new(&config, &peers);
         let state = self.open(places, Arc::clone(&config), peers, peering, old.admin);
+        listening.keep();
         self.site.held.set_entrances(state.weak_entrances());
         self.site.hold_no_more(&config);
         self.report.state.send_replace(Arc::new(state));
@@ -116,10 +119,7 @@ impl Gateway {
         let Places { ports, entrances, closed_ports, closed_entrances } = places;
         let open_port = |place| match place {
             Place::Kept(port) => port,
-            Place::New(bound) => {
-                self.site.own.add(bound.address);
-                self.site.open_port(&self.report.tunnel, bound)
-            }
+            Place::New(bound) => self.site.open_port(&self.report.tunnel, bound),
         };
         let open_entrance = |(intercept, place): (&config::Intercept, _)| match place {
             Place::Kept(entrance) => {
@@ -127,10 +127,7 @@ impl Gateway {
                 entrance.set_door(entrance.door().changed(intercept.clone(), Arc::clone(&router)));
                 entrance
             }
-            Place::New(bound) => {
-                self.site.own.add(bound.address);
-                self.site.open_entrance(intercept, &router, bound)
-            }
+            Place::New(bound) => self.site.open_entrance(intercept, &router, bound),
         };
         let ports = ports.into_iter().map(open_port).collect();
         let entrances = config.intercepts.iter().zip(entrances).map(open_entrance).collect();
@@ -140,7 +137,7 @@ impl Gateway {
         }
         for entrance in closed_entrances {
             entrance.close();
-            self.site.own.remove(entrance.address());
+            entrance.addresses().for_each(|address| self.site.own.remove(address));
         }
         State { config, peers, peering, entrances, ports, admin }
     }

@@ -1,5 +1,6 @@
 //! Where an interception listens.
 
+use std::iter;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,6 +14,8 @@ use super::Door;
 /// A listening socket, and the door that its connections are taken in by, which a reload may exchange.
 pub(crate) struct Entrance {
     address: SocketAddr,
+    /// That of the other family, if it listens there too.
+    twin: Option<SocketAddr>,
     door: RwLock<Arc<Door>>,
     closed: watch::Sender<bool>,
     /// Both families', as long as they listen.
@@ -22,8 +25,11 @@ pub(crate) struct Entrance {
 impl Entrance {
     /// Makes the entrance of a door at the address that it listens on.
     pub(crate) fn new(address: SocketAddr, door: Arc<Door>, listeners: &[Arc<TcpListener>]) -> Arc<Self> {
+        let mut others = listeners.iter().filter_map(|listener| listener.local_addr().ok());
+        let twin = others.find(|other| *other != address);
         let listeners = listeners.iter().map(Arc::downgrade).collect();
-        Arc::new(Self { address, door: RwLock::new(door), closed: watch::Sender::new(false), listeners })
+        let (door, closed) = (RwLock::new(door), watch::Sender::new(false));
+        Arc::new(Self { address, twin, door, closed, listeners })
     }
 
     /// Returns what listens.
@@ -34,6 +40,11 @@ impl Entrance {
     /// Returns where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns where it listens, of both families.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        iter::once(self.address).chain(self.twin)
     }
 
     /// Returns the door that takes connections in now.

@@ -47,9 +47,34 @@ pub(crate) struct OwnSockets {
     marked: Arc<AtomicBool>,
 }
 
+/// Addresses of our own that may yet come to nothing: dropped, it has them forgotten.
+pub(crate) struct Claim {
+    own: OwnSockets,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Claim {
+    /// Leaves them our own.
+    pub(crate) fn keep(mut self) {
+        self.addresses.clear();
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.addresses.iter().for_each(|address| self.own.remove(*address));
+    }
+}
+
 impl OwnSockets {
     pub(crate) fn add(&self, address: SocketAddr) {
         self.listening.write().push(address);
+    }
+
+    /// Adds addresses that are kept only if all else goes well.
+    pub(crate) fn claim(&self, addresses: Vec<SocketAddr>) -> Claim {
+        addresses.iter().for_each(|address| self.add(*address));
+        Claim { own: self.clone(), addresses }
     }
 
     /// Says whether connections that are made now carry the mark.
@@ -254,6 +279,18 @@ mod tests {
         let here = onward("127.0.0.1:7411");
         assert!(!permits(&here, "127.0.0.1:7411".parse().unwrap()));
         assert!(permits(&here, "127.0.0.2:7411".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_is_about_to_be_listened_on_is_ours_and_no_longer_if_it_comes_to_nothing() {
+        let onward = onward("127.0.0.1:7400");
+        let own = |port| !permits(&onward, format!("127.0.0.1:{port}").parse().unwrap());
+        let claim = |port: u16| onward.own.claim(vec![SocketAddr::from(([127, 0, 0, 1], port))]);
+        let (kept, given_up) = (claim(7401), claim(7402));
+        assert_eq!([own(7401), own(7402)], [true, true]);
+        kept.keep();
+        drop(given_up);
+        assert_eq!([own(7400), own(7401), own(7402)], [true, true, false]);
     }
 
     #[tokio::test]
