@@ -22,7 +22,7 @@ use crate::discovery::{NoteSocketError, Talk};
 use crate::intercept::{Current, rules};
 use crate::ledger::Ledger;
 use crate::lifecycle::limits::raise_open_files;
-use crate::logs::{Logs, NotKept, Patience, PeerLogs};
+use crate::logs::{Logs, Patience, PeerLogs};
 use crate::neighbours::Neighbours;
 use crate::peering::Peering;
 use crate::slow_disk::{self, DISK_LIMIT};
@@ -33,6 +33,7 @@ use crate::tunnel::onward::OwnSockets;
 use crate::tunnel::peer::Peer;
 use crate::tunnel::tasks::Tasks;
 
+mod clearing;
 mod found;
 mod late_logs;
 mod listeners;
@@ -171,8 +172,7 @@ impl Gateway {
         let notes = found::open(&config)?;
         let talk = notes.and_then(|notes| site.look_for_others(&config, &listeners, notes));
         let (config, told) = (Arc::new(config), talk.as_ref().map(Talk::reports));
-        let not_kept = logs.as_ref().map(Logs::not_kept).unwrap_or_default();
-        let report = Self::start_all(&site, config, listeners, (peer_logs, not_kept), told)?;
+        let report = Self::start_all(&site, config, listeners, (peer_logs, logs.clone()), told)?;
         started.report = Some(Arc::clone(&report));
         site.talk(inbox, &report);
         if let Some(logs) = &logs {
@@ -196,15 +196,17 @@ impl Gateway {
         site: &Site,
         config: Arc<Config>,
         listeners: Listeners,
-        (logs, not_kept): (Vec<PeerLogs>, NotKept),
+        (peer_logs, logs): (Vec<PeerLogs>, Option<Logs>),
         discovery: Option<Arc<watch::Sender<DiscoveryReport>>>,
     ) -> Result<Arc<Report>, StartError> {
         let lanes = settings::lane_options(&config, &site.said);
         listeners.all().flat_map(Bound::addresses).for_each(|address| site.own.add(address));
-        let mut logs = logs.into_iter();
+        let mut peer_logs = peer_logs.into_iter();
         let each = config.peers.iter().zip(&lanes);
         let peers = each
-            .map(|(peer, lanes)| site.peer(&config, peer, lanes.clone(), logs.next().unwrap_or_default()))
+            .map(|(peer, lanes)| {
+                site.peer(&config, peer, lanes.clone(), peer_logs.next().unwrap_or_default())
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let guests = site.guests(&config, peers.iter())?;
         let tunnel = TunnelDoor::new(guests, Arc::clone(&site.ledger), Arc::clone(&site.tasks));
@@ -225,9 +227,9 @@ impl Gateway {
             started: Instant::now(),
             store: site.store.clone(),
             neighbours: site.neighbours.clone(),
-            not_kept,
+            logs,
             discovery,
-            changing: tokio::sync::Mutex::default(),
+            changing: Arc::default(),
         });
         site.tasks.spawn(log_sizes::run(report.state.subscribe()));
         site.tasks.spawn(upkeep::run(report.state.subscribe(), site.store.clone()));

@@ -4,27 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use oncewire_codec::Layers;
 use oncewire_codec::contract::{ChunkStats, ReceiveStats, SendStats};
 use oncewire_link::{FlowStats, PaceStats};
 
+use super::clearing::{ClearingPast, ClearingPeer, DISK_LIMIT, chunks_cleared};
 use super::state::State;
 use crate::admin::{ClearRefused, Clearing, Source};
-use crate::chunks::{ChunkStore, ChunksCleared};
+use crate::chunks::ChunkStore;
 use crate::config::{Codec, PeerChoice};
 use crate::intercept::Entrance;
 use crate::ledger::{self, Ledger};
-use crate::logs::{Cleared, NotKept, Unkept};
+use crate::logs::{Logs, NotKept, Unkept};
 use crate::neighbours::Neighbours;
 use crate::telemetry::{
-    ClearReport, ClearedReport, DiscoveryReport, FlowReport, FlowsReport, GatewayReport, InReport,
-    InterceptReport, LanesReport, NamesIn, NamesOut, OutReport, Outcome, PeerReport, PlanReport,
-    StatusReport,
+    ClearReport, DiscoveryReport, FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport,
+    LanesReport, NamesIn, NamesOut, OutReport, Outcome, PeerReport, PlanReport, StatusReport,
 };
 use crate::tunnel::listener::TunnelDoor;
-use crate::tunnel::peer::{HintsSaved, Peer};
+use crate::tunnel::peer::Peer;
 
 /// Everything that a status is read from.
 pub(super) struct Report {
@@ -36,12 +36,12 @@ pub(super) struct Report {
     pub(super) started: Instant,
     pub(super) store: Option<Arc<ChunkStore>>,
     pub(super) neighbours: Neighbours,
-    /// Why logs were not opened that should be kept.
-    pub(super) not_kept: NotKept,
+    /// Where logs are kept, if they are.
+    pub(super) logs: Option<Logs>,
     /// How the search for other gateways stands, if there is one.
     pub(super) discovery: Option<Arc<watch::Sender<DiscoveryReport>>>,
     /// Held while another state is put in place.
-    pub(super) changing: tokio::sync::Mutex<()>,
+    pub(super) changing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Source for Report {
@@ -98,12 +98,25 @@ impl Source for Report {
         let chunks = self.store.as_ref().filter(|_| peer.is_none()).map(|store| store.clear());
         let links = state.peers.clone();
         // Their files are not ours to touch, and may hold what is to be forgotten.
-        let unread = self.not_kept.why().map(|why| format!("logs that were not opened stay on disk ({why})"));
+        let unread =
+            self.not_kept().why().map(|why| format!("logs that were not opened stay on disk ({why})"));
+        let logs = self.logs.clone().filter(|_| peer.is_none() && unread.is_none());
+        let past = logs.map(|logs| ClearingPast {
+            logs,
+            state: self.state.subscribe(),
+            changing: Arc::clone(&self.changing),
+        });
         Box::pin(async move {
             let end = Instant::now() + DISK_LIMIT;
             let (mut reports, mut failed) = (Vec::new(), Vec::from_iter(unread));
             for peer in clearing {
                 reports.push(peer.end(end, &mut failed).await);
+            }
+            if let Some(past) = past {
+                match past.clear(end).await {
+                    Ok(cleared) => reports.extend(cleared),
+                    Err(error) => failed.push(format!("logs of peers that are no longer there {error}")),
+                }
             }
             let mut store = None;
             if let Some(chunks) = chunks {
@@ -136,10 +149,15 @@ impl Report {
         Arc::clone(&self.state.borrow())
     }
 
+    /// Returns where it is said why logs were not opened that should be kept.
+    fn not_kept(&self) -> NotKept {
+        self.logs.as_ref().map(Logs::not_kept).unwrap_or_default()
+    }
+
     fn gateway(&self, state: &State, memory: u64) -> GatewayReport {
         // What keeps all of them from being kept says more than what one of them lacks.
         let of_peers = || Unkept::oldest(state.peers.iter().flat_map(|peer| peer.unkept_logs()));
-        let unkept = self.not_kept.unkept().or_else(of_peers);
+        let unkept = self.not_kept().unkept().or_else(of_peers);
         GatewayReport {
             name: state.config.gateway.name.clone(),
             public_key: state.config.gateway.identity.public_key().to_string(),
@@ -171,76 +189,6 @@ fn intercepts(state: &State) -> Vec<InterceptReport> {
         }
     };
     state.config.intercepts.iter().zip(&state.entrances).map(report).collect()
-}
-
-/// A peer whose logs are cleared in memory, and whose files are being.
-struct ClearingPeer {
-    peer: Arc<Peer>,
-    /// Bytes that were in memory.
-    memory: u64,
-    logs: Option<[Cleared; 2]>,
-    hints: Option<HintsSaved>,
-}
-
-impl ClearingPeer {
-    fn begin(peer: &Arc<Peer>) -> Self {
-        let (memory, logs) = peer.clear_logs();
-        Self { peer: Arc::clone(peer), memory, logs, hints: peer.empty_hints() }
-    }
-
-    /// Waits for the disk, but not beyond `end`, and says what was cleared. What was not is added to `failed`.
-    async fn end(self, end: Instant, failed: &mut Vec<String>) -> ClearedReport {
-        let name = self.peer.name();
-        let mut disk = 0;
-        let mut refused = None;
-        for log in self.logs.into_iter().flatten() {
-            match log_cleared(log, end).await {
-                Ok(bytes) => disk += bytes,
-                Err(error) => refused = Some(error),
-            }
-        }
-        match refused {
-            Some(error) => {
-                failed.push(format!("the logs of {name} are cleared in memory, and on disk {error}"));
-            }
-            None => tracing::info!(peer = name, memory = self.memory, disk, "logs cleared"),
-        }
-        if let Some(hints) = self.hints
-            && let Err(error) = hints_cleared(hints, end).await
-        {
-            failed.push(format!("what is known of the chunk store of {name} {error}"));
-        }
-        ClearedReport { peer: name.to_owned(), memory: self.memory, disk }
-    }
-}
-
-/// Waits until one log's files are cleared, and returns how many bytes they had.
-async fn log_cleared(cleared: Cleared, end: Instant) -> Result<u64, String> {
-    match timeout_at(end, cleared).await {
-        Ok(Ok(cleared)) => cleared.map_err(|error| format!("they could not be: {error}")),
-        Ok(Err(_)) => Err("they may not be: the gateway is stopping".to_owned()),
-        Err(_) => Err(format!("they are not yet: it took longer than {DISK_LIMIT:?}")),
-    }
-}
-
-/// Waits until nothing stays on disk of what was known of a peer's store.
-async fn hints_cleared(saved: HintsSaved, end: Instant) -> Result<(), String> {
-    match timeout_at(end, saved).await {
-        Ok(Ok(saved)) => saved.map(drop).map_err(|error| format!("stays on disk: {error}")),
-        Ok(Err(_)) => Err("may stay on disk: the gateway cannot start a thread for it".to_owned()),
-        Err(_) => Err(format!("is still on disk: it took longer than {DISK_LIMIT:?}")),
-    }
-}
-
-/// Waits until the chunk store is cleared, and returns how many bytes it had.
-async fn chunks_cleared(chunks: ChunksCleared, end: Instant) -> Result<u64, String> {
-    match timeout_at(end, chunks).await {
-        Ok(Ok(cleared)) => cleared.map_err(|error| format!("could not be cleared: {error}")),
-        Ok(Err(_)) => {
-            Err("is not cleared: too much waits for its disk, or the gateway is stopping".to_owned())
-        }
-        Err(_) => Err(format!("is not cleared yet: it took longer than {DISK_LIMIT:?}")),
-    }
 }
 
 fn peer_report(peer: &Peer) -> PeerReport {
@@ -404,9 +352,6 @@ fn flow_report(peer: &str, flow: &FlowStats, age: Duration) -> FlowReport {
         waiting: flow.waiting,
     }
 }
-
-/// How long disks may take to clear what is to be, all together; less than a client waits.
-const DISK_LIMIT: Duration = Duration::from_secs(8);
 
 #[cfg(test)]
 mod tests {

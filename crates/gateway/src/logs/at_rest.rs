@@ -77,10 +77,27 @@ pub fn clear_at_rest(
         }
         cleared.push(report);
     }
-    let is_configured = |name: &str| peers.iter().flat_map(|(_, keys)| keys).any(|key| hex(key) == name);
-    // What else is there belongs to peers of the past, or is somebody else's.
-    let left = if all { fs::read_dir(&logs).ok() } else { None };
-    for entry in left.into_iter().flatten() {
+    if all {
+        let keys: Vec<_> = peers.iter().flat_map(|(_, keys)| keys).copied().collect();
+        cleared.extend(clear_past(state, &keys)?);
+    }
+    Ok(ClearReport::of(cleared))
+}
+
+/// Removes the logs of all peers that have none of these keys from a state folder that is this process's, and reports
+/// them by their keys in place of names. What else is there is somebody else's, and stays.
+///
+/// # Errors
+/// If a file cannot be removed; others may be gone then.
+pub(super) fn clear_past(state: &Path, keys: &[PublicKey]) -> Result<Vec<ClearedReport>, ClearError> {
+    let logs = state.join("logs");
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ClearError::of(&path, source)
+    };
+    let is_configured = |name: &str| keys.iter().any(|key| hex(key) == name);
+    let mut cleared = Vec::new();
+    for entry in fs::read_dir(&logs).into_iter().flatten() {
         let entry = entry.map_err(io(&logs))?;
         let path = entry.path();
         let name =
@@ -92,7 +109,7 @@ pub fn clear_at_rest(
             cleared.push(report);
         }
     }
-    Ok(ClearReport::of(cleared))
+    Ok(cleared)
 }
 
 /// Says whether a folder can be a peer's by its name.

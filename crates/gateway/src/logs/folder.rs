@@ -14,12 +14,15 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout_at;
 
+use super::at_rest::{self, ClearError};
 use super::disk::{OsFolder, explained, open_private};
 use super::hints::Turns;
 use super::patience::{NotKept, Patience, Unfinished, within};
 use super::writer::{Closing, Queue, Settled};
 use super::{LogOwner, PeerLogs, Place};
+use crate::identity::PublicKey;
 use crate::slow_disk::{self, DISK_LIMIT, READ_LIMIT};
+use crate::telemetry::ClearedReport;
 
 /// The logs of all peers of this process. Ended, or dropped with its last clone, it writes what still waits.
 #[derive(Clone)]
@@ -53,6 +56,9 @@ struct Open {
 
 /// What ends once the disk has done with it; brings the folder if that is what was late.
 type Late = Pin<Box<dyn Future<Output = Option<fs::File>> + Send>>;
+
+/// Tells what was removed of peers of the past, or what could not be.
+pub(crate) type PastCleared = oneshot::Receiver<Result<Vec<ClearedReport>, ClearError>>;
 
 /// A thread that writes logs; dropped, it writes what still waits.
 #[derive(Debug)]
@@ -196,6 +202,19 @@ impl Logs {
                 }));
             }
         }
+    }
+
+    /// Begins to remove the logs of all peers that have none of these keys; none if the folder is not this process's, or
+    /// its disk was waited for in vain.
+    pub(crate) fn clear_past(&self, keys: Vec<PublicKey>) -> Option<PastCleared> {
+        let lock = self.with(|open| open.lock.clone().filter(|_| !open.hangs)).flatten()?;
+        let state = self.place.state.clone();
+        Some(slow_disk::run("logs-clear", move || {
+            let cleared = at_rest::clear_past(&state, &keys);
+            // Until then nobody else may use it.
+            drop(lock);
+            cleared
+        }))
     }
 
     /// Writes what still waits and has the disk keep it; takes as long as the disk does, within limits. Nothing is

@@ -8,8 +8,9 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use oncewire_gateway::config::Config;
 use oncewire_gateway::daemon::{Gateway, StartError};
-use oncewire_gateway::identity::Identity;
+use oncewire_gateway::identity::{Identity, PublicKey};
 use oncewire_gateway::storage_key::StorageKey;
 use oncewire_gateway::telemetry::PeerReport;
 
@@ -314,6 +315,50 @@ async fn a_damaged_or_missing_log_makes_no_transfer_longer_than_a_cold_one() {
     .await;
 }
 
+fn hex(key: PublicKey) -> String {
+    let hex: String = key.spki_der().iter().map(|byte| format!("{byte:02x}")).collect();
+    // Its last 32 bytes are the key.
+    hex[hex.len() - 64..].to_owned()
+}
+
+/// Has a gateway clear its logs, of one peer with a query that names it; the whole answer.
+async fn clear(gateway: &Gateway, query: &str) -> String {
+    let mut admin = TcpStream::connect(gateway.local_addrs().admin.unwrap()).await.unwrap();
+    let request =
+        format!("POST /cache/clear{query} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+    admin.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    admin.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_gateway_clears_the_logs_of_peers_that_are_no_longer_there() {
+    within(async {
+        let dir = tempfile::tempdir().unwrap();
+        let key = |name: &str| Identity::create(&dir.path().join(name)).unwrap().public_key();
+        let (branch, removed) = (key("branch.key"), key("removed.key"));
+        key("hub.key");
+        let config = |more: &str| {
+            let gateway = "state = \"state\"\nadmin = \"127.0.0.1:0\"\nkey_file";
+            let text = hub_config(branch, more).replacen("key_file", gateway, 1);
+            Config::parse(&text, &dir.path().join("oncewire.toml")).unwrap()
+        };
+        let more = format!("[[peer]]\nname = \"removed\"\npublic_key = \"{removed}\"\n");
+        let mut hub = Gateway::start(config(&more)).await.unwrap();
+        hub.reload(config("")).await.unwrap();
+        let logs = dir.path().join("state/logs");
+        fs::create_dir(logs.join("mine")).unwrap();
+        let left = || [hex(branch), hex(removed), "mine".to_owned()].map(|name| logs.join(name).exists());
+        assert!(clear(&hub, "?peer=branch").await.starts_with("HTTP/1.1 200"));
+        assert_eq!(left(), [true; 3]);
+        let answer = clear(&hub, "").await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(&hex(removed)), "{answer}");
+        assert_eq!(left(), [true, false, true]);
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_refuses_one_peers_files_keeps_no_others_from_being_cleared() {
     within(async {
@@ -328,11 +373,7 @@ async fn a_disk_that_refuses_one_peers_files_keeps_no_others_from_being_cleared(
             1,
         );
         let hub = start(dir.path(), &config).await.unwrap();
-        let folders = [first, second, third].map(|key| {
-            let hex: String = key.spki_der().iter().map(|byte| format!("{byte:02x}")).collect();
-            // Its last 32 bytes are the key.
-            dir.path().join("state/logs").join(&hex[hex.len() - 64..])
-        });
+        let folders = [first, second, third].map(|key| dir.path().join("state/logs").join(hex(key)));
         for folder in &folders {
             fs::write(folder.join("hints"), "known").unwrap();
         }
@@ -345,11 +386,7 @@ async fn a_disk_that_refuses_one_peers_files_keeps_no_others_from_being_cleared(
             assert!(file.exists(), "{file:?}");
             fs::create_dir(format!("{}.new", file.display())).unwrap();
         }
-        let mut admin = TcpStream::connect(hub.local_addrs().admin.unwrap()).await.unwrap();
-        let request = b"POST /cache/clear HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
-        admin.write_all(request).await.unwrap();
-        let mut answer = String::new();
-        admin.read_to_string(&mut answer).await.unwrap();
+        let answer = clear(&hub, "").await;
         assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
         for failed in [
             "the logs of branch are cleared in memory, and on disk they could not be",

@@ -1,0 +1,112 @@
+//! Clearing of what a gateway keeps: in memory at once, and on disks as long as they may take.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use super::state::State;
+use crate::chunks::ChunksCleared;
+use crate::logs::{Cleared, Logs};
+use crate::telemetry::ClearedReport;
+use crate::tunnel::peer::{HintsSaved, Peer};
+
+/// A peer whose logs are cleared in memory, and whose files are being.
+pub(super) struct ClearingPeer {
+    peer: Arc<Peer>,
+    /// Bytes that were in memory.
+    memory: u64,
+    logs: Option<[Cleared; 2]>,
+    hints: Option<HintsSaved>,
+}
+
+impl ClearingPeer {
+    pub(super) fn begin(peer: &Arc<Peer>) -> Self {
+        let (memory, logs) = peer.clear_logs();
+        Self { peer: Arc::clone(peer), memory, logs, hints: peer.empty_hints() }
+    }
+
+    /// Waits for the disk, but not beyond `end`, and says what was cleared. What was not is added to `failed`.
+    pub(super) async fn end(self, end: Instant, failed: &mut Vec<String>) -> ClearedReport {
+        let name = self.peer.name();
+        let mut disk = 0;
+        let mut refused = None;
+        for log in self.logs.into_iter().flatten() {
+            match log_cleared(log, end).await {
+                Ok(bytes) => disk += bytes,
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) => {
+                failed.push(format!("the logs of {name} are cleared in memory, and on disk {error}"));
+            }
+            None => tracing::info!(peer = name, memory = self.memory, disk, "logs cleared"),
+        }
+        if let Some(hints) = self.hints
+            && let Err(error) = hints_cleared(hints, end).await
+        {
+            failed.push(format!("what is known of the chunk store of {name} {error}"));
+        }
+        ClearedReport { peer: name.to_owned(), memory: self.memory, disk }
+    }
+}
+
+/// The logs of peers that are no longer there, which are to be removed.
+pub(super) struct ClearingPast {
+    pub(super) logs: Logs,
+    pub(super) state: watch::Receiver<Arc<State>>,
+    pub(super) changing: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl ClearingPast {
+    /// Removes them while nobody comes and goes, but waits not beyond `end`; returns what was removed.
+    pub(super) async fn clear(self, end: Instant) -> Result<Vec<ClearedReport>, String> {
+        let stays = |why: &str| format!("may stay on disk: {why}");
+        let late = |_| stays(&format!("it took longer than {DISK_LIMIT:?}"));
+        let _changing = timeout_at(end, self.changing.lock_owned()).await.map_err(late)?;
+        let state = Arc::clone(&self.state.borrow());
+        let keys = state.config.peers.iter().flat_map(|peer| &peer.public_keys).copied().collect();
+        let unusable = || stays("its disk was waited for in vain, or the gateway is stopping");
+        let cleared = self.logs.clear_past(keys).ok_or_else(unusable)?;
+        let cleared = timeout_at(end, cleared).await.map_err(late)?.map_err(|_| unusable())?;
+        let cleared = cleared.map_err(|error| stays(&error.to_string()))?;
+        for ClearedReport { peer, disk, .. } in &cleared {
+            tracing::info!(peer, disk, "logs of a peer that is no longer there removed");
+        }
+        Ok(cleared)
+    }
+}
+
+/// Waits until one log's files are cleared, and returns how many bytes they had.
+async fn log_cleared(cleared: Cleared, end: Instant) -> Result<u64, String> {
+    match timeout_at(end, cleared).await {
+        Ok(Ok(cleared)) => cleared.map_err(|error| format!("they could not be: {error}")),
+        Ok(Err(_)) => Err("they may not be: the gateway is stopping".to_owned()),
+        Err(_) => Err(format!("they are not yet: it took longer than {DISK_LIMIT:?}")),
+    }
+}
+
+/// Waits until nothing stays on disk of what was known of a peer's store.
+async fn hints_cleared(saved: HintsSaved, end: Instant) -> Result<(), String> {
+    match timeout_at(end, saved).await {
+        Ok(Ok(saved)) => saved.map(drop).map_err(|error| format!("stays on disk: {error}")),
+        Ok(Err(_)) => Err("may stay on disk: the gateway cannot start a thread for it".to_owned()),
+        Err(_) => Err(format!("is still on disk: it took longer than {DISK_LIMIT:?}")),
+    }
+}
+
+/// Waits until the chunk store is cleared, and returns how many bytes it had.
+pub(super) async fn chunks_cleared(chunks: ChunksCleared, end: Instant) -> Result<u64, String> {
+    match timeout_at(end, chunks).await {
+        Ok(Ok(cleared)) => cleared.map_err(|error| format!("could not be cleared: {error}")),
+        Ok(Err(_)) => {
+            Err("is not cleared: too much waits for its disk, or the gateway is stopping".to_owned())
+        }
+        Err(_) => Err(format!("is not cleared yet: it took longer than {DISK_LIMIT:?}")),
+    }
+}
+
+/// How long disks may take to clear what is to be, all together; less than a client waits.
+pub(super) const DISK_LIMIT: Duration = Duration::from_secs(8);
