@@ -1,4 +1,4 @@
-//! The admin interface's connections: few, and none that stays silent, so that whoever can connect without a token
+//! The admin interface's connections: few, and none that stays silent or takes no answers, so that whoever can connect without a token
 //! cannot use up the files that flows need.
 
 use std::io;
@@ -35,7 +35,7 @@ impl Listener for Bounded {
         // Errors are retried there.
         let (stream, address) = Listener::accept(&mut self.listener).await;
         let idle = Box::pin(tokio::time::sleep(IDLE_LIMIT));
-        (Connection { stream, idle, _place: place }, address)
+        (Connection { stream, idle, is_full: false, _place: place }, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -43,10 +43,12 @@ impl Listener for Bounded {
     }
 }
 
-/// A connection that fails when it has been silent for long.
+/// A connection that fails when it has been silent for long, or has taken nothing for as long.
 pub(super) struct Connection {
     stream: TcpStream,
     idle: Pin<Box<Sleep>>,
+    /// Whether it has not taken what was written: what it sends meanwhile is no progress.
+    is_full: bool,
     /// The semaphore is never closed, so there is one.
     _place: Option<OwnedSemaphorePermit>,
 }
@@ -54,17 +56,41 @@ pub(super) struct Connection {
 impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(cx, buf) {
-            this.idle.as_mut().reset(Instant::now() + IDLE_LIMIT);
-            return Poll::Ready(read);
+        let read = Pin::new(&mut this.stream).poll_read(cx, buf);
+        this.unless_idle(cx, read, !this.is_full)
+    }
+}
+
+impl Connection {
+    /// Returns what became of an attempt, or fails if there was none for too long that counts as progress.
+    fn unless_idle<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        attempt: Poll<io::Result<T>>,
+        counts: bool,
+    ) -> Poll<io::Result<T>> {
+        match attempt {
+            Poll::Ready(done) => {
+                if counts {
+                    self.idle.as_mut().reset(Instant::now() + IDLE_LIMIT);
+                }
+                Poll::Ready(done)
+            }
+            Poll::Pending => self.idle.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
         }
-        this.idle.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn written(&mut self, cx: &mut Context<'_>, attempt: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.is_full = attempt.is_pending();
+        self.unless_idle(cx, attempt, true)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.written(cx, written)
     }
 
     fn poll_write_vectored(
@@ -72,7 +98,9 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, bufs)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        this.written(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -91,5 +119,48 @@ impl AsyncWrite for Connection {
 /// Connections at once; those beyond wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 256;
 
-/// The longest silence between requests; scrapers ask every minute or more often.
+/// The longest silence between requests, and the longest time without taking anything of an answer; scrapers ask every
+/// minute or more often.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_no_answers_is_hung_up_on_whatever_it_asks() {
+        let mut bounded = Bounded::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let address = bounded.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let (connection, _) = bounded.accept().await;
+        let (mut read, mut write) = tokio::io::split(connection);
+        let asks = async {
+            while client.write_all(&[1]).await.is_ok() {
+                tokio::time::sleep(IDLE_LIMIT / 4).await;
+            }
+            std::future::pending().await
+        };
+        let reads = async {
+            tokio::io::copy(&mut read, &mut tokio::io::sink()).await.unwrap();
+            std::future::pending().await
+        };
+        let answers = async {
+            loop {
+                if let Err(error) = write.write_all(&[0; 1 << 16]).await {
+                    return error.kind();
+                }
+            }
+        };
+        let ended = timeout(IDLE_LIMIT * 4, async {
+            tokio::select! {
+                kind = answers => kind,
+                () = asks => unreachable!(),
+                () = reads => unreachable!(),
+            }
+        });
+        assert_eq!(ended.await, Ok(io::ErrorKind::TimedOut));
+    }
+}
