@@ -170,7 +170,7 @@ impl Gateway {
         let site = Site { ledger, tasks, stopped, own, held, router, clock, said, store, neighbours, place };
         let site = Arc::new(site);
         let notes = found::open(&config)?;
-        let talk = notes.and_then(|notes| site.look_for_others(&config, &listeners, notes));
+        let talk = notes.and_then(|notes| site.look_for_others(&config, notes));
         let (config, told) = (Arc::new(config), talk.as_ref().map(Talk::reports));
         let report = Self::start_all(&site, config, listeners, (peer_logs, logs.clone()), told)?;
         started.report = Some(Arc::clone(&report));

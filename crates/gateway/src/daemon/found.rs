@@ -13,7 +13,7 @@ use super::settings;
 use super::start::Site;
 use super::state::State;
 use crate::config::{self, Config};
-use crate::discovery::{NoteSocketError, NoteSockets, Talk};
+use crate::discovery::{NoteSocketError, NoteSockets, Ports, Talk};
 use crate::identity::PublicKey;
 
 /// Opens the sockets that notes cross, if the configuration wants others to be looked for.
@@ -31,7 +31,7 @@ pub(super) async fn run(site: Arc<Site>, report: Arc<Report>, mut talk: Talk) {
     let mut stopped = site.stopped.clone();
     loop {
         tokio::select! {
-            () = talk.step() => {}
+            () = talk.step(|| Ports::of(report.state().ports.iter().map(|port| port.address))) => {}
             // An error means that the gateway ends.
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }

@@ -8,14 +8,14 @@ use oncewire_link::LinkConfig;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use super::listeners::{Bound, Listeners};
+use super::listeners::Bound;
 use super::report::Report;
 use super::settings::{self, Said};
 use super::state::State;
 use super::{StartError, log_sizes};
 use crate::chunks::{self, ChunkStore};
 use crate::config::{self, Config};
-use crate::discovery::{Looking, NoteSockets, Ports, Talk};
+use crate::discovery::{Looking, NoteSockets, Talk};
 use crate::identity::PublicKey;
 use crate::intercept::rules::RuleSet;
 use crate::intercept::{self, Door, Entrance, Held, Router};
@@ -201,17 +201,11 @@ impl Site {
     }
 
     /// Begins to look for other gateways; none if nobody could reach this one.
-    pub(super) fn look_for_others(
-        &self,
-        config: &Config,
-        listeners: &Listeners,
-        notes: NoteSockets,
-    ) -> Option<Talk> {
+    pub(super) fn look_for_others(&self, config: &Config, notes: NoteSockets) -> Option<Talk> {
         let own = Looking {
             public_key: config.gateway.identity.public_key(),
             name: config.gateway.name.clone(),
             site: config.gateway.site.clone()?,
-            ports: Ports::of(listeners.tunnel.iter().map(|bound| bound.address)),
         };
         Some(Talk::new(config.discovery.as_ref()?, &own, notes, self.clock, &self.tasks))
     }

@@ -31,7 +31,6 @@ pub(crate) use sockets::NoteSockets;
 /// The talk with gateways that are looked for.
 pub(crate) struct Talk {
     sockets: NoteSockets,
-    ports: Ports,
     groups: Vec<GroupTalk>,
     clock: Clock,
     /// When it is to be looked whether the interfaces are the same.
@@ -53,8 +52,6 @@ pub(crate) struct Looking {
     pub(crate) public_key: PublicKey,
     pub(crate) name: String,
     pub(crate) site: String,
-    /// Where its tunnel listens, on IPv4 and on IPv6.
-    pub(crate) ports: Ports,
 }
 
 /// The tunnel's port by family; who cannot be reached by one is not told of by it.
@@ -100,7 +97,7 @@ impl Talk {
         let told = DiscoveryReport { port: sockets.port(), ..DiscoveryReport::default() };
         let told = Arc::new(watch::Sender::new(told));
         let (groups, look_at) = (groups.collect(), Instant::now() + LOOK_EVERY);
-        Self { groups, sockets, ports: own.ports, clock, look_at, refused: 0, told }
+        Self { groups, sockets, clock, look_at, refused: 0, told }
     }
 
     /// Returns where it is told how it stands.
@@ -108,8 +105,9 @@ impl Talk {
         Arc::clone(&self.told)
     }
 
-    /// Waits for a datagram or for time to pass, at most a second, and does what follows from it.
-    pub(crate) async fn step(&mut self) {
+    /// Waits for a datagram or for time to pass, at most a second, and does what follows from it; `ports` says where the
+    /// tunnel listens by then.
+    pub(crate) async fn step(&mut self, ports: impl Fn() -> Ports) {
         let mut datagram = [0; NOTE_LEN + 1];
         let now = self.clock.now();
         let due = self.groups.iter().map(|group| group.roster.poll_timeout()).min().unwrap_or(now);
@@ -131,7 +129,7 @@ impl Talk {
             }
             group.roster.handle_timeout(now, getrandom::u64().unwrap_or_default());
         }
-        self.send().await;
+        self.send(ports()).await;
         self.tell();
     }
 
@@ -164,14 +162,14 @@ impl Talk {
         }
     }
 
-    async fn send(&mut self) {
+    async fn send(&mut self, ports: Ports) {
         for group in &mut self.groups {
             while let Some(output) = group.roster.poll_output() {
                 let (to, note) = match output {
                     Output::Announce(note) => (None, note),
                     Output::Send(to, note) => (Some(to), note),
                 };
-                for (port, is_v6) in [(self.ports.v4, false), (self.ports.v6, true)] {
+                for (port, is_v6) in [(ports.v4, false), (ports.v6, true)] {
                     let Some(port) = port.filter(|_| to.is_none_or(|to| to.is_ipv6() == is_v6)) else {
                         continue;
                     };

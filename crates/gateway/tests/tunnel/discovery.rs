@@ -5,10 +5,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use oncewire_gateway::config::Config;
 use oncewire_gateway::daemon::Gateway;
 use oncewire_gateway::group_key::GroupKey;
+use oncewire_gateway::identity::Identity;
 use oncewire_gateway::telemetry::DiscoveryReport;
 use tokio::net::UdpSocket;
 
-use crate::common::{LIMIT, until, within};
+use crate::common::{LIMIT, nobody, until, within};
 use crate::neighbours::{LEN, Plan, fetch, file, files_for, folder, group, same, told, tunnel};
 
 /// Where a gateway is told of others.
@@ -104,6 +105,24 @@ async fn a_group_is_given_another_name_and_links_of_its_members_go_on() {
         assert!([&second, &third].iter().all(|other| other.status().peers[0].peer_restarts == 0));
         let again = first.reload(Config::parse(&text, &path).unwrap()).await.unwrap();
         assert_eq!(again, Default::default(), "nothing is different any more");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_listens_elsewhere_since_a_reload_is_found_there() {
+    within(async {
+        let dir = folder(&["first", "second"]);
+        let key = |name| Identity::load(&dir.path().join(format!("{name}.key"))).unwrap().public_key();
+        let (dials, dialled) = ("first", "second");
+        let (dials, dialled) = if key(dials) < key(dialled) { (dials, dialled) } else { (dialled, dials) };
+        let plan = at_town(dialled, &[]);
+        let mut moved = plan.start(dir.path()).await;
+        let elsewhere = format!("listen = \"{}\"", nobody().await);
+        let text = plan.text(dir.path()).replace("listen = \"127.0.0.1:0\"", &elsewhere);
+        moved.reload(Config::parse(&text, &dir.path().join("oncewire.toml")).unwrap()).await.unwrap();
+        let finds = at_town(dials, &[notes(&moved)]).start(dir.path()).await;
+        met(&[&moved, &finds]).await;
     })
     .await;
 }
