@@ -14,6 +14,8 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use crate::lifecycle::limits;
+
 /// The pipes of a process, which its limit of files is for.
 pub(super) static PIPES: Pipes = Pipes::new(MAX_LENT);
 
@@ -50,7 +52,7 @@ impl Pipes {
             return None;
         }
         let idle = self.idle.lock().pop();
-        let ends = idle.or_else(|| Ends::new().ok().map(Arc::new));
+        let ends = idle.or_else(|| Ends::new().map(Arc::new));
         if ends.is_none() {
             self.lent.fetch_sub(1, Relaxed);
         }
@@ -120,11 +122,15 @@ impl Drop for Pipe<'_> {
 }
 
 impl Ends {
-    fn new() -> io::Result<Self> {
-        let (read, write) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?;
+    /// Makes a pipe; none if the system gives no more, or only of the last files, which connections leave.
+    fn new() -> Option<Self> {
+        let (read, write) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).ok()?;
+        if !limits::leaves_reserve(&read) || !limits::leaves_reserve(&write) {
+            return None;
+        }
         // What the system grants by itself does too, in smaller steps.
         let _ = fcntl_setpipe_size(&write, PIPE_SIZE);
-        Ok(Self { read, write })
+        Some(Self { read, write })
     }
 }
 

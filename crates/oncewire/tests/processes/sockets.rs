@@ -63,6 +63,37 @@ fn direct_connections_go_on_when_there_are_no_files_for_pipes() {
 }
 
 #[test]
+fn pipes_of_direct_connections_leave_the_last_files() {
+    let (accepted, count) = mpsc::channel();
+    let origin = Origin::start(move |mut stream| {
+        accepted.send(()).unwrap();
+        let mut reader = stream.try_clone().unwrap();
+        let _ = std::io::copy(&mut reader, &mut stream);
+        let _ = stream.shutdown(Shutdown::Write);
+    });
+    let mut options = Options::to(origin.address());
+    options.branch = "[[policy]]\npath = \"direct\"\n".to_owned();
+    let pair = pair(&options);
+    let streams: Vec<_> = (0..4).map(|_| TcpStream::connect(pair.forward()).unwrap()).collect();
+    streams.iter().for_each(|_| count.recv_timeout(LIMIT).unwrap());
+    // Room for the sockets that there are, and the last 16. What the gateway was born with may have a higher number.
+    let before = files_of(&pair.branch);
+    let sockets = before.iter().filter(|(_, link)| link.starts_with("socket:"));
+    let first = sockets.map(|(number, _)| number).max().unwrap() + 1;
+    let last = first..first + 16;
+    set_files(&pair.branch, last.end as u64);
+    std::thread::scope(|scope| {
+        for (seed, stream) in (80..).zip(&streams) {
+            scope.spawn(move || exchange(stream, seed));
+        }
+    });
+    // Empty ones are kept.
+    let mut pipes = files_of(&pair.branch);
+    pipes.retain(|file| file.1.starts_with("pipe:") && last.contains(&file.0) && !before.contains(file));
+    assert!(pipes.is_empty(), "{pipes:?}");
+}
+
+#[test]
 fn a_gateway_without_files_still_tells_its_status() {
     let origin = Origin::start(|mut stream| _ = std::io::copy(&mut stream, &mut std::io::sink()));
     let pair = pair(&Options::to(origin.address()));
