@@ -5,6 +5,9 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
 /// What becomes of a file that is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
@@ -16,17 +19,19 @@ pub enum Opening {
     Emptied,
 }
 
-/// Opens a regular file to read and write. Nobody but its owner can read it if it is made or emptied here, or was
+/// Opens a regular file to read and write; a link in its place is not followed. Nobody but its owner can read it if it is made or emptied here, or was
 /// [`close_to_others`] before. What root makes in another's folder is that other's, who works with it otherwise.
 ///
 /// # Errors
-/// What the system says; and if it is a device, a pipe or anything else that is no file, which is left as it is: a
-/// process of root would take `/dev/null` from all others.
+/// What the system says; and if it is a link, a device, a pipe or anything else that is no file, which is left as it is,
+/// with what a link leads to: a process of root would take `/dev/null` from all others, or empty any file for whoever may
+/// make links in the folder.
 pub fn open_private(path: &Path, opening: Opening) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     // Or to open it could take until somebody is at the other end.
-    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    options.custom_flags(flags.bits() as i32);
     let made = match opening {
         Opening::AsItIs => None,
         Opening::Made | Opening::Emptied => {
@@ -41,16 +46,24 @@ pub fn open_private(path: &Path, opening: Opening) -> io::Result<File> {
         leave_to_owner(&made, path);
         return Ok(made);
     }
-    // What a link leads to need not be there.
-    let file = options.create(opening != Opening::AsItIs).open(path)?;
+    // It may have gone meanwhile.
+    let opened = options.create(opening != Opening::AsItIs).open(path);
+    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => no_file(),
+        _ => error,
+    })?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("is a device, a pipe or the like, not a regular file; remove it"));
+        return Err(no_file());
     }
     if opening == Opening::Emptied {
         close_to_others(&file)?;
         file.set_len(0)?;
     }
     Ok(file)
+}
+
+fn no_file() -> io::Error {
+    io::Error::other("is a link, a device, a pipe or the like, not a regular file; remove it")
 }
 
 /// Gives a file that root made to the owner of its folder; where that is refused it stays root's.
@@ -134,6 +147,27 @@ mod tests {
             }
             assert!(is_untouched(&node), "{}", node.display());
         }
+    }
+
+    #[test]
+    fn links_are_refused_and_what_they_lead_to_is_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("file"), "somebody else's").unwrap();
+        fs::set_permissions(path("file"), PermissionsExt::from_mode(0o644)).unwrap();
+        for (link, target) in [("to-file", "file"), ("to-nothing", "nothing")] {
+            symlink(path(target), path(link)).unwrap();
+            for opening in [Opening::AsItIs, Opening::Made, Opening::Emptied] {
+                let error = open_private(&path(link), opening).unwrap_err().to_string();
+                assert!(error.contains("not a regular file"), "{error}");
+            }
+        }
+        assert_eq!(fs::read(path("file")).unwrap(), b"somebody else's");
+        assert_eq!((mode(&path("file")), path("nothing").exists()), (0o644, false));
+        // A folder may be where a link says.
+        fs::create_dir(path("folder")).unwrap();
+        symlink(path("folder"), path("to-folder")).unwrap();
+        open_private(&path("to-folder").join("lock"), Opening::Made).unwrap();
     }
 
     #[test]
