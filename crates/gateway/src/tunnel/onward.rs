@@ -1,13 +1,14 @@
 //! The far side of a flow: connects onward for a peer, where that peer may go.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
+use rustix::io::Errno;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
@@ -106,12 +107,35 @@ impl OwnSockets {
     }
 }
 
-/// Only an address of this machine can be bound here.
+/// Says whether an address is one of this machine; if that cannot be found out, it counts as one. Nothing is sent.
+///
+/// Where `ip_nonlocal_bind` is 1 every address can be bound, but there is no way from one that is another's (IPv4), and the
+/// way to one of our own begins there (IPv6, RFC 6724 §5, rule 1; IPv4 may begin at another of the same network).
 fn is_of_this_machine(mut address: SocketAddr) -> bool {
+    let ip = address.ip().to_canonical();
     // What remains of an IPv6 address is its scope, without which a link-local one cannot be bound.
-    address.set_ip(address.ip().to_canonical());
-    address.set_port(0);
-    address.ip().is_loopback() || UdpSocket::bind(address).is_ok()
+    address.set_ip(ip);
+    let way_from = |from: SocketAddr| {
+        let socket = UdpSocket::bind(from)?;
+        socket.connect(address)?;
+        socket.local_addr()
+    };
+    let begins_there = |from: SocketAddr| match way_from(from) {
+        Ok(begins) => begins.ip() == ip,
+        Err(error) => !is_of_another(&error),
+    };
+    let mut itself = address;
+    itself.set_port(0);
+    let anywhere = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+    ip.is_loopback() || begins_there(itself) && (ip.is_ipv4() || begins_there(anywhere))
+}
+
+/// Says whether an error says that an address cannot be bound, or cannot be where a way begins.
+fn is_of_another(error: &io::Error) -> bool {
+    let kinds =
+        [io::ErrorKind::AddrNotAvailable, io::ErrorKind::NetworkUnreachable, io::ErrorKind::HostUnreachable];
+    // Which some kernels say of the latter.
+    kinds.contains(&error.kind()) || Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
 /// Connects a flow that the peer opened, answers it, and carries it.
@@ -279,6 +303,21 @@ mod tests {
         let here = onward("127.0.0.1:7411");
         assert!(!permits(&here, "127.0.0.1:7411".parse().unwrap()));
         assert!(permits(&here, "127.0.0.2:7411".parse().unwrap()));
+    }
+
+    /// Holds whatever `ip_nonlocal_bind` is.
+    #[test]
+    fn a_port_on_all_addresses_is_ours_at_those_of_this_machine_alone() {
+        let everywhere = onward("[::]:7400");
+        for (address, permitted) in [
+            ("127.0.0.1:7400", false),
+            ("[::1]:7400", false),
+            ("192.0.2.1:7400", true),
+            ("[2001:db8::1]:7400", true),
+            ("[fe80::1]:7400", false),
+        ] {
+            assert_eq!(permits(&everywhere, address.parse().unwrap()), permitted, "{address}");
+        }
     }
 
     #[test]
