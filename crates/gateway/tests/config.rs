@@ -370,3 +370,28 @@ fn gateways_are_looked_for_on_interfaces_and_by_way_of_seeds() {
         config.warnings
     );
 }
+
+#[test]
+fn the_rate_of_all_links_is_that_of_the_line_and_not_of_a_lan() {
+    let dir = folder();
+    let keys =
+        ["AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=", "BAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQ="];
+    let rates = |near: &str| {
+        let text = format!(
+            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nsite = \"town\"\n\
+             [link]\nrate_limit = \"5 Mbit/s\"\n[cache]\nmemory = \"512 MiB\"\n\
+             [[group]]\nname = \"all\"\nkey_file = \"group.key\"\n\
+             [[peer]]\nname = \"hub\"\npublic_key = \"{}\"\naddress = \"h:1\"\ngroup = \"all\"\n\
+             [[peer]]\nname = \"near\"\npublic_key = \"{}\"\naddress = \"n:1\"\n{near}\n",
+            keys[0], keys[1]
+        );
+        let config = Config::parse(&text, &dir.path().join("branch.toml"));
+        let peers = config.unwrap_or_else(|error| panic!("{error}")).peers;
+        peers.iter().map(|peer| peer.link.rate_limit).collect::<Vec<_>>()
+    };
+    let line = Some(5_000_000);
+    assert_eq!(rates("group = \"all\"\nsite = \"town\""), [line, None]);
+    let own = "group = \"all\"\nsite = \"town\"\nrate_limit = \"7 Mbit/s\"";
+    assert_eq!(rates(own), [line, Some(7_000_000)]);
+    assert_eq!(rates("group = \"all\"\nsite = \"village\""), [line, line]);
+}

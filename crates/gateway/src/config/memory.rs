@@ -97,7 +97,7 @@ impl<'a> Wanted<'a> {
         let matchings = policies.matchings(&peer.name, settings.plan());
         let entropies = policies.plans(&peer.name, settings.plan()).map(|(_, plan)| plan.entropy);
         let contexts = ContextMemory::of(entropies).least();
-        let is_near = site.is_some() && peer.group.is_some() && peer.site.as_deref() == site;
+        let is_near = peer.is_near(site);
         let names = policies.name_chunks(&peer.name, settings.usual());
         Self { settings, matchings, contexts, names, is_near }
     }

@@ -211,6 +211,13 @@ pub struct Peer {
     pub found: bool,
 }
 
+impl Peer {
+    /// Says whether it is a neighbour of a gateway that stands at `site`.
+    pub(crate) fn is_near(&self, site: Option<&str>) -> bool {
+        site.is_some() && self.group.is_some() && self.site.as_deref() == site
+    }
+}
+
 /// The settings of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkSettings {

@@ -142,7 +142,7 @@ impl Site {
             key: group.key.name_key(),
             id: MemberId::of_key(peer.public_keys.first()?.as_bytes()),
             site: peer.site.clone(),
-            is_near: peer.site.is_some() && peer.site == self.place,
+            is_near: peer.is_near(self.place.as_deref()),
             neighbours: self.neighbours.clone(),
         })
     }

@@ -112,9 +112,10 @@ impl Resolver {
         let link = self.link(&raw.link);
         let groups = self.groups(raw);
         let discovery = self.discovery(raw, &groups, &link);
+        let site = raw.gateway.get_ref().site.as_ref().map(|site| site.get_ref().as_str());
         let mut peers = Vec::new();
         for peer in &raw.peer {
-            peers.push(self.peer(peer, &defaults, raw.codec.adapt, &link, &groups));
+            peers.push(self.peer(peer, &defaults, raw.codec.adapt, &link, &groups, site));
         }
         self.check_peers(raw, gateway.as_ref(), &peers);
         let intercepts: Vec<_> =

@@ -8,7 +8,7 @@ use crate::config::{Access, CodecSettings, Gateway, Group, LinkSettings, MemoryP
 use crate::identity::PublicKey;
 
 impl Resolver {
-    /// Resolves one peer but for its share of the memory.
+    /// Resolves one peer but for its share of the memory, seen from a gateway that stands at `here`.
     pub(super) fn peer(
         &mut self,
         raw: &Spanned<RawPeer>,
@@ -16,6 +16,7 @@ impl Resolver {
         adapt: Option<bool>,
         link: &LinkSettings,
         groups: &[Group],
+        here: Option<&str>,
     ) -> Option<Peer> {
         let raw = raw.get_ref();
         let name = self.name("name", &raw.name);
@@ -36,8 +37,8 @@ impl Resolver {
             raw.allow_sources.as_ref().map(|texts| self.networks("allow_sources", texts)).unwrap_or_default();
         let (group, site) = self.group_of_peer(raw, groups);
         let settings = self.codec_of_peer(raw, defaults);
-        let rate_limit = self.rate_limit(raw.rate_limit.as_ref()).or(link.rate_limit);
-        Some(Peer {
+        let rate_limit = self.rate_limit(raw.rate_limit.as_ref());
+        let mut peer = Peer {
             name: name?,
             public_keys,
             address: match address {
@@ -56,7 +57,12 @@ impl Resolver {
             link: LinkSettings { rate_limit, ..link.clone() },
             memory: MemoryPlan::default(),
             found: false,
-        })
+        };
+        // What is said of all links is meant for the line, which a LAN is not.
+        if rate_limit.is_none() && !peer.is_near(here) {
+            peer.link.rate_limit = link.rate_limit;
+        }
+        Some(peer)
     }
 
     /// Reads a peer's keys; bad ones are reported and left out.
