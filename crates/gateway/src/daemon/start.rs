@@ -140,7 +140,7 @@ impl Site {
         Some(Member {
             group: Arc::new(RwLock::new(group.name.clone())),
             key: group.key.name_key(),
-            id: MemberId::of_key(peer.public_keys.first()?.as_bytes()),
+            id: Arc::new(RwLock::new(MemberId::of_key(peer.public_keys.first()?.as_bytes()))),
             site: peer.site.clone(),
             is_near: peer.is_near(self.place.as_deref()),
             neighbours: self.neighbours.clone(),

@@ -20,6 +20,7 @@ use oncewire_codec::wanax::{Name, NameKey, Shape};
 use oncewire_codec::wire::{GroupFrame, Sought};
 use oncewire_link::Now;
 
+use crate::identity::PublicKey;
 use crate::telemetry::GroupReport;
 use crate::tunnel::peer::Peer;
 
@@ -33,13 +34,25 @@ pub(crate) struct Member {
     /// The group's name here, which a reload may change.
     pub(crate) group: Arc<RwLock<String>>,
     pub(crate) key: NameKey,
-    /// The peer, as neighbours name each other.
-    pub(crate) id: MemberId,
+    /// The peer, as neighbours name each other: by the key that it speaks with, of those that it may.
+    pub(crate) id: Arc<RwLock<MemberId>>,
     /// Where it stands, if that is said.
     pub(crate) site: Option<String>,
     /// Whether that is where this gateway stands.
     pub(crate) is_near: bool,
     pub(crate) neighbours: Neighbours,
+}
+
+impl Member {
+    /// Returns how neighbours name it.
+    pub(crate) fn id(&self) -> MemberId {
+        *self.id.read()
+    }
+
+    /// Names it by the key that it speaks with, as its other neighbours do.
+    pub(crate) fn speaks_with(&self, key: &PublicKey) {
+        *self.id.write() = MemberId::of_key(key.as_bytes());
+    }
 }
 
 /// Where links and the store tell what concerns groups.

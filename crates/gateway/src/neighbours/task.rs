@@ -130,7 +130,7 @@ impl Task {
             let stands = peer.group_standing();
             *any |= stands.is_member;
             if member.is_near && self.store.is_some() && stands.is_neighbour() {
-                neighbours.insert(member.id);
+                neighbours.insert(member.id());
             }
         }
         let mut open = Open::default();
@@ -173,7 +173,7 @@ impl Task {
                     self.handle_links();
                 }
                 if let Some(group) = group_of(&mut self.groups, &member.key) {
-                    group.machine.handle_frame(member.id, frame, now);
+                    group.machine.handle_frame(member.id(), frame, now);
                 }
             }
             Told::Stored(peer, chunks) => self.share(&peer, &chunks),
@@ -191,7 +191,7 @@ impl Task {
     /// Says whether a peer is a neighbour that the task has not been told of yet: its first words may be heard before.
     fn is_new(&self, peer: &Arc<Peer>, member: &Member) -> bool {
         let group = self.groups.iter().find(|group| group.key == member.key);
-        let is_known = group.is_some_and(|group| group.up.contains(&member.id));
+        let is_known = group.is_some_and(|group| group.up.contains(&member.id()));
         !is_known
             && member.is_near
             && self.store.is_some()
@@ -226,7 +226,7 @@ impl Task {
             group.heard += tags.len() as u64;
         }
         for (peer, member) in members(&self.peers).filter(|(_, member)| member.key == origin.key) {
-            if member.id == origin.id || origin.site.is_some() && member.site == origin.site {
+            if member.id() == origin.id() || origin.site.is_some() && member.site == origin.site {
                 peer.learn_chunks(least_log2, tags);
             }
         }
@@ -238,7 +238,7 @@ impl Task {
             return;
         };
         let near = members(&self.peers).filter(|(_, member)| {
-            member.key == origin.key && member.site == origin.site && member.id != origin.id
+            member.key == origin.key && member.site == origin.site && member.id() != origin.id()
         });
         near.for_each(|(peer, _)| peer.learn_stored(chunks));
     }
@@ -320,7 +320,7 @@ impl Task {
     fn carry_out_one(&mut self, output: Output, key: &NameKey) -> Option<(MemberId, u64, Vec<bool>)> {
         match output {
             Output::Send(to, frame) => {
-                let is = |member: &Member| member.id == to && member.key == *key;
+                let is = |member: &Member| member.id() == to && member.key == *key;
                 if let Some((peer, _)) = members(&self.peers).find(|(_, member)| is(member)) {
                     peer.tell_group(frame);
                 }

@@ -22,7 +22,7 @@ fn of_group(mut peer: Arc<Peer>, id: u64, key: Option<&NameKey>, neighbours: &Ne
     let member = |key: &NameKey| Member {
         group: Arc::new(RwLock::new(format!("group {id}"))),
         key: key.clone(),
-        id: MemberId(id),
+        id: Arc::new(RwLock::new(MemberId(id))),
         site: None,
         is_near: true,
         neighbours: neighbours.clone(),
@@ -36,7 +36,7 @@ fn gateway(store: ChunkStore, inbox: Inbox, peers: &[Arc<Peer>]) -> Task {
     let mut task = Task::new(inbox, MemberId(0), Some(Arc::new(store)), Clock::start());
     for (_, member) in members(peers) {
         let mut group = Group::new(task.own, member);
-        group.machine.handle_up(member.id);
+        group.machine.handle_up(member.id());
         task.groups.push(group);
     }
     task
@@ -102,7 +102,8 @@ async fn a_neighbour_whose_words_come_before_the_news_of_its_link_is_heard() {
     far.link = Link::new(LinkConfig { first: true, dialer: true, ..config(2) }, Now::ZERO);
     let _joined = far.dial(&near).await.unwrap();
     let have = GroupFrame::Have { request: 5, held: vec![false] };
-    assert_eq!(answer(&mut task, &near, peek()).await, Some((MemberId(1), have)));
+    let id = MemberId::of_key(far.key.as_bytes());
+    assert_eq!(answer(&mut task, &near, peek()).await, Some((id, have)));
 }
 
 #[tokio::test]

@@ -1,9 +1,13 @@
 //! Lanes that join: with hellos of peers whose logs are on disk only or whose key was rotated, and with flows that wait.
 
+use oncewire_codec::wanax::NameKey;
+use oncewire_codec::wanax::neighbours::MemberId;
 use oncewire_link::{LaneRefused, LinkConfig};
+use parking_lot::RwLock;
 
 use super::testing::{GREATER, Other, SMALLER, config, key, peer, peer_with, request};
 use super::*;
+use crate::neighbours::{Member, Neighbours};
 
 /// Brings the link up and down again, and then has only the disk remember.
 async fn idle() -> Arc<Peer> {
@@ -58,6 +62,27 @@ async fn a_key_that_is_rotated_ends_what_was_open_under_the_old_one_and_no_more(
     // Whoever has both keys at once would number flows both ways.
     let refused = Other { key: key(SMALLER), ..after }.dial(&peer).await;
     assert!(matches!(refused, Err(HelloFailure::Join(JoinError::KeyChanged))));
+}
+
+#[tokio::test]
+async fn a_member_of_a_group_is_known_by_the_key_that_it_speaks_with() {
+    let (neighbours, _inbox) = Neighbours::new();
+    let id = |text| MemberId::of_key(key(text).as_bytes());
+    let mut peer = peer();
+    Arc::get_mut(&mut peer).unwrap().settings.group = Some(Member {
+        group: Arc::new(RwLock::new("all".to_owned())),
+        key: NameKey::new([7; 32]),
+        id: Arc::new(RwLock::new(id(SMALLER))),
+        site: None,
+        is_near: true,
+        neighbours,
+    });
+    let known = || peer.settings.group.as_ref().unwrap().id();
+    for (instance, text) in [(2, GREATER), (3, SMALLER)] {
+        let joined = Other::new(instance, text).dial(&peer).await.unwrap();
+        assert_eq!(known(), id(text));
+        peer.lane_lost(&joined.signal, false, false);
+    }
 }
 
 #[tokio::test]

@@ -100,6 +100,7 @@ impl Peer {
             } else {
                 if is_new {
                     core.met = Some((hello.instance, Instant::now()));
+                    self.settings.group.iter().for_each(|member| member.speaks_with(&theirs));
                 }
                 if core.first != first {
                     core.link.order_keys(first);
