@@ -1,6 +1,6 @@
 //! Gateways of the site that were found: they become peers, and cease to be, by the same way as those of a reload.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ pub(super) fn open(config: &Config) -> Result<Option<NoteSockets>, NoteSocketErr
 pub(super) async fn run(site: Arc<Site>, report: Arc<Report>, mut talk: Talk) {
     let mut stopped = site.stopped.clone();
     loop {
+        talk.handle_configured(&configured(&report.state().config));
         tokio::select! {
             () = talk.step(|| Ports::of(report.state().ports.iter().map(|port| port.address))) => {}
             // An error means that the gateway ends.
@@ -53,6 +54,12 @@ fn links(state: &State) -> BTreeMap<PublicKey, bool> {
         peer.settings.keys.iter().map(|key| (*key, peer.is_up())).collect::<Vec<_>>()
     };
     state.peers.iter().flat_map(of).collect()
+}
+
+/// Returns the keys of the peers of the file.
+fn configured(config: &Config) -> BTreeSet<PublicKey> {
+    let peers = config.peers.iter().filter(|peer| !peer.found);
+    peers.flat_map(|peer| &peer.public_keys).copied().collect()
 }
 
 /// Says what peers there are to be beside those of the file, in the order of their keys.

@@ -7,7 +7,7 @@ pub mod note;
 pub mod roster;
 mod sockets;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,6 +131,11 @@ impl Talk {
         }
         self.send(ports()).await;
         self.tell();
+    }
+
+    /// Takes who is a peer anyway, and need not be found.
+    pub(crate) fn handle_configured(&mut self, keys: &BTreeSet<PublicKey>) {
+        self.groups.iter_mut().for_each(|group| group.roster.handle_configured(keys));
     }
 
     /// Takes which of the members that were found have a link that is up.

@@ -1,6 +1,6 @@
 //! Who is there, as far as notes tell: a state machine without sockets. `docs/design/neighbours.md` says why so.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use oncewire_link::Now;
@@ -16,6 +16,8 @@ pub struct Roster {
     /// What challenges are made of.
     secret: hmac::Key,
     seeds: Vec<SocketAddr>,
+    /// Who is a peer anyway.
+    configured: BTreeSet<PublicKey>,
     members: BTreeMap<PublicKey, Found>,
     /// Addresses that others told of, with how often they are still to be tried.
     hinted: BTreeMap<SocketAddr, u8>,
@@ -79,7 +81,7 @@ pub struct NoteCounts {
     pub turned_away: u64,
 }
 
-/// The most members that are found; a larger site configures its gateways.
+/// The most members that are found, beside those that are configured; a larger site configures its gateways.
 pub const MAX_FOUND: usize = 32;
 /// The most addresses that are tried because others told of them, and how often each.
 const MAX_HINTED: usize = 64;
@@ -113,6 +115,7 @@ impl Roster {
             own,
             secret: hmac::Key::new(hmac::HMAC_SHA256, secret),
             seeds: Vec::new(),
+            configured: BTreeSet::new(),
             members: BTreeMap::new(),
             hinted: BTreeMap::new(),
             announced: 0,
@@ -137,6 +140,25 @@ impl Roster {
     pub fn handle_seeds(&mut self, mut seeds: Vec<SocketAddr>) {
         seeds.truncate(MAX_SEEDS);
         self.seeds = seeds;
+    }
+
+    /// Takes who is a peer anyway: there is room for all of them, and none is looked for.
+    pub fn handle_configured(&mut self, keys: &BTreeSet<PublicKey>) {
+        if self.configured != *keys {
+            self.configured.clone_from(keys);
+            // Those that were until now may be too many. What was heard last of is forgotten first.
+            while self.found() > MAX_FOUND {
+                let others = self.members.iter().filter(|(key, _)| !self.configured.contains(key));
+                let Some(oldest) = others.min_by_key(|(_, member)| (member.up, member.heard)) else { return };
+                let oldest = *oldest.0;
+                self.members.remove(&oldest);
+            }
+        }
+    }
+
+    /// Returns how many members are there that are peers only since they were found.
+    fn found(&self) -> usize {
+        self.members.keys().filter(|key| !self.configured.contains(key)).count()
     }
 
     /// Takes whether the link to a member is up.
@@ -191,7 +213,8 @@ impl Roster {
         self.announce_at = now + every * (768 + (random % 513) as u32) / 1024;
         self.members.retain(|_, member| member.up || now < member.heard + FORGET);
         self.outputs.push_back(Output::Announce(self.note(0, 0)));
-        let lost = self.members.values().filter(|member| !member.up).map(|member| member.at);
+        let found = self.members.iter().filter(|(key, _)| !self.configured.contains(key));
+        let lost = found.filter(|(_, member)| !member.up).map(|(_, member)| member.at);
         let mut to: Vec<SocketAddr> = self.seeds.iter().copied().chain(lost).collect();
         to.extend(self.hinted.keys());
         self.hinted.retain(|_, tries| {
@@ -218,7 +241,7 @@ impl Roster {
         let tried = vec![from.ip()];
         let found =
             Found { name: note.name.clone(), tunnel, at: from, heard: now, since: now, up: false, tried };
-        let full = self.members.len() >= MAX_FOUND;
+        let full = !self.configured.contains(&note.public_key) && self.found() >= MAX_FOUND;
         match self.members.get_mut(&note.public_key) {
             Some(member) if member.at == from && member.tunnel == tunnel => member.heard = now,
             Some(member) if member.up || now < member.stays_until(from.ip()) => {}

@@ -179,6 +179,35 @@ fn members_and_addresses_are_bounded() {
     assert_eq!(one.hinted.len(), MAX_HINTED);
 }
 
+#[test]
+fn those_that_are_configured_take_nobodys_place_and_have_none_of_their_own_later() {
+    let mut one = roster(200, "town");
+    let now = Now::from_secs(500);
+    let hear = |one: &mut Roster, at: usize| {
+        let [answer, _] = one.challenges(address(at), now);
+        one.handle_note(&Note { answer, ..roster(at, "town").note(0, 0) }, address(at), now);
+    };
+    let configured: BTreeSet<PublicKey> = (0..MAX_FOUND).map(key).collect();
+    one.handle_configured(&configured);
+    (0..2 * MAX_FOUND).for_each(|at| hear(&mut one, at));
+    assert_eq!((one.members().len(), one.counts().turned_away), (2 * MAX_FOUND, 0));
+    hear(&mut one, 100);
+    assert_eq!((one.members().len(), one.counts().turned_away), (2 * MAX_FOUND, 1));
+    // Nor is any of them looked for, whose link is not up.
+    one.handle_timeout(now, 0);
+    let sent = std::iter::from_fn(|| one.poll_output());
+    let looked_for: BTreeSet<SocketAddr> = sent
+        .filter_map(|output| match output {
+            Output::Send(to, note) if note.challenge != 0 => Some(to),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(looked_for, (MAX_FOUND..2 * MAX_FOUND).map(address).collect());
+    one.handle_link(&key(1), true, now);
+    one.handle_configured(&BTreeSet::new());
+    assert!(one.members().len() == MAX_FOUND && one.members().contains_key(&key(1)));
+}
+
 /// Has a member answer from an address what it was asked there, and returns where it is looked for.
 fn tell(one: &mut Roster, from: SocketAddr, now: Now) -> SocketAddr {
     let [answer, _] = one.challenges(from, now);
