@@ -8,6 +8,7 @@ pub mod roster;
 mod sockets;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -216,19 +217,42 @@ fn seal(key: &NoteKey, note: &Note) -> Option<Vec<u8>> {
 
 /// Resolves the names of seeds for as long as somebody asks, again and again, since they may move.
 async fn resolve(seeds: Vec<String>, found: watch::Sender<Vec<SocketAddr>>) {
+    let mut known = vec![Vec::new(); seeds.len()];
     while !seeds.is_empty() && !found.is_closed() {
-        let (mut addresses, mut all) = (Vec::new(), true);
-        for seed in &seeds {
-            match tokio::net::lookup_host(seed.as_str()).await {
-                Ok(resolved) => addresses.extend(resolved),
-                Err(_) => all = false,
-            }
+        let mut all = true;
+        for (seed, known) in seeds.iter().zip(&mut known) {
+            let resolved = tokio::net::lookup_host(seed.as_str()).await;
+            all &= resolved.is_ok();
+            renew(known, resolved);
         }
-        found.send_replace(addresses);
+        found.send_replace(known.concat());
         tokio::time::sleep(if all { RESOLVE_EVERY } else { RESOLVE_AGAIN }).await;
+    }
+}
+
+/// Takes where a seed is now. Where that cannot be found out it stays where it was: names fail when lines do.
+fn renew(known: &mut Vec<SocketAddr>, resolved: io::Result<impl Iterator<Item = SocketAddr>>) {
+    if let Ok(resolved) = resolved {
+        *known = resolved.collect();
     }
 }
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const RESOLVE_EVERY: Duration = Duration::from_secs(60);
 const RESOLVE_AGAIN: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_whose_name_cannot_be_resolved_stays_where_it_was() {
+        let at = |ip: u8| SocketAddr::from(([10, 0, 0, ip], 7400));
+        let mut known = Vec::new();
+        renew(&mut known, Ok([at(1), at(2)].into_iter()));
+        renew(&mut known, Err::<std::iter::Empty<_>, _>(io::ErrorKind::NotFound.into()));
+        assert_eq!(known, [at(1), at(2)]);
+        renew(&mut known, Ok([at(3)].into_iter()));
+        assert_eq!(known, [at(3)]);
+    }
+}
