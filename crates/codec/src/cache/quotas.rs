@@ -12,8 +12,8 @@ use crate::plan::Quota;
 #[derive(Clone, Debug)]
 pub struct Quotas {
     capacity: u64,
-    /// Bytes by part of the log, oldest first, for each class; parts without any are left out.
-    classes: BTreeMap<u16, VecDeque<(u64, u64)>>,
+    /// Bytes by part of the log, oldest first, for each class that has any in it; parts without any are left out.
+    classes: BTreeMap<u64, VecDeque<(u64, u64)>>,
 }
 
 impl Quotas {
@@ -29,15 +29,19 @@ impl Quotas {
     }
 
     /// Notes that bytes of a class were written at `start`, which never decreases.
-    pub fn take(&mut self, class: u16, start: u64, len: u64) {
+    pub fn take(&mut self, class: u64, start: u64, len: u64) {
         let Some(last) = start.saturating_add(len).checked_sub(1).filter(|_| len > 0) else { return };
         let oldest = self.part(last.saturating_sub(self.capacity));
         // A block on the border of two parts counts for the later one, which is forgotten later.
         let part = self.part(last);
+        // Of classes that are no more, too: others come in their place for as long as the log lives.
+        self.classes.retain(|_, parts| {
+            while parts.front().is_some_and(|(part, _)| *part < oldest) {
+                parts.pop_front();
+            }
+            !parts.is_empty()
+        });
         let parts = self.classes.entry(class).or_default();
-        while parts.front().is_some_and(|(part, _)| *part < oldest) {
-            parts.pop_front();
-        }
         match parts.back_mut() {
             Some((newest, bytes)) if *newest == part => *bytes = bytes.saturating_add(len),
             _ => parts.push_back((part, len)),
@@ -50,7 +54,7 @@ impl Quotas {
     }
 
     /// Returns how many bytes of a class may be among the `capacity` bytes that end at `end`.
-    fn taken(&self, class: u16, end: u64) -> u64 {
+    fn taken(&self, class: u64, end: u64) -> u64 {
         let oldest = self.part(end.saturating_sub(self.capacity));
         let parts = self.classes.get(&class).into_iter().flatten();
         parts.filter(|(part, _)| *part >= oldest).map(|(_, bytes)| bytes).sum()
@@ -70,7 +74,7 @@ mod tests {
 
     const CAPACITY: u64 = 64_000;
 
-    fn quota(class: u16, bytes: u64) -> Quota {
+    fn quota(class: u64, bytes: u64) -> Quota {
         Quota { class, bytes }
     }
 
@@ -94,6 +98,15 @@ mod tests {
         assert!(quotas.allows(quota(1, 3000), CAPACITY + 4000, 1000));
         quotas.clear();
         assert!(quotas.allows(quota(1, 3000), 4000, 3000));
+    }
+
+    #[test]
+    fn classes_that_come_and_go_take_no_more_memory_than_the_log_has_parts() {
+        let mut quotas = Quotas::new(CAPACITY);
+        for class in 0..1000 {
+            quotas.take(class, class * 500, 500);
+            assert!(quotas.classes.len() as u64 <= CAPACITY / 500 + 2, "{}", quotas.classes.len());
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::names::{put_ip, take_ip};
 use super::reader::{Reader, WireError};
 
 /// A range of addresses that share a prefix, as in `10.0.0.0/8` or `2001:db8::/32`; one address is a network too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Network {
     address: IpAddr,
     prefix: u8,

@@ -1,6 +1,7 @@
 //! Which flows cross a link, and which are coded: the `[[policy]]` rules, of which the first that matches decides.
 
 use std::fmt::Display;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
 use oncewire_codec::wire::{Destination, Host};
@@ -73,8 +74,8 @@ impl Policies {
     pub fn plan(&self, destination: &Destination, peer: &str, usual: Usual) -> Option<Plan> {
         let outcome = self.decide(destination, Some(peer));
         let number = outcome.rule.and_then(|rule| rule.checked_sub(1));
-        match number.and_then(|number| Some((number, self.rules.get(number)?))) {
-            Some((number, rule)) => rule.plan(number, usual.plan),
+        match number.and_then(|number| self.rules.get(number)) {
+            Some(rule) => rule.plan(usual.plan),
             None => usual.coded.then_some(usual.plan),
         }
     }
@@ -90,7 +91,7 @@ impl Policies {
     /// from 1; without one the peer's own.
     pub fn plans(&self, peer: &str, plan: Plan) -> impl Iterator<Item = (Option<usize>, Plan)> {
         let concerned = self.rules.iter().enumerate().filter(move |(_, rule)| rule.concerns(peer));
-        let ruled = concerned.filter_map(move |(at, rule)| Some((Some(at + 1), rule.plan(at, plan)?)));
+        let ruled = concerned.filter_map(move |(at, rule)| Some((Some(at + 1), rule.plan(plan)?)));
         std::iter::once((None, plan)).chain(ruled)
     }
 
@@ -144,13 +145,19 @@ impl Policy {
         if conditions.is_empty() { "everything".to_owned() } else { conditions.join(" and ") }
     }
 
-    /// Returns how the flows of this rule, the one at `number`, are coded; none if they are not.
-    fn plan(&self, number: usize, plan: Plan) -> Option<Plan> {
-        // There are no more rules than the file has lines; numbers beyond the type would share their quotas.
-        let class = u16::try_from(number).unwrap_or(u16::MAX);
-        let quota = self.log_memory.map(|bytes| Quota { class, bytes });
+    /// Returns how the flows of this rule are coded; none if they are not.
+    fn plan(&self, plan: Plan) -> Option<Plan> {
+        let quota = self.log_memory.map(|bytes| Quota { class: self.class(), bytes });
         let layers = self.codec.layers()?;
         Some(Plan { layers, quota, ..self.changes.apply(plan) })
+    }
+
+    /// Tells the rule's flows from those of others: by its conditions, so that they are the same ones wherever another
+    /// configuration has it, as the log stays.
+    fn class(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.ports, &self.networks, &self.peers).hash(&mut hasher);
+        hasher.finish()
     }
 
     fn matches(&self, ip: Option<IpAddr>, port: u16, peer: Option<&str>) -> bool {
@@ -250,7 +257,7 @@ mod tests {
             Policy { ports: Some(vec![873]), changes, log_memory: Some(1 << 20), ..rule(Codec::Endre) };
         let ssh = Policy { ports: Some(vec![22]), ..rule(Codec::None) };
         let rules = Policies { rules: vec![ssh, backups] };
-        let quota = Some(Quota { class: 1, bytes: 1 << 20 });
+        let quota = Some(Quota { class: rules.rules[1].class(), bytes: 1 << 20 });
         let backup = Plan { entropy: Entropy::Lz4, quota, ..peers };
         let usual = Usual { coded: true, plan: peers };
         assert_eq!(rules.plan(&to("10.0.0.1", 873), "hub", usual), Some(backup));
@@ -261,6 +268,22 @@ mod tests {
         assert_eq!(rules.plan(&to("10.0.0.1", 80), "hub", uncoded), None);
         let all: Vec<_> = rules.plans("hub", peers).collect();
         assert_eq!(all, [(None, peers), (Some(2), backup)]);
+    }
+
+    #[test]
+    fn what_a_rule_may_take_of_the_log_is_counted_as_its_own_wherever_it_stands() {
+        let quota = |rules: &[&Policy], port| {
+            let rules = Policies { rules: rules.iter().copied().cloned().collect() };
+            let usual = Usual { coded: true, plan: Plan::default() };
+            rules.plan(&to("10.0.0.1", port), "hub", usual).unwrap().quota.unwrap()
+        };
+        let part =
+            |port, bytes| Policy { ports: Some(vec![port]), log_memory: Some(bytes), ..rule(Codec::Endre) };
+        let (backups, mail, more) = (part(873, 1 << 20), part(25, 1 << 20), part(873, 2 << 20));
+        let before = quota(&[&backups, &mail], 873);
+        assert_eq!(quota(&[&mail, &backups], 873), before);
+        assert_eq!(quota(&[&mail, &more], 873), Quota { bytes: 2 << 20, ..before });
+        assert_ne!(quota(&[&backups, &mail], 25).class, before.class);
     }
 
     #[test]

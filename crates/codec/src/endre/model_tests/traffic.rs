@@ -74,8 +74,8 @@ impl Model {
             _ => self.entropy,
         };
         let period = 16 << self.below(8).saturating_sub(5);
-        let class = self.below(8) as u16;
-        let quota = (class < 3).then_some(Quota { class, bytes: u64::from(class) * CAPACITY / 8 });
+        let class = self.below(8);
+        let quota = (class < 3).then_some(Quota { class, bytes: class * CAPACITY / 8 });
         let is_max = self.below(2) == 0 || self.sender.planted_error;
         let matching = if is_max { Matching::Max } else { Matching::Chunk };
         let layers = match self.below(4) {
