@@ -1,6 +1,7 @@
 //! What transparent interception takes in, and who loads the rules for it.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use super::network::Network;
@@ -39,6 +40,15 @@ impl Capture {
             None => interface == name,
         })
     }
+}
+
+/// Returns where connections of IPv4 and of IPv6 are taken in that rules lead to `listen`.
+pub(crate) fn both_families(listen: SocketAddr) -> [SocketAddr; 2] {
+    let ips: [IpAddr; 2] = match listen.ip().is_unspecified() {
+        true => [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+        false => [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+    };
+    ips.map(|ip| SocketAddr::new(ip, listen.port()))
 }
 
 /// Whose connections are taken in.

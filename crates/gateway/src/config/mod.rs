@@ -32,6 +32,7 @@ use crate::group_key::GroupKey;
 use crate::identity::{Identity, PublicKey};
 use crate::storage_key::StorageKey;
 
+pub(crate) use capture::both_families;
 pub use capture::{Capture, PortRange, RulesBy, Scope};
 pub use codec::Codec;
 pub(crate) use memory::{ContextMemory, index_memory, log_demand};

@@ -135,7 +135,7 @@ impl Own {
     fn keep_entrance(&mut self, intercept: &Intercept) -> Option<(Intercept, Arc<Entrance>)> {
         let at = self.entrances.iter().position(|(known, _)| known.same_sockets(intercept))?;
         let (before, entrance) = self.entrances.remove(at);
-        self.stays.push((entrance.address(), INTERCEPT));
+        self.stays.extend(entrance.addresses().map(|address| (address, INTERCEPT)));
         Some((before, entrance))
     }
 
@@ -152,14 +152,16 @@ impl Own {
         };
         let (address, key) = wanted.place();
         let itself = |other, other_key| StartError::ListensItself { address, key, other, other_key };
-        if let Some((other, other_key)) = self.stays.iter().find(|(other, _)| overlap(*other, address)) {
+        let wants = wanted.addresses();
+        let in_its_way = |other: SocketAddr| wants.iter().any(|address| overlap(other, *address));
+        if let Some((other, other_key)) = self.stays.iter().find(|(other, _)| in_its_way(*other)) {
             return Err(itself(*other, other_key));
         }
-        let ports = self.ports.iter().filter(|(_, port)| overlap(port.address, address));
+        let ports = self.ports.iter().filter(|(_, port)| in_its_way(port.address));
         let ports = ports.map(|(_, port)| {
             (port.address, TUNNEL, matches!(wanted, Wanted::Port(_)), Vec::from_iter(port.listener()))
         });
-        let entrances = self.entrances.iter().filter(|(_, entrance)| overlap(entrance.address(), address));
+        let entrances = self.entrances.iter().filter(|(_, entrance)| entrance.addresses().any(in_its_way));
         let entrances = entrances.map(|(before, entrance)| {
             let alike = matches!(wanted, Wanted::Entrance(intercept) if intercept.same_kind(before));
             (entrance.address(), INTERCEPT, alike, entrance.listeners().collect())
@@ -189,7 +191,15 @@ impl Wanted<'_> {
         }
     }
 
-    /// Where, and the key in the configuration.
+    /// Where, of both families.
+    fn addresses(self) -> Vec<SocketAddr> {
+        match self {
+            Self::Port(address) => vec![address],
+            Self::Entrance(intercept) => intercept.addresses(),
+        }
+    }
+
+    /// Where it is said to listen, and the key in the configuration.
     fn place(self) -> (SocketAddr, &'static str) {
         match self {
             Self::Port(address) => (address, TUNNEL),

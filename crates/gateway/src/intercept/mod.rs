@@ -13,7 +13,7 @@ mod socks5;
 mod transparent;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use tokio::sync::{Semaphore, watch};
 
 use oncewire_codec::wire::Destination;
 
-use crate::config::{Intercept, Mode};
+use crate::config::{Intercept, Mode, both_families};
 use crate::ledger::Ledger;
 use crate::lifecycle::limits;
 use crate::sockets::{self, Sharing};
@@ -173,16 +173,11 @@ pub(crate) fn listen(
     intercept: &Intercept,
     sharing: Sharing,
 ) -> io::Result<(TcpListener, Option<TcpListener>)> {
-    let any = intercept.listen.ip().is_unspecified();
-    let addresses: [IpAddr; 2] = match any {
-        true => [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
-        false => [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
-    };
     let bind = match intercept.mode {
         Mode::Tproxy(_) => sockets::listen_transparent,
         _ => sockets::listen,
     };
-    let [v4, v6] = addresses.map(|ip| bind(SocketAddr::new(ip, intercept.listen.port()), sharing));
+    let [v4, v6] = both_families(intercept.listen).map(|address| bind(address, sharing));
     let v4 = v4?;
     match v6 {
         Ok(v6) => Ok((v4, Some(v6))),

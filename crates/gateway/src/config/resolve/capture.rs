@@ -1,11 +1,13 @@
 //! The keys of `[[intercept]]` that say which connections `tproxy` and `redirect` take in.
 
+use std::net::SocketAddr;
+
 use toml::Spanned;
 
 use super::Resolver;
 use crate::config::capture::{self, Capture, PortRange, RulesBy, Scope};
 use crate::config::raw::{OneOrMany, RawConfig, RawIntercept, RawPort, Text};
-use crate::config::{Config, Intercept, Mode};
+use crate::config::{Config, Intercept, Mode, both_families};
 
 impl Resolver {
     /// Resolves what a transparent mode takes in.
@@ -194,6 +196,14 @@ impl Resolver {
 }
 
 impl Intercept {
+    /// Returns where it listens.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        match self.mode.capture() {
+            Some(_) => both_families(self.listen).to_vec(),
+            None => vec![self.listen],
+        }
+    }
+
     /// Says whether the sockets of one can serve as those of the other.
     pub(crate) fn same_sockets(&self, other: &Self) -> bool {
         self.listen == other.listen && self.same_kind(other)

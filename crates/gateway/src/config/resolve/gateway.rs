@@ -1,5 +1,6 @@
 //! `[gateway]`.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use oncewire_codec::wire::{MAX_NETWORKS, Network};
@@ -7,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::Resolver;
 use crate::config::raw::{RawConfig, RawGateway, Text};
-use crate::config::{Admin, Gateway, explain, secrets};
+use crate::config::{Admin, Gateway, Intercept, explain, secrets};
 use crate::identity::Identity;
 use crate::storage_key::StorageKey;
 
@@ -137,33 +138,42 @@ impl Resolver {
     }
 
     /// Reports addresses that are listened on twice; port 0 is a new port each time.
-    pub(super) fn check_listens(&mut self, raw: &RawConfig) {
+    pub(super) fn check_listens(&mut self, raw: &RawConfig, intercepts: &[Option<Intercept>]) {
         let gateway = raw.gateway.get_ref();
-        let mut listens = Vec::new();
-        listens.extend(
-            gateway.listen.iter().flat_map(|listen| listen.texts()).map(|text| ("[gateway] listen", text)),
-        );
-        listens.extend(gateway.admin.iter().map(|text| ("[gateway] admin", text)));
-        listens.extend(
-            raw.intercept.iter().map(|intercept| ("[[intercept]] listen", &intercept.get_ref().listen)),
-        );
-        let mut seen: Vec<(std::net::SocketAddr, &str)> = Vec::new();
-        for (key, text) in listens {
-            let Ok(address) = text.get_ref().parse::<std::net::SocketAddr>() else { continue };
-            let clashes = |other: &std::net::SocketAddr| {
-                let any = other.ip().is_unspecified() || address.ip().is_unspecified();
-                let families = other.is_ipv4() == address.is_ipv4();
-                other.port() == address.port()
-                    && address.port() != 0
-                    && (other.ip() == address.ip() || any && families)
-            };
-            if let Some((other, whose)) = seen.iter().find(|(other, _)| clashes(other)) {
-                self.problems
-                    .at(text.span(), format_args!("listen: {address} clashes with {other} of {whose}"));
+        let read = |text: &Text| Vec::from_iter(text.get_ref().parse::<SocketAddr>());
+        let ports = gateway.listen.iter().flat_map(|listen| listen.texts());
+        let ports = ports.map(|text| ("[gateway] listen", text, read(text)));
+        let admin = gateway.admin.iter().map(|text| ("[gateway] admin", text, read(text)));
+        let intercepts = raw.intercept.iter().zip(intercepts).map(|(raw, intercept)| {
+            let listen = &raw.get_ref().listen;
+            let addresses = intercept.as_ref().map_or_else(|| read(listen), Intercept::addresses);
+            ("[[intercept]] listen", listen, addresses)
+        });
+        let mut seen: Vec<(SocketAddr, String)> = Vec::new();
+        for (key, text, addresses) in ports.chain(admin).chain(intercepts) {
+            let listen = text.get_ref();
+            for address in addresses {
+                let written = listen.parse().ok() == Some(address);
+                if let Some((other, whose)) = seen.iter().find(|(other, _)| clash(address, *other)) {
+                    let too = if written { String::new() } else { format!(", which is {address} too,") };
+                    let message = format!("listen: {listen}{too} clashes with {other} of {whose}");
+                    self.problems.at(text.span(), message);
+                    break;
+                }
+                let whose =
+                    if written { key.to_owned() } else { format!("{key} {listen}, which is that too") };
+                seen.push((address, whose));
             }
-            seen.push((address, key));
         }
     }
+}
+
+/// Says whether two cannot both be listened on.
+fn clash(one: SocketAddr, other: SocketAddr) -> bool {
+    let any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port()
+        && one.port() != 0
+        && (one.ip() == other.ip() || any && one.is_ipv4() == other.is_ipv4())
 }
 
 /// After how long without progress the process ends itself, unless `watchdog` says otherwise.

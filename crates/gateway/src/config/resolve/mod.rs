@@ -120,7 +120,7 @@ impl Resolver {
         self.check_peers(raw, gateway.as_ref(), &peers);
         let intercepts: Vec<_> =
             raw.intercept.iter().map(|intercept| self.intercept(intercept, raw)).collect();
-        self.check_listens(raw);
+        self.check_listens(raw, &intercepts);
         self.check_rules(raw);
         self.check_holding(raw);
         let rules = raw.policy.iter().map(|policy| self.policy(policy, raw)).collect::<Vec<_>>();
