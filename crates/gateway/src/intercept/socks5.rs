@@ -95,8 +95,8 @@ enum Turned {
     TooSlow,
     /// Not SOCKS 5; the first byte tells what it might have been.
     NotSocks5(u8),
-    /// It offers no method of authentication that we accept.
-    NoMethod,
+    /// It does not offer the one method of authentication that we accept.
+    NoMethod(u8),
     WrongPassword,
     Command(u8),
     AddressType(u8),
@@ -117,7 +117,7 @@ async fn negotiate(stream: &mut TcpStream, users: &Users) -> Result<Destination,
     let methods = read_counted(stream).await?;
     let method = if users.is_empty() { NO_AUTHENTICATION } else { USERNAME_PASSWORD };
     if !methods.contains(&method) {
-        return Err(Turned::NoMethod);
+        return Err(Turned::NoMethod(method));
     }
     stream.write_all(&[VERSION, method]).await?;
     if method == USERNAME_PASSWORD {
@@ -184,9 +184,14 @@ async fn refuse(door: &Door, stream: TcpStream, source: SocketAddr, refusal: Tur
         Turned::Io(error) => (garbage, format!("left before it asked for anything: {error}"), vec![]),
         Turned::TooSlow => (garbage, "did not say in time what it wants".to_owned(), vec![]),
         Turned::NotSocks5(first) => (garbage, guess(first), vec![]),
-        Turned::NoMethod => {
+        Turned::NoMethod(USERNAME_PASSWORD) => {
             let line = "offers no authentication that is accepted here; it needs a name and a password";
             (Refusal::BadCredentials, line.to_owned(), vec![VERSION, NO_ACCEPTABLE_METHOD])
+        }
+        Turned::NoMethod(_) => {
+            let line =
+                "wants to authenticate, and there are no `users` here; it has to offer to do without, too";
+            (garbage, line.to_owned(), vec![VERSION, NO_ACCEPTABLE_METHOD])
         }
         Turned::WrongPassword => {
             (Refusal::BadCredentials, "wrong name or password".to_owned(), vec![AUTHENTICATION_VERSION, 1])

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::common::{Origin, Pair, exchange, nobody, proxy, within};
+use crate::common::{Origin, Pair, exchange, nobody, proxy, until, within};
 
 /// The request for an address.
 fn connect_to(address: SocketAddr) -> Vec<u8> {
@@ -135,6 +135,23 @@ async fn users_need_their_password() {
         let mut anonymous = pair.connect().await;
         anonymous.write_all(&[5, 1, 0]).await.unwrap();
         assert_eq!(anonymous.read_u16().await.unwrap(), 0x05ff);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_would_authenticate_where_nobody_is_asked_to_has_no_wrong_password() {
+    within(async {
+        let pair = Pair::start(&proxy("socks5", "")).await;
+        let mut client = pair.connect().await;
+        client.write_all(&[5, 1, 2]).await.unwrap();
+        assert_eq!(client.read_u16().await.unwrap(), 0x05ff);
+        let count = |reason: &str| {
+            let refused = pair.branch.status().gateway.refused;
+            refused.iter().find(|row| row.reason == reason).unwrap().count
+        };
+        until(|| count("bad_request") == 1).await;
+        assert_eq!(count("bad_credentials"), 0);
     })
     .await;
 }
