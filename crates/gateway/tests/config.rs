@@ -373,6 +373,35 @@ fn gateways_are_looked_for_on_interfaces_and_by_way_of_seeds() {
 }
 
 #[test]
+fn bytes_for_markers_that_no_flow_uses_are_warned_of() {
+    let dir = folder();
+    let key = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=";
+    let warnings = |codec: &str, peer: &str, policy: &str| {
+        let text = format!(
+            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n[cache]\nmemory = \"256 MiB\"\n\
+             [[peer]]\nname = \"hub\"\npublic_key = \"{key}\"\naddress = \"h:1\"\n{peer}\n[codec]\n{codec}\n{policy}\n"
+        );
+        let config = Config::parse(&text, &dir.path().join("branch.toml"));
+        let warnings = config.unwrap_or_else(|error| panic!("{error}")).warnings;
+        warnings.into_iter().filter(|warning| warning.starts_with("sample_bytes ")).collect::<Vec<_>>()
+    };
+    let (bytes, markers) = ("sample_bytes = [32, 101]", "markers = \"samplebyte\"");
+    let rule = format!("[[policy]]\nmatch = {{ ports = [80] }}\ncodec = \"endre\"\n{markers}");
+    let unused = "has no effect without markers = \"samplebyte\"";
+    assert_eq!(warnings(bytes, "", ""), [format!("sample_bytes in [codec]: {unused}")]);
+    assert_eq!(warnings("", bytes, ""), [format!("sample_bytes of peer \"hub\": {unused}")]);
+    for (codec, peer, policy) in [
+        (&*format!("{bytes}\n{markers}"), "", ""),
+        (bytes, markers, ""),
+        (bytes, "", &*rule),
+        ("", bytes, &*rule),
+        (markers, bytes, ""),
+    ] {
+        assert_eq!(warnings(codec, peer, policy), [""; 0], "{codec} {peer} {policy}");
+    }
+}
+
+#[test]
 fn the_rate_of_all_links_is_that_of_the_line_and_not_of_a_lan() {
     let dir = folder();
     let keys =

@@ -138,6 +138,7 @@ impl Resolver {
         let most = raw.cache.memory.as_ref().map_or_else(default_memory, |memory| memory.get_ref().0);
         let store = self.store(raw, most);
         self.check_hints(raw, policies.as_ref(), peers.as_deref());
+        self.warn_of_unused_samples(raw, &defaults, policies.as_ref(), peers.as_deref());
         let set_memory = memory::SetMemory {
             flow_memory: raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0),
             hint_memory: defaults.hint_memory,

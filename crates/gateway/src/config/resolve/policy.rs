@@ -1,11 +1,12 @@
 //! `[[policy]]`.
 
+use oncewire_codec::{MarkerKind, Plan};
 use toml::Spanned;
 
 use super::Resolver;
 use crate::config::raw::{RawConfig, RawPolicy, Text};
 use crate::config::units::Size;
-use crate::config::{Codec, PathChoice, Peer, Policy, explain, settings};
+use crate::config::{Codec, CodecSettings, PathChoice, Peer, Policies, Policy, explain, settings};
 
 impl Resolver {
     /// Resolves one rule.
@@ -101,6 +102,29 @@ impl Resolver {
             if let Some(span) = span {
                 self.problems.at(span, format_args!("{key}: has no effect with {why}; remove it"));
             }
+        }
+    }
+
+    /// Warns of bytes for markers that no flow uses: they are chosen for peers, and markers by rules, too.
+    pub(super) fn warn_of_unused_samples(
+        &mut self,
+        raw: &RawConfig,
+        defaults: &CodecSettings,
+        policies: Option<&Policies>,
+        peers: Option<&[Peer]>,
+    ) {
+        let (Some(policies), Some(peers)) = (policies, peers) else { return };
+        let samples = |plan: Plan| plan.markers == MarkerKind::SampleByte;
+        let used_by =
+            |peer: &Peer| policies.plans(&peer.name, peer.settings.plan()).any(|(_, plan)| samples(plan));
+        let unused = "has no effect without markers = \"samplebyte\"";
+        let by_default = raw.codec.sample_bytes.is_some() && !samples(defaults.plan());
+        if by_default && !peers.iter().any(used_by) {
+            self.warnings.push(format!("sample_bytes in [codec]: {unused}"));
+        }
+        let own = raw.peer.iter().zip(peers).filter(|(raw, _)| raw.get_ref().sample_bytes.is_some());
+        for (_, peer) in own.filter(|(_, peer)| !used_by(peer)) {
+            self.warnings.push(format!("sample_bytes of peer {:?}: {unused}", peer.name));
         }
     }
 
