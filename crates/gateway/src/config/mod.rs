@@ -74,6 +74,8 @@ pub struct Config {
     pub discovery: Option<Discovery>,
     /// What is allowed but probably not wanted, for `check` and the log.
     pub warnings: Vec<String>,
+    /// The files that nobody else may read, with the keys that name them.
+    pub private_files: Vec<(&'static str, PathBuf)>,
 }
 
 /// This gateway.

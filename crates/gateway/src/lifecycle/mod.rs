@@ -1,6 +1,7 @@
 //! What a daemon owes the system that it runs on: it says when it is ready, is ended when it hangs, and gives up the
 //! privileges that it does not need. The decisions stand in `docs/design/lifecycle.md`.
 
+pub mod access;
 pub mod limits;
 pub mod notify;
 pub mod privileges;

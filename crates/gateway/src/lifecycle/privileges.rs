@@ -18,10 +18,10 @@ use crate::sockets::LaneOptions;
 
 /// A user of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Account {
-    name: String,
-    uid: u32,
-    gid: u32,
+pub(super) struct Account {
+    pub(super) name: String,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
 }
 
 /// Why privileges were not given up as asked.
@@ -95,7 +95,7 @@ pub fn give_up(user: Option<&str>, needed: CapabilitySet) -> Result<bool, Privil
 
 impl Account {
     /// Finds a user by name.
-    fn find(name: &str) -> Result<Self, PrivilegeError> {
+    pub(super) fn find(name: &str) -> Result<Self, PrivilegeError> {
         let users = fs::read_to_string(PASSWD).map_err(PrivilegeError::Passwd)?;
         let found = users.lines().filter_map(Self::read).find(|account| account.name == name);
         found.ok_or_else(|| PrivilegeError::NoUser(name.to_owned()))

@@ -11,7 +11,7 @@ use oncewire_gateway::config::{
     Policy, Scope, StoreSettings,
 };
 use oncewire_gateway::discovery::MAX_FOUND;
-use oncewire_gateway::lifecycle::privileges;
+use oncewire_gateway::lifecycle::{access, privileges};
 use oncewire_gateway::rules::RuleSet;
 
 use crate::table::counted;
@@ -28,6 +28,7 @@ pub(super) fn run(path: &Path) -> anyhow::Result<()> {
     }
     config.warnings.extend(config.obstacles());
     config.warnings.extend(privileges::obstacle(&config));
+    config.warnings.extend(access::obstacles(&config));
     super::print(&describe(&config))
 }
 

@@ -17,7 +17,7 @@ impl Resolver {
     pub(super) fn gateway(&mut self, whole: &RawConfig) -> Option<Gateway> {
         let raw = whole.gateway.get_ref();
         let name = self.name("name", &raw.name);
-        let key_file = self.path(&raw.key_file);
+        let key_file = self.private_file("key_file in [gateway]", &raw.key_file);
         let identity = self.problems.check(raw.key_file.span(), "key_file", Identity::load(&key_file));
         let listens = raw.listen.as_ref().map_or(&[][..], |listen| listen.texts());
         let listen = listens.iter().map(|text| self.socket("listen", text)).collect::<Vec<_>>();
@@ -112,13 +112,14 @@ impl Resolver {
             let message = "encrypt_key_file: has no effect without state; set state or remove it";
             self.problems.at(file.span(), message);
         }
-        self.problems.check(file.span(), "encrypt_key_file", StorageKey::load(&self.path(file)))
+        let path = self.private_file("encrypt_key_file in [gateway]", file);
+        self.problems.check(file.span(), "encrypt_key_file", StorageKey::load(&path))
     }
 
     /// Resolves the admin interface and reads its token.
     pub(super) fn admin(&mut self, raw: &RawGateway) -> Option<Admin> {
         let token = raw.admin_token_file.as_ref().and_then(|file| {
-            let token = secrets::read_token(&self.path(file));
+            let token = secrets::read_token(&self.private_file("admin_token_file in [gateway]", file));
             self.problems.check(file.span(), "admin_token_file", token)
         });
         let Some(admin) = &raw.admin else {

@@ -11,7 +11,7 @@ impl Resolver {
         let mut groups: Vec<Group> = Vec::new();
         for raw_group in &raw.group {
             let group = raw_group.get_ref();
-            let key = GroupKey::load(&self.path(&group.key_file));
+            let key = GroupKey::load(&self.private_file("key_file in [[group]]", &group.key_file));
             let key = self.problems.check(group.key_file.span(), "key_file", key);
             let (Some(name), Some(key)) = (self.name("name", &group.name), key) else { continue };
             if groups.iter().any(|other| other.name == name) {

@@ -145,7 +145,7 @@ impl Resolver {
 
     fn users(&mut self, raw: &OneOrMany) -> Option<Users> {
         let read = match raw {
-            OneOrMany::One(file) => Users::from_file(&self.path(file)),
+            OneOrMany::One(file) => Users::from_file(&self.private_file("users in [[intercept]]", file)),
             OneOrMany::Many(entries) => {
                 Users::from_entries(entries.iter().map(|entry| entry.get_ref().as_str()))
             }

@@ -31,6 +31,7 @@ struct Resolver {
     dir: PathBuf,
     problems: Problems,
     warnings: Vec<String>,
+    private_files: Vec<(&'static str, PathBuf)>,
 }
 
 /// What of `memory` is for no peer of the file.
@@ -102,7 +103,7 @@ fn whole(typed: Typed, path: &Path, text: &str) -> Result<RawConfig, ConfigError
 impl Resolver {
     fn new(path: &Path) -> Self {
         let dir = path.parent().map_or_else(PathBuf::new, Path::to_owned);
-        Self { dir, problems: Problems::default(), warnings: Vec::new() }
+        Self { dir, problems: Problems::default(), warnings: Vec::new(), private_files: Vec::new() }
     }
 
     /// Resolves every section, so that all problems are found, before any is given up for lack of another.
@@ -163,6 +164,7 @@ impl Resolver {
             store,
             discovery,
             warnings: std::mem::take(&mut self.warnings),
+            private_files: std::mem::take(&mut self.private_files),
         })
     }
 
@@ -249,6 +251,13 @@ impl Resolver {
     /// Returns a path as meant: relative ones start at the configuration's folder.
     fn path(&self, text: &Text) -> PathBuf {
         self.dir.join(text.get_ref())
+    }
+
+    /// Returns the path of a file that nobody else may read.
+    fn private_file(&mut self, key: &'static str, text: &Text) -> PathBuf {
+        let path = self.path(text);
+        self.private_files.push((key, path.clone()));
+        path
     }
 
     /// Reads a name of a gateway, peer, group or site.
