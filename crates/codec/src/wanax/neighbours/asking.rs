@@ -54,7 +54,6 @@ impl Neighbourhood {
         if !self.can_ask(id, now) || !self.members.get(&id).is_some_and(is_soon) {
             return self.go_on(what, now);
         }
-        self.stats.asked += 1;
         let request = self.next_request;
         self.next_request += 1;
         self.deadlines.insert((until, request));
@@ -86,6 +85,7 @@ impl Neighbourhood {
                 continue;
             }
             let frame = GroupFrame::Get { request, name: read.name, len: read.len };
+            self.stats.asked += 1;
             member.done(waiting);
             member.asked += 1;
             member.asked_bytes += read.len as usize;
@@ -98,7 +98,6 @@ impl Neighbourhood {
         // Asked now, they would be brought to nobody.
         for request in late {
             let Some(Waiting { what: Asked::Chunk { read, .. }, .. }) = self.take(request) else { continue };
-            self.stats.late += 1;
             self.give_up(&read);
         }
     }

@@ -339,7 +339,7 @@ impl Neighbourhood {
                 continue;
             }
             let Some(waiting) = self.take(request) else { continue };
-            self.stats.late += 1;
+            self.stats.late += u64::from(waiting.asked_at.is_some());
             self.fail(&waiting, now);
             match waiting.what {
                 Asked::Chunk { read, .. } => self.give_up(&read),

@@ -97,10 +97,7 @@ impl Neighbourhood {
             return;
         }
         if let Some(search) = self.searches.by_id.remove(&id) {
-            for read in search.reads.into_iter().flatten() {
-                self.stats.absent += 1;
-                self.give_up(&read);
-            }
+            search.reads.iter().flatten().for_each(|read| self.give_up(read));
         }
     }
 }

@@ -5,7 +5,7 @@
 pub struct NeighbourStats {
     /// Neighbours that are up.
     pub members: u64,
-    /// Chunks that were asked for, each neighbour that was asked counted.
+    /// Chunks that were asked for, each neighbour that was asked counted. Whether it has a chunk is another question.
     pub asked: u64,
     /// Chunks that a neighbour had.
     pub found: u64,
@@ -13,7 +13,7 @@ pub struct NeighbourStats {
     pub found_bytes: u64,
     /// Answers that a chunk is not there.
     pub absent: u64,
-    /// What was not answered in time.
+    /// Questions that were not answered in time.
     pub late: u64,
     /// Answers that were not what was asked for: other content than the name says, or of another kind.
     pub wrong: u64,

@@ -301,7 +301,9 @@ fn nothing_is_asked_for_that_would_come_too_late_and_who_brings_what_it_can_has_
         site.read(0, ticket as u64, root);
     }
     site.settle_until(|site| site.answers.len() == roots.len());
-    assert!(site.machines[0].stats().late > 0);
+    let stats = site.machines[0].stats();
+    assert!(stats.found > 0 && stats.found < 400, "{stats:?}");
+    assert_eq!((stats.asked, stats.late), (stats.found, 0));
     site.read(0, 1000, &roots[0]);
     site.settle();
     assert!(matches!(site.answer(0, 1000), Answer::Found(_)), "it is asked again, and answers at once");
@@ -576,6 +578,32 @@ fn a_busy_disk_leaves_chunks_to_the_responsible_neighbour_and_helps_itself_if_th
     site.read(0, 4, &chunks[3]);
     site.settle();
     assert_eq!(site.answer(0, 4), &Answer::Own);
+}
+
+#[test]
+fn only_what_was_asked_for_is_counted_as_asked_for_absent_or_late() {
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
+    let (first, second, now) = (MemberId(2), MemberId(3), Now::from_secs(1));
+    [first, second].into_iter().for_each(|id| machine.handle_up(id));
+    let is_first = |tag| responsible([first, second], tag) == Some(first);
+    let name = (0..).map(|byte| Name([byte; 20])).find(|name| is_first(name.tag())).unwrap();
+    for ticket in 0..MAX_ASKED as u64 + 10 {
+        machine.read(Read { ticket, name, len: 2048, held: false }, now);
+    }
+    let counted = |machine: &Neighbourhood| {
+        let stats = machine.stats();
+        [stats.asked, stats.absent, stats.late].map(|count| count as usize)
+    };
+    assert_eq!(counted(&machine), [MAX_ASKED, 0, 0], "ten wait for room");
+    machine.handle_down(first, now);
+    assert_eq!(counted(&machine), [2 * MAX_ASKED, 0, 0], "they wait for room at the second");
+    machine.handle_timeout(now + Now::from_secs(9));
+    assert_eq!(counted(&machine), [2 * MAX_ASKED, 0, MAX_ASKED]);
+    let mut site = Site::new(&[Good; 3]);
+    site.read(0, 1, &small(1));
+    site.settle();
+    assert_eq!(*site.answer(0, 1), Answer::Absent);
+    assert_eq!(counted(&site.machines[0]), [0; 3]);
 }
 
 #[test]
