@@ -178,7 +178,7 @@ impl Neighbourhood {
 
     pub(super) fn handle_chunk(&mut self, from: MemberId, request: u64, bytes: Option<Bytes>, now: Now) {
         let Some(waiting) = self.take_from(from, request) else { return };
-        let Asked::Chunk { read, put_off, .. } = waiting.what else {
+        let Asked::Chunk { read, next, put_off, .. } = waiting.what else {
             self.wrong(&waiting, now);
             return self.go_on(waiting.what, now);
         };
@@ -193,13 +193,14 @@ impl Neighbourhood {
             }
             None => {
                 self.stats.absent += 1;
-                match put_off {
-                    // The chunk has waited enough, and for nothing: that is no merit.
-                    true => self.give_up(&read),
-                    false => {
-                        self.praise(&waiting, now);
-                        self.go_on(waiting.what, now);
-                    }
+                // That the chunk waited, and for nothing, is no merit.
+                if !put_off {
+                    self.praise(&waiting, now);
+                }
+                match (put_off, next) {
+                    (true, None) => self.give_up(&read),
+                    // Who was to bring it may have found it there, and brings nothing then.
+                    _ => self.go_on(waiting.what, now),
                 }
             }
         }

@@ -26,6 +26,8 @@ struct Claim {
     deadline: Now,
     /// Whether it took too long already, so that nobody waits for it any more.
     ended: bool,
+    /// Whether somebody waited for so long.
+    was_missed: bool,
     waiting: Vec<Waiter>,
 }
 
@@ -83,7 +85,8 @@ impl Claims {
             let life = (self.fill_time.unwrap_or(FIRST_FILL_TIME) * 2).clamp(LEAST_WAIT, MOST_WAIT);
             let deadline = now + life;
             self.deadlines.insert((deadline, tag));
-            let claim = Claim { by, since: now, deadline, ended: false, waiting: Vec::new() };
+            let waiting = Vec::new();
+            let claim = Claim { by, since: now, deadline, ended: false, was_missed: false, waiting };
             self.by_tag.insert(tag, claim);
         }
         Verdict::Fetch
@@ -112,7 +115,8 @@ impl Claims {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Returns who has waited long enough.
+    /// Returns who has waited long enough. What was claimed and does not come is a failure only if somebody waited for it:
+    /// the second in order may have had it, and then nobody is to bring it.
     pub(super) fn expire(&mut self, now: Now) -> Vec<Waiter> {
         let mut released = Vec::new();
         while let Some(&(deadline, tag)) = self.deadlines.first()
@@ -121,11 +125,14 @@ impl Claims {
             self.deadlines.remove(&(deadline, tag));
             let Some(claim) = self.by_tag.get_mut(&tag) else { continue };
             if claim.ended {
-                self.failures.failed(claim.by, claim.since, now);
+                if claim.was_missed {
+                    self.failures.failed(claim.by, claim.since, now);
+                }
                 self.by_tag.remove(&tag);
                 continue;
             }
-            (claim.ended, claim.deadline) = (true, claim.since + FORGET);
+            (claim.ended, claim.was_missed) = (true, !claim.waiting.is_empty());
+            claim.deadline = claim.since + FORGET;
             self.deadlines.insert((claim.deadline, tag));
             released.append(&mut claim.waiting);
         }
@@ -188,6 +195,7 @@ mod tests {
         }
         assert_eq!((waits[0], waits[39]), (Now::from_millis(500), MOST_WAIT));
         join(&mut claims, 40, FIRST, now);
+        join(&mut claims, 40, SECOND, now);
         claims.expire(now + MOST_WAIT);
         now += FORGET;
         claims.expire(now);
@@ -205,12 +213,25 @@ mod tests {
     fn who_did_not_bring_what_it_claimed_is_not_trusted_for_having_left_since() {
         let (mut claims, mut now) = (Claims::default(), Now::from_secs(9));
         join(&mut claims, 1, FIRST, now);
+        join(&mut claims, 1, SECOND, now);
         claims.expire(now + MOST_WAIT);
         now += FORGET;
         claims.expire(now);
         assert_eq!(claims.leave(FIRST).len(), 0);
         join(&mut claims, 2, FIRST, now);
         assert_eq!(join(&mut claims, 2, SECOND, now), Verdict::Fetch);
+    }
+
+    #[test]
+    fn what_was_claimed_and_nobody_waited_for_need_not_come() {
+        let (mut claims, mut now) = (Claims::default(), Now::from_secs(9));
+        join(&mut claims, 1, FIRST, now);
+        claims.expire(now + MOST_WAIT);
+        now += FORGET;
+        claims.expire(now);
+        assert!(claims.is_empty());
+        join(&mut claims, 2, FIRST, now);
+        assert!(matches!(join(&mut claims, 2, SECOND, now), Verdict::Wait(_)));
     }
 
     #[test]

@@ -73,7 +73,8 @@ fn who_waits_for_one_that_goes_or_never_brings_it_fetches_it_then() {
     site.part(0, 2);
     let parted = site.now;
     site.settle_until(|site| site.answers.contains_key(&(1, 2)));
-    assert_eq!(site.answers[&(1, 2)], (Answer::Absent, parted + LATENCY));
+    // The first is its second in order, and is asked.
+    assert_eq!(site.answers[&(1, 2)], (Answer::Absent, parted + 3 * LATENCY));
     // It never comes, and says nothing.
     let mut site = Site::new(&[Good; 3]);
     let chunk = find(&site, 1000);
@@ -94,6 +95,27 @@ fn who_waits_for_one_that_goes_or_never_brings_it_fetches_it_then() {
     site.read(1, 4, &other);
     site.settle_until(|site| site.answers.contains_key(&(1, 4)));
     assert!(site.answers[&(1, 4)].1 - asked <= 4 * LATENCY);
+}
+
+#[test]
+fn who_waits_for_what_another_found_elsewhere_is_brought_it_from_there() {
+    let mut site = site_with_far(4, 80);
+    // The third member has just come and is responsible; the fourth was before, and has it.
+    let order = |chunk: &Bytes| {
+        let others = site.ids.iter().copied().filter(|id| *id != site.ids[2]);
+        let tag = site.key.tag(chunk);
+        (responsible(site.ids.iter().copied(), tag), responsible(others, tag))
+    };
+    let wanted = (Some(site.ids[2]), Some(site.ids[3]));
+    let chunk = (0..).map(chunk).find(|chunk| order(chunk) == wanted).unwrap();
+    let name = site.name(&chunk);
+    site.stores[3].insert(name, chunk.clone());
+    for at in [0, 1] {
+        site.read(at, 1, &chunk);
+        site.settle_until(|site| site.answers.contains_key(&(at, 1)));
+        assert_eq!(*site.answer(at, 1), Answer::Found(chunk.clone()), "member {at}");
+    }
+    assert_eq!((site.machines[1].stats().waited, site.fetches), (1, 0));
 }
 
 #[test]
