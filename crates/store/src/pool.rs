@@ -43,7 +43,7 @@ pub struct Limits {
 /// How busy the device is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Reads that wait or are being served.
+    /// Reads that wait for a reader or are being served; those that wait for a job alone take nothing of the device.
     pub queued: usize,
     /// What each adds to the time in which all are served, smoothed over some sixteen and ever less without one; zero before
     /// the first. As readers share the device, it is how long one of them waits for a read, divided by how many they are.
@@ -75,7 +75,10 @@ struct Shared {
     /// queue, from wherever, wakes one of them behind the lock. One that was awake takes it instead if it is there first,
     /// and the one that was woken waits again; so a read is never left to nobody while a reader waits.
     reads: Condvar,
+    /// All reads that were taken and not answered.
     queued: AtomicUsize,
+    /// Those of them that are patient, as of the last change.
+    patient: AtomicUsize,
     service_time: ServiceTime,
     ingest_bytes: AtomicU64,
     /// When the pool was started; the times below count from it.
@@ -129,6 +132,7 @@ impl Pool {
             jobs: Condvar::new(),
             reads: Condvar::new(),
             queued: AtomicUsize::new(0),
+            patient: AtomicUsize::new(0),
             service_time: ServiceTime::default(),
             ingest_bytes: AtomicU64::new(0),
             started: Instant::now(),
@@ -222,8 +226,9 @@ impl Pool {
             begun => now.saturating_sub(begun),
         };
         let ages = || self.shared.reading.iter().map(age);
+        let patient = self.shared.patient.load(Ordering::Relaxed);
         Load {
-            queued: self.shared.queued.load(Ordering::Relaxed),
+            queued: self.shared.queued.load(Ordering::Relaxed).saturating_sub(patient),
             service_time: Duration::from_nanos(self.shared.service_time.at(now)) / readers,
             ingest_bytes: self.shared.ingest_bytes.load(Ordering::Relaxed),
             oldest_read: Duration::from_nanos(ages().max().unwrap_or(0)),
@@ -247,8 +252,11 @@ impl Pool {
     }
 
     fn take_out(&self, which: impl FnOnce(&mut Queues) -> VecDeque<Read>) -> TurnedAway {
-        let waiting = which(&mut self.shared.queues.lock());
+        let mut queues = self.shared.queues.lock();
+        let waiting = which(&mut queues);
         self.shared.queued.fetch_sub(waiting.len(), Ordering::Relaxed);
+        self.shared.count_patient(&queues);
+        drop(queues);
         TurnedAway(waiting)
     }
 
@@ -324,6 +332,11 @@ impl Shared {
         self.reads.notify_all();
     }
 
+    /// Notes how many are patient after that has changed.
+    fn count_patient(&self, queues: &Queues) {
+        self.patient.store(queues.patient.len(), Ordering::Relaxed);
+    }
+
     /// The time since the start in nanoseconds, never 0.
     fn now_ns(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
@@ -377,6 +390,7 @@ impl Shared {
                 ready += 1;
             }
         }
+        self.count_patient(&queues);
         let is_last = queues.closing && done == queues.taken;
         drop(queues);
         if is_last {
@@ -454,6 +468,7 @@ impl Shared {
             if read.behind > queues.done {
                 let at = queues.patient.partition_point(|other| other.behind <= read.behind);
                 queues.patient.insert(at, read);
+                self.count_patient(&queues);
             } else {
                 queues.reads.push(None, read);
                 drop(queues);
