@@ -114,7 +114,7 @@ struct Read {
     len: u32,
     check: Check,
     reply: Reply,
-    /// Jobs that were taken before it: what they bring must be found.
+    /// Jobs that were taken before it, if what they bring must be found.
     behind: u64,
 }
 
@@ -167,14 +167,34 @@ impl Pool {
         check: impl Fn(&[u8]) -> bool + Send + 'static,
         reply: impl FnOnce(ReadOutcome) + Send + 'static,
     ) -> Result<(), Full> {
-        let turn = self.shared.store.locate(tag, len);
+        self.take(true, Read { tag, len, check: Box::new(check), reply: Box::new(reply), behind: 0 })
+    }
+
+    /// As [`Self::read`], but what is not there yet is not there: it waits for no job.
+    ///
+    /// # Errors
+    /// [`Full`] if too many wait.
+    pub fn read_now(
+        &self,
+        tag: u64,
+        len: u32,
+        check: impl Fn(&[u8]) -> bool + Send + 'static,
+        reply: impl FnOnce(ReadOutcome) + Send + 'static,
+    ) -> Result<(), Full> {
+        self.take(false, Read { tag, len, check: Box::new(check), reply: Box::new(reply), behind: 0 })
+    }
+
+    fn take(&self, is_patient: bool, mut read: Read) -> Result<(), Full> {
+        let turn = self.shared.store.locate(read.tag, read.len);
         let mut queues = self.shared.queues.lock();
         if self.shared.queued.load(Ordering::Relaxed) >= self.shared.limits.reads {
             return Err(Full);
         }
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
-        let behind = queues.taken;
-        queues.reads.push(turn, Read { tag, len, check: Box::new(check), reply: Box::new(reply), behind });
+        if is_patient {
+            read.behind = queues.taken;
+        }
+        queues.reads.push(turn, read);
         drop(queues);
         self.shared.reads.notify_one();
         Ok(())

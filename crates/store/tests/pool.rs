@@ -83,6 +83,27 @@ fn a_read_that_finds_its_chunk_waits_for_no_job() {
 }
 
 #[test]
+fn a_read_of_what_is_there_now_waits_for_no_job() {
+    let pool = pool(&Memory::default());
+    put(&pool, 1).unwrap();
+    let ((to, from), (later, _later)) = (channel(), channel());
+    read(&pool, &block(1, 50_000), &to).unwrap();
+    assert!(next(&from).is_some());
+    let release = hold(&pool);
+    put(&pool, 2).unwrap();
+    read(&pool, &block(2, 50_000), &later).unwrap();
+    for (number, is_there) in [(1, true), (2, false)] {
+        let (content, to) = (block(number, 50_000), to.clone());
+        let own = tag(&content);
+        let reply = move |outcome| to.send(outcome).unwrap();
+        pool.read_now(own, 50_000, move |bytes| tag(bytes) == own, reply).unwrap();
+        assert_eq!(next(&from).is_some(), is_there, "{number}, while the job is held");
+    }
+    drop(release);
+    pool.close().unwrap();
+}
+
+#[test]
 fn what_no_job_brings_is_absent() {
     let pool = pool(&Memory::default());
     put(&pool, 1).unwrap();

@@ -149,23 +149,33 @@ impl ChunkStore {
                 }
             });
         };
-        if self.try_read((name.tag(), len), check, reply) {
+        if self.try_read((name.tag(), len), |_| true, check, reply) {
             return None;
         }
         self.tally.reads.turn_away();
         Some(StoreReply::Busy { ticket })
     }
 
-    /// Has a chunk read; returns false if the store is not open, too many wait, or the disk hangs.
+    /// Has a chunk read, and with it what waits to be put, if that is to be waited for; returns false if the store is not
+    /// open, too many wait, or the disk hangs.
     fn try_read(
         &self,
         (tag, len): (u64, u32),
+        waits: impl Fn(&Load) -> bool,
         check: impl Fn(&[u8]) -> bool + Send + 'static,
         reply: impl FnOnce(ReadOutcome) + Send + 'static,
     ) -> bool {
         let slot = self.slot.read();
-        let pool = slot.pool().filter(|PoolOf(pool)| !self.held(&pool.load()).reads);
-        pool.is_some_and(|PoolOf(pool)| pool.read(tag, len, check, reply).is_ok())
+        let Some(PoolOf(pool)) = slot.pool() else { return false };
+        let load = pool.load();
+        if self.held(&load).reads {
+            return false;
+        }
+        let taken = match waits(&load) {
+            true => pool.read(tag, len, check, reply),
+            false => pool.read_now(tag, len, check, reply),
+        };
+        taken.is_ok()
     }
 
     fn held(&self, load: &Load) -> Held {
@@ -214,7 +224,8 @@ impl ChunkStore {
         is_opening && len >= LEAST_SHARED || self.holds(tag, len)
     }
 
-    /// Reads a chunk for a neighbour, and hands it to `reply` on a thread of the store; returns false if too many wait.
+    /// Reads a chunk for a neighbour, and hands it to `reply` on a thread of the store; returns false if too many wait. What
+    /// waits to be put is there for it if that is soon: by its time the neighbour judges whether this gateway is well.
     pub(crate) fn lend(
         &self,
         name: Name,
@@ -224,7 +235,7 @@ impl ChunkStore {
     ) -> bool {
         let check = move |chunk: &[u8]| key.matches(&name, chunk);
         let reply = move |outcome: ReadOutcome| reply(outcome.ok().flatten().map(Bytes::from));
-        self.try_read((name.tag(), len), check, reply)
+        self.try_read((name.tag(), len), puts_are_soon, check, reply)
     }
 
     /// Puts a chunk that a neighbour gave; nobody else is told.
@@ -410,6 +421,15 @@ fn service_time(load: &Load) -> Duration {
     Duration::from_micros(load.service_time.max(load.stalled).as_micros() as u64 / 100 * 100)
 }
 
+/// Says whether what waits to be put is there within the time that any neighbour waits for an answer.
+fn puts_are_soon(load: &Load) -> bool {
+    load.ingest_bytes <= PUT_SOON && load.oldest_job <= DONE_SOON
+}
+
+/// What is cut, named and written within some 50 ms, also where a disk takes the bytes at once.
+const PUT_SOON: u64 = 2 << 20;
+/// A job that goes on for longer waits for the disk, and nobody knows how long.
+const DONE_SOON: Duration = Duration::from_millis(50);
 /// About what a neighbour takes for an answer that needs no disk.
 const SOON: Duration = Duration::from_millis(2);
 

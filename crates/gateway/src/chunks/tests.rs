@@ -264,6 +264,15 @@ fn ask(store: &ChunkStore, number: u8, answers: &Arc<[AtomicU64; 2]>) -> bool {
     })
 }
 
+/// Asks as a link does, for what waits to be put, too, but for a block that nobody ever puts.
+fn ask_in_vain(store: &ChunkStore, answers: &Arc<[AtomicU64; 2]>) -> bool {
+    let answers = Arc::clone(answers);
+    let reply = move |outcome: ReadOutcome| {
+        answers[usize::from(!matches!(outcome, Ok(Some(_))))].fetch_add(1, Relaxed);
+    };
+    store.try_read((1, 65_536), |_| true, |_| false, reply)
+}
+
 #[test]
 fn a_disk_that_lets_no_reader_go_is_done_without_until_it_does() {
     let disk = Moody::new(Mood::Works);
@@ -391,7 +400,7 @@ fn while_the_writer_alone_is_held_readers_are_used_and_who_waits_for_it_is_told(
     let (here, absent): (Arc<[AtomicU64; 2]>, Arc<[AtomicU64; 2]>) = Default::default();
     let release = hold(&store, true);
     until("it hangs", || store.report().state == StoreCondition::Hanging);
-    assert!(ask(&store, 200, &absent));
+    assert!(ask_in_vain(&store, &absent));
     until("it was looked for in vain", || {
         store.report().oldest_read_ms == 0 && {
             store.look(false);
@@ -402,6 +411,29 @@ fn while_the_writer_alone_is_held_readers_are_used_and_who_waits_for_it_is_told(
     until("what is there is read", || here[0].load(Relaxed) == 1);
     drop(release);
     until("all is done", || store.report().queue == 0);
+}
+
+#[test]
+fn a_neighbour_is_told_what_is_not_there_although_much_waits_to_be_put_or_the_writer_is_held() {
+    let store = store_on(Arc::new(Memory::default()));
+    fill(&store, 8);
+    let answers: Arc<[AtomicU64; 2]> = Arc::default();
+    let release = hold(&store, false);
+    (100..150).for_each(|number| put(&store, number));
+    assert!(ask(&store, 120, &answers) && ask(&store, 3, &answers));
+    until("it is told what is there and what is not", || {
+        [0, 1].map(|at| answers[at].load(Relaxed)) == [1, 1]
+    });
+    drop(release);
+    until("all is put", || store.report().waiting_bytes == 0);
+    assert!(ask(&store, 120, &answers));
+    until("it is there", || answers[0].load(Relaxed) == 2);
+    let release = hold(&store, false);
+    let oldest_job = || store.slot.read().pool().map(|PoolOf(pool)| pool.load().oldest_job);
+    until("the writer has been held for long", || oldest_job() > Some(DONE_SOON));
+    assert!(ask(&store, 200, &answers));
+    until("it is told that it is not there", || answers[1].load(Relaxed) == 2);
+    drop(release);
 }
 
 #[test]
