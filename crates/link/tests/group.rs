@@ -37,10 +37,10 @@ fn members_of_a_group_hear_each_other_in_order_whatever_flows_do() {
     pair.send(0, flow, &bytes);
     assert!(pair.sides.iter().all(|side| side.link.is_of_group()));
     for n in 0..20 {
-        assert!(pair.sides[0].link.tell_group(load(n.into())));
-        assert!(pair.sides[0].link.tell_group(put(n)));
+        assert!(pair.sides[0].link.tell_group(load(n.into())).is_ok());
+        assert!(pair.sides[0].link.tell_group(put(n)).is_ok());
     }
-    assert!(pair.sides[1].link.tell_group(load(99)));
+    assert!(pair.sides[1].link.tell_group(load(99)).is_ok());
     pair.pass(Now::from_secs(1));
     assert_eq!(pair.sides[1].stream(flow).bytes, bytes);
     let (puts, loads): (Vec<_>, Vec<_>) =
@@ -58,8 +58,8 @@ fn only_who_shows_the_key_of_the_group_is_of_it() {
         // An end that is in no group may still be shown its key, and then finds itself alone in it.
         assert_eq!(pair.sides[0].link.is_of_group(), case == 1, "case {case}");
         assert!(!pair.sides[1].link.is_of_group(), "case {case}");
-        assert!(!pair.sides[1].link.tell_group(load(1)));
-        let told = pair.sides[0].link.tell_group(load(1));
+        assert_eq!(pair.sides[1].link.tell_group(load(1)), Err(load(1)));
+        let told = pair.sides[0].link.tell_group(load(1)).is_ok();
         pair.pass(Now::from_secs(1));
         assert_eq!(pair.sides[1].heard, []);
         assert_eq!(pair.sides[1].link.stats().passed_over, u64::from(told));
@@ -70,15 +70,27 @@ fn only_who_shows_the_key_of_the_group_is_of_it() {
 fn what_waits_is_bounded_and_forgotten_with_the_last_lane() {
     let mut pair = Pair::with(1, naming(true, 7, true), naming(false, 7, true));
     pair.connect(0);
-    let taken = (0..1000).filter(|_| pair.sides[0].link.tell_group(put(1))).count();
-    assert_eq!(taken, (8 << 20) / put(1).size());
+    let mut taken = |frame: &GroupFrame| {
+        let is_taken = |_: &usize| pair.sides[0].link.tell_group(frame.clone()).is_ok();
+        (0..1_000_000).filter(is_taken).count()
+    };
+    // What is urgent has room where the rest has none.
+    let chunk = GroupFrame::Chunk { request: 1, bytes: Some(Bytes::from(vec![1; MAX_BLOCK])) };
+    let full = [(put(1), 4 << 20), (chunk, 7 << 20), (load(1), 8 << 20)];
+    let mut waiting = 0;
+    for (frame, most) in &full {
+        let count = taken(frame);
+        assert_eq!(count, (most - waiting) / frame.size(), "{most}");
+        waiting += count * frame.size();
+    }
+    assert!(full.iter().all(|(frame, _)| taken(frame) == 0));
     pair.reachable = false;
     pair.cut_all();
-    assert!(!pair.sides[0].link.is_of_group() && !pair.sides[0].link.tell_group(load(1)));
+    assert!(!pair.sides[0].link.is_of_group() && pair.sides[0].link.tell_group(load(1)).is_err());
     pair.reachable = true;
     pair.pass(Now::from_secs(5));
     assert!(pair.sides[0].link.is_of_group());
-    assert!(pair.sides[0].link.tell_group(load(2)));
+    assert!(pair.sides[0].link.tell_group(load(2)).is_ok());
     pair.pass(Now::from_secs(1));
     assert_eq!(pair.sides[1].heard, [load(2)]);
 }

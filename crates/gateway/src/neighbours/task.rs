@@ -278,7 +278,8 @@ impl Task {
             for frame in group.announcer.poll_frames(now) {
                 let to_tell = members(&self.peers).filter(|(_, member)| member.key == group.key);
                 for (peer, _) in to_tell {
-                    peer.tell_group(frame.clone());
+                    // What one is not told of is found without a hint, or crosses.
+                    _ = peer.tell_group(frame.clone());
                 }
             }
         }
@@ -321,8 +322,14 @@ impl Task {
         match output {
             Output::Send(to, frame) => {
                 let is = |member: &Member| member.id() == to && member.key == *key;
-                if let Some((peer, _)) = members(&self.peers).find(|(_, member)| is(member)) {
-                    peer.tell_group(frame);
+                let sent = match members(&self.peers).find(|(_, member)| is(member)) {
+                    Some((peer, _)) => peer.tell_group(frame),
+                    None => Err(frame),
+                };
+                if let Err(frame) = sent
+                    && let Some(group) = group_of(&mut self.groups, key)
+                {
+                    group.machine.handle_unsent(to, frame, self.clock.now());
                 }
             }
             Output::Answer { ticket, answer } => {

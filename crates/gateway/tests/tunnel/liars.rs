@@ -127,7 +127,7 @@ impl Liar {
                 Lie::Flood => self.flood(next),
                 // What is not repeated is void.
                 Lie::Other | Lie::Lengths | Lie::Beside => {
-                    self.link.tell_group(GroupFrame::Pending { bytes: u64::MAX });
+                    _ = self.link.tell_group(GroupFrame::Pending { bytes: u64::MAX });
                 }
                 Lie::Silence => {}
             }
@@ -149,7 +149,7 @@ impl Liar {
         for frame in words.chunks(8 * MAX_TAGS) {
             let (tags, _) = frame.as_chunks::<8>();
             let tags = tags.iter().map(|tag| u64::from_le_bytes(*tag)).collect();
-            self.link.tell_group(GroupFrame::Stored { least_log2: 14, tags });
+            _ = self.link.tell_group(GroupFrame::Stored { least_log2: 14, tags });
         }
     }
 
@@ -159,14 +159,14 @@ impl Liar {
         let tags = words.as_chunks::<8>().0.iter().map(|tag| u64::from_le_bytes(*tag));
         let chunks: Vec<Sought> = tags.map(|tag| Sought { tag, len: 4096 }).collect();
         for _ in 0..4 {
-            self.link.tell_group(GroupFrame::Peek { request, chunks: chunks.clone() });
+            _ = self.link.tell_group(GroupFrame::Peek { request, chunks: chunks.clone() });
         }
         for name in words.as_chunks::<20>().0.iter().cycle().take(1000) {
-            self.link.tell_group(GroupFrame::Get { request, name: Name(*name), len: 4096 });
+            _ = self.link.tell_group(GroupFrame::Get { request, name: Name(*name), len: 4096 });
         }
         if request.is_multiple_of(16) {
             let bytes = Bytes::from(noise(request, MAX_BLOCK));
-            self.link.tell_group(GroupFrame::Put { shape: Shape::default(), bytes });
+            _ = self.link.tell_group(GroupFrame::Put { shape: Shape::default(), bytes });
         }
     }
 
@@ -228,7 +228,7 @@ impl Liar {
             }
             _ => return,
         };
-        self.link.tell_group(answer);
+        _ = self.link.tell_group(answer);
     }
 }
 

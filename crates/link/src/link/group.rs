@@ -27,6 +27,19 @@ pub(super) struct GroupTalk {
 
 /// The most bytes that wait for their lanes.
 const MAX_QUEUED: usize = 8 << 20;
+/// The most that may wait already for content to be added, so that questions and other words have room beside it.
+const MAX_CONTENT: usize = 7 << 20;
+/// The same of content that is given to keep, beside which answers have room: as much as is asked for at a time, and more.
+const MAX_GIVEN: usize = 4 << 20;
+
+/// Returns how many bytes may wait with a frame.
+fn most_with(frame: &GroupFrame) -> usize {
+    match frame {
+        GroupFrame::Put { .. } => MAX_GIVEN,
+        frame if frame.is_content() => MAX_CONTENT,
+        _ => MAX_QUEUED,
+    }
+}
 
 impl Link {
     /// Says whether the link is up and the peer is of the group that [`LinkConfig::group`] speaks of, as both hellos
@@ -42,11 +55,15 @@ impl Link {
         self.group_talk.keeps_chunks
     }
 
-    /// Sends a frame to a peer of the group; returns false if it is none, is away, or too much waits for it already.
-    pub fn tell_group(&mut self, frame: GroupFrame) -> bool {
+    /// Sends a frame to a peer of the group.
+    ///
+    /// # Errors
+    /// The frame, if the peer is not of the group, is away, or too much waits for it already: for what it is given to keep that
+    /// is sooner than for answers, and for these sooner than for questions.
+    pub fn tell_group(&mut self, frame: GroupFrame) -> Result<(), GroupFrame> {
         let talk = &mut self.group_talk;
-        if self.lanes.is_empty() || !talk.agreed || talk.queued + frame.size() > MAX_QUEUED {
-            return false;
+        if self.lanes.is_empty() || !talk.agreed || talk.queued + frame.size() > most_with(&frame) {
+            return Err(frame);
         }
         talk.queued += frame.size();
         let (queue, role) = match frame.is_content() {
@@ -57,7 +74,7 @@ impl Link {
         if let Some(lane) = self.lanes.for_role(role) {
             self.wake(lane);
         }
-        true
+        Ok(())
     }
 
     /// Takes the tags of chunks of at least `len` bytes that the peer can read, in its own store or a neighbour's.

@@ -6,7 +6,7 @@
 //!
 //! By subject: `asking` for chunks and `searching` for small ones, `surveying` what there is, `serving` those of others
 //! who ask, `offering` what is new, `telling` how busy one is, `hearing` what others tell, `claims`, by which one fetches
-//! for all, and `trust`, of which those who failed have less.
+//! for all, `trust`, of which those who failed have less, and what is `unsent`.
 
 mod announce;
 mod asking;
@@ -23,6 +23,7 @@ mod telling;
 #[cfg(test)]
 mod tests;
 mod trust;
+mod unsent;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -74,7 +75,7 @@ pub struct Neighbourhood {
 /// What the shell carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send a frame to a neighbour; if it cannot be sent, forget it.
+    /// Send a frame to a neighbour; if it cannot be sent, [`Neighbourhood::handle_unsent`].
     Send(MemberId, GroupFrame),
     /// Answers [`Neighbourhood::read`].
     Answer {

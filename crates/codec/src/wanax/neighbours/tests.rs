@@ -22,6 +22,8 @@ enum Manner {
     Babbler,
     /// Sends no more than so many bytes in a millisecond.
     Narrow(u64),
+    /// Has no room for anything to send, and knows it.
+    Full,
 }
 
 struct Site {
@@ -153,6 +155,10 @@ impl Site {
     fn send(&mut self, from: usize, to: usize, frame: GroupFrame) {
         let delay = match self.manners[from] {
             Manner::Dead => return,
+            Manner::Full => {
+                let (to, now) = (self.ids[to], self.now);
+                return self.machines[from].handle_unsent(to, frame, now);
+            }
             Manner::Slow(ms) => Now::from_millis(ms),
             Manner::Narrow(bytes) => {
                 let free =

@@ -107,6 +107,31 @@ async fn a_neighbour_whose_words_come_before_the_news_of_its_link_is_heard() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_asked_of_a_neighbour_is_not_waited_for() {
+    let key = NameKey::new([1; 32]);
+    let (neighbours, inbox) = Neighbours::new();
+    let member = peer(1, Some(&key), &neighbours);
+    let mut task = Task::new(inbox, MemberId(0), None, Clock::start());
+    let mut group = Group::new(task.own, member.settings.group.as_ref().unwrap());
+    group.machine.handle_up(MemberId(1));
+    task.groups.push(group);
+    // Its link has just gone, and the task has not been told.
+    task.peers.push(member);
+    let (done, mut answer) = tokio::sync::oneshot::channel();
+    let wanted = Wanted {
+        name: key.name(b"chunk"),
+        key,
+        len: 2048,
+        held: false,
+        done: Box::new(|found| _ = done.send(found)),
+        wait: Box::new(|_| ()),
+    };
+    task.read(wanted, task.clock.now());
+    task.carry_out();
+    assert_eq!(answer.try_recv(), Ok(None));
+}
+
+#[tokio::test]
 async fn a_chunk_is_served_and_a_peek_answered_by_names_under_the_key_of_the_link_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");

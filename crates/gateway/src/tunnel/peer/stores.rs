@@ -155,8 +155,8 @@ impl Peer {
         GroupStanding { is_member: link.is_of_group(), keeps_chunks: link.peer_keeps_chunks() }
     }
 
-    /// Sends a frame to a member of the group; returns false if it is none, is away, or too much waits for it.
-    pub(crate) fn tell_group(self: &Arc<Self>, frame: GroupFrame) -> bool {
+    /// Sends a frame to a member of the group; gives it back if it is none, is away, or too much waits for it.
+    pub(crate) fn tell_group(self: &Arc<Self>, frame: GroupFrame) -> Result<(), GroupFrame> {
         self.with(|core, _| core.link.tell_group(frame))
     }
 

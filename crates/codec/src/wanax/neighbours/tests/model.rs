@@ -27,6 +27,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(Dead),
         Just(Liar),
         Just(Babbler),
+        Just(Full),
         (1u64..1500).prop_map(Slow),
         (1u64..100).prop_map(Narrow)
     ];
