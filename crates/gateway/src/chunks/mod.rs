@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use oncewire_codec::wanax::neighbours::LEAST_SHARED;
 use oncewire_codec::wanax::{ChunkName, Name, NameKey, Shape};
-use oncewire_codec::wire::Sought;
+use oncewire_codec::wire::{self, Sought};
 use oncewire_link::{ChunkPlace, StoreReply, StoreRequest, StoreState};
 use oncewire_store::pool::{Load, ReadOutcome};
 use oncewire_store::{Counts, Stat};
@@ -178,6 +178,11 @@ impl ChunkStore {
         taken.is_ok()
     }
 
+    /// Says whether it can be read: it is open, and its disk does not hang.
+    pub(crate) fn can_read(&self) -> bool {
+        self.slot.read().pool().is_some_and(|PoolOf(pool)| !self.held(&pool.load()).reads)
+    }
+
     fn held(&self, load: &Load) -> Held {
         Held::of(load, self.hangs_after)
     }
@@ -218,10 +223,12 @@ impl ChunkStore {
     }
 
     /// Says whether it may hold a chunk, or will turn out to: what a store has that is not open yet nobody knows. One that is
-    /// too small to be offered is looked for where somebody has it, and who may have it is no answer to that.
+    /// too small to be offered is looked for where somebody has it, and who may have it, or has it and cannot read it, is no
+    /// answer to that.
     pub(crate) fn may_hold(&self, tag: u64, len: u32) -> bool {
         let is_opening = matches!(*self.slot.read(), Slot::Opening(_));
-        is_opening && len >= LEAST_SHARED || self.holds(tag, len)
+        let is_shared = len >= LEAST_SHARED;
+        is_opening && is_shared || self.holds(tag, len) && (is_shared || self.can_read())
     }
 
     /// Reads a chunk for a neighbour, and hands it to `reply` on a thread of the store; returns false if too many wait. What
@@ -287,6 +294,15 @@ impl ChunkStore {
             age_secs,
             taking: self.tally.taking.load(Relaxed) && !self.held(&load).writes,
             neighbours_pending: 0,
+        }
+    }
+
+    /// Returns what neighbours are told of its disk: as it is, also while it hangs, so that they ask it for nothing.
+    pub(crate) fn busy(&self) -> wire::Load {
+        let load = self.slot.read().pool().map(|PoolOf(pool)| pool.load()).unwrap_or_default();
+        wire::Load {
+            queued: u32::try_from(load.queued).unwrap_or(u32::MAX),
+            service_us: u32::try_from(service_time(&load).as_micros()).unwrap_or(u32::MAX),
         }
     }
 

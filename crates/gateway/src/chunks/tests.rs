@@ -15,6 +15,7 @@ use super::*;
 
 mod keys;
 mod moody;
+mod neighbours;
 mod opening;
 mod reads;
 
@@ -105,9 +106,9 @@ fn a_store_with_neighbours_says_of_nothing_that_it_is_nowhere() {
     let key = NameKey::new([7; 32]);
     let store = store_on(Arc::new(Memory::default()));
     assert_eq!(absent(&store, [1]), [true]);
-    let store = store.telling(Neighbours::of_one_to_ask(NameKey::new([8; 32])));
+    let store = store.telling(Neighbours::of_one_to_ask(NameKey::new([8; 32])).0);
     assert_eq!(absent(&store, [1]), [true], "they are of another group");
-    assert_eq!(absent(&store.telling(Neighbours::of_one_to_ask(key)), [1]), [false]);
+    assert_eq!(absent(&store.telling(Neighbours::of_one_to_ask(key).0), [1]), [false]);
 }
 
 #[test]
@@ -250,16 +251,17 @@ fn fill(store: &ChunkStore, blocks: u8) {
     until("nothing is under way", || store.report().waiting_bytes == 0 && !store.seen.lock().looking);
 }
 
+/// The first root of a block, as a peer would name it.
+fn root(number: u8) -> (Name, u32) {
+    let plain = block(number);
+    let root = Tree::new(Shape::default()).grow(&plain).iter().find(|node| node.level == 0).copied().unwrap();
+    (NameKey::new([7; 32]).name(&plain.slice(root.range())), root.len)
+}
+
 /// Asks for a block, and counts the answer: [found, not given].
 fn ask(store: &ChunkStore, number: u8, answers: &Arc<[AtomicU64; 2]>) -> bool {
-    let (key, answers) = (NameKey::new([7; 32]), Arc::clone(answers));
-    let shape = Shape::default();
-    // The first root of the block, as a peer would name it.
-    let plain = block(number);
-    let mut tree = oncewire_codec::wanax::Tree::new(shape);
-    let root = tree.grow(&plain).iter().find(|node| node.level == 0).copied().unwrap();
-    let chunk = plain.slice(root.range());
-    store.lend(key.name(&chunk), root.len, key, move |found| {
+    let ((name, len), answers) = (root(number), Arc::clone(answers));
+    store.lend(name, len, NameKey::new([7; 32]), move |found| {
         answers[usize::from(found.is_none())].fetch_add(1, Relaxed);
     })
 }

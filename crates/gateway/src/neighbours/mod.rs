@@ -161,6 +161,17 @@ pub(crate) struct Inbox {
     neighbours: Neighbours,
 }
 
+#[cfg(test)]
+impl Inbox {
+    /// Takes a chunk that a link wants, if that was told next.
+    pub(crate) fn wanted(&mut self) -> Option<Wanted> {
+        match self.told.try_recv() {
+            Ok(Told::Read(wanted)) => Some(wanted),
+            _ => None,
+        }
+    }
+}
+
 impl Neighbours {
     /// Makes the two ends.
     pub(crate) fn new() -> (Self, Inbox) {
@@ -171,12 +182,12 @@ impl Neighbours {
         (neighbours.clone(), Inbox { told: told_end, news: news_end, neighbours })
     }
 
-    /// Makes an end for a gateway with one neighbour, which has no task and answers nothing.
+    /// Makes the two ends for a gateway with one neighbour, which has no task and answers nothing.
     #[cfg(test)]
-    pub(crate) fn of_one_to_ask(key: NameKey) -> Self {
-        let (neighbours, _) = Self::new();
+    pub(crate) fn of_one_to_ask(key: NameKey) -> (Self, Inbox) {
+        let (neighbours, inbox) = Self::new();
         neighbours.shared.open.write().asked.push(key);
-        neighbours
+        (neighbours, inbox)
     }
 
     /// Makes an end for a gateway with a member to tell, and where its news come.

@@ -292,9 +292,7 @@ impl Task {
     }
 
     fn load(&self) -> Load {
-        let state = self.store.as_ref().map(|store| store.state()).unwrap_or_default();
-        let service_us = u32::try_from(state.service_time.as_micros()).unwrap_or(u32::MAX);
-        Load { queued: state.queued, service_us }
+        self.store.as_ref().map(|store| store.busy()).unwrap_or_default()
     }
 
     fn carry_out(&mut self) {

@@ -1,18 +1,9 @@
 //! What the status says of the chunks that links asked for.
 
-use oncewire_codec::wanax::Tree;
-
 use super::*;
 use crate::tunnel::lane::testing;
 
 const KEY: [u8; 32] = [7; 32];
-
-/// The first root of a block, as a peer would name it.
-fn root(number: u8) -> (Name, u32) {
-    let plain = block(number);
-    let root = Tree::new(Shape::default()).grow(&plain).iter().find(|node| node.level == 0).copied().unwrap();
-    (NameKey::new(KEY).name(&plain.slice(root.range())), root.len)
-}
 
 fn read(store: &ChunkStore, peer: &Arc<Peer>, number: u8) {
     let (name, len) = root(number);

@@ -73,7 +73,11 @@ impl Peer {
     }
 
     /// Has a request served by a neighbour or by the own store; what is not answered here is answered later.
-    fn serve(self: &Arc<Self>, store: &Arc<ChunkStore>, request: StoreRequest) -> Option<StoreReply> {
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        store: &Arc<ChunkStore>,
+        request: StoreRequest,
+    ) -> Option<StoreReply> {
         if let StoreRequest::Peek { purpose: Purpose::Survey, .. } = &request {
             return self.survey(store, request);
         }
@@ -87,7 +91,8 @@ impl Peer {
         else {
             return store.serve(self, request);
         };
-        let held = store.holds(name.tag(), *len);
+        // What a disk has that hangs may be read at a neighbour only.
+        let held = store.can_read() && store.holds(name.tag(), *len);
         if held && (*len < LEAST_SHARED || store.is_soon()) {
             return store.serve(self, request);
         }
