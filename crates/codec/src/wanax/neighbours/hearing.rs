@@ -10,6 +10,8 @@ use crate::wire::{GroupFrame, MAX_TAGS};
 #[derive(Clone, Debug)]
 pub struct Hearing {
     news: Budget,
+    /// What answers, which is to be there for who was asked, however much it asks itself.
+    answers: Budget,
     talk: Budget,
 }
 
@@ -18,7 +20,8 @@ pub const HEARD_PER_SECOND: u64 = 20 * MAX_TAGS as u64;
 /// A frame of news costs no less than this many tags.
 const LEAST_NEWS: u64 = 32;
 /// What else one member may cost in a second, in looks into the index, of which each takes a few hundred nanoseconds:
-/// 16,384 chunks that are asked for, 318 full questions which are there, 38 MiB to keep, or 81,920 other frames.
+/// 16,384 chunks that are asked for, 318 full questions which are there, 38 MiB to keep, or 81,920 other frames. Its
+/// answers may cost as much again, five for each chunk that it lets itself be asked for.
 pub const TALK_PER_SECOND: u64 = 16 * HEARD_PER_SECOND;
 /// A read from disk, checked and sent, takes so many times as long as a look, with the disk idle.
 const GET: u64 = 16;
@@ -30,25 +33,25 @@ const BYTES_KEPT: u64 = 128;
 impl Hearing {
     /// Begins to listen.
     pub fn new(now: Now) -> Self {
-        Self { news: Budget::new(HEARD_PER_SECOND, now), talk: Budget::new(TALK_PER_SECOND, now) }
+        let talk = Budget::new(TALK_PER_SECOND, now);
+        Self { news: Budget::new(HEARD_PER_SECOND, now), answers: talk.clone(), talk }
     }
 
     /// Says whether a frame is listened to now.
     pub fn admits(&mut self, frame: &GroupFrame, now: Now) -> bool {
-        let talk = match frame {
+        let (budget, cost) = match frame {
             GroupFrame::Stored { tags, .. } => {
                 return self.news.spend((tags.len() as u64).max(LEAST_NEWS), now);
             }
-            GroupFrame::Peek { chunks, .. } => chunks.len() as u64,
-            GroupFrame::Get { .. } => GET,
-            GroupFrame::Put { bytes, .. } => GET + bytes.len() as u64 / BYTES_KEPT,
-            GroupFrame::Have { .. }
-            | GroupFrame::Chunk { .. }
-            | GroupFrame::Wait { .. }
-            | GroupFrame::Load(_)
-            | GroupFrame::Pending { .. } => 0,
+            GroupFrame::Have { .. } | GroupFrame::Chunk { .. } | GroupFrame::Wait { .. } => {
+                (&mut self.answers, 0)
+            }
+            GroupFrame::Peek { chunks, .. } => (&mut self.talk, chunks.len() as u64),
+            GroupFrame::Get { .. } => (&mut self.talk, GET),
+            GroupFrame::Put { bytes, .. } => (&mut self.talk, GET + bytes.len() as u64 / BYTES_KEPT),
+            GroupFrame::Load(_) | GroupFrame::Pending { .. } => (&mut self.talk, 0),
         };
-        self.talk.spend(LEAST_TALK + talk, now)
+        budget.spend(LEAST_TALK + cost, now)
     }
 }
 
@@ -153,6 +156,23 @@ mod tests {
         let get = GroupFrame::Get { request: 1, name: Name([1; 20]), len: 9 };
         while hearing.admits(&get, now) {}
         assert!(hearing.admits(&news(9), now));
+    }
+
+    #[test]
+    fn whoever_asks_too_much_is_still_heard_when_it_answers() {
+        let (mut hearing, now) = (Hearing::new(Now::ZERO), Now::from_secs(7));
+        let get = GroupFrame::Get { request: 1, name: Name([1; 20]), len: 9 };
+        while hearing.admits(&get, now) {}
+        let load = GroupFrame::Load(Load::default());
+        while hearing.admits(&load, now) {}
+        let answers = [
+            GroupFrame::Have { request: 1, held: vec![true] },
+            GroupFrame::Chunk { request: 1, bytes: None },
+            GroupFrame::Wait { request: 1, time_ms: 9 },
+        ];
+        for answer in answers {
+            assert!(hearing.admits(&answer, now), "{answer:?}");
+        }
     }
 
     #[test]
