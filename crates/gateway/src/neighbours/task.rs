@@ -12,7 +12,9 @@ use tokio::sync::{mpsc, watch};
 
 use oncewire_codec::wanax::NameKey;
 use oncewire_codec::wanax::hints::PackedTag;
-use oncewire_codec::wanax::neighbours::{Announcer, Answer, MemberId, Neighbourhood, Output, Piece, Read};
+use oncewire_codec::wanax::neighbours::{
+    Announcer, Answer, MAX_MEMBERS, MemberId, Neighbourhood, Output, Piece, Read,
+};
 use oncewire_codec::wire::{GroupFrame, Load};
 use oncewire_link::Now;
 
@@ -137,14 +139,16 @@ impl Task {
         for group in &mut self.groups {
             let (wanted, any) = there.remove(group.key.bytes()).unwrap_or_default();
             group.up.difference(&wanted).for_each(|id| group.machine.handle_down(*id, now));
-            wanted.difference(&group.up).for_each(|id| group.machine.handle_up(*id));
-            if wanted != group.up {
-                let (group, neighbours) = (&group.name, wanted.len());
+            // Those that there was no room for are tried again, since others may have gone.
+            let up: BTreeSet<MemberId> =
+                wanted.into_iter().filter(|id| group.machine.handle_up(*id)).collect();
+            if up != group.up {
+                let (group, neighbours) = (&group.name, up.len());
                 tracing::info!(group, neighbours, "neighbours changed");
             }
-            open.asked.extend((!wanted.is_empty()).then(|| group.key.clone()));
+            open.asked.extend((!up.is_empty()).then(|| group.key.clone()));
             open.told.extend(any.then(|| group.key.clone()));
-            group.up = wanted;
+            group.up = up;
         }
         *self.inbox.neighbours.shared.open.write() = open;
     }
@@ -188,11 +192,12 @@ impl Task {
         }
     }
 
-    /// Says whether a peer is a neighbour that the task has not been told of yet: its first words may be heard before.
+    /// Says whether a peer is a neighbour that the task has not been told of yet and has room for: its first words may be
+    /// heard before.
     fn is_new(&self, peer: &Arc<Peer>, member: &Member) -> bool {
         let group = self.groups.iter().find(|group| group.key == member.key);
-        let is_known = group.is_some_and(|group| group.up.contains(&member.id()));
-        !is_known
+        let is_known = |group: &Group| group.up.contains(&member.id()) || group.up.len() >= MAX_MEMBERS;
+        !group.is_some_and(is_known)
             && member.is_near
             && self.store.is_some()
             && self.peers.iter().any(|known| Arc::ptr_eq(known, peer))

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use oncewire_codec::Now;
 use oncewire_codec::wanax::hints::PackedTag;
-use oncewire_codec::wanax::neighbours::{Hearing, LEAST_SHARED};
+use oncewire_codec::wanax::neighbours::{Hearing, refusal};
 use oncewire_codec::wire::{FlowId, GroupFrame, LaneId, Network};
 use oncewire_link::{Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
 
@@ -382,18 +382,10 @@ impl Peer {
             return member.neighbours.handle_said(self, frame);
         }
         member.neighbours.count_unheard(&member.key, &frame);
-        let answer = match frame {
-            GroupFrame::Get { request, .. } => GroupFrame::Chunk { request, bytes: None },
-            // To have nothing would say that chunks were lost, and bring those that somebody offers; smaller ones are looked
-            // for where they are.
-            GroupFrame::Peek { request, chunks } => {
-                let held = chunks.iter().map(|chunk| chunk.len >= LEAST_SHARED).collect();
-                GroupFrame::Have { request, held }
-            }
-            _ => return,
-        };
-        // One that does not take its answers need not have them.
-        _ = self.tell_group(answer);
+        if let Some(refusal) = refusal(&frame) {
+            // One that does not take its answers need not have them.
+            _ = self.tell_group(refusal);
+        }
     }
 
     fn carry_out(self: &Arc<Self>, due: Due) {

@@ -1,5 +1,6 @@
 //! How much one member is listened to: when it tells what is new in its store, and when it asks, answers and brings.
 
+use super::LEAST_SHARED;
 use crate::Now;
 use crate::wire::{GroupFrame, MAX_TAGS};
 
@@ -52,6 +53,19 @@ impl Hearing {
             GroupFrame::Load(_) | GroupFrame::Pending { .. } => (&mut self.talk, 0),
         };
         budget.spend(LEAST_TALK + cost, now)
+    }
+}
+
+/// Returns the answer to one that is not listened to, if it asks: it need not wait, and takes it for no fault. To have nothing
+/// would say that chunks were lost, and bring those that somebody offers; small ones are looked for where they are.
+pub fn refusal(frame: &GroupFrame) -> Option<GroupFrame> {
+    match frame {
+        GroupFrame::Get { request, .. } => Some(GroupFrame::Chunk { request: *request, bytes: None }),
+        GroupFrame::Peek { request, chunks } => {
+            let held = chunks.iter().map(|chunk| chunk.len >= LEAST_SHARED).collect();
+            Some(GroupFrame::Have { request: *request, held })
+        }
+        _ => None,
     }
 }
 

@@ -35,7 +35,7 @@ use crate::wire::{GroupFrame, Sought};
 
 pub use announce::Announcer;
 use claims::Claims;
-pub use hearing::{HEARD_PER_SECOND, Hearing, TALK_PER_SECOND};
+pub use hearing::{HEARD_PER_SECOND, Hearing, TALK_PER_SECOND, refusal};
 use member::Member;
 use offering::Promises;
 pub use rendezvous::{MemberId, responsible};
@@ -267,12 +267,15 @@ impl Neighbourhood {
         NeighbourStats { members: self.members.len() as u64, ..self.stats }
     }
 
-    /// A neighbour's link came up, with the key of the group in both hellos. One too many is not asked for anything.
-    pub fn handle_up(&mut self, id: MemberId) {
-        if id != self.own && self.members.len() < MAX_MEMBERS && !self.members.contains_key(&id) {
+    /// A neighbour's link came up, with the key of the group in both hellos. Returns whether it is one now: one too many is
+    /// not, and may become one when another has gone.
+    pub fn handle_up(&mut self, id: MemberId) -> bool {
+        let is_new = id != self.own && self.members.len() < MAX_MEMBERS && !self.members.contains_key(&id);
+        if is_new {
             self.members.insert(id, Member::new());
             self.tell_first(id);
         }
+        self.members.contains_key(&id)
     }
 
     /// A neighbour's link went down. What was asked of it is asked of the next.
@@ -294,10 +297,11 @@ impl Neighbourhood {
         self.lose_claims(id);
     }
 
-    /// Takes a frame from a neighbour; one that is none, or not up, is not listened to.
+    /// Takes a frame from a neighbour. One that is none, or not up, is not listened to, but told so if it asks: it may take
+    /// this gateway for a neighbour.
     pub fn handle_frame(&mut self, from: MemberId, frame: GroupFrame, now: Now) {
         if !self.members.contains_key(&from) {
-            return;
+            return refusal(&frame).into_iter().for_each(|refusal| self.send(from, refusal));
         }
         match frame {
             GroupFrame::Peek { request, chunks } => {

@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn what_lies_in_a_larger_one_for_the_same_neighbour_is_not_offered_beside_it() {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
-        (2..=3).for_each(|id| machine.handle_up(MemberId(id)));
+        (2..=3).for_each(|id| _ = machine.handle_up(MemberId(id)));
         let of = |machine: &Neighbourhood, id, nth| {
             (0..).filter(|tag| machine.responsible(*tag) == Some(MemberId(id))).nth(nth).unwrap()
         };

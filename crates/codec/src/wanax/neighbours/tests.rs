@@ -590,7 +590,7 @@ fn a_busy_disk_leaves_chunks_to_the_responsible_neighbour_and_helps_itself_if_th
 fn only_what_was_asked_for_is_counted_as_asked_for_absent_or_late() {
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (first, second, now) = (MemberId(2), MemberId(3), Now::from_secs(1));
-    [first, second].into_iter().for_each(|id| machine.handle_up(id));
+    [first, second].into_iter().for_each(|id| _ = machine.handle_up(id));
     let is_first = |tag| responsible([first, second], tag) == Some(first);
     let name = (0..).map(|byte| Name([byte; 20])).find(|name| is_first(name.tag())).unwrap();
     for ticket in 0..MAX_ASKED as u64 + 10 {
@@ -613,10 +613,33 @@ fn only_what_was_asked_for_is_counted_as_asked_for_absent_or_late() {
 }
 
 #[test]
+fn who_is_no_neighbour_and_asks_is_told_no_and_nothing_else_of_it_is_heard() {
+    let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
+    let (stranger, now, name) = (MemberId(2), Now::from_secs(1), Name([1; 20]));
+    let chunks = [1024, 2048].map(|len| Sought { tag: 1, len }).to_vec();
+    let frames = [
+        GroupFrame::Get { request: 5, name, len: 2048 },
+        GroupFrame::Peek { request: 6, chunks },
+        GroupFrame::Chunk { request: 1, bytes: Some(chunk(1)) },
+        GroupFrame::Put { shape: Shape::default(), bytes: chunk(1) },
+        GroupFrame::Pending { bytes: 9 },
+    ];
+    frames.into_iter().for_each(|frame| machine.handle_frame(stranger, frame, now));
+    let outputs: Vec<Output> = std::iter::from_fn(|| machine.poll_output()).collect();
+    let no = GroupFrame::Chunk { request: 5, bytes: None };
+    let may_have = GroupFrame::Have { request: 6, held: vec![false, true] };
+    assert_eq!(outputs, [no, may_have].map(|frame| Output::Send(stranger, frame)));
+    assert_eq!(machine.stats(), NeighbourStats::default());
+}
+
+#[test]
 fn asking_serving_offering_and_members_are_bounded() {
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
-    (2..200).for_each(|id| machine.handle_up(MemberId(id)));
+    let up: Vec<u64> = (1..200).filter(|id| machine.handle_up(MemberId(*id))).collect();
+    assert!(up.iter().copied().eq(2..2 + MAX_MEMBERS as u64), "{up:?}");
     assert_eq!(machine.stats().members, MAX_MEMBERS as u64);
+    machine.handle_down(MemberId(7), Now::from_secs(1));
+    assert!(machine.handle_up(MemberId(199)) && !machine.handle_up(MemberId(7)));
     let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
     let (other, now) = (MemberId(2), Now::from_secs(1));
     machine.handle_up(other);

@@ -56,7 +56,7 @@ mod tests {
 
     fn machine() -> Neighbourhood {
         let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
-        OTHERS.into_iter().for_each(|id| machine.handle_up(id));
+        OTHERS.into_iter().for_each(|id| _ = machine.handle_up(id));
         while machine.poll_output().is_some() {}
         machine
     }

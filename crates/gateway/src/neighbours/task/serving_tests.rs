@@ -31,6 +31,38 @@ fn of_group(mut peer: Arc<Peer>, id: u64, key: Option<&NameKey>, neighbours: &Ne
     peer
 }
 
+/// The settings of an end that is of the group with a key and has a chunk store.
+fn with_store(instance: u64, key: &NameKey) -> LinkConfig {
+    let names = NamesConfig {
+        key: key.clone(),
+        shape: Shape::default(),
+        hint_memory: 64 << 10,
+        saved: None,
+        clock_secs: 0,
+    };
+    LinkConfig { names: Some(names), group: true, store: Some(instance), ..testing::config(instance) }
+}
+
+/// Has a peer's link come up, for as long as what is returned is there.
+async fn join(near: &Arc<Peer>, key: &NameKey) -> impl Sized + use<> {
+    let member = near.settings.group.as_ref().unwrap();
+    let id = member.id();
+    let mut far = testing::Other::new(2, testing::SMALLER);
+    far.link = Link::new(LinkConfig { first: true, dialer: true, ..with_store(2, key) }, Now::ZERO);
+    let joined = far.dial(near).await.unwrap();
+    // All of them speak with one key here.
+    *member.id.write() = id;
+    joined
+}
+
+fn store() -> (tempfile::TempDir, ChunkStore) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let settings = StoreSettings { path, disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
+    let store = ChunkStore::open(&settings, None).unwrap();
+    (dir, store)
+}
+
 /// A gateway with a store, to whose groups these peers are up.
 fn gateway(store: ChunkStore, inbox: Inbox, peers: &[Arc<Peer>]) -> Task {
     let mut task = Task::new(inbox, MemberId(0), Some(Arc::new(store)), Clock::start());
@@ -74,36 +106,38 @@ async fn answer(task: &mut Task, from: &Arc<Peer>, frame: GroupFrame) -> Option<
 
 #[tokio::test]
 async fn a_neighbour_whose_words_come_before_the_news_of_its_link_is_heard() {
-    let (key, dir) = (NameKey::new([1; 32]), tempfile::tempdir().unwrap());
-    let path = dir.path().join("store");
-    let settings = StoreSettings { path, disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
-    let store = ChunkStore::open(&settings, None).unwrap();
+    let (key, (_dir, store)) = (NameKey::new([1; 32]), store());
     let (neighbours, inbox) = Neighbours::new();
-    let names = NamesConfig {
-        key: key.clone(),
-        shape: Shape::default(),
-        hint_memory: 1 << 20,
-        saved: None,
-        clock_secs: 0,
-    };
-    let config = |instance| LinkConfig {
-        names: Some(names.clone()),
-        group: true,
-        store: Some(instance),
-        ..testing::config(instance)
-    };
-    let near = of_group(testing::peer_with(config(1)), 1, Some(&key), &neighbours);
+    let near = of_group(testing::peer_with(with_store(1, &key)), 1, Some(&key), &neighbours);
     let mut task = Task::new(inbox, MemberId(0), Some(Arc::new(store)), Clock::start());
     task.peers.push(Arc::clone(&near));
     task.handle_links();
     let peek = || GroupFrame::Peek { request: 5, chunks: vec![Sought { tag: 1, len: 2048 }] };
-    assert_eq!(answer(&mut task, &near, peek()).await, None, "its link is down");
-    let mut far = testing::Other::new(2, testing::SMALLER);
-    far.link = Link::new(LinkConfig { first: true, dialer: true, ..config(2) }, Now::ZERO);
-    let _joined = far.dial(&near).await.unwrap();
-    let have = GroupFrame::Have { request: 5, held: vec![false] };
-    let id = MemberId::of_key(far.key.as_bytes());
-    assert_eq!(answer(&mut task, &near, peek()).await, Some((id, have)));
+    let have = |held| Some((MemberId(1), GroupFrame::Have { request: 5, held: vec![held] }));
+    assert_eq!(answer(&mut task, &near, peek()).await, have(true), "its link is down, and nobody looks");
+    let _joined = join(&near, &key).await;
+    assert_eq!(answer(&mut task, &near, peek()).await, have(false));
+}
+
+#[tokio::test]
+async fn a_neighbour_for_which_there_was_no_room_is_one_when_another_has_gone() {
+    let (key, (_dir, store)) = (NameKey::new([1; 32]), store());
+    let (neighbours, inbox) = Neighbours::new();
+    let mut task = Task::new(inbox, MemberId(0), Some(Arc::new(store)), Clock::start());
+    let mut joined = Vec::new();
+    for id in 1..=MAX_MEMBERS as u64 + 1 {
+        let near = of_group(testing::peer_with(with_store(1, &key)), id, Some(&key), &neighbours);
+        joined.push(join(&near, &key).await);
+        task.peers.push(near);
+    }
+    task.handle_links();
+    let up = |task: &Task| task.groups[0].up.iter().map(|id| id.0).collect::<Vec<_>>();
+    assert!(up(&task).into_iter().eq(1..=MAX_MEMBERS as u64), "{:?}", up(&task));
+    let (left_out, member) = (&task.peers[MAX_MEMBERS], task.peers[MAX_MEMBERS].settings.group.as_ref());
+    assert!(!task.is_new(left_out, member.unwrap()), "each of its words would have all links looked at");
+    task.peers.remove(0);
+    task.handle_links();
+    assert!(up(&task).into_iter().eq(2..=MAX_MEMBERS as u64 + 1), "{:?}", up(&task));
 }
 
 #[tokio::test]
@@ -133,10 +167,7 @@ async fn what_cannot_be_asked_of_a_neighbour_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_chunk_is_served_and_a_peek_answered_by_names_under_the_key_of_the_link_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("store");
-    let settings = StoreSettings { path, disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
-    let store = ChunkStore::open(&settings, None).unwrap();
+    let (_dir, store) = store();
     let chunk: Bytes = (0..600_u32).map(|i| ((i * i) >> 3) as u8).collect();
     let [key, other_key] = [1, 2].map(|byte| NameKey::new([byte; 32]));
     store.keep(chunk.clone(), key.clone(), Shape::default());

@@ -36,7 +36,7 @@ fn what_several_lack_in_the_same_moment_is_fetched_once() {
 fn what_is_not_shared_comes_to_those_who_wait_and_is_offered_to_nobody() {
     let (key, now) = (NameKey::new([1; 32]), Now::from_secs(9));
     let mut machine = Neighbourhood::new(MemberId(1), key.clone(), 1);
-    (2..=3).for_each(|id| machine.handle_up(MemberId(id)));
+    (2..=3).for_each(|id| _ = machine.handle_up(MemberId(id)));
     let of = |machine: &Neighbourhood, whose| {
         let is = |chunk: &Bytes| machine.responsible(key.tag(chunk)) == whose;
         (0..).map(chunk).filter(is).take(2).collect::<Vec<_>>()
