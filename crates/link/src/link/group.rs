@@ -55,6 +55,12 @@ impl Link {
         self.group_talk.keeps_chunks
     }
 
+    /// Says whether the peer may be able to read what its neighbours have: it is of the group and has a chunk store, as its last
+    /// hello said, or has not said anything yet. What it cannot read while it is away it can when it is back.
+    pub fn may_read_of_group(&self) -> bool {
+        self.peer.is_none() || self.group_talk.agreed && self.group_talk.keeps_chunks
+    }
+
     /// Sends a frame to a peer of the group.
     ///
     /// # Errors

@@ -43,12 +43,12 @@ fn with_store(instance: u64, key: &NameKey) -> LinkConfig {
     LinkConfig { names: Some(names), group: true, store: Some(instance), ..testing::config(instance) }
 }
 
-/// Has a peer's link come up, for as long as what is returned is there.
-async fn join(near: &Arc<Peer>, key: &NameKey) -> impl Sized + use<> {
+/// Has a peer's link come up with an end of these settings, for as long as what is returned is there.
+async fn join(near: &Arc<Peer>, far_end: LinkConfig) -> impl Sized + use<> {
     let member = near.settings.group.as_ref().unwrap();
     let id = member.id();
     let mut far = testing::Other::new(2, testing::SMALLER);
-    far.link = Link::new(LinkConfig { first: true, dialer: true, ..with_store(2, key) }, Now::ZERO);
+    far.link = Link::new(LinkConfig { first: true, dialer: true, ..far_end }, Now::ZERO);
     let joined = far.dial(near).await.unwrap();
     // All of them speak with one key here.
     *member.id.write() = id;
@@ -115,7 +115,7 @@ async fn a_neighbour_whose_words_come_before_the_news_of_its_link_is_heard() {
     let peek = || GroupFrame::Peek { request: 5, chunks: vec![Sought { tag: 1, len: 2048 }] };
     let have = |held| Some((MemberId(1), GroupFrame::Have { request: 5, held: vec![held] }));
     assert_eq!(answer(&mut task, &near, peek()).await, have(true), "its link is down, and nobody looks");
-    let _joined = join(&near, &key).await;
+    let _joined = join(&near, with_store(2, &key)).await;
     assert_eq!(answer(&mut task, &near, peek()).await, have(false));
 }
 
@@ -127,7 +127,7 @@ async fn a_neighbour_for_which_there_was_no_room_is_one_when_another_has_gone() 
     let mut joined = Vec::new();
     for id in 1..=MAX_MEMBERS as u64 + 1 {
         let near = of_group(testing::peer_with(with_store(1, &key)), id, Some(&key), &neighbours);
-        joined.push(join(&near, &key).await);
+        joined.push(join(&near, with_store(2, &key)).await);
         task.peers.push(near);
     }
     task.handle_links();
@@ -138,6 +138,39 @@ async fn a_neighbour_for_which_there_was_no_room_is_one_when_another_has_gone() 
     task.peers.remove(0);
     task.handle_links();
     assert!(up(&task).into_iter().eq(2..=MAX_MEMBERS as u64 + 1), "{:?}", up(&task));
+}
+
+#[tokio::test]
+async fn what_a_site_has_is_learnt_of_those_who_can_read_it_or_may_when_they_are_back() {
+    let (key, other_key) = (NameKey::new([1; 32]), NameKey::new([2; 32]));
+    let ends = [
+        Some((with_store(2, &key), true)),
+        Some((LinkConfig { store: None, ..with_store(2, &key) }, false)),
+        Some((LinkConfig { group: false, ..with_store(2, &other_key) }, false)),
+        // It has never been up.
+        None,
+    ];
+    for (case, end) in ends.into_iter().enumerate() {
+        let (neighbours, inbox) = Neighbours::new();
+        let member = |id| of_group(testing::peer_with(with_store(1, &key)), id, Some(&key), &neighbours);
+        let mut task = Task::new(inbox, MemberId(0), None, Clock::start());
+        let [mut teller, mut near] = [1, 2].map(member);
+        for peer in [&mut teller, &mut near] {
+            let group = &mut Arc::get_mut(peer).unwrap().settings.group;
+            group.as_mut().unwrap().site = Some("town".to_owned());
+        }
+        let can_read = end.as_ref().is_none_or(|(_, can_read)| *can_read);
+        if let Some((end, _)) = end {
+            drop(join(&near, end).await);
+        }
+        task.peers.extend([Arc::clone(&teller), Arc::clone(&near)]);
+        let (hints, tag) = (|| near.status().link.out.hints, |number: u64| number << 62 | number << 10);
+        task.pass_on(&teller, 11, &[tag(1), tag(2)]);
+        assert_eq!(hints() > 0, can_read, "case {case}: announced");
+        let before = hints();
+        task.share(&teller, &[PackedTag::new(tag(3), 4096)]);
+        assert_eq!(hints() > before, can_read, "case {case}: acknowledged");
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use oncewire_codec::wanax::ChunkName;
 use oncewire_codec::wanax::hints::{PackedTag, save_by};
 use oncewire_codec::wanax::neighbours::LEAST_SHARED;
 use oncewire_codec::wire::{GroupFrame, Sought};
-use oncewire_link::{ChunkPlace, Purpose, StoreReply, StoreRequest, StoreState};
+use oncewire_link::{ChunkPlace, Link, Now, Purpose, StoreReply, StoreRequest, StoreState};
 
 use super::{Core, Peer};
 use crate::chunks::ChunkStore;
@@ -167,12 +167,21 @@ impl Peer {
 
     /// Takes what can be read at the peer's site.
     pub(crate) fn learn_chunks(self: &Arc<Self>, least_log2: u8, tags: &[u64]) {
-        self.with(|core, now| core.link.learn_chunks(1 << least_log2.min(16), tags, now));
+        self.learn(|link, now| link.learn_chunks(1 << least_log2.min(16), tags, now));
     }
 
     /// As [`Self::learn_chunks`], of what a neighbour of the peer has.
     pub(crate) fn learn_stored(self: &Arc<Self>, chunks: &[PackedTag]) {
-        self.with(|core, now| core.link.learn_stored(chunks, now));
+        self.learn(|link, now| link.learn_stored(chunks, now));
+    }
+
+    /// Has the link learn what can be read at the peer's site, unless that is known to be of no use to the peer.
+    fn learn(self: &Arc<Self>, learn: impl FnOnce(&mut Link, Now)) {
+        self.with(|core, now| {
+            if core.link.may_read_of_group() {
+                learn(&mut core.link, now);
+            }
+        });
     }
 
     /// Has what is known of the peer's store saved beside the logs, if they are kept and anything can be known; tells how
