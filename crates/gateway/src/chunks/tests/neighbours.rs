@@ -20,7 +20,7 @@ async fn neighbours_are_asked_for_what_a_disk_that_hangs_has_and_told_that_it_is
     settings.group = Some(Member {
         group: Arc::default(),
         key: key.clone(),
-        id: MemberId(1),
+        id: Arc::new(RwLock::new(MemberId(1))),
         site: None,
         is_near: true,
         neighbours,
