@@ -120,48 +120,35 @@ fn kept(pair: &mut Pair, side: usize, logs: &mut [Option<SavedLog>; 2]) {
 }
 
 #[test]
-fn an_end_with_the_larger_log_finds_after_a_restart_what_of_it_has_room_in_the_smaller_one() {
-    // No more in flight than a quarter of the smaller log.
-    let persisting =
-        |config| LinkConfig { persist: true, initial_credit: 48 << 10, max_credit: 48 << 10, ..config };
-    let smaller = LinkConfig { log_capacity: 300 << 10, ..config(true, 1) };
-    let mut pair = Pair::with(28, persisting(smaller), persisting(config(false, 2)));
-    let bytes = pair.random_bytes(500_000);
-    cross(&mut pair, &bytes);
-    let mut files = [None, None];
-    kept(&mut pair, 1, &mut files);
-    let [out, inbound] = files;
-    assert_eq!(inbound.as_ref().map(|log| log.ranges.total()), Some(500_000));
-    pair.restart_with(1, SavedLogs { out, inbound });
-    // The last quarter of the smaller log at least.
-    let last = &bytes[bytes.len() - 70_000..];
-    assert!(cross(&mut pair, last) > 69_000, "it started cold");
-    cross(&mut pair, &bytes[..200_000]);
-    assert!(cross(&mut pair, &bytes[..200_000]) > 199_000);
-    let stats = pair.sides[1].link.stats().inbound;
-    assert_eq!((stats.refetched, stats.waited, stats.given_up, stats.overwritten), (0, 0, 0, 0));
-}
-
-#[test]
-fn an_end_with_the_larger_log_is_warm_after_a_restart_with_what_it_sends() {
-    let persisting =
-        |config| LinkConfig { persist: true, initial_credit: 48 << 10, max_credit: 48 << 10, ..config };
-    let smaller = LinkConfig { log_capacity: 300 << 10, ..config(false, 2) };
-    let mut pair = Pair::with(29, persisting(config(true, 1)), persisting(smaller));
-    let bytes = pair.random_bytes(500_000);
-    cross(&mut pair, &bytes);
-    let mut files = [None, None];
-    kept(&mut pair, 0, &mut files);
-    let [out, inbound] = files;
-    assert_eq!(out.as_ref().map(|log| log.ranges.total()), Some(500_000));
-    pair.restart_with(0, SavedLogs { out, inbound });
-    let last = &bytes[bytes.len() - 70_000..];
-    assert!(cross(&mut pair, last) > 69_000, "it started cold");
-    // What is beyond the smaller log is gone at both ends.
-    cross(&mut pair, &bytes[..150_000]);
-    assert!(cross(&mut pair, &bytes[..150_000]) > 149_000);
-    let stats = pair.sides[1].link.stats().inbound;
-    assert_eq!((stats.refetched, stats.mismatches, stats.given_up, stats.overwritten), (0, 0, 0, 0));
+fn an_end_with_the_larger_log_is_warm_after_a_restart_with_what_has_room_in_the_smaller_one() {
+    // With what it sends, and with what it receives. No more in flight than a quarter of the smaller log.
+    for larger in [0, 1] {
+        let configs = [config(true, 1), config(false, 2)].map(|config| LinkConfig {
+            persist: true,
+            initial_credit: 48 << 10,
+            max_credit: 48 << 10,
+            log_capacity: if config.instance == larger as u64 + 1 { config.log_capacity } else { 300 << 10 },
+            ..config
+        });
+        let [dialer, acceptor] = configs;
+        let mut pair = Pair::with(28 + larger as u64, dialer, acceptor);
+        let bytes = pair.random_bytes(500_000);
+        cross(&mut pair, &bytes);
+        let mut files = [None, None];
+        kept(&mut pair, larger, &mut files);
+        assert_eq!(files[larger].as_ref().map(|log| log.ranges.total()), Some(500_000));
+        let [out, inbound] = files;
+        pair.restart_with(larger, SavedLogs { out, inbound });
+        // The last quarter of the smaller log at least.
+        let last = &bytes[bytes.len() - 70_000..];
+        assert!(cross(&mut pair, last) > 69_000, "side {larger} started cold");
+        // What is beyond the smaller log is gone at both ends.
+        cross(&mut pair, &bytes[..150_000]);
+        assert!(cross(&mut pair, &bytes[..150_000]) > 149_000);
+        let stats = pair.sides[1].link.stats().inbound;
+        assert_eq!((stats.refetched, stats.waited, stats.given_up), (0, 0, 0), "side {larger}");
+        assert_eq!((stats.mismatches, stats.overwritten), (0, 0));
+    }
 }
 
 #[test]

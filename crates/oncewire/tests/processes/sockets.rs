@@ -14,7 +14,7 @@ use socket2::SockRef;
 use super::common::data::{assert_same, random};
 use super::common::gateway::Gateway;
 use super::common::origin::Origin;
-use super::common::pair::Options;
+use super::common::pair::{Options, Pair};
 use super::common::wait::eventually;
 use super::pair;
 
@@ -37,11 +37,12 @@ fn accepted_lanes_have_the_congestion_control_that_is_configured() {
     });
 }
 
-#[test]
-fn direct_connections_go_on_when_there_are_no_files_for_pipes() {
+/// Four direct connections to an origin that sends everything back.
+fn direct_connections() -> (Origin, Pair, Vec<TcpStream>) {
     let (accepted, count) = mpsc::channel();
     let origin = Origin::start(move |mut stream| {
-        accepted.send(()).unwrap();
+        // Only the first are counted.
+        let _ = accepted.send(());
         let mut reader = stream.try_clone().unwrap();
         let _ = std::io::copy(&mut reader, &mut stream);
         let _ = stream.shutdown(Shutdown::Write);
@@ -51,6 +52,12 @@ fn direct_connections_go_on_when_there_are_no_files_for_pipes() {
     let pair = pair(&options);
     let streams: Vec<_> = (0..4).map(|_| TcpStream::connect(pair.forward()).unwrap()).collect();
     streams.iter().for_each(|_| count.recv_timeout(LIMIT).unwrap());
+    (origin, pair, streams)
+}
+
+#[test]
+fn direct_connections_go_on_when_there_are_no_files_for_pipes() {
+    let (_origin, pair, streams) = direct_connections();
     // Of pipes there are at most as many as were lent by now, fewer than directions.
     let limits = set_files(&pair.branch, 0);
     std::thread::scope(|scope| {
@@ -64,18 +71,7 @@ fn direct_connections_go_on_when_there_are_no_files_for_pipes() {
 
 #[test]
 fn pipes_of_direct_connections_leave_the_last_files() {
-    let (accepted, count) = mpsc::channel();
-    let origin = Origin::start(move |mut stream| {
-        accepted.send(()).unwrap();
-        let mut reader = stream.try_clone().unwrap();
-        let _ = std::io::copy(&mut reader, &mut stream);
-        let _ = stream.shutdown(Shutdown::Write);
-    });
-    let mut options = Options::to(origin.address());
-    options.branch = "[[policy]]\npath = \"direct\"\n".to_owned();
-    let pair = pair(&options);
-    let streams: Vec<_> = (0..4).map(|_| TcpStream::connect(pair.forward()).unwrap()).collect();
-    streams.iter().for_each(|_| count.recv_timeout(LIMIT).unwrap());
+    let (_origin, pair, streams) = direct_connections();
     // Room for the sockets that there are, and the last 16. What the gateway was born with may have a higher number.
     let before = files_of(&pair.branch);
     let sockets = before.iter().filter(|(_, link)| link.starts_with("socket:"));
