@@ -70,6 +70,8 @@ const CONTEXT: &str = "oncewire 2026-11-22 strong block digest";
 
 #[cfg(test)]
 mod tests {
+    use highway::PortableHash;
+
     use super::*;
 
     #[test]
@@ -96,6 +98,16 @@ mod tests {
         ];
         for (len, expected) in vectors.into_iter().enumerate() {
             assert_eq!(HighwayHasher::new(Key(words(&key))).hash128(&[0, 1][..len]), expected);
+        }
+    }
+
+    #[test]
+    fn every_processor_makes_the_same_digests() {
+        let plain: Vec<u8> = (0..65_537u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for len in (0..200).chain([4096, 65_536, 65_537]) {
+            let (key, plain) = (Key([1, 2, 3, 4]), &plain[..len]);
+            let (here, anywhere) = (HighwayHasher::new(key), PortableHash::new(key));
+            assert_eq!(here.hash128(plain), anywhere.hash128(plain), "{len} bytes");
         }
     }
 

@@ -184,8 +184,8 @@ fn logs_are_released_and_come_back(capacity: u64) {
     for (side, files) in files.into_iter().enumerate() {
         let [out, inbound] = files;
         let config = persisting(config(side == 0, side as u64 + 1));
-        let config = LinkConfig { log_capacity: pair.sides[side].link.stats().out.log_capacity, ..config };
-        let loaded = LoadedLogs::new(&config, SavedLogs { out, inbound });
+        let agreed = pair.sides[side].link.stats().inbound.log_capacity;
+        let loaded = LoadedLogs::new(&config, SavedLogs { out, inbound }, agreed);
         // The sender first: what it refers to again has to wait at the other end.
         pair.sides[side].link.restore_logs(loaded, pair.now);
         if side == 0 {
@@ -266,7 +266,8 @@ fn what_was_remembered_before_anybody_wrote_it_can_be_written_later() {
         assert_eq!(there, [side == 0, side == 1]);
         assert_eq!(out.iter().chain(&inbound).map(|log| log.ranges.total()).sum::<u64>(), 300_000);
         assert!(pair.sides[side].link.release_logs());
-        let loaded = LoadedLogs::new(&config(side == 0, side as u64 + 1), SavedLogs { out, inbound });
+        let config = config(side == 0, side as u64 + 1);
+        let loaded = LoadedLogs::new(&config, SavedLogs { out, inbound }, config.log_capacity);
         pair.sides[side].link.restore_logs(loaded, pair.now);
     }
     assert!(cross(&mut pair, &bytes) > 290_000, "something of it is not there");

@@ -110,7 +110,8 @@ pub struct SavedLog {
 
 impl SavedLog {
     /// Makes it a log of this capacity, with what of it has room in one: ends that offer different sizes use the smaller.
-    pub(crate) fn fit(mut self, capacity: u64) -> Self {
+    /// What does not have it already is copied, which takes as long as a log is large.
+    pub fn fit(mut self, capacity: u64) -> Self {
         if self.log.capacity() != capacity {
             let before = std::mem::replace(&mut self.log, Log::new(capacity as usize));
             let end = self.ranges.iter().next_back().map_or(0, |range| range.end);

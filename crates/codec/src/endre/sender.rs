@@ -144,7 +144,7 @@ impl Sender {
         }
     }
 
-    /// Starts with a log that was found on disk, with as much of it as there is room for.
+    /// Starts with a log that was found on disk; one of another capacity is left aside.
     ///
     /// It is looked through as flows with `plan` will look for it.
     pub fn with_log(config: SenderConfig, saved: SavedLog, plan: &Plan) -> Self {

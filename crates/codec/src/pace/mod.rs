@@ -139,6 +139,8 @@ pub struct Controller {
     /// Where the last loads pointed to, and for how long they did.
     wish: Option<(Direction, Now)>,
     quiet: Now,
+    /// When there was traffic last.
+    seen: Now,
     /// What the present rung delivers.
     delivered: Delivered,
     /// The last step up, while it may still turn out to have been wrong.
@@ -177,6 +179,8 @@ struct Descent {
     before: f64,
     /// Where to go if that is no faster.
     otherwise: usize,
+    /// Whether traffic waited: if not, what is delivered may just have become more.
+    was_full: bool,
 }
 
 /// A step up that had to be taken back.
@@ -210,6 +214,7 @@ impl Controller {
             changes: 0,
             wish: None,
             quiet: Now::ZERO,
+            seen: Now::ZERO,
             delivered: Delivered::default(),
             trial: None,
             descent: None,
@@ -251,6 +256,10 @@ impl Controller {
             return self.rest(load.span);
         }
         self.quiet = Now::ZERO;
+        if now.saturating_sub(std::mem::replace(&mut self.seen, now)) >= SILENCE {
+            // What was before says nothing of these transfers.
+            (self.delivered, self.wish) = (Delivered::default(), None);
+        }
         self.estimates.learn(self.rung, &load, now);
         self.delivered.take(&load);
         if load.idle_permille >= EASED_PERMILLE {
@@ -327,7 +336,8 @@ impl Controller {
         };
         // Estimates that lead there were wrong, if it is no faster.
         let otherwise = if otherwise == last { self.rung } else { otherwise };
-        self.descent = Some(Descent { from: self.rung, since: now, before, otherwise });
+        let was_full = load.is_full();
+        self.descent = Some(Descent { from: self.rung, since: now, before, otherwise, was_full });
         self.enter(last, Reason::Probe);
         true
     }
@@ -349,7 +359,8 @@ impl Controller {
         }
         (self.descent, self.descended) = (None, now);
         if rate.is_some_and(|rate| rate >= FASTER * descent.before) {
-            self.descent_wait = FIRST_WAIT;
+            self.descent_wait =
+                if descent.was_full { FIRST_WAIT } else { (self.descent_wait * 4).min(LAST_WAIT) };
             (self.reason, self.lowered) = (Reason::EncoderBound, now);
             self.fail(descent.from, load, now);
             return false;

@@ -262,8 +262,7 @@ impl Router {
     ) -> Result<Way, NoWay> {
         tracing::debug!(peer, %destination, %reason, "connecting directly");
         let client = as_client(intercept).then_some(source);
-        let is_ours =
-            source.ip().to_canonical().is_loopback() || matches!(intercept.mode, Mode::Forward { .. });
+        let is_ours = matches!(intercept.mode, Mode::Forward { .. }) || onward::is_of_this_machine(source);
         let onward = if is_ours { &self.onward } else { &self.onward_for_others };
         let stream = onward::connect(destination, onward, client).await.map_err(|failure| {
             if failure == OpenFailure::NotAllowed {

@@ -61,6 +61,8 @@ impl Disk for OsFolder {
     type File = File;
 
     fn open(&self, name: &str) -> io::Result<File> {
+        // Somebody may have removed it.
+        Self::create(self.0.clone())?;
         open_private(&self.0.join(name), Opening::Made)
     }
 
@@ -163,5 +165,10 @@ mod tests {
         fs::remove_dir_all(folder.path()).unwrap();
         let error = log.write(&piece(100)).and_then(|()| log.sync()).unwrap_err();
         assert!(error.to_string().contains("removed"), "{error}");
+        log.clear().unwrap();
+        log.write(&piece(200)).and_then(|()| log.sync()).unwrap();
+        drop(log);
+        let saved = KeptLog::open(folder, LogSide::Out, 1 << 16, 1 << 16, Seal::new(None)).saved;
+        assert_eq!(saved.unwrap().ranges.total(), 100);
     }
 }

@@ -183,6 +183,9 @@ impl<D: Disk> KeptLog<D> {
     /// As [`KeptLog::write`].
     pub(super) fn clear(&mut self) -> io::Result<u64> {
         let bytes = self.ring.file.len()? + self.index.len()?;
+        if self.ring.file.is_removed()? {
+            self.ring.file = self.disk.open(ring_name(self.side))?;
+        }
         self.pending.clear();
         self.records.clear();
         self.in_index = 0;

@@ -111,7 +111,7 @@ impl OwnSockets {
 ///
 /// Where `ip_nonlocal_bind` is 1 every address can be bound, but there is no way from one that is another's (IPv4), and the
 /// way to one of our own begins there (IPv6, RFC 6724 §5, rule 1; IPv4 may begin at another of the same network).
-fn is_of_this_machine(mut address: SocketAddr) -> bool {
+pub(crate) fn is_of_this_machine(mut address: SocketAddr) -> bool {
     let ip = address.ip().to_canonical();
     // What remains of an IPv6 address is its scope, without which a link-local one cannot be bound.
     address.set_ip(ip);

@@ -130,13 +130,13 @@ pub struct LoadedLogs {
 }
 
 impl LoadedLogs {
-    /// Makes what was found ready for a link of this configuration, whose logs are of the size that both ends agreed on;
-    /// takes as long as to hash all of it.
-    pub fn new(config: &LinkConfig, saved: SavedLogs) -> Self {
+    /// Makes what was found ready for a link of this configuration whose ends have agreed on `capacity`; takes as long as to
+    /// hash all of it.
+    pub fn new(config: &LinkConfig, saved: SavedLogs, capacity: u64) -> Self {
         let sender = sender_config(config);
         Self {
             out: saved.out.map(|log| PreparedLog::new(&sender, log, &config.plan)),
-            inbound: saved.inbound,
+            inbound: saved.inbound.map(|log| log.fit(capacity)),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::halves::{Begin, peer_sender, receiver, saved, sender, sender_config};
 use super::{CAPACITY, Model};
 use crate::Plan;
 use crate::contract::{ReceivingHalf as _, SendingHalf as _};
-use crate::endre::{PreparedLog, SenderConfig};
+use crate::endre::PreparedLog;
 use crate::wanax::hints::save_by;
 use crate::wire::{FlowId, Frame, take_frame};
 
@@ -131,8 +131,7 @@ impl Model {
         let Self { rng, disk, .. } = self;
         if out {
             let found = saved(&disk[0], |bound| rng.next_u64() % bound);
-            let config =
-                SenderConfig { capacity: self.agreed, ..sender_config(self.entropy, self.keeps_bytes) };
+            let config = sender_config(self.entropy, self.keeps_bytes);
             self.sender.restore_log(
                 found.map(|(found, _)| {
                     PreparedLog::new(&config, found, &Plan { period: 16, ..Plan::default() })

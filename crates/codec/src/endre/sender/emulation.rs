@@ -16,14 +16,15 @@ use crate::{MarkerKind, Matching, Plan};
 /// One direction's log as the sending half knows it.
 pub(super) struct Emulation {
     settings: Settings,
+    /// What the peer has room for, too: what both ends agreed on.
     capacity: u64,
+    /// The capacity of the log and its tables as they are made.
+    made_for: u64,
     content: Content,
     /// The tables, made when a plan first asks for them.
     max: Option<MaxMatch>,
     chunks: Option<ChunkMatch>,
     sampling: Sampling,
-    /// The plan that a table was last made ready for.
-    prepared: Option<Plan>,
     /// How the block that was last searched was searched.
     searched: Matching,
     epoch: u64,
@@ -114,11 +115,11 @@ impl Emulation {
         Self {
             settings,
             capacity,
+            made_for: capacity,
             content: Content::new(capacity, settings.keeps_bytes),
             max: None,
             chunks: None,
             sampling: Sampling::new(&settings.params),
-            prepared: None,
             searched: Matching::Max,
             epoch: 1,
             base: 0,
@@ -134,15 +135,15 @@ impl Emulation {
         }
     }
 
-    /// Takes up a log that was found on disk, with as much of it as there is room for; one that leaves no room to go on is
-    /// left aside.
+    /// Takes up a log that was found on disk; one of another capacity, or that leaves no room to go on, is left aside.
     ///
     /// It goes into the table of the plan's matching. Without bytes that is Chunk-Match's, and they are dropped.
     pub(super) fn restore(&mut self, saved: SavedLog, plan: &Plan) {
-        let saved = saved.fit(self.capacity);
         let ends = saved.ranges.iter().next().zip(saved.ranges.iter().next_back());
-        let goes_on = |(_, last): &(Range64, Range64)| saved.epoch.max(last.end) <= MAX_CLAIMED;
-        let Some((first, last)) = ends.filter(goes_on) else { return };
+        let fits = |(_, last): &(Range64, Range64)| {
+            saved.log.capacity() == self.made_for && saved.epoch.max(last.end) <= MAX_CLAIMED
+        };
+        let Some((first, last)) = ends.filter(fits) else { return };
         self.epoch = saved.epoch;
         (self.base, self.head) = (first.start, last.end);
         let mut holes = Vec::new();
@@ -152,7 +153,7 @@ impl Emulation {
         if is_sampled(plan) {
             ranges().for_each(|range| self.sampling.learn(plan.period as usize, &saved.log, range));
         }
-        let mut samples = Samples::new(self.capacity);
+        let mut samples = Samples::new(self.made_for);
         match self.prepare(plan) {
             Table::Max(max) => ranges().for_each(|range| max.index(&saved.log, range)),
             Table::Chunk(chunks) => ranges().for_each(|range| {
@@ -170,7 +171,6 @@ impl Emulation {
         let plan = Plan { matching: self.matching(plan), ..*plan };
         let (markers, period) = (plan.effective_markers(), plan.period as usize);
         let sample = self.sampling.table();
-        self.prepared = Some(plan);
         match plan.matching {
             Matching::Max => {
                 let max = self.max();
@@ -187,45 +187,39 @@ impl Emulation {
 
     /// The table of Max-Match.
     fn max(&mut self) -> &mut MaxMatch {
-        let (capacity, params) = (self.capacity, self.settings.params);
+        let (capacity, params) = (self.made_for, self.settings.params);
         self.max.get_or_insert_with(|| MaxMatch::new(capacity, params))
     }
 
     /// The table of Chunk-Match.
     fn chunks(&mut self) -> &mut ChunkMatch {
-        let (capacity, Settings { params, seed, .. }) = (self.capacity, self.settings);
+        let (capacity, Settings { params, seed, .. }) = (self.made_for, self.settings);
         self.chunks.get_or_insert_with(|| ChunkMatch::new(capacity, params, seed))
     }
 
-    /// Goes on with another capacity, and with what of the log has room in it; the table is made anew. Returns whether
-    /// anything is left: nothing is of a log that is released, or without bytes.
+    /// Goes on with another capacity, and with what of the log lies within both: what is further back is not referred to any
+    /// more. The log and its tables stay as they were made; returns whether they do for so much.
     pub(super) fn resize(&mut self, capacity: u64) -> bool {
-        let before = std::mem::replace(self, Self::new(capacity, self.settings));
-        self.epoch = before.epoch;
-        if let (Content::Bytes(log), None, Some(plan)) = (before.content, before.released, before.prepared) {
-            let (mut there, mut ranges) = (Vec::new(), RangeSet::default());
-            let oldest = log.oldest().0.clamp(before.base, before.head);
-            before.holes.missing(&(oldest..before.head), &mut there);
-            there.into_iter().for_each(|range| ranges.insert(range));
-            self.restore(SavedLog { epoch: before.epoch, log, ranges }, &plan);
+        let stays = capacity <= self.made_for;
+        if stays {
+            self.base = self.base.max(self.head.saturating_sub(capacity.min(self.capacity)));
+            self.capacity = capacity.max(1);
+            (self.ghosts, self.curve) = (None, Curve::default());
+            self.apply_limits();
+        } else {
+            let (epoch, limit) = (self.epoch, self.limit);
+            *self = Self::new(capacity, self.settings);
+            self.epoch = epoch;
+            self.set_limit(limit);
         }
-        let is_left = self.head > self.base;
-        if is_left {
-            self.headroom = before.headroom;
-            if self.head < before.head {
-                self.holes.insert(self.head..before.head);
-                self.head = before.head;
-            }
-        }
-        self.set_limit(before.limit);
-        is_left
+        stays
     }
 
     /// Forgets every byte; the epoch that follows is to be a new one.
     pub(super) fn clear(&mut self) {
         match &mut self.content {
             Content::Bytes(log) => log.clear(),
-            Content::Samples(samples) => *samples = Samples::new(self.capacity),
+            Content::Samples(samples) => *samples = Samples::new(self.made_for),
         }
         (self.max, self.chunks, self.ghosts) = (None, None, None);
         self.sampling = Sampling::new(&self.settings.params);
@@ -252,7 +246,7 @@ impl Emulation {
     pub(super) fn restore_released(&mut self, prepared: Option<Self>) {
         let Some(until) = self.released.take() else { return };
         let found = prepared.filter(|found| {
-            (found.epoch, found.capacity) == (self.epoch, self.capacity) && found.base < until
+            (found.epoch, found.made_for) == (self.epoch, self.made_for) && found.base < until
         });
         let Some(Self { content: Content::Bytes(mut log), max, chunks, sampling, base, head, holes, .. }) =
             found

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use oncewire_codec::wire::Hello;
-use oncewire_link::{Link, LinkConfig, LinkStats, LoadedLogs, LogLimits, LogSide};
+use oncewire_link::{Link, LinkStats, LoadedLogs, LogLimits, LogSide};
 
 use super::Peer;
 use crate::logs::{Cleared, LogReader, LogWriter, PeerLogs, Settled};
@@ -194,9 +194,9 @@ impl Peer {
     pub(super) fn load_logs(self: &Arc<Self>) {
         let peer = Arc::clone(self);
         self.tasks.spawn(async move {
-            // The size that both ends agreed on.
-            let log_capacity = peer.status().link.out.log_capacity;
-            let config = LinkConfig { log_capacity, ..peer.settings.link.clone() };
+            let config = peer.settings.link.clone();
+            // What both ends agreed on.
+            let capacity = peer.status().link.inbound.log_capacity;
             let reader = peer.kept.get().map(|kept| kept.reader.clone());
             if reader.is_some() {
                 peer.ask_for_share();
@@ -208,7 +208,7 @@ impl Peer {
             let read = move || {
                 reader.map(|reader| {
                     let saved = reader.read(limits);
-                    (saved.out.is_some(), LoadedLogs::new(&config, saved))
+                    (saved.out.is_some(), LoadedLogs::new(&config, saved, capacity))
                 })
             };
             let loaded = timeout(READ_LIMIT, slow_disk::run("logs-load", read)).await;
