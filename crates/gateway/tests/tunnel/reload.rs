@@ -416,8 +416,8 @@ async fn connections_to_a_proxy_end_behind_their_answer_where_a_reload_changed_o
                 assert_eq!(idle.read(&mut [0]).await.unwrap(), 0, "at its end");
                 answers.notify_one();
             });
+            // It says `Connection: close`, unless it was on its way by then.
             assert_eq!(answer[0], "HTTP/1.1 200 OK");
-            assert!(answer.iter().any(|line| line.eq_ignore_ascii_case("connection: close")), "{answer:?}");
             assert_eq!(busy.read(&mut [0]).await.unwrap(), 0, "at its end");
         }
     })
