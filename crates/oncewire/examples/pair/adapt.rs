@@ -232,7 +232,10 @@ fn report(rounds: &[Vec<Sample>], arguments: &Arguments) {
     }
     let print = |what: &str, value: &dyn Fn(&Means) -> f64| {
         let (least, median, most) = spread(&rounds, value);
-        println!("{what}: {median:.2} ({least:.2} to {most:.2})");
+        // A phase may be too short to say.
+        if median.is_finite() {
+            println!("{what}: {median:.2} ({least:.2} to {most:.2})");
+        }
     };
     println!("\nMedian of {} rounds, and the lowest and the highest:", rounds.len());
     let to_none = |way: Way, skipped: f64| {
