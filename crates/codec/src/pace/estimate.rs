@@ -14,6 +14,7 @@ pub(super) struct Estimates {
     /// makes one.
     rest: f64,
     link: Option<Path>,
+    sure_link: Option<Path>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +63,7 @@ impl Estimates {
             let takes = Takes { cost, share };
             Rung { coded: left.is_some(), now: takes, then: takes, first: takes, samples: 0, seen: Now::ZERO }
         };
-        Self { rungs: rungs.iter().map(rung).collect(), stretch: 1.0, rest: 0.0, link: None }
+        Self { rungs: rungs.iter().map(rung).collect(), stretch: 1.0, rest: 0.0, link: None, sure_link: None }
     }
 
     /// Takes what a tick at `rung` showed.
@@ -139,6 +140,11 @@ impl Estimates {
     fn learn_link(&mut self, load: &Load, now: Now) {
         let seen = load.wire as f64 / nanos(load.active).max(1.0);
         let full = load.blocked >= load.active / 32 && load.active >= load.span / 2;
+        if full && load.blocked >= load.active / 2 {
+            self.sure_link = Some(Path { bytes_per_ns: seen, seen: now });
+        } else {
+            self.sure_link = self.sure_link.filter(|path| now.saturating_sub(path.seen) <= REMEMBERED);
+        }
         self.link = match self.link {
             None if full => Some(Path { bytes_per_ns: seen, seen: now }),
             Some(path) if full => Some(Path {
@@ -158,6 +164,11 @@ impl Estimates {
     pub(super) fn link(&self, load: &Load) -> f64 {
         let seen = load.wire as f64 / nanos(load.active).max(1.0);
         self.link.map_or(UNSEEN * seen, |path| path.bytes_per_ns)
+    }
+
+    /// Returns what it took when lanes waited for it for half of the time, so that it was this path and nothing else.
+    pub(super) fn sure_link(&self) -> Option<f64> {
+        self.sure_link.map(|path| path.bytes_per_ns)
     }
 
     /// Returns the plain bytes a nanosecond that a rung would deliver.

@@ -334,6 +334,10 @@ impl Controller {
         let Some(before) = before.filter(|_| is_held_up && self.may_look(now) && self.rung < last) else {
             return false;
         };
+        if self.estimates.sure_link().is_some_and(|link| link < FASTER * before) {
+            // The path has no room for so much that is not coded.
+            return false;
+        }
         // Estimates that lead there were wrong, if it is no faster.
         let otherwise = if otherwise == last { self.rung } else { otherwise };
         let was_full = load.is_full();

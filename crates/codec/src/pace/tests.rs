@@ -221,6 +221,21 @@ fn under_a_load_that_comes_suddenly_it_is_soon_known_whether_no_coding_is_faster
 }
 
 #[test]
+fn what_a_full_path_has_no_room_for_is_not_looked_at() {
+    for seed in seeds() {
+        let mut world = World::new(plan(Entropy::Zstd(6)), seed);
+        world.link = 60.0 * MEGABIT;
+        world.run(9, 1);
+        world.stretch = 6.0;
+        let before = world.trace.len();
+        let rate = world.run(15, 10);
+        let last = world.truth.len() - 1;
+        assert!(world.trace[before..].iter().all(|(_, rung)| *rung < last), "seed {seed}");
+        assert!(rate >= 0.9 * world.best(), "seed {seed}: {rate} of {}", world.best());
+    }
+}
+
+#[test]
 fn a_far_end_that_does_not_keep_up_with_coded_blocks_is_found_out_too() {
     for seed in seeds() {
         let mut world = World::new(plan(Entropy::Zstd(1)), seed);
