@@ -354,23 +354,19 @@ impl Controller {
     /// Stays at the last rung if it is faster, or goes back; returns whether it went.
     fn look_below(&mut self, descent: Descent, load: &Load, now: Now) -> bool {
         let delivered = self.delivered.all();
-        let is_plain = is_far_below(delivered, descent.before) || is_far_above(delivered, descent.before);
-        if delivered.rate().is_none() && !is_plain && now.saturating_sub(descent.since) < TRIAL {
+        let rate = delivered.rate();
+        if rate.is_none()
+            && !is_far_below(delivered, descent.before)
+            && now.saturating_sub(descent.since) < TRIAL
+        {
             return false;
         }
         (self.descent, self.descended) = (None, now);
-        if delivered.early_rate().is_some_and(|rate| rate >= FASTER * descent.before) {
+        if rate.is_some_and(|rate| rate >= FASTER * descent.before) {
             self.descent_wait =
                 if descent.was_full { FIRST_WAIT } else { (self.descent_wait * 4).min(LAST_WAIT) };
             (self.reason, self.lowered) = (Reason::EncoderBound, now);
             self.fail(descent.from, load, now);
-            let goal = self.goal(load, now);
-            // Lanes wait for the path now, so there is time to code; what the path takes is known, too.
-            let has_time = load.is_full() && load.blocked * 4 >= load.active;
-            if has_time && goal.rung < self.rung {
-                self.raise(goal.rung, Reason::Recovering, now);
-                return true;
-            }
             return false;
         }
         self.descent_wait = (self.descent_wait * 4).min(LAST_WAIT);
@@ -439,11 +435,7 @@ impl Controller {
     }
 
     fn lower(&mut self, mut rung: usize, load: &Load, now: Now) {
-        let delivered = self.delivered.all().early_rate();
-        // A step up that went too far may be right in part.
-        let pays =
-            |trial: &Trial| trial.before.zip(delivered).is_some_and(|(before, now)| now >= FASTER * before);
-        if let Some(trial) = self.trial.take().filter(|trial| !pays(trial)) {
+        if let Some(trial) = self.trial.take() {
             rung = trial.from.max(self.rung + 1);
             self.wait = (self.wait * 2).min(LAST_WAIT);
             self.fail(self.rung, load, now);
@@ -459,7 +451,7 @@ impl Controller {
     }
 
     fn raise(&mut self, rung: usize, reason: Reason, now: Now) {
-        self.trial = Some(Trial { from: self.rung, since: now, before: self.delivered.all().early_rate() });
+        self.trial = Some(Trial { from: self.rung, since: now, before: self.delivered.all().rate() });
         self.enter(rung, if rung == 0 && reason != Reason::Probe { Reason::Configured } else { reason });
     }
 
@@ -481,11 +473,6 @@ struct Goal {
 /// Whether so much less is delivered than before that nothing more has to be seen.
 fn is_far_below(now: Sum, before: f64) -> bool {
     now.early_rate().is_some_and(|rate| rate < FAR_SLOWER * before)
-}
-
-/// Whether so much more is.
-fn is_far_above(now: Sum, before: f64) -> bool {
-    now.early_rate().is_some_and(|rate| rate * FAR_SLOWER > before)
 }
 
 fn nanos(time: Now) -> f64 {

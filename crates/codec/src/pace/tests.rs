@@ -221,25 +221,6 @@ fn under_a_load_that_comes_suddenly_it_is_soon_known_whether_no_coding_is_faster
 }
 
 #[test]
-fn a_look_that_finds_the_path_full_goes_on_to_what_the_path_pays_for() {
-    for seed in seeds() {
-        let mut world = World::new(plan(Entropy::Zstd(6)), seed);
-        (world.link, world.demand) = (200.0 * MEGABIT, 0.035);
-        world.run(9, 1);
-        (world.stretch, world.demand) = (6.0, f64::INFINITY);
-        let before = world.trace.len();
-        let rate = world.run(4, 1);
-        let last = world.truth.len() - 1;
-        assert!(world.trace[before..].iter().any(|(_, rung)| *rung == last), "seed {seed}");
-        println!(
-            "TR {seed} {:?}",
-            world.trace[before..].iter().map(|t| ((t.0 * 1e3) as u32, t.1)).collect::<Vec<_>>()
-        );
-        assert!(rate >= 1.2 * world.uncoded(), "seed {seed}: {rate} of {}", world.uncoded());
-    }
-}
-
-#[test]
 fn what_a_full_path_has_no_room_for_is_not_looked_at() {
     for seed in seeds() {
         let mut world = World::new(plan(Entropy::Zstd(6)), seed);
