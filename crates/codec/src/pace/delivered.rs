@@ -14,11 +14,14 @@ pub(super) struct Delivered {
     begun: bool,
 }
 
-/// Plain bytes, and the nanoseconds that they took; what is older counts less.
+/// Plain bytes, the nanoseconds that they took, and those of which lanes had bytes to send or waited for their sockets;
+/// what is older counts less.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
     plain: f64,
     time: f64,
+    active: f64,
+    blocked: f64,
 }
 
 impl Delivered {
@@ -59,6 +62,8 @@ impl Sum {
         let kept = (1.0 - span / WINDOW_NS).max(0.0);
         self.plain = kept * self.plain + load.plain as f64;
         self.time = kept * self.time + span;
+        self.active = kept * self.active + nanos(load.active);
+        self.blocked = kept * self.blocked + nanos(load.blocked);
     }
 
     /// Returns the plain bytes a nanosecond once enough was seen.
@@ -66,12 +71,19 @@ impl Sum {
         self.early_rate().filter(|_| self.time >= ENOUGH_NS)
     }
 
-    /// Returns the same as soon as anything was seen, when it may be far off.
+    /// Returns the same sooner, when it may be far off.
     pub(super) fn early_rate(&self) -> Option<f64> {
-        (self.time > 0.0).then_some(self.plain / self.time)
+        (self.time >= EARLY_NS).then_some(self.plain / self.time)
+    }
+
+    /// Returns for which part of the time lanes waited for their sockets, of that for which they had bytes to send.
+    pub(super) fn waited(&self) -> f64 {
+        self.blocked / self.active.max(1.0)
     }
 }
 
 const WINDOW_NS: f64 = 3e9;
 /// Under other load a rate swings by a third from one half of a second to the next.
 const ENOUGH_NS: f64 = 0.9e9;
+/// Two loads: one alone may be a tick in which the scheduler gave nothing.
+const EARLY_NS: f64 = 0.35e9;

@@ -113,7 +113,8 @@ impl Estimates {
         self.guess();
     }
 
-    /// Guesses rungs without measurements from the nearest one that has some; a richer rung takes no less CPU.
+    /// Guesses rungs without measurements from the nearest one that has some; a richer rung takes no less CPU
+    /// and no more of the path.
     fn guess(&mut self) {
         let measured: Vec<(usize, Rung)> = self
             .rungs
@@ -131,8 +132,12 @@ impl Estimates {
             rung.now.cost = near.now.cost * rung.then.cost / near.then.cost;
             rung.now.share = (near.now.share * rung.then.share / near.then.share).min(1.0);
             for (other, known) in &measured {
-                let cost = rung.now.cost;
-                rung.now.cost = if *other < at { cost.min(known.now.cost) } else { cost.max(known.now.cost) };
+                let Takes { cost, share } = rung.now;
+                rung.now = if *other < at {
+                    Takes { cost: cost.min(known.now.cost), share: share.max(known.now.share) }
+                } else {
+                    Takes { cost: cost.max(known.now.cost), share: share.min(known.now.share) }
+                };
             }
         }
     }

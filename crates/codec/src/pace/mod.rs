@@ -145,6 +145,8 @@ pub struct Controller {
     delivered: Delivered,
     /// The last step up, while it may still turn out to have been wrong.
     trial: Option<Trial>,
+    /// What was seen of a cheaper rung than the present, when it was left for this one or one on the way.
+    left: Option<Left>,
     /// A look at what is delivered without coding.
     descent: Option<Descent>,
     /// When the last one ended, and how long the next one waits.
@@ -169,6 +171,15 @@ struct Trial {
     since: Now,
     /// What the rung before delivered, if that was seen.
     before: Option<f64>,
+    /// What was known when it was made, and holds again when it is taken back.
+    left: Option<Left>,
+}
+
+/// A cheaper rung, and what it delivered.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    rung: usize,
+    delivered: f64,
 }
 
 /// A step to the last rung, to compare what is delivered there.
@@ -217,6 +228,7 @@ impl Controller {
             seen: Now::ZERO,
             delivered: Delivered::default(),
             trial: None,
+            left: None,
             descent: None,
             descended: Now::ZERO,
             descent_wait: FIRST_WAIT,
@@ -269,7 +281,7 @@ impl Controller {
             return self.look_below(descent, &load, now);
         }
         if self.trial.is_some_and(|trial| now.saturating_sub(trial.since) >= TRIAL) {
-            self.trial = None;
+            self.left = self.trial.take().and_then(|trial| trial.leaves()).or(self.left);
             if self.failure.is_none_or(|failure| self.rung <= failure.rung) {
                 (self.failure, self.wait) = (None, FIRST_WAIT);
             }
@@ -277,7 +289,8 @@ impl Controller {
             self.lowered = if self.reason == Reason::Probe { now.saturating_sub(self.wait) } else { now };
             self.reason = if self.rung == 0 { Reason::Configured } else { Reason::EncoderBound };
         }
-        let goal = self.goal(&load, now);
+        let mut goal = self.goal(&load, now);
+        goal.rung = goal.rung.min(self.cheapest());
         let wish = match goal.rung {
             rung if rung > self.rung => {
                 (load.is_held_up() && goal.gain >= WORTH_IT).then_some(Direction::Down)
@@ -293,13 +306,15 @@ impl Controller {
             {
                 return false;
             }
+            // Estimates do not take back what delivers more than before, as far as is known.
+            Some(Direction::Down) if self.is_undecided(&load) && self.trial.is_some() => return false,
             Some(Direction::Down) => {
                 if !self.descend(goal.rung, &load, now) {
                     self.lower(goal.rung, &load, now);
                 }
             }
-            Some(Direction::Up) => self.raise(goal.rung, Reason::Recovering, now),
-            None if wish.is_none() && !self.is_undecided(&load) && self.may_probe(now) => {
+            Some(Direction::Up) => self.raise(goal.rung.max(self.reach(&load)), Reason::Recovering, now),
+            None if wish.is_none() && !self.is_undecided(&load) && self.may_probe(&load, now) => {
                 self.raise(self.rung - 1, Reason::Probe, now)
             }
             None => return self.descend(self.rung, &load, now),
@@ -367,7 +382,13 @@ impl Controller {
                 if descent.was_full { FIRST_WAIT } else { (self.descent_wait * 4).min(LAST_WAIT) };
             (self.reason, self.lowered) = (Reason::EncoderBound, now);
             self.fail(descent.from, load, now);
-            return false;
+            let cheapest = self.rung - 1;
+            if cheapest <= descent.from || delivered.waited() < PATH_IS_FULL {
+                return false;
+            }
+            // There is time to code then. How much, the rung that needs least of it tells without much harm.
+            self.raise(cheapest, Reason::Recovering, now);
+            return true;
         }
         self.descent_wait = (self.descent_wait * 4).min(LAST_WAIT);
         if descent.otherwise > descent.from {
@@ -404,16 +425,32 @@ impl Controller {
 
     /// Returns the richest rung that may be tried: not one that failed, before enough has changed or passed.
     fn richest(&self, load: &Load, now: Now) -> usize {
-        let still = |failure: &Failure| {
-            now.saturating_sub(failure.at) < self.wait
-                && load.idle_permille < failure.idle_permille + EASED_PERMILLE
-                && self.estimates.link(load) > failure.link * SLOWER
-        };
-        self.failure.filter(still).map_or(0, |failure| failure.rung + 1)
+        let failure = self.failed(load).filter(|failure| now.saturating_sub(failure.at) < self.wait);
+        failure.map_or(0, |failure| failure.rung + 1)
     }
 
-    fn may_probe(&self, now: Now) -> bool {
-        self.rung > 0 && self.trial.is_none() && now.saturating_sub(self.lowered) >= self.wait
+    /// Returns the step up that had to be taken back, while other load and the path are as they were then.
+    fn failed(&self, load: &Load) -> Option<Failure> {
+        self.failure.filter(|failure| {
+            load.idle_permille < failure.idle_permille + EASED_PERMILLE
+                && self.estimates.link(load) > failure.link * SLOWER
+        })
+    }
+
+    /// Returns how far a step up may go: half of the way to where one failed.
+    fn reach(&self, load: &Load) -> usize {
+        let failure = self.failed(load).filter(|failure| failure.rung < self.rung);
+        failure.map_or(0, |failure| self.rung.midpoint(failure.rung))
+    }
+
+    /// Whether a richer rung may be tried without promise: after a while, and at once where lanes wait for the path, so that
+    /// there is time for it, unless it just failed.
+    fn may_probe(&self, load: &Load, now: Now) -> bool {
+        let delivered = self.delivered.all();
+        let has_time = delivered.rate().is_some() && delivered.waited() >= PATH_LEAVES_TIME;
+        let is_settled = self.trial.is_none_or(|trial| has_time && self.pays(trial.leaves()));
+        let is_due = now.saturating_sub(self.lowered) >= self.wait;
+        self.rung > 0 && is_settled && (is_due || has_time && self.richest(load, now) < self.rung)
     }
 
     /// Adds a load's evidence and returns the direction once there is enough of it.
@@ -435,13 +472,29 @@ impl Controller {
     }
 
     fn lower(&mut self, mut rung: usize, load: &Load, now: Now) {
-        if let Some(trial) = self.trial.take() {
+        let failed = self.trial.take().filter(|trial| !self.pays(trial.leaves()));
+        if let Some(trial) = failed {
             rung = trial.from.max(self.rung + 1);
             self.wait = (self.wait * 2).min(LAST_WAIT);
-            self.fail(self.rung, load, now);
+            // Where it delivers far less, rungs between will do so too.
+            let is_far = trial.before.is_some_and(|before| is_far_below(self.delivered.full(), before));
+            self.fail(if is_far { rung - 1 } else { self.rung }, load, now);
         }
         self.lowered = now;
         self.enter(rung, Reason::EncoderBound);
+        self.left = failed.and_then(|trial| trial.left);
+    }
+
+    /// Whether the present rung delivers more than a cheaper one did, whatever estimates say.
+    fn pays(&self, left: Option<Left>) -> bool {
+        let delivered = self.delivered.all().rate();
+        left.zip(delivered).is_some_and(|(left, now)| now >= FASTER * left.delivered)
+    }
+
+    /// Returns the cheapest rung to which estimates may lead: not one that was seen to deliver less than the present.
+    fn cheapest(&self) -> usize {
+        let left = self.trial.and_then(|trial| trial.leaves()).or(self.left);
+        left.filter(|_| self.pays(left)).map_or(self.rungs.len(), |left| left.rung) - 1
     }
 
     /// Leaves a rung and richer ones alone for a while.
@@ -451,15 +504,22 @@ impl Controller {
     }
 
     fn raise(&mut self, rung: usize, reason: Reason, now: Now) {
-        self.trial = Some(Trial { from: self.rung, since: now, before: self.delivered.all().rate() });
+        let left = self.trial.and_then(|trial| trial.leaves()).or(self.left);
+        self.trial = Some(Trial { from: self.rung, since: now, before: self.delivered.all().rate(), left });
         self.enter(rung, if rung == 0 && reason != Reason::Probe { Reason::Configured } else { reason });
     }
 
     fn enter(&mut self, rung: usize, reason: Reason) {
         (self.rung, self.reason) = (rung, reason);
         self.changes += 1;
-        self.wish = None;
+        (self.wish, self.left) = (None, None);
         self.delivered = Delivered::default();
+    }
+}
+
+impl Trial {
+    fn leaves(&self) -> Option<Left> {
+        self.before.map(|delivered| Left { rung: self.from, delivered })
     }
 }
 
@@ -505,6 +565,11 @@ const FASTER: f64 = 1.12;
 const FAR_SLOWER: f64 = 0.6;
 /// A step up that delivers less than this part of what the rung before did was wrong.
 const SLOWED: f64 = 0.85;
+/// The part of the time for which lanes wait for their sockets, of that for which they have bytes to send, where it is the
+/// path that limits what is not coded.
+const PATH_IS_FULL: f64 = 0.5;
+/// The same where there is time for a richer rung.
+const PATH_LEAVES_TIME: f64 = 0.25;
 /// A link that takes this part of what it took leaves more time for each byte.
 const SLOWER: f64 = 0.4;
 /// Other load has gone when so much more of the processors is idle than when a step up failed.

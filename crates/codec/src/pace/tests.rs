@@ -236,6 +236,38 @@ fn what_a_full_path_has_no_room_for_is_not_looked_at() {
 }
 
 #[test]
+fn where_no_coding_fills_the_path_the_rung_that_it_leaves_time_for_is_soon_found() {
+    for seed in seeds() {
+        let mut world = World::new(plan(Entropy::Zstd(6)), seed);
+        world.link = 200.0 * MEGABIT;
+        world.run(9, 1);
+        (world.stretch, world.kept) = (8.0, 0.7);
+        let rate = world.run(15, 15);
+        assert!(rate >= 0.9 * world.uncoded(), "seed {seed}: {rate} of {}", world.uncoded());
+        let last = &world.trace[world.trace.len() - 75..];
+        let sum =
+            |wire: &dyn Fn(usize) -> f64| last.iter().map(|(rate, rung)| rate * wire(*rung)).sum::<f64>();
+        let saved = 1.0 - sum(&|rung| world.truth[rung].share) / sum(&|_| 1.0);
+        assert!(saved >= 0.3, "seed {seed}: {saved}");
+    }
+}
+
+#[test]
+fn where_a_step_up_delivers_far_less_the_rungs_between_are_not_tried_one_by_one() {
+    for seed in seeds() {
+        for (entropy, link) in [(6, 200.0), (6, 400.0), (1, 200.0), (1, 400.0)] {
+            let mut world = World::new(plan(Entropy::Zstd(entropy)), seed);
+            world.link = link * MEGABIT;
+            world.run(9, 1);
+            (world.stretch, world.kept) = (8.0, 0.4);
+            let rate = world.run(15, 15);
+            let at = format!("zstd:{entropy}, {link} Mbit/s, seed {seed}: {rate}");
+            assert!(rate >= 0.85 * world.uncoded(), "{at} of {}", world.uncoded());
+        }
+    }
+}
+
+#[test]
 fn a_far_end_that_does_not_keep_up_with_coded_blocks_is_found_out_too() {
     for seed in seeds() {
         let mut world = World::new(plan(Entropy::Zstd(1)), seed);
