@@ -28,12 +28,13 @@ async fn keep_again(state: &State, logs: &Logs) {
     let (configs, peers): (Vec<_>, Vec<_>) = peers.filter(|(_, peer)| peer.may_keep_logs()).unzip();
     let Some(opened) = logs.open_anew(configs.into_iter().map(log_owner).collect()).await else { return };
     peers.iter().zip(opened).for_each(|(peer, opened)| peer.keep_logs(opened));
-    logs.not_kept().take_back();
     let peers = peers.len();
+    // First, so that whoever sees in the status that they are kept finds this in the log.
     tracing::info!(
         peers,
         "the disk of logs answers again: they are kept from now on, what it had of them is forgotten"
     );
+    logs.not_kept().take_back();
 }
 
 #[cfg(test)]
