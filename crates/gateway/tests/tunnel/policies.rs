@@ -3,17 +3,17 @@
 use oncewire_gateway::telemetry::{Outcome, Reason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::common::{Origin, Pair, exchange, forward, noise, proxy, until, within};
+use crate::common::{Origin, Pair, UNCHANGING, exchange, forward, noise, proxy, until, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_end_codes_what_it_sends_by_its_own_rules() {
     within(async {
         let origin = Origin::echo().await;
         // What the hub sends is not remembered; what the branch sends is, and is not compressed either way.
-        let hub_rule = "[[policy]]\ncodec = \"auto\"\nlog_memory = 0\n";
+        let hub_rule = format!("{UNCHANGING}[[policy]]\ncodec = \"auto\"\nlog_memory = 0\n");
         let branch_rule = "[[policy]]\ncodec = \"auto\"\nentropy = \"none\"\nperiod = 32\n";
-        let branch = forward(origin.address) + branch_rule;
-        let pair = Pair::with(&branch, hub_rule, async |hub| hub).await;
+        let branch = forward(origin.address) + UNCHANGING + branch_rule;
+        let pair = Pair::with(&branch, &hub_rule, async |hub| hub).await;
         let data = noise(31, 300_000);
         for _ in 0..2 {
             assert!(exchange(pair.connect().await, &data).await.unwrap() == data);

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::common::{
-    Origin, Pair, branch_config, exchange, expect_refused, forward, hub_config, noise, proxy, start, until,
-    within,
+    Origin, Pair, UNCHANGING, branch_config, exchange, expect_refused, forward, hub_config, noise, proxy,
+    start, until, within,
 };
 
 fn refused(gateway: &Gateway, reason: &str) -> u64 {
@@ -25,7 +25,8 @@ fn not_coded(gateway: &Gateway) -> Vec<NotCoded> {
 async fn what_crosses_twice_is_saved_and_shown() {
     within(async {
         let origin = Origin::echo().await;
-        let pair = Pair::start(&forward(origin.address)).await;
+        let intercepts = forward(origin.address) + UNCHANGING;
+        let pair = Pair::with(&intercepts, UNCHANGING, async |hub| hub).await;
         let data = noise(3, 1 << 20);
         for _ in 0..3 {
             assert!(exchange(pair.connect().await, &data).await.unwrap() == data);

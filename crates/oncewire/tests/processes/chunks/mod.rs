@@ -233,7 +233,8 @@ fn each_rule_has_its_own_codec() {
 fn names_alone_without_a_store_are_said_in_the_status() {
     let origin = Origin::server();
     let without = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"1 MiB\"\n";
-    let options = Options::to(origin.address()).with("[codec]\ncodec = \"wanax\"\n").with(without);
+    let options =
+        Options::to(origin.address()).with("[codec]\ncodec = \"wanax\"\nadapt = false\n").with(without);
     let pair = pair(&options);
     fetch(&pair, FILE);
     let peer = pair.hub.peer();
