@@ -39,6 +39,13 @@ enum Way {
     Redirect(Family),
 }
 
+impl Way {
+    /// Says whether connects succeed before the server is asked.
+    fn accepts_first(self) -> bool {
+        !matches!(self, Self::Direct | Self::Socks5 | Self::Held(_))
+    }
+}
+
 /// Where the client wants to go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
@@ -244,8 +251,7 @@ fn compare(deployment: &Deployment, ways: &[Way]) -> String {
         let seen = run(scenario, &benches, &runtime);
         let run = ways.iter().filter(|way| scenario.is_for(**way));
         for (way, seen_there) in run.zip(&seen) {
-            let other =
-                scenario.accepted_first.filter(|_| !matches!(way, Way::Direct | Way::Socks5 | Way::Held(_)));
+            let other = scenario.accepted_first.filter(|_| way.accepts_first());
             assert_eq!(seen_there, other.unwrap_or(&seen[0]), "{name}: {way:?}");
         }
         let [first, others] = match scenario.accepted_first {

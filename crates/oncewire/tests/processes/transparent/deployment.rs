@@ -231,4 +231,4 @@ pub(super) const PORTS: [u16; 2] = [8080, 9090];
 /// What must come does so within this time, on the busiest machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// After so long another attempt is made where a first one may fail.
-const TRY: Duration = Duration::from_secs(2);
+pub(super) const TRY: Duration = Duration::from_secs(2);
