@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::common::data;
-use crate::common::origin::{Origin, Request, receipt};
+use crate::common::origin::{Origin, Request, halves, receipt};
 use crate::common::pair::{Options, Pair};
 use crate::common::wait::{LIMIT, eventually};
 use crate::pair;
@@ -68,20 +69,38 @@ fn an_upload_survives_five_cuts() {
 
 #[test]
 fn many_transfers_survive_a_link_that_goes_away_for_a_moment() {
-    let origin = Origin::server();
+    // None of them is over before the link is gone.
+    let gone = Arc::new(AtomicBool::new(false));
+    let is_gone = Arc::clone(&gone);
+    let origin = Origin::start(move |mut stream| {
+        let request = Request::read(&mut stream).unwrap();
+        halves(&stream, &request.answer(), &is_gone);
+    });
     let pair = pair(&Options::to(origin.address()));
-    let before = pair.relay.carried();
+    let begun = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..20)
             .map(|seed| {
                 let request = Request { seed, len: 1 << 20 };
-                let address = pair.forward();
-                scope.spawn(move || (request, request.fetch(address).unwrap()))
+                let (address, begun) = (pair.forward(), &begun);
+                scope.spawn(move || {
+                    let mut client = TcpStream::connect(address).unwrap();
+                    client.set_read_timeout(Some(LIMIT)).unwrap();
+                    request.send(&mut client).unwrap();
+                    let mut got = vec![0; 1];
+                    client.read_exact(&mut got).unwrap();
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    client.read_to_end(&mut got).unwrap();
+                    (request, got)
+                })
             })
             .collect();
-        eventually("data is under way", LIMIT, || (pair.relay.carried() > before + (4 << 20)).then_some(()));
+        eventually("all are under way", LIMIT, || {
+            (begun.load(Ordering::Relaxed) == clients.len()).then_some(())
+        });
         pair.relay.set_down(true);
-        eventually("the branch notices", LIMIT, || (pair.branch.peer()["state"] != "up").then_some(()));
+        gone.store(true, Ordering::SeqCst);
+        until_noticed(&pair);
         pair.relay.set_down(false);
         for client in clients {
             let (request, got) = client.join().unwrap();
@@ -102,7 +121,7 @@ fn a_download_survives_a_path_that_loses_one_way_without_a_word() {
         let mut got = vec![0; 1];
         client.read_exact(&mut got).unwrap();
         pair.relay.set_silent(ways);
-        eventually("the branch notices", LIMIT, || (pair.branch.peer()["state"] != "up").then_some(()));
+        until_noticed(&pair);
         pair.relay.set_silent([false; 2]);
         client.read_to_end(&mut got).unwrap();
         data::assert_same(&got, &request.answer(), "the download");
@@ -141,6 +160,13 @@ fn an_idle_flow_is_still_there_after_a_cut() {
         assert_eq!(back, [round; 100]);
         assert!(pair.relay.cut_all() > 0);
     }
+}
+
+/// Waits until the branch says that the link is not up.
+fn until_noticed(pair: &Pair) {
+    eventually("the branch notices", LIMIT, || {
+        (pair.branch.ask("status")?["peers"][0]["state"] != "up").then_some(())
+    });
 }
 
 /// Reads to the end of the stream and cuts every lane at five places on the way.

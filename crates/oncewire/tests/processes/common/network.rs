@@ -148,6 +148,16 @@ impl PairInNetwork {
         })
     }
 
+    /// Waits until each end says that the link is not up.
+    pub(crate) fn wait_until_down(&self) {
+        for place in Place::BOTH {
+            eventually(&format!("the {} has noticed", place.name()), LIMIT, || {
+                let status = self.at(place, |gateway| gateway.ask("status"))?;
+                (status["peers"][0]["state"] != "up").then_some(())
+            });
+        }
+    }
+
     /// The sum of what both gateways count about the other.
     pub(crate) fn count(&self, key: &str) -> u64 {
         Place::BOTH.map(|place| self.at(place, |gateway| gateway.counter(key))).iter().sum()

@@ -3,9 +3,10 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::data;
-use super::wait::LIMIT;
+use super::wait::{LIMIT, eventually};
 
 /// A server, one thread a connection.
 pub(crate) struct Origin {
@@ -84,6 +85,14 @@ pub(crate) fn take(mut stream: TcpStream) {
     }
 }
 
+/// Sends a half, and the other once the path is gone.
+pub(crate) fn halves(mut stream: &TcpStream, all: &[u8], gone: &AtomicBool) {
+    let (first, second) = all.split_at(all.len() / 2);
+    stream.write_all(first).unwrap();
+    eventually("the path is gone", LIMIT, || gone.load(Ordering::SeqCst).then_some(()));
+    stream.write_all(second).unwrap();
+}
+
 impl Drop for Origin {
     fn drop(&mut self) {
         let _ = socket2::SockRef::from(&self.listener).shutdown(Shutdown::Both);
@@ -122,7 +131,8 @@ impl Request {
         Ok(got)
     }
 
-    fn read(stream: &mut TcpStream) -> Option<Self> {
+    /// Reads what a client asks for.
+    pub(crate) fn read(stream: &mut TcpStream) -> Option<Self> {
         let (mut seed, mut len) = ([0; 8], [0; 8]);
         stream.read_exact(&mut seed).ok()?;
         stream.read_exact(&mut len).ok()?;

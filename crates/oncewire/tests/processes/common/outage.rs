@@ -15,7 +15,7 @@ use oncewire_testnet::{Family, LinkParams, Process};
 
 use super::data;
 use super::network::{PairInNetwork, Place, Setup, TPROXY};
-use super::origin::{self, Origin, Request, receipt};
+use super::origin::{self, Origin, Request, halves, receipt};
 use super::sshd::Sshd;
 use super::wait::{LIMIT, eventually, pause};
 
@@ -71,21 +71,33 @@ pub(crate) fn survive(binary: &Path, ordeal: &Ordeal) -> Option<Survived> {
     let gone = Arc::new(AtomicBool::new(false));
     let (half, begun) = (ordeal.len / 2, Arc::clone(&gone));
     let _origins = [
-        Origin::on(pair.listen_on(Family::V4, download), move |stream| {
-            halves(&stream, &Request { seed: 61, len: 2 * half }.answer(), &begun);
+        Origin::on(pair.listen_on(Family::V4, download), move |mut stream| {
+            if greet(&mut stream) && stream.read_exact(&mut [0; GREETING.len()]).is_ok() {
+                halves(&stream, &Request { seed: 61, len: 2 * half }.answer(), &begun);
+            }
         }),
-        Origin::on(pair.listen_on(Family::V6, upload), origin::take),
+        Origin::on(pair.listen_on(Family::V6, upload), |mut stream| {
+            if greet(&mut stream) {
+                origin::take(stream);
+            }
+        }),
     ];
     let address = pair.server(Family::V4, shell);
     let sshd = pair.network.host("server").launch(|| Sshd::start(address))?;
-    let mut session = Session::open(&pair, &sshd);
-    session.say("before");
+    let mut session = pair.taken_in(|| {
+        let mut session = Session::open(&pair, &sshd);
+        session.say("before");
+        session
+    });
 
     let connect = |family, port| {
         let address = pair.server(family, port);
-        let stream = pair.network.host("client").enter(|| TcpStream::connect(address).unwrap());
-        stream.set_read_timeout(Some(ordeal.away + PATIENCE)).unwrap();
-        stream
+        pair.taken_in(|| {
+            let mut stream = pair.network.host("client").enter(|| TcpStream::connect(address).unwrap());
+            stream.set_read_timeout(Some(ordeal.away + PATIENCE)).unwrap();
+            stream.read_exact(&mut [0; GREETING.len()]).unwrap();
+            stream
+        })
     };
     let (down, up) = (connect(Family::V4, download), connect(Family::V6, upload));
     let lines = || Place::BOTH.map(|place| pair.gateway(place).whole_log().lines().count());
@@ -100,7 +112,7 @@ pub(crate) fn survive(binary: &Path, ordeal: &Ordeal) -> Option<Survived> {
                 .all(|way| way.counters().carried_bytes > ordeal.len as u64 / 4)
                 .then_some(())
         });
-        assert_eq!(pair.at(Place::Branch, |branch| branch.counter("flows_open")), 3, "all are taken in");
+        assert_eq!(pair.flows_open(), 3, "all are taken in");
         pair.suffer(ordeal, &gone);
         let back = Instant::now();
         session.say("after");
@@ -114,6 +126,22 @@ pub(crate) fn survive(binary: &Path, ordeal: &Ordeal) -> Option<Survived> {
 }
 
 impl PairInNetwork {
+    /// Opens something until the branch takes it in: on a busy machine some pass it. What is opened has had an answer
+    /// from its server, so that its flow is there if it has one.
+    fn taken_in<T>(&self, open: impl Fn() -> T) -> T {
+        eventually("a connection is taken in", PATIENCE, || {
+            let before = self.flows_open();
+            let opened = open();
+            (self.flows_open() > before).then_some(opened)
+        })
+    }
+
+    fn flows_open(&self) -> u64 {
+        eventually("the branch answers", LIMIT, || {
+            self.at(Place::Branch, |branch| branch.ask("status"))?["peers"][0]["flows_open"].as_u64()
+        })
+    }
+
     /// Takes the path away for as long as it is to be, and until both gateways have noticed.
     fn suffer(&self, ordeal: &Ordeal, gone: &AtomicBool) {
         let wan = self.network.wan();
@@ -127,11 +155,7 @@ impl PairInNetwork {
         }
         gone.store(true, Ordering::SeqCst);
         pass(ordeal.away);
-        let down = |place| {
-            let status = self.at(place, |gateway| gateway.ask("status"))?;
-            (status["peers"][0]["state"] != "up").then_some(())
-        };
-        Place::BOTH.into_iter().for_each(|place| eventually("both have noticed", LIMIT, || down(place)));
+        self.wait_until_down();
         match ordeal.outage {
             Outage::Refused => self.set_rejecting(false),
             _ => wan.restore(),
@@ -175,7 +199,13 @@ impl Session {
     }
 }
 
+/// Says the first word to a client; false if that has gone.
+fn greet(stream: &mut TcpStream) -> bool {
+    stream.write_all(GREETING).is_ok()
+}
+
 fn fetch(mut stream: TcpStream, len: usize) -> Instant {
+    stream.write_all(GREETING).unwrap();
     let mut got = Vec::with_capacity(len);
     stream.read_to_end(&mut got).unwrap();
     data::assert_same(&got, &Request { seed: 61, len }.answer(), "the download");
@@ -192,14 +222,6 @@ fn send(mut stream: TcpStream, len: usize, gone: &AtomicBool) -> Instant {
     Instant::now()
 }
 
-/// Sends a half, and the other once the path is gone.
-fn halves(mut stream: &TcpStream, all: &[u8], gone: &AtomicBool) {
-    let (first, second) = all.split_at(all.len() / 2);
-    stream.write_all(first).unwrap();
-    eventually("the path is gone", LIMIT, || gone.load(Ordering::SeqCst).then_some(()));
-    stream.write_all(second).unwrap();
-}
-
 fn pass(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -207,6 +229,8 @@ fn pass(time: Duration) {
     }
 }
 
+/// Comes first at either end of a transfer: what passes the branch is found out before anything more crosses.
+const GREETING: &[u8; 1] = b"!";
 /// A transfer takes some seconds, so that the outage falls into its middle.
 const RATE: u64 = 32_000_000;
 const SECOND: Duration = Duration::from_secs(1);

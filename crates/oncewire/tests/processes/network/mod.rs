@@ -8,12 +8,15 @@ mod worn;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use oncewire_testnet::{Family, LinkParams, isolated};
 
 use crate::common::data::{assert_same, random, text};
 use crate::common::network::{PairInNetwork, Setup};
+use crate::common::origin::{Origin, halves};
 use crate::common::wait::{LIMIT, eventually};
 
 /// A pair across this line, with this at the end of both configurations.
@@ -71,12 +74,15 @@ fn a_download_survives_a_line_that_is_cut_until_the_gateways_notice() {
         let Some(pair) = start(line(0.0), link) else { return };
         for (seed, family) in (2..).zip(Family::BOTH) {
             let data = random(seed, 4_000_000);
-            serve(pair.listen(family), data.clone());
+            let gone = Arc::new(AtomicBool::new(false));
+            let (sent, cut) = (data.clone(), Arc::clone(&gone));
+            let _origin = Origin::on(pair.listen(family), move |stream| halves(&stream, &sent, &cut));
             let mut stream = pair.connect(family);
             let mut got = vec![0; 500_000];
             stream.read_exact(&mut got).unwrap();
             pair.network.wan().cut();
-            eventually("both gateways miss the other", LIMIT, || (!pair.is_up()).then_some(()));
+            gone.store(true, Ordering::SeqCst);
+            pair.wait_until_down();
             pair.network.wan().restore();
             stream.read_to_end(&mut got).unwrap();
             assert_same(&got, &data, &format!("{family:?}"));
