@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::common::data;
-use crate::common::lost::{Loss, Seen, Transfer, Trial, lose, without_gateways};
+use crate::common::lost::{Fetched, Loss, Transfer, Trial, without_gateways};
 use crate::site::{all, line, median};
 
 /// What is sent, and how often.
@@ -35,6 +35,14 @@ pub(crate) struct Arguments {
 enum Run {
     Without(Transfer),
     Pair(Box<Seen>),
+}
+
+/// What was seen.
+struct Seen {
+    /// The first transfer of the file.
+    cold: Transfer,
+    /// By what was lost after that, in the order of [`Loss::ALL`]: the next transfer, and the one after it.
+    after: [[Transfer; 2]; Loss::ALL.len()],
 }
 
 /// A codec, or none, and a link.
@@ -79,8 +87,12 @@ fn measure((way, (rate, rtt)): Job, file: &[u8]) -> Option<Run> {
     let line = line(rate * 1_000_000, rtt);
     match way {
         None => without_gateways(&crate::binary(), &line, file).map(Run::Without),
-        Some(codec) => lose(&crate::binary(), &Trial { line, codec, file: file.to_vec() })
-            .map(|seen| Run::Pair(Box::new(seen))),
+        Some(codec) => {
+            let trial = Trial { line, codec, both: "", file: file.to_vec() };
+            let mut pair = Fetched::once(&crate::binary(), &trial)?;
+            let after = Loss::ALL.map(|loss| pair.after(loss));
+            Some(Run::Pair(Box::new(Seen { cold: pair.cold, after })))
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use oncewire_testnet::{Family, LinkParams, Network};
+use tempfile::TempDir;
 
 use super::data;
 use super::network::{FORWARDED, PairInNetwork, Place, Setup};
@@ -40,6 +41,8 @@ pub(crate) struct Trial {
     pub(crate) line: LinkParams,
     /// As in `[codec]`.
     pub(crate) codec: &'static str,
+    /// TOML at the end of both configurations.
+    pub(crate) both: &'static str,
     pub(crate) file: Vec<u8>,
 }
 
@@ -61,13 +64,15 @@ impl fmt::Display for Transfer {
     }
 }
 
-/// What was seen.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    /// The first transfer of the file.
+/// A pair that does not run, and its state from when it had fetched the file once.
+pub(crate) struct Fetched {
+    pair: PairInNetwork,
+    file: Vec<u8>,
+    _origin: Origin,
+    /// The states: of the branch's store before the file came, and of both gateways behind it.
+    kept: TempDir,
+    /// The transfer of the file.
     pub(crate) cold: Transfer,
-    /// By what was lost after that, in the order of [`Loss::ALL`]: the next transfer, and the one after it.
-    pub(crate) after: [[Transfer; 2]; Loss::ALL.len()],
 }
 
 /// Fetches the file without gateways; `None`, with the reason printed, where no network can be had.
@@ -79,45 +84,48 @@ pub(crate) fn without_gateways(binary: &Path, line: &LinkParams, file: &[u8]) ->
     Some(fetch(&pair, false, file))
 }
 
-/// Fetches the file, and again after each loss, always through gateways that were just started, each time in the state
-/// in which the first transfer left them but for what is lost. `None`, with the reason printed, where no network can
-/// be had. Panics on a wrong byte.
-pub(crate) fn lose(binary: &Path, trial: &Trial) -> Option<Seen> {
-    let Trial { line, codec, file } = trial;
-    let both = format!("[codec]\ncodec = \"{codec}\"\nadapt = false\n{CACHE}");
-    let mut pair = PairInNetwork::start(binary, &Setup { line: line.clone(), both, ..Setup::default() })?;
-    forget_paths(&pair.network);
-    let other = data::random(OTHER_SEED, OTHER_LEN);
-    let origin = serve(&pair, &other);
-    fetch(&pair, true, &other);
-    drop(origin);
-    let _origin = serve(&pair, file);
+impl Fetched {
+    /// Fetches the file through a pair, and stops that. `None`, with the reason printed, where no network can be had.
+    /// Panics on a wrong byte.
+    pub(crate) fn once(binary: &Path, trial: &Trial) -> Option<Self> {
+        let Trial { line, codec, both, file } = trial;
+        let both = format!("[codec]\ncodec = \"{codec}\"\nadapt = false\n{CACHE}{both}");
+        let mut pair = PairInNetwork::start(binary, &Setup { line: line.clone(), both, ..Setup::default() })?;
+        forget_paths(&pair.network);
+        let other = data::random(OTHER_SEED, OTHER_LEN);
+        let origin = serve(&pair, &other);
+        fetch(&pair, true, &other);
+        drop(origin);
+        let origin = serve(&pair, file);
 
-    stop(&mut pair);
-    let kept = tempfile::tempdir().unwrap();
-    let (older, newer) = (kept.path().join("older"), kept.path().join("newer"));
-    copy(&pair.state(Place::Branch).join(STORE), &older);
-    start(&mut pair);
-    let cold = fetch(&pair, true, file);
-    stop(&mut pair);
-    fs::create_dir(&newer).unwrap();
-    for place in Place::BOTH {
-        copy(&pair.state(place), &newer.join(place.name()));
+        stop(&mut pair);
+        let kept = tempfile::tempdir().unwrap();
+        copy(&pair.state(Place::Branch).join(STORE), &kept.path().join(OLDER));
+        start(&mut pair);
+        let cold = fetch(&pair, true, file);
+        stop(&mut pair);
+        for place in Place::BOTH {
+            copy(&pair.state(place), &kept.path().join(place.name()));
+        }
+        Some(Self { pair, file: file.clone(), _origin: origin, kept, cold })
     }
-    let after = Loss::ALL.map(|loss| {
+
+    /// Fetches the file twice after a loss, always through gateways that were just started, in the state in which the
+    /// first transfer left them but for what is lost. Panics on a wrong byte.
+    pub(crate) fn after(&mut self, loss: Loss) -> [Transfer; 2] {
+        let Self { pair, file, kept, .. } = self;
         for place in Place::BOTH {
             remove(&pair.state(place));
-            copy(&newer.join(place.name()), &pair.state(place));
+            copy(&kept.path().join(place.name()), &pair.state(place));
         }
-        befall(&pair, loss, &older);
+        befall(pair, loss, &kept.path().join(OLDER));
         [(); 2].map(|()| {
-            start(&mut pair);
-            let transfer = fetch(&pair, true, file);
-            stop(&mut pair);
+            start(pair);
+            let transfer = fetch(pair, true, file);
+            stop(pair);
             transfer
         })
-    });
-    Some(Seen { cold, after })
+    }
 }
 
 fn befall(pair: &PairInNetwork, loss: Loss, older: &Path) {
@@ -218,6 +226,7 @@ fn copy(from: &Path, to: &Path) {
 const CACHE: &str = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\nhint_memory = \"1 MiB\"\nstore_disk = \"256 MiB\"\n";
 /// The folder of the store in the state, and in it the file of its id.
 const STORE: &str = "store";
-/// What is in the older copy of the store.
+/// The copy of the store from before the file came, and what is in it.
+const OLDER: &str = "older";
 const OTHER_SEED: u64 = 2;
 const OTHER_LEN: usize = 256 << 10;
