@@ -165,47 +165,63 @@ async fn a_peer_that_comes_from_another_address_keeps_its_flows() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_connects_when_the_path_has_just_died_goes_by_the_rules_for_that_unless_bytes_may_have_arrived() {
     within(async {
-        let greeting = Origin::start(|mut stream| async move {
-            let _ = stream.write_all(b"hello").await;
-            let _ = stream.read(&mut [0]).await;
-        })
-        .await;
-        let echo_origin = Origin::echo().await;
-        let direct = "on_peer_loss = \"direct\"\n";
-        let intercepts = [
-            forward(greeting.address) + direct,
-            proxy("http", direct),
-            proxy("http", ""),
-            forward(echo_origin.address) + direct,
-        ];
-        let (path, mut tasks) = (Arc::new(Path::default()), JoinSet::new());
-        let pair = with_intercepts(&path, &mut tasks, &intercepts.concat(), IMPATIENT).await;
-        let addresses = pair.branch.local_addrs().intercepts;
-        let is_hearing = |hears: bool| {
-            path.deaf.iter().for_each(|below| below.store(if hears { 0 } else { u64::MAX }, SeqCst));
-        };
-        is_hearing(false);
-        let connect = async |intercept: usize| TcpStream::connect(addresses[intercept]).await.unwrap();
-        let mut early = connect(3).await;
-        early.write_all(b"once").await.unwrap();
-        let mut greeted = connect(0).await;
-        let (mut tunnel, mut refused) = (connect(1).await, connect(2).await);
-        let ask = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", greeting.address);
-        tunnel.write_all(ask.as_bytes()).await.unwrap();
-        refused.write_all(ask.as_bytes()).await.unwrap();
-        assert_eq!(pair.branch.status().peers[0].state, LinkState::Up, "they are told to the link");
-        let mut hello = [0; 5];
-        greeted.read_exact(&mut hello).await.unwrap();
-        assert_eq!(&hello, b"hello");
-        let mut status = [0; 12];
-        tunnel.read_exact(&mut status).await.unwrap();
-        assert_eq!(&status, b"HTTP/1.1 200");
-        refused.read_exact(&mut status).await.unwrap();
-        assert_eq!(&status, b"HTTP/1.1 503");
-        is_hearing(true);
-        let mut back = [0; 4];
-        early.read_exact(&mut back).await.unwrap();
-        assert_eq!(&back, b"once");
+        for _ in 0..TRIES {
+            if goes_by_the_rules().await {
+                return;
+            }
+        }
+        panic!("the link was given up before anybody connected, {TRIES} times");
     })
     .await;
+}
+
+/// On a busy machine a path that has died is found out too early.
+const TRIES: usize = 10;
+
+/// Says whether all that connected was told to the link.
+async fn goes_by_the_rules() -> bool {
+    let greeting = Origin::start(|mut stream| async move {
+        let _ = stream.write_all(b"hello").await;
+        let _ = stream.read(&mut [0]).await;
+    })
+    .await;
+    let echo_origin = Origin::echo().await;
+    let direct = "on_peer_loss = \"direct\"\n";
+    let intercepts = [
+        forward(greeting.address) + direct,
+        proxy("http", direct),
+        proxy("http", ""),
+        forward(echo_origin.address) + direct,
+    ];
+    let (path, mut tasks) = (Arc::new(Path::default()), JoinSet::new());
+    let pair = with_intercepts(&path, &mut tasks, &intercepts.concat(), IMPATIENT).await;
+    let addresses = pair.branch.local_addrs().intercepts;
+    let is_hearing = |hears: bool| {
+        path.deaf.iter().for_each(|below| below.store(if hears { 0 } else { u64::MAX }, SeqCst));
+    };
+    is_hearing(false);
+    let connect = async |intercept: usize| TcpStream::connect(addresses[intercept]).await.unwrap();
+    let mut early = connect(3).await;
+    early.write_all(b"once").await.unwrap();
+    let mut greeted = connect(0).await;
+    let (mut tunnel, mut refused) = (connect(1).await, connect(2).await);
+    let ask = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", greeting.address);
+    tunnel.write_all(ask.as_bytes()).await.unwrap();
+    refused.write_all(ask.as_bytes()).await.unwrap();
+    if pair.branch.status().peers[0].state != LinkState::Up {
+        return false;
+    }
+    let mut hello = [0; 5];
+    greeted.read_exact(&mut hello).await.unwrap();
+    assert_eq!(&hello, b"hello");
+    let mut status = [0; 12];
+    tunnel.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    refused.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 503");
+    is_hearing(true);
+    let mut back = [0; 4];
+    early.read_exact(&mut back).await.unwrap();
+    assert_eq!(&back, b"once");
+    true
 }

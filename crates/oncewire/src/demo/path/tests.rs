@@ -87,12 +87,20 @@ async fn a_round_trip_takes_the_round_trip_and_connecting_one_more() {
     let mut client = TcpStream::connect(relay.local_addr()).await.unwrap();
     client.write_all(&[1]).await.unwrap();
     client.read_exact(&mut [0]).await.unwrap();
-    let first = began.elapsed();
-    assert!(first >= Duration::from_millis(120), "{first:?}");
-    client.write_all(&[1]).await.unwrap();
-    client.read_exact(&mut [0]).await.unwrap();
-    let second = began.elapsed() - first;
-    assert!(second >= Duration::from_millis(60) && second < first, "{second:?}");
+    let (first, two) = (began.elapsed(), Duration::from_millis(120));
+    assert!(first >= two, "{first:?}");
+    // A busy machine may be late with some.
+    loop {
+        let begun = Instant::now();
+        client.write_all(&[1]).await.unwrap();
+        client.read_exact(&mut [0]).await.unwrap();
+        let trip = begun.elapsed();
+        assert!(trip >= two / 2, "{trip:?}");
+        if trip < two {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{trip:?}");
+    }
 }
 
 #[tokio::test]
