@@ -47,7 +47,7 @@ fn a_thousand_flows_at_once_get_their_own_bytes() {
         println!("{name}: {} MiB in use after {FLOWS} flows", resident >> 20);
         assert!(resident < (256 << 20) + BESIDE_CACHE, "{} MiB in use", resident >> 20);
     }
-    eventually("all flows are closed", LIMIT, || (pair.branch.counter("flows_open") == 0).then_some(()));
+    connections::until_open(&pair.branch, 0);
     assert_eq!(pair.branch.counter("flows_total"), FLOWS as u64);
     for gateway in [&pair.branch, &pair.hub] {
         eventually("applications' sockets are closed", LIMIT, || {

@@ -69,8 +69,7 @@ pub(crate) fn run(binary: &Path, origin: SocketAddr, crowd: &Crowd) -> Cost {
     let mut streams = runtime.block_on(open(pair.forward(), crowd.all));
     let opening = start.elapsed();
     for gateway in gateways {
-        let all = |peer: &serde_json::Value| (peer["flows_open"] == crowd.all).then_some(());
-        eventually("all are open", LIMIT, || all(&gateway.peer()));
+        until_open(gateway, crowd.all);
     }
     let cpu = || gateways.map(|gateway| gateway.cpu_time().as_secs_f64());
     let (start, taken) = (Instant::now(), cpu());
@@ -90,13 +89,18 @@ pub(crate) fn run(binary: &Path, origin: SocketAddr, crowd: &Crowd) -> Cost {
     streams = runtime.block_on(say_something(streams));
     drop(streams);
     for (gateway, (_, files)) in gateways.into_iter().zip(&before) {
-        // It may be too busy to answer.
-        let none = || (gateway.ask("status")?["peers"][0]["flows_open"] == 0).then_some(());
-        eventually("all are closed", LIMIT, none);
+        until_open(gateway, 0);
         files.wait_for(LIMIT, || Some(Files::of(gateway)));
         assert_eq!(gateway.counter("mismatches"), 0);
     }
     Cost { memory_each, idle_cpu, opening, transfers, resident }
+}
+
+/// Waits until a gateway has so many flows; it may be too busy to answer at once.
+pub(crate) fn until_open(gateway: &Gateway, flows: usize) {
+    eventually(&format!("{flows} flows are open"), LIMIT, || {
+        (gateway.ask("status")?["peers"][0]["flows_open"] == flows).then_some(())
+    });
 }
 
 /// Opens connections, a hundred at a time, each of which says one byte and hears it.
