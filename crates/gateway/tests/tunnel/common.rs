@@ -13,7 +13,7 @@ use oncewire_gateway::identity::{Identity, PublicKey};
 use oncewire_gateway::telemetry::LinkState;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -216,9 +216,16 @@ impl Origin {
     }
 }
 
-/// An address where nobody listens.
-pub(crate) async fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// An address where nobody listens, nor can as long as it is kept.
+pub(crate) struct Nobody {
+    pub(crate) address: SocketAddr,
+    _socket: TcpSocket,
+}
+
+pub(crate) fn nobody() -> Nobody {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    Nobody { address: socket.local_addr().unwrap(), _socket: socket }
 }
 
 /// Bytes that look random and depend on the seed alone (SplitMix64).

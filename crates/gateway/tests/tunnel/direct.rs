@@ -9,7 +9,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc};
 
 use crate::common::{
-    CuttingRelay, Origin, Pair, exchange, expect_reset, forward, is_reset, noise, proxy, reset, until, within,
+    CuttingRelay, Origin, Pair, exchange, expect_reset, forward, is_reset, nobody, noise, proxy, reset,
+    until, within,
 };
 
 /// A pair whose link is down and whose branch connects by itself.
@@ -38,8 +39,8 @@ async fn direct_transfers_both_ways_at_once_arrive_whole_and_are_counted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_no_server_took_is_not_counted_as_a_direct_connection() {
     within(async {
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (lone, _relay) = without_link(nobody, "").await;
+        let nobody = nobody();
+        let (lone, _relay) = without_link(nobody.address, "").await;
         let mut client = TcpStream::connect(lone.branch.local_addrs().intercepts[0]).await.unwrap();
         expect_reset(&mut client).await;
         let rows = lone.branch.status().flows_not_coded;

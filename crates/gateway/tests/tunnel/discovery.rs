@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use oncewire_gateway::config::Config;
-use oncewire_gateway::daemon::Gateway;
+use oncewire_gateway::daemon::{Gateway, StartError};
 use oncewire_gateway::group_key::GroupKey;
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::telemetry::DiscoveryReport;
@@ -118,9 +118,17 @@ async fn who_listens_elsewhere_since_a_reload_is_found_there() {
         let (dials, dialled) = if key(dials) < key(dialled) { (dials, dialled) } else { (dialled, dials) };
         let plan = at_town(dialled, &[]);
         let mut moved = plan.start(dir.path()).await;
-        let elsewhere = format!("listen = \"{}\"", nobody().await);
-        let text = plan.text(dir.path()).replace("listen = \"127.0.0.1:0\"", &elsewhere);
-        moved.reload(Config::parse(&text, &dir.path().join("oncewire.toml")).unwrap()).await.unwrap();
+        loop {
+            let elsewhere = format!("listen = \"{}\"", nobody().address);
+            let text = plan.text(dir.path()).replace("listen = \"127.0.0.1:0\"", &elsewhere);
+            let config = Config::parse(&text, &dir.path().join("oncewire.toml")).unwrap();
+            match moved.reload(config).await {
+                Ok(_) => break,
+                // Somebody else was given the port in between.
+                Err(StartError::Listen { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
         let finds = at_town(dials, &[notes(&moved)]).start(dir.path()).await;
         met(&[&moved, &finds]).await;
     })

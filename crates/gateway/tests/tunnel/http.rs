@@ -166,7 +166,8 @@ async fn connect_tunnels_bytes_even_those_sent_early() {
 async fn what_fails_has_a_status() {
     within(async {
         let pair = Pair::with(&proxy("http", ""), "deny = [\"127.9.0.0/16\"]", async |hub| hub).await;
-        let nobody = nobody().await;
+        let kept = nobody();
+        let nobody = kept.address;
         for (request, expected) in [
             (format!("GET http://{nobody}/ HTTP/1.1\r\nHost: x\r\n\r\n"), "502"),
             (format!("CONNECT {nobody} HTTP/1.1\r\nHost: x\r\n\r\n"), "502"),

@@ -85,13 +85,13 @@ async fn bytes_sent_right_behind_the_request_are_not_lost() {
 async fn replies_tell_the_truth_about_the_far_connect() {
     within(async {
         let pair = Pair::with(&proxy("socks5", ""), "deny = [\"127.9.0.0/16\"]", async |hub| hub).await;
-        let own = pair.hub.local_addrs().tunnel[0];
+        let (own, nobody) = (pair.hub.local_addrs().tunnel[0], nobody());
         let mut bind = connect_to(own);
         bind[1] = 2;
         let mut associate = connect_to(own);
         associate[1] = 3;
         for (request, expected) in [
-            (connect_to(nobody().await), 5),
+            (connect_to(nobody.address), 5),
             (connect_to("127.9.0.1:80".parse().unwrap()), 2),
             (connect_to("169.254.169.254:80".parse().unwrap()), 2),
             (connect_to(own), 2),

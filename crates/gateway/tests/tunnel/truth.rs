@@ -283,7 +283,8 @@ async fn a_reset_is_noticed_while_nobody_reads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_connect_is_a_reset_before_any_byte() {
     within(async {
-        let pair = Pair::start(&forward(nobody().await)).await;
+        let nobody = nobody();
+        let pair = Pair::start(&forward(nobody.address)).await;
         expect_refused(pair.branch.local_addrs().intercepts[0]).await;
     })
     .await;
