@@ -400,7 +400,7 @@ const BRIDGE: [(&str, &str); 3] = [
 ];
 
 /// As many branches and hubs as there can be, together half of what an address has room for.
-const MOST_SITES: u8 = 100;
+pub(crate) const MOST_SITES: u8 = 100;
 
 /// Packets that wait in the system until the emulator reads them: enough for a moment when it is late.
 const TUN_QUEUE: u32 = 10_000;

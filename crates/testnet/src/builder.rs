@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use oncewire_netem::LinkParams;
 
-use crate::assembly::Assembly;
+use crate::assembly::{Assembly, MOST_SITES};
 use crate::missing::skip;
 use crate::{Error, Line, Network};
 
@@ -93,7 +93,7 @@ impl Builder {
     /// Puts all hosts into one network, in which gateways and the core are bridges. Those of gateways are named `br0`, join
     /// `lan0` and `wan0`, and have addresses of their own; nobody routes. Default: gateways and the core route.
     ///
-    /// The lines must carry frames: not [`Shell::Tun`](crate::Shell::Tun).
+    /// The lines must carry frames: not [`Shell::Tun`](crate::Shell::Tun). There can be 100 branches and hubs together.
     #[must_use]
     pub fn bridged(mut self) -> Self {
         self.bridged = true;
@@ -107,11 +107,25 @@ impl Builder {
     /// [`Error::Missing`] where this machine lacks a privilege or a program, [`Error::Failed`] otherwise.
     pub fn build(&self) -> Result<Network, Error> {
         let start = Instant::now();
+        self.check()?;
         let mut assembly = Assembly::new(self.congestion.clone(), self.bridged)?;
         self.branches.add_to(&mut assembly, ["branch", "client"])?;
         self.hubs.add_to(&mut assembly, ["hub", "server"])?;
         let network = assembly.build()?;
         Ok(network.built_in(start.elapsed()))
+    }
+
+    /// Holds the numbers to what there are addresses for.
+    fn check(&self) -> Result<(), Error> {
+        self.branches.check("branch")?;
+        self.hubs.check("hub")?;
+        let sites = u16::from(self.branches.sites) + u16::from(self.hubs.sites);
+        if self.bridged && sites > u16::from(MOST_SITES) {
+            return Err(Error::Failed(format!(
+                "{sites} branches and hubs; a bridged network has addresses for {MOST_SITES} together"
+            )));
+        }
+        Ok(())
     }
 
     /// Builds the network, or says why the test is left out.
@@ -133,13 +147,17 @@ impl Builder {
 }
 
 impl Fleet {
-    fn add_to(&self, assembly: &mut Assembly, [gateway, host]: [&str; 2]) -> Result<(), Error> {
-        if !(1..=100).contains(&self.sites) || !(1..=200).contains(&self.hosts_each) {
-            return Err(Error::Failed(format!(
+    fn check(&self, gateway: &str) -> Result<(), Error> {
+        match (1..=100).contains(&self.sites) && (1..=200).contains(&self.hosts_each) {
+            true => Ok(()),
+            false => Err(Error::Failed(format!(
                 "{} {gateway} gateways with {} hosts each; there can be 1 to 100, with 1 to 200 each",
                 self.sites, self.hosts_each
-            )));
+            ))),
         }
+    }
+
+    fn add_to(&self, assembly: &mut Assembly, [gateway, host]: [&str; 2]) -> Result<(), Error> {
         let mut number = 0;
         for site in 1..=u32::from(self.sites) {
             let hosts = (0..self.hosts_each).map(|_| {
@@ -155,4 +173,26 @@ impl Fleet {
 /// The first has no number.
 fn numbered(name: &str, number: u32) -> String {
     if number == 1 { name.into() } else { format!("{name}{number}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(builder: &Builder) -> String {
+        match builder.build() {
+            Err(Error::Failed(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn more_sites_than_there_are_addresses_for_are_refused() {
+        let many = Network::builder().branches(60).hubs(41);
+        assert!(refused(&many.clone().bridged()).contains("101 branches and hubs"));
+        assert_eq!(many.check().ok(), Some(()), "routed, each site has a network of its own");
+        assert_eq!(Network::builder().branches(60).hubs(40).bridged().check().ok(), Some(()));
+        assert!(refused(&Network::builder().branches(101)).contains("101 branch gateways"));
+        assert!(refused(&Network::builder().servers_each(0)).contains("0 hosts each"));
+    }
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use oncewire_testnet::{Direction, Network, Wan};
+use oncewire_testnet::{Direction, LinkParams, Network, Queue, Wan};
 
 use super::arguments::Settings;
 
@@ -76,16 +76,16 @@ fn shown(name: &str, line: &Wan) -> String {
     for (way, direction) in [("up", &line.up), ("down", &line.down)] {
         let (params, counted) = (direction.params(), direction.counters());
         let cut = if direction.is_cut() { ", CUT" } else { "" };
-        let rate = params.rate_bits_per_s.map_or("no limit".into(), |rate| format!("{} kbit/s", rate / 1000));
         let _ = writeln!(
             text,
-            "{name} {way}: {rate}, delay {:?}, loss {} %{cut}\n  {} packets, {} bytes carried, {} lost, {} dropped \
+            "{name} {way}: {}{cut}\n  {} packets, {} bytes carried, {} lost, {} reordered, {} duplicated, {} dropped \
              by the queue, {} too big, {} refused by the machine",
-            params.delay,
-            params.loss * 100.0,
+            settings(&params),
             counted.packets,
             counted.carried_bytes,
             counted.lost,
+            counted.reordered,
+            counted.duplicated,
             counted.queue_full,
             counted.too_big,
             direction.refused()
@@ -94,5 +94,76 @@ fn shown(name: &str, line: &Wan) -> String {
     text
 }
 
+/// Writes rate, delay and loss, and what else is not as it is by default.
+fn settings(params: &LinkParams) -> String {
+    let usual = LinkParams::default();
+    let mut text = params.rate_bits_per_s.map_or("no limit".into(), rate);
+    let _ = write!(text, ", delay {:?}, loss {}", params.delay, percent(params.loss));
+    if params.jitter != usual.jitter {
+        let _ = write!(text, ", jitter {:?}", params.jitter);
+    }
+    if let Some(gilbert) = params.gilbert {
+        let _ = write!(text, ", gilbert {},{}", percent(gilbert.p13), percent(gilbert.p31));
+    }
+    for (name, share) in [("reorder", params.reorder), ("duplicate", params.duplicate)] {
+        if share > 0.0 {
+            let _ = write!(text, ", {name} {}", percent(share));
+        }
+    }
+    match params.queue {
+        queue if queue == usual.queue => {}
+        Queue::Bytes(bytes) => _ = write!(text, ", queue {bytes} B"),
+        Queue::Time(time) => _ = write!(text, ", queue {time:?}"),
+    }
+    if params.mtu != usual.mtu {
+        let _ = write!(text, ", mtu {}", params.mtu);
+    }
+    text
+}
+
+fn rate(bits_per_s: u64) -> String {
+    match bits_per_s % 1000 {
+        0 => format!("{} kbit/s", bits_per_s / 1000),
+        _ => format!("{bits_per_s} bit/s"),
+    }
+}
+
+/// Writes a share in per cent, without the digits that only binary fractions have.
+fn percent(share: f64) -> String {
+    format!("{} %", (share * 1e12).round() / 1e10)
+}
+
 /// The longest request that is read.
 const LONGEST: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use oncewire_testnet::Gilbert;
+
+    use super::*;
+
+    #[test]
+    fn settings_are_shown_as_they_were_given() {
+        let ms = Duration::from_millis;
+        assert_eq!(settings(&LinkParams::default()), "no limit, delay 0ns, loss 0 %");
+        let params = LinkParams {
+            rate_bits_per_s: Some(999),
+            delay: ms(80),
+            jitter: ms(5),
+            loss: 0.07,
+            gilbert: Some(Gilbert { p13: 0.005, p31: 0.3 }),
+            reorder: 0.01,
+            duplicate: 0.000_002,
+            queue: Queue::Bytes(64_000),
+            mtu: 1400,
+            seed: 7,
+        };
+        assert_eq!(
+            settings(&params),
+            "999 bit/s, delay 80ms, loss 7 %, jitter 5ms, gilbert 0.5 %,30 %, reorder 1 %, duplicate 0.0002 %, \
+             queue 64000 B, mtu 1400"
+        );
+    }
+}

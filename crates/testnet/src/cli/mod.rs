@@ -2,6 +2,7 @@
 
 mod arguments;
 mod control;
+mod signals;
 mod units;
 
 use std::fs;
@@ -12,10 +13,12 @@ use std::path::Path;
 use std::process::{self, ExitCode};
 use std::sync::Arc;
 
-use oncewire_testnet::{Family, Host, Network};
+use oncewire_testnet::{Error, Family, Host, Network};
+use tokio::sync::oneshot;
 
 pub(crate) use arguments::Arguments;
 use arguments::Command;
+use signals::Signals;
 
 /// Does what the command line says.
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
@@ -32,7 +35,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
     if let Some(name) = &arguments.congestion {
         builder = builder.congestion(name);
     }
-    let network = builder.build().map_err(|error| format!("{error}{HINT}"))?;
+    let network = builder.build().map_err(|error| match error {
+        Error::Missing(_) => format!("{error}{HINT}"),
+        Error::Failed(why) => why,
+    })?;
     if !network.hosts().iter().any(|host| host.name() == arguments.host) {
         let names: Vec<_> = network.hosts().iter().map(Host::name).collect();
         return Err(format!("there is no host {}; there are {}", arguments.host, names.join(", ")));
@@ -42,6 +48,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, String> {
 
 /// Runs the program or the shell, with the helpers on its PATH.
 fn inhabit(network: Network, arguments: &Arguments) -> io::Result<ExitCode> {
+    let signals = Signals::listen()?;
+    // The only thing here that has a name: signals are heard by now, and it is removed before we end.
     let dir = tempfile::Builder::new().prefix("oncewire-testnet-").tempdir()?;
     let control = dir.path().join("control");
     write_helpers(&network, dir.path(), &control)?;
@@ -65,7 +73,18 @@ fn inhabit(network: Network, arguments: &Arguments) -> io::Result<ExitCode> {
     let served = Arc::clone(&network);
     // It ends with this process.
     std::thread::spawn(move || control::serve(&listener, &served));
-    let status = network.host(&arguments.host).spawn(&mut command)?.wait()?;
+    let mut process = network.host(&arguments.host).spawn(&mut command).map_err(|error| {
+        let program = Path::new(command.get_program()).display();
+        io::Error::new(error.kind(), format!("cannot run {program} in {}: {error}", arguments.host))
+    })?;
+    let (ended, status) = oneshot::channel();
+    // Whoever a signal ends does not wait for it.
+    std::thread::spawn(move || ended.send(process.wait()));
+    let status = match signals.unless_ended(status) {
+        Ok(status) => status.map_err(io::Error::other)??,
+        // As a shell has it. What still runs in the network ends with this process.
+        Err(signal) => return Ok(ExitCode::from(128 + signal)),
+    };
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
