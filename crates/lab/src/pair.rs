@@ -145,7 +145,8 @@ impl Pair {
         match &self.config.plan {
             Some(plan) => {
                 let behind = if at_end { Behind::Nothing } else { Behind::More };
-                self.sender.block_end(flow, plan, bytes, behind, MAX_BLOCK, self.now)
+                let (sender, now) = (&mut self.sender, self.now);
+                self.encoding.time(|| sender.block_end(flow, plan, bytes, behind, MAX_BLOCK, now))
             }
             None => bytes.len().min(MAX_BLOCK),
         }
@@ -218,7 +219,8 @@ impl Pair {
     /// # Errors
     /// If one half refuses what the other says.
     pub fn finish_flow(&mut self, flow: FlowId) -> Result<(), PairError> {
-        self.sender.finish_flow(flow);
+        let sender = &mut self.sender;
+        self.encoding.time(|| sender.finish_flow(flow));
         self.return_feedback(true)
     }
 

@@ -4,12 +4,13 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use oncewire_codec::Plan;
 use oncewire_codec::entropy::Entropy;
-use oncewire_codec::wire::MAX_BLOCK;
+use oncewire_codec::wanax::Shape;
+use oncewire_codec::wire::{FlowId, MAX_BLOCK};
+use oncewire_codec::{Layers, Plan};
 use oncewire_lab::corpus::Corpus;
 use oncewire_lab::measure::{MeasureError, Measurement, Report, size};
-use oncewire_lab::pair::PairConfig;
+use oncewire_lab::pair::{Pair, PairConfig};
 
 fn measured(config: PairConfig, files: &[&[u8]]) -> Report {
     let mut measurement = Measurement::new(config);
@@ -31,6 +32,17 @@ fn text_sent_twice_saves_nearly_all_of_itself() {
     assert!(report.files[0].savings().unwrap() > 0.5, "{report:?}");
     assert_eq!(report.wire, report.files.iter().map(|file| file.wire).sum::<u64>());
     assert!(report.encode_gbps().unwrap() > 0.0 && report.decode_gbps().unwrap() > 0.0);
+}
+
+/// With names, content decides where blocks end, and looking for that is a part of encoding.
+#[test]
+fn the_choice_of_where_a_block_ends_is_timed() {
+    let plan = Plan { layers: Layers::Both, ..Plan::default() };
+    let mut pair =
+        Pair::new(PairConfig { plan: Some(plan), store: Some(Shape::default()), ..PairConfig::default() });
+    let before = pair.totals().encoding;
+    assert!(pair.block_end(FlowId(0), &Corpus::new(9).text(MAX_BLOCK + 1), false) > 0);
+    assert!(pair.totals().encoding > before);
 }
 
 #[test]
