@@ -17,7 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use serde::{Serialize, Serializer};
 
-use crate::key_file::{self, Unreadable};
+use crate::key_file::{self, NotMade, Unreadable};
 
 /// The public half of a gateway's identity: what `keygen` prints and `[[peer]] public_key` takes.
 ///
@@ -109,7 +109,7 @@ pub struct Identity {
     public_key: PublicKey,
 }
 
-/// Why a key file cannot be made or used; every message names the file and what to do.
+/// Why a key file cannot be made or used; every message names the file, and what to do where that is known.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// There is no such file.
@@ -119,6 +119,15 @@ pub enum IdentityError {
     #[error("{path}: exists already and is never overwritten; choose another name, or print its public key \
              with `oncewire keygen --show --out {path}`", path = .0.display())]
     Exists(PathBuf),
+    /// `keygen` was asked to write into a folder that is not there.
+    #[error("{path}: there is no folder {folder}; make it with `mkdir -p {folder}`, or choose another name",
+            path = .path.display(), folder = .folder.display())]
+    NoFolder {
+        /// The key file.
+        path: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+    },
     /// Others than the owner may read or change the file.
     #[error("{path}: mode {mode:04o} lets others at the secret key; run `chmod 600 {path}`", path = .path.display())]
     Exposed {
@@ -171,12 +180,17 @@ impl Identity {
     ///
     /// # Errors
     /// [`IdentityError::Exists`] if anything is at `path` already, a dangling link included; it is left alone.
+    /// [`IdentityError::NoFolder`] if there is no folder for it.
     pub fn create(path: &Path) -> Result<Self, IdentityError> {
         let identity = Self::generate()?;
         let line = format!("{SECRET_PREFIX}{}\n", BASE64.encode(identity.seed));
-        key_file::create(path, &line).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => IdentityError::Exists(path.to_owned()),
-            _ => IdentityError::Io { path: path.to_owned(), source: error },
+        key_file::create(path, &line).map_err(|error| {
+            let path = path.to_owned();
+            match error {
+                NotMade::Exists => IdentityError::Exists(path),
+                NotMade::NoFolder(folder) => IdentityError::NoFolder { path, folder },
+                NotMade::Io(source) => IdentityError::Io { path, source },
+            }
         })?;
         Ok(identity)
     }
@@ -286,6 +300,14 @@ mod tests {
         let link = dir.path().join("link.key");
         std::os::unix::fs::symlink(dir.path().join("nowhere"), &link).unwrap();
         assert!(matches!(Identity::create(&link), Err(IdentityError::Exists(_))));
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("nowhere");
+        let error = Identity::create(&folder.join("branch.key")).unwrap_err().to_string();
+        assert!(error.contains(&format!("mkdir -p {}", folder.display())), "{error}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Why a key file cannot be read.
 #[derive(Debug)]
@@ -16,16 +16,30 @@ pub(crate) enum Unreadable {
     Io(io::Error),
 }
 
+/// Why a key file cannot be made.
+#[derive(Debug)]
+pub(crate) enum NotMade {
+    /// Something is there already, a dangling link included; it is left alone.
+    Exists,
+    /// The folder that it was to be in is not there.
+    NoFolder(PathBuf),
+    /// The file system refused.
+    Io(io::Error),
+}
+
 /// Writes a line to a new file that its owner alone can read.
-///
-/// # Errors
-/// What the system says; [`io::ErrorKind::AlreadyExists`] if anything is at `path` already, a dangling link included,
-/// which is left alone.
-pub(crate) fn create(path: &Path, line: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).inspect_err(|_| {
+pub(crate) fn create(path: &Path, line: &str) -> Result<(), NotMade> {
+    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = opened.map_err(|error| match (error.kind(), path.parent()) {
+        (io::ErrorKind::AlreadyExists, _) => NotMade::Exists,
+        (io::ErrorKind::NotFound, Some(folder)) if !folder.exists() => NotMade::NoFolder(folder.to_owned()),
+        _ => NotMade::Io(error),
+    })?;
+    let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(|error| {
         // Half a key would be in the way of the next attempt. We made this file, so nobody loses anything.
         let _ = std::fs::remove_file(path);
+        NotMade::Io(error)
     })
 }
 

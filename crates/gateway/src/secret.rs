@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ring::hmac;
 
-use crate::key_file::{self, Unreadable};
+use crate::key_file::{self, NotMade, Unreadable};
 
 /// What a secret is for.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct SecretKind {
     pub(crate) command: &'static str,
 }
 
-/// Why a secret cannot be made or used; every message names the file and what to do.
+/// Why a secret cannot be made or used; every message names the file, and what to do where that is known.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// There is no such file.
@@ -30,6 +30,15 @@ pub enum SecretError {
     /// It was to be written where something is already.
     #[error("{path}: exists already and is never overwritten; choose another name", path = .0.display())]
     Exists(PathBuf),
+    /// It was to be written into a folder that is not there.
+    #[error("{path}: there is no folder {folder}; make it with `mkdir -p {folder}`, or choose another name",
+            path = .path.display(), folder = .folder.display())]
+    NoFolder {
+        /// The key file.
+        path: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+    },
     /// Others than the owner may read or change the file.
     #[error("{path}: mode {mode:04o} lets others at the secret key; run `chmod 600 {path}`", path = .path.display())]
     Exposed {
@@ -69,9 +78,13 @@ impl Secret {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(SecretError::Random)?;
         let line = format!("{}{}\n", kind.prefix, BASE64.encode(bytes));
-        key_file::create(path, &line).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => SecretError::Exists(path.to_owned()),
-            _ => SecretError::Io { path: path.to_owned(), source: error },
+        key_file::create(path, &line).map_err(|error| {
+            let path = path.to_owned();
+            match error {
+                NotMade::Exists => SecretError::Exists(path),
+                NotMade::NoFolder(folder) => SecretError::NoFolder { path, folder },
+                NotMade::Io(source) => SecretError::Io { path, source },
+            }
         })?;
         Ok(Self(bytes))
     }
