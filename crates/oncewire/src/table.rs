@@ -69,7 +69,20 @@ pub(crate) fn bytes(bytes: u64) -> String {
 
 /// Writes a share as per cent; a dash if it is unknown.
 pub(crate) fn percent(share: Option<f64>) -> String {
-    share.map_or_else(unknown, |share| format!("{:.1} %", share * 100.0))
+    share.map_or_else(unknown, |share| percent_of(share, 1))
+}
+
+/// Writes a share as per cent with so many digits after the point. What is less than all is never written as 100, and
+/// what rounds to nothing has no sign.
+pub(crate) fn percent_of(share: f64, digits: usize) -> String {
+    let written = |percent: f64| format!("{percent:.digits$}");
+    let mut text = written(share * 100.0);
+    if share < 1.0 && text == written(100.0) {
+        text = format!("99.{}", "9".repeat(digits));
+    } else if text == written(-0.0) {
+        text = written(0.0);
+    }
+    format!("{text} %")
 }
 
 /// Writes milliseconds; a dash if they are unknown.
@@ -123,6 +136,12 @@ mod tests {
         assert_eq!(percent(Some(0.987_65)), "98.8 %");
         assert_eq!(percent(Some(-0.5)), "-50.0 %");
         assert_eq!(percent(None), "-");
+        assert_eq!(percent(Some(0.999_51)), "99.9 %", "some bytes crossed");
+        assert_eq!(percent(Some(1.0)), "100.0 %");
+        assert_eq!(percent_of(0.999_96, 2), "99.99 %");
+        assert_eq!(percent_of(0.999_94, 2), "99.99 %");
+        assert_eq!(percent_of(-0.000_04, 2), "0.00 %");
+        assert_eq!(percent_of(-0.0, 1), "0.0 %");
         assert_eq!(millis(Some(80.04)), "80.0 ms");
         assert_eq!(age(7.9), "7 s");
         assert_eq!(age(725.0), "12 min 5 s");

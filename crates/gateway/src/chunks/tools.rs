@@ -21,7 +21,7 @@ pub struct AtRest {
     /// What was found when it was opened, a line each.
     pub notes: Vec<String>,
     /// How many lines there would be beyond.
-    notes_left_out: u64,
+    pub notes_left_out: u64,
 }
 
 /// How much a store is given.

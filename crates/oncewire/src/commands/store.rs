@@ -71,9 +71,9 @@ impl Found {
 
     fn open_and_tell(&self) -> anyhow::Result<AtRest> {
         let store = self.open()?;
-        for note in &store.notes {
-            eprintln!("{}: {}", self.path.display(), printable(note));
-        }
+        let mut told = String::new();
+        list(&mut told, &printable(&self.path.display().to_string()), &store.notes, store.notes_left_out);
+        eprint!("{told}");
         Ok(store)
     }
 }
@@ -127,14 +127,20 @@ fn render_verified(report: &VerifyReport) -> String {
         ("cannot be read", &report.unreadable, report.unreadable_left_out),
     ];
     for (what, lines, left_out) in found {
-        for line in lines {
-            let _ = writeln!(text, "{what}: {}", printable(line));
-        }
-        if left_out > 0 {
-            let _ = writeln!(text, "{what}: {left_out} more");
-        }
+        list(&mut text, what, lines, left_out);
     }
     text
+}
+
+/// Writes a line for each of `lines`, and how many are left out beyond.
+fn list(text: &mut String, what: &str, lines: &[String], left_out: u64) {
+    // Writing to a string does not fail.
+    for line in lines {
+        let _ = writeln!(text, "{what}: {}", printable(line));
+    }
+    if left_out > 0 {
+        let _ = writeln!(text, "{what}: {left_out} more");
+    }
 }
 
 fn compact(work: &StoreWork, to: Option<u64>) -> anyhow::Result<CompactReport> {
@@ -156,11 +162,13 @@ fn render_compacted(report: &CompactReport) -> String {
         report.damaged,
         report.lost.len() as u64 + report.lost_left_out,
     );
-    let listed = [("dropped", &report.dropped), ("lost", &report.lost), ("stays", &report.left)];
-    for (what, places) in listed {
-        for place in places {
-            let _ = writeln!(text, "{what}: {}", printable(place));
-        }
+    let listed = [
+        ("dropped", &report.dropped, report.dropped_left_out),
+        ("lost", &report.lost, report.lost_left_out),
+        ("stays", &report.left, report.left_left_out),
+    ];
+    for (what, places, left_out) in listed {
+        list(&mut text, what, places, left_out);
     }
     text
 }
@@ -289,6 +297,8 @@ mod tests {
             lost: vec!["0000000000000001.seg: offset 4096: Input/output error".to_owned()],
             lost_left_out: 1,
             left: vec!["0000000000000002.seg: offset 0: Input/output error".to_owned()],
+            left_left_out: 2,
+            dropped_left_out: 3,
             ..CompactReport::default()
         };
         let text = render_compacted(&report);
@@ -296,7 +306,15 @@ mod tests {
             text.contains("9 containers written again") && text.contains("2 refused by the disk"),
             "{text}"
         );
-        assert!(text.contains("lost: 0000000000000001.seg") && text.contains("stays: 0000000000000002.seg"));
+        for line in [
+            "lost: 0000000000000001.seg",
+            "lost: 1 more\n",
+            "stays: 0000000000000002.seg",
+            "stays: 2 more\n",
+            "dropped: 3 more\n",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
     }
 
     #[test]

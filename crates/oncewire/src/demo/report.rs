@@ -9,6 +9,7 @@ use super::args::{Args, QUEUE};
 use super::corpus::Corpus;
 use super::stage::{LANE_CONGESTION, PathFacts};
 use super::steps::Step;
+use crate::table::percent_of;
 
 /// The whole report; its JSON is documented and stable.
 #[derive(Clone, Debug, Serialize)]
@@ -190,7 +191,7 @@ fn cells(row: &Row, name: &str) -> [String; HEADINGS.len()] {
         bytes(row.delivered),
         bytes(row.wire_direct),
         bytes(row.wire),
-        format!("{:.1} %", row.savings() * 100.0),
+        percent_of(row.savings(), 1),
         time(row.seconds_direct),
         time(row.seconds),
         format!("{:.1} ×", row.speed_up()),

@@ -7,7 +7,7 @@ use oncewire_gateway::config::CodecSettings;
 use oncewire_lab::measure::Report;
 use serde::Serialize;
 
-use crate::table::{Align, Table, bytes, unknown};
+use crate::table::{Align, Table, bytes, percent_of, unknown};
 
 /// The object on standard output; its keys are a contract with scripts (docs/json.md).
 #[derive(Serialize)]
@@ -92,7 +92,7 @@ pub(super) fn table(settings: &CodecSettings, report: &Report) -> String {
 
 /// Writes a share with two digits: repeats differ in the second.
 fn percent(share: Option<f64>) -> String {
-    share.map_or_else(unknown, |share| format!("{:.2} %", share * 100.0))
+    share.map_or_else(unknown, |share| percent_of(share, 2))
 }
 
 fn gbps(speed: Option<f64>) -> String {

@@ -21,7 +21,8 @@ use crate::measure::blame;
 ///
 /// Content that repeats is looked for in the files, in order: two releases of something, or a day's traffic. Byte
 /// values are ranked by their presence in it and added one at a time while savings with `markers = "samplebyte"`
-/// grow by a tenth of a point. Of files larger than the sample, taken together, the starts are used.
+/// grow by a tenth of a point. Of files larger than the sample, taken together, the starts are used, in proportion; a
+/// pipe, of which nobody knows how much it brings, gets an equal part of the sample.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The mean distance between markers that the bytes are for
@@ -94,15 +95,31 @@ fn check_sample(sample: Size) -> Result<(), Usage> {
 /// Reads the files, or of each the start, in proportion, if they have more than `limit` bytes together.
 fn read_all(paths: &[PathBuf], limit: u64) -> anyhow::Result<Vec<Bytes>> {
     let sizes = paths.iter().map(|path| measure::size(path).map_err(blame)).collect::<Result<Vec<_>, _>>()?;
-    let total: u64 = sizes.iter().sum();
-    let share = |size: u64| match total > limit {
-        true => (u128::from(limit) * u128::from(size) / u128::from(total)) as u64,
-        false => limit,
+    let read = |path: &PathBuf, len| {
+        read_start(path, len).with_context(|| format!("cannot read {}", path.display()))
     };
-    let read = |(path, size): (&PathBuf, u64)| {
-        read_start(path, share(size)).with_context(|| format!("cannot read {}", path.display()))
-    };
-    paths.iter().zip(sizes).map(read).collect()
+    // What does not say its size, such as a pipe, is read first: what it leaves of its share is for the others.
+    let known: u64 = sizes.iter().sum();
+    let mut unsized_left = sizes.iter().filter(|size| **size == 0).count() as u64;
+    let fair = part(limit, paths.len() as u64 - unsized_left, paths.len() as u64);
+    let mut for_unsized = limit - known.min(fair);
+    let mut left = limit;
+    let mut flows = vec![Bytes::new(); paths.len()];
+    for ((path, _), flow) in paths.iter().zip(&sizes).zip(&mut flows).filter(|((_, size), _)| **size == 0) {
+        *flow = read(path, for_unsized / unsized_left)?;
+        unsized_left -= 1;
+        for_unsized -= flow.len() as u64;
+        left -= flow.len() as u64;
+    }
+    for ((path, size), flow) in paths.iter().zip(&sizes).zip(&mut flows).filter(|((_, size), _)| **size > 0) {
+        *flow = read(path, if known > left { part(left, *size, known) } else { *size })?;
+    }
+    Ok(flows)
+}
+
+/// Returns `of * share / whole` without overflow; `share` is at most `whole`.
+fn part(of: u64, share: u64, whole: u64) -> u64 {
+    (u128::from(of) * u128::from(share) / u128::from(whole)) as u64
 }
 
 fn read_start(path: &Path, len: u64) -> io::Result<Bytes> {
@@ -138,6 +155,23 @@ mod tests {
         let lens = |limit| read_all(&paths, limit).unwrap().iter().map(Bytes::len).collect::<Vec<_>>();
         assert_eq!(lens(4000), [3000, 1000]);
         assert_eq!(lens(400), [300, 100]);
+        let empty = dir.path().join("empty");
+        std::fs::write(&empty, []).unwrap();
+        let lens = |paths: &[&Path], limit| {
+            let paths: Vec<PathBuf> = paths.iter().map(|path| path.to_path_buf()).collect();
+            read_all(&paths, limit).unwrap().iter().map(Bytes::len).collect::<Vec<_>>()
+        };
+        let [a, b] = [paths[0].as_path(), paths[1].as_path()];
+        assert_eq!(lens(&[a, &empty, b], 400), [300, 0, 100], "what is empty takes nothing from the others");
+        // It says no size, as a pipe, and never ends.
+        let endless = Path::new("/dev/zero");
+        assert_eq!(lens(&[endless, endless], 1000), [500, 500]);
+        assert_eq!(lens(&[a, endless], 400), [200, 200]);
+        assert_eq!(
+            lens(&[endless, b, endless], 4000),
+            [1500, 1000, 1500],
+            "what one leaves is for the others"
+        );
         assert!(read_all(&[dir.path().join("none")], 1).unwrap_err().to_string().contains("none"));
     }
 }

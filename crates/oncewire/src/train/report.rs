@@ -3,7 +3,7 @@
 use oncewire_lab::train::{TrainConfig, Trained};
 use serde::Serialize;
 
-use crate::table::bytes;
+use crate::table::{bytes, percent_of};
 
 /// The object on standard output; its keys are a contract with scripts (docs/json.md).
 #[derive(Serialize)]
@@ -44,7 +44,7 @@ pub(super) fn json(config: &TrainConfig, trained: &Trained) -> serde_json::Resul
 
 /// Writes the line for the configuration, and as comments above it what it is worth.
 pub(super) fn line(config: &TrainConfig, trained: &Trained) -> String {
-    let percent = |share: f64| format!("{:.2} %", share * 100.0);
+    let percent = |share| percent_of(share, 2);
     let numbers: Vec<String> = trained.table.bytes().map(|byte| byte.to_string()).collect();
     format!(
         "# Trained on {}, of which {} repeat. Before any entropy stage, at p = {},\n\
