@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use oncewire_gateway::config::units::{Rate, Time};
+use oncewire_gateway::config::units::{Rate, Time, UnitError};
 use oncewire_netem::tcp::congestion::Policy;
 use oncewire_netem::{LinkParams, Queue};
 
@@ -16,8 +16,8 @@ pub(crate) struct Args {
     /// Rate of the link, each way
     #[arg(long, value_name = "RATE", default_value = "20 Mbit/s")]
     pub(crate) rate: Rate,
-    /// Round-trip time of the link
-    #[arg(long, value_name = "TIME", default_value = "80 ms")]
+    /// Round-trip time of the link, at most 2 s
+    #[arg(long, value_name = "TIME", default_value = "80 ms", value_parser = rtt)]
     pub(crate) rtt: Time,
     /// Share of packets that the link loses, each way: 0.001 or 0.1%
     #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = loss)]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Congestion control of the transfers without oncewire: cubic or bbr
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub(crate) congestion: Policy,
-    /// Keep the gateways and a SOCKS proxy running afterwards, to try other traffic; ends with Ctrl-C
+    /// Keep the gateways and a SOCKS proxy running afterwards, to try other traffic; Ctrl-C ends them
     #[arg(long)]
     pub(crate) keep: bool,
     /// Print one JSON object instead of a table
@@ -60,6 +60,14 @@ impl Args {
 /// How long a packet waits at most before the link takes it: a usual buffer at a slow link.
 pub(crate) const QUEUE: Duration = Duration::from_millis(100);
 
+fn rtt(text: &str) -> Result<Time, String> {
+    let time: Time = text.parse().map_err(|error: UnitError| error.to_string())?;
+    match time.0 <= MAX_RTT {
+        true => Ok(time),
+        false => Err(format!("must be at most {}, or the gateways give up connecting", Time(MAX_RTT))),
+    }
+}
+
 fn loss(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(percent) => (percent.trim_end(), 100.0),
@@ -75,6 +83,8 @@ fn loss(text: &str) -> Result<f64, String> {
 }
 
 const MAX_LOSS: f64 = 0.2;
+/// A gateway gives up dialling after 15 s, which takes three round trips if nothing is lost, and a flow resets at 4 s.
+const MAX_RTT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -123,5 +133,11 @@ mod tests {
         assert!(parse(&["--loss", "some"]).unwrap_err().contains("0.1%"));
         assert!(parse(&["--congestion", "vegas"]).unwrap_err().contains("cubic and bbr"));
         assert!(parse(&["--rate", "20"]).is_err());
+        assert!(parse(&["--rtt", "2001 ms"]).unwrap_err().contains("at most 2 s"));
+        assert!(
+            parse(&["--rtt", "500us"]).unwrap_err().contains("units are ms"),
+            "milliseconds are the least"
+        );
+        assert!(parse(&["--rtt", "2 s"]).is_ok());
     }
 }

@@ -1,19 +1,18 @@
 //! The pair of gateways, in this process.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use oncewire_gateway::config::Config;
 use oncewire_gateway::daemon::Gateway;
 use oncewire_gateway::identity::Identity;
-use tempfile::TempDir;
 
 /// A hub at the far side of the path, and a branch at the near side once it is started.
 pub(crate) struct Pair {
-    /// Holds the key files, which gateways read as in any deployment; removed with the pair.
-    folder: TempDir,
+    /// Holds the key files, which gateways read as in any deployment, and the chunk store.
+    folder: PathBuf,
     hub: Gateway,
     branch: Option<Gateway>,
     /// What the branch is started with.
@@ -24,25 +23,24 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts the hub, which waits for the branch.
+    /// Starts the hub, which waits for the branch, with its files in `folder`.
     ///
     /// # Errors
     ///
     /// Keys that cannot be written, or a gateway that does not start.
-    pub(crate) async fn start_hub() -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir().context("cannot make a temporary folder for the gateways' keys")?;
-        Identity::create(&folder.path().join("hub.key"))?;
-        let branch_key = Identity::create(&folder.path().join("branch.key"))?;
+    pub(crate) async fn start_hub(folder: &Path) -> anyhow::Result<Self> {
+        Identity::create(&folder.join("hub.key"))?;
+        let branch_key = Identity::create(&folder.join("branch.key"))?;
         let text = format!(
             "[gateway]\nname = \"hub\"\nkey_file = \"hub.key\"\nlisten = [\"127.0.0.1:0\"]\n\
              [[peer]]\nname = \"branch\"\npublic_key = \"{}\"\n",
             branch_key.public_key()
         );
-        let hub = start(&text, folder.path(), "hub").await?;
+        let hub = start(&text, folder, "hub").await?;
         let hub_address = *hub.local_addrs().tunnel.first().context("the hub listens nowhere")?;
         let unknown = hub_address;
         Ok(Self {
-            folder,
+            folder: folder.to_owned(),
             hub,
             branch: None,
             branch_config: String::new(),
@@ -57,13 +55,13 @@ impl Pair {
         self.hub_address
     }
 
-    /// Starts the branch, which dials the hub at `hub` and forwards to `origin`, and waits until they are linked.
+    /// Starts the branch, which dials the hub at `hub` and forwards to `origin`.
     ///
     /// # Errors
     ///
-    /// A gateway that does not start, or a link that is not up within [`LINK_LIMIT`].
+    /// A gateway that does not start.
     pub(crate) async fn start_branch(&mut self, hub: SocketAddr, origin: SocketAddr) -> anyhow::Result<()> {
-        let hub_key = Identity::load(&self.folder.path().join("hub.key"))?;
+        let hub_key = Identity::load(&self.folder.join("hub.key"))?;
         self.branch_config = format!(
             "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n\
              [cache]\nstore_disk = \"{STORE_DISK}\"\nstore_path = \"store\"\n\
@@ -89,13 +87,26 @@ impl Pair {
     }
 
     async fn run_branch(&mut self) -> anyhow::Result<()> {
-        let branch = start(&self.branch_config, self.folder.path(), "branch").await?;
+        let branch = start(&self.branch_config, &self.folder, "branch").await?;
         if let [forward, socks] = branch.local_addrs().intercepts.as_slice() {
             (self.forward_address, self.socks_address) = (*forward, *socks);
         }
-        let up = branch.wait_up("hub", LINK_LIMIT).await;
         self.branch = Some(branch);
-        ensure!(up, "the gateways are not linked after {} s; is the loss too high?", LINK_LIMIT.as_secs());
+        Ok(())
+    }
+
+    /// Waits until the gateways are linked.
+    ///
+    /// # Errors
+    ///
+    /// A link that is not up within [`LINK_LIMIT`].
+    pub(crate) async fn wait_linked(&self) -> anyhow::Result<()> {
+        let branch = self.branch.as_ref().context("the branch does not run")?;
+        ensure!(
+            branch.wait_up("hub", LINK_LIMIT).await,
+            "the gateways are not linked after {} s; are loss or round trip too high, or is the rate too low?",
+            LINK_LIMIT.as_secs()
+        );
         Ok(())
     }
 

@@ -15,15 +15,19 @@ mod gateways;
 mod origin;
 mod path;
 mod report;
+mod signals;
 mod stage;
 mod steps;
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use corpus::{Corpus, File};
 use report::{LinkFacts, Report};
+use signals::Signals;
 use stage::{Route, Stage};
 use steps::{Show, Step};
 
@@ -33,51 +37,90 @@ pub(crate) use args::Args;
 ///
 /// # Errors
 ///
-/// Files that cannot be read, settings out of range, a gateway that does not start, and any byte that arrives
-/// differently.
+/// Files that cannot be read, settings out of range, a gateway that does not start, any byte that arrives differently,
+/// and a signal that ends it before all is shown.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let corpus = corpus::load(&args.paths)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    runtime.block_on(show(args, corpus))
-}
-
-async fn show(args: &Args, corpus: corpus::Corpus) -> anyhow::Result<()> {
-    let facts = LinkFacts::of(args);
     if !args.json {
         report::print_setting(&mut io::stdout().lock(), args, &corpus)?;
     }
     let edited = edit::edit_all(&corpus.files, args.seed);
-    let mut stage = Stage::start(args, &corpus.files, &edited).await?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let signals = {
+        let _inside = runtime.enter();
+        Signals::listen()?
+    };
+    // For keys and the chunk store, which are not to be left behind: signals are heard by now.
+    let folder = tempfile::tempdir().context("cannot make a temporary folder for the gateways")?;
+    let shown = runtime.block_on(show(args, &corpus, &edited, folder.path(), signals));
+    // What still runs might write there.
+    drop(runtime);
+    let removed = folder.close().context("cannot remove the gateways' temporary folder");
+    shown.and(removed)
+}
+
+/// Starts everything, shows it and stops it. Only what lies in between can be broken off: gateways that start or stop
+/// write to their folder.
+async fn show(
+    args: &Args,
+    corpus: &Corpus,
+    edited: &[File],
+    folder: &Path,
+    mut signals: Signals,
+) -> anyhow::Result<()> {
+    let mut stage = Stage::start(args, &corpus.files, edited, folder).await?;
+    let mut shown = perform(args, corpus, edited, &mut stage, &mut signals).await;
+    if shown.is_ok() && args.keep {
+        shown = stage.keep(args.json, &mut signals).await;
+    }
+    stage.stop().await;
+    shown
+}
+
+/// Does the transfers and prints what they took.
+async fn perform(
+    args: &Args,
+    corpus: &Corpus,
+    edited: &[File],
+    stage: &mut Stage,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
     let baseline = !args.json && args.congestion != stage::LANE_CONGESTION;
     let progress = progress_bar(corpus.total() * (8 + u64::from(baseline)));
-    let show = Show { stage: &stage, files: &corpus.files, edited: &edited, progress: &progress };
-    let mut rows = show.steps(&Step::AT_ONCE).await?;
-    stage.restart_branch().await?;
-    let show = Show { stage: &stage, files: &corpus.files, edited: &edited, progress: &progress };
-    rows.extend(show.steps(&[Step::Restart]).await?);
-    let baseline_seconds = match baseline {
-        true => Some(show.seconds_by(Route::Baseline).await?),
-        false => None,
+    let show = Show { stage, files: &corpus.files, edited, progress: &progress };
+    let at_once = async {
+        stage.wait_linked().await?;
+        show.steps(&Step::AT_ONCE).await
     };
+    let mut rows = signals.unless_ended(at_once).await?;
+    stage.restart_branch().await?;
+    let show = Show { stage, files: &corpus.files, edited, progress: &progress };
+    let restarted = async {
+        stage.wait_linked().await?;
+        let rows = show.steps(&[Step::Restart]).await?;
+        let baseline_seconds = match baseline {
+            true => Some(show.seconds_by(Route::Baseline).await?),
+            false => None,
+        };
+        Ok((rows, baseline_seconds))
+    };
+    let (after_restart, baseline_seconds) = signals.unless_ended(restarted).await?;
+    rows.extend(after_restart);
     progress.finish_and_clear();
     // Every fetch compares as it reads, and none came back with an error.
-    let report = Report { link: facts, rows, verified: true };
+    let report = Report { link: LinkFacts::of(args), rows, verified: true };
+    let path = stage.path_facts().await;
     let mut out = io::stdout().lock();
     if args.json {
         serde_json::to_writer(&mut out, &report)?;
         writeln!(out)?;
     } else {
         report::print_table(&mut out, &report)?;
-        report::print_notes(&mut out, &report, baseline_seconds, &stage.path_facts().await)?;
+        report::print_notes(&mut out, &report, baseline_seconds, &path)?;
     }
-    drop(out);
-    if args.keep {
-        stage.keep(args.json).await?;
-    }
-    stage.stop().await;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,6 +14,7 @@ use super::corpus::File;
 use super::gateways::Pair;
 use super::origin::Origin;
 use super::path::{EmulatedLink, PathTraffic, Relay};
+use super::signals::Signals;
 
 /// The path, the origin behind it, the gateways across it, and the ways to go.
 pub(crate) struct Stage {
@@ -50,12 +52,17 @@ pub(crate) struct PathFacts {
 }
 
 impl Stage {
-    /// Starts everything and waits until the link between the gateways is up.
+    /// Starts everything; `folder` is for the gateways' files.
     ///
     /// # Errors
     ///
-    /// Settings out of range, loopback that cannot be listened on, gateways that do not come up.
-    pub(crate) async fn start(args: &Args, files: &[File], edited: &[File]) -> anyhow::Result<Self> {
+    /// Settings out of range, loopback that cannot be listened on, gateways that do not start.
+    pub(crate) async fn start(
+        args: &Args,
+        files: &[File],
+        edited: &[File],
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
         let (up, down) = args.links();
         let link = EmulatedLink::start(up, down).context("the link cannot be emulated")?;
         let origin = Origin::start(files, edited).await.context("cannot start the origin server")?;
@@ -64,10 +71,19 @@ impl Stage {
         };
         let direct = relay(origin.address(), args.congestion, Route::Direct)?;
         let baseline = relay(origin.address(), LANE_CONGESTION, Route::Baseline)?;
-        let mut pair = Pair::start_hub().await?;
+        let mut pair = Pair::start_hub(folder).await?;
         let lanes = relay(pair.hub_address(), LANE_CONGESTION, Route::Oncewire)?;
         pair.start_branch(lanes.local_addr(), origin.address()).await?;
         Ok(Self { link, origin, direct, baseline, _lanes: lanes, pair, rtt: args.rtt.0 })
+    }
+
+    /// Waits until the link between the gateways is up.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pair::wait_linked`].
+    pub(crate) async fn wait_linked(&self) -> anyhow::Result<()> {
+        self.pair.wait_linked().await
     }
 
     /// Restarts the gateway at the near side, so that only its disk remembers.
@@ -120,8 +136,8 @@ impl Stage {
         }
     }
 
-    /// Tells how to use the running pair and waits for Ctrl-C; on standard error if standard output is for JSON.
-    pub(crate) async fn keep(&self, json: bool) -> anyhow::Result<()> {
+    /// Tells how to use the running pair, on standard error if standard output is for JSON, and waits for a signal.
+    pub(crate) async fn keep(&self, json: bool, signals: &mut Signals) -> anyhow::Result<()> {
         let (socks, origin) = (self.pair.socks_address(), self.origin.address());
         let text = format!(
             "\nThe gateways keep running. A SOCKS proxy at {socks} goes through them and the emulated link:\n\
@@ -133,7 +149,8 @@ impl Stage {
             true => io::stderr().write_all(text.as_bytes())?,
             false => io::stdout().write_all(text.as_bytes())?,
         }
-        tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")
+        signals.next().await;
+        Ok(())
     }
 
     /// Stops everything in order.

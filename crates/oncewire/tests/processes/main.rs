@@ -10,6 +10,7 @@ mod cli;
 mod common;
 mod crash;
 mod cuts;
+mod demo;
 mod lifecycle;
 mod many;
 mod memory;
