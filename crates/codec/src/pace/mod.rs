@@ -270,7 +270,7 @@ impl Controller {
         self.quiet = Now::ZERO;
         if now.saturating_sub(std::mem::replace(&mut self.seen, now)) >= SILENCE {
             // What was before says nothing of these transfers.
-            (self.delivered, self.wish) = (Delivered::default(), None);
+            (self.delivered, self.wish, self.left) = (Delivered::default(), None, None);
         }
         self.estimates.learn(self.rung, &load, now);
         self.delivered.take(&load);
@@ -290,7 +290,7 @@ impl Controller {
             self.reason = if self.rung == 0 { Reason::Configured } else { Reason::EncoderBound };
         }
         let mut goal = self.goal(&load, now);
-        goal.rung = goal.rung.min(self.cheapest());
+        goal.rung = goal.rung.min(self.cheapest(&load));
         let wish = match goal.rung {
             rung if rung > self.rung => {
                 (load.is_held_up() && goal.gain >= WORTH_IT).then_some(Direction::Down)
@@ -491,10 +491,11 @@ impl Controller {
         left.zip(delivered).is_some_and(|(left, now)| now >= FASTER * left.delivered)
     }
 
-    /// Returns the cheapest rung to which estimates may lead: not one that was seen to deliver less than the present.
-    fn cheapest(&self) -> usize {
+    /// Returns the cheapest rung to which estimates may lead: where others want the processors not one that was seen to
+    /// deliver less than the present.
+    fn cheapest(&self, load: &Load) -> usize {
         let left = self.trial.and_then(|trial| trial.leaves()).or(self.left);
-        left.filter(|_| self.pays(left)).map_or(self.rungs.len(), |left| left.rung) - 1
+        left.filter(|_| load.is_starved() && self.pays(left)).map_or(self.rungs.len(), |left| left.rung) - 1
     }
 
     /// Leaves a rung and richer ones alone for a while.

@@ -253,6 +253,18 @@ fn where_no_coding_fills_the_path_the_rung_that_it_leaves_time_for_is_soon_found
 }
 
 #[test]
+fn what_a_cheaper_rung_delivered_under_load_says_nothing_once_the_load_has_gone() {
+    for seed in seeds() {
+        let mut world = World::new(plan(Entropy::Zstd(6)), seed);
+        world.link = f64::INFINITY;
+        world.controller.enter(3, Reason::EncoderBound);
+        world.controller.left = Some(Left { rung: 4, delivered: 0.5 * world.rate(3) });
+        let rate = world.run(30, 20);
+        assert!(rate >= 0.9 * world.best(), "seed {seed}: {rate} of {}", world.best());
+    }
+}
+
+#[test]
 fn where_a_step_up_delivers_far_less_the_rungs_between_are_not_tried_one_by_one() {
     for seed in seeds() {
         for (entropy, link) in [(6, 200.0), (6, 400.0), (1, 200.0), (1, 400.0)] {
