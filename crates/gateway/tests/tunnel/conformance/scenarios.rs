@@ -6,7 +6,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Bench, RESET, Scenario, Target, WAIT, end, rest, waits};
+use super::{Bench, RESET, Scenario, TRY, Target, WAIT, end, rest, waits};
 use crate::common::{noise, reset};
 
 /// All of them.
@@ -204,10 +204,14 @@ async fn outcome(connected: io::Result<TcpStream>) -> String {
 async fn filtered(bench: &Bench<'_>) -> String {
     let filler = bench.fill().await;
     let mut connecting = Box::pin(bench.connect(Target::Filtered));
-    // A gateway that was late with its sign of life takes in the next try.
-    let early = match bench.way.accepts_first() {
-        true => Ok(connecting.as_mut().await),
-        false => tokio::time::timeout(WAIT, &mut connecting).await,
+    // A gateway that was late with its sign of life takes in the next connection; one that is known stays outside.
+    let early = loop {
+        let wait = if bench.way.accepts_first() { TRY } else { WAIT };
+        let early = tokio::time::timeout(wait, &mut connecting).await;
+        if early.is_ok() || !bench.way.accepts_first() {
+            break early;
+        }
+        connecting = Box::pin(bench.connect(Target::Filtered));
     };
     let admit = async {
         let (first, _) = bench.filtered.accept().await.unwrap();

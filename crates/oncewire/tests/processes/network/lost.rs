@@ -6,7 +6,10 @@ use oncewire_testnet::{LinkParams, isolated};
 
 use crate::common::data;
 use crate::common::lost::{Fetched, Loss, Transfer, Trial, without_gateways};
-use crate::common::wait::{LIMIT, eventually};
+use crate::common::wait::eventually;
+
+/// Gateways start and stop twice in each try.
+const TRIES_LIMIT: Duration = Duration::from_secs(300);
 
 /// Whatever is lost, the next transfer costs what the first did, and the one after it next to nothing.
 fn endure(codec: &'static str) {
@@ -23,15 +26,19 @@ fn endure(codec: &'static str) {
     assert!(cold < without.wire + without.wire / 8, "seed {SEED}, {codec}: cold {cold}, else {without}");
     for loss in Loss::ALL {
         // What a busy machine finds too late in stores crosses again, and rightly so; then from the state as it was.
-        eventually(&format!("seed {SEED}, {codec}, {loss:?}: what is known crosses no more"), LIMIT, || {
-            let [next, again] = pair.after(loss);
-            println!("seed {SEED}, {codec}, cold {cold}, {loss:?}: {next}, then {again}");
-            assert!(next.wire < cold + cold / 4, "seed {SEED}, {codec}, {loss:?}: {next}, cold {cold}");
-            // What is lost was found out when they met, or the store says that it is empty.
-            assert_eq!(next.absent, 0, "seed {SEED}, {codec}, {loss:?}: {next}");
-            let is_known = |transfer: Transfer| transfer.wire < cold / 2;
-            (is_known(again) && (loss != Loss::Nothing || is_known(next))).then_some(())
-        });
+        eventually(
+            &format!("seed {SEED}, {codec}, {loss:?}: what is known crosses no more"),
+            TRIES_LIMIT,
+            || {
+                let [next, again] = pair.after(loss);
+                println!("seed {SEED}, {codec}, cold {cold}, {loss:?}: {next}, then {again}");
+                assert!(next.wire < cold + cold / 4, "seed {SEED}, {codec}, {loss:?}: {next}, cold {cold}");
+                // What is lost was found out when they met, or the store says that it is empty.
+                assert_eq!(next.absent, 0, "seed {SEED}, {codec}, {loss:?}: {next}");
+                let is_known = |transfer: Transfer| transfer.wire < cold / 2;
+                (is_known(again) && (loss != Loss::Nothing || is_known(next))).then_some(())
+            },
+        );
     }
 }
 
