@@ -1,5 +1,7 @@
 //! Content that is made to cost more than others.
 
+mod halves;
+
 use std::time::Duration;
 
 use oncewire_codec::endre::matcher::MatchParams;
@@ -27,12 +29,13 @@ pub(crate) fn run(corpora: &[Corpus]) {
     let contents = contents();
     let columns: Vec<Vec<Option<f64>>> =
         MarkerKind::ALL.iter().map(|&kind| costs(&mut encoder, kind, &normal, &contents)).collect();
-    let names = contents.iter().map(|(name, _)| *name).chain(["every byte a marker"]);
+    let names = contents.iter().map(|content| content.name).chain(["every byte a marker"]);
     for (row, name) in names.enumerate() {
         let cells =
             columns.iter().map(|column| column.get(row).copied().flatten().map_or("-".to_owned(), times));
         table::row(&std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>());
     }
+    halves::run(&normal, &contents);
 }
 
 /// Returns the cost of each content, and of markers everywhere, by that of normal bytes.
@@ -40,7 +43,7 @@ fn costs(
     encoder: &mut Encoder,
     kind: MarkerKind,
     normal: &[Vec<u8>],
-    contents: &[(&'static str, Vec<u8>)],
+    contents: &[Content],
 ) -> Vec<Option<f64>> {
     let dense = dense(kind);
     let mut cost = |data: &[u8]| {
@@ -53,8 +56,9 @@ fn costs(
     let mut ratios = vec![Vec::new(); contents.len() + 1];
     for _ in 0..ROUNDS {
         let usual = median(normal.iter().map(|data| cost(data)).collect());
-        for ((_, data), ratios) in contents.iter().zip(&mut ratios) {
-            ratios.push(cost(data) / usual);
+        let fit = contents.iter().zip(&mut ratios).filter(|(content, _)| content.is_for(kind));
+        for (content, ratios) in fit {
+            ratios.push(cost(&content.data) / usual);
         }
         if let (Some(dense), Some(ratios)) = (&dense, ratios.last_mut()) {
             // It is short, since it is slow to make: once through is too little to time.
@@ -69,22 +73,38 @@ fn per_byte(spent: Duration, data: &[u8]) -> f64 {
     spent.as_secs_f64() / data.len().max(1) as f64
 }
 
-fn contents() -> Vec<(&'static str, Vec<u8>)> {
+/// Bytes that are made to be slow.
+struct Content {
+    name: &'static str,
+    data: Vec<u8>,
+    /// The choice of markers whose fingerprints collide.
+    collides: Option<MarkerKind>,
+}
+
+impl Content {
+    fn is_for(&self, kind: MarkerKind) -> bool {
+        self.collides.is_none_or(|only| only == kind)
+    }
+}
+
+fn contents() -> Vec<Content> {
     let mut bytes = corpus::Corpus::new(7);
     let period = bytes.random(31);
+    let any = |name, data| Content { name, data, collides: None };
+    let colliding = |name, data| Content { name, data, collides: Some(MarkerKind::Maxp) };
     vec![
-        ("zeros", vec![0; LEN]),
-        ("a period of 31 bytes", period.iter().copied().cycle().take(LEN).collect()),
-        ("random bytes", bytes.random(LEN)),
-        (
+        any("zeros", vec![0; LEN]),
+        any("a period of 31 bytes", period.iter().copied().cycle().take(LEN).collect()),
+        any("random bytes", bytes.random(LEN)),
+        colliding(
             "colliding fingerprints, 4 bytes equal",
-            colliding(&mut bytes, |window, noise| {
+            collide(&mut bytes, |window, noise| {
                 window[4..8].copy_from_slice(&noise[..4]);
             }),
         ),
-        (
+        colliding(
             "colliding fingerprints, 24 bytes equal",
-            colliding(&mut bytes, |window, noise| {
+            collide(&mut bytes, |window, noise| {
                 window[8..16].copy_from_slice(&(SECRET[1] ^ 1).to_le_bytes());
                 window[16..24].copy_from_slice(&SECRET[2].to_le_bytes());
                 window[24..32].copy_from_slice(noise);
@@ -95,7 +115,7 @@ fn contents() -> Vec<(&'static str, Vec<u8>)> {
 
 /// Makes a window at the start of each region of 64 bytes that MAXP chooses, and whose fingerprint occurs a few times,
 /// always with other bytes: one factor of a product in the fingerprint is zero, so the other factor may be anything.
-fn colliding(bytes: &mut corpus::Corpus, vary: fn(&mut [u8], &[u8])) -> Vec<u8> {
+fn collide(bytes: &mut corpus::Corpus, vary: fn(&mut [u8], &[u8])) -> Vec<u8> {
     let mut pool: Vec<u8> = bytes.random(LEN / 64 / TIMES * 16);
     let (mut data, noise) = (bytes.random(LEN), bytes.random(LEN / 8));
     let pairs: Vec<&mut [u8]> = pool.chunks_exact_mut(16).collect();

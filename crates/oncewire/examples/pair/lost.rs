@@ -123,6 +123,7 @@ fn name(loss: Loss) -> &'static str {
         Loss::Receivers => "receiver's state",
         Loss::Emptied => "store's content",
         Loss::OlderCopy => "the file in the store",
+        Loss::Damaged => "store's content, logs damaged",
         Loss::Senders => "sender's state",
     }
 }

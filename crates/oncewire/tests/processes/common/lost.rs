@@ -26,13 +26,15 @@ pub(crate) enum Loss {
     Emptied,
     /// The file, in the branch's store: it is the copy that was made before the file came. And the logs.
     OlderCopy,
+    /// What is in the branch's store; and bytes in all parts of the logs, which are there, are others.
+    Damaged,
     /// What the hub knows of the branch's store, and its logs.
     Senders,
 }
 
 impl Loss {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Nothing, Self::Receivers, Self::Emptied, Self::OlderCopy, Self::Senders];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Nothing, Self::Receivers, Self::Emptied, Self::OlderCopy, Self::Damaged, Self::Senders];
 }
 
 /// Where it happens, and to what.
@@ -135,6 +137,10 @@ fn befall(pair: &PairInNetwork, loss: Loss, older: &Path) {
         Loss::Nothing => {}
         Loss::Receivers => remove(&branch),
         Loss::Emptied => empty(&branch),
+        Loss::Damaged => {
+            logs().for_each(|path| damage(&path));
+            empty_store(&branch);
+        }
         Loss::OlderCopy => {
             logs().for_each(|path| remove(&path));
             remove(&branch.join(STORE));
@@ -147,9 +153,23 @@ fn befall(pair: &PairInNetwork, loss: Loss, older: &Path) {
 /// Removes a gateway's logs and what is in its store, but not the store's id.
 pub(crate) fn empty(state: &Path) {
     contents(state).iter().filter(|path| !path.ends_with(STORE)).for_each(|path| remove(path));
+    empty_store(state);
+}
+
+fn empty_store(state: &Path) {
     let store = contents(&state.join(STORE)).into_iter();
     // The file that has the name of the folder says which store it is.
     store.filter(|path| !path.ends_with(STORE)).for_each(|path| remove(&path));
+}
+
+/// Changes a byte in each page of every file in a folder.
+fn damage(path: &Path) {
+    if path.is_dir() {
+        return contents(path).iter().for_each(|path| damage(path));
+    }
+    let mut bytes = fs::read(path).unwrap();
+    bytes.iter_mut().skip(DAMAGED_FROM).step_by(4096).for_each(|byte| *byte ^= 1);
+    fs::write(path, bytes).unwrap();
 }
 
 /// Serves `file` to whoever connects.
@@ -228,5 +248,7 @@ const CACHE: &str = "[cache]\nmemory = \"512 MiB\"\nlog_memory = \"64 MiB\"\nhin
 const STORE: &str = "store";
 /// The copy of the store from before the file came, and what is in it.
 const OLDER: &str = "older";
+/// Behind what says whose a file is.
+const DAMAGED_FROM: usize = 1000;
 const OTHER_SEED: u64 = 2;
 const OTHER_LEN: usize = 256 << 10;
