@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::claims::{MOST_WAIT, Verdict, Waiter};
 use super::member::Member;
-use super::searching::Searches;
+use super::searching::{Place, Searches};
 use super::{
     Answer, Asked, LEAST_SHARED, MAX_PUT_OFF, MemberId, Neighbourhood, Output, Read, Waiting, responsible,
 };
@@ -45,11 +45,19 @@ impl Neighbourhood {
     }
 
     pub(super) fn ask(&mut self, read: Read, member: MemberId, next: Option<MemberId>, now: Now) {
-        self.ask_until(read, member, next, now + MOST_ASKING, now);
+        self.ask_until(read, member, next, now + MOST_ASKING, None, now);
     }
 
-    fn ask_until(&mut self, read: Read, id: MemberId, next: Option<MemberId>, until: Now, now: Now) {
-        let what = Asked::Chunk { read, next, until, put_off: false };
+    pub(super) fn ask_until(
+        &mut self,
+        read: Read,
+        id: MemberId,
+        next: Option<MemberId>,
+        until: Now,
+        place: Option<Place>,
+        now: Now,
+    ) {
+        let what = Asked::Chunk { read, next, until, place, put_off: false };
         let is_soon = |member: &Member| member.has_room() || member.expected() <= MOST_EXPECTED;
         if !self.can_ask(id, now) || !self.members.get(&id).is_some_and(is_soon) {
             return self.go_on(what, now);
@@ -58,6 +66,9 @@ impl Neighbourhood {
         self.next_request += 1;
         self.deadlines.insert((until, request));
         self.waiting.insert(request, Waiting { member: id, asked_at: None, deadline: until, what });
+        if let Some(place) = place {
+            self.searches.asked(place, request);
+        }
         if let Some(member) = self.members.get_mut(&id) {
             member.queued_bytes += read.len as usize;
             member.queue.push_back(request);
@@ -102,6 +113,14 @@ impl Neighbourhood {
         }
     }
 
+    /// Notes who else has a chunk that one was asked for, unless another is noted already.
+    pub(super) fn ask_next(&mut self, request: u64, id: MemberId) {
+        let waiting = self.waiting.get_mut(&request);
+        if let Some(Waiting { what: Asked::Chunk { next: next @ None, .. }, .. }) = waiting {
+            *next = Some(id);
+        }
+    }
+
     /// Gives a chunk that is late more time while its neighbour brings others; says whether it did.
     pub(super) fn is_given_time(&mut self, request: u64, now: Now) -> bool {
         let Some(waiting) = self.waiting.get_mut(&request) else { return false };
@@ -128,10 +147,11 @@ impl Neighbourhood {
     /// Goes on without an answer, or with one that says no.
     pub(super) fn go_on(&mut self, what: Asked, now: Now) {
         match what {
-            Asked::Chunk { read, next: Some(next), until, .. } => {
-                self.ask_until(read, next, None, until, now)
+            Asked::Chunk { read, next: Some(next), until, place, .. } => {
+                self.ask_until(read, next, None, until, place, now)
             }
-            Asked::Chunk { read, next: None, .. } => self.lack(read, now),
+            Asked::Chunk { read, place: Some(place), .. } if self.searches.seek_again(place, read) => {}
+            Asked::Chunk { read, .. } => self.lack(read, now),
             Asked::Search(id) => self.leave_search(id),
             Asked::Survey(id) => self.leave_survey(id, false),
             Asked::Offer { .. } => {}
@@ -178,7 +198,7 @@ impl Neighbourhood {
 
     pub(super) fn handle_chunk(&mut self, from: MemberId, request: u64, bytes: Option<Bytes>, now: Now) {
         let Some(waiting) = self.take_from(from, request) else { return };
-        let Asked::Chunk { read, next, put_off, .. } = waiting.what else {
+        let Asked::Chunk { read, next, place, put_off, .. } = waiting.what else {
             self.wrong(&waiting, now);
             return self.go_on(waiting.what, now);
         };
@@ -186,6 +206,9 @@ impl Neighbourhood {
             Some(bytes) if self.answer_if_right(&read, bytes.clone()) => {
                 self.stats.spared += u64::from(put_off);
                 self.praise(&waiting, now);
+                if let Some(member) = self.members.get_mut(&from) {
+                    member.denied = 0;
+                }
             }
             Some(_) => {
                 self.wrong(&waiting, now);
@@ -193,9 +216,11 @@ impl Neighbourhood {
             }
             None => {
                 self.stats.absent += 1;
-                // That the chunk waited, and for nothing, is no merit.
-                if !put_off {
-                    self.praise(&waiting, now);
+                match place {
+                    Some(_) => self.deny(&waiting, now),
+                    // That the chunk waited, and for nothing, is no merit.
+                    None if put_off => {}
+                    None => self.praise(&waiting, now),
                 }
                 match (put_off, next) {
                     (true, None) => self.give_up(&read),
@@ -203,6 +228,16 @@ impl Neighbourhood {
                     _ => self.go_on(waiting.what, now),
                 }
             }
+        }
+    }
+
+    /// A neighbour that said to have a chunk has it not, or has no time for it. That may be: an index is wrong at times, and
+    /// disks and queues get full. It is no merit, and a failure if it goes on so.
+    fn deny(&mut self, waiting: &Waiting, now: Now) {
+        let Some(member) = self.members.get_mut(&waiting.member) else { return };
+        member.denied = member.denied.saturating_add(1);
+        if member.denied >= MAX_DENIED {
+            self.fail(waiting, now);
         }
     }
 
@@ -238,3 +273,5 @@ impl Neighbourhood {
 pub(super) const MOST_ASKING: Now = Now::from_secs(2);
 /// A neighbour at which it would be a chunk's turn later than this is not asked for it.
 const MOST_EXPECTED: Now = Now::from_secs(1);
+/// Who denies so many chunks in a row that it said to have, and brings none, has failed.
+const MAX_DENIED: u32 = 16;

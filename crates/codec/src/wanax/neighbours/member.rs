@@ -21,6 +21,8 @@ pub(super) struct Member {
     pub(super) queued_bytes: usize,
     /// Chunks that another is to bring, as it said.
     pub(super) put_off: usize,
+    /// How many chunks it denied since it last brought one, of those that it said to have.
+    pub(super) denied: u32,
     /// When it last answered well.
     answered_at: Now,
     /// What it asked for and has not been answered, but for what it was told to wait for.
@@ -47,6 +49,7 @@ impl Member {
             queue: VecDeque::new(),
             queued_bytes: 0,
             put_off: 0,
+            denied: 0,
             answered_at: Now::ZERO,
             serving: 0,
             waits: 0,

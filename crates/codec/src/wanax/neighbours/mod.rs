@@ -39,7 +39,7 @@ pub use hearing::{HEARD_PER_SECOND, Hearing, TALK_PER_SECOND, refusal};
 use member::Member;
 use offering::Promises;
 pub use rendezvous::{MemberId, responsible};
-use searching::Searches;
+use searching::{Place, Searches};
 pub use stats::NeighbourStats;
 pub use surveying::MAX_SURVEYS;
 use surveying::Surveys;
@@ -183,6 +183,8 @@ enum Asked {
         next: Option<MemberId>,
         /// When nobody is asked any more.
         until: Now,
+        /// Where it is looked for, if the neighbour said in a search that it has it.
+        place: Option<Place>,
         /// Whether the neighbour said that it takes its time.
         put_off: bool,
     },

@@ -1,8 +1,9 @@
 //! Looking for small chunks, which lie where the large ones do that they came with: all neighbours are asked which of
-//! them they have [Wanax §3.3], many at a time, and one that says so is asked for the chunk.
+//! them they have [Wanax §3.3], many at a time, and one that says so is asked for the chunk, another that says so after it.
 
 use std::collections::BTreeMap;
 
+use super::asking::MOST_ASKING;
 use super::{Asked, LEAST_SHARED, LEAST_SOUGHT, MemberId, Neighbourhood, Read};
 use crate::Now;
 use crate::wire::{GroupFrame, MAX_PEEK, Sought};
@@ -19,10 +20,27 @@ pub(super) struct Searches {
 /// Chunks that several neighbours were asked for in one question.
 #[derive(Debug)]
 struct Search {
-    /// Those that nobody has said to have.
-    reads: Vec<Option<Read>>,
+    chunks: Vec<Quest>,
     /// How many have not answered.
     open: usize,
+    /// When nobody is asked for them any more.
+    until: Now,
+}
+
+/// What becomes of one chunk that is looked for.
+#[derive(Clone, Copy, Debug)]
+enum Quest {
+    /// Nobody has said to have it, or who said so has not brought it.
+    Sought(Read),
+    /// One that said so was asked for it, by a request that may be over.
+    Asked(u64),
+}
+
+/// Which chunk of which search.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    search: u64,
+    at: usize,
 }
 
 impl Searches {
@@ -33,6 +51,23 @@ impl Searches {
 
     pub(super) fn gather(&mut self, read: Read) {
         self.gathered.push(read);
+    }
+
+    /// One that said to have a chunk is asked for it.
+    pub(super) fn asked(&mut self, place: Place, request: u64) {
+        if let Some(chunk) = self.chunk(place) {
+            *chunk = Quest::Asked(request);
+        }
+    }
+
+    /// Who said to have a chunk did not bring it. Returns whether others may still say so.
+    pub(super) fn seek_again(&mut self, place: Place, read: Read) -> bool {
+        let chunk = self.chunk(place);
+        chunk.map(|chunk| *chunk = Quest::Sought(read)).is_some()
+    }
+
+    fn chunk(&mut self, place: Place) -> Option<&mut Quest> {
+        self.by_id.get_mut(&place.search)?.chunks.get_mut(place.at)
     }
 
     #[cfg(test)]
@@ -61,7 +96,8 @@ impl Neighbourhood {
     fn search(&mut self, reads: &[Read], members: &[MemberId], now: Now) {
         let id = self.searches.next;
         self.searches.next += 1;
-        let search = Search { reads: reads.iter().copied().map(Some).collect(), open: members.len() };
+        let quests = reads.iter().copied().map(Quest::Sought).collect();
+        let search = Search { chunks: quests, open: members.len(), until: now + MOST_ASKING };
         self.searches.by_id.insert(id, search);
         let sought = |read: &Read| Sought { tag: read.name.tag(), len: read.len };
         let chunks: Vec<Sought> = reads.iter().map(sought).collect();
@@ -74,30 +110,39 @@ impl Neighbourhood {
         reads.iter().for_each(|read| self.tell_wait(read, time));
     }
 
-    /// A neighbour said what it has; returns false if that answers something else.
+    /// A neighbour said what it has; returns false if that answers something else. What another is asked for already it is
+    /// asked for next, so that one who says to have everything shuts nobody out.
     pub(super) fn handle_seen(&mut self, from: MemberId, id: u64, held: &[bool], now: Now) -> bool {
-        // One that is over was answered by others.
-        let Some(search) = self.searches.by_id.get_mut(&id) else { return true };
-        if search.reads.len() != held.len() {
-            self.leave_search(id);
-            return false;
+        let Some(search) = self.searches.by_id.get(&id) else { return true };
+        let (is_answer, until) = (search.chunks.len() == held.len(), search.until);
+        if is_answer {
+            let said = search.chunks.iter().copied().enumerate().zip(held).filter(|(_, held)| **held);
+            let said: Vec<(usize, Quest)> = said.map(|(chunk, _)| chunk).collect();
+            for (at, chunk) in said {
+                match chunk {
+                    Quest::Sought(read) => {
+                        self.ask_until(read, from, None, until, Some(Place { search: id, at }), now);
+                    }
+                    Quest::Asked(request) => self.ask_next(request, from),
+                }
+            }
         }
-        let there = search.reads.iter_mut().zip(held).filter(|(_, held)| **held);
-        let found: Vec<Read> = there.filter_map(|(read, _)| read.take()).collect();
-        found.into_iter().for_each(|read| self.ask(read, from, None, now));
         self.leave_search(id);
-        true
+        is_answer
     }
 
-    /// One neighbour fewer is waited for; what none has is given up.
+    /// One neighbour fewer is waited for; when none is, what none has is given up.
     pub(super) fn leave_search(&mut self, id: u64) {
         let Some(search) = self.searches.by_id.get_mut(&id) else { return };
         search.open = search.open.saturating_sub(1);
-        if search.open > 0 && search.reads.iter().any(Option::is_some) {
+        if search.open > 0 {
             return;
         }
-        if let Some(search) = self.searches.by_id.remove(&id) {
-            search.reads.iter().flatten().for_each(|read| self.give_up(read));
+        let chunks = self.searches.by_id.remove(&id).map(|search| search.chunks).unwrap_or_default();
+        for chunk in chunks {
+            if let Quest::Sought(read) = chunk {
+                self.give_up(&read);
+            }
         }
     }
 }

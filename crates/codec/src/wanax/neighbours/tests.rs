@@ -6,6 +6,7 @@ use super::*;
 use crate::wire::{Load, MAX_PEEK};
 
 mod model;
+mod searches;
 mod waits;
 
 /// How a member treats the others.
@@ -18,6 +19,8 @@ enum Manner {
     Slow(u64),
     /// Serves other content than was asked for, and says that it has everything.
     Liar,
+    /// Says that it has everything, and then that it has nothing.
+    Denier,
     /// Answers what it was not asked, too.
     Babbler,
     /// Sends no more than so many bytes in a millisecond.
@@ -132,13 +135,14 @@ impl Site {
                 Output::Peek { from, request, chunks } => {
                     let store = &self.stores[at];
                     let is_there = |sought: &Sought| store.keys().any(|name| name.tag() == sought.tag);
-                    let held =
-                        chunks.iter().map(|sought| manner == Manner::Liar || is_there(sought)).collect();
+                    let says_all = matches!(manner, Manner::Liar | Manner::Denier);
+                    let held = chunks.iter().map(|sought| says_all || is_there(sought)).collect();
                     self.machines[at].handle_held(from, request, held);
                 }
                 Output::Serve { from, request, name, len } => {
                     let chunk = match manner {
                         Manner::Liar => Some(Bytes::from(vec![0xee; len as usize])),
+                        Manner::Denier => None,
                         _ => self.stores[at].get(&name).cloned(),
                     };
                     let now = self.now;
@@ -329,39 +333,6 @@ fn one_that_brings_too_little_is_not_waited_for() {
     let last = site.answers.values().map(|(_, at)| *at).max().unwrap();
     assert!(last - asked <= Now::from_secs(2), "{:?}", last - asked);
     assert!(site.answers.values().filter(|(answer, _)| *answer == Answer::Absent).count() > 100);
-}
-
-#[test]
-fn small_chunks_are_found_wherever_they_are_with_one_question_to_each_for_all() {
-    let mut site = Site::new(&[Good; 5]);
-    for number in 0..200 {
-        let name = site.name(&small(number));
-        if number < 150 {
-            site.stores[1 + number as usize % 4].insert(name, small(number));
-        }
-        let now = site.now;
-        site.machines[0].read(Read { ticket: number.into(), name, len: 1024, held: false }, now);
-    }
-    let (asked, sent) = (site.now, site.sent);
-    site.carry_out(0);
-    assert_eq!(site.sent - sent, 4);
-    site.settle();
-    for number in 0..200 {
-        let found = if number < 150 { Answer::Found(small(number)) } else { Answer::Absent };
-        assert_eq!(*site.answer(0, number.into()), found, "{number}");
-    }
-    let last = site.answers.values().map(|(_, at)| *at).max().unwrap();
-    assert_eq!(last - asked, 4 * LATENCY);
-    // One that says nothing holds up what nobody has, for its patience and no longer.
-    site.manners[4] = Dead;
-    site.read(0, 1000, &small(1000));
-    let asked = site.now;
-    site.settle();
-    assert_eq!(*site.answer(0, 1000), Answer::Absent);
-    assert!(site.answers[&(0, 1000)].1 - asked <= Now::from_secs(1));
-    // Too small to be worth asking for.
-    site.read(0, 1001, &small(1).slice(..LEAST_SOUGHT as usize - 1));
-    assert_eq!(*site.answer(0, 1001), Answer::Absent);
 }
 
 #[test]

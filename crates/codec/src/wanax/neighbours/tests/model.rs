@@ -26,6 +26,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(Good),
         Just(Dead),
         Just(Liar),
+        Just(Denier),
         Just(Babbler),
         Just(Full),
         (1u64..1500).prop_map(Slow),

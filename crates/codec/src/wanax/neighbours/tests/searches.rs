@@ -1,0 +1,176 @@
+//! Looking for small chunks at all neighbours, of which some do not bring what they say to have.
+
+use super::*;
+
+#[test]
+fn small_chunks_are_found_wherever_they_are_with_one_question_to_each_for_all() {
+    let mut site = Site::new(&[Good; 5]);
+    for number in 0..200 {
+        let name = site.name(&small(number));
+        if number < 150 {
+            site.stores[1 + number as usize % 4].insert(name, small(number));
+        }
+        let now = site.now;
+        site.machines[0].read(Read { ticket: number.into(), name, len: 1024, held: false }, now);
+    }
+    let (asked, sent) = (site.now, site.sent);
+    site.carry_out(0);
+    assert_eq!(site.sent - sent, 4);
+    site.settle();
+    for number in 0..200 {
+        let found = if number < 150 { Answer::Found(small(number)) } else { Answer::Absent };
+        assert_eq!(*site.answer(0, number.into()), found, "{number}");
+    }
+    let last = site.answers.values().map(|(_, at)| *at).max().unwrap();
+    assert_eq!(last - asked, 4 * LATENCY);
+    // One that says nothing holds up what nobody has, for its patience and no longer.
+    site.manners[4] = Dead;
+    site.read(0, 1000, &small(1000));
+    let asked = site.now;
+    site.settle();
+    assert_eq!(*site.answer(0, 1000), Answer::Absent);
+    assert!(site.answers[&(0, 1000)].1 - asked <= Now::from_secs(1));
+    // Too small to be worth asking for.
+    site.read(0, 1001, &small(1).slice(..LEAST_SOUGHT as usize - 1));
+    assert_eq!(*site.answer(0, 1001), Answer::Absent);
+}
+
+/// A machine with two neighbours that looks for some small chunks, what it asks them, and when.
+struct Searching {
+    machine: Neighbourhood,
+    now: Now,
+}
+
+const FIRST: MemberId = MemberId(2);
+const SECOND: MemberId = MemberId(3);
+
+impl Searching {
+    fn new() -> Self {
+        let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([7; 32]), 1);
+        [FIRST, SECOND].into_iter().for_each(|id| _ = machine.handle_up(id));
+        Self { machine, now: Now::from_secs(9) }
+    }
+
+    /// Looks for small chunks of these numbers; returns the request to each neighbour.
+    fn search(&mut self, numbers: &[u32]) -> [u64; 2] {
+        while self.machine.poll_output().is_some() {}
+        for number in numbers {
+            let name = self.machine.key.name(&small(*number));
+            let read = Read { ticket: (*number).into(), name, len: 1024, held: false };
+            self.machine.read(read, self.now);
+        }
+        self.machine.look_around(self.now);
+        let outputs = self.outputs();
+        [FIRST, SECOND].map(|id| {
+            let asked = outputs.iter().find_map(|output| match output {
+                Output::Send(to, GroupFrame::Peek { request, .. }) if *to == id => Some(*request),
+                _ => None,
+            });
+            asked.expect("it was asked")
+        })
+    }
+
+    fn outputs(&mut self) -> Vec<Output> {
+        std::iter::from_fn(|| self.machine.poll_output()).collect()
+    }
+
+    /// A neighbour says so; returns who is asked for chunks for it, by which requests, and what is answered.
+    fn hear(&mut self, from: MemberId, frame: GroupFrame) -> (Vec<(MemberId, u64)>, Vec<Answer>) {
+        self.machine.handle_frame(from, frame, self.now);
+        let (mut asked, mut answers) = (Vec::new(), Vec::new());
+        for output in self.outputs() {
+            match output {
+                Output::Send(to, GroupFrame::Get { request, .. }) => asked.push((to, request)),
+                Output::Answer { answer, .. } => answers.push(answer),
+                _ => {}
+            }
+        }
+        (asked, answers)
+    }
+
+    fn has(&mut self, from: MemberId, request: u64, held: bool) -> (Vec<(MemberId, u64)>, Vec<Answer>) {
+        self.hear(from, GroupFrame::Have { request, held: vec![held] })
+    }
+
+    fn denies(&mut self, from: MemberId, request: u64) -> (Vec<(MemberId, u64)>, Vec<Answer>) {
+        self.hear(from, GroupFrame::Chunk { request, bytes: None })
+    }
+}
+
+#[test]
+fn what_one_says_to_have_and_does_not_bring_another_is_asked_for() {
+    // Both have said so when the first denies.
+    let mut searching = Searching::new();
+    let [first, second] = searching.search(&[1]);
+    let (asked, _) = searching.has(FIRST, first, true);
+    let [(FIRST, get)] = asked[..] else { panic!("{asked:?}") };
+    assert_eq!(searching.has(SECOND, second, true), (vec![], vec![]));
+    let (asked, answers) = searching.denies(FIRST, get);
+    let [(SECOND, get)] = asked[..] else { panic!("{asked:?}, {answers:?}") };
+    let bytes = Some(small(1));
+    let brought = searching.hear(SECOND, GroupFrame::Chunk { request: get, bytes });
+    assert_eq!(brought, (vec![], vec![Answer::Found(small(1))]));
+    // Or the second says so only then.
+    let [first, second] = searching.search(&[2]);
+    let (asked, _) = searching.has(FIRST, first, true);
+    assert_eq!(searching.denies(FIRST, asked[0].1), (vec![], vec![]), "the second may have it");
+    let (asked, answers) = searching.has(SECOND, second, true);
+    let [(SECOND, get)] = asked[..] else { panic!("{asked:?}, {answers:?}") };
+    // That was all who could have it.
+    assert_eq!(searching.denies(SECOND, get), (vec![], vec![Answer::Absent]));
+    // Or it says that it has nothing.
+    let [first, second] = searching.search(&[3]);
+    let (asked, _) = searching.has(FIRST, first, true);
+    searching.denies(FIRST, asked[0].1);
+    assert_eq!(searching.has(SECOND, second, false), (vec![], vec![Answer::Absent]));
+    assert!(searching.machine.searches.is_empty() && searching.machine.waiting.is_empty());
+}
+
+#[test]
+fn who_denies_now_and_then_what_it_said_to_have_is_not_blamed_and_who_always_does_is() {
+    let mut searching = Searching::new();
+    let deny = |searching: &mut Searching, ticket| {
+        let [first, second] = searching.search(&[ticket]);
+        let (asked, _) = searching.has(FIRST, first, true);
+        searching.has(SECOND, second, false);
+        let (request, bytes) = (asked[0].1, Some(small(ticket)));
+        match ticket.is_multiple_of(10) {
+            true => searching.hear(FIRST, GroupFrame::Chunk { request, bytes }),
+            false => searching.denies(FIRST, request),
+        };
+        searching.machine.can_ask(FIRST, searching.now)
+    };
+    // One in ten is there.
+    assert!((1..100).all(|ticket| deny(&mut searching, ticket)));
+    assert_eq!(searching.machine.stats().absent, 90);
+    deny(&mut searching, 100);
+    let denied = (1..100).take_while(|at| deny(&mut searching, 1000 * at + 1)).count();
+    assert_eq!(denied, 15);
+    // It is asked again later, and has one in vain then.
+    for rest in [1, 2, 4] {
+        searching.now += Now::from_secs(rest) - Now::from_nanos(1);
+        assert!(!searching.machine.can_ask(FIRST, searching.now));
+        searching.now += Now::from_nanos(1);
+        assert!(!deny(&mut searching, 1));
+    }
+}
+
+#[test]
+fn what_everybody_says_to_have_and_one_has_is_found_by_all() {
+    for has in [1, 2] {
+        let mut site = Site::new(&[Good; 3]);
+        site.manners[3 - has] = Denier;
+        for number in 0..100 {
+            let name = site.name(&small(number));
+            site.stores[has].insert(name, small(number));
+            site.read(0, number.into(), &small(number));
+            if number.is_multiple_of(10) {
+                site.settle();
+            }
+        }
+        site.settle();
+        for number in 0..100 {
+            assert_eq!(*site.answer(0, number.into()), Answer::Found(small(number)), "{number}");
+        }
+    }
+}
