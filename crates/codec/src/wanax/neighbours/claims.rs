@@ -92,13 +92,18 @@ impl Claims {
         Verdict::Fetch
     }
 
-    /// A chunk came: returns who waited for it.
-    pub(super) fn fill(&mut self, tag: u64, now: Now) -> Vec<Waiter> {
-        let Some(claim) = self.take(tag) else { return Vec::new() };
-        let took = now.saturating_sub(claim.since);
-        self.fill_time = Some(self.fill_time.map_or(took, |before| (before * 7 + took) / 8));
-        self.failures.forgive(claim.by);
-        claim.waiting
+    /// A chunk came `from` a member, or from this gateway: returns who waited for it. If another was to bring it, that one is
+    /// still to: what somebody did instead is no merit of it, and says nothing about the time that claims take.
+    pub(super) fn fill(&mut self, tag: u64, from: MemberId, now: Now) -> Vec<Waiter> {
+        let Some(claim) = self.by_tag.get_mut(&tag) else { return Vec::new() };
+        let waiting = std::mem::take(&mut claim.waiting);
+        if claim.by == from {
+            let took = now.saturating_sub(claim.since);
+            self.take(tag);
+            self.fill_time = Some(self.fill_time.map_or(took, |before| (before * 7 + took) / 8));
+            self.failures.forgive(from);
+        }
+        waiting
     }
 
     /// A neighbour is gone: returns who waited for what it was to bring. It waits for nothing itself any more.
@@ -167,7 +172,7 @@ mod tests {
         for tag in 0..100 {
             assert_eq!(join(&mut claims, tag, FIRST, now), Verdict::Fetch);
             now += Now::from_millis(80);
-            assert_eq!(claims.fill(tag, now).len(), 0);
+            assert_eq!(claims.fill(tag, FIRST, now).len(), 0);
         }
         assert_eq!(join(&mut claims, 100, FIRST, now), Verdict::Fetch);
         assert_eq!(
@@ -176,7 +181,7 @@ mod tests {
             "who claimed it does not wait for itself"
         );
         assert_eq!(join(&mut claims, 100, SECOND, now), Verdict::Wait(Now::from_millis(160)));
-        assert_eq!(claims.fill(100, now).len(), 1);
+        assert_eq!(claims.fill(100, FIRST, now).len(), 1);
         assert!(claims.is_empty() && claims.deadline().is_none());
     }
 
@@ -191,7 +196,7 @@ mod tests {
             assert_eq!(claims.expire(now + wait).len(), 1);
             assert_eq!(join(&mut claims, tag, SECOND, now + wait), Verdict::Fetch, "it was let go");
             now += Now::from_secs(4);
-            assert_eq!(claims.fill(tag, now).len(), 0);
+            assert_eq!(claims.fill(tag, FIRST, now).len(), 0);
         }
         assert_eq!((waits[0], waits[39]), (Now::from_millis(500), MOST_WAIT));
         join(&mut claims, 40, FIRST, now);
@@ -205,8 +210,30 @@ mod tests {
         now += Now::from_secs(2);
         join(&mut claims, 42, FIRST, now);
         assert!(matches!(join(&mut claims, 42, SECOND, now), Verdict::Wait(_)), "another chance");
-        claims.fill(41, now);
-        claims.fill(42, now);
+        claims.fill(41, FIRST, now);
+        claims.fill(42, FIRST, now);
+    }
+
+    #[test]
+    fn what_another_brings_answers_who_waits_and_clears_nobody_who_claimed_it() {
+        let (mut claims, now) = (Claims::default(), Now::from_secs(9));
+        (1..=3).for_each(|tag| _ = join(&mut claims, tag, FIRST, now));
+        (2..=3).for_each(|tag| _ = join(&mut claims, tag, SECOND, now));
+        assert_eq!(join(&mut claims, 1, SECOND, now), Verdict::Wait(FIRST_FILL_TIME * 2));
+        // Nobody waited for the first for too long, and for the others somebody did.
+        assert_eq!(claims.fill(1, SECOND, now).len(), 1);
+        assert_eq!(claims.expire(now + MOST_WAIT).len(), 2);
+        for tag in [2, 3] {
+            assert_eq!(claims.fill(tag, SECOND, now + MOST_WAIT).len(), 0);
+        }
+        assert_eq!(claims.fill_time, None);
+        // One comes late from whom it should.
+        assert_eq!(claims.fill(2, FIRST, now + MOST_WAIT * 2).len(), 0);
+        assert_eq!(claims.fill_time, Some(MOST_WAIT * 2));
+        assert!(!claims.failures.rests(FIRST, now + MOST_WAIT * 2));
+        claims.expire(now + FORGET);
+        assert!(claims.failures.rests(FIRST, now + FORGET), "the other never comes");
+        assert!(claims.is_empty() && claims.deadline().is_none());
     }
 
     #[test]
@@ -243,7 +270,7 @@ mod tests {
         join(&mut claims, 2, FIRST, now);
         let left = claims.leave(FIRST);
         assert!(matches!(left[..], [Waiter::Member { id: SECOND, .. }]), "{left:?}");
-        assert_eq!(claims.fill(2, now).len(), 0);
+        assert_eq!(claims.fill(2, SECOND, now).len(), 0);
         assert!(claims.is_empty() && claims.deadline().is_none());
     }
 

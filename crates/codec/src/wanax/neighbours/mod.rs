@@ -312,7 +312,7 @@ impl Neighbourhood {
             GroupFrame::Get { request, name, len } => self.handle_get(from, request, name, len),
             GroupFrame::Put { shape, bytes } => {
                 self.stats.taken += 1;
-                self.handle_brought(&bytes, now);
+                self.handle_brought(from, &bytes, now);
                 self.outputs.push_back(Output::Put { shape, bytes });
             }
             GroupFrame::Load(load) => self.hear_load(from, load, now),

@@ -58,22 +58,22 @@ impl Neighbourhood {
     }
 
     /// A neighbour brought a chunk: who waits for it has it now.
-    pub(super) fn handle_brought(&mut self, bytes: &Bytes, now: Now) {
+    pub(super) fn handle_brought(&mut self, from: MemberId, bytes: &Bytes, now: Now) {
         if !self.claims.is_empty() && bytes.len() >= LEAST_SHARED as usize {
             let tag = self.key.tag(bytes);
-            self.fill(tag, bytes, now);
+            self.fill(tag, from, bytes, now);
         }
     }
 
     /// The own store was brought a chunk.
     pub(super) fn handle_own(&mut self, piece: &Piece, now: Now) {
         if !self.claims.is_empty() {
-            self.fill(piece.tag, &piece.bytes, now);
+            self.fill(piece.tag, self.own, &piece.bytes, now);
         }
     }
 
-    fn fill(&mut self, tag: u64, bytes: &Bytes, now: Now) {
-        for waiter in self.claims.fill(tag, now) {
+    fn fill(&mut self, tag: u64, from: MemberId, bytes: &Bytes, now: Now) {
+        for waiter in self.claims.fill(tag, from, now) {
             match waiter {
                 Waiter::Member { id, request, name } => {
                     let right = self.key.matches(&name, bytes);

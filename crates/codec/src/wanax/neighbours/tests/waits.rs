@@ -75,14 +75,17 @@ fn who_waits_for_one_that_goes_or_never_brings_it_fetches_it_then() {
     site.settle_until(|site| site.answers.contains_key(&(1, 2)));
     // The first is its second in order, and is asked.
     assert_eq!(site.answers[&(1, 2)], (Answer::Absent, parted + 3 * LATENCY));
-    // It never comes, and says nothing.
+    // It never comes, and says nothing; who waited fetches it and brings it.
     let mut site = Site::new(&[Good; 3]);
     let chunk = find(&site, 1000);
     site.read(0, 1, &chunk);
     site.settle_until(|site| site.answers.contains_key(&(0, 1)));
     let asked = site.now;
     site.read(1, 2, &chunk);
+    site.settle_until(|site| site.answers.contains_key(&(1, 2)));
+    site.fetched(1, &chunk);
     site.settle();
+    assert_eq!(site.machines[2].stats().taken, 1);
     let (answer, at) = &site.answers[&(1, 2)];
     assert_eq!(*answer, Answer::Absent);
     assert!(*at - asked <= Now::from_millis(510), "{:?}", *at - asked);
