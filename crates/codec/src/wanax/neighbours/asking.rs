@@ -248,6 +248,10 @@ impl Neighbourhood {
         let asked = asked.filter(|waiting| waiting.member == from && waiting.asked_at.is_some());
         let Some(waiting) = asked else { return };
         let Asked::Chunk { read, put_off: false, .. } = waiting.what else { return };
+        // Nobody fetches small chunks for others.
+        if read.len < LEAST_SHARED {
+            return;
+        }
         let Some(member) = self.members.get_mut(&from) else { return };
         if member.put_off >= MAX_PUT_OFF {
             self.stats.absent += 1;

@@ -174,3 +174,41 @@ fn what_everybody_says_to_have_and_one_has_is_found_by_all() {
         }
     }
 }
+
+#[test]
+fn a_small_chunk_is_waited_for_no_longer_than_neighbours_are_asked_for_one() {
+    let mut searching = Searching::new();
+    // Each takes its time: its disk is busy, as it says.
+    let start = searching.now;
+    let load = GroupFrame::Load(Load { queued: 100, service_us: 9_000 });
+    [FIRST, SECOND].into_iter().for_each(|from| _ = searching.hear(from, load.clone()));
+    let [first, second] = searching.search(&[1, 2, 3]);
+    searching.now = start + Now::from_millis(950);
+    let (asked, _) = searching.hear(FIRST, GroupFrame::Have { request: first, held: vec![true; 3] });
+    searching.hear(SECOND, GroupFrame::Have { request: second, held: vec![false; 3] });
+    let [(FIRST, one), (FIRST, two), (FIRST, three)] = asked[..] else { panic!("{asked:?}") };
+    // It brings one, so that it has more time for the others, and puts those off at the end of it.
+    let mut frames = VecDeque::from([
+        (1900, GroupFrame::Chunk { request: one, bytes: Some(small(1)) }),
+        (1950, GroupFrame::Wait { request: two, time_ms: u32::MAX }),
+        (2850, GroupFrame::Wait { request: three, time_ms: u32::MAX }),
+    ]);
+    let mut answers = Vec::new();
+    while answers.len() < 3 {
+        let frame = frames.front().map(|(ms, _)| start + Now::from_millis(*ms));
+        searching.now = frame.into_iter().chain(searching.machine.poll_timeout()).min().unwrap();
+        let (_, heard) = match frame == Some(searching.now) {
+            true => {
+                let frame = frames.pop_front().unwrap().1;
+                searching.hear(FIRST, frame)
+            }
+            false => {
+                searching.machine.handle_timeout(searching.now);
+                searching.hear(FIRST, load.clone())
+            }
+        };
+        answers.extend(heard.into_iter().map(|answer| (answer, searching.now - start)));
+    }
+    assert_eq!(answers[0].0, Answer::Found(small(1)));
+    assert_eq!(answers[1..], [(); 2].map(|()| (Answer::Absent, Now::from_secs(2))));
+}
