@@ -144,7 +144,7 @@ pub(crate) enum Store {
     ///
     /// Takes the room of two more segments meanwhile. What is damaged, and what the disk refuses to read, is left behind and
     /// listed; files of which nothing can be read now stay as they are, as does what has the name of a file of the store and
-    /// is no regular file, and the exit code is 1. No gateway may be using the store.
+    /// is none, and the exit code is 1. No gateway may be using the store.
     Compact(Compact),
 }
 

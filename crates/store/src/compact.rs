@@ -71,6 +71,7 @@ impl Store {
         });
         // The last segment gives back what it does not fill, or what is left may be more than was asked for.
         let done = done.and_then(|()| self.seal(&mut writer).map_err(Halt::Write));
+        let done = done.and_then(|()| self.remove_strays().map_err(Halt::Write));
         compacted.after = self.file_bytes();
         let done = done.or_else(|halt| match halt {
             Halt::Read(_) => self.sync_locked(&mut writer).map_err(Halt::Write).and(Err(halt)),

@@ -16,8 +16,8 @@ pub(crate) struct Files {
     pub(crate) segments: Vec<FoundSegment>,
     /// The length of the snapshot of the index.
     pub(crate) snapshot: Option<u64>,
-    /// The names of what is called as a segment is, and is no regular file.
-    pub(crate) others: Vec<String>,
+    /// The names of what is called as a segment is and can be none, each with the reason.
+    pub(crate) others: BTreeMap<String, &'static str>,
     /// The lengths of summaries, by the numbers of their segments.
     pub(crate) summaries: BTreeMap<u64, u64>,
 }
@@ -66,7 +66,11 @@ impl Store {
     pub(crate) fn list_files(&self) -> io::Result<Files> {
         let mut files = Files::default();
         for (name, len) in self.backend.list()? {
-            match Segment::number_of(&name).filter(|number| number >> (64 - self.span_bits) == 0) {
+            match Segment::number_of(&name) {
+                // The address behind the last one must still be a number.
+                Some(number) if number >> (63 - self.span_bits) > 0 => {
+                    files.others.insert(name, BEYOND_ALL);
+                }
                 Some(number) => {
                     let found = FoundSegment { number, name, len, look: None, said: None, is_newest: false };
                     files.segments.push(found);
@@ -76,8 +80,9 @@ impl Store {
             }
         }
         files.segments.sort_by_key(|found| found.number);
-        files.others = self.backend.list_others()?;
-        files.others.retain(|name| Segment::number_of(name).is_some());
+        let others = self.backend.list_others()?.into_iter();
+        let others = others.filter(|name| Segment::number_of(name).is_some());
+        files.others.extend(others.map(|name| (name, NO_FILE)));
         Ok(files)
     }
 
@@ -156,6 +161,10 @@ impl Store {
         matches!(opened, Err(NotOurs::Damaged)) && page()
     }
 }
+
+/// Why what has the name of a segment is passed over.
+const NO_FILE: &str = "it is no regular file";
+const BEYOND_ALL: &str = "no segment can have its number";
 
 /// Why a segment is set aside that the disk refused when the store was opened.
 pub(crate) const REFUSED: &str = "the disk refused it at the start";

@@ -51,6 +51,7 @@ mod slow;
 mod small;
 mod snapshot;
 mod store;
+mod stray;
 mod summary;
 mod table;
 mod told;

@@ -16,7 +16,7 @@ use crate::snapshot;
 use crate::store::{MIN_SEGMENT_BYTES, Options, Store};
 use crate::summary::{Lists, Summary};
 use crate::writer::Writer;
-use crate::{Backend, Part, Progress};
+use crate::{Backend, Part, Progress, stray};
 
 /// Why a store cannot be opened at all; damage is no reason.
 #[derive(Debug, thiserror::Error)]
@@ -161,14 +161,14 @@ impl Store {
             let name = Segment::file_name(number);
             match found {
                 Some(found) => found.said = Some(said),
-                None if self.others.contains(&name) => {}
+                None if self.others.contains_key(&name) => {}
                 None => self.missing.push((name, Flaw { what: "it is gone", gone: said.containers })),
             }
         }
     }
 
     /// Makes the ring and the index from what is in the segments.
-    fn rebuild(&self, mut files: Files, opened: &mut Opened, progress: &Progress) -> io::Result<()> {
+    fn rebuild(&mut self, mut files: Files, opened: &mut Opened, progress: &Progress) -> io::Result<()> {
         let mut writer = Writer { next_segment: 1, next_container: 1, ..Writer::default() };
         let mut segments = VecDeque::new();
         if let Some(oldest) = files.segments.first() {
@@ -180,7 +180,11 @@ impl Store {
             let (number, len) = (found.number, found.len);
             let summary = files.summaries.get(&number).copied();
             let Some((file, read)) = self.read_segment(found, summary, opened)? else { continue };
-            writer.next_segment = number + 1;
+            // One file of another must not lead the numbers away from what is there.
+            let is_read = matches!(read, Read::Some(_));
+            if is_read || segments.is_empty() || stray::is_near(number, writer.next_segment) {
+                writer.next_segment = number + 1;
+            }
             let first = writer.next_container;
             let (segment, large) = match read {
                 Read::Some(read) => {
@@ -221,6 +225,7 @@ impl Store {
             self.index_large(number, &large);
             segments.push_back(Arc::new(segment));
         }
+        self.pass_over(&mut segments, writer.next_segment, opened);
         self.set_window(&segments, &writer);
         *self.ring.write() = segments;
         *self.writing() = writer;
@@ -396,7 +401,7 @@ impl Prepared {
         let mut store = Store::empty(backend, &options, identity, saved);
         let mut files = store.list_files()?;
         store.others = std::mem::take(&mut files.others);
-        store.others.iter().for_each(|name| opened.note(format!("{name} is no regular file: passed over")));
+        store.others.iter().for_each(|(name, why)| opened.note(format!("{name}: {why}: passed over")));
         let snapshot = files.snapshot.filter(|_| !identity.is_assumed);
         // With no index there, what lies at the end of a segment says most of what its first page would.
         let looks = snapshot.is_some() || store.sealer.is_some();

@@ -1,6 +1,6 @@
 //! The store: what it consists of, and what it tells of itself.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -74,8 +74,10 @@ pub struct Store {
     pub(crate) delivered: AtomicBool,
     /// Whether any segment was ever given up.
     pub(crate) gave_up: AtomicBool,
-    /// The names of what was called as a segment is when the store was opened, and is no regular file.
-    pub(crate) others: Vec<String>,
+    /// The names of what was called as a segment is when the store was opened and can be none, each with the reason.
+    pub(crate) others: BTreeMap<String, &'static str>,
+    /// Files whose numbers are [far beyond](crate::stray) the ring.
+    pub(crate) strays: Vec<Arc<Segment>>,
     /// Segments that the saved index speaks of, and that were gone when the store was opened, by who only looks.
     pub(crate) missing: Vec<(String, Flaw)>,
     /// Whether what was saved of the index is still to be removed before anything changes: it was left by who opened the
@@ -111,7 +113,8 @@ impl Store {
             refused: Refused::default(),
             delivered: AtomicBool::new(false),
             gave_up: AtomicBool::new(false),
-            others: Vec::new(),
+            others: BTreeMap::new(),
+            strays: Vec::new(),
             missing: Vec::new(),
             is_as_found: AtomicBool::new(options.at_rest),
             counters: Counters::default(),

@@ -109,17 +109,6 @@ impl Store {
         Ok(verified)
     }
 
-    /// Returns what has the name of a segment and is none.
-    pub(crate) fn passed_over(&self) -> Faults {
-        let fault = |file: &String| Fault::NotTried { file: file.clone(), why: "it is no regular file" };
-        Faults::of(self.others.iter().map(fault))
-    }
-
-    /// Returns the segments that were gone when the store was opened.
-    pub(crate) fn gone(&self) -> Faults {
-        Faults::of(self.missing.iter().map(|(file, flaw)| flaw.of(file)))
-    }
-
     fn verify_segment(
         &self,
         segment: &Segment,

@@ -329,8 +329,8 @@ impl Store {
         while self.file_bytes() + self.segment_bytes > self.capacity
             && self.make_room(writer, u64::MAX).is_some()
         {}
-        // What has the name of a segment and is none stays as it is.
-        while self.others.contains(&Segment::file_name(writer.next_segment)) {
+        // What has the name of a segment and no place in the ring stays as it is.
+        while self.is_passed_over(&Segment::file_name(writer.next_segment)) {
             writer.next_segment += 1;
         }
         let number = writer.next_segment;
