@@ -186,7 +186,7 @@ pub(crate) struct Compact {
     #[command(flatten)]
     pub(crate) work: StoreWork,
 
-    /// Drop the oldest first until the store takes no more than so many bytes of disk, such as 10GB
+    /// Drop the oldest first, unread, until the store takes no more than so many bytes of disk, such as 10GB
     #[arg(long, value_name = "SIZE")]
     pub(crate) to: Option<Size>,
 }

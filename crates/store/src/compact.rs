@@ -16,6 +16,9 @@ pub struct Compacted {
     pub kept: u64,
     /// Containers of which everything is found elsewhere, or nowhere any more.
     pub superseded: u64,
+    /// Containers that went, the oldest first, for the store to take no more than was asked for. They were not read, so
+    /// what was damaged among them is here, too.
+    pub let_go: u64,
     /// What was damaged, and is gone.
     pub damaged: Faults,
     /// Containers that the disk refused to read, although it read others of their segments, and segments of which it
@@ -53,9 +56,13 @@ impl Store {
         compacted.left.append(self.passed_over());
         compacted.damaged.append(self.gone());
         let mut excess = shrink_to.map_or(0, |bytes| excess(self.file_bytes(), bytes));
-        let oldest = || self.ring.read().front().map(|segment| segment.file_bytes());
-        while let Some(bytes) = oldest().filter(|bytes| *bytes <= excess) {
+        let oldest = || {
+            let ring = self.ring.read();
+            ring.front().map(|segment| (segment.file_bytes(), segment.extent.read().containers))
+        };
+        while let Some((bytes, containers)) = oldest().filter(|(bytes, _)| *bytes <= excess) {
             excess -= bytes;
+            compacted.let_go += u64::from(containers);
             self.evict_before(&writer, u64::MAX);
         }
         let old: Vec<Arc<Segment>> = self.ring.read().iter().cloned().collect();
@@ -123,6 +130,7 @@ impl Store {
             if *excess > 0 {
                 let bytes = segment.container(i).ok().flatten().map_or(0, |(_, bytes)| bytes as u64);
                 *excess = excess.saturating_sub(bytes);
+                compacted.let_go += 1;
                 continue;
             }
             match patiently(segment, || self.load(segment, i)) {

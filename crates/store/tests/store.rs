@@ -439,8 +439,11 @@ fn compacting_to_a_size_lets_the_oldest_go() {
     let store = open(&memory, &options(40));
     let lens = lens(100);
     insert_all(&store, &lens);
-    let size = 6 * oncewire_store::MIN_SEGMENT_BYTES;
+    store.sync().unwrap();
+    let (before, size) = (store.stat().containers, 6 * oncewire_store::MIN_SEGMENT_BYTES);
     let compacted = store.compact(Some(size), &Progress::default()).unwrap();
+    assert_eq!(compacted.kept + compacted.superseded + compacted.let_go, before, "{compacted:?}");
+    assert!(compacted.let_go > 0 && compacted.kept == store.stat().containers, "{compacted:?}");
     assert!(compacted.after <= size + oncewire_store::MIN_SEGMENT_BYTES, "{compacted:?}");
     let there = whole(&store, &lens);
     assert_eq!(there, (there[0]..100).collect::<Vec<_>>());
@@ -458,8 +461,9 @@ fn of_one_large_segment_as_much_goes_as_has_to() {
     let all = store.compact(None, &Progress::default()).unwrap();
     assert_eq!(memory.list().unwrap().iter().filter(|(name, _)| name.ends_with(".seg")).count(), 1);
     for share in [3, 2, 1] {
-        let most = all.after / 4 * share;
+        let (most, before) = (all.after / 4 * share, store.stat().containers);
         let compacted = store.compact(Some(most), &Progress::default()).unwrap();
+        assert_eq!(compacted.kept + compacted.superseded + compacted.let_go, before, "{compacted:?}");
         assert!(compacted.after <= most, "{compacted:?} of {most}");
         // A container holds several blocks, and goes as one.
         assert!(compacted.after + all.after / 8 > most, "{compacted:?} of {most}");

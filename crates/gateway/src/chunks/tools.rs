@@ -149,6 +149,7 @@ impl AtRest {
         Ok(CompactReport {
             kept: done.kept,
             superseded: done.superseded,
+            let_go: done.let_go,
             damaged: done.damaged.len(),
             dropped: some(&done.damaged),
             dropped_left_out: done.damaged.left_out(),

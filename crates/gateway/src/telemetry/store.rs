@@ -155,6 +155,9 @@ pub struct CompactReport {
     pub kept: u64,
     /// Containers of which everything is found elsewhere, or nowhere any more.
     pub superseded: u64,
+    /// Containers that went unread, the oldest first, for the size that was asked for.
+    #[serde(default)]
+    pub let_go: u64,
     /// Containers and files that were damaged, and are gone.
     pub damaged: u64,
     /// Which those are; at most 100 of them.

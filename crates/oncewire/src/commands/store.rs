@@ -154,11 +154,13 @@ fn compact(work: &StoreWork, to: Option<u64>) -> anyhow::Result<CompactReport> {
 
 fn render_compacted(report: &CompactReport) -> String {
     let mut text = format!(
-        "{} now, {} before: {} containers written again, {} no longer found, {} damaged, {} refused by the disk\n",
+        "{} now, {} before: {} containers written again, {} no longer found, {} let go, {} damaged, {} refused by the \
+         disk\n",
         bytes(report.after),
         bytes(report.before),
         report.kept,
         report.superseded,
+        report.let_go,
         report.damaged,
         report.lost.len() as u64 + report.lost_left_out,
     );
@@ -294,6 +296,7 @@ mod tests {
     fn compacting_says_what_was_lost_and_what_stays() {
         let report = CompactReport {
             kept: 9,
+            let_go: 4,
             lost: vec!["0000000000000001.seg: offset 4096: Input/output error".to_owned()],
             lost_left_out: 1,
             left: vec!["0000000000000002.seg: offset 0: Input/output error".to_owned()],
@@ -303,7 +306,9 @@ mod tests {
         };
         let text = render_compacted(&report);
         assert!(
-            text.contains("9 containers written again") && text.contains("2 refused by the disk"),
+            text.contains(
+                "9 containers written again, 0 no longer found, 4 let go, 0 damaged, 2 refused by the disk"
+            ),
             "{text}"
         );
         for line in [
