@@ -91,6 +91,15 @@ fn look_at(store: &Store, seen: &Mutex<Seen>, tally: &Tally) {
     (seen.counts, seen.trouble, seen.passes) = (counts, trouble, passes);
 }
 
+/// Notes what the store has now; a look finds that out with its next sync.
+pub(super) fn note_stat(store: &Store, seen: &Mutex<Seen>) {
+    // In this order: what changes meanwhile is looked at again.
+    let counts = store.counts();
+    let stat = store.stat();
+    let mut seen = seen.lock();
+    (seen.stat, seen.stat_counts, seen.counts) = (Some(stat), counts, counts);
+}
+
 /// What becomes of a trouble that passes.
 const TRIED_AGAIN: &str = "it is tried again with every sync, each five seconds";
 

@@ -325,12 +325,13 @@ impl ChunkStore {
             let _ = done.send(Err(why));
             return cleared;
         };
-        let tally = Arc::clone(&self.tally);
+        let (tally, seen) = (Arc::clone(&self.tally), Arc::clone(&self.seen));
         let job = move |store: &oncewire_store::Store| {
             tally.clearing.store(true, Relaxed);
             let cleared = store.clear();
             tally.clearing.store(false, Relaxed);
             tally.oldest_s.store(store.horizon().oldest_s.unwrap_or(0), Relaxed);
+            look::note_stat(store, &seen);
             let _ = done.send(cleared.map_err(|error| error.to_string()));
         };
         // Without room for it, the sender is dropped, which is an answer too.

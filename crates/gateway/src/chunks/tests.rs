@@ -97,6 +97,10 @@ fn what_was_put_is_told_with_its_levels_and_forgotten_when_it_is_cleared() {
     assert_eq!((report.state, store.state().taking), (StoreCondition::Open, true));
     assert_eq!(absent(&store, [0, 3, 4, 9]), [false, false, true, true]);
     assert!(store.clear().blocking_recv().unwrap().unwrap() > 0);
+    // At once, without a look.
+    let report = store.report();
+    assert_eq!((report.segments, report.used, report.levels.len()), (0, 0, 0), "{report:?}");
+    assert_eq!((&report.indexed[..], report.oldest_secs), (&[0; 3][..], None), "{report:?}");
     assert_eq!(store.state().age_secs, 0);
     assert_eq!(absent(&store, [0, 3]), [true; 2]);
 }
