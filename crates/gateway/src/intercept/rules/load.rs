@@ -143,7 +143,7 @@ impl Current {
 }
 
 /// Reads what rules have let pass, and loads them anew if somebody removed them, as a firewall does that is loaded as a
-/// whole, or if they no longer fit the machine's bridges.
+/// whole, or if they no longer fit the machine's bridges. Routes and routing rules that somebody removed are added again.
 async fn look_after(current: Arc<Current>, bypassed: Arc<Bypassed>, heartbeat: Arc<Heartbeat>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -165,11 +165,17 @@ fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<R
         // will tell.
         Err(_) => true,
     };
+    let table = rules.table();
+    if rules.by() == RulesBy::Install && !Programs(rules).has_routes() {
+        match Programs(rules).install_routes() {
+            Ok(()) => tracing::warn!(table, "somebody removed routing rules or routes; added again"),
+            Err(error) => tracing::error!(table, "routing rules or routes are missing, and {error}"),
+        }
+    }
     if rules.by() != RulesBy::Install || there && fitting == **rules {
         return Arc::new(fitting);
     }
     bypassed.begin_anew();
-    let table = rules.table();
     match Programs(&fitting).install() {
         Ok(()) if there => tracing::info!(table, "this machine's bridges changed; rules installed again"),
         Ok(()) => tracing::warn!(table, "somebody removed the rules; installed again"),

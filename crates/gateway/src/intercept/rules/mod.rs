@@ -12,6 +12,7 @@ mod hold;
 mod load;
 mod machine;
 mod programs;
+mod routes;
 mod text;
 
 pub(crate) use heartbeat::LIFE_MS;

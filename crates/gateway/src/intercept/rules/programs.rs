@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::RuleSet;
 use super::bridge::{self, Links};
-use super::commands::{LOCK_SECS, ip, nft};
+use super::commands::{LOCK_SECS, nft};
 
 /// Why rules are not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -63,15 +63,9 @@ impl Programs<'_> {
     /// # Errors
     /// If a program is missing or refuses; nothing is loaded then.
     pub fn install(&self) -> Result<(), LoadError> {
-        // First the routes, without which marked packets would go astray. Those that are there may be in use.
-        for command in self.0.routes() {
-            match ip(&command) {
-                Err(LoadError::Refused { said, .. }) if said.contains("File exists") => {}
-                Err(_) if command.starts_with("-6") && !has_ipv6() => {}
-                done => drop(done.inspect_err(|_| self.remove_unused_routes())?),
-            }
-        }
-        let done = self.install_queue().and_then(|()| nft(&["-f", "-"], &self.0.nft()));
+        // First the routes, without which marked packets would go astray.
+        let routed = self.install_routes();
+        let done = routed.and_then(|()| self.install_queue()).and_then(|()| nft(&["-f", "-"], &self.0.nft()));
         done.inspect_err(|_| self.remove_unused_routes())?;
         Ok(())
     }
@@ -147,13 +141,6 @@ impl Programs<'_> {
     pub(super) fn remove_bridge_table(&self) {
         let _ = nft(&["delete", "table", BRIDGE, &self.0.table()], "");
     }
-
-    /// What is not there cannot be removed; without the table no packet is marked, and none goes there.
-    fn remove_routes(&self) {
-        for command in self.0.routes_undone() {
-            let _ = ip(&command);
-        }
-    }
 }
 
 /// Runs what waits for a program on a thread of its own; none if it takes longer than `limit`, or has panicked.
@@ -166,10 +153,6 @@ pub(super) fn within<T: Send + 'static>(
     // Whoever waited may have gone.
     let started = named.spawn(move || done.send(work()).unwrap_or_default());
     started.ok().and_then(|_| result.recv_timeout(limit).ok())
-}
-
-fn has_ipv6() -> bool {
-    Path::new("/proc/net/if_inet6").exists()
 }
 
 const BRIDGE: &str = "bridge";

@@ -42,39 +42,6 @@ impl RuleSet {
         text
     }
 
-    /// Returns the arguments of `ip` that lead marked packets to sockets of this machine, for each family.
-    pub fn routes(&self) -> Vec<String> {
-        if !self.needs_routes() {
-            return Vec::new();
-        }
-        self.with_families(&[
-            // What a machine with `src_valid_mark` looks up to see whether a source is plausible, not packets that come in.
-            "rule add priority BEFORE fwmark MARK iif lo lookup main",
-            "rule add priority PRIORITY fwmark MARK lookup TABLE",
-            "route replace local default dev lo table TABLE",
-        ])
-    }
-
-    /// Returns the arguments of `ip` that undo [`RuleSet::routes`].
-    pub fn routes_undone(&self) -> Vec<String> {
-        self.with_families(&[
-            "rule del priority BEFORE fwmark MARK iif lo lookup main",
-            "rule del priority PRIORITY fwmark MARK lookup TABLE",
-            "route flush table TABLE",
-        ])
-    }
-
-    fn with_families(&self, commands: &[&str]) -> Vec<String> {
-        let mark = self.mark();
-        let fill = |command: &str| {
-            let filled = command.replace("PRIORITY", &PRIORITY.to_string());
-            let filled = filled.replace("BEFORE", &(PRIORITY - 1).to_string());
-            filled.replace("MARK", &format!("{mark:#x}")).replace("TABLE", &mark.to_string())
-        };
-        let families = ["-4", "-6"].into_iter();
-        families.flat_map(|family| commands.iter().map(move |c| format!("{family} {}", fill(c)))).collect()
-    }
-
     /// Writes the chain of one hook, if it has rules.
     fn hook(&self, text: &mut String, name: &str, hook: &str, how: How) {
         let mut rules = Vec::new();
@@ -185,9 +152,6 @@ pub(super) fn networks(from: Option<&[Network]>, to: Option<&[Network]>) -> Vec<
 pub(super) fn joined(items: &[String]) -> Option<String> {
     (!items.is_empty()).then(|| format!("{{ {} }}", items.join(", ")))
 }
-
-/// Where the routing rule stands among others: before those for the main table.
-const PRIORITY: u32 = 7400;
 
 #[cfg(test)]
 pub(super) mod tests {

@@ -106,6 +106,37 @@ fn rules_that_somebody_removed_come_back() {
 }
 
 #[test]
+fn routing_rules_and_routes_that_somebody_removed_come_back() {
+    isolated(|| {
+        let Some(mut deployment) = Deployment::of_routers() else { return };
+        deployment.start();
+        // The routing table has the number of the mark.
+        let rule = deployment.command(Command::new("sh").args(["-c", "ip -4 rule | grep ^7400:"]));
+        let table = rule.trim().rsplit(' ').next().unwrap();
+        let show = format!(
+            "ip -4 rule; ip -6 rule; ip -4 route show table {table}; ip -6 route show table {table}; true"
+        );
+        let before = deployment.gateway_host().sh(&show);
+        let ways = [
+            "ip -4 rule del priority 7400; ip -6 rule del priority 7400",
+            "ip -4 rule del priority 7399; ip -6 rule del priority 7399",
+            &format!("ip -4 route flush table {table}; ip -6 route flush table {table}"),
+            "ip link set lo down; ip link set lo up",
+        ];
+        for way in ways {
+            deployment.gateway_host().sh(way);
+            eventually(&format!("after {way}: it is all there again"), LIMIT, || {
+                (deployment.gateway_host().sh(&show) == before).then_some(())
+            });
+            for (hub, server) in deployment.hubs().into_iter().zip(deployment.servers()) {
+                deployment.connect_as(server, PORTS[0], hub).say("led here again");
+            }
+        }
+        assert!(deployment.branch.whole_log().contains("somebody removed routing rules or routes"));
+    });
+}
+
+#[test]
 fn a_gateway_redirects_connections_that_pass_through_it() {
     isolated(|| {
         let intercepts = "[[intercept]]\nmode = \"redirect\"\nlisten = \"0.0.0.0:15001\"\nscope = \"gateway\"\n\

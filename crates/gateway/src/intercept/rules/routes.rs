@@ -1,0 +1,130 @@
+//! The routing rules and routes that lead marked packets to sockets of this machine: how they are added, found and
+//! removed.
+
+use std::path::Path;
+
+use super::commands::ip;
+use super::{LoadError, Programs, RuleSet};
+
+impl RuleSet {
+    /// Returns the arguments of `ip` that lead marked packets to sockets of this machine, for each family.
+    pub fn routes(&self) -> Vec<String> {
+        if !self.needs_routes() {
+            return Vec::new();
+        }
+        self.with_families(&[
+            // What a machine with `src_valid_mark` looks up to see whether a source is plausible, not packets that come in.
+            "rule add priority BEFORE fwmark MARK iif lo lookup main",
+            "rule add priority PRIORITY fwmark MARK lookup TABLE",
+            "route replace local default dev lo table TABLE",
+        ])
+    }
+
+    /// Returns the arguments of `ip` that undo [`RuleSet::routes`].
+    pub fn routes_undone(&self) -> Vec<String> {
+        self.with_families(&[
+            "rule del priority BEFORE fwmark MARK iif lo lookup main",
+            "rule del priority PRIORITY fwmark MARK lookup TABLE",
+            "route flush table TABLE",
+        ])
+    }
+
+    fn with_families(&self, commands: &[&str]) -> Vec<String> {
+        let mark = self.mark();
+        let fill = |command: &str| {
+            let filled = command.replace("PRIORITY", &PRIORITY.to_string());
+            let filled = filled.replace("BEFORE", &(PRIORITY - 1).to_string());
+            filled.replace("MARK", &format!("{mark:#x}")).replace("TABLE", &mark.to_string())
+        };
+        FAMILIES
+            .iter()
+            .flat_map(|family| commands.iter().map(move |c| format!("{family} {}", fill(c))))
+            .collect()
+    }
+
+    /// Says whether a family has all of [`RuleSet::routes`], by what `ip` shows of its rules and of the routing table.
+    fn leads_here(&self, rules: &str, table: &str) -> bool {
+        let mark = format!("fwmark {:#x} ", self.mark());
+        let has_rule = |priority: u32| {
+            let begin = format!("{priority}:");
+            rules.lines().any(|line| line.starts_with(&begin) && line.contains(&mark))
+        };
+        has_rule(PRIORITY - 1)
+            && has_rule(PRIORITY)
+            && table.lines().any(|line| line.starts_with("local default dev lo "))
+    }
+}
+
+impl Programs<'_> {
+    /// Adds the routing rules and routes that are not there; those that are may be in use, and stay.
+    pub(super) fn install_routes(&self) -> Result<(), LoadError> {
+        for command in self.0.routes() {
+            match ip(&command) {
+                Err(LoadError::Refused { said, .. }) if said.contains("File exists") => {}
+                Err(_) if command.starts_with("-6") && !has_ipv6() => {}
+                done => drop(done?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says whether they are all there, or none is needed. What `ip` does not tell is taken to be there.
+    pub(super) fn has_routes(&self) -> bool {
+        let families = FAMILIES.into_iter().filter(|family| *family != "-6" || has_ipv6());
+        !self.0.needs_routes()
+            || families.into_iter().all(|family| self.has_routes_of(family).unwrap_or(true))
+    }
+
+    fn has_routes_of(&self, family: &str) -> Result<bool, LoadError> {
+        let rules = ip(&format!("{family} rule show"))?;
+        let table = match ip(&format!("{family} route show table {}", self.0.mark())) {
+            // A table is there from its first route to its last.
+            Err(LoadError::Refused { said, .. }) if said.contains("table does not exist") => String::new(),
+            table => table?,
+        };
+        Ok(self.0.leads_here(&rules, &table))
+    }
+
+    /// What is not there cannot be removed; without the table of nftables no packet is marked, and none goes there.
+    pub(super) fn remove_routes(&self) {
+        for command in self.0.routes_undone() {
+            let _ = ip(&command);
+        }
+    }
+}
+
+fn has_ipv6() -> bool {
+    Path::new("/proc/net/if_inet6").exists()
+}
+
+const FAMILIES: [&str; 2] = ["-4", "-6"];
+
+/// Where the routing rule stands among others: before those for the main table.
+const PRIORITY: u32 = 7400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Capture, RulesBy};
+    use crate::intercept::rules::{How, Taker};
+
+    #[test]
+    fn packets_are_led_here_by_two_rules_and_a_route_of_this_gateways_own() {
+        let named = |gateway: &str| {
+            let takers = vec![Taker::new(How::Tproxy, Capture::default(), 15001)];
+            RuleSet { takers, ..RuleSet::empty(gateway, RulesBy::Install) }
+        };
+        let (branch, other) = (named("branch"), named("other"));
+        let mark = branch.mark();
+        let before = format!("7399:\tfrom all fwmark {mark:#x} iif lo lookup main\n");
+        let rule = format!("7400:\tfrom all fwmark {mark:#x} lookup {mark}\n");
+        let rules = format!("0:\tfrom all lookup local\n{before}{rule}32766:\tfrom all lookup main\n");
+        let route = "local default dev lo scope host \n";
+        assert!(branch.leads_here(&rules, route));
+        assert!(!branch.leads_here(&rules, ""));
+        assert!(!branch.leads_here(&rule, route) && !branch.leads_here(&before, route));
+        assert!(!other.leads_here(&rules, route));
+        // As IPv6 shows it.
+        assert!(branch.leads_here(&rules, "local default dev lo metric 1024 pref medium\n"));
+    }
+}
