@@ -195,6 +195,11 @@ impl Outbound {
         self.fin_sent && self.messages.is_empty() && self.reset.is_none()
     }
 
+    /// Whether anything of the stream waits, be it only the reset that ends it.
+    pub(crate) fn holds_stream(&self) -> bool {
+        !self.queue.is_empty() || self.reset.is_some()
+    }
+
     /// Takes the next block, of at most `most` bytes and [`MAX_BLOCK`]: its flow offset, its bytes, and whether it ends
     /// the stream.
     pub(crate) fn pop_block(&mut self, most: usize) -> Option<(u64, Bytes, bool)> {

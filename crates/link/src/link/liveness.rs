@@ -76,9 +76,10 @@ impl Link {
             let next_ping = Some(lane.pinged + ping).filter(|_| !lane.ping_due);
             next_ping.into_iter().chain(lane.silent_at(dead)).chain(lane.look_at).min()
         });
+        // Also what is left of flows that are over is given up, and then nothing is.
         let resume = self
             .down_since
-            .filter(|_| self.flows.values().any(|flow| flow.over.is_none()))
+            .filter(|_| self.flows.values().any(|flow| flow.over.is_none() || flow.out.holds_stream()))
             .map(|since| since + self.config.resume_window);
         let receiver = self.receiver.poll_timeout().filter(|_| self.is_up());
         let turn = self.limiter.as_ref().and_then(Limiter::next_call);
@@ -196,10 +197,12 @@ mod tests {
         link.handle_payload(flow, Bytes::from(vec![7; 100_000]), Now::ZERO).unwrap();
         link.handle_lane_lost(lane, Now::ZERO);
         link.abort_flow(flow, ResetReason::Application, Now::ZERO);
+        assert_eq!(link.poll_timeout(), Some(link.config.resume_window));
         link.handle_timeout(link.config.resume_window / 2);
         assert_eq!(room(&link), empty - 100_000);
         link.handle_timeout(link.config.resume_window);
         assert_eq!(room(&link), empty);
+        assert_eq!(link.poll_timeout(), None, "there is nothing left to give up");
     }
 
     #[test]
