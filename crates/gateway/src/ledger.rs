@@ -79,10 +79,9 @@ impl Tally {
         peer: &str,
         destination: &impl Display,
         outcome: FlowOutcome,
-        opened_here: bool,
     ) {
         self.looks = self.looks.saturating_add(1);
-        let Some(reason) = reason(outcome, opened_here) else { return };
+        let Some(reason) = reason(outcome) else { return };
         if self.counter.is_none() {
             let counter = ledger.not_coded.count(Some(peer), destination, Outcome::Uncoded, reason);
             counter.add_bytes(std::mem::take(&mut self.bytes));
@@ -92,11 +91,11 @@ impl Tally {
 }
 
 /// Says why a flow on a link is not coded; none if it is.
-pub(crate) fn reason(outcome: FlowOutcome, opened_here: bool) -> Option<Reason> {
+pub(crate) fn reason(outcome: FlowOutcome) -> Option<Reason> {
     match outcome {
         FlowOutcome::Coded => None,
-        FlowOutcome::Policy if opened_here => Some(Reason::Policy),
-        FlowOutcome::Policy => Some(Reason::PeerPolicy),
+        FlowOutcome::Policy => Some(Reason::Policy),
+        FlowOutcome::PeerPolicy => Some(Reason::PeerPolicy),
         FlowOutcome::Cipher(Cipher::Tls) => Some(Reason::Tls),
         FlowOutcome::Cipher(Cipher::Ssh) => Some(Reason::Ssh),
     }

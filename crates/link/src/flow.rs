@@ -24,6 +24,8 @@ pub(crate) struct Flow {
     pub(crate) destination: Destination,
     pub(crate) source: Option<SocketAddr>,
     pub(crate) plan: Option<Plan>,
+    /// Whether it is the peer's policy by which there is no plan.
+    pub(crate) peer_lowered: bool,
     /// What policy says; none: by what was sent.
     pub(crate) priority: Option<Priority>,
     /// The cipher that the flow turned out to be, in either direction as far as this side sends it.

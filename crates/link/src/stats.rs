@@ -57,8 +57,10 @@ pub struct LinkStats {
 pub enum FlowOutcome {
     /// Redundancy is eliminated.
     Coded,
-    /// Policy says no.
+    /// Policy at this side says no.
     Policy,
+    /// Policy at the peer says no, and here it did not before.
+    PeerPolicy,
     /// The bytes are enciphered.
     Cipher(Cipher),
 }

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Pair, config, text};
-use oncewire_link::{Effort, LaneId, LaneRole, Link, LinkConfig, Now, OpenFailure, OpenRequest, ResetReason};
+use oncewire_link::{
+    Effort, FlowOutcome, LaneId, LaneRole, Link, LinkConfig, Now, OpenFailure, OpenRequest, ResetReason,
+};
 
 #[test]
 fn bytes_and_ends_cross_in_both_directions() {
@@ -411,6 +413,32 @@ fn either_side_may_say_that_a_flow_is_not_coded() {
     pair.send(1, flow, &text(9000));
     pair.pass(Now::from_secs(1));
     assert_eq!([0, 1].map(|side| pair.sides[side].link.stats().out.uncoded), [9000, 9000]);
+}
+
+#[test]
+fn each_end_knows_whose_policy_keeps_a_flow_from_being_coded() {
+    use FlowOutcome::{Coded, PeerPolicy, Policy};
+    for (opener_codes, accepter_codes, outcomes) in [
+        (true, true, [Coded, Coded]),
+        (true, false, [PeerPolicy, Policy]),
+        (false, true, [Policy, PeerPolicy]),
+        // The opener decided first.
+        (false, false, [Policy, PeerPolicy]),
+    ] {
+        let mut pair = Pair::new(14);
+        let plan = |codes: bool| codes.then(|| pair.plan);
+        let [opener, accepter] = [opener_codes, accepter_codes].map(plan);
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
+        let request =
+            OpenRequest { destination: address.into(), source: None, as_client: false, plan: opener };
+        let flow = pair.sides[0].link.open_flow(request, pair.now).unwrap();
+        pair.run();
+        pair.sides[1].link.plan_flow(flow, accepter);
+        pair.sides[1].link.answer_flow(flow, Ok(address), pair.now);
+        pair.run();
+        let told = [0, 1].map(|side| pair.sides[side].link.flow(flow).unwrap().outcome);
+        assert_eq!(told, outcomes, "opener codes: {opener_codes}, accepter: {accepter_codes}");
+    }
 }
 
 #[test]

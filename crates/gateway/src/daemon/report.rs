@@ -335,7 +335,7 @@ fn names_in(chunks: &ChunkStats) -> NamesIn {
 }
 
 fn flow_report(peer: &str, flow: &FlowStats, age: Duration) -> FlowReport {
-    let reason = ledger::reason(flow.outcome, flow.opened_here);
+    let reason = ledger::reason(flow.outcome);
     FlowReport {
         id: Some(format!("{:032x}", flow.name)),
         peer: Some(peer.to_owned()),

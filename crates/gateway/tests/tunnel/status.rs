@@ -65,20 +65,23 @@ async fn open_flows_are_listed_at_both_ends() {
 async fn a_flow_that_policy_leaves_alone_has_its_reason_and_bytes() {
     within(async {
         let origin = Origin::echo().await;
-        let policy = "[[policy]]\nmatch = { networks = [\"127.0.0.0/8\"] }\ncodec = \"none\"\n";
-        let pair = Pair::start(&format!("{}{policy}", forward(origin.address))).await;
-        let data = noise(4, 100_000);
-        assert!(exchange(pair.connect().await, &data).await.unwrap() == data);
-        let row = |peer: &str, reason| NotCoded {
-            peer: Some(peer.to_owned()),
-            destination: origin.address.to_string(),
-            outcome: Outcome::Uncoded,
-            reason,
-            count: 1,
-            bytes: 200_000,
-        };
-        assert_eq!(not_coded(&pair.branch), [row("hub", Reason::Policy)]);
-        assert_eq!(not_coded(&pair.hub), [row("branch", Reason::PeerPolicy)]);
+        let none = "[[policy]]\nmatch = { networks = [\"127.0.0.0/8\"] }\ncodec = \"none\"\n";
+        let (here, there) = (Reason::Policy, Reason::PeerPolicy);
+        for (at_branch, at_hub, reasons) in [(none, "", [here, there]), ("", none, [there, here])] {
+            let pair = Pair::with(&(forward(origin.address) + at_branch), at_hub, async |hub| hub).await;
+            let data = noise(4, 100_000);
+            assert!(exchange(pair.connect().await, &data).await.unwrap() == data);
+            let row = |peer: &str, reason| NotCoded {
+                peer: Some(peer.to_owned()),
+                destination: origin.address.to_string(),
+                outcome: Outcome::Uncoded,
+                reason,
+                count: 1,
+                bytes: 200_000,
+            };
+            assert_eq!(not_coded(&pair.branch), [row("hub", reasons[0])]);
+            assert_eq!(not_coded(&pair.hub), [row("branch", reasons[1])]);
+        }
     })
     .await;
 }

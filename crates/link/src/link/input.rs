@@ -231,6 +231,7 @@ impl Link {
             destination: request.destination,
             source: request.source,
             plan: request.plan,
+            peer_lowered: open == OpenState::Offered && request.plan.is_none(),
             priority: None,
             cipher: None,
             classified: false,
@@ -255,7 +256,7 @@ impl Link {
         let unspecified = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
         flow.open = OpenState::Answered(answer.map(|opened| opened.address.unwrap_or(unspecified)));
         if answer.is_ok_and(|opened| !opened.coded) {
-            flow.plan = None;
+            flow.peer_lowered |= flow.plan.take().is_some();
         }
         if answer.is_err() {
             // The answer itself tells the application; no reset follows it.

@@ -328,6 +328,7 @@ impl Link {
             destination: flow.destination.clone(),
             source: flow.source,
             outcome: match (flow.plan, flow.cipher) {
+                (None, _) if flow.peer_lowered => FlowOutcome::PeerPolicy,
                 (None, _) => FlowOutcome::Policy,
                 (Some(_), Some(cipher)) => FlowOutcome::Cipher(cipher),
                 (Some(_), None) => FlowOutcome::Coded,

@@ -99,8 +99,7 @@ impl Peer {
     pub(crate) fn look(&self, core: &mut Core, id: FlowId) {
         let Some(entry) = core.flows.get_mut(&id).filter(|entry| entry.tally.is_curious()) else { return };
         if let Some(flow) = core.link.flow(id) {
-            let (name, outcome) = (self.name(), flow.outcome);
-            entry.tally.learn(&self.ledger, name, &flow.destination, outcome, flow.opened_here);
+            entry.tally.learn(&self.ledger, self.name(), &flow.destination, flow.outcome);
         }
     }
 }
