@@ -67,7 +67,12 @@ impl Flow {
                 core.link.handle_consumed(self.id, consumed, now);
             }
             self.peer.look(core, self.id);
-            match (core.link.poll_payload(self.id, now), core.flows.get_mut(&self.id)) {
+            let received = core.link.poll_payload(self.id, now);
+            if matches!(received, Some(Received::Opened(Ok(_)))) {
+                // The answer may have been long under way, and says whether the peer's policy lowers the flow.
+                self.peer.note_outcome(core, self.id);
+            }
+            match (received, core.flows.get_mut(&self.id)) {
                 (None, Some(entry)) if entry.ended => Some(Received::Reset(ResetReason::Shutdown)),
                 // The link forgets a flow that was reset behind the far end of stream.
                 (None, Some(_)) if core.link.is_over(self.id) => {
@@ -157,7 +162,10 @@ impl Flow {
 
     /// Says how this side's policy wants what it sends coded, or that nothing of the flow is; before the answer.
     pub(crate) fn plan(&self, plan: Option<Plan>) {
-        self.peer.with(|core, _| core.link.plan_flow(self.id, plan));
+        self.peer.with(|core, _| {
+            core.link.plan_flow(self.id, plan);
+            self.peer.note_outcome(core, self.id);
+        });
     }
 
     /// Says how urgent this side's policy wants what it sends; none: by how much was sent.

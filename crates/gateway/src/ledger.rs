@@ -66,8 +66,8 @@ impl Tally {
         }
     }
 
-    /// Says whether the link should be asked what became of the flow: ciphers show in the first bytes, so later on
-    /// there is nothing to learn.
+    /// Says whether the link should be asked with each block what became of the flow: ciphers show in the first bytes, so
+    /// later on there is nothing to learn from them.
     pub(crate) fn is_curious(&self) -> bool {
         self.counter.is_none() && self.looks < LOOKS
     }

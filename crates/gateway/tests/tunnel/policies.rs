@@ -1,7 +1,12 @@
 //! Rules at both ends: who decides what about a flow.
 
+use std::net::SocketAddr;
+
 use oncewire_gateway::telemetry::{Outcome, Reason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::common::{Origin, Pair, UNCHANGING, exchange, forward, noise, proxy, until, within};
 
@@ -42,6 +47,70 @@ async fn a_rule_at_either_end_keeps_a_flow_from_being_coded_both_ways() {
         }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_of_the_peer_is_counted_however_late_its_answer_comes() {
+    within(async {
+        let origin = Origin::echo().await;
+        let (held, answers) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let patient = "[link]\ndead_after = \"1 h\"\n";
+        let pair = Pair::with(
+            &(forward(origin.address) + patient),
+            &format!("{patient}[[policy]]\ncodec = \"none\"\n"),
+            async |hub| holding_answers(hub, answers, &mut tasks).await,
+        )
+        .await;
+        held.send_replace(true);
+        let mut client = pair.connect().await;
+        // More blocks than their look is of any interest.
+        for sent in 1..40 {
+            client.write_all(b"x").await.unwrap();
+            until(|| pair.branch.flows().flows.iter().any(|flow| flow.sent == sent)).await;
+        }
+        assert_eq!(pair.branch.status().flows_not_coded, []);
+        held.send_replace(false);
+        client.read_exact(&mut [0; 39]).await.unwrap();
+        assert_eq!(exchange(client, b"y").await.unwrap(), b"y");
+        let row = pair.branch.status().flows_not_coded.remove(0);
+        assert_eq!((row.outcome, row.reason), (Outcome::Uncoded, Reason::PeerPolicy));
+        assert_eq!((row.count, row.bytes), (1, 80));
+    })
+    .await;
+}
+
+/// A relay that passes everything on, but nothing of what `target` says while that is held.
+async fn holding_answers(
+    target: SocketAddr,
+    held: watch::Receiver<bool>,
+    tasks: &mut JoinSet<()>,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tasks.spawn(async move {
+        let mut relaying = JoinSet::new();
+        while let Ok((near, _)) = listener.accept().await {
+            let mut held = held.clone();
+            relaying.spawn(async move {
+                let Ok(far) = TcpStream::connect(target).await else { return };
+                let ((mut near_in, mut near_out), (mut far_in, mut far_out)) =
+                    (near.into_split(), far.into_split());
+                let back = async {
+                    let mut block = vec![0; 64 << 10];
+                    while let Ok(len @ 1..) = far_in.read(&mut block).await {
+                        // An error means that the test is over.
+                        let _ = held.wait_for(|held| !held).await;
+                        if near_out.write_all(&block[..len]).await.is_err() {
+                            return;
+                        }
+                    }
+                };
+                let _ = tokio::join!(tokio::io::copy(&mut near_in, &mut far_out), back);
+            });
+        }
+    });
+    address
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -95,9 +95,16 @@ impl Peer {
         flows.into_iter().map(aged).collect()
     }
 
-    /// Asks the link what becomes of a flow, while that may still change.
+    /// Asks the link what becomes of a flow, while its bytes may still show it.
     pub(crate) fn look(&self, core: &mut Core, id: FlowId) {
-        let Some(entry) = core.flows.get_mut(&id).filter(|entry| entry.tally.is_curious()) else { return };
+        if core.flows.get(&id).is_some_and(|entry| entry.tally.is_curious()) {
+            self.note_outcome(core, id);
+        }
+    }
+
+    /// Asks the link what becomes of a flow, after policy at either end may have changed it.
+    pub(crate) fn note_outcome(&self, core: &mut Core, id: FlowId) {
+        let Some(entry) = core.flows.get_mut(&id) else { return };
         if let Some(flow) = core.link.flow(id) {
             entry.tally.learn(&self.ledger, self.name(), &flow.destination, flow.outcome);
         }
