@@ -160,8 +160,9 @@ pub(crate) struct StoreAt {
     #[arg(long, value_name = "DIR", group = "store")]
     pub(crate) path: Option<PathBuf>,
 
-    /// The key that the store is encrypted with
-    #[arg(long, value_name = "FILE", requires = "path")]
+    /// The key that the store in DIR is encrypted with; a configuration names its own
+    // To `requires` alone it is enough that something else of the group is there.
+    #[arg(long, value_name = "FILE", requires = "path", conflicts_with = "config")]
     pub(crate) encrypt_key_file: Option<PathBuf>,
 
     /// Print one JSON object, as docs/json.md describes it

@@ -30,6 +30,19 @@ fn wrong_usage_is_exit_code_two() {
 }
 
 #[test]
+fn the_key_of_a_store_is_that_of_its_configuration_or_given_with_its_folder() {
+    for command in ["stat", "verify", "compact"] {
+        let both =
+            oncewire(&["store", command, "-c", "oncewire.toml", "--encrypt-key-file", "storage.key"]);
+        assert_eq!(both.status.code(), Some(2), "{command}");
+        let said = String::from_utf8_lossy(&both.stderr);
+        assert!(said.contains("cannot be used with") && said.contains("--encrypt-key-file"), "{said}");
+        let alone = oncewire(&["store", command, "--encrypt-key-file", "storage.key"]);
+        assert_eq!(alone.status.code(), Some(2), "{command}");
+    }
+}
+
+#[test]
 fn keygen_never_overwrites() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("gateway.key");
