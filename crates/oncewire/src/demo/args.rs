@@ -14,7 +14,7 @@ use oncewire_netem::{LinkParams, Queue};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Rate of the link, each way
-    #[arg(long, value_name = "RATE", default_value = "20 Mbit/s")]
+    #[arg(long, value_name = "RATE", default_value = "20 Mbit/s", value_parser = rate)]
     pub(crate) rate: Rate,
     /// Round-trip time of the link, at most 2 s
     #[arg(long, value_name = "TIME", default_value = "80 ms", value_parser = rtt)]
@@ -59,6 +59,14 @@ impl Args {
 
 /// How long a packet waits at most before the link takes it: a usual buffer at a slow link.
 pub(crate) const QUEUE: Duration = Duration::from_millis(100);
+
+fn rate(text: &str) -> Result<Rate, String> {
+    let rate: Rate = text.parse().map_err(|error: UnitError| error.to_string())?;
+    match rate.0 {
+        0 => Err("nothing would ever cross the link".to_owned()),
+        _ => Ok(rate),
+    }
+}
 
 fn rtt(text: &str) -> Result<Time, String> {
     let time: Time = text.parse().map_err(|error: UnitError| error.to_string())?;
@@ -133,6 +141,7 @@ mod tests {
         assert!(parse(&["--loss", "some"]).unwrap_err().contains("0.1%"));
         assert!(parse(&["--congestion", "vegas"]).unwrap_err().contains("cubic and bbr"));
         assert!(parse(&["--rate", "20"]).is_err());
+        assert!(parse(&["--rate", "0 bit/s"]).unwrap_err().contains("nothing would ever cross"));
         assert!(parse(&["--rtt", "2001 ms"]).unwrap_err().contains("at most 2 s"));
         assert!(
             parse(&["--rtt", "500us"]).unwrap_err().contains("units are ms"),
