@@ -77,6 +77,20 @@ fn every_bad_configuration_says_what_where_and_what_to_do() {
 }
 
 #[test]
+fn the_memory_that_an_error_asks_for_suffices_as_it_is_written_there() {
+    let dir = folder();
+    for file in fixtures("bad_memory") {
+        let said = read(dir.path(), &file).unwrap_err();
+        let wanted = said.split("set memory to at least ").nth(1).unwrap();
+        let wanted = wanted.split([',', '\n']).next().unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let line = text.lines().find(|line| line.starts_with("memory ")).unwrap();
+        let text = text.replace(line, &format!("memory = {wanted:?}"));
+        Config::parse(&text, &dir.path().join("enough.toml")).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+#[test]
 fn no_configuration_that_is_expected_to_be_bad_is_accepted() {
     let dir = folder();
     for file in fixtures("bad_") {
@@ -292,19 +306,19 @@ fn the_memory_that_an_error_asks_for_will_do() {
     let set = "store_disk = \"1 GiB\"\nstore_index_memory = \"20 MiB\"\n";
     let group = "[[group]]\nname = \"all\"\nkey_file = \"group.key\"\ndiscover = []\n";
     for (cache, group) in [("", ""), (store, ""), (set, ""), (store, group), (set, group)] {
-        let parse = |memory: u64| {
+        let parse = |mib: u64| {
             let text = format!(
                 "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nlisten = \"127.0.0.1:1\"\nstate = \"state\"\n\
                  site = \"town\"\n[[peer]]\nname = \"hub\"\n\
-                 public_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\n[cache]\nmemory = {memory}\n{cache}{group}"
+                 public_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\n[cache]\nmemory = \"{mib} MiB\"\n{cache}{group}"
             );
             Config::parse(&text, &dir.path().join("branch.toml")).map_err(|error| error.to_string())
         };
-        let said = parse(30 << 20).unwrap_err();
+        let said = parse(30).unwrap_err();
         let (_, said) = said.split_once("at least ").unwrap();
         let (needed, _) = said.split_once(' ').unwrap();
         let needed = needed.parse().unwrap();
-        assert!(parse(needed).is_ok() && parse(needed - 9).is_err(), "{cache}{group}: {needed}");
+        assert!(parse(needed).is_ok() && parse(needed - 1).is_err(), "{cache}{group}: {needed}");
     }
 }
 

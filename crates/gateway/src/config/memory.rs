@@ -133,7 +133,8 @@ impl ContextMemory {
         self.alone <= other.alone && self.each <= other.each
     }
 
-    fn least(self) -> u64 {
+    /// Returns the least that a peer does with.
+    pub(super) fn least(self) -> u64 {
         MIN_CONTEXTS.max(self.alone + self.each)
     }
 }
@@ -145,6 +146,24 @@ pub struct SetMemory {
     pub flow_memory: Option<u64>,
     /// `[cache] hint_memory`.
     pub hint_memory: Option<u64>,
+}
+
+/// The least that all peers need together, and what of it is for what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Least {
+    pub(super) flows: u64,
+    pub(super) contexts: u64,
+    pub(super) hints: u64,
+    /// Logs as small as can be, and tables of their full size.
+    pub(super) logs: u64,
+}
+
+impl Least {
+    /// Returns the sum.
+    pub(super) fn total(self) -> u64 {
+        let Self { flows, contexts, hints, logs } = self;
+        flows.saturating_add(contexts).saturating_add(hints).saturating_add(logs)
+    }
 }
 
 /// Returns how much memory the index of a store of so many bytes gets: what an index of every chunk of the default sizes
@@ -179,7 +198,7 @@ pub(super) fn share_among(
     policies: &Policies,
     site: Option<&str>,
     set: SetMemory,
-) -> Result<LogBudget, u64> {
+) -> Result<LogBudget, Least> {
     let wanted: Vec<_> = peers.iter().map(|peer| Wanted::of(peer, policies, site)).collect();
     let (plans, logs) = share_out(memory, &wanted, set)?;
     peers.iter_mut().zip(plans).for_each(|(peer, plan)| peer.memory = plan);
@@ -207,12 +226,12 @@ impl Config {
 /// that for the line would be taken from the line's.
 ///
 /// # Errors
-/// If there is too little even then: the smallest `memory` that would do.
+/// If there is too little even then: the smallest `memory` that would do, by parts.
 pub(super) fn share_out(
     memory: u64,
     peers: &[Wanted<'_>],
     set: SetMemory,
-) -> Result<(Vec<MemoryPlan>, LogBudget), u64> {
+) -> Result<(Vec<MemoryPlan>, LogBudget), Least> {
     let count = peers.len() as u64;
     let demands: Vec<Demand> = peers
         .iter()
@@ -221,16 +240,18 @@ pub(super) fn share_out(
     let cost = |size: fn(&Demand) -> u64| demands.iter().map(|demand| demand.cost(size(demand))).sum::<u64>();
     let (most, least) = (cost(|demand| demand.maximum), cost(|demand| demand.minimum));
     let SetMemory { flow_memory, hint_memory } = set;
-    let for_flows = flow_memory.unwrap_or(MIN_FLOWS).saturating_mul(count);
-    let for_contexts: u64 = peers.iter().map(|peer| peer.contexts).sum();
     let naming = peers.iter().filter(|peer| peer.names).count() as u64;
-    let for_hints = hint_memory.unwrap_or(MIN_HINTS).saturating_mul(naming);
     let tables = peers.iter().map(|peer| peer.settings.table_memory(peer.matchings)).sum::<u64>();
-    let beside = for_flows.saturating_add(for_contexts).saturating_add(for_hints).saturating_add(tables);
-    if beside.saturating_add(least) > memory {
-        return Err(beside.saturating_add(least));
+    let needed = Least {
+        flows: flow_memory.unwrap_or(MIN_FLOWS).saturating_mul(count),
+        contexts: peers.iter().map(|peer| peer.contexts).sum(),
+        hints: hint_memory.unwrap_or(MIN_HINTS).saturating_mul(naming),
+        logs: tables + least,
+    };
+    if needed.total() > memory {
+        return Err(needed);
     }
-    let bytes = most.min(memory - beside);
+    let bytes = most.min(memory - (needed.total() - least));
     let budget = LogBudget { bytes, contested: bytes < most };
     let sizes = sizes::share_out(bytes, &demands);
     let hints_of = |peer: &Wanted<'_>| if peer.names { hint_memory.unwrap_or(MIN_HINTS) } else { 0 };
@@ -269,7 +290,7 @@ const MIN_HINTS: u64 = 1 << 20;
 /// Bytes of index for 64 KiB: nine large chunks at 9 bytes, 64 of 1 KiB and 512 of 128 bytes at 4 bytes and an eighth.
 const INDEX_OF_A_ROOT: u64 = 81 + 288 + 2304;
 /// Contexts for a few flows in either direction, at some megabytes each, and more where the level takes more.
-const MIN_CONTEXTS: u64 = 10 << 20;
+pub(super) const MIN_CONTEXTS: u64 = 10 << 20;
 /// Contexts for more flows than compress at a time on any machine.
 const MAX_CONTEXTS: u64 = 128 << 20;
 /// A first grant for some sixty flows.
@@ -303,7 +324,8 @@ mod tests {
                         assert!(plans.iter().map(MemoryPlan::total).sum::<u64>() <= mib << 20, "{mib} MiB");
                         assert!(plans.iter().all(|plan| plan.flows >= MIN_FLOWS && plan.hints >= MIN_HINTS));
                     }
-                    Err(needed) => {
+                    Err(least) => {
+                        let needed = least.total();
                         assert!(needed > mib << 20);
                         assert!(
                             share_out(needed, &peers, SetMemory::default()).is_ok(),
@@ -326,7 +348,7 @@ mod tests {
             let memory = ContextMemory::of([Entropy::Zstd(level), Entropy::Zstd(1)].into_iter());
             let contexts = memory.least();
             let wanted = Wanted { contexts, ..wanted(&settings) };
-            let least = share_out(0, &[wanted; 3], SetMemory::default()).unwrap_err();
+            let least = share_out(0, &[wanted; 3], SetMemory::default()).unwrap_err().total();
             for bytes in [least, 2 * least, 20 * least] {
                 let (plans, _) = share_out(bytes, &[wanted; 3], SetMemory::default()).unwrap();
                 assert!(plans.iter().map(MemoryPlan::total).sum::<u64>() <= bytes, "{level}");

@@ -7,6 +7,7 @@ mod gateway;
 mod group;
 mod intercept;
 mod link;
+mod memory;
 mod peer;
 mod policy;
 mod store;
@@ -22,9 +23,9 @@ use super::network::Network;
 use super::problem::{ConfigError, Problems, place};
 use super::raw::{RawConfig, Text};
 use super::typed::Typed;
-use super::units::{Size, Time};
-use super::{Admin, Caches, Config, Discovery, LogBudget, Policies, StoreSettings, machine, memory};
-use crate::discovery::MAX_FOUND;
+use super::units::Time;
+use super::{Admin, Caches, Config, Policies};
+use self::memory::Beside;
 
 /// What resolving carries along: the folder that paths are relative to, and what was found.
 struct Resolver {
@@ -32,27 +33,6 @@ struct Resolver {
     problems: Problems,
     warnings: Vec<String>,
     private_files: Vec<(&'static str, PathBuf)>,
-}
-
-/// What of `memory` is for no peer of the file.
-struct Beside {
-    memory: u64,
-    /// The bytes of disk of the store, and what of the memory its index takes.
-    index: Option<(u64, u64)>,
-    /// What for, behind how many peers there are.
-    what: String,
-}
-
-impl Beside {
-    fn of(store: Option<&StoreSettings>, discovery: Option<&Discovery>) -> Self {
-        let what = match (store, discovery) {
-            (None, _) => String::new(),
-            (Some(_), None) => " and a store".to_owned(),
-            (Some(_), Some(_)) => format!(", a store and {MAX_FOUND} gateways that may be found"),
-        };
-        let index = store.map(|store| (store.disk, store.index_memory));
-        Self { memory: memory::beside_peers(store, discovery), index, what }
-    }
 }
 
 /// Resolves a whole configuration.
@@ -136,14 +116,10 @@ impl Resolver {
             self.check_quotas(raw, &rules, peers);
         }
         let policies = rules.into_iter().collect::<Option<_>>().map(|rules| Policies { rules });
-        let most = raw.cache.memory.as_ref().map_or_else(default_memory, |memory| memory.get_ref().0);
-        let store = self.store(raw, most);
+        let store = self.store(raw, memory::of(&raw.cache));
         self.check_hints(raw, policies.as_ref(), peers.as_deref());
         self.warn_of_unused_samples(raw, &defaults, policies.as_ref(), peers.as_deref());
-        let set_memory = memory::SetMemory {
-            flow_memory: raw.link.flow_memory.as_ref().map(|bytes| bytes.get_ref().0),
-            hint_memory: defaults.hint_memory,
-        };
+        let set_memory = self.set_memory(raw, &defaults);
         let beside = Beside::of(store.as_ref(), discovery.as_ref());
         let (memory, log_budget) =
             self.memory(raw, set_memory, policies.as_ref(), peers.as_deref_mut(), beside);
@@ -166,59 +142,6 @@ impl Resolver {
             warnings: std::mem::take(&mut self.warnings),
             private_files: std::mem::take(&mut self.private_files),
         })
-    }
-
-    /// Shares `[cache] memory`, but what is `beside` peers, out among them; returns it and what of it is for logs.
-    fn memory(
-        &mut self,
-        raw: &RawConfig,
-        set_memory: memory::SetMemory,
-        policies: Option<&Policies>,
-        peers: Option<&mut [super::Peer]>,
-        beside: Beside,
-    ) -> (u64, LogBudget) {
-        let set = raw.cache.memory.as_ref();
-        let memory = set.map_or_else(default_memory, |memory| memory.get_ref().0);
-        let there = machine::memory();
-        if memory > there {
-            self.warnings.push(format!(
-                "memory: {} is more than the {} that this machine lets a process use; once it is used, the kernel \
-                 ends the gateway, so set less",
-                Size(memory),
-                Size(there),
-            ));
-        }
-        let (Some(policies), Some(peers)) = (policies, peers) else {
-            return (memory, LogBudget::default());
-        };
-        let site = raw.gateway.get_ref().site.as_ref().map(|site| site.get_ref().as_str());
-        match memory::share_among(peers, memory.saturating_sub(beside.memory), policies, site, set_memory) {
-            Ok(logs) => return (memory, logs),
-            Err(needed) => {
-                let needed = match beside.index {
-                    // More memory has it take more.
-                    Some((disk, taken)) if raw.cache.store_index_memory.is_none() => {
-                        memory::with_index(needed.saturating_add(beside.memory - taken), disk)
-                    }
-                    _ => needed.saturating_add(beside.memory),
-                };
-                let span = set.map_or_else(|| raw.gateway.span(), toml::Spanned::span);
-                let s = if peers.len() == 1 { "" } else { "s" };
-                let which = if set.is_some() { "" } else { ", a quarter of this machine's," };
-                self.problems.at(
-                    span,
-                    format_args!(
-                        "memory: {}{which} is too small for {} peer{s}{}, even if all logs are as small as can be; \
-                         set memory to at least {needed} (about {}), or lower log_memory, which sets the size of tables",
-                        Size(memory),
-                        peers.len(),
-                        beside.what,
-                        Size(needed.next_multiple_of(1 << 20)),
-                    ),
-                );
-            }
-        }
-        (memory, LogBudget::default())
     }
 
     /// Reads how long logs go unused before their memory is given back.
@@ -341,11 +264,6 @@ fn destination(text: &str) -> Result<Destination, String> {
         return Err(format!("{host:?} is neither an address nor a host name; {example}"));
     }
     Ok(Destination { host: Host::Name(host.to_owned()), port })
-}
-
-/// Returns what `memory` is unless it is set.
-fn default_memory() -> u64 {
-    machine::memory() / 4
 }
 
 /// How long both logs of a peer go unused before their memory is given back, unless `log_idle` says otherwise.

@@ -1,0 +1,215 @@
+//! `[cache] memory`: what of it is for whom, and what to do where it is too small.
+
+use std::iter;
+use std::ops::Range;
+
+use toml::Spanned;
+
+use super::Resolver;
+use crate::config::memory::{self, ContextMemory, Least, MIN_CONTEXTS, SetMemory};
+use crate::config::raw::{RawCache, RawConfig, Text};
+use crate::config::units::Size;
+use crate::config::{CodecSettings, Discovery, LogBudget, Peer, Policies, StoreSettings, machine, settings};
+use crate::discovery::MAX_FOUND;
+
+/// What of `memory` is for no peer of the file.
+pub(super) struct Beside {
+    memory: u64,
+    /// The bytes of disk of the store, and what of the memory its index takes.
+    index: Option<(u64, u64)>,
+    /// What for, behind how many peers there are.
+    what: String,
+}
+
+impl Beside {
+    pub(super) fn of(store: Option<&StoreSettings>, discovery: Option<&Discovery>) -> Self {
+        let what = match (store, discovery) {
+            (None, _) => String::new(),
+            (Some(_), None) => " and a store".to_owned(),
+            (Some(_), Some(_)) => format!(", a store and {MAX_FOUND} gateways that may be found"),
+        };
+        let index = store.map(|store| (store.disk, store.index_memory));
+        Self { memory: memory::beside_peers(store, discovery), index, what }
+    }
+
+    fn index_memory(&self) -> u64 {
+        self.index.map_or(0, |(_, taken)| taken)
+    }
+}
+
+/// A part of what is needed, which can be made smaller.
+struct Part {
+    bytes: u64,
+    /// What it is for.
+    what: &'static str,
+    /// The key that sets it.
+    key: &'static str,
+    /// Where it does.
+    span: Option<Range<usize>>,
+    /// How it is made smaller.
+    way: &'static str,
+}
+
+/// Returns what `memory` is, also if it is not set.
+pub(super) fn of(cache: &RawCache) -> u64 {
+    cache.memory.as_ref().map_or_else(|| machine::memory() / 4, |memory| memory.get_ref().0)
+}
+
+impl Resolver {
+    /// Reads what is set for each peer.
+    pub(super) fn set_memory(&mut self, raw: &RawConfig, defaults: &CodecSettings) -> SetMemory {
+        let flow_memory =
+            self.read("flow_memory", raw.link.flow_memory.as_ref(), |&Size(bytes)| match bytes {
+                LEAST_FLOWS.. => Ok(bytes),
+                _ => {
+                    let (bytes, least) = (Size(bytes), Size(LEAST_FLOWS));
+                    Err(format!("{bytes} is too little for flows to go on; the least is {least}"))
+                }
+            });
+        SetMemory { flow_memory, hint_memory: defaults.hint_memory }
+    }
+
+    /// Shares `[cache] memory`, but what is `beside` peers, out among them; returns it and what of it is for logs.
+    pub(super) fn memory(
+        &mut self,
+        raw: &RawConfig,
+        set_memory: SetMemory,
+        policies: Option<&Policies>,
+        peers: Option<&mut [Peer]>,
+        beside: Beside,
+    ) -> (u64, LogBudget) {
+        let memory = of(&raw.cache);
+        let there = machine::memory();
+        if memory > there {
+            self.warnings.push(format!(
+                "memory: {} is more than the {} that this machine lets a process use; once it is used, the kernel \
+                 ends the gateway, so set less",
+                Size(memory),
+                Size(there),
+            ));
+        }
+        let (Some(policies), Some(peers)) = (policies, peers) else {
+            return (memory, LogBudget::default());
+        };
+        let site = raw.gateway.get_ref().site.as_ref().map(|site| site.get_ref().as_str());
+        match memory::share_among(peers, memory.saturating_sub(beside.memory), policies, site, set_memory) {
+            Ok(logs) => (memory, logs),
+            Err(least) => {
+                self.refuse_memory(raw, memory, peers.len() as u64, least, &beside);
+                (memory, LogBudget::default())
+            }
+        }
+    }
+
+    /// Reports that so many peers need more memory than there is.
+    fn refuse_memory(&mut self, raw: &RawConfig, memory: u64, peers: u64, least: Least, beside: &Beside) {
+        let needed = match beside.index {
+            // More memory has it take more.
+            Some((disk, taken)) if raw.cache.store_index_memory.is_none() => {
+                memory::with_index(least.total().saturating_add(beside.memory - taken), disk)
+            }
+            _ => least.total().saturating_add(beside.memory),
+        };
+        let parts = parts(raw, peers, least, beside);
+        let Some(Part { bytes, what, key, span, way }) = parts.into_iter().max_by_key(|part| part.bytes)
+        else {
+            return;
+        };
+        let set = raw.cache.memory.as_ref();
+        let (memory, which) =
+            (Size(memory), if set.is_some() { "" } else { ", a quarter of this machine's," });
+        let short = match &span {
+            Some(_) => format!("{key}: memory of {memory}"),
+            None => format!("memory: {memory}"),
+        };
+        let span = span.or_else(|| set.map(Spanned::span)).unwrap_or_else(|| raw.gateway.span());
+        let s = if peers == 1 { "" } else { "s" };
+        // As it is written here it suffices, and can be read again.
+        let (for_whom, whole) = (&beside.what, needed.div_ceil(1 << 20));
+        self.problems.at(
+            span,
+            format_args!(
+                "{short}{which} is too small for {peers} peer{s}{for_whom}, even if all logs are as small as can be; \
+                 the largest part of what is needed is {} for {what}: {way}, or set memory to at least {whole} MiB",
+                Size(bytes),
+            ),
+        );
+    }
+}
+
+/// Returns what of the memory that is needed can be made smaller.
+fn parts(raw: &RawConfig, peers: u64, least: Least, beside: &Beside) -> Vec<Part> {
+    let size = |size: &Option<Spanned<Size>>| size.as_ref().map(Spanned::span);
+    let index = &raw.cache.store_index_memory;
+    let found = raw.group.iter().find_map(|group| group.get_ref().discover.as_ref());
+    let mut parts = vec![
+        Part {
+            bytes: least.flows,
+            what: "flow_memory",
+            key: "flow_memory",
+            span: size(&raw.link.flow_memory),
+            way: "lower that",
+        },
+        Part {
+            bytes: least.hints,
+            what: "hint_memory",
+            key: "hint_memory",
+            span: size(&raw.cache.hint_memory),
+            way: "lower that",
+        },
+        Part {
+            bytes: least.logs,
+            what: "logs and tables",
+            key: "log_memory",
+            span: largest_log(raw),
+            way: "lower log_memory, which sets the size of tables",
+        },
+        Part {
+            bytes: beside.memory - beside.index_memory(),
+            what: "gateways that may be found",
+            key: "discover",
+            span: found.map(Spanned::span),
+            way: "remove discover",
+        },
+    ];
+    // Below this no level takes less.
+    if least.contexts > peers.saturating_mul(MIN_CONTEXTS) {
+        parts.push(Part {
+            bytes: least.contexts,
+            what: "contexts of the entropy stage",
+            key: "entropy",
+            span: highest_level(raw),
+            way: "choose a lower level of entropy",
+        });
+    }
+    if index.is_some() {
+        parts.push(Part {
+            bytes: beside.index_memory(),
+            what: "store_index_memory",
+            key: "store_index_memory",
+            span: size(index),
+            way: "lower that",
+        });
+    }
+    parts
+}
+
+/// Returns where the largest log is set.
+fn largest_log(raw: &RawConfig) -> Option<Range<usize>> {
+    let of_peers = raw.peer.iter().filter_map(|peer| peer.get_ref().log_memory.as_ref());
+    let largest = raw.cache.log_memory.iter().chain(of_peers).max_by_key(|size| *size.get_ref());
+    largest.map(Spanned::span)
+}
+
+/// Returns where the entropy stage is set whose contexts are the largest.
+fn highest_level(raw: &RawConfig) -> Option<Range<usize>> {
+    let of_peers = raw.peer.iter().filter_map(|peer| peer.get_ref().entropy.as_ref());
+    let of_rules = raw.policy.iter().filter_map(|policy| policy.get_ref().entropy.as_ref());
+    let contexts = |text: &&Text| {
+        settings::entropy(text.get_ref()).map_or(0, |entropy| ContextMemory::of(iter::once(entropy)).least())
+    };
+    raw.codec.entropy.iter().chain(of_peers).chain(of_rules).max_by_key(contexts).map(Spanned::span)
+}
+
+/// First grants for sixteen flows.
+const LEAST_FLOWS: u64 = 1 << 20;
