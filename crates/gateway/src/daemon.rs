@@ -17,7 +17,7 @@ use self::start::{Site, open_logs, open_store, take_state};
 use self::state::State;
 use crate::admin::{self, Source as _};
 use crate::chunks;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::discovery::{NoteSocketError, Talk};
 use crate::intercept::{Current, rules};
 use crate::ledger::Ledger;
@@ -123,6 +123,9 @@ pub enum StartError {
     /// Other gateways cannot be looked for.
     #[error(transparent)]
     Discovery(#[from] NoteSocketError),
+    /// The configuration contradicts what is on disk.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The chunk store cannot be used as it is.
     #[error(transparent)]
     Store(#[from] chunks::OpenError),

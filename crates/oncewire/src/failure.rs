@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use oncewire_gateway::config::{ConfigError, SetError};
+use oncewire_gateway::daemon::StartError;
 
 /// The command line, or a file that it names, asks for what cannot be done as written: exit code 2.
 #[derive(Debug)]
@@ -24,12 +25,20 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::from(FAILED);
     }
-    if let Some(config) = error.downcast_ref::<ConfigError>() {
+    if let Some(config) = config_error(error) {
         eprintln!("{config}");
         return ExitCode::from(WRONG);
     }
     eprintln!("oncewire: {}", told(error));
     ExitCode::from(if error.is::<Usage>() || error.is::<SetError>() { WRONG } else { FAILED })
+}
+
+/// Returns what is wrong with a configuration, also if it was found out only at the start.
+fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
+    error.downcast_ref().or_else(|| match error.downcast_ref()? {
+        StartError::Config(config) => Some(config),
+        _ => None,
+    })
 }
 
 /// Writes an error and what caused it, without causes that the message above them has told already.

@@ -20,6 +20,7 @@ mod settings;
 mod typed;
 pub mod units;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -60,6 +61,8 @@ pub struct Config {
     pub policies: Policies,
     /// The lines of the file where its rules begin, from 1.
     pub policy_lines: Vec<usize>,
+    /// Line and column of `encrypt_key_file`, or else of what says where things are kept.
+    pub(crate) key_place: (usize, usize),
     /// The bytes for everything that grows with peers and flows.
     pub memory: u64,
     /// What of it is set for each peer.
@@ -329,6 +332,12 @@ impl OnPeerLoss {
 }
 
 impl Config {
+    /// Says that what is kept on disk was not written with the key that is configured.
+    pub fn wrong_key(&self, why: &impl fmt::Display) -> ConfigError {
+        let problem = Problem { place: Some(self.key_place), message: format!("encrypt_key_file: {why}") };
+        ConfigError { path: self.path.clone(), problems: vec![problem] }
+    }
+
     /// Reads a configuration file and everything it names.
     ///
     /// # Errors

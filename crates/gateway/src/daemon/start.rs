@@ -13,7 +13,7 @@ use super::report::Report;
 use super::settings::{self, Said};
 use super::state::State;
 use super::{StartError, log_sizes};
-use crate::chunks::{self, ChunkStore};
+use crate::chunks::{self, ChunkStore, OpenError};
 use crate::config::{self, Config};
 use crate::discovery::{Looking, NoteSockets, Talk};
 use crate::identity::PublicKey;
@@ -77,7 +77,11 @@ pub(super) async fn open_store(
     let key = config.gateway.encrypt_key.clone();
     let opened = tokio::task::spawn_blocking(move || ChunkStore::open(&settings, key.as_ref()));
     let opened = opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
-    Ok(Some(Arc::new(opened?.telling(neighbours.clone()))))
+    let store = opened.map_err(|why| match why {
+        OpenError::OtherKey { .. } => StartError::Config(config.wrong_key(&why)),
+        OpenError::InUse { .. } => StartError::Store(why),
+    })?;
+    Ok(Some(Arc::new(store.telling(neighbours.clone()))))
 }
 
 /// Says whose logs are kept, and how large.

@@ -21,7 +21,7 @@ pub(super) fn run(path: &Path) -> anyhow::Result<()> {
     let mut config = Config::load(path)?;
     let key = config.gateway.encrypt_key.as_ref();
     if let Some(why) = config.store.as_ref().and_then(|store| refuses_key(store, key)) {
-        return Err(why.into());
+        return Err(config.wrong_key(&why).into());
     }
     if let Some(rules) = RuleSet::of(&config).map(RuleSet::on_this_machine) {
         config.warnings.extend(rules.obstacles());

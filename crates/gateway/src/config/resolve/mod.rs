@@ -133,6 +133,7 @@ impl Resolver {
             intercepts: intercepts.into_iter().collect::<Option<_>>()?,
             policies: policies?,
             policy_lines: raw.policy.iter().map(|policy| place(text, policy.span().start).0).collect(),
+            key_place: place(text, key_span(raw).start),
             memory,
             set_memory,
             log_budget,
@@ -232,6 +233,13 @@ impl Resolver {
         });
         self.problems.check(number.span(), key, read)
     }
+}
+
+/// Returns where the key is named that what is kept on disk is encrypted with, or else where that is kept.
+fn key_span(raw: &RawConfig) -> Range<usize> {
+    let gateway = raw.gateway.get_ref();
+    let set = gateway.encrypt_key_file.as_ref().or(gateway.state.as_ref()).or(raw.cache.store_path.as_ref());
+    set.map_or_else(|| raw.gateway.span(), Text::span)
 }
 
 /// Reads `HOST:PORT`, with an IPv6 address in brackets.

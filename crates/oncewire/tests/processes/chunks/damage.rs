@@ -113,7 +113,10 @@ fn assert_refused(pair: &Pair) {
     for command in ["check", "run"] {
         let refused = pair.branch.run(&[command, "-c", pair.branch.config().to_str().unwrap()]);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && said.contains("encrypt_key_file"), "{command}: {said}");
+        assert_eq!(refused.status.code(), Some(2), "{command}: {said}");
+        let config = pair.branch.config().display().to_string();
+        assert!(said.contains(&format!("{config}: line ")), "{command}: {said}");
+        assert!(said.contains("encrypt_key_file: "), "{command}: {said}");
     }
     assert!(logs(pair) == before, "logs changed at a start that was refused");
 }
