@@ -6,9 +6,11 @@ mod demo;
 mod failure;
 mod logs;
 mod measure;
+mod output;
 mod table;
 mod train;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -16,7 +18,11 @@ use clap::Parser as _;
 use crate::cli::Cli;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(wrong) if wrong.use_stderr() => wrong.exit(),
+        Err(help) => return tell(&help),
+    };
     // The demo's table is not to be broken up by what its two gateways have to say, one of which it restarts.
     let quiet = matches!(cli.command, cli::Command::Demo(_));
     let usual = if quiet { logs::Level::Error } else { logs::Level::Info };
@@ -24,5 +30,14 @@ fn main() -> ExitCode {
     match commands::run(cli.command, &log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
+    }
+}
+
+/// Prints help, or the version.
+fn tell(help: &clap::Error) -> ExitCode {
+    match help.print().and_then(|()| io::stdout().flush()) {
+        // Whoever read has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        written => output::said(written).map_or_else(|error| failure::report(&error), |()| ExitCode::SUCCESS),
     }
 }

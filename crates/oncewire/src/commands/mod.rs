@@ -12,10 +12,9 @@ mod run;
 mod status;
 mod store;
 
-use std::io::Write as _;
-
 use crate::cli::{Cache, Cli, Command};
 use crate::logs::Log;
+use crate::output::print;
 use crate::{demo, measure, train};
 
 /// Runs a command.
@@ -36,15 +35,8 @@ pub(crate) fn run(command: Command, log: &Log) -> anyhow::Result<()> {
             let mut script = Vec::new();
             let mut command = <Cli as clap::CommandFactory>::command();
             clap_complete::generate(args.shell, &mut command, "oncewire", &mut script);
-            print(&String::from_utf8_lossy(&script))
+            print(script)
         }
-        Command::Man => print(&man::page()?),
+        Command::Man => print(man::page()?),
     }
-}
-
-/// Writes to standard output; unlike `print!` it returns an error where nobody reads.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    Ok(stdout.flush()?)
 }

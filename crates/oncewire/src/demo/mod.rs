@@ -19,7 +19,6 @@ mod signals;
 mod stage;
 mod steps;
 
-use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
@@ -30,6 +29,8 @@ use report::{LinkFacts, Report};
 use signals::Signals;
 use stage::{Route, Stage};
 use steps::{Show, Step};
+
+use crate::output::print;
 
 pub(crate) use args::Args;
 
@@ -42,7 +43,9 @@ pub(crate) use args::Args;
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let corpus = corpus::load(&args.paths)?;
     if !args.json {
-        report::print_setting(&mut io::stdout().lock(), args, &corpus)?;
+        let mut setting = Vec::new();
+        report::print_setting(&mut setting, args, &corpus)?;
+        print(setting)?;
     }
     let edited = edit::edit_all(&corpus.files, args.seed);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -113,15 +116,15 @@ async fn perform(
     // Every fetch compares as it reads, and none came back with an error.
     let report = Report { link: LinkFacts::of(args), rows, verified: true };
     let path = stage.path_facts().await;
-    let mut out = io::stdout().lock();
+    let mut out = Vec::new();
     if args.json {
         serde_json::to_writer(&mut out, &report)?;
-        writeln!(out)?;
+        out.push(b'\n');
     } else {
         report::print_table(&mut out, &report)?;
         report::print_notes(&mut out, &report, baseline_seconds, &path)?;
     }
-    Ok(())
+    print(out)
 }
 
 /// Makes a progress bar on standard error, which shows nothing if that is not a terminal.

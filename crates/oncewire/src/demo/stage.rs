@@ -15,6 +15,7 @@ use super::gateways::Pair;
 use super::origin::Origin;
 use super::path::{EmulatedLink, PathTraffic, Relay};
 use super::signals::Signals;
+use crate::output::print;
 
 /// The path, the origin behind it, the gateways across it, and the ways to go.
 pub(crate) struct Stage {
@@ -147,7 +148,7 @@ impl Stage {
         );
         match json {
             true => io::stderr().write_all(text.as_bytes())?,
-            false => io::stdout().write_all(text.as_bytes())?,
+            false => print(text)?,
         }
         signals.next().await;
         Ok(())

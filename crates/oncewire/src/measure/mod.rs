@@ -5,7 +5,6 @@
 
 mod report;
 
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,6 +13,7 @@ use oncewire_lab::measure::{self, Measurement};
 use oncewire_lab::pair::PairConfig;
 
 use crate::failure::Usage;
+use crate::output::print;
 
 /// Measure what files would save: sends them in order through a real encoder and decoder, and compares every byte
 ///
@@ -56,9 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         true => report::json(&settings, &report)?,
         false => report::table(&settings, &report),
     };
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    Ok(stdout.flush()?)
+    print(text)
 }
 
 fn settings(assignments: &[String]) -> anyhow::Result<CodecSettings> {

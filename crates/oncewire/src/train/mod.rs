@@ -3,7 +3,7 @@
 mod report;
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -16,6 +16,7 @@ use oncewire_lab::train::{TrainConfig, train};
 
 use crate::failure::Usage;
 use crate::measure::blame;
+use crate::output::print;
 
 /// Train SAMPLEBYTE's bytes on files, and print the line for the configuration that names them
 ///
@@ -67,9 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         true => report::json(&config, &trained)?,
         false => report::line(&config, &trained),
     };
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    Ok(stdout.flush()?)
+    print(text)
 }
 
 /// Holds the settings to the bounds that a gateway's configuration has.

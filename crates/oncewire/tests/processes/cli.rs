@@ -30,6 +30,16 @@ fn wrong_usage_is_exit_code_two() {
 }
 
 #[test]
+fn what_cannot_be_written_is_a_failure_that_names_standard_output() {
+    let arguments =
+        [&["--help"][..], &["--version"], &["help"], &["keygen", "--help"], &["completions", "bash"], &["man"]];
+    for arguments in arguments {
+        let said = without_room(arguments);
+        assert!(said.starts_with("oncewire: cannot write to standard output: "), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn the_key_of_a_store_is_that_of_its_configuration_or_given_with_its_folder() {
     for command in ["stat", "verify", "compact"] {
         let both =
@@ -144,6 +154,16 @@ fn measure_reports_what_it_checked() {
 
 fn oncewire(arguments: &[&str]) -> Output {
     Command::new(binary()).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Has standard output be where there is no room, and returns what was said of that.
+#[track_caller]
+fn without_room(arguments: &[&str]) -> String {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(binary()).args(arguments).stdin(Stdio::null()).stdout(full).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+    said
 }
 
 #[track_caller]
