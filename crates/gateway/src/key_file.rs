@@ -31,7 +31,7 @@ pub(crate) enum NotMade {
 pub(crate) fn create(path: &Path, line: &str) -> Result<(), NotMade> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let mut file = opened.map_err(|error| match (error.kind(), path.parent()) {
-        (io::ErrorKind::AlreadyExists, _) => NotMade::Exists,
+        (io::ErrorKind::AlreadyExists, _) => in_the_way(path),
         (io::ErrorKind::NotFound, Some(folder)) if !folder.exists() => NotMade::NoFolder(folder.to_owned()),
         _ => NotMade::Io(error),
     })?;
@@ -41,6 +41,19 @@ pub(crate) fn create(path: &Path, line: &str) -> Result<(), NotMade> {
         let _ = std::fs::remove_file(path);
         NotMade::Io(error)
     })
+}
+
+/// Says what is there already.
+fn in_the_way(path: &Path) -> NotMade {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {
+            NotMade::Io(io::Error::other("a folder, not a file; name a file in it"))
+        }
+        Ok(metadata) if !metadata.is_file() => {
+            NotMade::Io(io::Error::other("a device, pipe or socket, which keeps no key; name a file"))
+        }
+        _ => NotMade::Exists,
+    }
 }
 
 /// Opens a file that nobody but its owner may read or change.

@@ -1,5 +1,6 @@
 //! `oncewire keygen`: a gateway's key pair, the key for what it keeps on disk, or that of a group.
 
+use anyhow::Context as _;
 use oncewire_gateway::group_key::GroupKey;
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::storage_key::StorageKey;
@@ -17,5 +18,12 @@ pub(super) fn run(args: &Keygen) -> anyhow::Result<()> {
         return Ok(());
     }
     let identity = if args.show { Identity::load(&args.out)? } else { Identity::create(&args.out)? };
-    super::print(&format!("{}\n", identity.public_key()))
+    let shown = super::print(&format!("{}\n", identity.public_key()));
+    if args.show {
+        return shown;
+    }
+    shown.with_context(|| {
+        let path = args.out.display();
+        format!("{path} was made, and `oncewire keygen --show --out {path}` prints its public key")
+    })
 }

@@ -70,6 +70,30 @@ fn keygen_never_overwrites() {
 }
 
 #[test]
+fn keygen_says_that_a_key_is_there_whose_public_key_could_not_be_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gateway.key");
+    let path = file.to_str().unwrap();
+    let said = without_room(&["keygen", "--out", path]);
+    let way = format!("oncewire keygen --show --out {path}");
+    assert!(said.contains(&way) && said.contains("standard output"), "{said}");
+    assert_eq!(text(&oncewire(&["keygen", "--show", "--out", path]), 0).lines().count(), 1);
+}
+
+#[test]
+fn keygen_says_what_is_in_the_way_of_a_key_file() {
+    let dir = tempfile::tempdir().unwrap();
+    for kind in [&[][..], &["--encrypt-key"], &["--group"]] {
+        for (path, what) in [(dir.path().to_str().unwrap(), "a folder"), ("/dev/null", "a device")] {
+            let output = oncewire(&[&["keygen", "--out", path][..], kind].concat());
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.contains(&format!("{path}: {what}")) && !said.contains("--show"), "{said}");
+        }
+    }
+}
+
+#[test]
 fn a_key_for_encryption_is_made_in_silence_and_never_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("storage.key");
