@@ -53,6 +53,21 @@ fn the_key_of_a_store_is_that_of_its_configuration_or_given_with_its_folder() {
 }
 
 #[test]
+fn what_is_to_be_worked_on_and_is_not_there_is_a_failure() {
+    for arguments in [&["measure"][..], &["train"], &["demo"], &["store", "stat", "--path"]] {
+        let output = oncewire(&[arguments, &["/no/such/file"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains("/no/such/file"), "{arguments:?}: {said}");
+    }
+    // These say how it is worked on.
+    for option in ["--token-file", "--config"] {
+        let output = oncewire(&["status", option, "/no/such/file"]);
+        assert_eq!(output.status.code(), Some(2), "{option}");
+    }
+}
+
+#[test]
 fn keygen_never_overwrites() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("gateway.key");
