@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use oncewire_gateway::config::units::Size;
@@ -66,7 +67,7 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct Keygen {
     /// The key file to write, readable by its owner alone; an existing file is never overwritten
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = unless_dash(NO_KEY))]
     pub(crate) out: PathBuf,
 
     /// Write nothing, and print the public key of an existing FILE
@@ -86,7 +87,7 @@ pub(crate) struct Keygen {
 #[derive(Args, Debug)]
 pub(crate) struct WithConfig {
     /// The configuration
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = unless_dash(NO_CONFIG))]
     pub(crate) config: PathBuf,
 }
 
@@ -94,7 +95,7 @@ pub(crate) struct WithConfig {
 #[derive(Args, Debug)]
 pub(crate) struct Rules {
     /// The configuration
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = unless_dash(NO_CONFIG))]
     pub(crate) config: PathBuf,
 
     /// Print what is loaded now instead
@@ -153,7 +154,7 @@ pub(crate) enum Store {
 #[command(group = clap::ArgGroup::new("store").required(true))]
 pub(crate) struct StoreAt {
     /// The configuration of the store's gateway
-    #[arg(short, long, value_name = "FILE", group = "store")]
+    #[arg(short, long, value_name = "FILE", group = "store", value_parser = unless_dash(NO_CONFIG))]
     pub(crate) config: Option<PathBuf>,
 
     /// The store's folder, where there is no configuration
@@ -196,7 +197,8 @@ pub(crate) struct Compact {
 #[derive(Args, Debug)]
 pub(crate) struct Ask {
     /// The gateway's configuration, which says where its admin interface is
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["admin", "token_file"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["admin", "token_file"],
+          value_parser = unless_dash(NO_CONFIG))]
     pub(crate) config: Option<PathBuf>,
 
     /// Where the gateway's admin interface is
@@ -220,5 +222,23 @@ pub(crate) struct Completions {
     pub(crate) shell: Shell,
 }
 
+/// Reads the name of a file to be read, where `-` is standard input.
+pub(crate) fn source() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| match path.as_os_str() == "-" {
+        true => PathBuf::from("/dev/stdin"),
+        false => path,
+    })
+}
+
+/// Reads the name of a file, and says why `-` is none.
+fn unless_dash(why: &'static str) -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(move |path| match path.as_os_str() == "-" {
+        true => Err(why),
+        false => Ok(path),
+    })
+}
+
+const NO_CONFIG: &str = "paths in a configuration are relative to its file, so name one (./- if that is its name)";
+const NO_KEY: &str = "a secret key is not printed; name a file (./- if that is to be its name)";
 const DEFAULT_ADMIN: &str = "127.0.0.1:7411";
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.";

@@ -7,6 +7,8 @@ use oncewire_gateway::config::units::{Rate, Time, UnitError};
 use oncewire_netem::tcp::congestion::Policy;
 use oncewire_netem::{LinkParams, Queue};
 
+use crate::cli::source;
+
 /// Show what oncewire saves: moves files over an emulated link without and with a pair of gateways
 ///
 /// Everything runs in this process on loopback. The files are fetched for the first time, again, after an edit, and
@@ -34,9 +36,9 @@ pub(crate) struct Args {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Files and folders to move, a folder bundled into one file [default: sources of crates that Cargo has fetched, else
+    /// Files and folders to move, a folder bundled into one file; - is standard input [default: sources of crates that Cargo has fetched, else
     /// packed crates, else this executable]
-    #[arg(value_name = "PATHS")]
+    #[arg(value_name = "PATHS", value_parser = source())]
     pub(crate) paths: Vec<PathBuf>,
 }
 

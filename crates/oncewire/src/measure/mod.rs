@@ -12,6 +12,7 @@ use oncewire_gateway::config::CodecSettings;
 use oncewire_lab::measure::{self, Measurement};
 use oncewire_lab::pair::PairConfig;
 
+use crate::cli::source;
 use crate::failure::Usage;
 use crate::output::print;
 
@@ -30,8 +31,8 @@ pub(crate) struct Args {
     /// Print one JSON object, as docs/json.md describes it
     #[arg(long)]
     json: bool,
-    /// The files, sent in this order
-    #[arg(required = true, value_name = "FILE")]
+    /// The files, sent in this order; - is standard input
+    #[arg(required = true, value_name = "FILE", value_parser = source())]
     files: Vec<PathBuf>,
 }
 

@@ -14,6 +14,7 @@ use oncewire_gateway::config::units::Size;
 use oncewire_lab::measure;
 use oncewire_lab::train::{TrainConfig, train};
 
+use crate::cli::source;
 use crate::failure::Usage;
 use crate::measure::blame;
 use crate::output::print;
@@ -38,8 +39,8 @@ pub(crate) struct Args {
     /// Print one JSON object, as docs/json.md describes it
     #[arg(long)]
     json: bool,
-    /// The files, in this order
-    #[arg(required = true, value_name = "FILE")]
+    /// The files, in this order; - is standard input
+    #[arg(required = true, value_name = "FILE", value_parser = source())]
     files: Vec<PathBuf>,
 }
 

@@ -68,6 +68,26 @@ fn what_is_to_be_worked_on_and_is_not_there_is_a_failure() {
 }
 
 #[test]
+fn a_dash_is_standard_input_where_bytes_are_read_and_refused_elsewhere() {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("file");
+    std::fs::write(&file, crate::common::data::text(131, 300_000)).unwrap();
+    for command in ["measure", "train"] {
+        let input = std::fs::File::open(&file).unwrap();
+        let arguments = [command, "--json", "-", file.to_str().unwrap()];
+        let output = Command::new(binary()).args(arguments).stdin(input).output().unwrap();
+        let report: serde_json::Value = serde_json::from_str(&text(&output, 0)).unwrap();
+        assert!(command == "train" || report["delivered"] == 600_000, "{report}");
+    }
+    for arguments in [&["check", "-c"][..], &["run", "-c"], &["status", "-c"], &["keygen", "--out"]] {
+        let output = oncewire(&[arguments, &["-"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains("(./- if that is"), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn keygen_never_overwrites() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("gateway.key");
