@@ -137,9 +137,9 @@ pub(crate) enum Store {
     Stat(StoreAt),
     /// Read everything in the store and compare it with its checks
     ///
-    /// Ends with exit code 1 if anything is damaged or gone, or cannot be read: containers, or whole files. What a crash or
-    /// power cut may have left is a note. What is damaged is never used, whether it is known or not; compact drops it. No
-    /// gateway may be using the store.
+    /// Ends with exit code 1 if anything is damaged or gone, or cannot be read: containers, or whole files. The index and
+    /// what else is made again from those files is not checked. What a crash or power cut may have left is a note. What is
+    /// damaged is never used, whether it is known or not; compact drops it. No gateway may be using the store.
     Verify(StoreWork),
     /// Write everything again that is sound and can still be found, and drop the rest
     ///

@@ -163,7 +163,7 @@ impl Store {
         self.sync_locked(writer).map_err(Halt::Write)?;
         compacted.lost.append(lost);
         // What the disk refuses of it is of no use any more.
-        let _ = segment.check_footer();
+        let _ = segment.check_footer().and_then(|()| self.check_first_page(segment));
         segment.flaw().into_iter().for_each(|fault| compacted.damaged.push(fault));
         self.let_go(writer, segment.number);
         Ok(())

@@ -7,7 +7,7 @@ use crate::flaw::{Flaw, Said};
 use crate::paged::{Header, Kind, NotOurs, PAGE, Paged};
 use crate::recover::Opened;
 use crate::segment::Segment;
-use crate::{Progress, Store, snapshot, summary};
+use crate::{Fault, Progress, Store, snapshot, summary};
 
 /// What a folder has of a store.
 #[derive(Default)]
@@ -149,6 +149,24 @@ impl Store {
         let (said, why) = why;
         opened.note(format!("{name} {said}: set aside"));
         Ok(Look::Closed(assumed(), why))
+    }
+
+    /// Notes if the first page of a segment that can be read all the same is not the one that it was given. An empty one is
+    /// none where there is no footer: what a power cut leaves may be so.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub(crate) fn check_first_page(&self, segment: &Segment) -> Result<(), Fault> {
+        let name = segment.file.name();
+        let expected = Header { kind: Kind::Segment, store: self.id, number: segment.number };
+        let has_footer = segment.extent.read().has_footer;
+        match Paged::open(&self.backend, self.sealer.as_deref(), name.to_owned()) {
+            Ok((_, header)) if header == expected => return Ok(()),
+            Err(NotOurs::Io(source)) => return Err(Fault::Io { file: name.to_owned(), at: 0, source }),
+            Err(NotOurs::Damaged) if !has_footer && !self.first_page_is_harmed(name) => return Ok(()),
+            _ => segment.note_flaw(Flaw { what: "its first page is damaged", gone: 0 }),
+        }
+        Ok(())
     }
 
     /// Says whether the first page of a file holds something that is no first page; zeros are what a power cut leaves.

@@ -9,7 +9,7 @@ use crate::files::{Files, FoundSegment, Look, REFUSED};
 use crate::flaw::{Flaw, Unsealed};
 use crate::identity::{Identity, is_possible};
 use crate::index::Class;
-use crate::paged::Paged;
+use crate::paged::{PAGE, Paged};
 use crate::scan::Scanned;
 use crate::segment::{Coarse, Extent, Segment};
 use crate::snapshot;
@@ -267,7 +267,10 @@ impl Store {
             Look::Closed(file, why) => return Ok(Some((file, Read::Closed(why)))),
             Look::Vain(file, flaw) => {
                 let summary = self.summary_of(number, summary);
-                let flaw = flaw.or_else(|| self.flaw_of(&found, &file, None, summary.as_ref()));
+                let flaw = flaw.or_else(|| {
+                    let flaw = self.flaw_of(&found, &file, None, summary.as_ref())?;
+                    Some(if found.len < PAGE as u64 { flaw } else { Flaw { what: NO_KEY, ..flaw } })
+                });
                 return Ok(Some((file, Read::Nothing(flaw))));
             }
             Look::Gone => return Ok(None),
@@ -474,6 +477,9 @@ impl Read {
 /// What is said of a segment that may be as a power cut left it.
 const NOTHING: &str =
     "nothing is in it, as a power cut may leave the last one; whether there was cannot be told";
+
+/// What has become of an encrypted segment that is as long as it should be, and cannot be read.
+const NO_KEY: &str = "its first page, which has its key, is gone";
 
 /// Lines for the log: a disk that is full of damage is as bad as they say, and no worse.
 const MOST_NOTES: usize = 100;

@@ -153,7 +153,8 @@ impl Store {
             segment.ask_again();
         }
         if refused < MOST_REFUSED {
-            segment.check_footer().unwrap_or_else(|fault| verified.unreadable.push(fault));
+            let checked = [segment.check_footer(), self.check_first_page(segment)];
+            checked.into_iter().filter_map(Result::err).for_each(|fault| verified.unreadable.push(fault));
             segment.ask_again();
         }
         segment.flaw().into_iter().for_each(|fault| verified.damaged.push(fault));

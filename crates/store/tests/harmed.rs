@@ -77,7 +77,53 @@ fn an_encrypted_segment_without_its_first_page_is_lost() {
         let memory = filled(&sealed(1, 200), closed);
         let (name, _) = segments(&memory).swap_remove(at);
         memory.damage(&name, |bytes| bytes[64..68].fill(0xff));
-        assert_lost(&memory, &sealed(1, 200), &name);
+        assert_lost(&memory, &sealed(1, 200), &format!("{name}: its first page, which has its key, is gone"));
+    }
+    let memory = filled(&sealed(1, 200), true);
+    let (name, _) = segments(&memory).swap_remove(1);
+    memory.damage(&name, |bytes| bytes[..4096].fill(0));
+    assert_lost(&memory, &sealed(1, 200), "which has its key, is gone, and ");
+}
+
+#[test]
+fn a_first_page_that_is_damaged_is_said_although_all_behind_it_is_sound() {
+    for closed in [true, false] {
+        // Magic, version, kind, id, number, key, salt and check.
+        for at in [0, 8, 12, 16, 24, 32, 48, 71] {
+            let memory = filled(&options(200), closed);
+            let (name, _) = segments(&memory).swap_remove(1);
+            memory.damage(&name, |bytes| bytes[at] ^= 1);
+            let containers = verified(&memory, &options(200)).0.containers;
+            assert_lost(&memory, &options(200), &format!("{name}: its first page is damaged"));
+            let store = open(&memory, &options(200));
+            assert_eq!(whole(&store, &[60_000; BLOCKS as usize]).len(), BLOCKS as usize);
+            assert_eq!(store.stat().containers, containers, "nothing is lost");
+        }
+    }
+}
+
+#[test]
+fn an_empty_first_page_is_what_a_power_cut_may_leave_of_a_segment_without_a_footer() {
+    let memory = filled(&options(200), false);
+    let files = segments(&memory);
+    let (name, _) = files.last().unwrap();
+    memory.damage(name, |bytes| bytes[..4096].fill(0));
+    assert!(verified(&memory, &options(200)).0.damaged.is_empty());
+    drop(open(&memory, &options(200)));
+    assert!(verified(&memory, &options(200)).0.damaged.is_empty(), "also once a start has looked through it");
+    memory.damage(&files[0].0, |bytes| bytes[..4096].fill(0));
+    assert_lost(&memory, &options(200), &format!("{}: its first page is damaged", files[0].0));
+}
+
+#[test]
+fn what_is_made_again_from_the_segments_is_not_damage() {
+    for file in ["store", "index", "0000000000000002.summary"] {
+        let memory = filled(&options(200), true);
+        memory.damage(file, |bytes| bytes[20] ^= 1);
+        let (found, _) = verified(&memory, &options(200));
+        assert!(found.damaged.is_empty() && found.unreadable.is_empty(), "{file}: {found:?}");
+        let store = open(&memory, &options(200));
+        assert_eq!(whole(&store, &[60_000; BLOCKS as usize]).len(), BLOCKS as usize, "{file}");
     }
 }
 
