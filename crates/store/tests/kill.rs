@@ -1,5 +1,5 @@
 //! A process that fills a store is killed at random moments: nothing wrong comes out afterwards, and no more is lost
-//! than was not synced.
+//! than was not synced. What the store has room for is there, whatever it says itself of how far it reaches back.
 //!
 //! `cargo test -p oncewire-store --test kill -- 200` kills 200 times instead of 20.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::{block, mixed, options, parts, read};
-use oncewire_store::{Folder, IndexMemory, Opened, Options, Progress, Store};
+use oncewire_store::{Folder, IndexMemory, MIN_SEGMENT_BYTES, Opened, Options, Progress, Store};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -42,15 +42,17 @@ fn main() {
 /// Kills a process so many times, and returns the most blocks that it had taken and that were gone.
 fn kill_again_and_again(kills: u64) -> u64 {
     let dir = tempfile::tempdir().unwrap();
-    let (mut next, mut most_lost, mut durable) = (0, 0, BTreeSet::new());
+    let (mut next, mut most_lost) = (0, 0);
+    let (mut durable, mut starts) = (BTreeSet::new(), BTreeSet::new());
     for kill in 0..kills {
+        starts.insert(next);
         let (promised, taken) = run_and_kill(dir.path(), next, mixed(kill));
         let context = format!("kill {kill}, blocks from {next}, {promised} promised, {taken} taken");
         let (store, opened) = open(dir.path());
         // A block's time is its number.
-        let oldest = store.horizon().oldest_s.unwrap_or(0);
+        let oldest = store.horizon().oldest_s.unwrap_or(taken);
         durable.extend(next..promised);
-        for number in durable.range(oldest..) {
+        for number in durable.range(oldest.min(oldest_with_room(taken, &starts))..) {
             let content = content(*number);
             assert!(read(&store, &content).unwrap(), "{context}: {number} is gone, {opened:?}");
             for len in [128, 1024] {
@@ -61,7 +63,9 @@ fn kill_again_and_again(kills: u64) -> u64 {
         // What was not promised is there or not, and never wrong: `read` looks at that.
         let there =
             (promised..taken).filter(|number| read(&store, &content(*number)).unwrap()).count() as u64;
-        most_lost = most_lost.max(taken - promised - there);
+        let lost = taken - promised - there;
+        assert!(lost <= SYNC_EVERY, "{context}: {lost} are gone, more than may be put between two syncs");
+        most_lost = most_lost.max(lost);
         assert!(store.verify(&Progress::default()).unwrap().damaged.is_empty(), "{context}");
         next = taken;
         if kill % 3 == 0 {
@@ -69,6 +73,26 @@ fn kill_again_and_again(kills: u64) -> u64 {
         }
     }
     most_lost
+}
+
+/// Returns the first of the blocks before `taken` that the store has room for with all that came after them: as much as
+/// its segments may take, but for two. One is for what comes next, and the oldest goes as a whole.
+fn oldest_with_room(taken: u64, starts: &BTreeSet<u64>) -> u64 {
+    let mut room = (SEGMENTS - 2) * MIN_SEGMENT_BYTES;
+    let mut oldest = taken;
+    while let Some(number) = oldest.checked_sub(1) {
+        let begun = if starts.contains(&number) || number % CLOSE_EVERY == 0 { OF_A_SEGMENT } else { 0 };
+        let Some(rest) = room.checked_sub(most_on_disk(number) + begun) else { break };
+        (room, oldest) = (rest, number);
+    }
+    oldest
+}
+
+/// Returns how many bytes of disk a block takes at most: its own, 32 for each of its chunks in directory, footer and
+/// summary, a page that ends its group, and its part of what comes with a full segment.
+fn most_on_disk(number: u64) -> u64 {
+    let block = content(number);
+    block.len() as u64 + 32 * parts(&block).len() as u64 + 4096 + OF_A_SEGMENT / 6
 }
 
 /// Lets a process fill the store and kills it; returns the first block that was not promised to be durable, and a block
@@ -113,11 +137,11 @@ fn fill(folder: &Path, from: u64) {
         let block = content(number);
         store.insert(&block, &parts(&block), number);
         writeln!(out, "taken {number};").unwrap();
-        if number % 5 == 0 {
+        if number % SYNC_EVERY == 0 {
             store.sync().unwrap();
             writeln!(out, "synced {};", number + 1).unwrap();
         }
-        if number % 23 == 0 {
+        if number % CLOSE_EVERY == 0 {
             store.close().unwrap();
             (store, _) = open(folder);
         }
@@ -127,10 +151,19 @@ fn fill(folder: &Path, from: u64) {
 fn open(folder: &Path) -> (Store, Opened) {
     // Room for every leaf, or small blocks would be forgotten before they are evicted.
     let index = IndexMemory { coarse: 1 << 17, medium: 1 << 18, fine: 1 << 21 };
-    let options = Options { index, ..options(8) };
+    let options = Options { index, ..options(SEGMENTS) };
     Store::open(Arc::new(Folder::open(folder).unwrap()), &options).unwrap()
 }
 
 fn content(number: u64) -> Vec<u8> {
     block(number, 1 + mixed(number) as usize % 65_536)
 }
+
+/// Segments that the store has room for, if they are full.
+const SEGMENTS: u64 = 8;
+/// Blocks from one sync to the next, and from one end in order to the next.
+const SYNC_EVERY: u64 = 5;
+const CLOSE_EVERY: u64 = 23;
+/// Bytes of disk that come with a segment, whatever is in it: first pages of it and of its summary, and what fills the
+/// last pages of its footer and of that.
+const OF_A_SEGMENT: u64 = 4 * 4096;
