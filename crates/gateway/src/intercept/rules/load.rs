@@ -143,7 +143,7 @@ impl Current {
 }
 
 /// Reads what rules have let pass, and loads them anew if somebody removed them, as a firewall does that is loaded as a
-/// whole, or if they no longer fit the machine's bridges. Routes and routing rules that somebody removed are added again.
+/// whole, or if they no longer fit the machine's bridges and control groups. Routes and routing rules that somebody removed are added again.
 async fn look_after(current: Arc<Current>, bypassed: Arc<Bypassed>, heartbeat: Arc<Heartbeat>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -177,12 +177,18 @@ fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<R
     }
     bypassed.begin_anew();
     match Programs(&fitting).install() {
-        Ok(()) if there => tracing::info!(table, "this machine's bridges changed; rules installed again"),
+        Ok(()) if there => {
+            tracing::info!(table, "this machine's bridges or control groups changed; rules installed again");
+        }
         Ok(()) => tracing::warn!(table, "somebody removed the rules; installed again"),
         Err(error) => {
             tracing::error!(table, "rules are missing, and {error}");
             return Arc::clone(rules);
         }
+    }
+    let known = rules.missing_groups();
+    for missing in fitting.missing_groups().iter().filter(|missing| !known.contains(missing)) {
+        tracing::warn!("{missing}");
     }
     Arc::new(fitting)
 }

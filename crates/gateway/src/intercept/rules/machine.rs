@@ -18,6 +18,7 @@ impl RuleSet {
             Ok(json) => found.extend(self.missing_interfaces(&Links::read(&json).unwrap_or_default())),
             Err(error) => found.push(format!("bridges and routes need `ip`: {error}")),
         }
+        found.extend(self.missing_groups());
         found.extend(self.bad_settings(|key| {
             let value = std::fs::read_to_string(format!("/proc/sys/{}", key.replace('.', "/"))).ok()?;
             Some(value.trim().to_owned())

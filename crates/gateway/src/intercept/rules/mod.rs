@@ -6,6 +6,7 @@
 
 mod bridge;
 mod bypass;
+mod cgroups;
 mod commands;
 mod heartbeat;
 mod hold;
@@ -25,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use self::bypass::Exclusions;
+use self::cgroups::Groups;
 use crate::config::{Capture, Config, Mode, Network, RulesBy, Scope};
 
 /// The rules of one gateway.
@@ -43,8 +45,8 @@ pub struct RuleSet {
     silence: Duration,
     /// Whether there are bridges from which frames are to be lifted.
     bridged: bool,
-    /// Where the control groups' tree lies below the place where nftables looks for it.
-    cgroups_below: &'static str,
+    /// The control groups that are there.
+    cgroups: Groups,
     /// How packets that are held get into their queue.
     queue_by: QueueBy,
 }
@@ -141,7 +143,7 @@ impl RuleSet {
             keeps_bridges: false,
             silence: LONGEST_SILENCE,
             bridged: false,
-            cgroups_below: "",
+            cgroups: Groups::default(),
             queue_by: QueueBy::default(),
         }
     }

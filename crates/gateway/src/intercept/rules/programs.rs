@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::RuleSet;
 use super::bridge::{self, Links};
 use super::commands::{LOCK_SECS, nft};
+use super::{RuleSet, cgroups};
 
 /// Why rules are not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum LoadError {
 }
 
 impl RuleSet {
-    /// Fits the rules to this machine: to its bridges, to where it has its control groups, and to what can queue packets.
+    /// Fits the rules to this machine: to its bridges, to its control groups, and to what can queue packets.
     #[must_use]
     pub fn on_this_machine(self) -> Self {
         // Without an answer it is a machine without bridges.
@@ -47,9 +47,8 @@ impl RuleSet {
     }
 
     pub(super) fn on_machine_with(self, links: &Links) -> Self {
-        let is_tree = |path: &str| Path::new(path).join("cgroup.controllers").exists();
-        let below = !is_tree(CGROUPS) && is_tree(&format!("{CGROUPS}/{CGROUPS_BELOW}"));
-        Self { cgroups_below: if below { CGROUPS_BELOW } else { "" }, ..self.on(links) }.with_queue()
+        let cgroups = self.groups_in(Path::new(cgroups::ROOT));
+        Self { cgroups, ..self.on(links) }.with_queue()
     }
 }
 
@@ -156,8 +155,3 @@ pub(super) fn within<T: Send + 'static>(
 }
 
 const BRIDGE: &str = "bridge";
-
-/// Where nftables looks for control groups.
-const CGROUPS: &str = "/sys/fs/cgroup";
-/// Where they are instead on a system that has those of version 1 beside them.
-const CGROUPS_BELOW: &str = "unified/";

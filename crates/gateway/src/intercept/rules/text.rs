@@ -73,8 +73,9 @@ impl RuleSet {
             let mark = self.mark();
             rules.push(format!("meta l4proto tcp socket transparent 1 meta mark set {mark:#x} accept"));
         }
-        if how != How::Tproxy && rules.len() == own && self.kept.contains(&how) {
-            // Without a chain of the kind, and a rule that looks at connections, the kernel no longer changes addresses
+        let has_taker = || self.takers.iter().any(|taker| taker.how == how);
+        if how != How::Tproxy && rules.len() == own && (self.kept.contains(&how) || has_taker()) {
+            // A control group may be gone, and connections of it not. Without a chain of the kind, and a rule that looks at connections, the kernel no longer changes addresses
             // back of those that it knows.
             rules.push("ct state new accept".to_owned());
         }
@@ -95,15 +96,11 @@ impl RuleSet {
         let names = capture.interfaces.iter().chain(bridges);
         let names: Vec<String> = names.map(|name| format!("{name:?}")).collect();
         let entry = joined(&names).map_or_else(String::new, |names| format!("iifname {names} "));
-        let below = self.cgroups_below;
-        let group = |path: &String| {
-            let level = path.split('/').count();
-            format!("socket cgroupv2 level {level} \"{below}{path}\" ")
+        let groups = match &capture.cgroups[..] {
+            [] => vec![String::new()],
+            // If none of them is there, there is no condition, and nothing is taken in.
+            paths => self.cgroups.conditions(paths),
         };
-        let mut groups: Vec<String> = capture.cgroups.iter().map(group).collect();
-        if groups.is_empty() {
-            groups.push(String::new());
-        }
         let each = groups.iter().map(|group| format!("{entry}meta nfproto @alive {group}"));
         each.flat_map(|entry| conditions_at(taker, &entry)).collect()
     }
@@ -205,18 +202,16 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_host_takes_in_what_users_and_control_groups_name_and_never_its_own() {
+    fn a_host_takes_in_what_users_name_and_never_its_own() {
         let capture = Capture {
             scope: Scope::Host,
             users: vec!["1000".to_owned(), "backup".to_owned()],
-            cgroups: vec!["a.slice/b".to_owned(), "c".to_owned()],
             ..Capture::default()
         };
         let set = set(How::RedirectOwn, capture, None);
         let redirects = rules(&set, "redirect to");
-        assert_eq!(redirects.len(), 2);
+        assert_eq!(redirects.len(), 1);
         assert!(redirects[0].contains("meta skuid { 1000, \"backup\" }"), "{redirects:?}");
-        assert!(redirects[0].contains("socket cgroupv2 level 2 \"a.slice/b\""), "{redirects:?}");
         assert!(rules(&set, "accept").iter().any(|rule| rule == "meta mark 0x6f780000 accept"));
         assert_eq!(set.routes(), [""; 0]);
     }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use oncewire_testnet::isolated;
 
@@ -40,30 +41,51 @@ fn a_host_takes_in_its_own_connections_by_port_and_by_user_but_not_its_gateways(
 fn a_host_takes_in_the_connections_of_a_control_group() {
     isolated(|| {
         let Some(group) = Group::new() else { return };
-        let name = &group.name;
-        let intercepts = format!(
-            "[[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15001\"\ncgroups = [\"{name}\"]\n"
-        );
+        let intercepts = group.intercept();
         let Some(mut deployment) =
             Deployment::new(&Plan { on: "client", intercepts: &intercepts, ..Plan::default() })
         else {
             return;
         };
         deployment.start();
-        let (clients, hubs, servers) = (deployment.clients(), deployment.hubs(), deployment.servers());
-        for ((client, hub), server) in clients.into_iter().zip(hubs).zip(servers) {
-            let join = format!("echo 0 > {}/cgroup.procs", group.path.display());
-            let script = format!("{join} && exec 3<>/dev/tcp/{server}/{} && head -n 1 <&3", PORTS[0]);
-            eventually("a connection of the group is taken in", LIMIT, || {
-                let output =
-                    deployment.gateway_host().run(Command::new("bash").args(["-c", &script])).unwrap();
-                let seen_as = String::from_utf8(output.stdout).unwrap();
-                (seen_as.trim().parse::<SocketAddr>().ok()?.ip() == hub).then_some(())
-            });
+        group.is_taken_in(&deployment);
+        for (client, server) in deployment.clients().into_iter().zip(deployment.servers()) {
             assert_eq!(deployment.connect(server, PORTS[0]).unwrap().seen_as.ip(), client, "another group's");
         }
+        // As a service that starts again has it: the same path, and another group.
+        group.remove();
+        group.make();
+        group.is_taken_in(&deployment);
         deployment.branch.kill();
         deployment.wait_until_direct();
+    });
+}
+
+#[test]
+fn a_control_group_may_come_after_the_gateway_and_go_before_it() {
+    isolated(|| {
+        let Some(group) = Group::new() else { return };
+        group.remove();
+        let intercepts = group.intercept();
+        let Some(mut deployment) =
+            Deployment::new(&Plan { on: "client", intercepts: &intercepts, ..Plan::default() })
+        else {
+            return;
+        };
+        deployment.start();
+        let missing = format!("there is no control group {:?} now", group.name);
+        let told = |deployment: &Deployment| deployment.branch.whole_log().matches(&missing).count();
+        eventually("the log says that it is missing", LIMIT, || (told(&deployment) == 1).then_some(()));
+        group.make();
+        group.is_taken_in(&deployment);
+        group.remove();
+        eventually("the log says that it is gone", LIMIT, || (told(&deployment) == 2).then_some(()));
+        // Neither does it keep other rules from being loaded.
+        let by_port = "[[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15002\"\nports = [9090]\n";
+        deployment.reload(&format!("{intercepts}{by_port}"));
+        for (hub, server) in deployment.hubs().into_iter().zip(deployment.servers()) {
+            deployment.connect_as(server, PORTS[1], hub);
+        }
     });
 }
 
@@ -78,7 +100,9 @@ impl Group {
     fn new() -> Option<Self> {
         let root = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let root = root.into_iter().find(|root| root.join("cgroup.controllers").exists());
-        let name = format!("oncewire-test-{}", std::process::id());
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("oncewire-test-{}-{number}", std::process::id());
         let made = root.map(|root| root.join(&name)).filter(|path| std::fs::create_dir(path).is_ok());
         if made.is_none() {
             let lacking = "control groups of version 2 that this user may change";
@@ -86,6 +110,35 @@ impl Group {
             println!("skipped: {lacking}");
         }
         made.map(|path| Self { name, path })
+    }
+
+    /// What takes in its connections.
+    fn intercept(&self) -> String {
+        let name = &self.name;
+        format!("[[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15001\"\ncgroups = [\"{name}\"]\n")
+    }
+
+    fn make(&self) {
+        std::fs::create_dir(&self.path).unwrap();
+    }
+
+    /// Removes it once the last process in it is gone.
+    fn remove(&self) {
+        eventually("the group is empty", LIMIT, || std::fs::remove_dir(&self.path).ok());
+    }
+
+    /// Waits until its connections are taken in, of both families.
+    fn is_taken_in(&self, deployment: &Deployment) {
+        for (hub, server) in deployment.hubs().into_iter().zip(deployment.servers()) {
+            let join = format!("echo 0 > {}/cgroup.procs", self.path.display());
+            let script = format!("{join} && exec 3<>/dev/tcp/{server}/{} && head -n 1 <&3", PORTS[0]);
+            eventually("a connection of the group is taken in", LIMIT, || {
+                let output =
+                    deployment.gateway_host().run(Command::new("bash").args(["-c", &script])).unwrap();
+                let seen_as = String::from_utf8(output.stdout).unwrap();
+                (seen_as.trim().parse::<SocketAddr>().ok()?.ip() == hub).then_some(())
+            });
+        }
     }
 }
 
