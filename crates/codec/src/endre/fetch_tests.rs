@@ -107,6 +107,20 @@ fn asked(receiver: &mut Receiver) -> (Vec<(ChunkReason, Vec<u32>)>, usize) {
     (chunks, blocks)
 }
 
+/// The ranges of the log that are asked for.
+fn needed(receiver: &mut Receiver) -> Vec<Range64> {
+    let (mut out, mut ranges) = (Vec::new(), Vec::new());
+    receiver.poll_frame(true, &mut out);
+    let mut rest = &out[..];
+    while let Some((kind, body, used)) = take_frame(rest).unwrap() {
+        if let Frame::Need(some) = Frame::decode(kind, body).unwrap() {
+            ranges.extend(some);
+        }
+        rest = &rest[used..];
+    }
+    ranges
+}
+
 /// The tickets of all that is to be read, once it is said that each chunk takes a read of its own.
 fn reads(receiver: &mut Receiver) -> Vec<u64> {
     reads_with(receiver, Now::ZERO, |_| Vec::new())
@@ -403,17 +417,8 @@ fn all_that_a_block_lacks_is_asked_for_however_many_ranges_it_is() {
     let block = Block { seq: 1, flow, offset: 0, plain_len, fin: false, resent: false, body };
     receiver.handle_block(block, LANE, Now::ZERO).unwrap();
     receiver.handle_timeout(Now::from_millis(50));
-    let (mut out, mut ranges) = (Vec::new(), Vec::new());
-    receiver.poll_frame(true, &mut out);
-    let mut rest = &out[..];
-    while let Some((kind, body, used)) = take_frame(rest).unwrap() {
-        if let Frame::Need(some) = Frame::decode(kind, body).unwrap() {
-            ranges.extend(some);
-        }
-        rest = &rest[used..];
-    }
     let lacking: Vec<Range64> = copies.iter().map(|copy| copy.range()).collect();
-    assert_eq!(ranges, lacking);
+    assert_eq!(needed(&mut receiver), lacking);
 }
 
 #[test]

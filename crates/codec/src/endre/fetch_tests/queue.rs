@@ -169,6 +169,45 @@ fn what_all_wait_for_is_asked_for_whole_when_there_is_no_room_even_for_that() {
 }
 
 #[test]
+fn what_all_wait_for_is_asked_for_though_it_waits_for_room_itself() {
+    let mut receiver = receiver();
+    let plain = vec![7; 65_536];
+    for seq in 100..700 {
+        repeat(&mut receiver, seq, seq as u32 - 99, &plain, Now::ZERO);
+    }
+    for seq in (60..99).rev() {
+        repeat(&mut receiver, seq, seq as u32 - 50, &plain, Now::ZERO);
+    }
+    // Blocks 99 and 50 copy what block 40 brings to the log, for which there is no room.
+    let put = |receiver: &mut Receiver, seq: u64, resent, body| {
+        let body = BlockBody::Coded(Body { digest: Digest::Fast(block_digest(SEED, 1, &plain)), ..body });
+        let (flow, offset, plain_len) = (FlowId(0), seq << 16, plain.len());
+        let block = Block { seq, flow, offset, plain_len, fin: false, resent, body };
+        receiver.handle_block(block, LANE, Now::ZERO).unwrap();
+    };
+    let mut copy = Vec::new();
+    tokens::encode(&[Copy { at: 0, len: 65_536, source: LogOffset(0) }], LogOffset(65_536), &mut copy);
+    for seq in [99, 50] {
+        put(&mut receiver, seq, false, copying(1, 65_536, &copy));
+    }
+    let name = ChunkName::Full(key().name(&plain));
+    let names = vec![NameEntry { at: 0, len: 65_536, level: 0, name, behind: None }];
+    let first = Body { remembered: true, tokens: None, ..copying(1, 0, &[]) };
+    put(&mut receiver, 40, false, Body { names, ..first.clone() });
+    assert_eq!(reads(&mut receiver).len(), 0);
+    receiver.handle_timeout(Now::from_secs(1));
+    assert_eq!(needed(&mut receiver), [0..65_536]);
+    put(&mut receiver, 40, true, Body { literals: plain.len(), bytes: &plain, ..first });
+    let mut tickets = VecDeque::from(reads(&mut receiver));
+    while let Some(ticket) = tickets.pop_front() {
+        found(&mut receiver, ticket, plain.len());
+        tickets.extend(reads(&mut receiver));
+    }
+    assert_eq!(receiver.stats().blocks, 600 + 39 + 3);
+    assert_eq!(asked(&mut receiver), (vec![], 0));
+}
+
+#[test]
 fn what_a_store_was_not_asked_for_yet_it_is_not_asked_for_once_nobody_waits() {
     let start = || {
         let mut receiver = receiver();

@@ -323,9 +323,11 @@ impl Fetching {
         self.blocks.values().map(|fetch| &fetch.head).chain(self.queue.heads())
     }
 
-    /// The log ranges that blocks will fill which are being fetched.
+    /// The log ranges that blocks will fill which are being fetched, or will be once there is room. Who waits for room that
+    /// nothing makes fills none: what all wait for may wait for just that.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range64> {
-        self.heads().filter_map(Head::range)
+        let queued = (!self.is_stuck()).then(|| self.queue.heads()).into_iter().flatten();
+        self.blocks.values().map(|fetch| &fetch.head).chain(queued).filter_map(Head::range)
     }
 
     pub(super) fn poll_request(&mut self) -> Option<StoreRequest> {

@@ -148,10 +148,14 @@ impl Fetching {
         {
             self.begin(&queued.wanted(key), arrived, patience, now);
         }
-        let is_stuck = self.reads.len() == 0 && self.asked_bytes == 0;
         let awaited = |seq: &u64| self.awaited.contains(*seq);
-        let seq = self.queue.blocks.keys().copied().filter(|_| is_stuck).find(awaited)?;
+        let seq = self.queue.blocks.keys().copied().filter(|_| self.is_stuck()).find(awaited)?;
         self.queue.take(seq).map(|queued| queued.head)
+    }
+
+    /// Whether all that are fetched wait for other blocks, so that nothing makes room.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.reads.len() == 0 && self.asked_bytes == 0
     }
 
     /// The oldest block of all waits for none that waits here, so with it something goes on.
