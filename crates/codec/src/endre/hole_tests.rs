@@ -196,6 +196,25 @@ fn what_one_end_lost_does_not_cost_the_log_when_the_other_restarts() {
 }
 
 #[test]
+fn what_came_after_a_claim_is_not_taken_for_the_log_of_a_new_peer_with_the_same_number() {
+    let mut halves = halves(&(0..40).map(|seed| noise(seed, 50_000)).collect::<Vec<_>>());
+    // Behind what is claimed the peer begins anew, at an offset far ahead, and restarts with nothing.
+    let claim = halves.receiver.claim();
+    halves.sender.clear_log();
+    let straggler = halves.send(&noise(99, 50_000));
+    halves.receive(&straggler, &mut Vec::new());
+    halves.sender = Sender::new(sender_config(plan(), CAPACITY));
+    assert_eq!(halves.reconnect(claim), None);
+    let block = noise(100, 50_000);
+    for _ in 0..10 {
+        assert_eq!(halves.cross(&block), [&block[..]]);
+    }
+    let stats = halves.receiver.stats();
+    assert_eq!((stats.overwritten, stats.waited, stats.mismatches), (0, 0, 0));
+    assert_eq!(stats.copied, 9 * 50_000);
+}
+
+#[test]
 fn a_claim_of_which_nothing_can_be_compared_is_not_believed() {
     // Samples are 4 KiB at each 64 KiB, which is all that is lost.
     let blocks: Vec<Vec<u8>> =

@@ -37,7 +37,7 @@ use crate::entropy::Decompressor;
 use crate::strong::{StrongDigests, StrongKind};
 use crate::wanax::path::{Demand, PathRate};
 use crate::wire::{
-    Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
+    Block, BlockBody, Body, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
     Message, Probe, Range64, Refetch, RefetchReason,
 };
 
@@ -66,8 +66,9 @@ pub struct Receiver {
     strong: StrongDigests,
     log: Log,
     epoch: u64,
-    /// Whether the peer is new and names its epoch with its first coded block.
-    epoch_open: bool,
+    /// Set while the peer is new and names its epoch with its first coded block: how far beyond that block what came of the
+    /// one before may reach.
+    epoch_open: Option<u64>,
     /// At most [`Receiver::most_ranges`] ranges.
     written: RangeSet,
     highest: u64,
@@ -162,7 +163,7 @@ impl Receiver {
             strong: StrongDigests::new(config.digest_seed, StrongKind::default()),
             log: Log::new(config.capacity as usize),
             epoch: 0,
-            epoch_open: true,
+            epoch_open: Some(config.max_in_flight),
             written: RangeSet::default(),
             highest: 0,
             held: Held::new(config.capacity),
@@ -244,6 +245,12 @@ impl Receiver {
         }
     }
 
+    /// Whether the first coded block of a new peer belongs to the log that is held. What came of the one before since that
+    /// was claimed may be of an epoch that has the same number by chance: then it lies too far `ahead`.
+    fn goes_on(&self, first: &Body<'_>, ahead: u64) -> bool {
+        first.epoch == self.epoch && first.start.saturating_add(ahead) >= self.highest
+    }
+
     fn start_epoch(&mut self, epoch: u64, now: Now) {
         self.epoch = epoch;
         self.log.clear();
@@ -284,8 +291,8 @@ impl ReceivingHalf for Receiver {
         match body {
             BlockBody::Uncoded(plain) => self.deliver(head, Bytes::copy_from_slice(plain), now),
             BlockBody::Coded(body) => {
-                let open = std::mem::take(&mut self.epoch_open);
-                if body.epoch > self.epoch || (open && body.epoch != self.epoch) {
+                let open = self.epoch_open.take();
+                if body.epoch > self.epoch || open.is_some_and(|ahead| !self.goes_on(&body, ahead)) {
                     self.start_epoch(body.epoch, now);
                 }
                 head.epoch = body.epoch;
@@ -351,10 +358,10 @@ impl ReceivingHalf for Receiver {
 
     fn handle_peer_restart(&mut self, peer: PeerSender) {
         let PeerSender { capacity, max_in_flight, digest_seed, names, strong } = peer;
+        self.epoch_open = Some(self.max_in_flight.max(max_in_flight));
         self.max_in_flight = max_in_flight;
         self.digest_seed = digest_seed;
         self.strong = StrongDigests::new(digest_seed, strong);
-        self.epoch_open = true;
         self.arrived = Arrived::default();
         self.parked.clear();
         self.fetching.clear();

@@ -133,7 +133,7 @@ impl Halves {
         })
     }
 
-    fn receive(&mut self, frames: &[u8], delivered: &mut Vec<Bytes>) {
+    pub(super) fn receive(&mut self, frames: &[u8], delivered: &mut Vec<Bytes>) {
         self.receive_on(LANE, frames, delivered);
     }
 
