@@ -73,8 +73,11 @@ pub struct Item {
     pub in_parts: bool,
     /// The named chunks that the receiving half did not have, by index.
     pub absent: BTreeSet<u32>,
-    /// The named chunks that crossed without being said to be absent, by index: that they are there is not known of them.
+    /// The named chunks that crossed by themselves without being said to be absent, by index: that they are there is not
+    /// known of them.
     pub crossed: BTreeSet<u32>,
+    /// Whether all of it crossed whole since it last went by its names.
+    pub whole: bool,
     /// Whether the receiving half found that the block is not what it should be.
     pub mistaken: bool,
 }
@@ -98,6 +101,7 @@ impl Item {
             in_parts: false,
             absent: BTreeSet::new(),
             crossed: BTreeSet::new(),
+            whole: false,
             mistaken: false,
         }
     }
@@ -110,6 +114,11 @@ impl Item {
             }
             _ => None,
         }
+    }
+
+    /// Whether a chunk that the item names crosses or crossed, whether the receiving half has it or not.
+    pub fn has_crossed(&self, index: u32) -> bool {
+        self.whole || self.crossed.contains(&index)
     }
 
     /// Memory beside the plain bytes.
@@ -330,16 +339,17 @@ impl Ledger {
     }
 
     /// Notes that chunks which an item names cross, by index, whether the receiving half has them or not.
-    pub fn note_crossed(&mut self, seq: u64, indexes: impl IntoIterator<Item = u32>) {
+    pub fn note_crossed(&mut self, seq: u64, indexes: &[u32]) {
         if let Some(item) = self.items.get_mut(&seq) {
             item.crossed.extend(indexes);
         }
     }
 
-    /// Notes that an item goes once more by the names that it had.
-    pub fn note_named_again(&mut self, seq: u64) {
+    /// Notes that an item goes whole, or once more by the names that it had: then what was sent whole was lost, and what is
+    /// absent is to be sent. Chunks that were asked for before may have come all the same.
+    pub fn note_whole(&mut self, seq: u64, whole: bool) {
         if let Some(item) = self.items.get_mut(&seq) {
-            item.crossed.clear();
+            item.whole = whole;
         }
     }
 

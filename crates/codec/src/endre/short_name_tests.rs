@@ -17,7 +17,7 @@ use crate::plan::Layers;
 use crate::wanax::hints::PackedTag;
 use crate::wanax::{ChunkName, NameKey, NamesConfig, SHORT_BELOW, Shape, Tree};
 use crate::wire::{
-    BlockBody, ChunkReason, ChunkRequest, Digest, FlowId, Frame, NameEntry, NamesHello, Refetch,
+    Ack, BlockBody, ChunkReason, ChunkRequest, Digest, FlowId, Frame, NameEntry, NamesHello, Refetch,
     RefetchReason, take_frame,
 };
 use crate::{Now, Plan, StrongKind};
@@ -121,6 +121,14 @@ impl Halves {
             }
         }
         delivered
+    }
+
+    /// Sends a block that is not delivered; returns its frames.
+    fn send(&mut self, plain: Vec<u8>) -> Vec<u8> {
+        let (plan, offset, plain, mut out) = (Some(self.plan), self.offset, Bytes::from(plain), Vec::new());
+        let payload = Payload { flow: FlowId(1), offset, plain, fin: false, plan };
+        self.sender.handle_payload(payload, LANE, self.now, &mut out);
+        out
     }
 
     fn receive(&mut self, mut frames: &[u8], delivered: &mut Vec<u8>) {
@@ -335,9 +343,7 @@ fn named_in_flight(seed: u64) -> (Halves, u64) {
     let mut halves = Halves::new(SHORT_BELOW);
     halves.cross(&plain);
     let seq = halves.sender.stats().blocks;
-    let (plan, offset, plain) = (Some(halves.plan), halves.offset, Bytes::from(plain));
-    let payload = Payload { flow: FlowId(1), offset, plain, fin: false, plan };
-    halves.sender.handle_payload(payload, LANE, halves.now, &mut Vec::new());
+    halves.send(plain);
     (halves, seq)
 }
 
@@ -374,6 +380,32 @@ fn what_goes_once_more_by_its_names_brings_what_is_absent() {
     out.clear();
     while halves.sender.poll_chunks(LANE, &mut out) {}
     assert!(out.len() > 9000, "{} bytes", out.len());
+}
+
+#[test]
+fn what_was_asked_for_and_goes_once_more_by_its_names_does_not_say_that_it_was_there() {
+    let mut halves = Halves::new(SHORT_BELOW);
+    (0..17).for_each(|seed| drop(halves.cross(&noise(seed, 9000))));
+    let (first, now, mut out) = (halves.sender.stats().blocks, halves.now, Vec::new());
+    (0..16).for_each(|seed| drop(halves.send(noise(seed, 9000))));
+    // The store is busy, and has nothing of the others.
+    for seq in first..first + 16 {
+        let reason = if seq == first { ChunkReason::Shed } else { ChunkReason::Absent };
+        let request = ChunkRequest { seq, reason, indexes: vec![0] };
+        halves.sender.handle_frame(Feedback::Chunks(request), now).unwrap();
+    }
+    while halves.sender.poll_repair(&mut out) {}
+    assert!(out.len() > 9000, "{} bytes", out.len());
+    halves.sender.handle_lane_lost(LANE);
+    out.clear();
+    assert!(halves.sender.poll_lost(FlowId(1), LANE, &mut out) && out.len() < 1000, "{} bytes", out.len());
+    let ack = Ack { next: first + 1, ranges: Vec::new() };
+    halves.sender.handle_frame(Feedback::Ack(ack), now).unwrap();
+    // So the store is doubted still, and asked instead.
+    let frames = halves.send(noise(16, 9000));
+    let (kind, body, used) = take_frame(&frames).unwrap().unwrap();
+    assert!(matches!(Frame::decode(kind, body).unwrap(), Frame::Probe(_)));
+    assert!(frames.len() - used > 9000, "{} bytes", frames.len() - used);
 }
 
 #[test]

@@ -168,7 +168,7 @@ impl Naming {
         self.keep_probe(item, clock);
         let (mut there, mut had_elsewhere) = (put.into_owned(), Vec::new());
         for (index, entry) in (0..).zip(&item.names) {
-            if !item.absent.contains(&index) && !item.crossed.contains(&index) {
+            if !item.absent.contains(&index) && !item.has_crossed(index) {
                 let chunk = PackedTag::new(entry.name.tag(), entry.len);
                 self.trust.confirm(entry);
                 // A store that takes nothing for now cannot say how far it reaches.

@@ -96,7 +96,7 @@ impl Sender {
         // Of what crosses already it may be said later that it is not there.
         let news: Vec<u32> = match request.reason {
             ChunkReason::Absent => {
-                request.indexes.iter().copied().filter(|index| !item.crossed.contains(index)).collect()
+                request.indexes.iter().copied().filter(|&index| !item.has_crossed(index)).collect()
             }
             ChunkReason::Shed => request.indexes.clone(),
         };
@@ -112,7 +112,7 @@ impl Sender {
                 naming.doubt(self.ledger.note_absent(request.seq, &request.indexes, keep));
             }
         } else {
-            self.ledger.note_crossed(request.seq, request.indexes.iter().copied());
+            self.ledger.note_crossed(request.seq, &request.indexes);
         }
         if !news.is_empty() {
             waiting.entry(request.seq).or_default().extend(news);
@@ -191,7 +191,7 @@ impl Sender {
             return false;
         }
         self.stats.resent += 1;
-        self.ledger.note_named_again(seq);
+        self.ledger.note_whole(seq, false);
         let residue: Vec<u8> = literals(&item.names, plain).flatten().copied().collect();
         let raw = &mut self.scratch.raw;
         raw.clear();
@@ -226,7 +226,7 @@ impl Sender {
     fn resend(&mut self, seq: u64, item: &Item, out: &mut Vec<u8>) {
         let (flow, epoch, range) = (item.flow, item.epoch, item.range());
         self.stats.resent += 1;
-        self.ledger.note_crossed(seq, 0..item.names.len() as u32);
+        self.ledger.note_whole(seq, true);
         let (offset, plain, fin, coded) = match &item.content {
             Content::Message(message) => {
                 return Frame::Message { seq, flow, message: message.clone() }.encode(out);
