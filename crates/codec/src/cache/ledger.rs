@@ -69,8 +69,6 @@ pub struct Item {
     pub keep: bool,
     /// The chunks that are then there.
     pub news: Vec<PackedTag>,
-    /// Whether chunks were named into which the block is not cut by itself, so that they are not there then.
-    pub in_parts: bool,
     /// The named chunks that the receiving half did not have, by index.
     pub absent: BTreeSet<u32>,
     /// The named chunks that crossed by themselves without being said to be absent, by index: that they are there is not
@@ -98,7 +96,6 @@ impl Item {
             names: Vec::new(),
             keep: false,
             news: Vec::new(),
-            in_parts: false,
             absent: BTreeSet::new(),
             crossed: BTreeSet::new(),
             whole: false,

@@ -254,7 +254,6 @@ impl SendingHalf for Sender {
             item.sources = std::mem::take(&mut encoded.sources);
             item.keep = encoded.named.keep;
             item.news = std::mem::take(&mut encoded.named.news);
-            item.in_parts = encoded.named.in_parts;
             if let Some(naming) = &mut self.naming {
                 item.names = naming.names.clone();
                 naming.sent(&item.news, seq);

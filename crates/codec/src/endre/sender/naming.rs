@@ -63,8 +63,6 @@ pub(super) struct Named {
     pub(super) keep: bool,
     /// The chunks that the peer then has.
     pub(super) news: Vec<PackedTag>,
-    /// Whether the block consists of parts, into which it is not cut by itself.
-    pub(super) in_parts: bool,
 }
 
 impl Naming {
@@ -282,7 +280,7 @@ impl Naming {
         if keep && in_parts {
             self.tell_whole(plain, self.clock(now));
         }
-        Named { keep, news: if keep { std::mem::take(&mut self.news) } else { Vec::new() }, in_parts }
+        Named { keep, news: if keep { std::mem::take(&mut self.news) } else { Vec::new() } }
     }
 
     fn cover(&mut self, copies: &[Copy]) {
@@ -334,7 +332,8 @@ impl Naming {
         }
     }
 
-    /// Makes news of what the peer has once it has put the block, which it cuts as a whole.
+    /// Makes news of what the peer has once it has put a block of parts. By itself the block is not cut into these: it is cut
+    /// as a whole.
     fn tell_whole(&mut self, plain: &[u8], clock: u64) {
         let Self { key, tree, hints, news, .. } = self;
         news.clear();
