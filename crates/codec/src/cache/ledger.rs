@@ -74,7 +74,7 @@ pub struct Item {
     /// The named chunks that crossed by themselves without being said to be absent, by index: that they are there is not
     /// known of them.
     pub crossed: BTreeSet<u32>,
-    /// Whether all of it crossed whole since it last went by its names.
+    /// Whether it was sent whole since it last went by its names.
     pub whole: bool,
     /// Whether the receiving half found that the block is not what it should be.
     pub mistaken: bool,

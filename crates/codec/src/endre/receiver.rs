@@ -246,7 +246,7 @@ impl Receiver {
     }
 
     /// Whether the first coded block of a new peer belongs to the log that is held. What came of the one before since that
-    /// was claimed may be of an epoch that has the same number by chance: then it lies too far `ahead`.
+    /// was claimed may be of an epoch that has the same number by chance, and is known by what lies further `ahead`.
     fn goes_on(&self, first: &Body<'_>, ahead: u64) -> bool {
         first.epoch == self.epoch && first.start.saturating_add(ahead) >= self.highest
     }
