@@ -426,7 +426,7 @@ fn each_end_knows_whose_policy_keeps_a_flow_from_being_coded() {
         (false, false, [Policy, PeerPolicy]),
     ] {
         let mut pair = Pair::new(14);
-        let plan = |codes: bool| codes.then(|| pair.plan);
+        let plan = |codes: bool| codes.then_some(pair.plan);
         let [opener, accepter] = [opener_codes, accepter_codes].map(plan);
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
         let request =

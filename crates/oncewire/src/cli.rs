@@ -238,7 +238,8 @@ fn unless_dash(why: &'static str) -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-const NO_CONFIG: &str = "paths in a configuration are relative to its file, so name one (./- if that is its name)";
+const NO_CONFIG: &str =
+    "paths in a configuration are relative to its file, so name one (./- if that is its name)";
 const NO_KEY: &str = "a secret key is not printed; name a file (./- if that is to be its name)";
 const DEFAULT_ADMIN: &str = "127.0.0.1:7411";
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.";

@@ -31,8 +31,14 @@ fn wrong_usage_is_exit_code_two() {
 
 #[test]
 fn what_cannot_be_written_is_a_failure_that_names_standard_output() {
-    let arguments =
-        [&["--help"][..], &["--version"], &["help"], &["keygen", "--help"], &["completions", "bash"], &["man"]];
+    let arguments = [
+        &["--help"][..],
+        &["--version"],
+        &["help"],
+        &["keygen", "--help"],
+        &["completions", "bash"],
+        &["man"],
+    ];
     for arguments in arguments {
         let said = without_room(arguments);
         assert!(said.starts_with("oncewire: cannot write to standard output: "), "{arguments:?}: {said}");
@@ -42,8 +48,7 @@ fn what_cannot_be_written_is_a_failure_that_names_standard_output() {
 #[test]
 fn the_key_of_a_store_is_that_of_its_configuration_or_given_with_its_folder() {
     for command in ["stat", "verify", "compact"] {
-        let both =
-            oncewire(&["store", command, "-c", "oncewire.toml", "--encrypt-key-file", "storage.key"]);
+        let both = oncewire(&["store", command, "-c", "oncewire.toml", "--encrypt-key-file", "storage.key"]);
         assert_eq!(both.status.code(), Some(2), "{command}");
         let said = String::from_utf8_lossy(&both.stderr);
         assert!(said.contains("cannot be used with") && said.contains("--encrypt-key-file"), "{said}");

@@ -19,13 +19,13 @@ use std::time::Duration;
 
 use oncewire_codec::wire::{Destination, Host};
 
+use self::memory::Beside;
 use super::network::Network;
 use super::problem::{ConfigError, Problems, place};
 use super::raw::{RawConfig, Text};
 use super::typed::Typed;
 use super::units::Time;
 use super::{Admin, Caches, Config, Policies};
-use self::memory::Beside;
 
 /// What resolving carries along: the folder that paths are relative to, and what was found.
 struct Resolver {
