@@ -2,13 +2,14 @@
 
 /// Says what is wrong with an unknown key of a section; `known` are the keys it could have been.
 pub(super) fn unknown_key(key: &str, section: &str, known: &[&str]) -> String {
-    let later = LATER.iter().find(|(sections, keys, _)| sections.contains(&section) && keys.contains(&key));
-    if let Some((_, _, what)) = later {
-        return format!("`{key}` is not in this version of oncewire ({what}); remove it");
+    if let Some(later) = later(key) {
+        return format!("{later}; remove it");
     }
     if section == "policy" && PER_PEER.contains(&key) {
+        let usual = section_of(key, section).unwrap_or("codec");
         return format!(
-            "`{key}` cannot differ between flows, which share one table for each peer; set it in [[peer]] or [codec]"
+            "`{key}` cannot differ between the flows of a peer; set it in [[peer]] or {}",
+            brackets(usual)
         );
     }
     let place = place(section);
@@ -18,21 +19,24 @@ pub(super) fn unknown_key(key: &str, section: &str, known: &[&str]) -> String {
     if let Some(meant) = closest(key, known) {
         return format!("unknown key `{key}`{place}; did you mean `{meant}`?");
     }
-    if let Some((other, _)) = SECTIONS.iter().find(|(name, keys)| *name != section && keys.contains(&key)) {
+    if let Some(other) = section_of(key, section) {
         return format!("unknown key `{key}`{place}; it belongs into {}", brackets(other));
+    }
+    if let Some(meant) = longer(key, known) {
+        return format!("unknown key `{key}`{place}; did you mean `{meant}`?");
     }
     format!("unknown key `{key}`{place}; keys here are {}", list(known))
 }
 
 /// Says what is wrong with the key of a `--set`.
 pub(super) fn unknown_setting(key: &str, known: &[&str]) -> String {
-    if let Some((_, _, what)) = LATER.iter().find(|(_, keys, _)| keys.contains(&key)) {
-        return format!("`{key}` is not in this version of oncewire ({what})");
+    if let Some(later) = later(key) {
+        return later;
     }
-    if SECTIONS.iter().any(|(_, keys)| keys.contains(&key)) {
+    if section_of(key, "").is_some() {
         return format!("`{key}` has no effect here; keys that have are {}", list(known));
     }
-    match closest(key, known) {
+    match closest(key, known).or_else(|| longer(key, known)) {
         Some(meant) => format!("unknown key `{key}`; did you mean `{meant}`?"),
         None => format!("unknown key `{key}`; keys are {}", list(known)),
     }
@@ -52,6 +56,25 @@ pub(super) fn unknown_value(value: &str, here: &[&str], later: &[&str]) -> Strin
         Some(meant) => format!("unknown value {value:?}; did you mean \"{meant}\"?"),
         None => format!("unknown value {value:?}; {have}"),
     }
+}
+
+/// Says that a key is one of a later version, if it is.
+fn later(key: &str) -> Option<String> {
+    let (_, what) = LATER.iter().find(|(later, _)| *later == key)?;
+    Some(format!("`{key}` is not in this version of oncewire ({what})"))
+}
+
+/// Returns the section, other than `section`, that a key belongs into.
+fn section_of(key: &str, section: &str) -> Option<&'static str> {
+    SECTIONS.iter().find(|(name, keys)| *name != section && keys.contains(&key)).map(|(name, _)| *name)
+}
+
+/// Returns the only known key of which a word is the last part.
+fn longer<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let mut longer = known
+        .iter()
+        .filter(|candidate| candidate.strip_suffix(word).is_some_and(|first| first.ends_with('_')));
+    longer.next().filter(|_| longer.next().is_none()).copied()
 }
 
 /// Returns the known word nearest to a misspelt one, if any is near enough to be meant.
@@ -112,8 +135,8 @@ fn distance(a: &str, b: &str) -> usize {
 /// Sections that may stand more than once.
 pub(super) const LISTS: [&str; 4] = ["group", "peer", "intercept", "policy"];
 
-/// Keys of `[codec]` that a `[[peer]]` may have and a `[[policy]]` may not.
-const PER_PEER: [&str; 3] = ["window", "index_slots", "sample_bytes"];
+/// Keys of `[codec]` and `[link]` that a `[[peer]]` may have and a `[[policy]]` may not.
+const PER_PEER: [&str; 5] = ["window", "index_slots", "sample_bytes", "adapt", "rate_limit"];
 
 /// Keys of `match` of a `[[policy]]`.
 const OF_MATCH: [&str; 3] = ["ports", "networks", "peers"];
@@ -223,11 +246,10 @@ const SECTIONS: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Keys that later versions will have: the sections, the keys, and what they are about.
+/// Keys that later versions will have, and what they are about.
 ///
 /// Accepted in silence they would promise what nobody does.
-const LATER: [(&[&str], &[&str], &str); 1] =
-    [(&["cache", "peer", "policy"], &["share"], "narrowing what a flow may copy from")];
+const LATER: [(&str, &str); 1] = [("share", "narrowing what a flow may copy from")];
 
 #[cfg(test)]
 mod tests {
@@ -247,6 +269,14 @@ mod tests {
     }
 
     #[test]
+    fn the_last_part_of_a_key_finds_it_if_it_is_the_only_one() {
+        assert_eq!(longer("bytes", &["sample_bytes", "window"]), Some("sample_bytes"));
+        assert_eq!(longer("memory", &["log_memory", "hint_memory"]), None);
+        assert_eq!(longer("indow", &["window"]), None);
+        assert_eq!(longer("", &["window"]), None);
+    }
+
+    #[test]
     fn distances_count_single_slips() {
         for (a, b, slips) in
             [("", "abc", 3), ("abc", "abc", 0), ("abc", "acb", 1), ("abc", "abd", 1), ("abc", "xyz", 3)]
@@ -258,12 +288,8 @@ mod tests {
 
     #[test]
     fn no_key_is_both_of_this_version_and_of_a_later_one() {
-        for (sections, later, _) in LATER {
-            for (section, keys) in SECTIONS {
-                if sections.contains(&section) {
-                    assert!(!keys.iter().any(|key| later.contains(key)), "{section}");
-                }
-            }
+        for (later, _) in LATER {
+            assert_eq!(section_of(later, ""), None, "{later}");
         }
     }
 }

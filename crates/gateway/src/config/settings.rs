@@ -133,14 +133,14 @@ impl CodecSettings {
         Self { codec: Codec::Endre, entropy: Entropy::Zstd(1), log_memory: 256 << 20, ..Self::for_gateway() }
     }
 
-    /// Applies one `KEY=VALUE`, with the configuration file's leaf names and forms (no quotes).
+    /// Applies one `KEY=VALUE`, with the configuration file's leaf names and forms; quotes may be left out.
     ///
     /// # Errors
     /// An unknown key, a key that has no effect here, or a bad value. Call [`CodecSettings::check`] after the last.
     pub fn set(&mut self, assignment: &str) -> Result<(), SetError> {
         let (key, value) =
             assignment.split_once('=').ok_or_else(|| SetError::NoValue(assignment.to_owned()))?;
-        let (key, value) = (key.trim(), value.trim());
+        let (key, value) = (key.trim(), &*unquoted(value.trim()));
         match key {
             "codec" => Codec::parse(value).map(|codec| self.codec = codec),
             "entropy" => entropy(value).map(|entropy| self.entropy = entropy),
@@ -364,6 +364,16 @@ fn within(number: i64, least: u32, most: u32, what: &str) -> Result<u32, String>
     }
 }
 
+/// Reads a text or number that is written as in the configuration; all else stays as it is.
+fn unquoted(value: &str) -> String {
+    let read = toml::from_str::<toml::Table>(&format!("value = {value}"));
+    match read.ok().filter(|table| table.len() == 1).and_then(|mut table| table.remove("value")) {
+        Some(toml::Value::String(text)) => text,
+        Some(toml::Value::Integer(number)) => number.to_string(),
+        _ => value.to_owned(),
+    }
+}
+
 fn integer(text: &str) -> Result<i64, String> {
     text.parse().map_err(|_| format!("{text:?} is not a whole number"))
 }
@@ -420,6 +430,21 @@ mod tests {
     }
 
     #[test]
+    fn a_value_may_be_written_as_in_the_configuration() {
+        for (assignment, key, expected) in [
+            ("log_memory = \"1 MiB\"", "log_memory", serde_json::json!(1 << 20)),
+            ("log_memory=0x100_000", "log_memory", serde_json::json!(1 << 20)),
+            ("entropy='lz4'", "entropy", serde_json::json!("lz4")),
+            ("sample_bytes=[32, 101]", "sample_bytes", serde_json::json!([32, 101])),
+            ("sample_bytes=\"adaptive\"", "sample_bytes", serde_json::json!("adaptive")),
+        ] {
+            let mut settings = CodecSettings::for_measure();
+            settings.set(assignment).unwrap_or_else(|error| panic!("{assignment}: {error}"));
+            assert_eq!(serde_json::to_value(&settings).unwrap()[key], expected, "{assignment}");
+        }
+    }
+
+    #[test]
     fn a_setting_without_effect_is_an_error_that_helps() {
         let error = |assignment: &str| CodecSettings::for_measure().set(assignment).unwrap_err().to_string();
         assert!(error("log_memory").contains("KEY=VALUE"));
@@ -429,6 +454,7 @@ mod tests {
             error("log_memroy=1MiB")
         );
         assert!(error("max_lanes=4").contains("no effect here"), "{}", error("max_lanes=4"));
+        assert!(error("bytes=32").contains("did you mean `sample_bytes`?"), "{}", error("bytes=32"));
         assert!(error("share=flow").contains("not in this version"), "{}", error("share=flow"));
         assert!(error("codec=pack").contains("not in this version"));
         assert!(error("codec=zip").contains("auto, endre, wanax and none"));

@@ -23,9 +23,9 @@ use crate::output::print;
 /// is not in it. Speeds are those of one processor core.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Sets a key of `[codec]`, `[cache]` or `[link]` as in the configuration, for example codec=auto (adds a chunk store)
-    /// or entropy=zstd:3; not as there, the defaults are codec=endre, entropy=zstd:1, log_memory=256MiB and
-    /// hint_memory=64MiB
+    /// Sets a key as in the configuration, for example codec=auto (adds a chunk store) or entropy=zstd:3: codec, entropy,
+    /// markers, matching, period, window, index_slots, sample_bytes, chunk_sizes, log_memory, max_in_flight or hint_memory;
+    /// not as there, the defaults are codec=endre, entropy=zstd:1, log_memory=256MiB and hint_memory=64MiB
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Print one JSON object, as docs/json.md describes it
@@ -121,6 +121,18 @@ mod tests {
         assert_eq!((plan.period, plan.entropy), (32, oncewire_codec::entropy::Entropy::Lz4));
         let config = pair_config(&settings(&["codec=none".to_owned()]).unwrap());
         assert_eq!(config.plan, None);
+    }
+
+    #[test]
+    fn the_help_names_all_keys() {
+        let command = <Args as clap::Args>::augment_args(clap::Command::new("measure"));
+        let set = command.get_arguments().find(|argument| argument.get_id() == "set").unwrap();
+        let help = set.get_help().unwrap().to_string();
+        let named: Vec<&str> =
+            help.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_').collect();
+        for key in CodecSettings::KEYS {
+            assert!(named.contains(&key), "{key} is not in {help}");
+        }
     }
 
     #[test]
