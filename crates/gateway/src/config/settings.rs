@@ -104,9 +104,6 @@ pub enum SetError {
     /// The key is known and the value is not one of its.
     #[error("{0}: {1}")]
     Value(String, String),
-    /// Two keys contradict each other.
-    #[error("{0}")]
-    Together(String),
 }
 
 impl CodecSettings {
@@ -164,7 +161,8 @@ impl CodecSettings {
     /// # Errors
     /// The message names the keys and the bounds.
     pub fn check(&self) -> Result<(), SetError> {
-        max_in_flight(self.max_in_flight, self.log_memory).map_err(SetError::Together)
+        let fits = max_in_flight(self.max_in_flight, self.log_memory);
+        fits.map_err(|message| SetError::Value("max_in_flight".to_owned(), message))
     }
 
     /// Makes the changes of a section.
@@ -313,17 +311,24 @@ pub(super) fn log_memory(bytes: u64) -> Result<u64, String> {
     if (MIN_LOG..=MAX_LOG).contains(&bytes) {
         return Ok(bytes);
     }
-    Err(format!("{} is out of range; a log holds {} to {}", Size(bytes), Size(MIN_LOG), Size(MAX_LOG)))
+    let (least, most) = (Size(MIN_LOG), Size(MAX_LOG));
+    Err(format!("{} is out of range; a log holds {least} to {most}", Size(bytes).exact()))
 }
 
 /// Checks the value of `hint_memory`.
 pub(super) fn hint_memory(bytes: u64) -> Result<u64, String> {
     match bytes {
         LEAST_HINTS..=MOST_HINTS => Ok(bytes),
-        ..LEAST_HINTS => {
-            Err(format!("{} is too little to remember by; the least is {}", Size(bytes), Size(LEAST_HINTS)))
-        }
-        _ => Err(format!("{} is more than can be saved; the most is {}", Size(bytes), Size(MOST_HINTS))),
+        ..LEAST_HINTS => Err(format!(
+            "{} is too little to remember by; the least is {}",
+            Size(bytes).exact(),
+            Size(LEAST_HINTS)
+        )),
+        _ => Err(format!(
+            "{} is more than can be saved; the most is {}",
+            Size(bytes).exact(),
+            Size(MOST_HINTS)
+        )),
     }
 }
 
@@ -335,7 +340,7 @@ pub(super) fn log_quota(bytes: u64) -> Result<u64, String> {
     let (least, most) = (Size(MAX_BLOCK as u64), Size(MAX_LOG));
     Err(format!(
         "{} is out of range; of a log, the flows of a rule may take {least} to {most}, or 0 to be never remembered",
-        Size(bytes),
+        Size(bytes).exact(),
     ))
 }
 
@@ -349,11 +354,11 @@ pub(super) fn max_in_flight(in_flight: Option<u64>, log_memory: u64) -> Result<(
         return Ok(());
     }
     Err(format!(
-        "max_in_flight of {} is out of range; with log_memory of {} it goes from {} to {}",
-        Size(in_flight),
-        Size(log_memory),
+        "{} is out of range; with log_memory of {} it goes from {} to {}",
+        Size(in_flight).exact(),
+        Size(log_memory).exact(),
         Size(MIN_LOG / 4),
-        Size(log_memory / 2),
+        Size(log_memory / 2).exact(),
     ))
 }
 
@@ -466,6 +471,7 @@ mod tests {
         assert!(error("period=8").contains("16 to 4096"));
         assert!(error("window=five").contains("not a whole number"));
         assert!(error("log_memory=1KiB").contains("256 KiB"));
+        assert!(error("log_memory=2049MiB").starts_with("log_memory: 2049 MiB is out of range"));
         assert!(error("hint_memory=1KiB").contains("64 KiB"));
     }
 
@@ -474,7 +480,11 @@ mod tests {
         let mut settings = CodecSettings::for_measure();
         settings.set("log_memory=1MiB").unwrap();
         settings.set("max_in_flight=1MiB").unwrap();
-        assert!(settings.check().unwrap_err().to_string().contains("512 KiB"));
+        let said = settings.check().unwrap_err().to_string();
+        assert!(
+            said.starts_with("max_in_flight: 1 MiB is out of range") && said.ends_with("512 KiB"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -125,6 +125,19 @@ impl std::str::FromStr for Time {
     }
 }
 
+impl Size {
+    /// Writes the number as it is, with the largest binary unit of which it is a multiple: `2049 MiB`.
+    pub(super) fn exact(self) -> String {
+        let binary = SIZE.units.iter().filter(|(name, factor)| name.contains('i') && *factor <= self.0);
+        let (unit, factor) = binary
+            .filter(|(_, factor)| self.0.is_multiple_of(*factor))
+            .max_by_key(|(_, factor)| *factor)
+            .copied()
+            .unwrap_or(("B", 1));
+        format!("{} {unit}", self.0 / factor)
+    }
+}
+
 impl fmt::Display for Size {
     /// Writes the number with the largest binary unit of which it is at least one, and one digit after the point
     /// unless it is exact: `64 MiB`, `1.5 GiB`, `999 B`.
