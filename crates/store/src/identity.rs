@@ -50,11 +50,12 @@ impl Identity {
             return Self::begin(backend, options, (why == "is damaged").then_some(why), opened);
         };
         let named = segments.counts.values().sum::<usize>();
+        let say = if named == 1 { "1 segment says".to_owned() } else { format!("{named} segments say") };
         if options.at_rest {
-            opened.note(format!("the file `{STORE}` {why}; {named} segments say which store it is"));
+            opened.note(format!("the file `{STORE}` {why}; {say} which store it is"));
             return Ok(identity);
         }
-        opened.note(format!("the file `{STORE}` {why}, and was made again from what {named} segments say"));
+        opened.note(format!("the file `{STORE}` {why}, and was made again from what {say}"));
         // Its addresses may be counted by segments of another size.
         snapshot::remove(backend)?;
         identity.write(backend, sealer)?;
