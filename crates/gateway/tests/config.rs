@@ -91,6 +91,16 @@ fn the_memory_that_an_error_asks_for_suffices_as_it_is_written_there() {
 }
 
 #[test]
+fn where_a_configuration_is_no_text_is_said() {
+    let dir = folder();
+    let path = dir.path().join("latin.toml");
+    std::fs::write(&path, b"[gateway]\nname = \"caf\xe9\"\n").unwrap();
+    let said = Config::load(&path).unwrap_err().to_string();
+    assert!(said.starts_with(&format!("{}: line 2, column 12: ", path.display())), "{said}");
+    assert_eq!(Config::load_admin(&path).unwrap_err().to_string(), said);
+}
+
+#[test]
 fn no_configuration_that_is_expected_to_be_bad_is_accepted() {
     let dir = folder();
     for file in fixtures("bad_") {

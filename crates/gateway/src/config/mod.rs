@@ -331,6 +331,12 @@ impl OnPeerLoss {
     }
 }
 
+/// Reads the text of a configuration.
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let bytes = std::fs::read(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+    String::from_utf8(bytes).map_err(|error| ConfigError::no_text(path, &error))
+}
+
 impl Config {
     /// Says that what is kept on disk was not written with the key that is configured.
     pub fn wrong_key(&self, why: &impl fmt::Display) -> ConfigError {
@@ -343,7 +349,7 @@ impl Config {
     /// # Errors
     /// All that is wrong with it, with places.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+        let text = read(path)?;
         let mut config = Self::parse(&text, path)?;
         config.warnings.extend(secrets::exposure(path, &config));
         Ok(config)
@@ -364,7 +370,7 @@ impl Config {
     /// # Errors
     /// If the file is no configuration or says nothing valid about `admin`.
     pub fn load_admin(path: &Path) -> Result<Option<Admin>, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+        let text = read(path)?;
         let typed = Typed::read(&text).map_err(|error| ConfigError::syntax(path, &text, &error))?;
         resolve::admin_alone(typed, path, &text)
     }
@@ -375,7 +381,7 @@ impl Config {
     /// # Errors
     /// If the file is no configuration, or says nothing valid about `admin` or the peers' keys.
     pub fn load_caches(path: &Path) -> Result<Caches, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+        let text = read(path)?;
         let typed = Typed::read(&text).map_err(|error| ConfigError::syntax(path, &text, &error))?;
         resolve::caches_alone(typed, path, &text)
     }

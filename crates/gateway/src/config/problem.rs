@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 
 use super::explain;
 use super::typed::Mended;
@@ -50,6 +51,15 @@ impl ConfigError {
     pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
         let message = format!("cannot read the configuration: {error}");
         Self { path: path.to_owned(), problems: vec![Problem { place: None, message }] }
+    }
+
+    /// Describes a file that is no UTF-8.
+    pub(super) fn no_text(path: &Path, error: &FromUtf8Error) -> Self {
+        let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        let good = String::from_utf8_lossy(good);
+        let message = "here it is no UTF-8, which a configuration is; save it as that".to_owned();
+        let problem = Problem { place: Some(place(&good, good.len())), message };
+        Self { path: path.to_owned(), problems: vec![problem] }
     }
 
     /// Describes what the TOML reader refused, in words that help.
@@ -137,6 +147,11 @@ pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
 /// Says in an operator's words what the TOML reader said in a programmer's.
 pub(super) fn rephrase(text: &str, message: &str, span: Option<&Range<usize>>) -> String {
     let message = message.replace('\n', "; ").replace("expected i64", "expected a whole number");
+    // No key takes so much, and the type is not the operator's.
+    let message = match message.split_once(" as i128") {
+        Some((number, _)) => format!("{} is too large", number.trim_start_matches("invalid type: integer ")),
+        None => message,
+    };
     let offset = span.map_or(0, |span| span.start);
     let section = section_at(text, offset);
     let mut quoted = message.split('`').skip(1).step_by(2);

@@ -39,7 +39,8 @@ impl Resolver {
         let codec = match (&raw.codec, path) {
             (Some(codec), _) => self.problems.check(codec.span(), "codec", Codec::parse(codec.get_ref())),
             (None, Some(PathChoice::Link)) => {
-                let message = "`codec` is missing in [[policy]]; set it to \"auto\" or \"none\", or set path = \"direct\"";
+                let message = "`codec` is missing in [[policy]]; set it to \"auto\", \"endre\", \"wanax\" or \"none\", or set \
+                               path = \"direct\"";
                 self.problems.at(section, message);
                 None
             }
