@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::Router;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -138,7 +139,17 @@ struct ClearQuery {
     peer: Option<String>,
 }
 
-async fn clear_cache(State(source): State<Arc<dyn Source>>, Query(query): Query<ClearQuery>) -> Response {
+async fn clear_cache(
+    State(source): State<Arc<dyn Source>>,
+    query: Result<Query<ClearQuery>, QueryRejection>,
+) -> Response {
+    let query = match query {
+        Ok(Query(query)) => query,
+        Err(error) => {
+            let message = format!("{}; ask with ?peer=NAME or with nothing", error.body_text());
+            return refusal(error.status(), &message);
+        }
+    };
     match source.clear_cache(query.peer).await {
         Ok(report) => Json(report).into_response(),
         Err(ClearRefused::NoPeer(message)) => refusal(StatusCode::NOT_FOUND, &message),

@@ -117,7 +117,8 @@ async fn logs_are_cleared_by_a_post_alone() {
     let nobody = request(address, "POST", "/cache/clear?peer=nobody", host).await;
     assert!(nobody.starts_with("HTTP/1.1 404") && nobody.contains("there is no peer"), "{nobody}");
     assert!(request(address, "POST", "/cache/clear?peer=slow", host).await.starts_with("HTTP/1.1 500"));
-    assert!(request(address, "POST", "/cache/clear?pere=hub", host).await.starts_with("HTTP/1.1 400"));
+    let misspelt = request(address, "POST", "/cache/clear?pere=hub", host).await;
+    assert!(misspelt.starts_with("HTTP/1.1 400") && misspelt.contains("{\"error\":\""), "{misspelt}");
 }
 
 #[tokio::test]
