@@ -21,8 +21,8 @@ pub(super) fn clear(args: &Clear) -> anyhow::Result<()> {
         Some(path) => of_configuration(path, args.peer.as_deref())?,
     };
     match args.ask.json {
-        true => super::print(&format!("{}\n", serde_json::to_string(&report)?)),
-        false => super::print(&render(&report)),
+        true => super::print(format!("{}\n", serde_json::to_string(&report)?)),
+        false => super::print(render(&report)),
     }
 }
 

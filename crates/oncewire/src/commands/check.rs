@@ -29,7 +29,7 @@ pub(super) fn run(path: &Path) -> anyhow::Result<()> {
     config.warnings.extend(config.obstacles());
     config.warnings.extend(privileges::obstacle(&config));
     config.warnings.extend(access::obstacles(&config));
-    super::print(&describe(&config))
+    super::print(describe(&config))
 }
 
 /// Writes what would run, one thing a line, and then the warnings.

@@ -10,9 +10,9 @@ use crate::table::{Align, Table, age, bytes, unknown};
 pub(super) fn run(args: &Ask) -> anyhow::Result<()> {
     let answer = ask::ask::<FlowsReport>(args, "/flows")?;
     if args.json {
-        return super::print(&format!("{}\n", answer.text.trim_end()));
+        return super::print(format!("{}\n", answer.text.trim_end()));
     }
-    super::print(&render(&answer.report))
+    super::print(render(&answer.report))
 }
 
 fn render(report: &FlowsReport) -> String {

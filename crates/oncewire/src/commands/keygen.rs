@@ -18,7 +18,7 @@ pub(super) fn run(args: &Keygen) -> anyhow::Result<()> {
         return Ok(());
     }
     let identity = if args.show { Identity::load(&args.out)? } else { Identity::create(&args.out)? };
-    let shown = super::print(&format!("{}\n", identity.public_key()));
+    let shown = super::print(format!("{}\n", identity.public_key()));
     if args.show {
         return shown;
     }

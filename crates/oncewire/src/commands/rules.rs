@@ -12,7 +12,7 @@ pub(super) fn run(args: &Rules) -> anyhow::Result<()> {
     if args.remove || args.installed {
         // A configuration that needs none may have needed some when they were loaded.
         let rules = wanted.unwrap_or_else(|| RuleSet::none(&config));
-        return super::print(&if args.remove { remove(&rules)? } else { installed(&rules)? });
+        return super::print(if args.remove { remove(&rules)? } else { installed(&rules)? });
     }
     let Some(rules) = wanted else { return super::print(NONE) };
     let warnings: String = rules
@@ -25,7 +25,7 @@ pub(super) fn run(args: &Rules) -> anyhow::Result<()> {
             )
         })
         .collect();
-    super::print(&(warnings + &excluded(&config, &rules) + &describe(&rules)))
+    super::print(warnings + &excluded(&config, &rules) + &describe(&rules))
 }
 
 fn remove(rules: &RuleSet) -> anyhow::Result<String> {

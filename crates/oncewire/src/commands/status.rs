@@ -13,9 +13,9 @@ use crate::table::{Align, Table, age, bytes, counted, millis, percent, printable
 pub(super) fn run(args: &Ask) -> anyhow::Result<()> {
     let answer = ask::ask::<StatusReport>(args, "/status")?;
     if args.json {
-        return super::print(&format!("{}\n", answer.text.trim_end()));
+        return super::print(format!("{}\n", answer.text.trim_end()));
     }
-    super::print(&render(&answer.report))
+    super::print(render(&answer.report))
 }
 
 fn render(status: &StatusReport) -> String {

@@ -177,8 +177,8 @@ fn render_compacted(report: &CompactReport) -> String {
 
 fn print<T: Serialize>(json: bool, report: &T, render: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
     match json {
-        true => super::print(&format!("{}\n", serde_json::to_string(report)?)),
-        false => super::print(&render(report)),
+        true => super::print(format!("{}\n", serde_json::to_string(report)?)),
+        false => super::print(render(report)),
     }
 }
 
