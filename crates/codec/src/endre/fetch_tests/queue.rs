@@ -196,7 +196,7 @@ fn what_all_wait_for_is_asked_for_though_it_waits_for_room_itself() {
     put(&mut receiver, 40, false, Body { names, ..first.clone() });
     assert_eq!(reads(&mut receiver).len(), 0);
     receiver.handle_timeout(Now::from_secs(1));
-    assert_eq!(needed(&mut receiver), [0..65_536]);
+    assert_eq!(needed(&mut receiver), std::iter::once(0..65_536).collect::<Vec<_>>());
     put(&mut receiver, 40, true, Body { literals: plain.len(), bytes: &plain, ..first });
     let mut tickets = VecDeque::from(reads(&mut receiver));
     while let Some(ticket) = tickets.pop_front() {

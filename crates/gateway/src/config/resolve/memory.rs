@@ -211,5 +211,5 @@ fn highest_level(raw: &RawConfig) -> Option<Range<usize>> {
     raw.codec.entropy.iter().chain(of_peers).chain(of_rules).max_by_key(contexts).map(Spanned::span)
 }
 
-/// First grants for sixteen flows.
-const LEAST_FLOWS: u64 = 1 << 20;
+/// The first grant for a flow.
+const LEAST_FLOWS: u64 = 256 << 10;
