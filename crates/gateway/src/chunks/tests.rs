@@ -13,6 +13,7 @@ use oncewire_store::{Backend, Memory};
 
 use super::*;
 
+mod at_rest;
 mod keys;
 mod moody;
 mod neighbours;
@@ -489,75 +490,4 @@ fn a_clock_that_was_ahead_makes_the_store_no_younger() {
         store.report().levels.first().is_some_and(|level| level.chunks == 2)
     });
     assert_eq!(horizon(&store).unwrap().oldest_s, Some(now + 30 * DAY));
-}
-
-/// The files of a folder with what is in them.
-fn files(path: &std::path::Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
-    let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
-    let mut files: Vec<_> =
-        entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect();
-    files.sort();
-    files
-}
-
-#[test]
-fn looking_at_a_store_and_verifying_it_changes_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let settings = StoreSettings {
-        path: dir.path().join("store"),
-        disk: 64 << 20,
-        index_memory: 1 << 20,
-        read_latency: None,
-    };
-    let store = ChunkStore::open(&settings, None).unwrap();
-    fill(&store, 100);
-    close(&store);
-    let before = files(&settings.path);
-    assert!(before.iter().any(|(name, _)| name == "index"));
-    let configured = Room { disk: settings.disk, index_memory: settings.index_memory };
-    for room in [None, Some(configured), Some(Room { disk: 16 << 20, ..configured })] {
-        let store = AtRest::open(&settings.path, None, room).unwrap();
-        assert_eq!(store.stat().levels.first().map(|level| level.chunks), Some(100));
-        assert_eq!(store.verify(&Progress::default()).unwrap().damaged.len(), 0);
-        store.close().unwrap();
-        assert!(files(&settings.path) == before, "{room:?}");
-    }
-    let store = AtRest::open(&settings.path, None, None).unwrap();
-    assert_eq!(store.compact(None, &Progress::default()).unwrap().superseded, 0);
-    store.close().unwrap();
-    let options = open::options(settings.index_memory, settings.disk, None);
-    let folder = Arc::new(oncewire_store::Folder::open(&settings.path).unwrap());
-    let (_, opened) = oncewire_store::Store::open(folder, &options).unwrap();
-    assert!(opened.index_kept, "the gateway finds the index as it wants it");
-}
-
-#[test]
-fn clearing_goes_on_where_it_was_interrupted_and_leaves_what_is_not_the_stores() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("store");
-    assert_eq!(clear_at_rest(&path).unwrap(), 0);
-    assert!(!path.exists());
-    for left in ["0000000000000001.seg", "index", "store"] {
-        std::fs::create_dir_all(&path).unwrap();
-        std::fs::write(path.join(left), vec![1; 8192]).unwrap();
-        assert_eq!(clear_at_rest(&path).unwrap(), 8192, "{left}");
-        assert!(!path.exists(), "{left}");
-    }
-    let settings =
-        StoreSettings { path: path.clone(), disk: 64 << 20, index_memory: 1 << 20, read_latency: None };
-    let store = ChunkStore::open(&settings, None).unwrap();
-    fill(&store, 4);
-    assert!(matches!(clear_at_rest(&path), Err(AtRestError::Refused(OpenError::InUse { .. }))));
-    close(&store);
-    drop(store);
-    std::fs::write(path.join("thesis.txt"), "another's").unwrap();
-    assert!(clear_at_rest(&path).unwrap() > 4 << 16);
-    assert_eq!(files(&path), [("thesis.txt".into(), b"another's".to_vec())]);
-    // A folder that cannot be removed, as one behind a link, is empty at least.
-    let link = dir.path().join("link");
-    std::os::unix::fs::symlink(&path, &link).unwrap();
-    std::fs::write(path.join("index"), vec![1; 8192]).unwrap();
-    std::fs::remove_file(path.join("thesis.txt")).unwrap();
-    assert_eq!(clear_at_rest(&link).unwrap(), 8192);
-    assert_eq!(files(&path), []);
 }

@@ -22,6 +22,9 @@ pub struct AtRest {
     pub notes: Vec<String>,
     /// How many lines there would be beyond.
     pub notes_left_out: u64,
+    /// Whether its index was made now, with room for what there is: that of its gateway, which nothing tells of, may have
+    /// more.
+    pub index_is_assumed: bool,
 }
 
 /// How much a store is given.
@@ -39,9 +42,17 @@ pub enum AtRestError {
     /// There is none in the folder.
     #[error("{path}: there is no chunk store", path = .0.display())]
     None(PathBuf),
-    /// It is another's, or has another key.
+    /// It is another's, or has another key than the configuration says.
     #[error(transparent)]
     Refused(#[from] OpenError),
+    /// It has another key than the one that was named, or none was named.
+    #[error("{path}: the chunk store is {}", wrong_key(*.keyed), path = .path.display())]
+    OtherKey {
+        /// Its folder.
+        path: PathBuf,
+        /// Whether a key was named.
+        keyed: bool,
+    },
     /// Its folder cannot be used.
     #[error(transparent)]
     NotTaken(#[from] FolderError),
@@ -59,6 +70,14 @@ impl AtRestError {
     /// Says whether the file system takes no changes.
     pub fn is_read_only(&self) -> bool {
         matches!(self, Self::NotTaken(FolderError::ReadOnly(_)))
+    }
+
+    /// The same of a store that no configuration speaks of.
+    fn without_configuration(self) -> Self {
+        match self {
+            Self::Refused(OpenError::OtherKey { path, keyed }) => Self::OtherKey { path, keyed },
+            other => other,
+        }
     }
 
     fn not_opened(path: &Path, error: NotOpened) -> Self {
@@ -99,6 +118,7 @@ impl AtRest {
     /// If there is none, a gateway uses it, its key is another, or the disk fails.
     pub fn open(path: &Path, key: Option<&StorageKey>, room: Option<Room>) -> Result<Self, AtRestError> {
         let (folder, taken) = take(path)?;
+        let is_configured = room.is_some();
         let room = room.unwrap_or_else(|| {
             let index_memory = index_memory(taken, MOST_MEMORY);
             Room { disk: taken, index_memory }
@@ -106,10 +126,17 @@ impl AtRest {
         let options = open::options(room.index_memory, room.disk, key);
         // The index must tell all places apart that are in use now.
         let options = Options { capacity: room.disk.max(taken), at_rest: true, ..options };
-        let (store, opened) =
-            open::open(folder, &options, path).map_err(|error| AtRestError::not_opened(path, error))?;
-        let notes_left_out = opened.notes_left_out as u64;
-        Ok(Self { path: path.to_owned(), store, notes: opened.notes, notes_left_out })
+        let (store, opened) = open::open(folder, &options, path).map_err(|error| {
+            let error = AtRestError::not_opened(path, error);
+            if is_configured { error } else { error.without_configuration() }
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            store,
+            notes: opened.notes,
+            notes_left_out: opened.notes_left_out as u64,
+            index_is_assumed: !is_configured && !opened.index_kept,
+        })
     }
 
     /// Returns what is in it.
@@ -222,6 +249,16 @@ pub(super) fn report(path: &Path, stat: &Stat, now_s: u64) -> StoreReport {
 /// Returns the first faults as sentences.
 fn some(faults: &Faults) -> Vec<String> {
     faults.noted().iter().map(ToString::to_string).collect()
+}
+
+fn wrong_key(keyed: bool) -> &'static str {
+    match keyed {
+        true => {
+            "in clear text or encrypted with another key than that of `--encrypt-key-file`; name the key that its \
+             gateway has, or none if it has none"
+        }
+        false => "encrypted; name the key that its gateway has with `--encrypt-key-file`",
+    }
 }
 
 fn failed(path: &Path, error: &io::Error) -> AtRestError {

@@ -91,10 +91,18 @@ fn stat(at: &StoreAt) -> anyhow::Result<StoreReport> {
         }
     }
     let store = found.open_and_tell()?;
+    if store.index_is_assumed {
+        let path = found.path.display().to_string();
+        eprintln!("{}: {ASSUMED}", printable(&path));
+    }
     let report = store.stat();
     store.close()?;
     Ok(report)
 }
+
+/// What is said of a store where neither a saved index nor a configuration tells how large its index is.
+const ASSUMED: &str = "there is no saved index that can be used, so one was made that suits what is there: `indexed` and \
+                       `index_memory` may be less than its gateway has; -c FILE tells how much that is";
 
 fn verify(work: &StoreWork) -> anyhow::Result<()> {
     let found = find(&work.at)?;
