@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{block, open, options, parts, sealed, whole};
 use oncewire_store::{
-    Backend, Faults, Folder, IndexMemory, Inserted, Memory, OpenError, Opened, Options, Progress, Store,
-    StoreFiles,
+    Backend, Faults, Folder, IndexMemory, Inserted, MIN_SEGMENT_BYTES, Memory, OpenError, Opened, Options,
+    Progress, Store, StoreFiles,
 };
 
 const LENS: [usize; 60] = [60_000; 60];
@@ -192,6 +192,43 @@ fn who_only_looks_changes_nothing_whatever_is_there() {
             store.close().unwrap();
             assert!(there > 0 && contents(&memory) == before, "{harm}");
         }
+    }
+}
+
+#[test]
+fn compacting_to_a_size_lets_the_oldest_go() {
+    let memory = Memory::default();
+    let store = open(&memory, &options(40));
+    fill(&store, 0..100);
+    store.sync().unwrap();
+    let (before, size) = (store.stat().containers, 6 * MIN_SEGMENT_BYTES);
+    let compacted = store.compact(Some(size), &Progress::default()).unwrap();
+    assert_eq!(compacted.kept + compacted.superseded + compacted.let_go, before, "{compacted:?}");
+    assert!(compacted.let_go > 0 && compacted.kept == store.stat().containers, "{compacted:?}");
+    assert!(compacted.after <= size + MIN_SEGMENT_BYTES, "{compacted:?}");
+    let there = whole(&store, &[60_000; 100]);
+    assert_eq!(there, (there[0]..100).collect::<Vec<_>>());
+    assert!(there.len() > 10);
+    // Times are those of the blocks, not of the rewriting.
+    assert!(store.horizon().oldest_s.unwrap() <= there[0] && there[0] > 0);
+}
+
+#[test]
+fn of_one_large_segment_as_much_goes_as_has_to() {
+    let memory = Memory::default();
+    let store = open(&memory, &Options { segment_bytes: 1 << 26, ..options(4000) });
+    fill(&store, 0..100);
+    let all = store.compact(None, &Progress::default()).unwrap();
+    assert_eq!(memory.list().unwrap().iter().filter(|(name, _)| name.ends_with(".seg")).count(), 1);
+    for share in [3, 2, 1] {
+        let (most, before) = (all.after / 4 * share, store.stat().containers);
+        let compacted = store.compact(Some(most), &Progress::default()).unwrap();
+        assert_eq!(compacted.kept + compacted.superseded + compacted.let_go, before, "{compacted:?}");
+        assert!(compacted.after <= most, "{compacted:?} of {most}");
+        // A container holds several blocks, and goes as one.
+        assert!(compacted.after + all.after / 8 > most, "{compacted:?} of {most}");
+        let there = whole(&store, &[60_000; 100]);
+        assert_eq!(there, (there[0]..100).collect::<Vec<_>>());
     }
 }
 

@@ -11,9 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{block, mixed, open, options, parts, read, sealed, tag, whole};
-use oncewire_store::{
-    Backend as _, IndexMemory, Inserted, Memory, OpenError, Options, Part, Progress, Store,
-};
+use oncewire_store::{IndexMemory, Inserted, Memory, OpenError, Options, Part, Progress, Store};
 
 fn insert(store: &Store, number: u64, len: usize) -> Inserted {
     let block = block(number, len);
@@ -431,45 +429,6 @@ fn compacting_past_a_damaged_footer_and_container_loses_that_container_alone() {
     let after = there();
     let lost: Vec<u64> = before.into_iter().filter(|number| !after.contains(number)).collect();
     assert_eq!(lost.len(), 1, "{lost:?}");
-}
-
-#[test]
-fn compacting_to_a_size_lets_the_oldest_go() {
-    let memory = Memory::default();
-    let store = open(&memory, &options(40));
-    let lens = lens(100);
-    insert_all(&store, &lens);
-    store.sync().unwrap();
-    let (before, size) = (store.stat().containers, 6 * oncewire_store::MIN_SEGMENT_BYTES);
-    let compacted = store.compact(Some(size), &Progress::default()).unwrap();
-    assert_eq!(compacted.kept + compacted.superseded + compacted.let_go, before, "{compacted:?}");
-    assert!(compacted.let_go > 0 && compacted.kept == store.stat().containers, "{compacted:?}");
-    assert!(compacted.after <= size + oncewire_store::MIN_SEGMENT_BYTES, "{compacted:?}");
-    let there = whole(&store, &lens);
-    assert_eq!(there, (there[0]..100).collect::<Vec<_>>());
-    assert!(there.len() > 10);
-    // Times are those of the blocks, not of the rewriting.
-    assert!(store.horizon().oldest_s.unwrap() <= there[0] && there[0] > 0);
-}
-
-#[test]
-fn of_one_large_segment_as_much_goes_as_has_to() {
-    let memory = Memory::default();
-    let store = open(&memory, &Options { segment_bytes: 1 << 26, ..options(4000) });
-    let lens = lens(100);
-    insert_all(&store, &lens);
-    let all = store.compact(None, &Progress::default()).unwrap();
-    assert_eq!(memory.list().unwrap().iter().filter(|(name, _)| name.ends_with(".seg")).count(), 1);
-    for share in [3, 2, 1] {
-        let (most, before) = (all.after / 4 * share, store.stat().containers);
-        let compacted = store.compact(Some(most), &Progress::default()).unwrap();
-        assert_eq!(compacted.kept + compacted.superseded + compacted.let_go, before, "{compacted:?}");
-        assert!(compacted.after <= most, "{compacted:?} of {most}");
-        // A container holds several blocks, and goes as one.
-        assert!(compacted.after + all.after / 8 > most, "{compacted:?} of {most}");
-        let there = whole(&store, &lens);
-        assert_eq!(there, (there[0]..100).collect::<Vec<_>>());
-    }
 }
 
 #[test]
