@@ -185,10 +185,10 @@ fn what_all_wait_for_is_asked_for_though_it_waits_for_room_itself() {
         let block = Block { seq, flow, offset, plain_len, fin: false, resent, body };
         receiver.handle_block(block, LANE, Now::ZERO).unwrap();
     };
-    let mut copy = Vec::new();
-    tokens::encode(&[Copy { at: 0, len: 65_536, source: LogOffset(0) }], LogOffset(65_536), &mut copy);
+    let (copy, mut encoded) = (Copy { at: 0, len: 65_536, source: LogOffset(0) }, Vec::new());
+    tokens::encode(&[copy], LogOffset(65_536), &mut encoded);
     for seq in [99, 50] {
-        put(&mut receiver, seq, false, copying(1, 65_536, &copy));
+        put(&mut receiver, seq, false, copying(1, 65_536, &encoded));
     }
     let name = ChunkName::Full(key().name(&plain));
     let names = vec![NameEntry { at: 0, len: 65_536, level: 0, name, behind: None }];
@@ -196,7 +196,7 @@ fn what_all_wait_for_is_asked_for_though_it_waits_for_room_itself() {
     put(&mut receiver, 40, false, Body { names, ..first.clone() });
     assert_eq!(reads(&mut receiver).len(), 0);
     receiver.handle_timeout(Now::from_secs(1));
-    assert_eq!(needed(&mut receiver), std::iter::once(0..65_536).collect::<Vec<_>>());
+    assert_eq!(needed(&mut receiver), [copy.range()]);
     put(&mut receiver, 40, true, Body { literals: plain.len(), bytes: &plain, ..first });
     let mut tickets = VecDeque::from(reads(&mut receiver));
     while let Some(ticket) = tickets.pop_front() {
