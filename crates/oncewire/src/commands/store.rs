@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use oncewire_gateway::chunks::{AtRest, Room};
+use oncewire_gateway::chunks::{AtRest, AtRestError, OpenError, Room};
 use oncewire_gateway::config::Config;
 use oncewire_gateway::storage_key::StorageKey;
 use oncewire_gateway::telemetry::{CompactReport, StatusReport, StoreCondition, StoreReport, VerifyReport};
@@ -40,8 +40,8 @@ struct Found {
     path: PathBuf,
     key: Option<StorageKey>,
     room: Option<Room>,
-    /// Where the gateway is asked that may be using it.
-    place: Option<Place>,
+    /// What says all that, if there is a configuration.
+    config: Option<Config>,
 }
 
 fn find(at: &StoreAt) -> anyhow::Result<Found> {
@@ -49,24 +49,30 @@ fn find(at: &StoreAt) -> anyhow::Result<Found> {
         let path = at.path.clone().unwrap_or_default();
         let key = at.encrypt_key_file.as_deref().map(StorageKey::load);
         let key = key.transpose().map_err(|error| Usage(error.to_string()))?;
-        return Ok(Found { path, key, room: None, place: None });
+        return Ok(Found { path, key, room: None, config: None });
     };
     let config = Config::load(path)?;
-    let Some(store) = config.store else {
+    let Some(store) = config.store.clone() else {
         let why = format!("{}: no `store_disk` in [cache], so there is no chunk store", path.display());
         return Err(Usage(why).into());
     };
     Ok(Found {
         room: Some(Room { disk: store.disk, index_memory: store.index_memory }),
         path: store.path,
-        key: config.gateway.encrypt_key,
-        place: config.gateway.admin.map(Place::of),
+        key: config.gateway.encrypt_key.clone(),
+        config: Some(config),
     })
 }
 
 impl Found {
     fn open(&self) -> anyhow::Result<AtRest> {
-        Ok(AtRest::open(&self.path, self.key.as_ref(), self.room)?)
+        AtRest::open(&self.path, self.key.as_ref(), self.room).map_err(|error| match (&error, &self.config) {
+            (AtRestError::Refused(why @ OpenError::OtherKey { .. }), Some(config)) => {
+                config.wrong_key(why).into()
+            }
+            (AtRestError::Refused(OpenError::OtherKey { .. }), None) => Usage(error.to_string()).into(),
+            _ => error.into(),
+        })
     }
 
     fn open_and_tell(&self) -> anyhow::Result<AtRest> {
@@ -81,7 +87,8 @@ impl Found {
 /// Asks the gateway that runs, or looks into the files.
 fn stat(at: &StoreAt) -> anyhow::Result<StoreReport> {
     let found = find(at)?;
-    if let Some(place) = &found.place {
+    if let Some(place) = found.config.as_ref().and_then(|config| config.gateway.admin.clone()).map(Place::of)
+    {
         match place.request::<StatusReport>(Verb::Get, "/status") {
             Ok(answer) => {
                 return answer.report.store.context("the gateway runs without a chunk store; restart it");

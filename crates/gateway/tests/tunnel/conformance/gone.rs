@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::deployment::{Deployment, Keys};
 use super::scenarios::exchanged;
 use super::{Bench, Target, Way, prepare, rest};
-use crate::common::{reset, until, within};
+use crate::common::{until, within};
 
 const WAYS: [Way; 5] =
     [Way::Direct, Way::Forward, Way::Socks5, Way::Tproxy(Family::V6), Way::Redirect(Family::V4)];
@@ -97,7 +97,6 @@ async fn begin_and_give_up(bench: &Bench<'_>) {
             () = look_again => {}
         }
     }
-    drop(connecting);
-    connected.into_iter().for_each(reset);
+    drop((connecting, connected));
     until(|| !bench.deployment.is_connecting(bench.way, port)).await;
 }

@@ -111,20 +111,29 @@ impl<'a> Bench<'a> {
         let network = &self.deployment.network;
         let port = self.port(target);
         let address = deployment::address(self.way, target != Target::Nowhere, port);
+        // Who gives up is not to end its stream instead, which it may do if it is connected to a gateway unbeknown to it.
+        let resets = target == Target::Filtered;
         match self.way {
-            Way::Direct | Way::Tproxy(_) | Way::Held(_) | Way::Redirect(_) => self.dial(address).await,
-            Way::Forward => self.dial(deployment::forward(network, port)).await,
-            Way::Socks5 => socks5(self.dial(deployment::proxy(network)).await?, address).await,
+            Way::Direct | Way::Tproxy(_) | Way::Held(_) | Way::Redirect(_) => self.dial(address, resets).await,
+            Way::Forward => self.dial(deployment::forward(network, port), resets).await,
+            Way::Socks5 => {
+                let proxy = self.dial(deployment::proxy(network), resets).await?;
+                socks5(proxy, address).await
+            }
         }
     }
 
-    /// Connects the client to an address.
-    async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
+    /// Connects the client to an address; `resets` says that the connection is reset when it is dropped.
+    async fn dial(&self, address: SocketAddr, resets: bool) -> io::Result<TcpStream> {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4,
             SocketAddr::V6(_) => TcpSocket::new_v6,
         };
-        self.deployment.network.host("client").enter(socket)?.connect(address).await
+        let socket = self.deployment.network.host("client").enter(socket)?;
+        if resets {
+            socket.set_zero_linger()?;
+        }
+        socket.connect(address).await
     }
 
     /// Connects to the server, and accepts there.
@@ -136,7 +145,7 @@ impl<'a> Bench<'a> {
     /// Fills the queue of a server that accepts nothing: from now on it answers no connection.
     async fn fill(&self) -> TcpStream {
         let filler = deployment::address(Way::Direct, true, self.port(Target::Filtered));
-        self.dial(filler).await.unwrap()
+        self.dial(filler, false).await.unwrap()
     }
 
     fn port(&self, target: Target) -> u16 {
