@@ -20,7 +20,7 @@ pub fn raise_and_report() -> Vec<String> {
     too_small(getrlimit(Resource::Nofile).current, &buffers)
 }
 
-/// Raises the limit of open files to what this process may have; each flow and lane is one.
+/// Raises the limit of open files to what this process may have; each flow is one, and each lane two.
 pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -79,8 +79,9 @@ fn largest_buffer(name: &str) -> Option<u64> {
 fn too_small(open_files: Option<u64>, buffers: &[(&str, Option<u64>)]) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(files) = open_files.filter(|files| *files < FILES) {
-        lines
-            .push(format!("only {files} files may be open, about as many flows and lanes together; {RAISE}"));
+        lines.push(format!(
+            "only {files} files may be open, one for each flow and two for each lane; {RAISE}"
+        ));
     }
     for (name, bytes) in buffers {
         if let Some(bytes) = bytes.filter(|bytes| *bytes < BUFFER) {

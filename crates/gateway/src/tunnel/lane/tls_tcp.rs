@@ -17,6 +17,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use super::{Heard, HelloFailure, Joined, LaneStream, hear_hello};
 use crate::identity::PublicKey;
+use crate::lifecycle::limits;
 use crate::sockets::{self, LaneOptions};
 use crate::tunnel::count::{Counting, WireCounter};
 use crate::tunnel::happy_eyeballs::{ATTEMPT_DELAY, Delays, first_to_welcome};
@@ -315,9 +316,8 @@ impl Joined<TlsTcp> {
 
 impl LaneStream for TlsTcp {
     fn connection(&self) -> Option<OwnedFd> {
-        let tcp = self.0.get_ref().0.get_ref().get_ref();
         // Without a descriptor to spare the lane is as good, and is not looked at.
-        tcp.as_fd().try_clone_to_owned().ok()
+        self.tcp().as_fd().try_clone_to_owned().ok().filter(limits::leaves_reserve)
     }
 }
 
