@@ -6,8 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use oncewire_link::Now;
 use ring::hmac;
 
+use self::answers::Answers;
+pub use self::answers::MAX_ANSWERS;
 use super::note::{MAX_OTHERS, Note};
 use crate::identity::PublicKey;
+
+mod answers;
 
 /// What one gateway knows of the members of one group at its site.
 #[derive(Debug)]
@@ -23,8 +27,7 @@ pub struct Roster {
     hinted: BTreeMap<SocketAddr, u8>,
     announced: u32,
     announce_at: Now,
-    /// The second in which notes are answered, and how many were.
-    answered: (u64, u32),
+    answers: Answers,
     outputs: VecDeque<Output>,
     counts: NoteCounts,
 }
@@ -75,7 +78,7 @@ pub struct NoteCounts {
     pub heard: u64,
     /// Of those, the ones of other sites, or from addresses that cannot be dialled.
     pub elsewhere: u64,
-    /// Notes that were not answered, since too many were in that second.
+    /// Notes that were not answered, since too many were in that second, of all or of those from one place.
     pub unanswered: u64,
     /// Members that there was no room for.
     pub turned_away: u64,
@@ -103,8 +106,6 @@ const STAYS: Now = Now::from_secs(20);
 const YIELDS: Now = Now::from_secs(10);
 /// The most addresses that are remembered as tried for one member.
 const MAX_TRIED: usize = 16;
-/// The most notes that are answered in a second.
-pub const MAX_ANSWERS: u32 = 200;
 /// A challenge holds for this long, and as long again.
 const EPOCH: Now = Now::from_secs(10);
 
@@ -120,7 +121,7 @@ impl Roster {
             hinted: BTreeMap::new(),
             announced: 0,
             announce_at: now,
-            answered: (0, 0),
+            answers: Answers::default(),
             outputs: VecDeque::new(),
             counts: NoteCounts::default(),
         }
@@ -253,20 +254,18 @@ impl Roster {
 
     /// Sends one note to where one came from, which is as long.
     fn answer(&mut self, to: SocketAddr, answer: u64, ask: bool, now: Now) {
-        if self.answered.0 != now.as_secs() {
-            self.answered = (now.as_secs(), 0);
-        }
-        if self.answered.1 >= MAX_ANSWERS {
+        let is_known = self.members.values().map(|member| member.at).any(|at| at.ip() == to.ip())
+            || self.seeds.iter().any(|seed| seed.ip() == to.ip());
+        if !self.answers.take(to.ip(), is_known, now) {
             self.counts.unanswered += 1;
             return;
         }
-        self.answered.1 += 1;
         let [challenge, _] = self.challenges(to, now);
         let mut note = self.note(if ask { challenge } else { 0 }, answer);
         // Others in turn, so that all become known where there are more than fit.
         let others = self.members.values().filter(|member| member.up && member.at != to);
         let others: Vec<SocketAddr> = others.map(|member| member.at).collect();
-        let skip = self.answered.1 as usize * MAX_OTHERS % others.len().max(1);
+        let skip = self.answers.count() as usize * MAX_OTHERS % others.len().max(1);
         note.others = others.iter().cycle().skip(skip).take(others.len().min(MAX_OTHERS)).copied().collect();
         self.outputs.push_back(Output::Send(to, note));
     }

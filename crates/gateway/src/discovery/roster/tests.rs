@@ -39,11 +39,27 @@ impl Lan {
     fn pass(&mut self, secs: u64) {
         let end = self.now + Now::from_secs(secs);
         while self.now <= end {
-            for at in 0..self.rosters.len() {
-                self.rosters[at].handle_timeout(self.now, 7 * self.now.as_millis() as u64 + at as u64);
-                self.deliver();
+            self.tick();
+        }
+    }
+
+    fn tick(&mut self) {
+        for at in 0..self.rosters.len() {
+            self.rosters[at].handle_timeout(self.now, 7 * self.now.as_millis() as u64 + at as u64);
+            self.deliver();
+        }
+        self.now += Now::from_millis(100);
+    }
+
+    /// Lets time pass, of which each second begins with replays of a recorded question to the first, from an address each.
+    fn pass_under_replays(&mut self, secs: u64, from: impl Fn(u32) -> SocketAddr) {
+        let recorded = Note { port: 7400, ..roster(99, "town").note(7, 0) };
+        for _ in 0..secs {
+            let second = self.now.as_secs();
+            (0..300).for_each(|at| self.rosters[0].handle_note(&recorded, from(at), self.now));
+            while self.now.as_secs() == second {
+                self.tick();
             }
-            self.now += Now::from_millis(100);
         }
     }
 
@@ -148,6 +164,33 @@ fn what_is_replayed_adds_and_keeps_nobody() {
         std::iter::from_fn(|| other.poll_output()).filter(|output| matches!(output, Output::Send(..)));
     assert!(answers.count() <= 121 * MAX_ANSWERS as usize);
     assert!(other.counts().unanswered > 0 && NOTE_LEN < 512);
+}
+
+#[test]
+fn replays_keep_no_members_from_finding_each_other() {
+    let outside = |at: u32| SocketAddr::from(([203, 0, 113, at as u8], 9));
+    let beside = |_: u32| SocketAddr::from(([10, 0, 0, 77], 9));
+    for from in [outside, beside] {
+        let mut lan = Lan::new(2, true);
+        lan.pass_under_replays(60, from);
+        assert!(lan.all_know_all(), "{} unanswered", lan.rosters[0].counts().unanswered);
+        assert!(lan.rosters[0].counts().unanswered > 60 * 100);
+    }
+}
+
+#[test]
+fn replays_from_everywhere_part_no_members_that_know_each_other() {
+    let everywhere = |at: u32| SocketAddr::from(([198, 18 + (at >> 8) as u8, at as u8, 1], 9));
+    let mut lan = Lan::new(2, true);
+    lan.pass(5);
+    assert!(lan.all_know_all());
+    lan.pass_under_replays(3 * FORGET.as_secs(), everywhere);
+    assert!(lan.all_know_all(), "{} unanswered", lan.rosters[0].counts().unanswered);
+    // Nor is one kept from a seed that begins meanwhile.
+    let mut lan = Lan::new(2, false);
+    lan.rosters[0].handle_seeds(vec![address(1)]);
+    lan.pass_under_replays(60, everywhere);
+    assert!(lan.all_know_all());
 }
 
 #[test]
