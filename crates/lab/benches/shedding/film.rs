@@ -1,4 +1,5 @@
-//! A class that watches the same film, each pupil under another name and a second after the one before [Wanax §6].
+//! A class that watches the same film, each pupil a second after the one before, behind a header of another length
+//! [Wanax §6].
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use oncewire_netem::tcp::congestion::Policy;
 use crate::table;
 
 pub(crate) fn run(_: &[Vec<u8>]) -> Result<(), DriverError> {
-    let notes = "100 clients, a second apart, fetch the same 18 MB over 1 Mbit/s with 1,000 ms. How many could watch: \
+    let notes = "100 clients, a second apart, fetch the same 18 MB over 1 Mbit/s with 1,000 ms, \
+                 each behind 200 to 600 other bytes. How many could watch: \
                  those whose transfer is as fast as the film, and in brackets those who never wait if they begin 10 s \
                  after asking; from how many seconds after asking half, nine tenths and all never wait at 320 kbit/s. What was put is in memory.";
     let columns = [
@@ -146,9 +148,10 @@ impl Class {
             ..PathConfig::default()
         };
         let mut driver = Driver::new(DriverConfig { path, gateways: Some(gateways) })?;
-        let film: Bytes = Corpus::new(14).random(FILM_BYTES).into();
+        let mut corpus = Corpus::new(14);
+        let film: Bytes = corpus.random(FILM_BYTES).into();
         for client in 0..CLIENTS {
-            driver.fetch(film.clone(), client * self.apart);
+            driver.fetch_with_header(header(&mut corpus), film.clone(), client * self.apart);
         }
         let before = driver.wire_bytes(FAR);
         driver.run(LIMIT)?;
@@ -195,6 +198,12 @@ impl Watched {
         let as_fast = self.driver.fetches().iter().filter(is_as_fast).count();
         format!("{as_fast} ({})", self.never_wait(kilobits_per_s))
     }
+}
+
+/// What a server says to one client before the film.
+fn header(corpus: &mut Corpus) -> Bytes {
+    let more = corpus.random(2);
+    corpus.random(200 + usize::from(u16::from_le_bytes([more[0], more[1]])) % 401).into()
 }
 
 /// As both gateways of such a link are to be set up: what waits, waits where it can still be coded.

@@ -1,5 +1,6 @@
 //! Applications: clients at the near side that ask for files, and servers at the far side that send them.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +9,9 @@ use oncewire_codec::Now;
 /// A file that is fetched.
 #[derive(Debug)]
 pub struct Fetch {
-    pub(super) file: Bytes,
+    /// What the server says before the file.
+    header: Bytes,
+    file: Bytes,
     /// Bytes that the server has handed over.
     pub(super) served: usize,
     /// Whether the server has ended its stream.
@@ -32,8 +35,9 @@ pub(super) struct Changed {
 }
 
 impl Fetch {
-    pub(super) fn new(file: Bytes, at: Now) -> Self {
+    pub(super) fn new(header: Bytes, file: Bytes, at: Now) -> Self {
         Self {
+            header,
             file,
             served: 0,
             is_finished_serving: false,
@@ -43,6 +47,11 @@ impl Fetch {
             finished: None,
             is_given_up: false,
         }
+    }
+
+    /// Returns the bytes of the answer.
+    pub(super) fn len(&self) -> usize {
+        self.header.len() + self.file.len()
     }
 
     /// Returns the bytes that came.
@@ -57,7 +66,7 @@ impl Fetch {
 
     /// Returns the bits a second from the request to the last byte; 0 before that.
     pub fn bits_per_s(&self) -> f64 {
-        self.took().map_or(0.0, |took| 8.0 * self.file.len() as f64 / took.as_secs_f64())
+        self.took().map_or(0.0, |took| 8.0 * self.len() as f64 / took.as_secs_f64())
     }
 
     /// Returns how long after the request a film of so many bits a second may begin, so that it never has to wait; `None` if
@@ -66,7 +75,7 @@ impl Fetch {
         self.finished?;
         let mut before = 0;
         let waits = self.arrivals.iter().map(|(at, received)| {
-            let had = std::mem::replace(&mut before, *received);
+            let had = std::mem::replace(&mut before, received.saturating_sub(self.header.len()));
             let shown = Duration::from_secs_f64(had as f64 * 8.0 / bits_per_s as f64);
             at.saturating_sub(self.at).saturating_sub(shown)
         });
@@ -77,7 +86,7 @@ impl Fetch {
     pub(super) fn receive(&mut self, bytes: &[u8], now: Now) -> Result<(), Changed> {
         let offset = self.received();
         self.receive_count(bytes.len(), now);
-        if self.file.get(offset..offset + bytes.len()) != Some(bytes) {
+        if self.part(offset..offset + bytes.len()) != bytes {
             return Err(Changed { offset });
         }
         Ok(())
@@ -94,10 +103,19 @@ impl Fetch {
 
     /// Takes the next bytes that the server sends, at most `most`.
     pub(super) fn serve(&mut self, most: usize) -> Bytes {
-        let end = self.file.len().min(self.served.saturating_add(most));
-        let bytes = self.file.slice(self.served..end);
-        self.served = end;
+        let bytes = self.part(self.served..self.served.saturating_add(most));
+        self.served += bytes.len();
         bytes
+    }
+
+    /// Returns what there is of a part of the answer.
+    fn part(&self, range: Range<usize>) -> Bytes {
+        let of = |bytes: &Bytes, before: usize| {
+            let at = |at: usize| at.saturating_sub(before).min(bytes.len());
+            bytes.slice(at(range.start)..at(range.end))
+        };
+        let (header, file) = (of(&self.header, 0), of(&self.file, self.header.len()));
+        if header.is_empty() { file } else { [header, file].concat().into() }
     }
 
     /// Whether nothing more is to be expected.
@@ -107,7 +125,7 @@ impl Fetch {
 
     /// Whether the server has handed over everything.
     pub(super) fn is_served(&self) -> bool {
-        self.served == self.file.len()
+        self.served == self.len()
     }
 }
 
@@ -120,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_film_plays_if_its_bytes_are_always_there_in_time() {
-        let mut fetch = Fetch::new(vec![7; 1000].into(), Now::from_secs(1));
+        let mut fetch = Fetch::new(Bytes::new(), vec![7; 1000].into(), Now::from_secs(1));
         for (at, bytes) in [(2, 500), (4, 500)] {
             fetch.receive(&vec![7; bytes], Now::from_secs(at)).unwrap();
         }
@@ -134,8 +152,27 @@ mod tests {
 
     #[test]
     fn changed_bytes_are_seen() {
-        let mut fetch = Fetch::new(vec![7; 10].into(), Now::ZERO);
+        let mut fetch = Fetch::new(Bytes::new(), vec![7; 10].into(), Now::ZERO);
         fetch.receive(&[7; 4], Now::ZERO).unwrap();
         assert_eq!(fetch.receive(&[7, 8], Now::ZERO), Err(Changed { offset: 4 }));
+        let mut fetch = Fetch::new(Bytes::new(), vec![7; 10].into(), Now::ZERO);
+        assert_eq!(fetch.receive(&[7; 11], Now::ZERO), Err(Changed { offset: 0 }), "more than there is");
+    }
+
+    #[test]
+    fn a_header_goes_before_the_file_and_is_not_of_the_film() {
+        let mut fetch =
+            Fetch::new(Bytes::from_static(b"header"), Bytes::from_static(b"film"), Now::from_secs(1));
+        let served: Vec<Bytes> = [2, 6, 9, 9].map(|most| fetch.serve(most)).into();
+        assert_eq!(served, [&b"he"[..], b"aderfi", b"lm", b""]);
+        assert!(fetch.is_served());
+        fetch.receive(b"headerf", Now::from_secs(2)).unwrap();
+        assert_eq!(fetch.receive(b"film", Now::from_secs(3)), Err(Changed { offset: 7 }));
+        let mut fetch = Fetch::new(vec![1; 600].into(), vec![7; 1000].into(), Now::from_secs(1));
+        for (at, bytes) in [(1, 600), (3, 1000)] {
+            fetch.receive_count(bytes, Now::from_secs(at));
+        }
+        fetch.finished = Some(Now::from_secs(3));
+        assert_eq!(fetch.head_start(8000), Some(Duration::from_secs(2)), "there is nothing to show before");
     }
 }

@@ -189,7 +189,7 @@ impl Driver {
                         .map_err(|changed| DriverError::Changed { fetch: index, offset: changed.offset })?;
                     near.link.handle_consumed(flow, bytes.len(), now);
                 }
-                Received::Finished if fetch.received() == fetch.file.len() => {
+                Received::Finished if fetch.received() == fetch.len() => {
                     fetch.finished = Some(now);
                     near.link.finish_flow(flow, now);
                 }

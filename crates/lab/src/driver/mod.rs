@@ -186,8 +186,13 @@ impl Driver {
 
     /// Lets a client ask for `file` after some time; returns the number of the fetch.
     pub fn fetch(&mut self, file: Bytes, after: Duration) -> usize {
+        self.fetch_with_header(Bytes::new(), file, after)
+    }
+
+    /// The same of a server that says something before the file.
+    pub fn fetch_with_header(&mut self, header: Bytes, file: Bytes, after: Duration) -> usize {
         let fetch = self.fetches.len();
-        self.fetches.push(Fetch::new(file, self.now + after));
+        self.fetches.push(Fetch::new(header, file, self.now + after));
         self.due.push(self.now + after, Due::Ask(fetch));
         fetch
     }
