@@ -114,7 +114,9 @@ impl<'a> Bench<'a> {
         // Who gives up is not to end its stream instead, which it may do if it is connected to a gateway unbeknown to it.
         let resets = target == Target::Filtered;
         match self.way {
-            Way::Direct | Way::Tproxy(_) | Way::Held(_) | Way::Redirect(_) => self.dial(address, resets).await,
+            Way::Direct | Way::Tproxy(_) | Way::Held(_) | Way::Redirect(_) => {
+                self.dial(address, resets).await
+            }
             Way::Forward => self.dial(deployment::forward(network, port), resets).await,
             Way::Socks5 => {
                 let proxy = self.dial(deployment::proxy(network), resets).await?;
