@@ -74,6 +74,8 @@ pub struct Item {
     /// The named chunks that crossed by themselves without being said to be absent, by index: that they are there is not
     /// known of them.
     pub crossed: BTreeSet<u32>,
+    /// Those of them that crossed since it last went by its names: what crossed before may be lost.
+    pub crossing: BTreeSet<u32>,
     /// Whether it was sent whole since it last went by its names.
     pub whole: bool,
     /// Whether the receiving half found that the block is not what it should be.
@@ -98,6 +100,7 @@ impl Item {
             news: Vec::new(),
             absent: BTreeSet::new(),
             crossed: BTreeSet::new(),
+            crossing: BTreeSet::new(),
             whole: false,
             mistaken: false,
         }
@@ -116,6 +119,11 @@ impl Item {
     /// Whether a chunk that the item names crosses or crossed, whether the receiving half has it or not.
     pub fn has_crossed(&self, index: u32) -> bool {
         self.whole || self.crossed.contains(&index)
+    }
+
+    /// Whether such a chunk crosses, or did on lanes that still are.
+    pub fn crosses(&self, index: u32) -> bool {
+        self.whole || self.crossing.contains(&index)
     }
 
     /// Memory beside the plain bytes.
@@ -339,14 +347,16 @@ impl Ledger {
     pub fn note_crossed(&mut self, seq: u64, indexes: &[u32]) {
         if let Some(item) = self.items.get_mut(&seq) {
             item.crossed.extend(indexes);
+            item.crossing.extend(indexes);
         }
     }
 
-    /// Notes that an item goes whole, or once more by the names that it had: then what was sent whole was lost, and what is
-    /// absent is to be sent. Chunks that were asked for before may have come all the same.
+    /// Notes that an item goes whole, or once more by the names that it had: then what was sent was lost, and what is absent
+    /// is to be sent. Chunks that were asked for before may have come all the same.
     pub fn note_whole(&mut self, seq: u64, whole: bool) {
         if let Some(item) = self.items.get_mut(&seq) {
             item.whole = whole;
+            item.crossing.clear();
         }
     }
 

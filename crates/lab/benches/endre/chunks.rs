@@ -14,7 +14,8 @@ pub(crate) fn run(corpora: &[Corpus]) {
         "Chunk-Match beside Max-Match",
         "p = 64, a log of 1 GiB, no entropy stage; MAXP for Max-Match and MODP, which cuts chunks where \
          content says, for Chunk-Match. In turns, from an empty epoch; medians of the rounds. The sender's memory is that of \
-         a full log of which all is acknowledged: what is in flight is kept beside it. The paper's Chunk-Match runs at 0.1 to 0.2 Gbit/s.",
+         a full log of which all is acknowledged: what is in flight is kept beside it. The paper's Chunk-Match runs \
+         at 0.1 to 0.2 Gbit/s.",
         &[
             "corpus",
             "Max-Match savings",

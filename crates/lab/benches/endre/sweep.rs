@@ -116,8 +116,8 @@ fn print_speeds(title: &str, measured: &[(u32, Vec<Measured>)]) {
     table::start(
         &format!("{title}: speed in Gbit/s [EndRE Fig. 6]"),
         "The whole encoder; in brackets the choice of markers with fingerprints, over all bytes (at p = 32, too, with \
-         fingerprints of 32 bytes and one place for each marker, where the encoder's are of 24 and maxp looks two up). The paper's figures, \
-         from processors of 2009 at 10 MB, are MODP 0.4; MAXP 0.6 to 1.7; FIXED 2.3 to 7.1; SAMPLEBYTE 2.2 to 5.8 from \
+         fingerprints of 32 bytes and one place for each marker, where the encoder's are of 24 and maxp looks two up). The \
+         paper's figures, from processors of 2009 at 10 MB, are MODP 0.4; MAXP 0.6 to 1.7; FIXED 2.3 to 7.1; SAMPLEBYTE 2.2 to 5.8 from \
          p = 32 to 512, and about 30 % less with caches of 1 to 2 GB.",
         &["p", "32", "64", "128", "256", "512"],
     );

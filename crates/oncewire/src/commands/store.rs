@@ -70,7 +70,7 @@ impl Found {
             (AtRestError::Refused(why @ OpenError::OtherKey { .. }), Some(config)) => {
                 config.wrong_key(why).into()
             }
-            (AtRestError::Refused(OpenError::OtherKey { .. }), None) => Usage(error.to_string()).into(),
+            (AtRestError::OtherKey { .. }, None) => Usage(error.to_string()).into(),
             _ => error.into(),
         })
     }

@@ -36,8 +36,8 @@ pub(crate) struct Args {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Files and folders to move, a folder bundled into one file; - is standard input [default: sources of crates that Cargo has fetched, else
-    /// packed crates, else this executable]
+    /// Files and folders to move, a folder bundled into one file; - is standard input [default: sources of crates that
+    /// Cargo has fetched, else packed crates, else this executable]
     #[arg(value_name = "PATHS", value_parser = source())]
     pub(crate) paths: Vec<PathBuf>,
 }

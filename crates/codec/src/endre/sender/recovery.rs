@@ -96,7 +96,7 @@ impl Sender {
         // Of what crosses already it may be said later that it is not there.
         let news: Vec<u32> = match request.reason {
             ChunkReason::Absent => {
-                request.indexes.iter().copied().filter(|&index| !item.has_crossed(index)).collect()
+                request.indexes.iter().copied().filter(|&index| !item.crosses(index)).collect()
             }
             ChunkReason::Shed => request.indexes.clone(),
         };

@@ -106,6 +106,13 @@ impl Claims {
         waiting
     }
 
+    /// One that claimed a chunk need not bring it any more.
+    pub(super) fn withdraw(&mut self, tag: u64, by: MemberId) {
+        if self.by_tag.get(&tag).is_some_and(|claim| claim.by == by) {
+            self.take(tag);
+        }
+    }
+
     /// A neighbour is gone: returns who waited for what it was to bring. It waits for nothing itself any more.
     pub(super) fn leave(&mut self, id: MemberId) -> Vec<Waiter> {
         let its = |waiter: &Waiter| matches!(waiter, Waiter::Member { id: its, .. } if *its == id);

@@ -62,6 +62,8 @@ impl Neighbourhood {
         if !self.claims.is_empty() && bytes.len() >= LEAST_SHARED as usize {
             let tag = self.key.tag(bytes);
             self.fill(tag, from, bytes, now);
+            // What is there already is no news to the own store when it comes.
+            self.claims.withdraw(tag, self.own);
         }
     }
 

@@ -62,7 +62,7 @@ impl Resolver {
             self.read("flow_memory", raw.link.flow_memory.as_ref(), |&Size(bytes)| match bytes {
                 LEAST_FLOWS.. => Ok(bytes),
                 _ => {
-                    let (bytes, least) = (Size(bytes), Size(LEAST_FLOWS));
+                    let [bytes, least] = [Size(bytes), Size(LEAST_FLOWS)].map(Size::exact);
                     Err(format!("{bytes} is too little for flows to go on; the least is {least}"))
                 }
             });

@@ -139,8 +139,8 @@ impl Resolver {
                 let message = format!(
                     "log_memory: {} is more than the log of any peer that this rule concerns, which has {}; lower it, \
                      or remove it to let the rule's flows take all",
-                    Size(log_memory.get_ref().0),
-                    Size(largest),
+                    Size(log_memory.get_ref().0).exact(),
+                    Size(largest).exact(),
                 );
                 self.problems.at(log_memory.span(), message);
             }

@@ -27,7 +27,8 @@ impl Resolver {
         let disk = self.read("store_disk", Some(disk), |&Size(bytes)| match bytes {
             LEAST_STORE.. => Ok(bytes),
             _ => {
-                Err(format!("{} is too little for a store; the least is {}", Size(bytes), Size(LEAST_STORE)))
+                let bytes = Size(bytes).exact();
+                Err(format!("{bytes} is too little for a store; the least is {}", Size(LEAST_STORE)))
             }
         });
         let read_latency = cache.store_read_latency.as_ref();
@@ -38,7 +39,7 @@ impl Resolver {
                 LEAST_INDEX.. => Ok(bytes),
                 _ => Err(format!(
                     "{} is too little to find chunks by; the least is {}",
-                    Size(bytes),
+                    Size(bytes).exact(),
                     Size(LEAST_INDEX)
                 )),
             });

@@ -143,7 +143,8 @@ impl Current {
 }
 
 /// Reads what rules have let pass, and loads them anew if somebody removed them, as a firewall does that is loaded as a
-/// whole, or if they no longer fit the machine's bridges and control groups. Routes and routing rules that somebody removed are added again.
+/// whole, or if they no longer fit the machine's bridges and control groups. Routes and routing rules that somebody removed
+/// are added again.
 async fn look_after(current: Arc<Current>, bypassed: Arc<Bypassed>, heartbeat: Arc<Heartbeat>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -175,17 +176,18 @@ fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<R
     if rules.by() != RulesBy::Install || there && fitting == **rules {
         return Arc::new(fitting);
     }
-    bypassed.begin_anew();
     match Programs(&fitting).install() {
         Ok(()) if there => {
             tracing::info!(table, "this machine's bridges or control groups changed; rules installed again");
         }
         Ok(()) => tracing::warn!(table, "somebody removed the rules; installed again"),
         Err(error) => {
-            tracing::error!(table, "rules are missing, and {error}");
+            let what = if there { "rules do not fit this machine any more" } else { "rules are missing" };
+            tracing::error!(table, "{what}, and {error}");
             return Arc::clone(rules);
         }
     }
+    bypassed.begin_anew();
     let known = rules.missing_groups();
     for missing in fitting.missing_groups().iter().filter(|missing| !known.contains(missing)) {
         tracing::warn!("{missing}");

@@ -94,7 +94,9 @@ impl Programs<'_> {
 }
 
 fn has_ipv6() -> bool {
-    Path::new("/proc/net/if_inet6").exists()
+    let is_off =
+        std::fs::read("/proc/sys/net/ipv6/conf/lo/disable_ipv6").is_ok_and(|text| text.starts_with(b"1"));
+    Path::new("/proc/net/if_inet6").exists() && !is_off
 }
 
 const FAMILIES: [&str; 2] = ["-4", "-6"];

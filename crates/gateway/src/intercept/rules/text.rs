@@ -75,8 +75,8 @@ impl RuleSet {
         }
         let has_taker = || self.takers.iter().any(|taker| taker.how == how);
         if how != How::Tproxy && rules.len() == own && (self.kept.contains(&how) || has_taker()) {
-            // A control group may be gone, and connections of it not. Without a chain of the kind, and a rule that looks at connections, the kernel no longer changes addresses
-            // back of those that it knows.
+            // A control group may be gone, and connections of it not. Without a chain of the kind, and a rule that looks at
+            // connections, the kernel no longer changes addresses back of those that it knows.
             rules.push("ct state new accept".to_owned());
         }
         if rules.len() > own {
