@@ -97,8 +97,8 @@ impl Window {
     /// reader nor the line does. It doubles when half of it was taken within two round trips, or the last quarter within
     /// one by a reader that waits, as when a connection has just begun. If three quarters were sent before that while the
     /// reader waited, a disk or answers to requests take longer than bytes that come by themselves: it then becomes four
-    /// times as large, since it has longer to wait until it can grow again. What was of use is noted for flows to come. A flow that takes longer than a
-    /// minute for half of its window is granted what it took, and does not grow.
+    /// times as large, and need not be half empty for that. What was of use is noted for flows to come. A flow that takes
+    /// longer than a minute for half of its window is granted what it took, and does not grow.
     pub(crate) fn consume(
         &mut self,
         bytes: u64,
@@ -110,7 +110,7 @@ impl Window {
     ) -> bool {
         self.consumed += bytes;
         let taken = self.consumed + self.size - self.granted;
-        if taken < self.size / 2 {
+        if taken < self.worth_granting(limits.max) {
             if taken >= self.size / 4 {
                 self.quarter_at.get_or_insert(now);
             }
@@ -140,6 +140,18 @@ impl Window {
         learned.handle_needed(needed, now);
         self.grant(now);
         true
+    }
+
+    /// Bytes that are to be taken before more is granted: half of the window. A peer that has sent what it may while the
+    /// reader waits stands still until then, and behind a half that takes half a second so does the line. It is granted
+    /// sooner, and while the window can grow as soon as it is seen that the reader takes what comes.
+    fn worth_granting(&self, max: u64) -> u64 {
+        let part = match self.used_up {
+            false => return self.size / 2,
+            true if self.size * 4 <= max => LEAST_GRANT,
+            true => (self.size / 8).max(4 * LEAST_GRANT),
+        };
+        part.min(self.size / 2)
     }
 
     fn grant(&mut self, now: Now) {
@@ -186,6 +198,24 @@ mod tests {
         assert_eq!(take(true, ms(445)), 2500);
         assert_eq!(take(true, ms(440)), 1500);
         assert_eq!(take(false, ms(445)), 1500, "its reader was behind, and catches up");
+    }
+
+    #[test]
+    fn a_peer_that_has_sent_all_it_may_is_granted_more_before_half_is_taken() {
+        let limits = WindowLimits { max: 16 << 20, spare: 16 << 20 };
+        let mut window = Window::new(4 << 20, 0, ms(0));
+        let mut take = |window: &mut Window, bytes: u64, at| {
+            window.consume(bytes, true, &limits, ROUND_TRIP, &mut learned(), ms(at))
+        };
+        assert!(!take(&mut window, LEAST_GRANT, 400), "it has sent nothing yet");
+        window.handle_sent(4 << 20, true);
+        assert!(take(&mut window, 1, 500));
+        assert_eq!(window.granted(), LEAST_GRANT + 1 + (16 << 20));
+        // Now it is as large as it gets.
+        assert!(!take(&mut window, 2 << 20, 900), "it has not sent that");
+        window.handle_sent(17 << 20, true);
+        assert!(take(&mut window, 1, 1000));
+        assert_eq!(window.granted(), LEAST_GRANT + 2 + (2 << 20) + (16 << 20));
     }
 
     #[test]
@@ -255,8 +285,8 @@ mod tests {
             let mut window = Window::new(size, 0, ms(0));
             let mut grants = Vec::new();
             for second in 1..=400 {
-                window.handle_sent(window.granted(), true);
-                if window.consume(bytes, true, &limits, ROUND_TRIP, &mut learned(), ms(1000 * second)) {
+                window.handle_sent(window.granted(), false);
+                if window.consume(bytes, false, &limits, ROUND_TRIP, &mut learned(), ms(1000 * second)) {
                     grants.push((second, window.granted() - size));
                 }
             }
