@@ -317,7 +317,7 @@ impl World {
         let mut out = Vec::new();
         while self.sender.poll_lost(FlowId(lane as u32), self.lanes[lane].id, &mut out) {}
         self.lanes[lane].bytes.extend(out.drain(..));
-        while self.sender.poll_repair(&mut out) {}
+        while self.sender.poll_asked(&mut out) || self.sender.poll_repair(&mut out) {}
         self.repairs.extend(out);
         while deliver_one(&mut self.receiver, &mut self.repairs, self.now) {}
     }

@@ -203,7 +203,12 @@ impl Pair {
             self.hand_over()?;
             self.return_feedback(false)?;
             let (sender, frames) = (&mut self.sender, &mut self.frames);
-            self.encoding.time(|| while sender.poll_chunks(LANE, frames) || sender.poll_repair(frames) {});
+            self.encoding.time(|| {
+                while sender.poll_chunks(LANE, frames)
+                    || sender.poll_asked(frames)
+                    || sender.poll_repair(frames)
+                {}
+            });
             if self.frames.is_empty() {
                 break;
             }

@@ -7,7 +7,7 @@ use oncewire_codec::Now;
 use oncewire_codec::wire::{LaneId, LaneRole};
 
 use crate::renewal::LaneReport;
-use crate::sharing::Turns;
+use crate::sharing::{Answered, Answers, ByClass, Priority, Turns};
 
 /// One lane.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Lane {
     pub(crate) dialled: bool,
     /// Flows that belong to the lane.
     pub(crate) flows: u32,
-    /// Flows that have something to send.
+    /// What it has to send of flows.
     pub(crate) turns: Turns,
     /// Whether the shell was told that there is something to send and has not found nothing since.
     pub(crate) woken: bool,
@@ -99,6 +99,8 @@ pub(crate) struct Lanes {
     by_role: BTreeSet<(LaneRole, Reverse<u64>, LaneId)>,
     /// How many there have been.
     count: u64,
+    /// Blocks of which chunks wait for a turn of the lane of repairs, whichever that is.
+    pub(crate) answers: Answers,
 }
 
 /// For so long the accepting side waits for a lane in place of one that is worn. The dialling side may have refused since it
@@ -217,6 +219,22 @@ impl Lanes {
             .next()
             .filter(|(its, ..)| *its == role);
         of_role.or_else(|| self.by_role.first()).map(|&(.., id)| id)
+    }
+
+    /// The classes of which a lane has something to send that waits for its turn.
+    pub(crate) fn waits(&self, id: LaneId) -> ByClass<bool> {
+        let mut waits = self.lanes.get(&id).map(|lane| lane.turns.waits()).unwrap_or_default();
+        if !self.answers.is_empty() && self.for_role(LaneRole::Repair) == Some(id) {
+            Priority::ALL.into_iter().for_each(|class| *waits.of_mut(class) |= self.answers.wait(class));
+        }
+        waits
+    }
+
+    /// Takes the next block of which a lane is to send chunks that were asked for, if it is their turn.
+    pub(crate) fn pop_answer(&mut self, id: LaneId, class: Priority) -> Option<(u64, Answered)> {
+        let repairs = self.for_role(LaneRole::Repair) == Some(id);
+        let Self { lanes, answers, .. } = self;
+        lanes.get_mut(&id)?.turns.pop_answer(class, repairs.then_some(answers))
     }
 
     /// The lane for a flow that has none: its last one if that is free, since its entropy context is in step

@@ -1,7 +1,7 @@
 //! The limit of what a link sends, all lanes together, and whose turn it is when there is room.
 //!
 //! Lanes ask by themselves when their sockets take more. One that asks in vain waits; when the limit allows the next
-//! turn, the waiting lane with the flow whose turn it is gets it and is woken. A lane whose socket is full does not
+//! turn, the waiting lane with what is to be sent next gets it and is woken. A lane whose socket is full does not
 //! ask, so the others have its share meanwhile. A turn is one block, or as many short ones as cross in the same time.
 
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ impl Limiter {
         self.bucket.spend(frames.len(), records(frames).count(), now);
     }
 
-    /// Counts what was given to flows of a class, in addition to [`Self::spend`].
+    /// Counts what was sent of a class, in addition to [`Self::spend`].
     pub(crate) fn charge(&mut self, class: Priority, bytes: usize) {
         self.shares.charge(class, bytes);
         if let Some(turn) = &mut self.turn {
@@ -69,7 +69,7 @@ impl Limiter {
     pub(crate) fn ask(&mut self, lane: LaneId, lanes: &Lanes, now: Now) -> Option<Priority> {
         // One that had nothing to send after all is none.
         if let Some(turn) = self.turn.filter(|turn| turn.sent > 0) {
-            let waits = lanes.get(lane).is_some_and(|lane| *lane.turns.waits().of(turn.class));
+            let waits = *lanes.waits(lane).of(turn.class);
             // What is sent next may be as long as a block, so a turn is one and a half at the most.
             let goes_on = waits && turn.lane == lane && turn.sent <= self.block_limit() / 2;
             return goes_on.then_some(turn.class);
@@ -85,7 +85,7 @@ impl Limiter {
     }
 
     fn ask_for_turn(&mut self, lane: LaneId, lanes: &Lanes, now: Now) -> Option<Priority> {
-        if lanes.get(lane).is_none_or(|lane| lane.turns.is_empty()) {
+        if !lanes.waits(lane).any() {
             self.leave(lane);
             return None;
         }
@@ -127,13 +127,12 @@ impl Limiter {
         (self.called.is_none() && !self.waiting.is_empty()).then_some(self.bucket.free_at)
     }
 
-    /// The class whose turn it is, and the lane that has waited longest with a flow of it.
+    /// The class whose turn it is, and the lane that has waited longest with something of it.
     fn choose(&mut self, lanes: &Lanes) -> Option<(LaneId, Priority)> {
         let mut first = ByClass::<Option<LaneId>>::default();
         let mut waits = ByClass::<bool>::default();
         for &id in &self.waiting {
-            let Some(lane) = lanes.get(id) else { continue };
-            let its = lane.turns.waits();
+            let its = lanes.waits(id);
             for class in Priority::ALL.into_iter().filter(|&class| *its.of(class)) {
                 first.of_mut(class).get_or_insert(id);
                 *waits.of_mut(class) = true;
@@ -195,6 +194,8 @@ const SEGMENT_OVERHEAD: usize = 52;
 
 #[cfg(test)]
 mod tests {
+    use oncewire_codec::wire::{FlowId, LaneRole};
+
     use super::*;
 
     #[test]
@@ -232,5 +233,50 @@ mod tests {
         assert_eq!(limit(20_000_000), 20_000);
         assert_eq!(limit(64_000), MIN_BLOCK);
         assert_eq!(limit(10_000_000_000), MAX_BLOCK);
+    }
+
+    #[test]
+    fn a_lane_with_answers_has_its_turn_and_one_whose_flows_are_held_has_none() {
+        let up = Now::from_secs(50);
+        let (mut limiter, mut lanes) = (Limiter::new(8_000_000), Lanes::default());
+        let [held, answers] = [1, 2].map(LaneId);
+        [held, answers].into_iter().for_each(|lane| lanes.insert(lane, LaneRole::Flow, true, up));
+        lanes.get_mut(held).unwrap().turns.push_back(Priority::Normal, FlowId(1));
+        lanes.get_mut(answers).unwrap().turns.push_answer(Priority::Bulk, 7);
+        limiter.bucket.spend(20_000, 1, up);
+        assert_eq!([answers, held].map(|lane| limiter.ask(lane, &lanes, up)), [None, None]);
+        let now = limiter.next_call().unwrap();
+        assert!(now > up);
+        assert_eq!(limiter.call(&lanes, now), Some(held));
+        assert_eq!(limiter.ask(held, &lanes, now), Some(Priority::Normal));
+        let turns = &mut lanes.get_mut(held).unwrap().turns;
+        let flow = turns.pop(Priority::Normal).unwrap();
+        turns.hold(Priority::Normal, flow);
+        assert_eq!(limiter.ask(held, &lanes, now), None);
+        limiter.end_turn();
+        assert_eq!(limiter.call(&lanes, now), Some(answers));
+        assert_eq!(limiter.ask(answers, &lanes, now), Some(Priority::Bulk));
+        assert!(lanes.pop_answer(answers, Priority::Bulk).is_some());
+        assert_eq!(limiter.ask(answers, &lanes, now), None);
+        limiter.end_turn();
+        assert_eq!((limiter.call(&lanes, now), limiter.next_call()), (None, None));
+        assert!(lanes.get_mut(held).unwrap().turns.release());
+        assert_eq!(limiter.ask(held, &lanes, now), Some(Priority::Normal));
+    }
+
+    #[test]
+    fn answers_for_repairs_wait_with_whichever_lane_these_travel_on() {
+        let (mut lanes, class) = (Lanes::default(), Priority::Bulk);
+        lanes.answers.insert(class, 3);
+        let all = [(1, LaneRole::Control), (2, LaneRole::Repair), (3, LaneRole::Repair)];
+        for (id, role) in all {
+            lanes.insert(LaneId(id), role, true, Now::ZERO);
+            let waits: Vec<u64> = (1..=id).filter(|&lane| lanes.waits(LaneId(lane)).any()).collect();
+            assert_eq!(waits, [id]);
+        }
+        lanes.remove(LaneId(3));
+        assert!(lanes.waits(LaneId(2)).any());
+        assert_eq!(lanes.pop_answer(LaneId(1), class), None);
+        assert!(lanes.pop_answer(LaneId(2), class).is_some() && !lanes.waits(LaneId(2)).any());
     }
 }

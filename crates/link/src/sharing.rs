@@ -1,6 +1,6 @@
 //! Who sends next: flows of three classes, each with its share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 use oncewire_codec::wire::FlowId;
@@ -63,6 +63,12 @@ impl<T> ByClass<T> {
     }
 }
 
+impl ByClass<bool> {
+    pub(crate) fn any(&self) -> bool {
+        self.0.contains(&true)
+    }
+}
+
 /// Shares out by start-time fair queuing [Goyal, Vin, Cheng 1996]: what is sent next is of the class that has had the
 /// least for its weight. A class that had nothing to send begins where the others stand, so that nothing is saved up.
 #[derive(Debug, Default)]
@@ -93,10 +99,57 @@ impl Shares {
     }
 }
 
-/// The flows of a lane that have something to send, in turn.
+/// Blocks of which chunks were asked for and wait for their turn, the oldest first. One of which nothing waits any more
+/// is passed over when its turn comes.
+#[derive(Debug, Default)]
+pub(crate) struct Answers(ByClass<BTreeSet<u64>>);
+
+impl Answers {
+    pub(crate) fn insert(&mut self, class: Priority, seq: u64) {
+        self.0.of_mut(class).insert(seq);
+    }
+
+    pub(crate) fn pop(&mut self, class: Priority) -> Option<u64> {
+        self.0.of_mut(class).pop_first()
+    }
+
+    pub(crate) fn wait(&self, class: Priority) -> bool {
+        !self.0.of(class).is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.0.iter().map(BTreeSet::len).sum()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn retain(&mut self, still_wait: impl Fn(u64) -> bool) {
+        self.0.0.iter_mut().for_each(|seqs| seqs.retain(|&seq| still_wait(seq)));
+    }
+}
+
+/// Which of a block's chunks an answer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// Those for the lane of repairs.
+    ByRepair,
+    /// Those for the lane that brought the block.
+    ByLane,
+}
+
+/// What a lane has to send, in turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
+    /// Flows that have something to send.
     queues: ByClass<VecDeque<FlowId>>,
+    /// Those that have to wait for acknowledgements, in the order in which they would have had their turns.
+    held: ByClass<VecDeque<FlowId>>,
+    /// Chunks that the peer lacks, of blocks that the lane brought.
+    answers: Answers,
+    /// Whether the last turn was an answer's, so that the next is a flow's.
+    answered: ByClass<bool>,
     shares: Shares,
 }
 
@@ -105,27 +158,57 @@ impl Turns {
         self.queues.of_mut(class).push_back(flow);
     }
 
-    pub(crate) fn push_front(&mut self, class: Priority, flow: FlowId) {
-        self.queues.of_mut(class).push_front(flow);
-    }
-
     pub(crate) fn pop(&mut self, class: Priority) -> Option<FlowId> {
+        *self.answered.of_mut(class) = false;
         self.queues.of_mut(class).pop_front()
     }
 
     pub(crate) fn remove(&mut self, flow: FlowId) {
-        Priority::ALL
-            .into_iter()
-            .for_each(|class| self.queues.of_mut(class).retain(|&queued| queued != flow));
+        let queues = self.queues.0.iter_mut().chain(&mut self.held.0);
+        queues.for_each(|queue| queue.retain(|&queued| queued != flow));
     }
 
-    /// The classes of which there are flows.
+    /// Puts a flow aside that has to wait for acknowledgements, until [`Self::release`].
+    pub(crate) fn hold(&mut self, class: Priority, flow: FlowId) {
+        self.held.of_mut(class).push_back(flow);
+    }
+
+    /// Gives flows that had to wait for acknowledgements their turns back; returns whether any flow has something to send.
+    pub(crate) fn release(&mut self) -> bool {
+        for (queue, held) in self.queues.0.iter_mut().zip(&mut self.held.0) {
+            held.append(queue);
+            std::mem::swap(queue, held);
+        }
+        self.queues.0.iter().any(|queue| !queue.is_empty())
+    }
+
+    /// Has chunks of a block wait for their turn.
+    pub(crate) fn push_answer(&mut self, class: Priority, seq: u64) {
+        self.answers.insert(class, seq);
+    }
+
+    /// Takes the next block that an answer is to be sent of, of these that are for the lane of repairs before its own; none
+    /// if it is a flow's turn. Answers and flows have every second turn, so nobody waits for all of the others' answers.
+    pub(crate) fn pop_answer(
+        &mut self,
+        class: Priority,
+        of_repairs: Option<&mut Answers>,
+    ) -> Option<(u64, Answered)> {
+        if *self.answered.of(class) && !self.queues.of(class).is_empty() {
+            return None;
+        }
+        let repair = of_repairs.and_then(|answers| answers.pop(class)).map(|seq| (seq, Answered::ByRepair));
+        repair.or_else(|| self.answers.pop(class).map(|seq| (seq, Answered::ByLane)))
+    }
+
+    /// An answer was sent.
+    pub(crate) fn note_answered(&mut self, class: Priority) {
+        *self.answered.of_mut(class) = true;
+    }
+
+    /// The classes of which there are flows that may send, or answers.
     pub(crate) fn waits(&self) -> ByClass<bool> {
-        ByClass(self.queues.0.each_ref().map(|queue| !queue.is_empty()))
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queues.0.iter().all(VecDeque::is_empty)
+        ByClass(Priority::ALL.map(|class| !self.queues.of(class).is_empty() || self.answers.wait(class)))
     }
 
     /// Chooses the class whose turn it is.
@@ -175,5 +258,43 @@ mod tests {
         let mut shares = Shares::default();
         serve(&mut shares, [false, true, true], 501);
         assert_eq!(shares.pick(&ByClass([true; 3])), Some(Priority::Interactive));
+    }
+
+    #[test]
+    fn flows_that_were_held_have_the_turns_that_they_had() {
+        let (class, mut turns) = (Priority::Bulk, Turns::default());
+        (1..4).for_each(|flow| turns.push_back(class, FlowId(flow)));
+        for _ in 0..2 {
+            let flow = turns.pop(class).unwrap();
+            turns.hold(class, flow);
+        }
+        turns.pop(class);
+        assert!(!turns.waits().any());
+        turns.push_back(class, FlowId(4));
+        turns.hold(class, FlowId(5));
+        turns.remove(FlowId(2));
+        assert!(turns.release());
+        let order: Vec<_> = std::iter::from_fn(|| turns.pop(class)).map(|flow| flow.0).collect();
+        assert_eq!(order, [1, 5, 4]);
+        assert!(!turns.release());
+    }
+
+    #[test]
+    fn answers_and_flows_take_turns() {
+        let (class, mut turns, mut repairs) = (Priority::Normal, Turns::default(), Answers::default());
+        (1..3).for_each(|flow| turns.push_back(class, FlowId(flow)));
+        [9, 8].into_iter().for_each(|seq| turns.push_answer(class, seq));
+        repairs.insert(class, 10);
+        let mut order = Vec::new();
+        while turns.waits().any() {
+            match turns.pop_answer(class, Some(&mut repairs)) {
+                Some((seq, _)) => {
+                    turns.note_answered(class);
+                    order.push(seq);
+                }
+                None => order.extend(turns.pop(class).map(|flow| u64::from(flow.0))),
+            }
+        }
+        assert_eq!(order, [10, 1, 8, 2, 9]);
     }
 }

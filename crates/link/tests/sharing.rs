@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail there")]
 
+#[path = "sharing/answers.rs"]
+mod answers;
 #[path = "common/store.rs"]
 mod store;
 
@@ -13,7 +15,7 @@ use oncewire_codec::cache::MAX_UNACKED;
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{
     Destination, Event, FlowId, LaneId, LaneRole, Link, LinkConfig, Now, OpenRequest, Priority, Received,
-    ResetReason,
+    ResetReason, StoreReply, StoreRequest,
 };
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -59,6 +61,10 @@ struct Side {
     received: BTreeMap<FlowId, usize>,
     wanted: BTreeMap<LaneRole, u32>,
     chunks: BTreeMap<u64, Bytes>,
+    /// What reads are answered with, by their tickets, if not with chunks.
+    refuses: Option<fn(u64) -> StoreReply>,
+    /// Whether what arrives waits.
+    deaf: bool,
 }
 
 fn config(first: bool) -> LinkConfig {
@@ -91,12 +97,25 @@ impl Wan {
             received: BTreeMap::new(),
             wanted: BTreeMap::new(),
             chunks: BTreeMap::new(),
+            refuses: None,
+            deaf: false,
         };
         let sides = [side(true), side(false)];
         let (rng, file) = (Pcg64Mcg::seed_from_u64(17), Bytes::new());
         let mut wan =
             Self { now, ticks: 0, sides, lanes: 0, rng, plan: None, file, sent_of_file: BTreeMap::new() };
         wan.run(Now::from_millis(300));
+        wan
+    }
+
+    /// Side 0 has a chunk store, and side 1 names what it sends.
+    fn naming(change: impl Fn(LinkConfig) -> LinkConfig) -> Self {
+        let plan = Plan { layers: Layers::Names, ..Plan::default() };
+        let mut wan = Self::new(|config| {
+            let store = config.first.then_some(77);
+            store::naming(LinkConfig { plan, initial_credit: 1 << 20, ..change(config) }, store)
+        });
+        wan.plan = Some(plan);
         wan
     }
 
@@ -153,7 +172,8 @@ impl Wan {
     /// Hands over what has crossed to `side`.
     fn arrive(&mut self, side: usize) {
         let now = self.now;
-        while self.sides[1 - side].under_way.front().is_some_and(|(left, ..)| *left + DELAY <= now) {
+        let has_come = |(left, ..): &(Now, LaneId, Vec<u8>)| *left + DELAY <= now;
+        while !self.sides[side].deaf && self.sides[1 - side].under_way.front().is_some_and(has_come) {
             let (_, lane, bytes) = self.sides[1 - side].under_way.pop_front().unwrap();
             let here = &mut self.sides[side];
             let input = here.input.entry(lane).or_default();
@@ -205,7 +225,11 @@ impl Wan {
         }
         while let Some(request) = self.sides[side].link.poll_chunk_store() {
             let here = &mut self.sides[side];
-            if let Some(reply) = store::serve(&mut here.chunks, request) {
+            let reply = match (&request, here.refuses) {
+                (StoreRequest::Read { ticket, .. }, Some(refuse)) => Some(refuse(*ticket)),
+                _ => store::serve(&mut here.chunks, request),
+            };
+            if let Some(reply) = reply {
                 here.link.handle_store(reply, self.now);
             }
         }
@@ -355,12 +379,7 @@ fn an_echo_beside_bulk_stays_under_twice_the_idle_round_trip() {
 
 #[test]
 fn an_echo_beside_what_is_named_stays_under_twice_the_idle_round_trip() {
-    let plan = Plan { layers: Layers::Names, ..Plan::default() };
-    let mut wan = Wan::new(|config| {
-        let store = config.first.then_some(77);
-        store::naming(LinkConfig { plan, initial_credit: 1 << 20, ..limited(config) }, store)
-    });
-    wan.plan = Some(plan);
+    let mut wan = Wan::naming(limited);
     let echo = wan.open(None);
     let idle = wan.longest_echo(echo, 20);
     wan.file = wan.noise(2 << 20);

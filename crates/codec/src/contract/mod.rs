@@ -190,6 +190,17 @@ pub struct PeerSender {
     pub strong: StrongKind,
 }
 
+/// Chunks of a block that the peer has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskedOf {
+    /// The block's flow.
+    pub flow: FlowId,
+    /// Whether there are some for [`SendingHalf::poll_asked`].
+    pub repairs: bool,
+    /// The lane for which [`SendingHalf::poll_chunks`] has some, which the peer lacks: the one that brought the block.
+    pub lane: Option<LaneId>,
+}
+
 /// A frame of feedback for the sending half.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Feedback {
@@ -324,10 +335,13 @@ pub trait SendingHalf {
     fn has_asked(&self) -> bool;
     /// Appends the chunks that were asked for of the next block; returns whether there were any.
     fn poll_asked(&mut self, out: &mut Vec<u8>) -> bool;
-    /// Appends the next repair, chunks first; returns whether there was one.
+    /// Appends the next block that is to be sent again; returns whether there was one.
     fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool;
-    /// The lane that the peer lacks chunks of an item on, which [`Self::poll_chunks`] has: the one that brought it.
-    fn lane_of_chunks(&self, seq: u64) -> Option<LaneId>;
+    /// Returns what waits to be sent of a block's chunks, if anything does.
+    fn asked_of(&self, seq: u64) -> Option<AskedOf>;
+    /// Appends chunks of one block, at most `most` bytes of them, or one if that is longer: those that [`Self::poll_chunks`]
+    /// has for a lane, or without one those of [`Self::poll_asked`]. Returns whether there were any.
+    fn poll_answer(&mut self, seq: u64, lane: Option<LaneId>, most: usize, out: &mut Vec<u8>) -> bool;
     /// Appends chunks that the peer's store did not have, of the next block that was sent on `lane`; returns whether
     /// there were any.
     fn poll_chunks(&mut self, lane: LaneId, out: &mut Vec<u8>) -> bool;

@@ -9,7 +9,7 @@ mod halves;
 mod store;
 mod traffic;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -71,6 +71,10 @@ struct Model {
     few_ranges: Option<usize>,
     /// The room that it has for blocks which name chunks, in some.
     little_room: Option<[usize; 4]>,
+    /// The most bytes of an answer, in some: then chunks that were asked for are sent in parts, and later.
+    parts: Option<usize>,
+    /// Blocks of which chunks were asked for.
+    asked: BTreeSet<u64>,
 }
 
 impl Model {
@@ -109,6 +113,8 @@ impl Model {
                 let part = seed as usize / 4;
                 [(1 + part % 4) * 10_000, part % 3 * 5000, part % 5 * 2000, 1 + part % 7]
             }),
+            parts: (seed % 4 == 2).then_some(seed as usize % 3 * 400),
+            asked: BTreeSet::new(),
         };
         model.limit_receiver();
         model.receiver.handle_peer_restart(peer_sender(CAPACITY, model.strong));
@@ -167,6 +173,7 @@ impl Model {
             self.run_store();
             self.poll_feedback(frames == 0);
             self.handle_feedback();
+            self.answer();
             if frames == 0 {
                 self.pass_time();
             }
@@ -200,7 +207,10 @@ impl Model {
         match self.below(100) {
             0..45 => self.send(),
             45..78 => self.deliver(),
-            78..90 => self.handle_feedback(),
+            78..90 => {
+                self.handle_feedback();
+                self.answer();
+            }
             90..97 => self.pass_time(),
             97 => self.kill_lane(),
             98 if self.below(8) == 0 => self.reconnect(),

@@ -20,7 +20,8 @@ use super::matcher::MatchParams;
 use super::slots::Slots;
 use crate::cache::{Content, Item, Ledger, LogOffset, Quotas};
 use crate::contract::{
-    Behind, Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats, SendingHalf,
+    AskedOf, Behind, Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats,
+    SendingHalf,
 };
 use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
@@ -501,11 +502,18 @@ impl SendingHalf for Sender {
     }
 
     fn poll_repair(&mut self, out: &mut Vec<u8>) -> bool {
-        self.put_chunks(out) || self.put_repair(out)
+        self.put_repair(out)
     }
 
-    fn lane_of_chunks(&self, seq: u64) -> Option<LaneId> {
-        self.ledger.item(seq)?.lane.filter(|_| self.lacked.contains_key(&seq))
+    fn asked_of(&self, seq: u64) -> Option<AskedOf> {
+        let item = self.ledger.item(seq)?;
+        let repairs = self.requested.contains_key(&seq);
+        let lane = item.lane.filter(|_| self.lacked.contains_key(&seq));
+        (repairs || lane.is_some()).then_some(AskedOf { flow: item.flow, repairs, lane })
+    }
+
+    fn poll_answer(&mut self, seq: u64, lane: Option<LaneId>, most: usize, out: &mut Vec<u8>) -> bool {
+        self.put_answer(seq, lane, most, out)
     }
 
     fn poll_chunks(&mut self, lane: LaneId, out: &mut Vec<u8>) -> bool {

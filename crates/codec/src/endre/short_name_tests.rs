@@ -1,5 +1,7 @@
 //! Chunks that are named by their tags alone: what crosses, and what becomes of a tag that leads to other bytes.
 
+mod parts;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -17,7 +19,7 @@ use crate::plan::Layers;
 use crate::wanax::hints::PackedTag;
 use crate::wanax::{ChunkName, NameKey, NamesConfig, SHORT_BELOW, Shape, Tree};
 use crate::wire::{
-    Ack, BlockBody, ChunkReason, ChunkRequest, Digest, FlowId, Frame, NameEntry, NamesHello, Refetch,
+    Ack, Block, BlockBody, ChunkReason, ChunkRequest, Digest, FlowId, Frame, NameEntry, NamesHello, Refetch,
     RefetchReason, take_frame,
 };
 use crate::{Now, Plan, StrongKind};
@@ -117,7 +119,7 @@ impl Halves {
                 let mut feedback = Vec::new();
                 self.receiver.poll_frame(true, &mut feedback);
                 self.answer(&feedback);
-                while self.sender.poll_repair(&mut out) {}
+                while self.sender.poll_asked(&mut out) || self.sender.poll_repair(&mut out) {}
             }
         }
         delivered
@@ -355,7 +357,8 @@ fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
         let request = ChunkRequest { seq, reason, indexes: vec![0] };
         halves.sender.handle_frame(Feedback::Chunks(request), now).unwrap();
         out.clear();
-        while halves.sender.poll_repair(&mut out) || halves.sender.poll_chunks(lane, &mut out) {}
+        let sender = &mut halves.sender;
+        while sender.poll_asked(&mut out) || sender.poll_chunks(lane, &mut out) {}
         (out.len() > 9000, halves.sender.stats().absent)
     };
     assert_eq!(crosses(ChunkReason::Shed), (true, 0));
@@ -394,7 +397,7 @@ fn what_was_asked_for_and_goes_once_more_by_its_names_does_not_say_that_it_was_t
         let request = ChunkRequest { seq, reason, indexes: vec![0] };
         halves.sender.handle_frame(Feedback::Chunks(request), now).unwrap();
     }
-    while halves.sender.poll_repair(&mut out) {}
+    while halves.sender.poll_asked(&mut out) {}
     assert!(out.len() > 9000, "{} bytes", out.len());
     halves.sender.handle_lane_lost(LANE);
     out.clear();

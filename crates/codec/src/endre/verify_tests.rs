@@ -160,7 +160,7 @@ impl Halves {
             self.sender.handle_frame(feedback, self.now).unwrap();
             frames = &frames[used..];
         }
-        while self.sender.poll_repair(out) {}
+        while self.sender.poll_asked(out) || self.sender.poll_repair(out) {}
     }
 }
 

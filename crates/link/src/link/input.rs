@@ -54,12 +54,7 @@ impl Link {
         input.advance(taken);
         self.note_arrived(taken as u64, now);
         self.drain_sender(now);
-        if self.out_of_room && self.sender.has_room() {
-            self.out_of_room = false;
-            let ready: Vec<LaneId> =
-                self.lanes.iter().filter(|(_, lane)| !lane.turns.is_empty()).map(|(id, _)| id).collect();
-            ready.into_iter().for_each(|lane| self.wake(lane));
-        }
+        self.release_held();
         if self.receiver.has_urgent_frame() {
             self.wake_control();
         }
@@ -93,9 +88,7 @@ impl Link {
             Frame::ChunkRequest(request) => {
                 let seq = request.seq;
                 self.repair(Feedback::Chunks(request), now)?;
-                if let Some(lane) = self.sender.lane_of_chunks(seq) {
-                    self.wake(lane);
-                }
+                self.handle_asked(seq);
             }
             Frame::Chunks(chunks) => {
                 self.receiver.handle_chunks(chunks, now)?;

@@ -109,6 +109,7 @@ impl Link {
             self.receiver.handle_probe(probe.clone());
         }
         self.reset_all(ResetReason::PeerRestarted);
+        self.forget_answers();
         self.control.clear();
         self.dead.clear();
         (self.peer_needs_lanes, self.told_lanes_needed) = (0, 0);
@@ -204,6 +205,7 @@ impl Link {
             self.note(Note::Resumed { flows: resumed, lanes_left: !self.lanes.is_empty() });
         }
         ids.into_iter().for_each(|id| self.schedule(id));
+        self.wake_for_answers();
         // A repair may have been lost with the lane; the peer asks for it again.
         self.want_lanes();
     }

@@ -2,8 +2,9 @@
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
 //! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered), [`networks`] (who fronts what),
-//! [`draining`] (who takes no flows), [`pacing`] (savings for CPU), [`renewing`] (a lane in another's place), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store), [`windows`] (what the peer may send).
+//! [`answers`] (chunks that were asked for, under a limit), [`draining`] (who takes no flows), [`pacing`] (savings for CPU), [`renewing`] (a lane in another's place), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store), [`windows`] (what the peer may send).
 
+mod answers;
 mod draining;
 mod flow_verbs;
 mod group;

@@ -54,14 +54,16 @@ impl Link {
             self.put_group(false, TARGET, out);
         }
         if self.lanes.for_role(LaneRole::Repair) == Some(lane) {
-            while out.len() - before < self.most_repairs() && self.sender.poll_repair(out) {}
+            while out.len() - before < self.most_repairs() && self.put_repair(out) {}
             self.put_group(true, TARGET.saturating_sub(out.len() - before), out);
             self.share_asked();
         } else if self.may_help(lane) {
             while out.len() - before < TARGET / 2 && self.sender.poll_asked(out) {}
         }
         // Before what its flows have to say next: they stand still until it is there.
-        while out.len() - before < TARGET && self.sender.poll_chunks(lane, out) {}
+        if self.limiter.is_none() {
+            while out.len() - before < TARGET && self.sender.poll_chunks(lane, out) {}
+        }
         let flows_start = out.len();
         self.spend(&out[before..flows_start], now);
         self.put_flows(lane, now, before, out);
@@ -74,6 +76,11 @@ impl Link {
         self.drain_sender(now);
         self.note_sent(lane, out.len() - pings_end, now);
         out.len() > before
+    }
+
+    /// Appends the next thing that was asked for, chunks first; under a limit these have turns. Returns whether there was any.
+    fn put_repair(&mut self, out: &mut Vec<u8>) -> bool {
+        self.limiter.is_none() && self.sender.poll_asked(out) || self.sender.poll_repair(out)
     }
 
     /// Lets all lanes that have nothing to send take from what more was asked for than the lane of repairs has taken:
@@ -154,22 +161,23 @@ impl Link {
         }
     }
 
-    /// Lets the lane's flows send a block each, by class and in turn.
+    /// Lets the lane's flows send a block each, by class and in turn, and answers that wait for turns.
     fn put_flows(&mut self, lane: LaneId, now: Now, before: usize, out: &mut Vec<u8>) {
         // Flows that have to wait for acknowledgements keep their turn, but do not hold back what was lost with
-        // another lane: that is what the acknowledgements wait for.
-        let mut held = Vec::new();
+        // another lane, or answers: that is what the acknowledgements wait for.
         while out.len() - before < TARGET {
             let Some(class) = self.turn(lane, now) else { break };
-            let Some(id) = self.lanes.get_mut(lane).and_then(|lane| lane.turns.pop(class)) else { break };
+            let start = out.len();
+            if self.put_answer(class, lane, out) {
+                self.charge(class, lane, out.len() - start);
+                continue;
+            }
+            // Answers that nobody waits for any more may have been all that there was of the class.
+            let Some(id) = self.lanes.get_mut(lane).and_then(|lane| lane.turns.pop(class)) else { continue };
             let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.lane == Some(lane)) else { continue };
             flow.queued_on_lane = false;
-            let start = out.len();
             if !self.put_item(id, lane, now, out) {
-                if let Some(flow) = self.flows.get_mut(&id) {
-                    flow.queued_on_lane = true;
-                }
-                held.push((class, id));
+                self.hold(id, class, lane);
                 continue;
             }
             self.charge(class, lane, out.len() - start);
@@ -178,19 +186,31 @@ impl Link {
         if let Some(limiter) = &mut self.limiter {
             limiter.end_turn();
         }
-        if !held.is_empty() {
-            self.out_of_room = true;
-            // Its turn would be of no use to it, and nobody else's: all are woken when there is room.
-            if let Some(limiter) = &mut self.limiter {
-                limiter.leave(lane);
-            }
+    }
+
+    /// Puts a flow aside until there is room; its turn would be of no use to it, and nobody else's.
+    fn hold(&mut self, id: FlowId, class: Priority, lane: LaneId) {
+        self.out_of_room = true;
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.queued_on_lane = true;
         }
         if let Some(lane) = self.lanes.get_mut(lane) {
-            held.into_iter().rev().for_each(|(class, id)| lane.turns.push_front(class, id));
+            lane.turns.hold(class, id);
         }
     }
 
-    /// Counts what a flow of a class was given.
+    /// Gives flows that wait for room their turns back, if there is any.
+    pub(super) fn release_held(&mut self) {
+        if !self.out_of_room || !self.sender.has_room() {
+            return;
+        }
+        self.out_of_room = false;
+        let ready = self.lanes.iter_mut().filter_map(|(id, lane)| lane.turns.release().then_some(id));
+        let ready: Vec<LaneId> = ready.collect();
+        ready.into_iter().for_each(|lane| self.wake(lane));
+    }
+
+    /// Counts what was sent of a class.
     fn charge(&mut self, class: Priority, lane: LaneId, bytes: usize) {
         match &mut self.limiter {
             Some(limiter) => limiter.charge(class, bytes),

@@ -65,6 +65,7 @@ impl Link {
         let Some(lane) = self.lanes.get(id).filter(|lane| !lane.dialled) else { return };
         self.stats.lanes_renewed += u64::from(lane.stay == Stay::Worn);
         self.lanes.leave(id);
+        self.wake_for_answers();
     }
 
     /// Brings up another lane in place of one, or asks the peer to.
@@ -101,6 +102,7 @@ impl Link {
     pub(super) fn leave(&mut self, id: LaneId) {
         self.lanes.leave(id);
         self.wake(id);
+        self.wake_for_answers();
     }
 
     /// Ends lanes that both sides have left, or has that said.

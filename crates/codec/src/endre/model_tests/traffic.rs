@@ -166,14 +166,17 @@ impl Model {
             Frame::Probed(probed) => Feedback::Probed(probed),
             other => panic!("unexpected feedback {other:?}"),
         };
+        if let Feedback::Chunks(request) = &feedback {
+            self.asked.insert(request.seq);
+        }
         self.sender.handle_frame(feedback, self.now).unwrap();
         let mut out = Vec::new();
-        while self.sender.poll_repair(&mut out) {}
+        while self.parts.is_none() && self.sender.poll_asked(&mut out) || self.sender.poll_repair(&mut out) {}
         let lane = self.some_lane();
         self.put(lane, &out);
         for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
             let mut out = Vec::new();
-            while self.sender.poll_chunks(lane, &mut out) {}
+            while self.parts.is_none() && self.sender.poll_chunks(lane, &mut out) {}
             self.put(lane, &out);
         }
         while let Some(event) = self.sender.poll_event() {
@@ -181,6 +184,22 @@ impl Model {
                 self.warm_bytes += bytes;
             }
         }
+    }
+
+    /// Sends a part of the chunks that wait, of any block, as a link does that has a limit.
+    pub(super) fn answer(&mut self) {
+        let Some(most) = self.parts else { return };
+        let pick = self.below(self.asked.len() as u64) as usize;
+        let Some(&seq) = self.asked.iter().nth(pick) else { return };
+        let Some(asked) = self.sender.asked_of(seq) else {
+            self.asked.remove(&seq);
+            return;
+        };
+        let of_lane = asked.lane.filter(|_| !asked.repairs || pick.is_multiple_of(2));
+        let mut out = Vec::new();
+        assert!(self.sender.poll_answer(seq, of_lane, most, &mut out));
+        let lane = of_lane.unwrap_or_else(|| self.some_lane());
+        self.put(lane, &out);
     }
 }
 

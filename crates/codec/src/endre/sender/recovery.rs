@@ -6,7 +6,7 @@ use super::super::tokens;
 use super::Sender;
 use super::naming::literals;
 use crate::Now;
-use crate::cache::{Content, Item, LogOffset, Repair};
+use crate::cache::{Content, Item, LogOffset, MAX_UNACKED, Repair};
 use crate::contract::{PeerFault, SendEvent};
 use crate::digest::block_digest;
 use crate::entropy::Mode;
@@ -114,6 +114,10 @@ impl Sender {
         } else {
             self.ledger.note_crossed(request.seq, &request.indexes);
         }
+        if waiting.len() as u64 > 2 * MAX_UNACKED {
+            // What a lane is not asked for, since its socket is full, is acknowledged meanwhile.
+            waiting.retain(|&seq, _| self.ledger.is_unacked(seq));
+        }
         if !news.is_empty() {
             waiting.entry(request.seq).or_default().extend(news);
         }
@@ -138,6 +142,36 @@ impl Sender {
             lacked.extract_if(.., |&seq, _| ledger.item(seq).is_some_and(|item| item.lane == Some(lane)));
         let Some((seq, indexes)) = of_lane.next() else { return false };
         drop(of_lane);
+        self.put_chunks_of(seq, indexes, out)
+    }
+
+    /// Appends chunks of one block, at most `most` bytes of them, or one if that is longer: those that the peer lacks and
+    /// that are for a lane, or those for any. What is beyond that waits on. Returns whether there were any.
+    pub(super) fn put_answer(
+        &mut self,
+        seq: u64,
+        lane: Option<LaneId>,
+        most: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let waiting = if lane.is_some() { &mut self.lacked } else { &mut self.requested };
+        let Some(item) = self.ledger.item(seq) else {
+            waiting.remove(&seq);
+            return false;
+        };
+        if lane.is_some() && lane != item.lane {
+            return false;
+        }
+        let Some(mut indexes) = waiting.remove(&seq) else { return false };
+        let mut bytes = 0;
+        let beyond = indexes.iter().copied().find(|&index| {
+            let before = bytes;
+            bytes += item.names.get(index as usize).map_or(0, |entry| entry.len as usize);
+            before > 0 && bytes > most
+        });
+        if let Some(index) = beyond {
+            waiting.insert(seq, indexes.split_off(&index));
+        }
         self.put_chunks_of(seq, indexes, out)
     }
 

@@ -1,0 +1,77 @@
+//! Answers to chunk requests where there is a limit: they have turns, like blocks.
+//!
+//! They need no room among what is unacknowledged, and others' room may wait for them, so a lane asks for its turn while
+//! it has any, also if all its flows are held.
+
+use oncewire_codec::cache::MAX_UNACKED;
+use oncewire_codec::wire::{LaneId, LaneRole};
+
+use super::Link;
+use crate::limit::Limiter;
+use crate::sharing::{Answered, Answers, Priority};
+
+impl Link {
+    /// The peer has asked for chunks of a block: has them wait for their turns, if there is a limit, and wakes the lane
+    /// that brought the block, if they are for that.
+    pub(super) fn handle_asked(&mut self, seq: u64) {
+        if let Some(lane) = self.queue_answers(seq) {
+            self.wake(lane);
+        }
+    }
+
+    /// Has what waits of a block's chunks wait for its turns, if there is a limit; returns the lane that they are for if that
+    /// is the one that brought the block.
+    fn queue_answers(&mut self, seq: u64) -> Option<LaneId> {
+        let asked = self.sender.asked_of(seq)?;
+        if self.limiter.is_some() {
+            let flow = self.flows.get(&asked.flow);
+            let class = flow.map_or(Priority::Normal, |flow| flow.priority(self.config.bulk_after));
+            if asked.repairs {
+                self.lanes.answers.insert(class, seq);
+                self.drop_old_answers();
+            }
+            if let Some(lane) = asked.lane.and_then(|lane| self.lanes.get_mut(lane)) {
+                lane.turns.push_answer(class, seq);
+            }
+        }
+        asked.lane
+    }
+
+    /// Where the lane of repairs takes nothing, blocks may be acknowledged whose chunks wait for it.
+    fn drop_old_answers(&mut self) {
+        if self.lanes.answers.len() as u64 > 2 * Priority::ALL.len() as u64 * MAX_UNACKED {
+            let sender = &self.sender;
+            self.lanes.answers.retain(|seq| sender.asked_of(seq).is_some_and(|asked| asked.repairs));
+        }
+    }
+
+    /// Appends an answer of a class, as long as a block may be, if it is the turn of answers; returns whether it was.
+    pub(super) fn put_answer(&mut self, class: Priority, lane: LaneId, out: &mut Vec<u8>) -> bool {
+        let Some(most) = self.limiter.as_ref().map(Limiter::block_limit) else { return false };
+        while let Some((seq, which)) = self.lanes.pop_answer(lane, class) {
+            let own = (which == Answered::ByLane).then_some(lane);
+            if self.sender.poll_answer(seq, own, most, out) {
+                self.queue_answers(seq);
+                if let Some(lane) = self.lanes.get_mut(lane) {
+                    lane.turns.note_answered(class);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Another lane may be the lane of repairs from now on.
+    pub(super) fn wake_for_answers(&mut self) {
+        if !self.lanes.answers.is_empty()
+            && let Some(lane) = self.lanes.for_role(LaneRole::Repair)
+        {
+            self.wake(lane);
+        }
+    }
+
+    /// Forgets answers for an earlier instance of the peer.
+    pub(super) fn forget_answers(&mut self) {
+        self.lanes.answers = Answers::default();
+    }
+}
