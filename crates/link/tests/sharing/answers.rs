@@ -54,6 +54,7 @@ fn answers_leave_though_flows_have_no_room_until_they_are_there() {
         wan.sides[1].sources.clear();
         wan.run(Now::from_secs(2));
         let filler = wan.open(Some(Priority::Interactive));
+        let late = [(); 8].map(|()| wan.open(Some(Priority::Interactive)));
         wan.run(Now::from_secs(1));
         assert_eq!(wan.sides[1].link.stats().out.unacked, 0);
         // From here on side 1 hears nothing, until it has sent as much as may be unacknowledged.
@@ -76,10 +77,17 @@ fn answers_leave_though_flows_have_no_room_until_they_are_there() {
         let received = wan.sides[0].received[&named];
         let asked = wan.sides[0].link.stats().inbound.chunks.requested_bytes;
         assert!(asked > 100_000, "{asked} bytes were asked for");
-        wan.run(Now::from_secs(3));
+        // Others find no room while answers wait for their turns.
+        for flow in late {
+            wan.tick();
+            wan.sides[1].link.handle_payload(flow, Bytes::from_static(b"held"), wan.now).unwrap();
+        }
+        assert!(wan.sides[1].link.stats().out.unacked > 0);
+        wan.run(Now::from_millis(400));
         let link = &wan.sides[1].link;
         assert_eq!(link.stats().out.unacked, 0);
         assert_eq!(wan.sides[0].received[&filler], filled + 4);
+        assert_eq!(late.map(|flow| wan.sides[0].received[&flow]), [4; 8]);
         assert_eq!(wan.sides[0].received[&named], link.flow(named).unwrap().sent as usize);
         assert!(wan.sides[0].received[&named] > received);
     }
