@@ -204,7 +204,7 @@ mod tests {
     fn a_peer_that_has_sent_all_it_may_is_granted_more_before_half_is_taken() {
         let limits = WindowLimits { max: 16 << 20, spare: 16 << 20 };
         let mut window = Window::new(4 << 20, 0, ms(0));
-        let mut take = |window: &mut Window, bytes: u64, at| {
+        let take = |window: &mut Window, bytes: u64, at| {
             window.consume(bytes, true, &limits, ROUND_TRIP, &mut learned(), ms(at))
         };
         assert!(!take(&mut window, LEAST_GRANT, 400), "it has sent nothing yet");
