@@ -27,6 +27,8 @@ pub(crate) struct WindowLimits {
     pub(crate) max: u64,
     /// Bytes by which all windows together may still grow.
     pub(crate) spare: u64,
+    /// Whether the line brings all that was asked for before names that are granted now could come and be asked for.
+    pub(crate) line_ends: bool,
 }
 
 /// After this time what was taken is granted, however little of the window it is: the far side stops reading for want of
@@ -110,7 +112,7 @@ impl Window {
     ) -> bool {
         self.consumed += bytes;
         let taken = self.consumed + self.size - self.granted;
-        if taken < self.worth_granting(limits.max) {
+        if taken < self.worth_granting(limits) {
             if taken >= self.size / 4 {
                 self.quarter_at.get_or_insert(now);
             }
@@ -143,15 +145,16 @@ impl Window {
     }
 
     /// Bytes that are to be taken before more is granted: half of the window. A peer that has sent what it may while the
-    /// reader waits stands still until then, and behind a half that takes half a second so does the line. It is granted
-    /// sooner, and while the window can grow as soon as it is seen that the reader takes what comes.
-    fn worth_granting(&self, max: u64) -> u64 {
-        let part = match self.used_up {
-            false => return self.size / 2,
-            true if self.size * 4 <= max => LEAST_GRANT,
-            true => (self.size / 8).max(4 * LEAST_GRANT),
-        };
-        part.min(self.size / 2)
+    /// reader waits stands still until then, and behind a half of which most is on a disk so does the line. So it is granted
+    /// sooner if the line would; while the window can grow, as soon as it is seen that the reader takes what comes.
+    fn worth_granting(&self, limits: &WindowLimits) -> u64 {
+        let half = self.size / 2;
+        if !self.used_up || !limits.line_ends {
+            return half;
+        }
+        let can_grow = self.size <= limits.max / 4;
+        let part = if can_grow { LEAST_GRANT } else { (self.size / 8).max(4 * LEAST_GRANT) };
+        part.min(half)
     }
 
     fn grant(&mut self, now: Now) {
@@ -165,7 +168,7 @@ impl Window {
 mod tests {
     use super::*;
 
-    const MAX: WindowLimits = WindowLimits { max: 1 << 20, spare: 1 << 20 };
+    const MAX: WindowLimits = WindowLimits { max: 1 << 20, spare: 1 << 20, line_ends: true };
     const ROUND_TRIP: Now = ms(50);
 
     fn learned() -> LearnedWindow {
@@ -202,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_has_sent_all_it_may_is_granted_more_before_half_is_taken() {
-        let limits = WindowLimits { max: 16 << 20, spare: 16 << 20 };
+        let limits = WindowLimits { max: 16 << 20, spare: 16 << 20, line_ends: true };
         let mut window = Window::new(4 << 20, 0, ms(0));
         let take = |window: &mut Window, bytes: u64, at| {
             window.consume(bytes, true, &limits, ROUND_TRIP, &mut learned(), ms(at))
@@ -214,8 +217,10 @@ mod tests {
         // Now it is as large as it gets.
         assert!(!take(&mut window, 2 << 20, 900), "it has not sent that");
         window.handle_sent(17 << 20, true);
-        assert!(take(&mut window, 1, 1000));
-        assert_eq!(window.granted(), LEAST_GRANT + 2 + (2 << 20) + (16 << 20));
+        let busy = WindowLimits { line_ends: false, ..limits };
+        assert!(!window.consume(1, true, &busy, ROUND_TRIP, &mut learned(), ms(1000)), "the line has enough");
+        assert!(take(&mut window, 1, 1100));
+        assert_eq!(window.granted(), LEAST_GRANT + 3 + (2 << 20) + (16 << 20));
     }
 
     #[test]
@@ -234,11 +239,11 @@ mod tests {
     #[test]
     fn memory_and_maximum_bound_the_window() {
         let mut window = Window::new(1000, 0, Now::ZERO);
-        let limits = WindowLimits { max: 1500, spare: u64::MAX };
+        let limits = WindowLimits { max: 1500, spare: u64::MAX, line_ends: true };
         window.consume(600, true, &limits, Now::from_secs(1), &mut learned(), Now::ZERO);
         assert_eq!(window.granted(), 600 + 1500);
         let mut window = Window::new(1000, 0, Now::ZERO);
-        let limits = WindowLimits { max: 1 << 20, spare: 999 };
+        let limits = WindowLimits { max: 1 << 20, spare: 999, line_ends: true };
         window.consume(600, true, &limits, Now::from_secs(1), &mut learned(), Now::ZERO);
         assert_eq!(window.granted(), 1600);
     }
@@ -279,7 +284,7 @@ mod tests {
     #[test]
     fn what_a_slow_reader_took_is_granted_each_minute_if_it_is_more_than_a_few_blocks() {
         let size = 4 << 20;
-        let limits = WindowLimits { max: 16 << 20, spare: 16 << 20 };
+        let limits = WindowLimits { max: 16 << 20, spare: 16 << 20, line_ends: true };
         // So many bytes a second, all of which the peer had sent long ago.
         let grants = |bytes: u64| {
             let mut window = Window::new(size, 0, ms(0));

@@ -15,9 +15,10 @@ impl Link {
     pub fn handle_consumed(&mut self, id: FlowId, bytes: usize, now: Now) {
         let round_trip = self.round_trip.smoothed().unwrap_or(Now::from_millis(100));
         let spare = self.config.flow_memory.saturating_sub(self.window_growth);
+        let line_ends = self.line_ends(round_trip);
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return };
         let before = flow.window.growth();
-        let limits = WindowLimits { max: self.config.max_credit, spare };
+        let limits = WindowLimits { max: self.config.max_credit, spare, line_ends };
         let waits = flow.waits(bytes as u64);
         let mut grants =
             flow.window.consume(bytes as u64, waits, &limits, round_trip, &mut self.learned_window, now);
@@ -31,6 +32,13 @@ impl Link {
             self.credit_due.insert(id);
             self.wake_control();
         }
+    }
+
+    /// Whether the line brings what was asked for within two round trips: one for names that are granted now, and one for
+    /// what is then asked for.
+    fn line_ends(&self, round_trip: Now) -> bool {
+        let brings = u128::from(self.path.rate().known) * 2 * round_trip.as_micros() / 1_000_000;
+        u128::from(self.receiver.chunks_pending()) <= brings
     }
 
     /// Widens the window of a flow that begins, if its reader waits; returns whether the peer is to be told. It is also if
