@@ -10,6 +10,9 @@ use crate::credit::{Window, WindowLimits};
 /// is granted, as long as a lane doubles what it sends in each round trip.
 const EARLY_WINDOW: u64 = 2 << 20;
 
+/// Disk and line are done at times that are estimates.
+const LITTLE_LATER: Now = Now::from_millis(500);
+
 impl Link {
     /// Our application took bytes: the peer may send more.
     pub fn handle_consumed(&mut self, id: FlowId, bytes: usize, now: Now) {
@@ -34,10 +37,11 @@ impl Link {
         }
     }
 
-    /// Whether the line brings what was asked for within two round trips: one for names that are granted now, and one for
-    /// what is then asked for.
+    /// Whether the line brings what was asked for within two round trips, one for names that are granted now and one for
+    /// what is then asked for, or little later.
     fn line_ends(&self, round_trip: Now) -> bool {
-        let brings = u128::from(self.path.rate().known) * 2 * round_trip.as_micros() / 1_000_000;
+        let time = 2 * round_trip + LITTLE_LATER;
+        let brings = u128::from(self.path.rate().known) * time.as_micros() / 1_000_000;
         u128::from(self.receiver.chunks_pending()) <= brings
     }
 
