@@ -112,7 +112,7 @@ impl Window {
     ) -> bool {
         self.consumed += bytes;
         let taken = self.consumed + self.size - self.granted;
-        if taken < self.worth_granting(limits) {
+        if taken < self.worth_granting(waits, limits) {
             if taken >= self.size / 4 {
                 self.quarter_at.get_or_insert(now);
             }
@@ -146,13 +146,14 @@ impl Window {
 
     /// Bytes that are to be taken before more is granted: half of the window. A peer that has sent what it may while the
     /// reader waits stands still until then, and behind a half of which most is on a disk so does the line. So it is granted
-    /// sooner if the line would; while the window can grow, as soon as it is seen that the reader takes what comes.
-    fn worth_granting(&self, limits: &WindowLimits) -> u64 {
+    /// sooner if the line would and the reader still waits: as soon as it is seen that it takes what comes, and at an eighth
+    /// where the window cannot become four times as large.
+    fn worth_granting(&self, waits: bool, limits: &WindowLimits) -> u64 {
         let half = self.size / 2;
-        if !self.used_up || !limits.line_ends {
+        if !self.used_up || !waits || !limits.line_ends {
             return half;
         }
-        let can_grow = self.size <= limits.max / 4;
+        let can_grow = self.size <= limits.max / 4 && self.size * 3 <= limits.spare;
         let part = if can_grow { LEAST_GRANT } else { (self.size / 8).max(4 * LEAST_GRANT) };
         part.min(half)
     }
@@ -219,8 +220,12 @@ mod tests {
         window.handle_sent(17 << 20, true);
         let busy = WindowLimits { line_ends: false, ..limits };
         assert!(!window.consume(1, true, &busy, ROUND_TRIP, &mut learned(), ms(1000)), "the line has enough");
+        assert!(
+            !window.consume(1, false, &limits, ROUND_TRIP, &mut learned(), ms(1000)),
+            "its reader has enough"
+        );
         assert!(take(&mut window, 1, 1100));
-        assert_eq!(window.granted(), LEAST_GRANT + 3 + (2 << 20) + (16 << 20));
+        assert_eq!(window.granted(), LEAST_GRANT + 4 + (2 << 20) + (16 << 20));
     }
 
     #[test]
@@ -290,7 +295,7 @@ mod tests {
             let mut window = Window::new(size, 0, ms(0));
             let mut grants = Vec::new();
             for second in 1..=400 {
-                window.handle_sent(window.granted(), false);
+                window.handle_sent(window.granted(), true);
                 if window.consume(bytes, false, &limits, ROUND_TRIP, &mut learned(), ms(1000 * second)) {
                     grants.push((second, window.granted() - size));
                 }

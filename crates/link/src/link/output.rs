@@ -86,7 +86,7 @@ impl Link {
     /// Lets all lanes that have nothing to send take from what more was asked for than the lane of repairs has taken:
     /// its congestion window may be small, or have become so long ago.
     pub(super) fn share_asked(&mut self) {
-        if self.sender.has_asked() {
+        if self.limiter.is_none() && self.sender.has_asked() {
             let idle = self.lanes.iter().filter(|(id, lane)| !lane.woken && self.may_help(*id));
             let idle: Vec<LaneId> = idle.map(|(id, _)| id).collect();
             idle.into_iter().for_each(|lane| self.wake(lane));
