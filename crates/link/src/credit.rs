@@ -27,7 +27,7 @@ pub(crate) struct WindowLimits {
     pub(crate) max: u64,
     /// Bytes by which all windows together may still grow.
     pub(crate) spare: u64,
-    /// Whether the line brings all that was asked for before names that are granted now could come and be asked for.
+    /// Whether blocks wait for chunks, and the line will stand still before more could be named and asked for.
     pub(crate) line_ends: bool,
 }
 

@@ -403,6 +403,8 @@ pub trait ReceivingHalf {
     fn handle_store_state(&mut self, state: StoreState, now: Now);
     /// Returns the bytes of chunks that were asked for over the network and have not come.
     fn chunks_pending(&self) -> u64;
+    /// Returns how long it takes until the line has brought what was asked for; none if nothing that came waits for chunks.
+    fn chunks_due(&self, now: Now) -> Option<Now>;
     /// Returns whether a block of a flow that begins before an offset has come and waits for something, or was asked for
     /// again. Looks at all that wait.
     fn holds(&self, flow: FlowId, before: u64) -> bool;

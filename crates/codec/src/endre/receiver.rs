@@ -515,6 +515,10 @@ impl ReceivingHalf for Receiver {
         self.store.handle_state(state, now);
     }
 
+    fn chunks_due(&self, now: Now) -> Option<Now> {
+        self.fetching.due_in(now)
+    }
+
     fn chunks_pending(&self) -> u64 {
         self.fetching.asked_bytes
     }

@@ -18,7 +18,7 @@ impl Link {
     pub fn handle_consumed(&mut self, id: FlowId, bytes: usize, now: Now) {
         let round_trip = self.round_trip.smoothed().unwrap_or(Now::from_millis(100));
         let spare = self.config.flow_memory.saturating_sub(self.window_growth);
-        let line_ends = self.line_ends(round_trip);
+        let line_ends = self.line_ends(round_trip, now);
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return };
         let before = flow.window.growth();
         let limits = WindowLimits { max: self.config.max_credit, spare, line_ends };
@@ -37,12 +37,10 @@ impl Link {
         }
     }
 
-    /// Whether the line brings what was asked for within two round trips, one for names that are granted now and one for
-    /// what is then asked for, or little later.
-    fn line_ends(&self, round_trip: Now) -> bool {
-        let time = 2 * round_trip + LITTLE_LATER;
-        let brings = u128::from(self.path.rate().known) * time.as_micros() / 1_000_000;
-        u128::from(self.receiver.chunks_pending()) <= brings
+    /// Whether blocks wait for chunks, and the line has brought what of these was asked for by the time at which names that
+    /// are granted now could have come and been asked for, or little later.
+    fn line_ends(&self, round_trip: Now, now: Now) -> bool {
+        self.receiver.chunks_due(now).is_some_and(|due| due <= 3 * round_trip + LITTLE_LATER)
     }
 
     /// Widens the window of a flow that begins, if its reader waits; returns whether the peer is to be told. It is also if

@@ -212,6 +212,7 @@ fn what_was_planned_before_the_rate_of_the_path_was_known_is_planned_again() {
     // Nothing is known of the path, and the store has its hands full with the first four.
     let first = reads(&mut receiver);
     assert_eq!((first.len(), asked(&mut receiver).0, receiver.chunks_pending()), (4, vec![], 0));
+    assert_eq!(receiver.chunks_due(Now::ZERO), Some(Now::MAX));
     // Ten cross in the time of one read.
     receiver.handle_path(ms(10), PathRate::of(100_000));
     receiver.handle_store_state(state(4), ms(2));
@@ -223,6 +224,7 @@ fn what_was_planned_before_the_rate_of_the_path_was_known_is_planned_again() {
     name(&mut receiver, 2, 10, 1000, ms(2));
     assert_eq!((reads(&mut receiver).len(), receiver.chunks_pending()), (0, 16_000));
     receiver.handle_path(ms(10), PathRate::of(20_000));
+    assert_eq!(receiver.chunks_due(ms(2)), Some(ms(10 + 16_000 / 20)));
     receiver.handle_store_state(state(5), ms(3));
     assert_eq!(receiver.chunks_pending(), 16_000);
     let mut tickets = VecDeque::from(first);
@@ -238,6 +240,7 @@ fn what_was_planned_before_the_rate_of_the_path_was_known_is_planned_again() {
         receiver.handle_chunks(chunks, ms(200)).unwrap();
     }
     assert_eq!((receiver.stats().blocks, receiver.chunks_pending()), (3, 0));
+    assert_eq!(receiver.chunks_due(ms(200)), None);
 }
 
 #[test]

@@ -203,6 +203,11 @@ impl Fetching {
         }
     }
 
+    /// Returns when the line has brought what was asked for, if any block waits for chunks.
+    pub(super) fn due_in(&self, now: Now) -> Option<Now> {
+        (!self.is_empty()).then(|| self.path(now).time(0))
+    }
+
     /// Returns what the path is known to carry, and how long answers wait.
     pub(super) fn path_now(&self, now: Now) -> (u64, Now) {
         (self.path.bytes_per_s, self.backlog.wait(now))
