@@ -14,6 +14,8 @@ pub(super) struct RoundTrip {
     smoothed: Option<Now>,
     /// The longest of late, and when it was seen.
     longest: (Now, Now),
+    /// The shortest of late, and when it was seen.
+    shortest: Option<(Now, Now)>,
 }
 
 impl RoundTrip {
@@ -30,6 +32,14 @@ impl RoundTrip {
         if sample >= longest || now >= seen + LATELY {
             self.longest = (sample, now);
         }
+        if self.shortest.is_none_or(|(shortest, seen)| sample <= shortest || now >= seen + LATELY) {
+            self.shortest = Some((sample, now));
+        }
+    }
+
+    /// The shortest of late, in which there is least of any queue.
+    pub(super) fn shortest(&self) -> Option<Now> {
+        self.shortest.map(|(shortest, _)| shortest)
     }
 
     /// How long a lane that is there may take to answer.
@@ -215,6 +225,22 @@ mod tests {
             round_trip.sample(Now::from_millis(100), jam + LATELY + Now::from_secs(secs));
         }
         assert!(round_trip.patience() < Now::from_secs(1), "{:?}", round_trip.patience());
+    }
+
+    #[test]
+    fn the_shortest_round_trip_has_no_queue_in_it_and_is_forgotten() {
+        let mut round_trip = RoundTrip::default();
+        assert_eq!(round_trip.shortest(), None);
+        let at = |secs| Now::from_secs(100 + secs);
+        round_trip.sample(Now::from_millis(50), at(0));
+        (1..60u64).for_each(|secs| round_trip.sample(Now::from_secs(2), at(secs)));
+        assert_eq!(round_trip.shortest(), Some(Now::from_millis(50)));
+        assert!(round_trip.smoothed() > Some(Now::from_secs(1)));
+        // The path is another one.
+        round_trip.sample(Now::from_secs(2), at(60));
+        assert_eq!(round_trip.shortest(), Some(Now::from_secs(2)));
+        round_trip.sample(Now::from_millis(90), at(61));
+        assert_eq!(round_trip.shortest(), Some(Now::from_millis(90)));
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl Link {
     pub fn handle_consumed(&mut self, id: FlowId, bytes: usize, now: Now) {
         let round_trip = self.round_trip.smoothed().unwrap_or(Now::from_millis(100));
         let spare = self.config.flow_memory.saturating_sub(self.window_growth);
-        let line_ends = self.line_ends(round_trip, now);
+        let line_ends = self.line_ends(now);
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return };
         let before = flow.window.growth();
         let limits = WindowLimits { max: self.config.max_credit, spare, line_ends };
@@ -38,9 +38,11 @@ impl Link {
     }
 
     /// Whether blocks wait for chunks, and the line has brought what of these was asked for by the time at which names that
-    /// are granted now could have come and been asked for, or little later.
-    fn line_ends(&self, round_trip: Now, now: Now) -> bool {
-        self.receiver.chunks_due(now).is_some_and(|due| due <= 3 * round_trip + LITTLE_LATER)
+    /// are granted now could have come and been asked for, if no queue were on their way, or little later. Where there is
+    /// a queue the line has enough to bring.
+    fn line_ends(&self, now: Now) -> bool {
+        let idle = self.round_trip.shortest().unwrap_or(Now::from_millis(100));
+        self.receiver.chunks_due(now).is_some_and(|due| due <= 3 * idle + LITTLE_LATER)
     }
 
     /// Widens the window of a flow that begins, if its reader waits; returns whether the peer is to be told. It is also if

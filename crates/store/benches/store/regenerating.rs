@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use crate::content::{BLOCK, fill};
 
-/// Recognises the blocks that [`fill`] makes, one behind the other, in what is written; keeps the rest.
+/// Recognises the blocks that [`fill`] makes, one behind the other but for single ones that the store does not take, in
+/// what is written; keeps the rest.
 #[derive(Default)]
 pub(crate) struct Regenerating {
     files: Mutex<BTreeMap<String, Kept>>,
@@ -52,17 +53,15 @@ impl Kept {
     fn write(&mut self, at: usize, bytes: &[u8], next: &AtomicU64) {
         let (mut done, mut block) = (0, vec![0; BLOCK]);
         let mut number = next.load(Ordering::Relaxed);
-        fill(number, &mut block);
-        while let Some(found) = find(&bytes[done..], &block[..16]) {
-            let begin = done + found;
-            if bytes.get(begin..begin + BLOCK) != Some(&block) {
-                break;
-            }
-            self.add(at + done, &bytes[done..begin]);
-            self.blocks.push(((at + begin) as u32, number));
-            done = begin + BLOCK;
-            number += 1;
+        while let Some((begin, found)) = (number..number + 3).find_map(|number| {
             fill(number, &mut block);
+            let begin = done + find(bytes.get(done..)?, &block[..16])?;
+            (bytes.get(begin..begin + BLOCK) == Some(&block)).then_some((begin, number))
+        }) {
+            self.add(at + done, &bytes[done..begin]);
+            self.blocks.push(((at + begin) as u32, found));
+            done = begin + BLOCK;
+            number = found + 1;
         }
         next.store(number, Ordering::Relaxed);
         self.add(at + done, &bytes[done..]);
@@ -95,8 +94,9 @@ impl Kept {
     }
 }
 
-/// Finds a short needle near the beginning, where a header can be before a block.
+/// Finds the beginning of a block near the beginning, where a header can be before it.
 fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    let bytes = bytes.get(..bytes.len().checked_sub(BLOCK - needle.len())?)?;
     bytes.windows(needle.len()).take(16_384).position(|window| window == needle)
 }
 
