@@ -230,11 +230,16 @@ impl Lanes {
         waits
     }
 
-    /// Takes the next block of which a lane is to send chunks that were asked for, if it is their turn.
-    pub(crate) fn pop_answer(&mut self, id: LaneId, class: Priority) -> Option<(u64, Answered)> {
+    /// Has `send` send the next answer of a lane, if it is the turn of answers; returns which block's it was.
+    pub(crate) fn pop_answer(
+        &mut self,
+        id: LaneId,
+        class: Priority,
+        send: impl FnMut(u64, Answered) -> bool,
+    ) -> Option<u64> {
         let repairs = self.for_role(LaneRole::Repair) == Some(id);
         let Self { lanes, answers, .. } = self;
-        lanes.get_mut(&id)?.turns.pop_answer(class, repairs.then_some(answers))
+        lanes.get_mut(&id)?.turns.pop_answer(class, repairs.then_some(answers), send)
     }
 
     /// The lane for a flow that has none: its last one if that is free, since its entropy context is in step

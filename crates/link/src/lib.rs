@@ -20,6 +20,7 @@ mod reassembly;
 mod records;
 mod renewal;
 mod room;
+mod rotation;
 mod sharing;
 mod stats;
 mod unsent;

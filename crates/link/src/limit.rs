@@ -242,7 +242,7 @@ mod tests {
         let [held, answers] = [1, 2].map(LaneId);
         [held, answers].into_iter().for_each(|lane| lanes.insert(lane, LaneRole::Flow, true, up));
         lanes.get_mut(held).unwrap().turns.push_back(Priority::Normal, FlowId(1));
-        lanes.get_mut(answers).unwrap().turns.push_answer(Priority::Bulk, 7);
+        lanes.get_mut(answers).unwrap().turns.push_answer(Priority::Bulk, FlowId(2), 7);
         limiter.bucket.spend(20_000, 1, up);
         assert_eq!([answers, held].map(|lane| limiter.ask(lane, &lanes, up)), [None, None]);
         let now = limiter.next_call().unwrap();
@@ -256,7 +256,7 @@ mod tests {
         limiter.end_turn();
         assert_eq!(limiter.call(&lanes, now), Some(answers));
         assert_eq!(limiter.ask(answers, &lanes, now), Some(Priority::Bulk));
-        assert!(lanes.pop_answer(answers, Priority::Bulk).is_some());
+        assert!(lanes.pop_answer(answers, Priority::Bulk, |_, _| true).is_some());
         assert_eq!(limiter.ask(answers, &lanes, now), None);
         limiter.end_turn();
         assert_eq!((limiter.call(&lanes, now), limiter.next_call()), (None, None));
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn answers_for_repairs_wait_with_whichever_lane_these_travel_on() {
         let (mut lanes, class) = (Lanes::default(), Priority::Bulk);
-        lanes.answers.insert(class, 3);
+        lanes.answers.insert(class, FlowId(1), 3);
         let all = [(1, LaneRole::Control), (2, LaneRole::Repair), (3, LaneRole::Repair)];
         for (id, role) in all {
             lanes.insert(LaneId(id), role, true, Now::ZERO);
@@ -276,7 +276,7 @@ mod tests {
         }
         lanes.remove(LaneId(3));
         assert!(lanes.waits(LaneId(2)).any());
-        assert_eq!(lanes.pop_answer(LaneId(1), class), None);
-        assert!(lanes.pop_answer(LaneId(2), class).is_some() && !lanes.waits(LaneId(2)).any());
+        assert_eq!(lanes.pop_answer(LaneId(1), class, |_, _| true), None);
+        assert!(lanes.pop_answer(LaneId(2), class, |_, _| true).is_some() && !lanes.waits(LaneId(2)).any());
     }
 }

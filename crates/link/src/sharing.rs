@@ -1,9 +1,11 @@
 //! Who sends next: flows of three classes, each with its share.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 
 use oncewire_codec::wire::FlowId;
+
+use crate::rotation::Rotation;
 
 /// How urgent what a flow sends is. Where classes compete, each has the share of its weight, so none starves; within a
 /// class flows take turns.
@@ -99,18 +101,18 @@ impl Shares {
     }
 }
 
-/// Blocks of which chunks were asked for and wait for their turn, the oldest first. One of which nothing waits any more
-/// is passed over when its turn comes.
+/// Blocks of which chunks were asked for and wait for their turn, by class.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(ByClass<BTreeSet<u64>>);
+pub(crate) struct Answers(ByClass<Rotation>);
 
 impl Answers {
-    pub(crate) fn insert(&mut self, class: Priority, seq: u64) {
-        self.0.of_mut(class).insert(seq);
+    pub(crate) fn insert(&mut self, class: Priority, flow: FlowId, seq: u64) {
+        self.0.of_mut(class).insert(flow, seq);
     }
 
-    pub(crate) fn pop(&mut self, class: Priority) -> Option<u64> {
-        self.0.of_mut(class).pop_first()
+    /// Takes the next block of which `send` has something to send; returns which it was.
+    pub(crate) fn pop(&mut self, class: Priority, send: impl FnMut(u64) -> bool) -> Option<u64> {
+        self.0.of_mut(class).pop(send)
     }
 
     pub(crate) fn wait(&self, class: Priority) -> bool {
@@ -118,7 +120,7 @@ impl Answers {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.0.iter().map(BTreeSet::len).sum()
+        self.0.0.iter().map(Rotation::len).sum()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -126,7 +128,7 @@ impl Answers {
     }
 
     pub(crate) fn retain(&mut self, still_wait: impl Fn(u64) -> bool) {
-        self.0.0.iter_mut().for_each(|seqs| seqs.retain(|&seq| still_wait(seq)));
+        self.0.0.iter_mut().for_each(|rotation| rotation.retain(&still_wait));
     }
 }
 
@@ -183,22 +185,24 @@ impl Turns {
     }
 
     /// Has chunks of a block wait for their turn.
-    pub(crate) fn push_answer(&mut self, class: Priority, seq: u64) {
-        self.answers.insert(class, seq);
+    pub(crate) fn push_answer(&mut self, class: Priority, flow: FlowId, seq: u64) {
+        self.answers.insert(class, flow, seq);
     }
 
-    /// Takes the next block that an answer is to be sent of, of these that are for the lane of repairs before its own; none
-    /// if it is a flow's turn. Answers and flows have every second turn, so nobody waits for all of the others' answers.
+    /// Has `send` send the next answer, of these that are for the lane of repairs before the lane's own; returns which
+    /// block's it was, none if it is a flow's turn. Answers and flows have every second turn, so nobody waits for all of the
+    /// others' answers.
     pub(crate) fn pop_answer(
         &mut self,
         class: Priority,
         of_repairs: Option<&mut Answers>,
-    ) -> Option<(u64, Answered)> {
+        mut send: impl FnMut(u64, Answered) -> bool,
+    ) -> Option<u64> {
         if *self.answered.of(class) && !self.queues.of(class).is_empty() {
             return None;
         }
-        let repair = of_repairs.and_then(|answers| answers.pop(class)).map(|seq| (seq, Answered::ByRepair));
-        repair.or_else(|| self.answers.pop(class).map(|seq| (seq, Answered::ByLane)))
+        let repair = of_repairs.and_then(|answers| answers.pop(class, |seq| send(seq, Answered::ByRepair)));
+        repair.or_else(|| self.answers.pop(class, |seq| send(seq, Answered::ByLane)))
     }
 
     /// An answer was sent.
@@ -283,12 +287,12 @@ mod tests {
     fn answers_and_flows_take_turns() {
         let (class, mut turns, mut repairs) = (Priority::Normal, Turns::default(), Answers::default());
         (1..3).for_each(|flow| turns.push_back(class, FlowId(flow)));
-        [9, 8].into_iter().for_each(|seq| turns.push_answer(class, seq));
-        repairs.insert(class, 10);
+        [9, 8].into_iter().for_each(|seq| turns.push_answer(class, FlowId(1), seq));
+        repairs.insert(class, FlowId(1), 10);
         let mut order = Vec::new();
         while turns.waits().any() {
-            match turns.pop_answer(class, Some(&mut repairs)) {
-                Some((seq, _)) => {
+            match turns.pop_answer(class, Some(&mut repairs), |_, _| true) {
+                Some(seq) => {
                     turns.note_answered(class);
                     order.push(seq);
                 }

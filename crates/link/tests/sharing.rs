@@ -113,7 +113,8 @@ impl Wan {
         let plan = Plan { layers: Layers::Names, ..Plan::default() };
         let mut wan = Self::new(|config| {
             let store = config.first.then_some(77);
-            store::naming(LinkConfig { plan, initial_credit: 1 << 20, ..change(config) }, store)
+            let config = LinkConfig { plan, initial_credit: 1 << 20, ..config };
+            store::naming(change(config), store)
         });
         wan.plan = Some(plan);
         wan

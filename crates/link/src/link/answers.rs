@@ -27,11 +27,11 @@ impl Link {
             let flow = self.flows.get(&asked.flow);
             let class = flow.map_or(Priority::Normal, |flow| flow.priority(self.config.bulk_after));
             if asked.repairs {
-                self.lanes.answers.insert(class, seq);
+                self.lanes.answers.insert(class, asked.flow, seq);
                 self.drop_old_answers();
             }
             if let Some(lane) = asked.lane.and_then(|lane| self.lanes.get_mut(lane)) {
-                lane.turns.push_answer(class, seq);
+                lane.turns.push_answer(class, asked.flow, seq);
             }
         }
         asked.lane
@@ -48,17 +48,18 @@ impl Link {
     /// Appends an answer of a class, as long as a block may be, if it is the turn of answers; returns whether it was.
     pub(super) fn put_answer(&mut self, class: Priority, lane: LaneId, out: &mut Vec<u8>) -> bool {
         let Some(most) = self.limiter.as_ref().map(Limiter::block_limit) else { return false };
-        while let Some((seq, which)) = self.lanes.pop_answer(lane, class) {
+        let Self { lanes, sender, .. } = self;
+        let answered = lanes.pop_answer(lane, class, |seq, which| {
             let own = (which == Answered::ByLane).then_some(lane);
-            if self.sender.poll_answer(seq, own, most, out) {
-                self.queue_answers(seq);
-                if let Some(lane) = self.lanes.get_mut(lane) {
-                    lane.turns.note_answered(class);
-                }
-                return true;
-            }
+            sender.poll_answer(seq, own, most, out)
+        });
+        let Some(seq) = answered else { return false };
+        // What is beyond that waits on.
+        self.queue_answers(seq);
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.turns.note_answered(class);
         }
-        false
+        true
     }
 
     /// Another lane may be the lane of repairs from now on.

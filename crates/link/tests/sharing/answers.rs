@@ -43,6 +43,44 @@ fn an_echo_beside_chunks_that_are_asked_for_stays_under_twice_the_idle_round_tri
 }
 
 #[test]
+fn who_asks_for_little_does_not_wait_for_all_that_another_flow_asked_for() {
+    for (change, refuse) in [limited, one_lane].into_iter().flat_map(|way| REFUSALS.map(|no| (way, no))) {
+        // Credit for as much as is named.
+        let mut wan = Wan::naming(|config| change(LinkConfig { initial_credit: 4 << 20, ..config }));
+        let little = wan.noise(128 << 10);
+        wan.file = wan.noise(2 << 20);
+        let asks_little = wan.open(Some(Priority::Normal));
+        let asks_much = wan.open_source(Some(Priority::Normal));
+        // Both cross for the first time.
+        wan.sides[1].link.handle_payload(asks_little, little.clone(), wan.now).unwrap();
+        while wan.sent_of_file[&asks_much] < wan.file.len() {
+            wan.run(Now::from_millis(20));
+        }
+        wan.sides[1].sources.clear();
+        wan.run(Now::from_secs(2));
+        let received = |wan: &Wan| [asks_little, asks_much].map(|flow| wan.sides[0].received[&flow]);
+        let [before, _] = received(&wan);
+        assert_eq!(before, little.len());
+        wan.sides[0].refuses = Some(refuse);
+        wan.sides[1].sources.insert(asks_much);
+        wan.feed(1, asks_much);
+        wan.run(Now::from_millis(500));
+        let waits = wan.sides[0].link.stats().inbound.chunks.pending_bytes;
+        assert!(waits > 2 << 20, "{waits} bytes wait");
+        let [_, start] = received(&wan);
+        let end = wan.now + Now::from_secs(10);
+        wan.sides[1].link.handle_payload(asks_little, little.clone(), wan.now).unwrap();
+        while received(&wan)[0] < before + little.len() {
+            wan.tick();
+            assert!(wan.now < end, "{:?} of {before} and {}", received(&wan), little.len());
+        }
+        // As much as crosses in a round trip, and then as much as the other has.
+        let beside = received(&wan)[1] - start;
+        assert!(beside < 8 * little.len(), "{beside} bytes beside {}, while {waits} waited", little.len());
+    }
+}
+
+#[test]
 fn answers_leave_though_flows_have_no_room_until_they_are_there() {
     for change in [limited, one_lane] {
         let mut wan = Wan::naming(change);
