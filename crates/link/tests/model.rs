@@ -442,11 +442,14 @@ fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
             requested += stats.inbound.chunks.requested_bytes;
         }
     }
-    // The runs must have been where it is dangerous.
     println!("{whole} flows whole, {resumed} resumed, {copied} bytes copied, {waited} blocks waited");
     println!(
         "{hits} bytes from stores, {requested} asked for; {turned_back} flows turned back, {renewed} lanes renewed"
     );
+    if runs < SEEDS {
+        return println!("too few runs to say that all of it happened");
+    }
+    // The runs must have been where it is dangerous.
     assert!(turned_back > runs / 20 && renewed > runs);
     assert!(hits > runs << 12 && requested > runs << 10);
     assert!(whole as u64 > runs && resumed > runs && copied > runs << 17 && waited > runs);
@@ -454,7 +457,7 @@ fn whatever_happens_streams_are_right_and_nothing_is_left_behind() {
 
 const SEEDS: u64 = 60;
 
-/// Other runs than those of every test: `ONCEWIRE_SEEDS=1000..2000`.
+/// Other runs than those of every test: `ONCEWIRE_SEEDS=1000..2000`, or `7..8` for one that failed.
 #[allow(clippy::disallowed_methods, reason = "which runs is said by whoever starts them")]
 fn more_seeds() -> Option<std::ops::Range<u64>> {
     let seeds = std::env::var("ONCEWIRE_SEEDS").ok()?;

@@ -283,7 +283,7 @@ fn run(seed: u64, steps: u32, planted: bool) -> Outcome {
 const SEEDS: u64 = 120;
 const STEPS: u32 = 4000;
 
-/// Other runs than those of every test: `ONCEWIRE_SEEDS=1000..2000`.
+/// Other runs than those of every test: `ONCEWIRE_SEEDS=1000..2000`, or `7..8` for one that failed.
 #[allow(clippy::disallowed_methods, reason = "which runs is said by whoever starts them")]
 fn more_seeds() -> Option<std::ops::Range<u64>> {
     let seeds = std::env::var("ONCEWIRE_SEEDS").ok()?;
@@ -325,8 +325,11 @@ fn every_byte_arrives_once_and_no_reference_is_ever_overwritten() {
         total.awaited += outcome.awaited;
         total.hurried += outcome.hurried;
     }
-    // The runs must have been where it is dangerous.
     println!("{total:?}");
+    if runs < SEEDS {
+        return println!("too few runs to say that all of it happened");
+    }
+    // The runs must have been where it is dangerous.
     assert!(total.waited > 100 && total.copied > 1 << 19 && total.resent > 100 && total.given_up > runs / 4);
     let Outcome { hit_bytes, absent, awaited, hurried, .. } = total;
     assert!(hit_bytes > 1 << 16 && absent > 300 && awaited > 90 && hurried > 80);
