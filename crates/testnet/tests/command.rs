@@ -2,10 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is a failed test")]
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
 
 use oncewire_testnet::{Network, isolated};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, kill_process};
+
+/// More than any step takes, also on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Whether networks can be built here; says so if not.
 fn possible() -> bool {
@@ -16,6 +23,51 @@ fn testnet(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncewire-testnet"));
     command.args(arguments).stdin(Stdio::null());
     command
+}
+
+/// A command whose program is ready; dropping this kills it.
+struct Running {
+    command: Child,
+    /// What both have open for as long as they live.
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Runs a script that says when it is ready; `dir` is for the directory with helpers.
+    fn start(script: &str, dir: &Path) -> Self {
+        let mut command = testnet(&["--", "sh", "-c", script]);
+        let mut command = command.env("TMPDIR", dir).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(command.stdout.take().unwrap());
+        let mut running = Self { command, output };
+        running.hear("the script is ready");
+        let mut line = String::new();
+        running.output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        running
+    }
+
+    /// Waits until there is output, or nobody who has it open.
+    fn hear(&self, what: &str) {
+        let limit = Timespec::try_from(LIMIT).unwrap();
+        let mut output = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
+        let heard = retry_on_intr(|| poll(&mut output, Some(&limit)));
+        assert_eq!(heard, Ok(1), "{what}: not within {LIMIT:?}");
+    }
+
+    /// Waits until the command has ended, and everything that ran in the network; returns the command's code.
+    fn end(&mut self, after: &str) -> Option<i32> {
+        self.hear(&format!("after {after} the command and what it ran have ended"));
+        assert_eq!(self.output.read_to_end(&mut Vec::new()).unwrap(), 0);
+        self.command.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended, and been waited for, already.
+        let _ = self.command.kill();
+        let _ = self.command.wait();
+    }
 }
 
 fn said(output: &Output) -> String {
@@ -54,19 +106,11 @@ fn what_ran_in_the_network_ends_when_the_command_is_killed() {
         if !possible() {
             return;
         }
-        let script = "echo ready; setsid sleep 1000 & exec sleep 1000";
         // A directory with helpers is all that stays.
         let dir = tempfile::tempdir().unwrap();
-        let mut command = testnet(&["--", "sh", "-c", script]);
-        let mut command = command.env("TMPDIR", dir.path()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut output = BufReader::new(command.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        command.kill().unwrap();
-        command.wait().unwrap();
-        // Both sleepers have it open for as long as they live.
-        assert_eq!(output.read_to_end(&mut Vec::new()).unwrap(), 0);
+        let mut running = Running::start("echo ready; setsid sleep 1000 & exec sleep 1000", dir.path());
+        running.command.kill().unwrap();
+        running.end("SIGKILL");
     });
 }
 
@@ -78,21 +122,11 @@ fn a_signal_that_ends_the_command_leaves_nothing_behind() {
         }
         for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
             let dir = tempfile::tempdir().unwrap();
-            let mut command = testnet(&["--", "sh", "-c", "echo ready; exec sleep 1000"]);
-            let mut command = command.env("TMPDIR", dir.path()).stdout(Stdio::piped()).spawn().unwrap();
-            let mut output = BufReader::new(command.stdout.take().unwrap());
-            let mut line = String::new();
-            output.read_line(&mut line).unwrap();
-            assert_eq!(line, "ready\n");
+            let mut running = Running::start("echo ready; exec sleep 1000", dir.path());
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-            kill_process(Pid::from_child(&command), signal).unwrap();
-            assert_eq!(command.wait().unwrap().code(), Some(code));
+            kill_process(Pid::from_child(&running.command), signal).unwrap();
+            assert_eq!(running.end(&format!("{signal:?}")), Some(code));
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{signal:?}");
-            assert_eq!(
-                output.read_to_end(&mut Vec::new()).unwrap(),
-                0,
-                "the sleeper has it open while it lives"
-            );
         }
     });
 }
