@@ -94,6 +94,35 @@ fn pipes_of_direct_connections_leave_the_last_files() {
 }
 
 #[test]
+fn a_lane_has_no_second_file_where_that_would_be_one_of_the_last() {
+    let origin = Origin::echo();
+    let mut pair = pair(&Options::to(origin.address()));
+    let is_log = |(_, link): &(i32, String)| link.contains("/logs/");
+    eventually("the branch has its logs", LIMIT, || {
+        (files_of(&pair.branch).into_iter().filter(is_log).count() == 4).then_some(())
+    });
+    // Once the lanes that there are have ended, there is room for the socket of another, and the last 16.
+    let lanes = dialled_lanes(&pair);
+    let mut taken = files_of(&pair.branch);
+    taken.retain(|(number, _)| !lanes.contains(number));
+    let free = (0..).find(|number| taken.iter().all(|(other, _)| other != number)).unwrap();
+    let last = free + 1..free + 17;
+    let limits = set_files(&pair.branch, last.end as u64);
+    pair.hub.kill();
+    pair.hub.start();
+    // Whoever asks the branch while it dials may have what is for the lane.
+    pair.hub.wait_until_up(LIMIT);
+    pair.branch.wait_until_up(LIMIT);
+    // A second one is made, looked at and closed.
+    eventually("the lane has none of the last files", LIMIT, || {
+        let lanes = dialled_lanes(&pair);
+        (!lanes.is_empty() && !lanes.iter().any(|number| last.contains(number))).then_some(())
+    });
+    set_files(&pair.branch, limits);
+    exchange(&TcpStream::connect(pair.forward()).unwrap(), 90);
+}
+
+#[test]
 fn a_gateway_without_files_still_tells_its_status() {
     let origin = Origin::start(|mut stream| _ = std::io::copy(&mut stream, &mut std::io::sink()));
     let pair = pair(&Options::to(origin.address()));
@@ -162,13 +191,25 @@ fn files_of(gateway: &Gateway) -> Vec<(i32, String)> {
     entries.filter_map(file).collect()
 }
 
-/// The congestion controls of the lanes that a gateway accepted.
-fn accepted_lanes(gateway: &Gateway) -> Vec<String> {
+/// Its sockets, as descriptors of this process.
+fn sockets_of(gateway: &Gateway) -> Vec<(i32, OwnedFd)> {
     let process = pidfd_open(pid(gateway), PidfdFlags::empty()).unwrap();
     let sockets = files_of(gateway).into_iter().filter(|(_, link)| link.starts_with("socket:"));
-    let sockets: Vec<OwnedFd> = sockets
-        .filter_map(|(number, _)| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok())
-        .collect();
+    let own = |number| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok();
+    sockets.filter_map(|(number, _)| Some((number, own(number)?))).collect()
+}
+
+/// The descriptors of the lanes that the branch dialled.
+fn dialled_lanes(pair: &Pair) -> Vec<i32> {
+    let peer = |socket: &OwnedFd| SockRef::from(socket).peer_addr().ok()?.as_socket();
+    let mut sockets = sockets_of(&pair.branch);
+    sockets.retain(|(_, socket)| peer(socket) == Some(pair.relay.address()));
+    sockets.into_iter().map(|(number, _)| number).collect()
+}
+
+/// The congestion controls of the lanes that a gateway accepted.
+fn accepted_lanes(gateway: &Gateway) -> Vec<String> {
+    let sockets: Vec<OwnedFd> = sockets_of(gateway).into_iter().map(|(_, socket)| socket).collect();
     let local = |socket: &OwnedFd| SockRef::from(socket).local_addr().ok()?.as_socket();
     let listens = |socket: &&OwnedFd| SockRef::from(*socket).is_listener().unwrap_or(false);
     let tunnels: Vec<SocketAddr> = sockets.iter().filter(listens).filter_map(local).collect();
