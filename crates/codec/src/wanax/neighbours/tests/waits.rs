@@ -254,3 +254,37 @@ fn who_puts_off_and_then_has_nothing_is_not_trusted_again_for_it() {
         now += Now::from_nanos(1);
     }
 }
+
+#[test]
+fn what_a_neighbour_brought_before_this_one_is_no_promise_that_was_broken() {
+    let (key, other, mut now) = (NameKey::new([1; 32]), MemberId(2), Now::from_secs(9));
+    let mut machine = Neighbourhood::new(MemberId(1), key.clone(), 1);
+    machine.handle_up(other);
+    let ours = |chunk: &Bytes| machine.responsible(key.tag(chunk)).is_none();
+    let chunks: Vec<Bytes> = (0..).map(chunk).filter(ours).take(2).collect();
+    // This one fetches a chunk, and the other asks for it; says whether it is told to wait.
+    let waits = |machine: &mut Neighbourhood, chunk: &Bytes, now| {
+        let (name, len, ticket) = (key.name(chunk), chunk.len() as u32, 5);
+        machine.read(Read { ticket, name, len, held: false }, now);
+        let sent = |machine: &mut Neighbourhood| {
+            std::iter::from_fn(|| machine.poll_output()).find_map(|output| match output {
+                Output::Send(_, frame @ (GroupFrame::Get { .. } | GroupFrame::Wait { .. })) => Some(frame),
+                _ => None,
+            })
+        };
+        let Some(GroupFrame::Get { request, .. }) = sent(machine) else { panic!("it is not asked") };
+        machine.handle_frame(other, GroupFrame::Chunk { request, bytes: None }, now);
+        machine.handle_served(other, 7, (name, len), None, now);
+        sent(machine).is_some()
+    };
+    assert!(waits(&mut machine, &chunks[0], now));
+    // It waits in vain, fetches the chunk itself, and brings it.
+    now += claims::MOST_WAIT;
+    machine.handle_timeout(now);
+    let put = GroupFrame::Put { shape: Shape::default(), bytes: chunks[0].clone() };
+    machine.handle_frame(other, put, now);
+    assert!(machine.claims.is_empty());
+    now += Now::from_secs(60);
+    machine.handle_timeout(now);
+    assert!(waits(&mut machine, &chunks[1], now), "what this one fetches is still waited for");
+}
