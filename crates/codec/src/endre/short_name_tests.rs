@@ -349,13 +349,17 @@ fn named_in_flight(seed: u64) -> (Halves, u64) {
     (halves, seq)
 }
 
+/// Asks for the first chunk that a block names.
+fn first_chunk(seq: u64, reason: ChunkReason) -> Feedback {
+    Feedback::Chunks(ChunkRequest { seq, reason, indexes: vec![0] })
+}
+
 #[test]
 fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
     let (mut halves, seq) = named_in_flight(9);
     let (mut out, lane, now) = (Vec::new(), LANE, halves.now);
     let mut crosses = |reason| {
-        let request = ChunkRequest { seq, reason, indexes: vec![0] };
-        halves.sender.handle_frame(Feedback::Chunks(request), now).unwrap();
+        halves.sender.handle_frame(first_chunk(seq, reason), now).unwrap();
         out.clear();
         let sender = &mut halves.sender;
         while sender.poll_asked(&mut out) || sender.poll_chunks(lane, &mut out) {}
@@ -369,20 +373,27 @@ fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
 
 #[test]
 fn what_goes_once_more_by_its_names_brings_what_is_absent() {
-    let (mut halves, seq) = named_in_flight(10);
-    let (now, mut out) = (halves.now, Vec::new());
-    // It is asked for as a whole, and that is lost with all lanes.
-    let refetch = Refetch { reason: RefetchReason::Missing, seqs: vec![seq] };
-    halves.sender.handle_frame(Feedback::Refetch(refetch), now).unwrap();
-    while halves.sender.poll_repair(&mut out) {}
-    halves.sender.handle_lane_lost(LANE);
-    out.clear();
-    assert!(halves.sender.poll_lost(FlowId(1), LANE, &mut out) && out.len() < 1000, "{} bytes", out.len());
-    let request = ChunkRequest { seq, reason: ChunkReason::Absent, indexes: vec![0] };
-    halves.sender.handle_frame(Feedback::Chunks(request), now).unwrap();
-    out.clear();
-    while halves.sender.poll_chunks(LANE, &mut out) {}
-    assert!(out.len() > 9000, "{} bytes", out.len());
+    let whole = |seq| Feedback::Refetch(Refetch { reason: RefetchReason::Missing, seqs: vec![seq] });
+    let by_chunk = |seq| first_chunk(seq, ChunkReason::Shed);
+    for ask in [whole as fn(u64) -> Feedback, by_chunk] {
+        let (mut halves, seq) = named_in_flight(10);
+        let (now, mut out) = (halves.now, Vec::new());
+        // What it is asked for crosses, and is lost with all lanes.
+        halves.sender.handle_frame(ask(seq), now).unwrap();
+        while halves.sender.poll_repair(&mut out) || halves.sender.poll_asked(&mut out) {}
+        assert!(out.len() > 9000, "{} bytes", out.len());
+        halves.sender.handle_lane_lost(LANE);
+        out.clear();
+        assert!(
+            halves.sender.poll_lost(FlowId(1), LANE, &mut out) && out.len() < 1000,
+            "{} bytes",
+            out.len()
+        );
+        halves.sender.handle_frame(first_chunk(seq, ChunkReason::Absent), now).unwrap();
+        out.clear();
+        while halves.sender.poll_chunks(LANE, &mut out) {}
+        assert!(out.len() > 9000, "{} bytes", out.len());
+    }
 }
 
 #[test]
@@ -394,8 +405,7 @@ fn what_was_asked_for_and_goes_once_more_by_its_names_does_not_say_that_it_was_t
     // The store is busy, and has nothing of the others.
     for seq in first..first + 16 {
         let reason = if seq == first { ChunkReason::Shed } else { ChunkReason::Absent };
-        let request = ChunkRequest { seq, reason, indexes: vec![0] };
-        halves.sender.handle_frame(Feedback::Chunks(request), now).unwrap();
+        halves.sender.handle_frame(first_chunk(seq, reason), now).unwrap();
     }
     while halves.sender.poll_asked(&mut out) {}
     assert!(out.len() > 9000, "{} bytes", out.len());
