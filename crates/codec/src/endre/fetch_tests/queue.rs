@@ -47,6 +47,28 @@ fn found(receiver: &mut Receiver, ticket: u64, len: usize) {
     receiver.handle_store(StoreReply::Found { ticket, bytes: vec![7; len].into() }, Now::ZERO);
 }
 
+/// Finds what is read, and what is read for that, until nothing is.
+fn find_all(receiver: &mut Receiver, tickets: Vec<u64>) {
+    let mut tickets = VecDeque::from(tickets);
+    while let Some(ticket) = tickets.pop_front() {
+        found(receiver, ticket, 65_536);
+        tickets.extend(reads(receiver));
+    }
+}
+
+/// A receiver with no room even for what all its blocks wait for. The later ones wait for block 99, and those that came
+/// behind them, each older than the one before, for block 50.
+fn filled() -> Receiver {
+    let (mut receiver, plain) = (receiver(), vec![7; 65_536]);
+    for seq in 100..700 {
+        repeat(&mut receiver, seq, seq as u32 - 99, &plain, Now::ZERO);
+    }
+    for seq in (60..99).rev() {
+        repeat(&mut receiver, seq, seq as u32 - 50, &plain, Now::ZERO);
+    }
+    receiver
+}
+
 #[test]
 fn blocks_are_fetched_once_there_is_room_the_oldest_first() {
     for (blocks, chunks, len, room) in [(1100, 1, 64, 512), (1100, 1, 65_536, 512), (300, 1024, 64, 512)] {
@@ -108,12 +130,9 @@ fn a_block_that_all_others_wait_for_is_fetched_however_many_they_are() {
     }
     assert_eq!(reads(&mut receiver).len(), 0);
     name(&mut receiver, 0, 1, 65_536, Now::ZERO);
-    let mut tickets = VecDeque::from(reads(&mut receiver));
+    let tickets = reads(&mut receiver);
     assert_eq!(tickets.len(), 1);
-    while let Some(ticket) = tickets.pop_front() {
-        found(&mut receiver, ticket, plain.len());
-        tickets.extend(reads(&mut receiver));
-    }
+    find_all(&mut receiver, tickets);
     assert_eq!(receiver.stats().blocks, 601);
     assert_eq!(asked(&mut receiver), (vec![], 0));
 }
@@ -143,15 +162,7 @@ fn what_there_is_no_room_for_at_all_is_asked_for_whole_ever_more_seldom() {
 
 #[test]
 fn what_all_wait_for_is_asked_for_whole_when_there_is_no_room_even_for_that() {
-    let mut receiver = receiver();
-    let plain = vec![7; 65_536];
-    // The later ones wait for block 99, and those that come behind them, each older than the one before, for block 50.
-    for seq in 100..700 {
-        repeat(&mut receiver, seq, seq as u32 - 99, &plain, Now::ZERO);
-    }
-    for seq in (60..99).rev() {
-        repeat(&mut receiver, seq, seq as u32 - 50, &plain, Now::ZERO);
-    }
+    let mut receiver = filled();
     name(&mut receiver, 99, 1, 65_536, Now::ZERO);
     for seq in [99, 50] {
         name(&mut receiver, seq, 1, 65_536, Now::ZERO);
@@ -159,25 +170,15 @@ fn what_all_wait_for_is_asked_for_whole_when_there_is_no_room_even_for_that() {
     }
     repair(&mut receiver, 50);
     repair(&mut receiver, 99);
-    let mut tickets = VecDeque::from(reads(&mut receiver));
-    while let Some(ticket) = tickets.pop_front() {
-        found(&mut receiver, ticket, plain.len());
-        tickets.extend(reads(&mut receiver));
-    }
+    let tickets = reads(&mut receiver);
+    find_all(&mut receiver, tickets);
     assert_eq!(receiver.stats().blocks, 600 + 39 + 2);
     assert_eq!(asked(&mut receiver), (vec![], 0));
 }
 
 #[test]
 fn what_all_wait_for_is_asked_for_though_it_waits_for_room_itself() {
-    let mut receiver = receiver();
-    let plain = vec![7; 65_536];
-    for seq in 100..700 {
-        repeat(&mut receiver, seq, seq as u32 - 99, &plain, Now::ZERO);
-    }
-    for seq in (60..99).rev() {
-        repeat(&mut receiver, seq, seq as u32 - 50, &plain, Now::ZERO);
-    }
+    let (mut receiver, plain) = (filled(), vec![7; 65_536]);
     // Blocks 99 and 50 copy what block 40 brings to the log, for which there is no room.
     let put = |receiver: &mut Receiver, seq: u64, resent, body| {
         let body = BlockBody::Coded(Body { digest: Digest::Fast(block_digest(SEED, 1, &plain)), ..body });
@@ -198,11 +199,8 @@ fn what_all_wait_for_is_asked_for_though_it_waits_for_room_itself() {
     receiver.handle_timeout(Now::from_secs(1));
     assert_eq!(needed(&mut receiver), [copy.range()]);
     put(&mut receiver, 40, true, Body { literals: plain.len(), bytes: &plain, ..first });
-    let mut tickets = VecDeque::from(reads(&mut receiver));
-    while let Some(ticket) = tickets.pop_front() {
-        found(&mut receiver, ticket, plain.len());
-        tickets.extend(reads(&mut receiver));
-    }
+    let tickets = reads(&mut receiver);
+    find_all(&mut receiver, tickets);
     assert_eq!(receiver.stats().blocks, 600 + 39 + 3);
     assert_eq!(asked(&mut receiver), (vec![], 0));
 }

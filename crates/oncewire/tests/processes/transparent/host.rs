@@ -12,18 +12,20 @@ use oncewire_testnet::isolated;
 use super::{Deployment, LIMIT, PORTS, Plan, recipe};
 use crate::common::wait::eventually;
 
+/// A deployment in which the client takes in its own connections.
+fn started(intercepts: &str) -> Option<Deployment> {
+    let mut deployment = Deployment::new(&Plan { on: "client", intercepts, ..Plan::default() })?;
+    deployment.start();
+    Some(deployment)
+}
+
 #[test]
 fn a_host_takes_in_its_own_connections_by_port_and_by_user_but_not_its_gateways() {
     isolated(|| {
         // The first names no user: it would take in the tunnel too, were that not the gateway's own.
         let by_user =
             "[[intercept]]\nmode = \"redirect\"\nlisten = \"127.0.0.1:15002\"\nusers = [\"65534\"]\n";
-        let intercepts = &format!("{}{by_user}", recipe("An end host"));
-        let Some(mut deployment) = Deployment::new(&Plan { on: "client", intercepts, ..Plan::default() })
-        else {
-            return;
-        };
-        deployment.start();
+        let Some(mut deployment) = started(&format!("{}{by_user}", recipe("An end host"))) else { return };
         let (clients, hubs, servers) = (deployment.clients(), deployment.hubs(), deployment.servers());
         for ((client, hub), server) in clients.into_iter().zip(hubs).zip(servers) {
             let mut taken = deployment.connect_as(server, PORTS[0], hub);
@@ -41,13 +43,7 @@ fn a_host_takes_in_its_own_connections_by_port_and_by_user_but_not_its_gateways(
 fn a_host_takes_in_the_connections_of_a_control_group() {
     isolated(|| {
         let Some(group) = Group::new() else { return };
-        let intercepts = group.intercept();
-        let Some(mut deployment) =
-            Deployment::new(&Plan { on: "client", intercepts: &intercepts, ..Plan::default() })
-        else {
-            return;
-        };
-        deployment.start();
+        let Some(mut deployment) = started(&group.intercept()) else { return };
         group.is_taken_in(&deployment);
         for (client, server) in deployment.clients().into_iter().zip(deployment.servers()) {
             assert_eq!(deployment.connect(server, PORTS[0]).unwrap().seen_as.ip(), client, "another group's");
@@ -67,12 +63,7 @@ fn a_control_group_may_come_after_the_gateway_and_go_before_it() {
         let Some(group) = Group::new() else { return };
         group.remove();
         let intercepts = group.intercept();
-        let Some(mut deployment) =
-            Deployment::new(&Plan { on: "client", intercepts: &intercepts, ..Plan::default() })
-        else {
-            return;
-        };
-        deployment.start();
+        let Some(mut deployment) = started(&intercepts) else { return };
         let missing = format!("there is no control group {:?} now", group.name);
         let told = |deployment: &Deployment| deployment.branch.whole_log().matches(&missing).count();
         eventually("the log says that it is missing", LIMIT, || (told(&deployment) == 1).then_some(()));
