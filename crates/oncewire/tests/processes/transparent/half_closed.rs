@@ -1,5 +1,5 @@
-//! Connections of which one half has ended, and which are forgotten on the way: by connection tracking, or by the system
-//! of whoever has sent all and closed. Each host's own settings make seconds of the minutes after which that happens.
+//! Connections of which one half has ended, and which are forgotten on the way: by connection tracking unless probes keep
+//! them, or by the system of whoever has sent all and closed.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -101,31 +101,26 @@ fn tracked(host: &Host, port: u16) -> Option<(String, u32)> {
     Some((words[5].to_owned(), words[4].parse().unwrap()))
 }
 
-/// Has connection tracking of a host forget half a connection after so long.
-fn forget_soon(host: &Host) {
-    for state in ["close_wait", "fin_wait", "last_ack"] {
-        set(host, &format!("netfilter/nf_conntrack_tcp_timeout_{state}"), FORGOTTEN_S);
-    }
-}
+/// The seconds after which connection tracking forgets half a connection, as Linux has it: three times what lies between
+/// two probes, so that a machine that stands still for a while loses none. Both halves' ends it remembers for longer.
+const FORGOTTEN_S: u32 = 60;
 
-const FORGOTTEN_S: u32 = 10;
+/// How long a connection is silent before it is probed while both halves last: too long for connection tracking once one
+/// has ended.
+const KEEPALIVE: &str = "keepalive = \"600 s\"\n";
 
-/// Waits until half of the connection from this port has ended, and then for longer than half of one is remembered
-/// unless something keeps it.
-fn outlast_tracking(host: &Host, port: u16) {
+/// Waits until half of the connection from this port has ended, and then until a probe has kept the other, which gives it
+/// all of its time again.
+fn see_it_kept(host: &Host, port: u16) {
     // Half the connection has ended once its time is short.
     let left = || tracked(host, port).expect("the connection was forgotten").1;
     eventually("half of it has ended", LIMIT, || (left() <= FORGOTTEN_S).then_some(()));
-    // Three times a probe keeps what would be forgotten: longer than its time altogether.
     let mut before = left();
-    for kept in 1..=3 {
-        eventually("a probe keeps the connection", LIMIT, || {
-            let (earlier, now) = (before, left());
-            before = now;
-            (now > earlier).then_some(())
-        });
-        println!("kept {kept} times, {:?}", tracked(host, port));
-    }
+    eventually("a probe keeps the connection", LIMIT, || {
+        let (earlier, now) = (before, left());
+        before = now;
+        (now > earlier).then_some(())
+    });
 }
 
 /// Returns the states of TCP connections with this port at either end, as a host's system has them, and how much of what
@@ -141,19 +136,18 @@ fn known(host: &Host, port: u16) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn an_answer_that_takes_longer_than_connection_tracking_waits_for_half_a_connection_arrives() {
+fn a_connection_whose_request_has_ended_is_kept_by_probes_until_its_answer_comes() {
     isolated(|| an_answer_that_takes_long_arrives(Way::Link));
 }
 
 #[test]
-fn an_answer_to_a_direct_connection_that_takes_so_long_arrives() {
+fn a_direct_connection_whose_request_has_ended_is_kept_by_probes_until_its_answer_comes() {
     isolated(|| an_answer_that_takes_long_arrives(Way::Direct));
 }
 
 fn an_answer_that_takes_long_arrives(way: Way) {
-    let Some(deployment) = deployment("keepalive = \"12 s\"\n", way) else { return };
+    let Some(deployment) = deployment(KEEPALIVE, way) else { return };
     let branch = deployment.network.host("branch");
-    forget_soon(branch);
     let (go_on, told) = mpsc::channel();
     let served = serve(&deployment, move |mut stream| {
         let mut request = Vec::new();
@@ -164,7 +158,7 @@ fn an_answer_that_takes_long_arrives(way: Way) {
     let mut client = connect(&deployment);
     client.write_all(b"all of it").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
-    outlast_tracking(branch, client.local_addr().unwrap().port());
+    see_it_kept(branch, client.local_addr().unwrap().port());
     go_on.send(()).unwrap();
     let mut answer = Vec::new();
     client.read_to_end(&mut answer).unwrap();
@@ -183,9 +177,8 @@ fn a_direct_request_that_ends_before_its_server_is_reached_is_answered() {
 }
 
 fn a_request_that_waits_for_its_server_is_answered(way: Way) {
-    let Some(deployment) = deployment("keepalive = \"12 s\"\n", way) else { return };
+    let Some(deployment) = deployment(KEEPALIVE, way) else { return };
     let (branch, address) = (deployment.network.host("branch"), server(&deployment));
-    forget_soon(branch);
     // Its system answers nobody until somebody is accepted.
     let (listener, _first) = deployment.network.host("server").enter(|| {
         let listener = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
@@ -196,7 +189,7 @@ fn a_request_that_waits_for_its_server_is_answered(way: Way) {
     let mut client = connect(&deployment);
     client.write_all(b"all of it").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
-    outlast_tracking(branch, client.local_addr().unwrap().port());
+    see_it_kept(branch, client.local_addr().unwrap().port());
     drop(listener.accept().unwrap());
     let (mut server, _) = listener.accept().unwrap();
     server.set_read_timeout(Some(LIMIT)).unwrap();
@@ -211,18 +204,17 @@ fn a_request_that_waits_for_its_server_is_answered(way: Way) {
 }
 
 #[test]
-fn an_upload_that_ends_while_it_is_held_up_for_longer_is_answered() {
+fn an_upload_that_ends_while_it_is_held_up_is_kept_by_probes_and_answered() {
     isolated(|| an_upload_that_is_held_up_is_answered(Way::Link));
 }
 
 #[test]
-fn a_direct_upload_that_ends_while_it_is_held_up_for_so_long_is_answered() {
+fn a_direct_upload_that_ends_while_it_is_held_up_is_kept_by_probes_and_answered() {
     isolated(|| an_upload_that_is_held_up_is_answered(Way::Direct));
 }
 
 fn an_upload_that_is_held_up_is_answered(way: Way) {
-    let Some(deployment) = deployment("keepalive = \"12 s\"\n", way) else { return };
-    forget_soon(deployment.network.host("branch"));
+    let Some(deployment) = deployment(KEEPALIVE, way) else { return };
     let data = random(7, 32 << 20);
     // A busy machine may read after all what the gateway is to have left; then once more.
     let _ = is_answered(&deployment, &data) || is_answered(&deployment, &data);
@@ -253,7 +245,7 @@ fn is_answered(deployment: &Deployment, data: &[u8]) -> bool {
     let tracked = tracked(branch, port);
     let is_half = tracked.as_ref().is_some_and(|(_, left)| *left <= FORGOTTEN_S);
     if is_half {
-        outlast_tracking(branch, port);
+        see_it_kept(branch, port);
     } else {
         println!("the end was sent twice: {tracked:?}");
     }
