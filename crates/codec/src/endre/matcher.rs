@@ -12,7 +12,8 @@
 //!   where savings come before speed, a block is looked up at twice as many places as it has entries for.
 //! - Where a repeat ends, the next 64 bytes are compared at the same distance (*diagonal resume*), and a block
 //!   begins by following the diagonal of the block before it. An edited copy then costs a token an edit, and
-//!   an unedited one is never hashed at all.
+//!   an unedited one is never hashed at all. A diagonal that leads far back is left if the block's first markers were
+//!   remembered anew since.
 //! - Bytes that were found are not inserted again, unless what they were found in will soon be out of reach, or
 //!   they were found in fragments, so that the next repeat finds them in one piece.
 //!
@@ -33,7 +34,7 @@ use crate::cache::{Log, LogOffset};
 use crate::wire::Range64;
 use places::Places;
 use scan::Scan;
-use slots::{Reach, Slots, source};
+use slots::{GRAIN, Reach, Slots, source};
 
 pub use super::tokens::Copy;
 
@@ -134,7 +135,8 @@ impl MaxMatch {
         let block = search.block.get(..u32::MAX as usize).unwrap_or(search.block);
         let mut scan = Scan::new(log, &Search { block, ..*search }, copies);
         if let Some(source) = search.hint {
-            scan.follow(source);
+            let newer = (source < search.lasting).then(|| self.newer(log, search, &scan)).flatten();
+            scan.follow(newer.unwrap_or(source));
         }
         let reach = Reach::new(self.covered as u64, search.at.since(search.floor));
         let mut position = scan.covered();
@@ -231,6 +233,20 @@ impl MaxMatch {
     /// Returns the bytes of memory that the table and the working lists take.
     pub fn memory(&self) -> usize {
         self.slots.memory() + self.places.memory() + self.hits.capacity() * size_of::<Hit>()
+    }
+
+    /// Returns where the block begins in what was remembered of late, if its first markers tell: what its flow repeats
+    /// may have been remembered anew for another.
+    fn newer(&mut self, log: &Log, search: &Search<'_>, scan: &Scan<'_>) -> Option<LogOffset> {
+        let from = search.lasting.max(search.floor);
+        let reach = Reach::new(self.covered as u64, search.at.since(from));
+        self.look_up(log, search, &reach, self.places.batch(0, FIRST_BATCH));
+        self.places.clear();
+        let mut begins = self.hits.iter().flat_map(|hit| {
+            let first = source(search.at, hit.sources[0]).minus(u64::from(hit.at));
+            (0..GRAIN).map(move |byte| first.plus(byte))
+        });
+        begins.find(|begin| *begin >= from && scan.begins(*begin))
     }
 
     /// Looks up the places of a batch and leaves in `hits` those whose slots name sources in reach. Returns where the

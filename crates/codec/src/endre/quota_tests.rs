@@ -1,4 +1,4 @@
-//! Shares of the log: what one class of flows may push out, and what may be in flight.
+//! Shares of the log: what one class of flows may push out, what may be in flight, and what is remembered again.
 
 use bytes::Bytes;
 use rand_pcg::Pcg64Mcg;
@@ -114,5 +114,18 @@ fn what_may_be_in_flight_leaves_half_of_a_peers_smaller_log_to_copy_from() {
         send(&mut sender, 2, &noise(2, 400_000), None);
         let (copied, _) = send(&mut sender, 3, &page, None);
         assert!(copied > 99_000, "{copied} with {in_flight}");
+    }
+}
+
+#[test]
+fn a_block_of_which_little_will_soon_be_out_of_reach_is_not_remembered_again() {
+    let page = noise(1, MAX_BLOCK);
+    for (old, again) in [(500, 0), (2000, MAX_BLOCK as u64)] {
+        let (first, rest) = page.split_at(old);
+        let mut sender = sender();
+        send(&mut sender, 1, first, None);
+        send(&mut sender, 2, &noise(2, 300_000), None);
+        send(&mut sender, 3, rest, None);
+        assert_eq!(send(&mut sender, 4, &page, None), (MAX_BLOCK as u64, again), "{old} bytes far back");
     }
 }

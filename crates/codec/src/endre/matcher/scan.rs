@@ -34,6 +34,16 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// Whether the block begins as the log does at `source`, as far as that makes a long copy.
+    pub(super) fn begins(&self, source: LogOffset) -> bool {
+        let start = self.block.get(..LONG as usize).unwrap_or(self.block);
+        if source < self.floor || self.at.since(source) < start.len() as u64 {
+            return false;
+        }
+        let (first, second) = self.log.slices(source, start.len());
+        start.strip_prefix(first) == Some(second)
+    }
+
     /// Looks around a place, of which the bytes may equal the log's at `source`, or at `other`; takes the longer run
     /// of equal ones, and what follows on the same diagonal. Returns whether there is any.
     #[inline]

@@ -219,6 +219,32 @@ fn content_that_is_repeated_outlives_its_old_copy() {
 }
 
 #[test]
+fn what_was_remembered_anew_for_another_flow_is_followed_in_place_of_what_is_far_back() {
+    let mut dice = Dice(12);
+    let content = dice.noise(60_000);
+    for (anew, is_followed) in [(5000, true), (20_300, false)] {
+        let mut pair = pair(300_000);
+        pair.send(&content, true);
+        pair.send(&dice.noise(160_000), true);
+        pair.hint = None;
+        pair.send(&content[..20_000], false);
+        let hint = pair.hint;
+        let again = pair.head;
+        pair.hint = None;
+        pair.send(&content[anew..], true);
+        pair.hint = hint;
+        let blocks = [20_000..40_000, 40_000..60_000];
+        for (number, part) in blocks.into_iter().enumerate() {
+            pair.send(&content[part.clone()], false);
+            assert_eq!(pair.covered(), 20_000);
+            // Only from the beginning of a block on.
+            let is_new = pair.copies.iter().all(|copy| copy.source >= again);
+            assert_eq!(is_new, is_followed || number > 0, "{part:?}, anew from {anew} on");
+        }
+    }
+}
+
+#[test]
 fn forgotten_ranges_are_not_copied_from() {
     let content = Dice(7).noise(200_000);
     let mut pair = pair(1 << 20);

@@ -56,6 +56,9 @@ enum Bytes {
 /// A block is not remembered again if at most one byte in this many is new: what is new and not remembered is
 /// paid for again with every repeat.
 const NEW_SHARE: usize = 500;
+/// Nor if at most one byte in this many will soon be out of reach: what crosses again for that does so once, and then the
+/// block is remembered.
+const FADING_SHARE: usize = 64;
 /// A block of which more than one byte in this many crossed is sent whole when its lane is lost.
 const WHOLE_SHARE: usize = 4;
 
@@ -187,8 +190,9 @@ impl Sender {
             None => drop(self.diagonals.remove(&flow)),
         }
         let copied: usize = copies.iter().map(|copy| copy.len as usize).sum();
-        let held = plain.len() - copied <= plain.len() / NEW_SHARE
-            && copies.iter().all(|copy| !self.log.fades(copy));
+        let fading = copies.iter().filter(|copy| self.log.fades(copy));
+        let fading: usize = fading.map(|copy| copy.len as usize).sum();
+        let held = plain.len() - copied <= plain.len() / NEW_SHARE && fading <= plain.len() / FADING_SHARE;
         !held && self.may_remember(plain.len(), plan)
     }
 }
