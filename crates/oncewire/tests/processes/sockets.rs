@@ -97,10 +97,7 @@ fn pipes_of_direct_connections_leave_the_last_files() {
 fn a_lane_has_no_second_file_where_that_would_be_one_of_the_last() {
     let origin = Origin::echo();
     let mut pair = pair(&Options::to(origin.address()));
-    let is_log = |(_, link): &(i32, String)| link.contains("/logs/");
-    eventually("the branch has its logs", LIMIT, || {
-        (files_of(&pair.branch).into_iter().filter(is_log).count() == 4).then_some(())
-    });
+    wait_for_logs(&pair.branch);
     // Once the lanes that there are have ended, there is room for the socket of another, and the last 16.
     let lanes = dialled_lanes(&pair);
     let mut taken = files_of(&pair.branch);
@@ -127,6 +124,7 @@ fn a_gateway_without_files_still_tells_its_status() {
     let origin = Origin::start(|mut stream| _ = std::io::copy(&mut stream, &mut std::io::sink()));
     let pair = pair(&Options::to(origin.address()));
     for gateway in [&pair.branch, &pair.hub] {
+        wait_for_logs(gateway);
         set_files(gateway, gateway.open_files() as u64 + 30);
     }
     let streams: Vec<_> = (0..200).map(|_| TcpStream::connect(pair.forward()).unwrap()).collect();
@@ -177,6 +175,14 @@ fn set_files(gateway: &Gateway, files: u64) -> u64 {
 
 fn pid(gateway: &Gateway) -> Pid {
     Pid::from_raw(i32::try_from(gateway.pid()).unwrap()).unwrap()
+}
+
+/// Waits until the files of both logs are open, which they are soon after the link is up.
+fn wait_for_logs(gateway: &Gateway) {
+    let is_log = |(_, link): &(i32, String)| link.contains("/logs/");
+    eventually("its logs are open", LIMIT, || {
+        (files_of(gateway).into_iter().filter(is_log).count() == 4).then_some(())
+    });
 }
 
 /// The descriptors of a gateway, and what they are.
