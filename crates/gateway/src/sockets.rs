@@ -404,7 +404,8 @@ const LEAST_NOT_SENT: u32 = 16 << 10;
 /// By way of a geostationary satellite, with room for queues.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(700);
 
-/// Two probes may be lost before what tracks a half-closed connection forgets it.
+/// Two probes may be lost before what tracks a half-closed connection forgets it; with a `keepalive` above 120 s one that
+/// is lost may be the last, since the next is sent after a sixth of that.
 const HALF_OPEN_IDLE: Duration = Duration::from_secs(20);
 
 /// The link has its own liveness; the kernel's probes catch lanes that it is not using.

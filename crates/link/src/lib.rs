@@ -5,6 +5,7 @@
 //! what happened, commands (`open_flow`, `finish_flow`, `abort_flow`, `answer_flow`) take decisions, `poll_*`
 //! give the work that follows. After every mutating call drain [`Link::poll_event`].
 
+mod arrivals;
 mod classify;
 mod config;
 mod credit;

@@ -37,7 +37,10 @@ impl Rotation {
             let sent = send(seq);
             let has_more = self.oldest_of(flow).is_some();
             if sent || !has_more {
-                self.turns.retain(|&waiting| waiting != flow);
+                match self.turns.front() {
+                    Some(&front) if front == flow => drop(self.turns.pop_front()),
+                    _ => self.turns.retain(|&waiting| waiting != flow),
+                }
             }
             if sent {
                 self.turns.extend(has_more.then_some(flow));

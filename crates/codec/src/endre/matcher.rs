@@ -12,8 +12,8 @@
 //!   where savings come before speed, a block is looked up at twice as many places as it has entries for.
 //! - Where a repeat ends, the next 64 bytes are compared at the same distance (*diagonal resume*), and a block
 //!   begins by following the diagonal of the block before it. An edited copy then costs a token an edit, and
-//!   an unedited one is never hashed at all. A diagonal that leads far back is left if the block's first markers were
-//!   remembered anew since.
+//!   an unedited one is never hashed at all, unless its diagonal leads far back: that is left if what the block's first
+//!   markers find was remembered anew since.
 //! - Bytes that were found are not inserted again, unless what they were found in will soon be out of reach, or
 //!   they were found in fragments, so that the next repeat finds them in one piece.
 //!
@@ -135,7 +135,7 @@ impl MaxMatch {
         let block = search.block.get(..u32::MAX as usize).unwrap_or(search.block);
         let mut scan = Scan::new(log, &Search { block, ..*search }, copies);
         if let Some(source) = search.hint {
-            let newer = (source < search.lasting).then(|| self.newer(log, search, &scan)).flatten();
+            let newer = (source < search.lasting).then(|| self.newer(log, search, &scan, source)).flatten();
             scan.follow(newer.unwrap_or(source));
         }
         let reach = Reach::new(self.covered as u64, search.at.since(search.floor));
@@ -235,9 +235,15 @@ impl MaxMatch {
         self.slots.memory() + self.places.memory() + self.hits.capacity() * size_of::<Hit>()
     }
 
-    /// Returns where the block begins in what was remembered of late, if its first markers tell: what its flow repeats
-    /// may have been remembered anew for another.
-    fn newer(&mut self, log: &Log, search: &Search<'_>, scan: &Scan<'_>) -> Option<LogOffset> {
+    /// Returns where the block begins in what was remembered of late, if its first markers tell, and half as much of it
+    /// as at `hint`, or more: what its flow repeats may have been remembered anew for another.
+    fn newer(
+        &mut self,
+        log: &Log,
+        search: &Search<'_>,
+        scan: &Scan<'_>,
+        hint: LogOffset,
+    ) -> Option<LogOffset> {
         let from = search.lasting.max(search.floor);
         let reach = Reach::new(self.covered as u64, search.at.since(from));
         self.look_up(log, search, &reach, self.places.batch(0, FIRST_BATCH));
@@ -246,7 +252,8 @@ impl MaxMatch {
             let first = source(search.at, hit.sources[0]).minus(u64::from(hit.at));
             (0..GRAIN).map(move |byte| first.plus(byte))
         });
-        begins.find(|begin| *begin >= from && scan.begins(*begin))
+        let newer = begins.find(|begin| *begin >= from && scan.begins(*begin))?;
+        (scan.run(newer) * 2 >= scan.run(hint)).then_some(newer)
     }
 
     /// Looks up the places of a batch and leaves in `hits` those whose slots name sources in reach. Returns where the
@@ -254,6 +261,8 @@ impl MaxMatch {
     fn look_up(&mut self, log: &Log, search: &Search<'_>, reach: &Reach, batch: Range<usize>) -> usize {
         let (first, next) = self.places.choose(search.block, batch);
         let places = self.places.all().get(first..).unwrap_or_default();
+        #[cfg(test)]
+        tests::note_looked_up(places.len());
         for place in places {
             self.slots.prefetch(place.fingerprint);
         }

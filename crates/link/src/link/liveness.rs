@@ -14,8 +14,9 @@ pub(super) struct RoundTrip {
     smoothed: Option<Now>,
     /// The longest of late, and when it was seen.
     longest: (Now, Now),
-    /// The shortest of late, and when it was seen.
-    shortest: Option<(Now, Now)>,
+    /// The shortest of this half minute and of the one before, and when this one began.
+    shortest: [Option<Now>; 2],
+    half_minute: Now,
 }
 
 impl RoundTrip {
@@ -32,14 +33,21 @@ impl RoundTrip {
         if sample >= longest || now >= seen + LATELY {
             self.longest = (sample, now);
         }
-        if self.shortest.is_none_or(|(shortest, seen)| sample <= shortest || now >= seen + LATELY) {
-            self.shortest = Some((sample, now));
+        if now >= self.half_minute + LATELY / 2 {
+            self.half_minute = now;
+            self.shortest = [None, self.shortest[0]];
         }
+        let [this, _] = &mut self.shortest;
+        *this = Some(this.map_or(sample, |shortest| shortest.min(sample)));
     }
 
-    /// The shortest of late, in which there is least of any queue.
-    pub(super) fn shortest(&self) -> Option<Now> {
-        self.shortest.map(|(shortest, _)| shortest)
+    /// Whether an answer that comes at `due` comes no later than after three round trips without a queue, or little later;
+    /// with the queue that there is in one of them, if that is not for what the answer waits for.
+    pub(super) fn fits_two_more(&self, due: Now, is_queue_elsewhere: bool) -> bool {
+        let shortest = self.shortest.into_iter().flatten().min();
+        let (Some(smoothed), Some(shortest)) = (self.smoothed, shortest) else { return false };
+        let present = if is_queue_elsewhere { smoothed } else { shortest };
+        due.saturating_sub(present) <= 2 * shortest + LITTLE_LATER
     }
 
     /// How long a lane that is there may take to answer.
@@ -55,6 +63,8 @@ const MIN_PING_INTERVAL: Now = Now::from_millis(250);
 const LONGEST_ROUND_TRIP: Now = Now::from_secs(60);
 /// For so long a long round trip is not forgotten.
 const LATELY: Now = Now::from_secs(60);
+/// Disk and line are done at times that are estimates.
+const LITTLE_LATER: Now = Now::from_millis(500);
 /// A spare lane beyond those kept warm is closed after this long.
 const IDLE_LANE: Now = Now::from_secs(60);
 
@@ -228,19 +238,27 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_round_trip_has_no_queue_in_it_and_is_forgotten() {
+    fn a_queue_leaves_an_answer_no_more_time_unless_it_is_elsewhere() {
         let mut round_trip = RoundTrip::default();
-        assert_eq!(round_trip.shortest(), None);
-        let at = |secs| Now::from_secs(100 + secs);
-        round_trip.sample(Now::from_millis(50), at(0));
-        (1..60u64).for_each(|secs| round_trip.sample(Now::from_secs(2), at(secs)));
-        assert_eq!(round_trip.shortest(), Some(Now::from_millis(50)));
-        assert!(round_trip.smoothed() > Some(Now::from_secs(1)));
-        // The path is another one.
-        round_trip.sample(Now::from_secs(2), at(60));
-        assert_eq!(round_trip.shortest(), Some(Now::from_secs(2)));
-        round_trip.sample(Now::from_millis(90), at(61));
-        assert_eq!(round_trip.shortest(), Some(Now::from_millis(90)));
+        let (at, ms) = (|secs| Now::from_secs(100 + secs), Now::from_millis);
+        assert!(!round_trip.fits_two_more(ms(1), true), "nothing is known");
+        round_trip.sample(ms(100), at(0));
+        let fits =
+            |round_trip: &RoundTrip, due| [false, true].map(|other| round_trip.fits_two_more(ms(due), other));
+        assert_eq!([800, 801].map(|due| fits(&round_trip, due)), [[true; 2], [false; 2]]);
+        (1..58u64).for_each(|secs| round_trip.sample(ms(2100), at(secs)));
+        let smoothed = round_trip.smoothed().unwrap();
+        assert!(smoothed > ms(2000));
+        assert_eq!(
+            [800, 801, 2000].map(|due| fits(&round_trip, due)),
+            [[true; 2], [false, true], [false, true]]
+        );
+        assert!(!round_trip.fits_two_more(smoothed + ms(701), true));
+        // A minute later the path is another one.
+        (58..70u64).for_each(|secs| round_trip.sample(ms(2100), at(secs)));
+        assert_eq!(fits(&round_trip, 6700), [true; 2]);
+        round_trip.sample(ms(90), at(71));
+        assert_eq!(fits(&round_trip, 771), [false, true]);
     }
 
     #[test]

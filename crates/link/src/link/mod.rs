@@ -29,6 +29,7 @@ use oncewire_codec::wanax::SHORT_BELOW;
 use oncewire_codec::wanax::path::PathEstimate;
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, OLDEST, Understood, VERSION};
 
+use crate::arrivals::Arrivals;
 use crate::config::LinkConfig;
 use crate::dead::DeadLanes;
 use crate::event::{Event, Note};
@@ -70,6 +71,7 @@ pub struct Link {
     out_of_room: bool,
     round_trip: RoundTrip,
     path: PathEstimate,
+    arrivals: Arrivals,
     down_since: Option<Now>,
     /// Whether the logs' memory is given back, and whether they have been asked for since.
     released: Option<Wanted>,
@@ -201,6 +203,7 @@ impl Link {
             out_of_room: false,
             round_trip: RoundTrip::default(),
             path: PathEstimate::default(),
+            arrivals: Arrivals::default(),
             down_since: Some(now),
             released: None,
             draining: false,

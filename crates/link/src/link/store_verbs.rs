@@ -48,6 +48,7 @@ impl Link {
         if self.config.store.is_none() || !self.config.shed || bytes == 0 {
             return;
         }
+        self.arrivals.handle(bytes, now);
         let round_trip = self.round_trip.smoothed().unwrap_or_default();
         self.path.handle_arrived(bytes, round_trip, self.receiver.demand(now), now);
         self.receiver.handle_path(round_trip, self.path.rate());

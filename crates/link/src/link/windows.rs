@@ -10,9 +10,6 @@ use crate::credit::{Window, WindowLimits};
 /// is granted, as long as a lane doubles what it sends in each round trip.
 const EARLY_WINDOW: u64 = 2 << 20;
 
-/// Disk and line are done at times that are estimates.
-const LITTLE_LATER: Now = Now::from_millis(500);
-
 impl Link {
     /// Our application took bytes: the peer may send more.
     pub fn handle_consumed(&mut self, id: FlowId, bytes: usize, now: Now) {
@@ -38,11 +35,12 @@ impl Link {
     }
 
     /// Whether blocks wait for chunks, and the line has brought what of these was asked for by the time at which names that
-    /// are granted now could have come and been asked for, if no queue were on their way, or little later. Where there is
-    /// a queue the line has enough to bring.
-    fn line_ends(&self, now: Now) -> bool {
-        let idle = self.round_trip.shortest().unwrap_or(Now::from_millis(100));
-        self.receiver.chunks_due(now).is_some_and(|due| due <= 3 * idle + LITTLE_LATER)
+    /// are granted now could have come and been asked for, or little later.
+    fn line_ends(&mut self, now: Now) -> bool {
+        let Some(due) = self.receiver.chunks_due(now) else { return false };
+        // A queue is the line's, or one on the way to the peer.
+        let is_elsewhere = self.arrivals.have_room(self.path.rate().known, now);
+        self.round_trip.fits_two_more(due, is_elsewhere)
     }
 
     /// Widens the window of a flow that begins, if its reader waits; returns whether the peer is to be told. It is also if

@@ -53,8 +53,10 @@ fn who_asks_for_little_does_not_wait_for_all_that_another_flow_asked_for() {
         let asks_much = wan.open_source(Some(Priority::Normal));
         // Both cross for the first time.
         wan.sides[1].link.handle_payload(asks_little, little.clone(), wan.now).unwrap();
+        let late = wan.now + Now::from_secs(60);
         while wan.sent_of_file[&asks_much] < wan.file.len() {
             wan.run(Now::from_millis(20));
+            assert!(wan.now < late, "{:?} were sent", wan.sent_of_file);
         }
         wan.sides[1].sources.clear();
         wan.run(Now::from_secs(2));

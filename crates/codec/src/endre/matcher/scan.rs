@@ -40,8 +40,15 @@ impl<'a> Scan<'a> {
         if source < self.floor || self.at.since(source) < start.len() as u64 {
             return false;
         }
+        #[cfg(test)]
+        super::tests::note_compared(start.len());
         let (first, second) = self.log.slices(source, start.len());
         start.strip_prefix(first) == Some(second)
+    }
+
+    /// Returns how many bytes from the block's first on equal those from `source` on.
+    pub(super) fn run(&self, source: LogOffset) -> usize {
+        self.around(0, source).map_or(0, |copy| copy.len as usize)
     }
 
     /// Looks around a place, of which the bytes may equal the log's at `source`, or at `other`; takes the longer run

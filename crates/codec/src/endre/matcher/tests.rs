@@ -7,7 +7,7 @@ use super::*;
 
 mod work;
 
-pub(super) use self::work::note_compared;
+pub(super) use self::work::{note_compared, note_looked_up};
 
 /// Numbers without a pattern that are the same in every run.
 struct Dice(u64);

@@ -57,7 +57,7 @@ enum Bytes {
 /// paid for again with every repeat.
 const NEW_SHARE: usize = 500;
 /// Nor if at most one byte in this many will soon be out of reach: what crosses again for that does so once, and then the
-/// block is remembered.
+/// block is remembered, or it is as little as is not worth that.
 const FADING_SHARE: usize = 64;
 /// A block of which more than one byte in this many crossed is sent whole when its lane is lost.
 const WHOLE_SHARE: usize = 4;

@@ -8,11 +8,17 @@ use super::*;
 
 thread_local! {
     static COMPARED: Cell<usize> = const { Cell::new(0) };
+    static LOOKED_UP: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Takes note of bytes that were compared and equal.
 pub(in super::super) fn note_compared(bytes: usize) {
     COMPARED.with(|compared| compared.set(compared.get() + bytes));
+}
+
+/// Takes note of places that were looked up.
+pub(in super::super) fn note_looked_up(places: usize) {
+    LOOKED_UP.with(|looked_up| looked_up.set(looked_up.get() + places));
 }
 
 /// What a flow took, for each of its bytes.
@@ -33,18 +39,18 @@ fn matching(kind: MarkerKind, sample: SampleTable) -> Pair {
 
 /// Sends a flow that is new, and then again.
 fn work(mut pair: Pair, flow: &[u8]) -> Work {
-    let (mut looked_up, mut sent) = (0, 0);
+    let mut sent = 0;
     COMPARED.set(0);
+    LOOKED_UP.set(0);
     for _ in 0..2 {
         pair.hint = None;
         for block in flow.chunks(BLOCK) {
             pair.send(block, true);
-            looked_up += pair.matcher.places.all().len();
             sent += block.len();
         }
     }
     let each = |count: usize| count as f64 / sent as f64;
-    Work { looked_up: each(looked_up * PERIOD), compared: each(COMPARED.get()) }
+    Work { looked_up: each(LOOKED_UP.get() * PERIOD), compared: each(COMPARED.get()) }
 }
 
 /// Bytes that repeat themselves in runs of `run`, each of another byte.
