@@ -6,14 +6,14 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use oncewire_codec::wanax::{NAME_LEN, NameKey, Node, SHORT_BELOW, SHORT_NAME_LEN, Shape, Tree};
+use oncewire_codec::wanax::{
+    ChunkName, LEAST_NAMED, NAME_LEN, Name, NameKey, Node, SHORT_BELOW, STRONG_MORE, Shape, Tree,
+    are_tags_worth_it,
+};
+use oncewire_codec::wire::{MAX_NAMES, NameEntry, encode_entries};
 
 /// The bytes of a reference to a chunk in a block by its full name: that, distance, length and level.
 pub const ENTRY_LEN: u64 = NAME_LEN as u64 + 4;
-/// The same by its short name.
-pub const SHORT_ENTRY_LEN: u64 = SHORT_NAME_LEN as u64 + 4;
-/// What a block's digest takes more if the block has short names.
-pub const STRONG_LEN: u64 = 8;
 
 /// Runs streams through a tree of chunks and counts.
 pub struct Analysis {
@@ -23,6 +23,9 @@ pub struct Analysis {
     /// All chunks that are stored, and the number of the root in which each came first.
     stored: HashMap<u64, u32>,
     roots: u32,
+    /// What the present block refers to, as a gateway would.
+    names: Vec<NameEntry>,
+    encoded: Vec<u8>,
     touched: Touched,
     tally: Tally,
 }
@@ -49,14 +52,13 @@ pub struct Tally {
     pub found: Vec<(u64, u64)>,
     /// What references save if each costs [`ENTRY_LEN`] bytes and only chunks that are longer are referred to.
     pub saved: u64,
-    /// The same if chunks below [`SHORT_BELOW`] have short names, [`SHORT_ENTRY_LEN`] bytes each and [`STRONG_LEN`] for a
-    /// block that has any, as between two gateways.
+    /// The same between two gateways, to the byte: chunks below [`SHORT_BELOW`] have short names, those below
+    /// [`LEAST_NAMED`] and beyond [`MAX_NAMES`] of a block are sent, and a block with short names takes [`STRONG_MORE`] bytes more, or has full ones where
+    /// [these are few](are_tags_worth_it).
     pub saved_short: u64,
     /// The largest chunks of which nothing was found, with chunks beside them of which something was. The paper's
     /// sender states their names too.
     pub missed: u64,
-    /// Those of the chunks found that have short names.
-    pub short_found: u64,
     /// The smallest chunks of all those found: what MRC-Small reads.
     pub smallest_found: u64,
     /// The entries that were needed of an index, each once; MRC's, and SRC's.
@@ -112,6 +114,8 @@ impl Analysis {
             tags: Vec::new(),
             stored: HashMap::new(),
             roots: 0,
+            names: Vec::new(),
+            encoded: Vec::new(),
             touched: Touched::default(),
             tally: Tally { found: vec![(0, 0); shape.levels().into()], ..Tally::default() },
         }
@@ -150,16 +154,17 @@ impl Analysis {
         self.tally.delivered += block.len() as u64;
         self.tally.blocks += 1;
         let walk = Walk { nodes, tags: &self.tags, stored: &self.stored };
-        let (mut index, short_before) = (0, self.tally.short_found);
+        self.names.clear();
+        let mut counts =
+            Counts { touched: &mut self.touched, tally: &mut self.tally, names: &mut self.names };
+        let mut index = 0;
         while index < nodes.len() {
-            if !walk.visit(index, &mut self.touched, &mut self.tally) {
-                self.tally.missed += 1;
+            if !walk.visit(index, &mut counts) {
+                counts.tally.missed += 1;
             }
             index = nodes[index].next as usize;
         }
-        if self.tally.short_found > short_before {
-            self.tally.saved_short = self.tally.saved_short.saturating_sub(STRONG_LEN);
-        }
+        self.tally.saved_short += saved_by(&mut self.names, block.len(), &mut self.encoded);
         for tag in &self.tags {
             if let Entry::Vacant(entry) = self.stored.entry(*tag) {
                 entry.insert(self.roots);
@@ -167,6 +172,29 @@ impl Analysis {
         }
         self.roots += 1;
     }
+}
+
+/// Returns what a block's names save; nothing if they take more than they stand for.
+fn saved_by(names: &mut [NameEntry], block_len: usize, encoded: &mut Vec<u8>) -> u64 {
+    let short = names.iter().filter(|entry| entry.name.is_short()).count();
+    let are_short = are_tags_worth_it(short, block_len);
+    if !are_short {
+        names.iter_mut().for_each(|entry| entry.name = FULL);
+    }
+    encoded.clear();
+    encode_entries(names, encoded);
+    let named: usize = names.iter().map(|entry| entry.len as usize).sum();
+    named.saturating_sub(encoded.len() + if are_short { STRONG_MORE } else { 0 }) as u64
+}
+
+/// A full name, of which the length alone counts.
+const FULL: ChunkName = ChunkName::Full(Name([0; NAME_LEN]));
+
+/// What is counted of a block on the way.
+struct Counts<'a> {
+    touched: &'a mut Touched,
+    tally: &'a mut Tally,
+    names: &'a mut Vec<NameEntry>,
 }
 
 /// One block's way through the table.
@@ -178,33 +206,38 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Counts what is found of a chunk; returns whether anything was.
-    fn visit(&self, index: usize, touched: &mut Touched, tally: &mut Tally) -> bool {
+    fn visit(&self, index: usize, counts: &mut Counts<'_>) -> bool {
         let (node, tag) = (self.nodes[index], self.tags[index]);
         if let Some(&root) = self.stored.get(&tag) {
-            self.found(index, root, touched, tally);
+            self.found(index, root, counts);
             return true;
         }
         let (mut child, mut missed, mut children) = (index + 1, 0, 0);
         while child < node.next as usize {
-            missed += u64::from(!self.visit(child, touched, tally));
+            missed += u64::from(!self.visit(child, counts));
             children += 1;
             child = self.nodes[child].next as usize;
         }
         if missed < children {
-            tally.missed += missed;
+            counts.tally.missed += missed;
         }
         missed < children
     }
 
-    fn found(&self, index: usize, root: u32, touched: &mut Touched, tally: &mut Tally) {
+    fn found(&self, index: usize, root: u32, counts: &mut Counts<'_>) {
+        let Counts { touched, tally, names } = counts;
         let (node, tag) = (self.nodes[index], self.tags[index]);
         let len = u64::from(node.len);
         let (count, bytes) = &mut tally.found[usize::from(node.level)];
         (*count, *bytes) = (*count + 1, *bytes + len);
         tally.saved += len.saturating_sub(ENTRY_LEN);
-        let is_short = node.len < SHORT_BELOW;
-        tally.saved_short += len.saturating_sub(if is_short { SHORT_ENTRY_LEN } else { ENTRY_LEN });
-        tally.short_found += u64::from(is_short);
+        if node.len as usize >= LEAST_NAMED && names.len() < MAX_NAMES {
+            let name = match node.len < SHORT_BELOW {
+                true => ChunkName::Short(tag),
+                false => FULL,
+            };
+            names.push(NameEntry { at: node.at, len: node.len, level: node.level, name, behind: None });
+        }
         touched.chunks.insert(tag);
         touched.with_roots.extend([(false, tag), (true, root.into())]);
         let below = index..node.next as usize;

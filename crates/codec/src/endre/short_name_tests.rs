@@ -17,7 +17,7 @@ use crate::contract::{
 use crate::entropy::Entropy;
 use crate::plan::Layers;
 use crate::wanax::hints::PackedTag;
-use crate::wanax::{ChunkName, NameKey, NamesConfig, SHORT_BELOW, Shape, Tree};
+use crate::wanax::{ChunkName, LEAST_NAMED, NameKey, NamesConfig, SHORT_BELOW, Shape, Tree};
 use crate::wire::{
     Ack, Block, BlockBody, ChunkReason, ChunkRequest, Digest, FlowId, Frame, NameEntry, NamesHello, Refetch,
     RefetchReason, take_frame,
@@ -33,6 +33,7 @@ struct Halves {
     mistakes: bool,
     asks_neighbours: bool,
     plan: Plan,
+    shape: Shape,
     offset: u64,
     now: Now,
     /// The names and the digests of the blocks that crossed last.
@@ -42,14 +43,12 @@ struct Halves {
 
 impl Halves {
     fn new(short_names_below: u32) -> Self {
+        Self::with_shape(short_names_below, Shape::default())
+    }
+
+    fn with_shape(short_names_below: u32, shape: Shape) -> Self {
         let plan = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
-        let names = NamesConfig {
-            key: key(),
-            shape: Shape::default(),
-            hint_memory: 1 << 18,
-            saved: None,
-            clock_secs: 1 << 30,
-        };
+        let names = NamesConfig { key: key(), shape, hint_memory: 1 << 18, saved: None, clock_secs: 1 << 30 };
         let mut halves = Self {
             sender: Sender::new(SenderConfig { names: Some(names), ..sender_config(plan, CAPACITY) }),
             receiver: Receiver::new(ReceiverConfig {
@@ -64,6 +63,7 @@ impl Halves {
             mistakes: false,
             asks_neighbours: false,
             plan,
+            shape,
             offset: 0,
             now: Now::from_secs(1),
             names: Vec::new(),
@@ -78,7 +78,7 @@ impl Halves {
             capacity: CAPACITY,
             max_in_flight: CAPACITY / 4,
             digest_seed: SEED,
-            names: Some(NamesHello { key: key(), shape: Shape::default() }),
+            names: Some(NamesHello { key: key(), shape: self.shape }),
             strong: StrongKind::default(),
         });
         let claim = self.receiver.claim();
@@ -238,6 +238,21 @@ fn what_the_peer_takes_short_names_for_is_named_so_under_a_strong_digest() {
         // All of it again is named by its roots, in full.
         assert_eq!(halves.cross(&again), again);
         assert!(halves.names.iter().any(|entry| !entry.name.is_short()));
+    }
+}
+
+#[test]
+fn chunks_of_less_than_64_bytes_are_named_only_where_nothing_compresses_them() {
+    let plain = noise(7, 100_000);
+    for (entropy, least) in [(Entropy::None, LEAST_NAMED as u32), (Entropy::Zstd(1), 64)] {
+        let mut halves = Halves::with_shape(SHORT_BELOW, Shape::tree(2, 32).unwrap());
+        halves.plan.entropy = entropy;
+        assert_eq!(halves.cross(&plain), plain);
+        let mut edited = plain.clone();
+        edited.iter_mut().step_by(500).for_each(|byte| *byte ^= 1);
+        assert_eq!(halves.cross(&edited), edited);
+        let shortest = halves.names.iter().map(|entry| entry.len).min();
+        assert!(shortest.is_some_and(|len| (least..least + 8).contains(&len)), "{entropy}: {shortest:?}");
     }
 }
 

@@ -15,7 +15,10 @@ mod tree;
 pub mod under_way;
 
 pub use hints::{Hints, HintsError};
-pub use name::{ChunkName, NAME_LEN, Name, NameKey, SHORT_BELOW, SHORT_NAME_LEN, TAG_LEN};
+pub use name::{
+    ChunkName, LEAST_NAMED, NAME_LEN, Name, NameKey, SHORT_BELOW, SHORT_NAME_LEN, STRONG_MORE, TAG_LEN,
+    are_tags_worth_it,
+};
 pub use shape::{Shape, ShapeError};
 pub use tree::{Node, Tree};
 

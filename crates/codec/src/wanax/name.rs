@@ -53,6 +53,20 @@ pub const SHORT_NAME_LEN: usize = TAG_LEN;
 /// A receiving half that has a store takes short names for chunks of fewer bytes: all but roots, where the degree is 8.
 pub const SHORT_BELOW: u32 = 16 << 10;
 
+/// What a strong digest takes more than another, in bytes.
+pub const STRONG_MORE: usize = 8;
+
+/// Whether so many chunks of a block are named by their tags, which takes a strong digest of all of it at both ends.
+///
+/// A byte is to be saved for each 2 KiB: the digest takes about as long as the entropy stage for one byte in so many.
+pub const fn are_tags_worth_it(chunks: usize, block_len: usize) -> bool {
+    chunks * (NAME_LEN - SHORT_NAME_LEN) >= STRONG_MORE + block_len / 2048
+}
+
+/// The fewest bytes that are named where no entropy stage compresses them, which would make nearly as little of them: a
+/// short name takes 10 to 14 bytes of a block.
+pub const LEAST_NAMED: usize = 24;
+
 impl ChunkName {
     /// Returns the tag, which both kinds have.
     pub fn tag(&self) -> u64 {

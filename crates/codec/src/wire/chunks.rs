@@ -93,8 +93,8 @@ const SHORT: u8 = 64;
 /// Beside [`SHORT`], the bit that says that the next chunk stands right behind this one, and its gap is left out.
 const JOINED: u8 = 32;
 
-/// Appends a block's entries.
-pub(super) fn encode_entries(entries: &[NameEntry], out: &mut Vec<u8>) {
+/// Appends a block's entries, which are in order, as its header holds them.
+pub fn encode_entries(entries: &[NameEntry], out: &mut Vec<u8>) {
     put_varint(out, entries.len() as u64);
     let (mut from, mut joined) = (0, false);
     let nexts = entries.iter().skip(1).map(Some).chain([None]);

@@ -19,7 +19,7 @@ mod tests;
 pub mod varint;
 
 pub use block::{Block, BlockBody, Body, Digest, Range64};
-pub use chunks::{ChunkReason, ChunkRequest, Chunks, NameEntry, StoreHeld};
+pub use chunks::{ChunkReason, ChunkRequest, Chunks, NameEntry, StoreHeld, encode_entries};
 pub use frame::{
     Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, Refetch, RefetchReason, Reset,
 };

@@ -399,7 +399,7 @@ async fn fetch_what_both_lack(origin: &Origin, data: &[u8]) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_two_gateways_of_a_site_lack_at_once_is_fetched_once() {
+async fn of_what_two_gateways_lack_at_once_one_fetches_some_for_both() {
     within(async {
         let origin = files_for(3, 6, same).await;
         for number in 0.. {

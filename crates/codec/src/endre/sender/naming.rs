@@ -56,6 +56,18 @@ struct Store {
     serial: u64,
 }
 
+/// What is looked for in a block.
+struct Look<'a> {
+    plain: &'a [u8],
+    /// What the log has of it.
+    copies: &'a [Copy],
+    /// The shortest chunk that is worth a name.
+    least: usize,
+    clock: u64,
+    /// Whether the hints are believed.
+    trusts: bool,
+}
+
 /// What was made of a block.
 #[derive(Default)]
 pub(super) struct Named {
@@ -260,7 +272,8 @@ impl Naming {
         let parts = std::mem::take(&mut self.parts);
         let in_parts = parts.ends.last() == Some(&plain.len());
         let whole = [plain.len()];
-        self.look(plain, if in_parts { &parts.ends } else { &whole }, copies, self.clock(now), trusts);
+        let look = Look { plain, copies, least: price.least_named(), clock: self.clock(now), trusts };
+        self.look(&look, if in_parts { &parts.ends } else { &whole });
         self.walk(plain, price, sent, trusts, now);
         tags::settle(&mut self.names, plain, &self.key);
         match trusts {
@@ -303,9 +316,8 @@ impl Naming {
             if node.at < named {
                 continue;
             }
-            let nameable = trusts && node.len as usize >= LEAST_CHUNK;
-            let held = nameable && hints.lookup(tag, node.len, clock);
-            let behind = match nameable && !held {
+            let held = trusts && hints.lookup(tag, node.len, clock);
+            let behind = match trusts && !held {
                 true => behind(under_way, PackedTag::new(tag, node.len), sent),
                 false => None,
             };
@@ -346,18 +358,20 @@ impl Naming {
         });
     }
 
-    /// Computes the tags of all chunks that are not left to the log, the larger before those in them, and asks for the
-    /// places of their hints, so that the memory of one does not have to be waited for before the next. A block that
-    /// is known whole is not cut.
-    fn look(&mut self, plain: &[u8], parts: &[usize], copies: &[Copy], clock: u64, trusts: bool) {
+    /// Computes the tags of all chunks that may be named and are not left to the log, the larger before those in them,
+    /// and asks for the places of their hints, so that the memory of one does not have to be waited for before the next.
+    /// A block that is known whole is not cut.
+    fn look(&mut self, look: &Look<'_>, parts: &[usize]) {
         let Self { key, tree, hints, seen, saved, .. } = self;
+        let &Look { plain, copies, least, clock, trusts } = look;
         seen.clear();
         let mut start = 0;
         for &end in parts {
             let first = seen.len();
             tree.search(plain.get(start..end).unwrap_or_default(), |node: &Node| {
                 let node = Node { at: start as u32 + node.at, ..*node };
-                if cost_in(node.range(), copies, saved) <= LEFT_TO_LOG {
+                let (len, cost) = (node.len as usize, cost_in(node.range(), copies, saved));
+                if len < least || cost <= LEFT_TO_LOG && cost < len {
                     return false;
                 }
                 let Some(chunk) = plain.get(node.range()) else { return false };
@@ -442,10 +456,8 @@ fn push_piece(copy: &Copy, range: Range<u32>, removed: u32, out: &mut Vec<Copy>)
 const LEAST_BLOCK: usize = 512;
 /// What a copy takes.
 const COPY: usize = 5;
-/// A chunk that costs no more than a name's length and a little is left to the log.
+/// A chunk of which the log has a part, and which costs no more than a name's length and a little, is left to it.
 const LEFT_TO_LOG: usize = 48;
-/// A chunk below this is not named: compressed, its bytes take little more than the name.
-const LEAST_CHUNK: usize = 64;
 /// A piece of a copy that names left is a literal below this.
 const LEAST_PIECE: u32 = 16;
 /// A block that costs at most one byte in so many is left to the log, or is not put into the store.

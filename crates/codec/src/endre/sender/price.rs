@@ -1,7 +1,7 @@
 //! What bytes cost that are sent: where that is less than a name, they are not named.
 
 use crate::entropy::{Entropy, Kind};
-use crate::wanax::{NAME_LEN, SHORT_NAME_LEN};
+use crate::wanax::{LEAST_NAMED, NAME_LEN, SHORT_NAME_LEN};
 
 /// What the entropy stage has lately made of a flow's bytes; the later ones weigh more.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,12 +34,17 @@ impl Price {
         Self { kind: entropy.kind(), spent }
     }
 
+    /// The shortest chunk that is worth a name: compressed, the bytes of a short one take little more.
+    pub(super) const fn least_named(self) -> usize {
+        if self.kind.is_some() { LEAST_COMPRESSED } else { LEAST_NAMED }
+    }
+
     /// Whether a chunk is likely to cost less than its name, which takes `name` bytes.
     ///
     /// A run does, however long it is. Of anything else only short chunks are believed to, and these only if they have
     /// few different bytes: what came before may have been of another kind.
     pub(super) fn is_below_name(self, chunk: &[u8], name: usize) -> bool {
-        let Some(kind) = self.kind else { return false };
+        let Some(kind) = self.kind else { return chunk.len() <= name };
         let run = match kind {
             Kind::Zstd => RUN,
             // A byte for each 255 of its length.
@@ -80,6 +85,8 @@ fn is_plain(chunk: &[u8]) -> bool {
 pub(super) const NAME: usize = NAME_LEN + 4;
 /// The same of a short one.
 pub(super) const SHORT_NAME: usize = SHORT_NAME_LEN + 4;
+/// The shortest chunk that is named where something compresses it.
+const LEAST_COMPRESSED: usize = 64;
 /// What a run costs in the middle of other bytes.
 const RUN: usize = 8;
 /// The lengths of what runs consist of.
@@ -119,6 +126,7 @@ mod tests {
         assert!(price(Entropy::Zstd(1), 0, 0).is_below_name(&words, NAME));
         assert!(!price(Entropy::Lz4, 0, 0).is_below_name(&words, NAME), "a byte for each 255");
         assert!(!price(Entropy::None, 1 << 20, 1).is_below_name(&[0; 2048], NAME));
+        assert!(price(Entropy::None, 1 << 20, 1).is_below_name(&[0; LEAST_NAMED], NAME), "24 bytes for 24");
         assert!(!price(Entropy::Zstd(1), 0, 0).is_below_name(b"", NAME));
     }
 

@@ -2,7 +2,7 @@
 
 use crate::Now;
 use crate::wanax::neighbours::{LEAST_SHARED, LEAST_SOUGHT};
-use crate::wanax::{ChunkName, NAME_LEN, NameKey, SHORT_NAME_LEN};
+use crate::wanax::{ChunkName, NameKey, are_tags_worth_it};
 use crate::wire::NameEntry;
 
 /// For chunks of how many bytes tags are relied on.
@@ -46,7 +46,7 @@ impl Tags {
 /// of all of it, at both ends.
 pub(super) fn settle(names: &mut [NameEntry], plain: &[u8], key: &NameKey) {
     let short = names.iter().filter(|entry| entry.name.is_short()).count();
-    if short * (NAME_LEN - SHORT_NAME_LEN) >= STRONG + plain.len() / WORTH {
+    if are_tags_worth_it(short, plain.len()) {
         return;
     }
     for entry in names {
@@ -56,11 +56,6 @@ pub(super) fn settle(names: &mut [NameEntry], plain: &[u8], key: &NameKey) {
     }
 }
 
-/// What a strong digest takes more than another.
-const STRONG: usize = 8;
-/// A byte is to be saved for so many bytes of a block: a digest of all of it takes about as long as the entropy stage for
-/// one byte in so many.
-const WORTH: usize = 2048;
 /// The first doubt lasts so long. A block that does not match is put again, so the next one is likely to be right.
 const FIRST_PAUSE: Now = Now::from_secs(60);
 const LONGEST_PAUSE: Now = Now::from_secs(3600);

@@ -5,7 +5,7 @@
 //! what would be named, which crosses meanwhile.
 
 use super::super::price::{Price, SHORT_NAME};
-use super::{LEAST_CHUNK, Naming};
+use super::Naming;
 use crate::Now;
 use crate::cache::{Content, Item};
 use crate::wanax::Name;
@@ -227,9 +227,7 @@ impl Naming {
             return;
         }
         let clock = self.clock(now);
-        let known = self.seen.iter().filter(|(node, tag)| {
-            node.len as usize >= LEAST_CHUNK && self.hints.lookup(*tag, node.len, clock)
-        });
+        let known = self.seen.iter().filter(|(node, tag)| self.hints.lookup(*tag, node.len, clock));
         if let Some((node, tag)) = known.max_by_key(|(node, _)| node.len)
             && let Some(chunk) =
                 plain.get(node.range()).filter(|chunk| !price.is_below_name(chunk, SHORT_NAME))
