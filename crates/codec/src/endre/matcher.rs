@@ -46,14 +46,26 @@ pub struct MatchParams {
     /// How many bytes a fingerprint covers, w, and so the shortest repeat that is looked for; 32 by default
     /// [EndRE §5.1]. At a period of 32 or less it covers three quarters of them.
     pub window: usize,
-    /// Slots of the fingerprint table for each marker that a full log is expected to have, 1 or 2; 2 by default.
-    /// With one the table takes half the memory, 1/16 of the log at p = 64, and a third of all entries are
+    /// Slots of the fingerprint table for each marker that a full log is expected to have, 1 or 2; 2 by default, which
+    /// take 1/8 of a log of any size at p = 64. With one the table takes half the memory, and a third of all entries are
     /// overwritten before their time.
     pub slots_per_marker: u32,
     /// The bytes that SAMPLEBYTE chooses; the paper's by default [EndRE §5.1.4].
     pub sample: SampleTable,
     /// Whether a sending half lets SAMPLEBYTE's table follow the traffic, from `sample` on; not by default.
     pub sample_adapts: bool,
+}
+
+impl MatchParams {
+    /// Returns the bytes of memory that the table of a log of `capacity` bytes takes: four for each slot, and 4 KiB at
+    /// least.
+    pub fn table_memory(&self, capacity: u64) -> u64 {
+        Slots::memory_for(capacity, self.period, self.slots())
+    }
+
+    fn slots(&self) -> u32 {
+        self.slots_per_marker.clamp(1, 2)
+    }
 }
 
 impl Default for MatchParams {
@@ -97,8 +109,8 @@ struct Hit {
 impl MaxMatch {
     /// Creates an empty table for a log of `capacity` bytes.
     ///
-    /// It takes one or two slots of four bytes for each expected marker, rounded up to a power of two: with two,
-    /// 8 MiB for a log of 64 MiB at p = 64. Of a log above 4 GiB, the most recent 4 GiB are found.
+    /// It takes one or two slots of four bytes for each expected marker: with two, 8 MiB for a log of 64 MiB at p = 64,
+    /// 12 MiB for 96 MiB. Of a log above 4 GiB, the most recent 4 GiB are found.
     pub fn new(capacity: u64, params: MatchParams) -> Self {
         // At short periods savings come before speed, and shorter repeats count.
         let covered = if params.period <= places::DENSE { params.window / 4 * 3 } else { params.window };
@@ -107,7 +119,7 @@ impl MaxMatch {
         Self {
             covered,
             places: Places::new(selector, covered),
-            slots: Slots::new(capacity, params.period, params.slots_per_marker.clamp(1, 2)),
+            slots: Slots::new(capacity, params.period, params.slots()),
             hits: Vec::new(),
         }
     }

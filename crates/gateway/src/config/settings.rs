@@ -205,11 +205,10 @@ impl CodecSettings {
     }
 
     /// Estimates the bytes of the sending end's tables. Max-Match: one or two slots of four bytes for each expected
-    /// marker, their number rounded up to a power of two. Chunk-Match: 15.2 bytes for each expected chunk.
+    /// marker. Chunk-Match: 15.2 bytes for each expected chunk.
     pub fn table_memory(&self, matchings: Matchings) -> u64 {
         let expected = self.log_memory / u64::from(self.period);
-        let max =
-            if matchings.max { (expected * u64::from(self.index_slots)).next_power_of_two() * 4 } else { 0 };
+        let max = if matchings.max { self.params().table_memory(self.log_memory) } else { 0 };
         let chunk = if matchings.chunk { expected * 76 / 5 } else { 0 };
         max + chunk
     }
@@ -488,13 +487,15 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_a_64_mib_log_takes_8_mib_or_half_of_it() {
+    fn a_table_takes_an_eighth_of_the_log_or_half_of_that() {
         let mut settings = CodecSettings::for_gateway();
         let matchings = Matchings { max: true, chunk: false };
         assert_eq!(settings.table_memory(matchings), 8 << 20);
         settings.set("index_slots=1").unwrap();
         assert_eq!(settings.table_memory(matchings), 4 << 20);
         assert_eq!(settings.params().slots_per_marker, 1);
+        settings.set("log_memory=96MiB").unwrap();
+        assert_eq!(settings.table_memory(matchings), 6 << 20);
     }
 
     #[test]

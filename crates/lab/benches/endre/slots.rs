@@ -36,4 +36,4 @@ pub(crate) fn run(corpora: &[Corpus]) {
     }
 }
 
-const LOGS: [u64; 2] = [64 << 20, 256 << 20];
+const LOGS: [u64; 3] = [64 << 20, 96 << 20, 256 << 20];

@@ -1,7 +1,9 @@
 //! The fingerprint table: a log position and a few tag bits in 32 bits a slot.
 //!
 //! The index holds the fingerprint's upper bits implicitly and the slot some of its lower ones, in the bits
-//! that a position does not need [EndRE §5.2.2, Table 1]: 4 for a log of 1 GiB, 8 for 64 MiB. Positions are of
+//! that a position does not need [EndRE §5.2.2, Table 1]: 4 for a log of 1 GiB, 8 for 64 MiB. The index is the
+//! fingerprint times the number of pairs, over 2⁶⁴ (*multiply-shift*), so the table may have any size; there are no
+//! more than 2³² pairs, so the lower half of a fingerprint takes every value within each of them. Positions are of
 //! *grains* of four bytes, and whoever looks there tries all four: that is another two bits, and a fingerprint
 //! that was never seen is all but always dismissed without touching the log. Entries are overwritten, never deleted;
 //! content decides.
@@ -18,8 +20,6 @@ pub(super) struct Slots {
     /// Pairs of slots, the newer one first. A slot is a tag above, and a grain modulo `positions + 1` below. A grain
     /// of zero is an empty slot; those that would look so are not inserted.
     pairs: Pages<[u32; 2]>,
-    /// How far right a fingerprint is shifted to be an index.
-    shift: u32,
     /// The bits of a slot that hold the grain.
     positions: u32,
 }
@@ -48,14 +48,15 @@ impl Reach {
 impl Slots {
     /// Creates an empty table for a log of `capacity` bytes with a marker each `period` bytes.
     pub(super) fn new(capacity: u64, period: usize, slots_per_marker: u32) -> Self {
-        let found = capacity.clamp(1, 1 << 32);
-        let slots =
-            (found / period.max(1) as u64 * u64::from(slots_per_marker)).max(MIN_SLOTS).next_power_of_two();
         Self {
-            pairs: Pages::zeroed(slots as usize / 2),
-            shift: 65 - slots.trailing_zeros(),
-            positions: (found.next_power_of_two() / GRAIN).saturating_sub(1) as u32,
+            pairs: Pages::zeroed(pairs(capacity, period, slots_per_marker) as usize),
+            positions: (found(capacity).next_power_of_two() / GRAIN).saturating_sub(1) as u32,
         }
+    }
+
+    /// Returns the bytes of memory that the table of such a log takes.
+    pub(super) fn memory_for(capacity: u64, period: usize, slots_per_marker: u32) -> u64 {
+        pairs(capacity, period, slots_per_marker) * size_of::<[u32; 2]>() as u64
     }
 
     /// Asks for the memory of the slots that will soon be looked up.
@@ -133,8 +134,19 @@ impl Slots {
 
     #[inline]
     fn index(&self, fingerprint: u64) -> usize {
-        (fingerprint >> self.shift) as usize
+        (u128::from(fingerprint) * self.pairs.len() as u128 >> u64::BITS) as usize
     }
+}
+
+/// Returns how much of a log of `capacity` bytes the table's positions tell apart.
+fn found(capacity: u64) -> u64 {
+    capacity.clamp(1, 1 << 32)
+}
+
+/// Returns the pairs of slots of a log's table.
+fn pairs(capacity: u64, period: usize, slots_per_marker: u32) -> u64 {
+    let slots = found(capacity) / period.max(1) as u64 * u64::from(slots_per_marker);
+    slots.max(MIN_SLOTS) / 2
 }
 
 /// Returns the first of the offsets that are `distance` grains before `head`'s.
@@ -173,7 +185,52 @@ mod tests {
 
     use super::*;
 
+    /// So many fingerprints, spread evenly.
+    fn fingerprints(count: u64) -> impl Iterator<Item = u64> {
+        (0..count).map(move |number| (u128::from(number) << 64).div_ceil(u128::from(count)) as u64)
+    }
+
+    #[test]
+    fn every_pair_has_its_equal_share_of_all_fingerprints() {
+        for capacity in [1, 64 << 10, 100_000, 96 << 10, 1 << 20, 1_234_567] {
+            for slots_per_marker in [1, 2] {
+                let slots = Slots::new(capacity, 64, slots_per_marker);
+                let mut shares = vec![0; slots.pairs.len()];
+                fingerprints(8 * shares.len() as u64)
+                    .for_each(|fingerprint| shares[slots.index(fingerprint)] += 1);
+                assert!(shares.iter().all(|share| *share == 8), "{capacity} {slots_per_marker}");
+                assert_eq!(slots.index(u64::MAX), shares.len() - 1);
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn tables_take_an_eighth_of_a_log_of_any_size_or_half_of_that(capacity in (64u64 << 10)..(5 << 30)) {
+            for (slots_per_marker, share) in [(2, 8), (1, 16)] {
+                let memory = Slots::memory_for(capacity, 64, slots_per_marker);
+                prop_assert!(memory <= capacity / share, "{memory}");
+                let expected = capacity.min(1 << 32) / share;
+                prop_assert!(memory + 8 > expected, "{memory} of {expected}");
+            }
+        }
+
+        #[test]
+        fn what_was_inserted_last_is_found_whatever_the_size(
+            capacity in 1u64..(3 << 20),
+            period in 1usize..600,
+            fingerprint: u64,
+            before in 8u64..(1 << 20),
+        ) {
+            let mut slots = Slots::new(capacity, period, 2);
+            prop_assert_eq!(slots.memory() as u64, Slots::memory_for(capacity, period, 2));
+            let (start, head) = (LogOffset(1 << 40 | 4), LogOffset((1 << 40 | 4) + before));
+            slots.insert(fingerprint, start, 0);
+            let [newer, _] = slots.look_up(fingerprint, head, &Reach::new(1, 4 << 20));
+            let is_in_log = before + 4 * GRAIN < capacity;
+            prop_assert!(!is_in_log || source(head, newer) == start, "{newer}");
+        }
+
         #[test]
         fn what_points_into_any_of_the_ranges_is_removed_and_nothing_else(
             capacity in prop::sample::select(vec![1u64, 900, 5000, 1 << 20, 1 << 32]),

@@ -319,9 +319,15 @@ fn samplebyte_looks_at_the_bytes_that_it_was_given() {
 }
 
 #[test]
-fn memory_is_two_slots_a_marker() {
-    let memory = MaxMatch::new(64 << 20, MatchParams::default()).memory();
-    assert_eq!(memory, 8 << 20);
+fn memory_is_one_or_two_slots_a_marker_whatever_the_size() {
+    for log in [1u64 << 20, 3 << 20, 10_000_000, 64 << 20, (64 << 20) + 65_536, 96 << 20, 127 << 20] {
+        for (slots_per_marker, share) in [(2, 8), (1, 16)] {
+            let params = MatchParams { slots_per_marker, ..MatchParams::default() };
+            let memory = MaxMatch::new(log, params).memory() as u64;
+            assert!(memory <= log / share && memory + 8 > log / share, "{memory} of {log}");
+            assert_eq!(memory, params.table_memory(log));
+        }
+    }
 }
 
 #[test]
