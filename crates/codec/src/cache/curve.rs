@@ -34,15 +34,17 @@ impl Curve {
         self.saved.get(..used).unwrap_or_default()
     }
 
-    /// Counts `bytes` that repeat what lies `distance` before the head.
+    /// Counts `bytes` that repeat what lies `distance` before the head, for the first size that reaches it.
     ///
-    /// A log refers back to its size less what may be in flight, a quarter of it unless set otherwise.
+    /// `reach` says how far back a log of a size is referred to: at least half of it, and its size less what is left
+    /// free for what is in flight.
     #[inline]
-    pub fn add(&mut self, distance: u64, bytes: u64) {
-        let size = distance.saturating_add(distance / 3);
-        let step =
-            (size.max(1) - 1).checked_div(FIRST_STEP).map_or(0, |steps| u64::BITS - steps.leading_zeros());
-        if let Some(saved) = self.saved.get_mut(step as usize) {
+    pub fn add(&mut self, distance: u64, bytes: u64, reach: impl Fn(u64) -> u64) {
+        let last = distance.max(1) - 1;
+        let holds = (last / FIRST_STEP).checked_ilog2().map_or(0, |log2| log2 as usize + 1);
+        // What half of the size does not hold, all of the next one reaches.
+        let reaches = FIRST_STEP.checked_shl(holds as u32).is_some_and(|size| distance <= reach(size));
+        if let Some(saved) = self.saved.get_mut(holds + usize::from(!reaches)) {
             *saved = saved.saturating_add(bytes);
         }
     }
@@ -92,11 +94,12 @@ mod tests {
     #[test]
     fn a_repeat_counts_for_the_first_size_that_reaches_it() {
         let mut curve = Curve::default();
-        curve.add(0, 1);
-        curve.add(196_608, 2);
-        curve.add(196_610, 4);
-        curve.add(3 << 20, 8);
-        curve.add(u64::MAX, 16);
+        let mut add = |distance, bytes| curve.add(distance, bytes, |size| size / 4 * 3);
+        add(0, 1);
+        add(196_608, 2);
+        add(196_609, 4);
+        add(3 << 20, 8);
+        add(u64::MAX, 16);
         assert_eq!(curve.values(), [3, 4, 0, 0, 8]);
         assert_eq!(curve.saved_by(256 << 10), 3);
         assert_eq!(curve.saved_by(2 << 20), 7);
@@ -109,10 +112,28 @@ mod tests {
     }
 
     #[test]
+    fn a_log_saves_what_it_reaches_whatever_is_left_free() {
+        for sixteenths in [8, 12, 15, 16] {
+            let reach = |size: u64| size / 16 * sixteenths;
+            for size in Curve::sizes() {
+                let mut curve = Curve::default();
+                curve.add(reach(size), 1, reach);
+                assert_eq!(
+                    (curve.saved_by(size), curve.saved_by(size / 2)),
+                    (1, 0),
+                    "{sixteenths} of {size}"
+                );
+                curve.add(reach(size) + 1, 2, reach);
+                assert_eq!(curve.saved_by(size), 1, "{sixteenths} of {size}");
+            }
+        }
+    }
+
+    #[test]
     fn what_a_peer_tells_cannot_overflow() {
         let mut curve = Curve::from_values(&[u64::MAX; 40]);
         assert_eq!((curve.total(), curve.saved_by(0)), (u64::MAX, 0));
-        curve.add(1, 5);
+        curve.add(1, 5, |size| size);
         curve.cap(1000);
         assert!(curve.total() <= 1000);
         assert_eq!(Curve::from_values(curve.values()), curve);

@@ -153,9 +153,13 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    fn reach(size: u64) -> u64 {
+        size / 4 * 3
+    }
+
     fn demand(repeats: &[(u64, u64)]) -> Demand {
         let mut curve = Curve::default();
-        repeats.iter().for_each(|(distance, bytes)| curve.add(*distance, *bytes));
+        repeats.iter().for_each(|(distance, bytes)| curve.add(*distance, *bytes, reach));
         Demand { curve, minimum: MIB, maximum: 64 * MIB, present: MIB, quarters: 4 }
     }
 
@@ -204,7 +208,7 @@ mod tests {
         a.present = 32 * MIB;
         let sizes = share_out(34 * MIB, &[a, b]);
         assert!(sizes[0] >= 32 * MIB, "{sizes:?}");
-        b.curve.add(20 * MIB, 200);
+        b.curve.add(20 * MIB, 200, reach);
         let sizes = share_out(34 * MIB, &[a, b]);
         assert!(sizes[1] >= 32 * MIB, "{sizes:?}");
     }

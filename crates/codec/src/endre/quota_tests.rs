@@ -51,6 +51,20 @@ fn send(sender: &mut Sender, flow: u32, bytes: &[u8], quota: Option<Quota>) -> (
 }
 
 #[test]
+fn what_a_log_finds_counts_for_a_log_of_its_size() {
+    let mut sender = sender();
+    sender.set_least_in_flight(CAPACITY / 16);
+    let page = noise(1, 60_000);
+    send(&mut sender, 1, &page, None);
+    // With little in flight, what lies further back than three quarters of the log is found.
+    send(&mut sender, 2, &noise(2, 800_000), None);
+    let (copied, _) = send(&mut sender, 3, &page, None);
+    assert!(copied > 59_000, "{copied}");
+    let curve = sender.stats().curve;
+    assert_eq!((curve.saved_by(CAPACITY), curve.saved_by(CAPACITY / 2)), (copied, 0));
+}
+
+#[test]
 fn a_backup_within_its_quota_leaves_others_what_they_had() {
     let (page, backup) = (noise(1, 100_000), noise(2, 4 << 20));
     let again = |quota| {

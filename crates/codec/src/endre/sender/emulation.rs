@@ -56,6 +56,14 @@ pub(super) struct Settings {
     seed: u64,
 }
 
+/// The bound on log bytes that are not acknowledged, by the size of the log.
+#[derive(Clone, Copy)]
+struct Bound {
+    capacity: u64,
+    /// That of the whole log: what is set, and no more than half of the log that both ends agreed on, or a quarter of it.
+    whole: u64,
+}
+
 /// What is kept of the log's content.
 enum Content {
     Bytes(Log),
@@ -73,6 +81,19 @@ impl Settings {
     pub(super) const fn of(config: &SenderConfig) -> Self {
         let &SenderConfig { params, max_in_flight, keeps_bytes, digest_seed: seed, .. } = config;
         Self { params, max_in_flight, keeps_bytes, seed }
+    }
+}
+
+impl Bound {
+    /// Of a log of `limit` bytes it is a quarter, or the share that it is of the whole log if that is more.
+    fn of(self, limit: u64) -> u64 {
+        let Self { capacity, whole } = self;
+        // A division for a bound that is set above a quarter only: it is asked for with each copy.
+        let share = match whole > capacity / 4 {
+            true => u128::from(whole) * u128::from(limit) / u128::from(capacity.max(1)),
+            false => 0,
+        };
+        whole.min((limit / 4).max(share as u64))
     }
 }
 
@@ -396,14 +417,14 @@ impl Emulation {
         self.head == self.base
     }
 
-    /// The bound on log bytes that are not acknowledged: what is set, and no more than half of the log that both ends agreed
-    /// on, or a quarter of it. Of a log that is limited it is a quarter, or the share that it is of the whole log if that
-    /// is more.
+    /// The bound on log bytes that are not acknowledged.
     fn max_in_flight(&self) -> u64 {
-        let (capacity, limit) = (self.capacity, self.limit());
-        let whole = self.settings.max_in_flight.unwrap_or(capacity / 4).min(capacity / 2);
-        let share = u128::from(whole) * u128::from(limit) / u128::from(capacity.max(1));
-        whole.min((limit / 4).max(share as u64))
+        self.bound().of(self.limit())
+    }
+
+    fn bound(&self) -> Bound {
+        let (capacity, set) = (self.capacity, self.settings.max_in_flight);
+        Bound { capacity, whole: set.unwrap_or(capacity / 4).min(capacity / 2) }
     }
 
     /// Takes note of what will be in flight with the next block, before it is encoded.
@@ -431,7 +452,7 @@ impl Emulation {
 
     /// How far back blocks refer into a full log.
     fn reach(&self) -> u64 {
-        self.limit().saturating_sub(self.headroom.free(self.max_in_flight()))
+        self.headroom.reach(self.limit(), self.max_in_flight())
     }
 
     /// What lies before it had better be remembered anew when it is found. Nobody knows when it will be repeated next; what is
@@ -467,17 +488,20 @@ impl Emulation {
 
     /// Counts what a larger log would have found.
     fn note_ghosts(&mut self, floor: u64, copies: &[Copy]) {
+        let (capacity, period, bound) = (self.capacity, self.settings.params.period, self.bound());
         let (Matching::Max, Some(max)) = (self.searched, &self.max) else { return };
-        let (capacity, period) = (self.capacity, self.settings.params.period);
         let ghosts = self.ghosts.get_or_insert_with(|| Ghosts::new(capacity, period));
-        ghosts.note(max.looked_up(), copies, self.head, floor, &mut self.curve);
+        let reach = |size| self.headroom.reach(size, bound.of(size));
+        ghosts.note(max.looked_up(), copies, self.head, floor, &mut self.curve, reach);
     }
 
     /// Drops the copies that touch what the receiver does not have.
     fn drop_holes(&mut self, copies: &mut Vec<Copy>) {
         self.reindex = false;
+        let bound = self.bound();
+        let reach = |size| self.headroom.reach(size, bound.of(size));
         for copy in &*copies {
-            self.curve.add(self.head.saturating_sub(copy.source.0), u64::from(copy.len));
+            self.curve.add(self.head.saturating_sub(copy.source.0), u64::from(copy.len), reach);
         }
         if !self.holes.is_empty() {
             // Not by the floor, which goes down again when a log is taken back or gets more memory.

@@ -30,7 +30,7 @@ impl Ghosts {
     }
 
     /// Takes the markers of a block at `head` that were looked up, in order, and counts those that lie outside of
-    /// `copies` and were seen before `floor`.
+    /// `copies` and were seen before `floor`, for `curve`'s first size that `reach` says would have had them.
     pub(super) fn note(
         &mut self,
         markers: impl Iterator<Item = (u32, u64)>,
@@ -38,6 +38,7 @@ impl Ghosts {
         head: u64,
         floor: u64,
         curve: &mut Curve,
+        reach: impl Fn(u64) -> u64,
     ) {
         let mut copies = copies.iter().peekable();
         let sampled = (1u64 << self.rate) - 1;
@@ -53,7 +54,7 @@ impl Ghosts {
             let found = copies.peek().is_some_and(|copy| copy.at <= marker);
             let distance = at.saturating_sub(seen.saturating_sub(1));
             if seen_tag == tag && seen > 0 && seen <= floor && !found && distance <= self.capacity {
-                curve.add(distance, self.weight);
+                curve.add(distance, self.weight, &reach);
             }
         }
     }
@@ -83,6 +84,10 @@ mod tests {
         (0..64u32).map(move |i| (i * 64, fingerprint(&(content * 64 + u64::from(i)).to_le_bytes().repeat(4))))
     }
 
+    fn reach(size: u64) -> u64 {
+        size / 4 * 3
+    }
+
     #[test]
     fn repeats_of_what_the_log_lost_are_counted_by_their_distance() {
         let mut ghosts = Ghosts::new(64 << 20, 64);
@@ -91,7 +96,7 @@ mod tests {
         for n in 0..2 * blocks {
             // 32 MiB of content, twice; the log holds the last 4 MiB.
             let head = n << 12;
-            ghosts.note(markers(n % blocks), &[], head, head.saturating_sub(4 << 20), &mut curve);
+            ghosts.note(markers(n % blocks), &[], head, head.saturating_sub(4 << 20), &mut curve, reach);
         }
         let (counted, truth) = (curve.total() as f64, (32u64 << 20) as f64);
         assert!((counted / truth - 1.0).abs() < 0.15, "{counted} for {truth}");
@@ -105,7 +110,7 @@ mod tests {
         let copy = Copy { at: 0, len: 4096, source: crate::cache::LogOffset(0) };
         let mut count = |copies: &[Copy], head, floor| {
             let mut curve = Curve::default();
-            (0..64).for_each(|content| ghosts.note(markers(content), copies, head, floor, &mut curve));
+            (0..64).for_each(|content| ghosts.note(markers(content), copies, head, floor, &mut curve, reach));
             curve.total()
         };
         assert_eq!(count(&[], 0, 0), 0, "never seen");

@@ -35,6 +35,11 @@ impl Headroom {
         self.free.clamp((most / 4).max(self.least.min(most)), most)
     }
 
+    /// Returns how far back blocks refer now into a full log of `size` bytes, of which `most` may be in flight.
+    pub(super) fn reach(&self, size: u64, most: u64) -> u64 {
+        size.saturating_sub(self.free(most))
+    }
+
     /// Follows the traffic, by what will be in flight with the next block: leaves free twice as much as soon as half of it is
     /// in flight, and half as much if little of it was for long.
     pub(super) fn note(&mut self, in_flight: u64, head: u64, most: u64) {
