@@ -309,6 +309,32 @@ pub fn next_hint(copies: &[Copy], block_len: usize) -> Option<LogOffset> {
     Some(last.source_end().plus(block_len.saturating_sub(last.end()) as u64))
 }
 
+/// Returns the offset before which a block at `at` has what it finds remembered anew, to be its [`Search::lasting`], if
+/// blocks refer back to `reach` bytes.
+///
+/// Nobody knows when it will be repeated next; what is left as it is may be two thirds later than this time, and still
+/// be in reach.
+pub fn lasting(at: LogOffset, reach: u64) -> LogOffset {
+    at.minus(reach / 8 * 3)
+}
+
+/// Whether the log holds a block of which `copies` were found well enough that it need not be remembered: nearly all of
+/// it, and nearly nothing before `lasting`.
+pub fn is_held(copies: &[Copy], block_len: usize, lasting: LogOffset) -> bool {
+    let copied: usize = copies.iter().map(|copy| copy.len as usize).sum();
+    let fading = copies.iter().filter(|copy| copy.source < lasting);
+    let fading: usize = fading.map(|copy| copy.len as usize).sum();
+    block_len.saturating_sub(copied) <= block_len / NEW_SHARE && fading <= block_len / FADING_SHARE
+}
+
+/// A block is not remembered again if at most one byte in this many is new: what is new and not remembered is
+/// paid for again with every repeat.
+const NEW_SHARE: usize = 500;
+
+/// Nor if at most one byte in this many will soon be out of reach: what crosses again for that does so once, and then the
+/// block is remembered, or it is as little as is not worth that.
+const FADING_SHARE: usize = 64;
+
 /// Markers that are looked up together behind a repeat. Another is likely to follow, and what it covers need not be
 /// looked up.
 const FIRST_BATCH: usize = 8;

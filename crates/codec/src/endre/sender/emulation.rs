@@ -1,7 +1,7 @@
 //! The sender's idea of the receiver's log: what is in it, and how to find it [EndRE §4].
 
 use super::super::chunks::ChunkMatch;
-use super::super::matcher::{Copy, MatchParams, MaxMatch, Search};
+use super::super::matcher::{Copy, MatchParams, MaxMatch, Search, is_held, lasting};
 use super::SenderConfig;
 use super::ghosts::Ghosts;
 use super::headroom::Headroom;
@@ -455,10 +455,9 @@ impl Emulation {
         self.headroom.reach(self.limit(), self.max_in_flight())
     }
 
-    /// What lies before it had better be remembered anew when it is found. Nobody knows when it will be repeated next; what is
-    /// left as it is may be two thirds later than this time, and still be in reach.
+    /// What lies before it had better be remembered anew when it is found.
     fn lasting(&self) -> LogOffset {
-        LogOffset(self.head.saturating_sub(self.reach() / 8 * 3))
+        lasting(LogOffset(self.head), self.reach())
     }
 
     /// Replaces `copies` by the parts of a block that the log has, from `floor` on.
@@ -514,9 +513,9 @@ impl Emulation {
         }
     }
 
-    /// Whether a copy's source will soon be out of reach, so that its block had better be remembered anew.
-    pub(super) fn fades(&self, copy: &Copy) -> bool {
-        copy.source < self.lasting()
+    /// Whether a block of this length, of which `copies` were found, need not be remembered anew.
+    pub(super) fn holds(&self, block_len: usize, copies: &[Copy]) -> bool {
+        is_held(copies, block_len, self.lasting())
     }
 
     /// Remembers the block that was last searched, at the head; `copies` are those that were found.

@@ -53,12 +53,6 @@ enum Bytes {
     Tokens,
 }
 
-/// A block is not remembered again if at most one byte in this many is new: what is new and not remembered is
-/// paid for again with every repeat.
-const NEW_SHARE: usize = 500;
-/// Nor if at most one byte in this many will soon be out of reach: what crosses again for that does so once, and then the
-/// block is remembered, or it is as little as is not worth that.
-const FADING_SHARE: usize = 64;
 /// A block of which more than one byte in this many crossed is sent whole when its lane is lost.
 const WHOLE_SHARE: usize = 4;
 
@@ -189,10 +183,7 @@ impl Sender {
             Some(hint) => drop(self.diagonals.insert(flow, hint)),
             None => drop(self.diagonals.remove(&flow)),
         }
-        let copied: usize = copies.iter().map(|copy| copy.len as usize).sum();
-        let fading = copies.iter().filter(|copy| self.log.fades(copy));
-        let fading: usize = fading.map(|copy| copy.len as usize).sum();
-        let held = plain.len() - copied <= plain.len() / NEW_SHARE && fading <= plain.len() / FADING_SHARE;
+        let held = self.log.holds(plain.len(), copies);
         !held && self.may_remember(plain.len(), plan)
     }
 }
