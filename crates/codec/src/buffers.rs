@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::wire::MAX_BLOCK;
 
@@ -17,27 +17,28 @@ pub(crate) struct BlockBuffers {
 
 impl BlockBuffers {
     /// Returns an empty buffer with room for `len` bytes.
-    pub(crate) fn take(&mut self, len: usize) -> BytesMut {
+    pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
         if len < WORTHWHILE {
-            return BytesMut::with_capacity(len);
+            return Vec::with_capacity(len);
         }
         match self.recent.pop_front().map(Bytes::try_into_mut) {
             Some(Ok(mut buffer)) => {
                 buffer.clear();
+                let mut buffer = Vec::from(buffer);
                 buffer.reserve(len);
                 buffer
             }
             Some(Err(held)) => {
                 self.recent.push_back(held);
-                BytesMut::with_capacity(MAX_BLOCK)
+                Vec::with_capacity(MAX_BLOCK)
             }
-            None => BytesMut::with_capacity(MAX_BLOCK),
+            None => Vec::with_capacity(MAX_BLOCK),
         }
     }
 
     /// Makes a block of what [`Self::take`] returned and was filled.
-    pub(crate) fn freeze(&mut self, buffer: BytesMut) -> Bytes {
-        let block = buffer.freeze();
+    pub(crate) fn freeze(&mut self, buffer: Vec<u8>) -> Bytes {
+        let block = Bytes::from(buffer);
         if block.len() >= WORTHWHILE {
             if self.recent.len() == KEPT {
                 self.recent.pop_back();

@@ -178,6 +178,12 @@ impl Log {
         segment.split_at_checked(self.within(offset)).unwrap_or_default()
     }
 
+    /// Returns the bytes that lie together from the one at `offset` on; nothing of what is not held.
+    #[inline]
+    pub fn behind(&self, offset: LogOffset) -> &[u8] {
+        self.segment(offset.0 >> self.shift).get(self.within(offset)..).unwrap_or_default()
+    }
+
     /// Returns the first offset that lies in memory, whatever is there; the end if nothing does.
     pub fn oldest(&self) -> LogOffset {
         if self.segments.is_empty() { self.end } else { LogOffset(self.first << self.shift) }

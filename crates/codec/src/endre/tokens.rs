@@ -24,7 +24,6 @@
 #[cfg(test)]
 mod tests;
 
-use bytes::BufMut;
 use thiserror::Error;
 
 use crate::cache::{Log, LogOffset};
@@ -167,7 +166,7 @@ pub fn decode(
 ///
 /// Whether the log holds what the sender meant is not known here: the result must pass the verify gate.
 /// Copies that [`decode`] would not have returned for these lengths leave the block short.
-pub fn rebuild(copies: &[Copy], literals: &[u8], plain_len: usize, log: &Log, out: &mut impl BufMut) {
+pub fn rebuild(copies: &[Copy], literals: &[u8], plain_len: usize, log: &Log, out: &mut Vec<u8>) {
     let mut filled = 0;
     let mut rest = literals;
     copies.iter().take(AHEAD).for_each(|copy| log.prefetch(copy.source));
@@ -177,20 +176,45 @@ pub fn rebuild(copies: &[Copy], literals: &[u8], plain_len: usize, log: &Log, ou
             log.prefetch(later.source);
         }
         let literal_len = (copy.at as usize).saturating_sub(filled);
-        let Some((between, behind)) = rest.split_at_checked(literal_len) else { return };
-        out.put_slice(between);
+        let Some(behind) = rest.get(literal_len..) else { return };
+        append(rest, literal_len, out);
         filled += literal_len;
         let len = (copy.len as usize).min(plain_len.saturating_sub(filled));
-        log.copy_to(copy.source, len, out);
+        if !append(log.behind(copy.source), len, out) {
+            log.copy_to(copy.source, len, out);
+        }
         filled += len;
         rest = behind;
     }
     let room = plain_len.saturating_sub(filled);
-    out.put_slice(rest.get(..room).unwrap_or(rest));
+    out.extend_from_slice(rest.get(..room).unwrap_or(rest));
+}
+
+/// Appends the first `len` bytes of `from` to `out`; returns false if there are fewer.
+///
+/// A short piece is copied with some of what is behind it, which is cut off again: a copy whose length is known when
+/// this is compiled is a few moves, and one whose length is not is a call that looks for the way to make it.
+#[inline]
+fn append(from: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
+    let (end, room) = (out.len() + len, out.capacity() - out.len());
+    match (from.first_chunk::<SHORT>(), from.first_chunk::<MEDIUM>()) {
+        (Some(short), _) if len <= SHORT && room >= SHORT => out.extend_from_slice(short),
+        (_, Some(medium)) if len <= MEDIUM && room >= MEDIUM => out.extend_from_slice(medium),
+        _ => {
+            let Some(exact) = from.get(..len) else { return false };
+            out.extend_from_slice(exact);
+        }
+    }
+    out.truncate(end);
+    true
 }
 
 /// Copies whose sources are asked for ahead: they lie all over the log.
 const AHEAD: usize = 8;
+
+/// Pieces of up to so many bytes are copied as if they had as many.
+const SHORT: usize = 32;
+const MEDIUM: usize = 128;
 
 /// Returns where a copy would come from if the block went on `literal_len` bytes behind `previous` as its
 /// source does.

@@ -23,6 +23,39 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 /// is not in its shortest form.
 #[inline]
 pub fn take_varint(input: &mut &[u8]) -> Option<u64> {
+    let (value, rest) = match input.split_first()? {
+        (&only, rest) if only < 0x80 => (u64::from(only), rest),
+        _ => take_from_word(input).unwrap_or_else(|| take_by_bytes(input))?,
+    };
+    *input = rest;
+    Some(value)
+}
+
+/// Reads a varint from the first eight bytes at once, and what is behind it; `None` if it does not end within eight
+/// bytes, or they are not there.
+#[inline]
+fn take_from_word(input: &[u8]) -> Option<Option<(u64, &[u8])>> {
+    const TOPS: u64 = 0x8080_8080_8080_8080;
+    let word = u64::from_le_bytes(*input.first_chunk()?);
+    let ends = !word & TOPS;
+    if ends == 0 {
+        return None;
+    }
+    let len = ends.trailing_zeros() as usize / 8 + 1;
+    // Nothing above the end's bit belongs to it.
+    let word = word & (ends ^ (ends - 1));
+    if len > 1 && word >> (8 * (len - 1)) == 0 {
+        return Some(None);
+    }
+    // Groups of 7 bits become groups of 14, of 28, of 56.
+    let word = (word & 0x007f_007f_007f_007f) | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+    let word = (word & 0x0000_3fff_0000_3fff) | (word & 0x3fff_0000_3fff_0000) >> 2;
+    let word = (word & 0x0000_0000_0fff_ffff) | (word & 0x0fff_ffff_0000_0000) >> 4;
+    Some(input.get(len..).map(|rest| (word, rest)))
+}
+
+/// Reads a varint of any length byte by byte, and what is behind it.
+fn take_by_bytes(input: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0u64;
     for (index, &byte) in input.iter().take(MAX_VARINT_LEN).enumerate() {
         let bits = u64::from(byte & 0x7f);
@@ -35,8 +68,7 @@ pub fn take_varint(input: &mut &[u8]) -> Option<u64> {
             if byte == 0 && index > 0 {
                 return None;
             }
-            *input = input.get(index + 1..)?;
-            return Some(value);
+            return Some((value, input.get(index + 1..)?));
         }
     }
     None
@@ -96,6 +128,8 @@ mod tests {
         assert_eq!(take(&[0xff; 10]), None, "unfinished at ten bytes");
         assert_eq!(take(&[0x80]), None, "cut");
         assert_eq!(take(&[]), None, "empty");
+        assert_eq!(take(&[0x80, 0, 1, 1, 1, 1, 1, 1, 1]), None, "overlong zero with more behind it");
+        assert_eq!(take(&[0xff, 0x80, 0, 1, 1, 1, 1, 1, 1]), None, "overlong with more behind it");
     }
 
     #[test]
@@ -107,12 +141,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_survives_the_trip(value: u64, shift in 0u32..64) {
+        fn every_number_survives_the_trip(
+            value: u64,
+            shift in 0u32..64,
+            behind in prop::collection::vec(any::<u8>(), 0..9),
+        ) {
             let value = value >> shift;
             let mut bytes = put(value);
-            prop_assert_eq!(bytes.len(), varint_len(value));
-            bytes.push(0x55);
-            prop_assert_eq!(take(&bytes), Some((value, bytes.len() - 1)));
+            let len = bytes.len();
+            prop_assert_eq!(len, varint_len(value));
+            bytes.extend(behind);
+            prop_assert_eq!(take(&bytes), Some((value, len)));
         }
 
         #[test]
@@ -120,6 +159,17 @@ mod tests {
             if let Some((value, len)) = take(&bytes) {
                 prop_assert_eq!(&put(value)[..], &bytes[..len]);
             }
+        }
+
+        #[test]
+        fn a_word_at_once_reads_what_byte_by_byte_does(
+            bytes in prop::collection::vec(prop_oneof![Just(0u8), Just(0x80), any::<u8>(), 0x80u8..], 0..14),
+        ) {
+            if let Some(taken) = take_from_word(&bytes) {
+                prop_assert_eq!(taken, take_by_bytes(&bytes));
+            }
+            let taken = take_by_bytes(&bytes).map(|(value, rest)| (value, bytes.len() - rest.len()));
+            prop_assert_eq!(take(&bytes), taken);
         }
 
         #[test]

@@ -1,6 +1,6 @@
 //! From a block's body to verified bytes: decompressing, finding or waiting for sources, the verify gate, the log.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::super::matcher::Copy;
 use super::super::tokens;
@@ -121,6 +121,13 @@ impl Receiver {
 
     fn sources(&self, epoch: u64, copies: &[Copy]) -> Sources {
         let floor = self.highest.saturating_sub(self.log.capacity());
+        // Nearly always all is there that lies between them, which is one look-up and not one for each.
+        let start = copies.iter().map(|copy| copy.source.0).min().unwrap_or_default();
+        let end = copies.iter().map(|copy| copy.source_end().0).max().unwrap_or_default();
+        let is_held = start >= floor.max(self.held.base);
+        if epoch == self.epoch && is_held && self.written.contains(&(start..end)) {
+            return Sources::Present;
+        }
         let mut lacks = None;
         for copy in copies {
             let range = copy.range();
@@ -257,7 +264,7 @@ pub(super) struct Pieces<'a> {
 }
 
 /// Appends the block that chunks and what they leave of it make up.
-fn interleave(named: &[(u32, Bytes)], residue: &[u8], plain: &mut BytesMut) {
+fn interleave(named: &[(u32, Bytes)], residue: &[u8], plain: &mut Vec<u8>) {
     let mut rest = residue;
     for (at, chunk) in named {
         let gap = (*at as usize).saturating_sub(plain.len());

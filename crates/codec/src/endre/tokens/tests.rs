@@ -127,4 +127,27 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn what_is_rebuilt_is_copies_and_literals_and_nothing_behind_them(
+        (copies, plain_len) in copies(),
+        room in 0usize..6000,
+    ) {
+        // Sources lie on both sides of where one segment of the log ends, and up to the end of what is written.
+        let first = (128 << 10) - 500;
+        let mut log = Log::new(1 << 20);
+        log.write(LogOffset(first), &(0..1000u32).map(|at| (at * 7 >> 2) as u8).collect::<Vec<_>>());
+        let copies: Vec<Copy> =
+            copies.iter().map(|copy| Copy { source: copy.source.plus(first), ..*copy }).collect();
+        let mut block: Vec<u8> = (0..plain_len).map(|at| (at % 251) as u8).collect();
+        let literals = literals(&copies, &block).collect::<Vec<_>>().concat();
+        for copy in &copies {
+            let mut bytes = Vec::new();
+            log.copy_to(copy.source, copy.len as usize, &mut bytes);
+            block[copy.at as usize..copy.end()].copy_from_slice(&bytes);
+        }
+        let mut out = Vec::with_capacity(room);
+        rebuild(&copies, &literals, plain_len, &log, &mut out);
+        prop_assert_eq!(out, block);
+    }
 }
