@@ -134,7 +134,7 @@ impl Slots {
 
     #[inline]
     fn index(&self, fingerprint: u64) -> usize {
-        (u128::from(fingerprint) * self.pairs.len() as u128 >> u64::BITS) as usize
+        ((u128::from(fingerprint) * self.pairs.len() as u128) >> u64::BITS) as usize
     }
 }
 
