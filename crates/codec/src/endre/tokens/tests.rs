@@ -136,7 +136,7 @@ proptest! {
         // Sources lie on both sides of where one segment of the log ends, and up to the end of what is written.
         let first = (128 << 10) - 500;
         let mut log = Log::new(1 << 20);
-        log.write(LogOffset(first), &(0..1000u32).map(|at| (at * 7 >> 2) as u8).collect::<Vec<_>>());
+        log.write(LogOffset(first), &(0..1000u32).map(|at| ((at * 7) >> 2) as u8).collect::<Vec<_>>());
         let copies: Vec<Copy> =
             copies.iter().map(|copy| Copy { source: copy.source.plus(first), ..*copy }).collect();
         let mut block: Vec<u8> = (0..plain_len).map(|at| (at % 251) as u8).collect();
