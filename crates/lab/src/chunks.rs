@@ -7,10 +7,10 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use oncewire_codec::wanax::{
-    ChunkName, LEAST_NAMED, NAME_LEN, Name, NameKey, Node, SHORT_BELOW, STRONG_MORE, Shape, Tree,
-    are_tags_worth_it,
+    ChunkName, LEAST_BLOCK, LEAST_NAMED, NAME_LEN, Name, NameKey, Node, SHORT_BELOW, STRONG_MORE, Shape,
+    Tree, are_tags_worth_it, is_worth_one_of_the_names,
 };
-use oncewire_codec::wire::{MAX_NAMES, NameEntry, encode_entries};
+use oncewire_codec::wire::{NameEntry, encode_entries};
 
 /// The bytes of a reference to a chunk in a block by its full name: that, distance, length and level.
 pub const ENTRY_LEN: u64 = NAME_LEN as u64 + 4;
@@ -52,8 +52,9 @@ pub struct Tally {
     pub found: Vec<(u64, u64)>,
     /// What references save if each costs [`ENTRY_LEN`] bytes and only chunks that are longer are referred to.
     pub saved: u64,
-    /// The same between two gateways, to the byte: chunks below [`SHORT_BELOW`] have short names, those below
-    /// [`LEAST_NAMED`] and beyond [`MAX_NAMES`] of a block are sent, and a block with short names takes [`STRONG_MORE`] bytes more, or has full ones where
+    /// The same between two gateways without an entropy stage, to the byte: chunks below [`SHORT_BELOW`] have short
+    /// names, those below [`LEAST_NAMED`], or [for which no name is left](is_worth_one_of_the_names), and blocks below
+    /// [`LEAST_BLOCK`] are sent; a block with short names takes [`STRONG_MORE`] bytes more, or has full ones where
     /// [these are few](are_tags_worth_it).
     pub saved_short: u64,
     /// The largest chunks of which nothing was found, with chunks beside them of which something was. The paper's
@@ -153,7 +154,7 @@ impl Analysis {
         self.tags.extend(nodes.iter().map(|node| self.key.tag(&block[node.range()])));
         self.tally.delivered += block.len() as u64;
         self.tally.blocks += 1;
-        let walk = Walk { nodes, tags: &self.tags, stored: &self.stored };
+        let walk = Walk { nodes, len: block.len(), tags: &self.tags, stored: &self.stored };
         self.names.clear();
         let mut counts =
             Counts { touched: &mut self.touched, tally: &mut self.tally, names: &mut self.names };
@@ -175,10 +176,11 @@ impl Analysis {
 }
 
 /// Returns what a block's names save; nothing if they take more than they stand for.
-fn saved_by(names: &mut [NameEntry], block_len: usize, encoded: &mut Vec<u8>) -> u64 {
+fn saved_by(names: &mut Vec<NameEntry>, block_len: usize, encoded: &mut Vec<u8>) -> u64 {
     let short = names.iter().filter(|entry| entry.name.is_short()).count();
     let are_short = are_tags_worth_it(short, block_len);
     if !are_short {
+        names.retain(|entry| !entry.name.is_short() || u64::from(entry.len) >= 2 * ENTRY_LEN);
         names.iter_mut().for_each(|entry| entry.name = FULL);
     }
     encoded.clear();
@@ -200,6 +202,8 @@ struct Counts<'a> {
 /// One block's way through the table.
 struct Walk<'a> {
     nodes: &'a [Node],
+    /// The block's length.
+    len: usize,
     tags: &'a [u64],
     stored: &'a HashMap<u64, u32>,
 }
@@ -231,7 +235,11 @@ impl Walk<'_> {
         let (count, bytes) = &mut tally.found[usize::from(node.level)];
         (*count, *bytes) = (*count + 1, *bytes + len);
         tally.saved += len.saturating_sub(ENTRY_LEN);
-        if node.len as usize >= LEAST_NAMED && names.len() < MAX_NAMES {
+        let rest = self.len - node.at as usize;
+        if node.len as usize >= LEAST_NAMED
+            && self.len >= LEAST_BLOCK
+            && is_worth_one_of_the_names(names.len(), node.len as usize, rest)
+        {
             let name = match node.len < SHORT_BELOW {
                 true => ChunkName::Short(tag),
                 false => FULL,

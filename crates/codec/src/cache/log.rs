@@ -156,8 +156,8 @@ impl Log {
 
     /// Returns the `len` bytes from `offset` in the two pieces that they lie in; the second is often empty.
     ///
-    /// A `len` beyond 128 KiB may be cut to it. What is not held is left out; what was never written, or given up, reads
-    /// as nothing or as whatever lies there.
+    /// A `len` beyond 128 KiB may be cut to it. What is not held is left out; what was never written, or given up,
+    /// reads as nothing or as whatever lies there.
     #[inline]
     pub fn slices(&self, offset: LogOffset, len: usize) -> (&[u8], &[u8]) {
         let (number, from) = (offset.0 >> self.shift, self.within(offset));

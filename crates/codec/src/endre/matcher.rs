@@ -47,8 +47,8 @@ pub struct MatchParams {
     /// [EndRE §5.1]. At a period of 32 or less it covers three quarters of them.
     pub window: usize,
     /// Slots of the fingerprint table for each marker that a full log is expected to have, 1 or 2; 2 by default, which
-    /// take 1/8 of a log of any size at p = 64. With one the table takes half the memory, and a third of all entries are
-    /// overwritten before their time.
+    /// take 1/8 of a log of up to 4 GiB at p = 64. With one the table takes half the memory, and a third of all entries
+    /// are overwritten before their time.
     pub slots_per_marker: u32,
     /// The bytes that SAMPLEBYTE chooses; the paper's by default [EndRE §5.1.4].
     pub sample: SampleTable,
@@ -124,8 +124,8 @@ impl MaxMatch {
         }
     }
 
-    /// Changes how markers are chosen, from the next block on: `sample` are the bytes of SAMPLEBYTE. The table keeps the
-    /// size that `params` gave it.
+    /// Changes how markers are chosen, from the next block on: `sample` are the bytes of SAMPLEBYTE. The table keeps
+    /// the size that `params` gave it.
     ///
     /// What was remembered is found as far as old and new markers coincide: with MAXP, whose regions nest, all of
     /// the fewer ones if one period is a power of two times the other.
@@ -210,9 +210,9 @@ impl MaxMatch {
 
     /// Inserts the markers of a range that `log` holds already, as after a restart.
     ///
-    /// Of a range longer than the log, the end is taken. Where its blocks began is not known, so FIXED, whose grids begin
-    /// there, gets as many entries at other places: *p* in a row, once in *p*² bytes. Whatever the grid of a block, one of
-    /// its positions meets one of them in each *p*² bytes that it repeats.
+    /// Of a range longer than the log, the end is taken. Where its blocks began is not known, so FIXED, whose grids
+    /// begin there, gets as many entries at other places: *p* in a row, once in *p*² bytes. Whatever the grid of a
+    /// block, one of its positions meets one of them in each *p*² bytes that it repeats.
     pub fn index(&mut self, log: &Log, range: Range<LogOffset>) {
         let covered = self.covered as u64;
         let mut start = range.start.max(range.end.minus(log.capacity()));
@@ -331,8 +331,8 @@ pub fn is_held(copies: &[Copy], block_len: usize, lasting: LogOffset) -> bool {
 /// paid for again with every repeat.
 const NEW_SHARE: usize = 500;
 
-/// Nor if at most one byte in this many will soon be out of reach: what crosses again for that does so once, and then the
-/// block is remembered, or it is as little as is not worth that.
+/// Nor if at most one byte in this many will soon be out of reach: what crosses again for that does so once, and then
+/// the block is remembered, or it is as little as is not worth that.
 const FADING_SHARE: usize = 64;
 
 /// Markers that are looked up together behind a repeat. Another is likely to follow, and what it covers need not be

@@ -354,7 +354,8 @@ fn what_a_tag_should_have_led_to_is_put_though_nothing_of_its_block_was_new() {
     assert_eq!(halves.sender.stats().mismatches, 1);
 }
 
-/// Sends 9000 bytes that have crossed before once more, by their names, and does not deliver them; returns the block too.
+/// Sends 9000 bytes that have crossed before once more, by their names, and does not deliver them; returns the block
+/// too.
 fn named_in_flight(seed: u64) -> (Halves, u64) {
     let plain = noise(seed, 9000);
     let mut halves = Halves::new(SHORT_BELOW);

@@ -2,15 +2,15 @@
 
 /// Returns whether the bytes of `block` are so evenly spread that compression is unlikely to help.
 ///
-/// Up to 1024 bytes are counted, and the probability that two of them are equal is compared with 1/200; it is
-/// 1/256 for noise, and some 1/20 for text. What is found even here deserves a trial before it is given up,
-/// since repeats do not show in a count of bytes. Of less than 512 bytes nothing can be said.
+/// About 1024 bytes are counted, or twice that, and the probability that two of them are equal is compared with 1/200;
+/// it is 1/256 for noise, and some 1/20 for text. What is found even here deserves a trial before it is given up, since
+/// repeats do not show in a count of bytes. Of less than 512 bytes nothing can be said.
 pub(super) fn looks_random(block: &[u8]) -> bool {
     if block.len() < MIN_COUNTED {
         return false;
     }
     // An odd stride, lest only the low bytes of samples or pixels are counted.
-    let stride = block.len().div_ceil(MAX_COUNTED) | 1;
+    let stride = (block.len() / COUNTED) | 1;
     let mut counts = [0u32; 256];
     let mut total = 0u64;
     for byte in block.iter().step_by(stride) {
@@ -36,6 +36,7 @@ pub(super) fn sample(block: &[u8], out: &mut Vec<u8>) {
 }
 
 const MIN_COUNTED: usize = 512;
-/// Of noise so many bytes have 2,050 equal pairs, give or take 45, and 2,600 are asked for.
-const MAX_COUNTED: usize = 1024;
+/// Of noise so many bytes have 2,050 equal pairs, give or take 45, and 2,600 are asked for. From half to twice as many
+/// are counted.
+const COUNTED: usize = 1024;
 const PIECE: usize = 2048;

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use twox_hash::XxHash3_64;
 
+use crate::wire::MAX_NAMES;
+
 /// The name of a chunk: 8 bytes of tag, 12 bytes of keyed BLAKE3.
 ///
 /// Chunks of different bytes share a name with a probability of 2⁻⁹⁶ unless someone who has the key looks for such,
@@ -42,8 +44,8 @@ impl fmt::Debug for Name {
 pub enum ChunkName {
     /// By its name: whoever reads the chunk can tell whether it is the one.
     Full(Name),
-    /// By its tag alone, which is that of other bytes with a probability of 2⁻⁶⁴, or if somebody looks for such. What the
-    /// chunk is a part of needs a digest that tells.
+    /// By its tag alone, which is that of other bytes with a probability of 2⁻⁶⁴, or if somebody looks for such. What
+    /// the chunk is a part of needs a digest that tells.
     Short(u64),
 }
 
@@ -62,6 +64,18 @@ pub const STRONG_MORE: usize = 8;
 pub const fn are_tags_worth_it(chunks: usize, block_len: usize) -> bool {
     chunks * (NAME_LEN - SHORT_NAME_LEN) >= STRONG_MORE + block_len / 2048
 }
+
+/// Whether a chunk of `len` bytes is worth one of the names that a block may have, of which it has `names`, with `rest`
+/// bytes from the chunk's first to the block's end.
+///
+/// Half of them are given to whatever comes; with the others all that follows could be named in pieces as long as this
+/// one, so that a chunk of 64 bytes or more always finds one left.
+pub const fn is_worth_one_of_the_names(names: usize, len: usize, rest: usize) -> bool {
+    names < MAX_NAMES / 2 || rest <= len.saturating_mul(MAX_NAMES.saturating_sub(names))
+}
+
+/// Nothing is named in a block of fewer bytes: a name would save little, and a record in a store would cost more.
+pub const LEAST_BLOCK: usize = 512;
 
 /// The fewest bytes that are named where no entropy stage compresses them, which would make nearly as little of them: a
 /// short name takes 10 to 14 bytes of a block.
@@ -171,7 +185,10 @@ const STRONG_CONTEXT: &str = "oncewire 2026-11-22 name of a chunk";
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::wire::MAX_BLOCK;
 
     fn key(byte: u8) -> NameKey {
         NameKey::new([byte; KEY_LEN])
@@ -229,5 +246,22 @@ mod tests {
     #[test]
     fn a_key_does_not_print_its_secret() {
         assert_eq!(format!("{:?}", key(0xab)), "NameKey(..)");
+    }
+
+    proptest! {
+        #[test]
+        fn a_chunk_of_64_bytes_or_more_finds_a_name_left_whatever_was_named_before_it(
+            lens in prop::collection::vec(prop_oneof![9 => 24usize..64, 1 => 24usize..4000], 0..3000),
+        ) {
+            let (mut names, mut at) = (0, 0);
+            for len in lens.into_iter().cycle().take(3000) {
+                let len = len.min(MAX_BLOCK - at);
+                let is_named = is_worth_one_of_the_names(names, len, MAX_BLOCK - at);
+                prop_assert!(is_named || len < 64, "{names} names, {len} bytes at {at}");
+                names += usize::from(is_named && len > 0);
+                prop_assert!(names <= MAX_NAMES);
+                at += len;
+            }
+        }
     }
 }

@@ -184,8 +184,9 @@ pub(crate) fn file(seed: u64, number: u64) -> Vec<u8> {
     noise(seed << 32 | number, LEN)
 }
 
-/// Has file after file fetched at the first interception, told of, and fetched at the second, until of one less than `most`
-/// crosses from the peer: what a busy machine finds too late in stores is asked for over the line, and rightly so.
+/// Has file after file fetched at the first interception, told of, and fetched at the second, until of one less than
+/// `most` crosses from the peer: what a busy machine finds too late in stores is asked for over the line, and rightly
+/// so.
 async fn until_named(first: Door<'_>, second: Door<'_>, from: &str, hear: &[&Gateway], sent: Sent) {
     for number in 0.. {
         let data = file(sent.seed, number);
@@ -370,8 +371,8 @@ async fn a_group_in_which_no_peer_is_any_more_is_not_reported() {
     .await;
 }
 
-/// Has a hub name to two gateways of a site at once what both lack; returns what crossed, and how many chunks one of them
-/// had from the other because that fetched them.
+/// Has a hub name to two gateways of a site at once what both lack; returns what crossed, and how many chunks one of
+/// them had from the other because that fetched them.
 async fn fetch_what_both_lack(origin: &Origin, data: &[u8]) -> (u64, u64) {
     let dir = folder(&["hub", "gone", "first", "second"]);
     let town = Some("town");

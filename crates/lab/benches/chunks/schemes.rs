@@ -85,7 +85,8 @@ fn short_names(results: &Results) {
     table::start(
         "Savings with short names",
         "As between two gateways without an entropy stage, to the byte: short names of chunks below 16 KiB, 8 bytes for \
-         a block that has any, and what is below 24 bytes, or beyond 1,024 names of a block, is sent.",
+         a block that has any, and what is below 24 bytes, or finds none of 1,024 names left, or lies in a block below 512 \
+         bytes, is sent.",
         &[
             "smallest chunk",
             "SRC actual",

@@ -65,8 +65,8 @@ impl Slots {
         prefetch_read(&self.pairs, self.index(fingerprint));
     }
 
-    /// Returns by how many grains before `head`'s `fingerprint` occurred, the last time first, as far as the table still
-    /// knows; it may be wrong. 0 stands for a time that it does not know, or that is not in `reach`.
+    /// Returns by how many grains before `head`'s `fingerprint` occurred, the last time first, as far as the table
+    /// still knows; it may be wrong. 0 stands for a time that it does not know, or that is not in `reach`.
     #[inline]
     pub(super) fn look_up(&self, fingerprint: u64, head: LogOffset, reach: &Reach) -> [u32; 2] {
         let pair = self.pairs.get(self.index(fingerprint)).copied().unwrap_or_default();

@@ -89,8 +89,8 @@ impl Receiver {
         }
     }
 
-    /// Asks for blocks that should be there and bring chunks that others name. They may still come as they were sent, so
-    /// they are not among the missing ones.
+    /// Asks for blocks that should be there and bring chunks that others name. They may still come as they were sent,
+    /// so they are not among the missing ones.
     pub(super) fn ask_for_awaited(&mut self, now: Now) {
         let Self { fetching, parked, missing, .. } = self;
         let seqs = fetching.overdue_blocks(now, self.patience, MAX_RANGES, |seq| {

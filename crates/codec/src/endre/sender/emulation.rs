@@ -60,7 +60,8 @@ pub(super) struct Settings {
 #[derive(Clone, Copy)]
 struct Bound {
     capacity: u64,
-    /// That of the whole log: what is set, and no more than half of the log that both ends agreed on, or a quarter of it.
+    /// That of the whole log: what is set, and no more than half of the log that both ends agreed on, or a quarter of
+    /// it.
     whole: u64,
 }
 
@@ -218,8 +219,8 @@ impl Emulation {
         self.chunks.get_or_insert_with(|| ChunkMatch::new(capacity, params, seed))
     }
 
-    /// Goes on with another capacity, and with what of the log lies within both: what is further back is not referred to any
-    /// more. The log and its tables stay as they were made; returns whether they do for so much.
+    /// Goes on with another capacity, and with what of the log lies within both: what is further back is not referred
+    /// to any more. The log and its tables stay as they were made; returns whether they do for so much.
     pub(super) fn resize(&mut self, capacity: u64) -> bool {
         let stays = capacity <= self.made_for;
         if stays {
@@ -307,8 +308,8 @@ impl Emulation {
         }
     }
 
-    /// The first bytes from an offset on that both ends have, at most a block of them; none of a log without bytes. What is
-    /// in memory beyond the capacity would lie on the newest bytes.
+    /// The first bytes from an offset on that both ends have, at most a block of them; none of a log without bytes.
+    /// What is in memory beyond the capacity would lie on the newest bytes.
     pub(super) fn piece(&self, from: u64) -> Option<LogWrite> {
         let log = self.bytes().filter(|_| !self.is_released())?;
         let oldest = log.oldest().0.max(self.head.saturating_sub(self.capacity));

@@ -40,8 +40,8 @@ impl Headroom {
         size.saturating_sub(self.free(most))
     }
 
-    /// Follows the traffic, by what will be in flight with the next block: leaves free twice as much as soon as half of it is
-    /// in flight, and half as much if little of it was for long.
+    /// Follows the traffic, by what will be in flight with the next block: leaves free twice as much as soon as half of
+    /// it is in flight, and half as much if little of it was for long.
     pub(super) fn note(&mut self, in_flight: u64, head: u64, most: u64) {
         self.peak = self.peak.max(in_flight);
         let free = self.free(most);

@@ -18,8 +18,10 @@ use crate::Now;
 use crate::cache::{Content, Item, Ledger};
 use crate::wanax::hints::PackedTag;
 use crate::wanax::under_way::UnderWay;
-use crate::wanax::{ChunkName, Hints, HintsError, NameKey, NamesConfig, Node, Tree};
-use crate::wire::{MAX_NAMES, NameEntry, StoreHeld};
+use crate::wanax::{
+    ChunkName, Hints, HintsError, LEAST_BLOCK, NameKey, NamesConfig, Node, Tree, is_worth_one_of_the_names,
+};
+use crate::wire::{NameEntry, StoreHeld};
 
 /// What the sending half knows of chunks and of the peer's store.
 pub(super) struct Naming {
@@ -165,7 +167,8 @@ impl Naming {
     }
 
     /// Takes note of a block that was acknowledged: what it brought was put, what it named and lacked as well, and the
-    /// rest of what it named was there, unless that crossed all the same. Returns what is there now, if others are told.
+    /// rest of what it named was there, unless that crossed all the same. Returns what is there now, if others are
+    /// told.
     pub(super) fn settle(&mut self, item: &Item, now: Now) -> Vec<PackedTag> {
         let clock = self.clock(now);
         let put = self.put_by(item);
@@ -202,8 +205,8 @@ impl Naming {
         there
     }
 
-    /// Returns the chunks that a block brought. One that named what was not there is put whole, with chunks that were not
-    /// looked for, and of which what is known may be as wrong.
+    /// Returns the chunks that a block brought. One that named what was not there is put whole, with chunks that were
+    /// not looked for, and of which what is known may be as wrong.
     fn put_by<'i>(&mut self, item: &'i Item) -> Cow<'i, [PackedTag]> {
         match &item.content {
             Content::Block { plain, .. } if item.keep && !item.absent.is_empty() => {
@@ -322,13 +325,15 @@ impl Naming {
                 false => None,
             };
             if (held || behind.is_some())
-                && names.len() < MAX_NAMES
                 && let Some(chunk) = plain.get(node.range())
             {
                 let (at, len, level) = (node.at, node.len, node.level);
                 let is_own = || behind.is_some() || hints.is_own(tag, len);
                 let is_short = tags.suffice_for(len, is_own, now);
-                if price.is_below_name(chunk, if is_short { SHORT_NAME } else { NAME }) {
+                let rest = plain.len() - at as usize;
+                if !is_worth_one_of_the_names(names.len(), len as usize, rest)
+                    || price.is_below_name(chunk, if is_short { SHORT_NAME } else { NAME })
+                {
                     left.push(node.range());
                 } else {
                     let name = match is_short {
@@ -344,8 +349,8 @@ impl Naming {
         }
     }
 
-    /// Makes news of what the peer has once it has put a block of parts. By itself the block is not cut into these: it is cut
-    /// as a whole.
+    /// Makes news of what the peer has once it has put a block of parts. By itself the block is not cut into these: it
+    /// is cut as a whole.
     fn tell_whole(&mut self, plain: &[u8], clock: u64) {
         let Self { key, tree, hints, news, .. } = self;
         news.clear();
@@ -359,8 +364,8 @@ impl Naming {
     }
 
     /// Computes the tags of all chunks that may be named and are not left to the log, the larger before those in them,
-    /// and asks for the places of their hints, so that the memory of one does not have to be waited for before the next.
-    /// A block that is known whole is not cut.
+    /// and asks for the places of their hints, so that the memory of one does not have to be waited for before the
+    /// next. A block that is known whole is not cut.
     fn look(&mut self, look: &Look<'_>, parts: &[usize]) {
         let Self { key, tree, hints, seen, saved, .. } = self;
         let &Look { plain, copies, least, clock, trusts } = look;
@@ -370,8 +375,12 @@ impl Naming {
             let first = seen.len();
             tree.search(plain.get(start..end).unwrap_or_default(), |node: &Node| {
                 let node = Node { at: start as u32 + node.at, ..*node };
-                let (len, cost) = (node.len as usize, cost_in(node.range(), copies, saved));
-                if len < least || cost <= LEFT_TO_LOG && cost < len {
+                let len = node.len as usize;
+                if len < least {
+                    return false;
+                }
+                let cost = cost_in(node.range(), copies, saved);
+                if cost <= LEFT_TO_LOG && cost < len {
                     return false;
                 }
                 let Some(chunk) = plain.get(node.range()) else { return false };
@@ -452,8 +461,6 @@ fn push_piece(copy: &Copy, range: Range<u32>, removed: u32, out: &mut Vec<Copy>)
     }
 }
 
-/// Blocks below this are not chunked: a name would save little, and a record in a store would cost more.
-const LEAST_BLOCK: usize = 512;
 /// What a copy takes.
 const COPY: usize = 5;
 /// A chunk of which the log has a part, and which costs no more than a name's length and a little, is left to it.
@@ -462,7 +469,8 @@ const LEFT_TO_LOG: usize = 48;
 const LEAST_PIECE: u32 = 16;
 /// A block that costs at most one byte in so many is left to the log, or is not put into the store.
 const COVERED_SHARE: usize = 128;
-/// A block of more names than this is put for its larger chunks, so that it takes fewer names, and reads, the next time.
+/// A block of more names than this is put for its larger chunks, so that it takes fewer names, and reads, the next
+/// time.
 const MANY: usize = 8;
 /// A root of no more parts that the peer has is not put as a whole: one name instead of so many saves little.
 const FEW: usize = 2;

@@ -42,9 +42,10 @@ impl Price {
     /// Whether a chunk is likely to cost less than its name, which takes `name` bytes.
     ///
     /// A run does, however long it is. Of anything else only short chunks are believed to, and these only if they have
-    /// few different bytes: what came before may have been of another kind.
+    /// few different bytes: what came before may have been of another kind. Where nothing compresses them, bytes cost
+    /// what they are, and a name has to save as much as it takes.
     pub(super) fn is_below_name(self, chunk: &[u8], name: usize) -> bool {
-        let Some(kind) = self.kind else { return chunk.len() <= name };
+        let Some(kind) = self.kind else { return chunk.len() < 2 * name };
         let run = match kind {
             Kind::Zstd => RUN,
             // A byte for each 255 of its length.
@@ -126,7 +127,9 @@ mod tests {
         assert!(price(Entropy::Zstd(1), 0, 0).is_below_name(&words, NAME));
         assert!(!price(Entropy::Lz4, 0, 0).is_below_name(&words, NAME), "a byte for each 255");
         assert!(!price(Entropy::None, 1 << 20, 1).is_below_name(&[0; 2048], NAME));
-        assert!(price(Entropy::None, 1 << 20, 1).is_below_name(&[0; LEAST_NAMED], NAME), "24 bytes for 24");
+        let plain = price(Entropy::None, 1 << 20, 1);
+        assert!(plain.is_below_name(&[0; 2 * NAME - 1], NAME) && !plain.is_below_name(&[0; 2 * NAME], NAME));
+        assert!(!plain.is_below_name(&[0; LEAST_NAMED], SHORT_NAME));
         assert!(!price(Entropy::Zstd(1), 0, 0).is_below_name(b"", NAME));
     }
 

@@ -1,5 +1,6 @@
 //! Which chunks are named by their tags alone.
 
+use super::super::price::NAME;
 use crate::Now;
 use crate::wanax::neighbours::{LEAST_SHARED, LEAST_SOUGHT};
 use crate::wanax::{ChunkName, NameKey, are_tags_worth_it};
@@ -24,8 +25,8 @@ impl Tags {
         Self { below, asks_neighbours, ..Self::default() }
     }
 
-    /// A block did not match in which chunks were named by their tags: names are full ones for a while, and for longer each
-    /// time. Blocks that were under way then are of the same time.
+    /// A block did not match in which chunks were named by their tags: names are full ones for a while, and for longer
+    /// each time. Blocks that were under way then are of the same time.
     pub(super) fn distrust(&mut self, now: Now) {
         if now >= self.full_until {
             self.pause = self.pause.saturating_mul(2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
@@ -35,20 +36,22 @@ impl Tags {
 
     /// Whether a chunk is named by its tag, which is in the peer's own store if `is_own`.
     ///
-    /// Where there are neighbours, they are asked for large chunks that are in the own store too, if its disk is busier.
+    /// Where there are neighbours, they are asked for large chunks that are in the own store too, if its disk is
+    /// busier.
     pub(super) fn suffice_for(&self, len: u32, is_own: impl FnOnce() -> bool, now: Now) -> bool {
         let needs_name = || len >= LEAST_SOUGHT && (len >= LEAST_SHARED || !is_own());
         len < self.below && now >= self.full_until && !(self.asks_neighbours && needs_name())
     }
 }
 
-/// Gives chunks of a block full names after all where tags would save hardly a byte: the block's strong digest is computed
-/// of all of it, at both ends.
-pub(super) fn settle(names: &mut [NameEntry], plain: &[u8], key: &NameKey) {
+/// Gives chunks of a block full names after all where tags would save hardly a byte: the block's strong digest is
+/// computed of all of it, at both ends. Chunks are sent of which a full name would save less than it takes.
+pub(super) fn settle(names: &mut Vec<NameEntry>, plain: &[u8], key: &NameKey) {
     let short = names.iter().filter(|entry| entry.name.is_short()).count();
     if are_tags_worth_it(short, plain.len()) {
         return;
     }
+    names.retain(|entry| !entry.name.is_short() || entry.len as usize >= 2 * NAME);
     for entry in names {
         if let (ChunkName::Short(tag), Some(chunk)) = (entry.name, plain.get(entry.range())) {
             entry.name = ChunkName::Full(key.name_tagged(tag, chunk));
@@ -114,5 +117,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn few_short_names_become_full_ones_or_none() {
+        let (key, plain) = (NameKey::new([1; 32]), vec![7; 65_536]);
+        let entry = |at, len| NameEntry { at, len, level: 0, name: ChunkName::Short(9), behind: None };
+        let mut names = vec![entry(0, 30), entry(100, 2 * NAME as u32 - 1), entry(200, 2 * NAME as u32)];
+        settle(&mut names, &plain, &key);
+        assert_eq!(
+            names.iter().map(|entry| (entry.at, entry.name.is_short())).collect::<Vec<_>>(),
+            [(200, false)]
+        );
+        let mut names: Vec<NameEntry> = (0..4).map(|number| entry(100 * number, 30)).collect();
+        settle(&mut names, &plain, &key);
+        assert_eq!(names.iter().filter(|entry| entry.name.is_short()).count(), 4);
     }
 }

@@ -16,8 +16,8 @@ use crate::wire::{NameEntry, Probe, Probed};
 pub(super) struct Trust {
     /// Bytes that were named and not there, less those that were there since.
     doubt: u64,
-    /// Whether the store itself said that it lacks what it is believed to have: then it is for it to say as well that it
-    /// has something, and nothing is named to find out.
+    /// Whether the store itself said that it lacks what it is believed to have: then it is for it to say as well that
+    /// it has something, and nothing is named to find out.
     denies: bool,
     /// What was put since it said that it has nothing of what it was asked for, which the next answer proves or not.
     put_since: Option<Vec<PackedTag>>,
@@ -119,16 +119,16 @@ impl Trust {
         self.passed == 0
     }
 
-    /// Takes note of whether anything was named: if the store is doubted, the next ones wait for longer, until some were
-    /// right, since a flow stands still for a round trip each time they are not.
+    /// Takes note of whether anything was named: if the store is doubted, the next ones wait for longer, until some
+    /// were right, since a flow stands still for a round trip each time they are not.
     pub(super) fn tried(&mut self, named: bool) {
         if !self.is_given() && named {
             self.passes = (2 * self.passes).min(MOST_PASSES);
         }
     }
 
-    /// Takes note of what was named and was there. It counts for more than what was not: of a store that has half, names
-    /// save half, and one that is believed and doubted in turns is named less than it has.
+    /// Takes note of what was named and was there. It counts for more than what was not: of a store that has half,
+    /// names save half, and one that is believed and doubted in turns is named less than it has.
     pub(super) fn confirm(&mut self, entry: &NameEntry) {
         self.doubt = self.doubt.saturating_sub(RIGHT_OUTWEIGHS * u64::from(entry.len));
         self.passes = LEAST_PASSES;
@@ -156,8 +156,8 @@ impl Trust {
     }
 
     /// Takes the store's word that it has most of what it is believed to have. Of a store that was found out by what it
-    /// lacked it is taken once, since what it lacks it may not know, and again when names were right; and half of the doubt
-    /// stays, so that little in vain is enough to doubt it again.
+    /// lacked it is taken once, since what it lacks it may not know, and again when names were right; and half of the
+    /// doubt stays, so that little in vain is enough to doubt it again.
     fn affirm(&mut self) {
         let denied = std::mem::take(&mut self.denies);
         if denied || !self.is_given() && self.word == Word::Good {
@@ -220,8 +220,8 @@ impl Naming {
         self.trust.restate();
     }
 
-    /// Asks for the largest chunk of a block that would have been named if the store were not doubted, unless a question
-    /// is unanswered. The answer is of what was there before the block.
+    /// Asks for the largest chunk of a block that would have been named if the store were not doubted, unless a
+    /// question is unanswered. The answer is of what was there before the block.
     pub(super) fn ask_instead(&mut self, plain: &[u8], price: Price, now: Now) {
         if !self.trust.probing.asked.is_empty() {
             return;
@@ -237,13 +237,13 @@ impl Naming {
         }
     }
 
-    /// Takes what the store has of what was asked for. What it lacks is forgotten, unless it is doubted and was sent what
-    /// it was asked for; if that is more than half of what is believed to be there, the store is doubted. Says so if it
-    /// was not before.
+    /// Takes what the store has of what was asked for. What it lacks is forgotten, unless it is doubted and was sent
+    /// what it was asked for; if that is more than half of what is believed to be there, the store is doubted. Says so
+    /// if it was not before.
     ///
-    /// If it has nothing of it, nor of what it is asked for next, all hints are forgotten but those of what was put meanwhile,
-    /// and it is believed again: blocks are not always cut as they were, so what is sent again would leave some that were
-    /// right once, each to be named in vain one day.
+    /// If it has nothing of it, nor of what it is asked for next, all hints are forgotten but those of what was put
+    /// meanwhile, and it is believed again: blocks are not always cut as they were, so what is sent again would leave
+    /// some that were right once, each to be named in vain one day.
     pub(in crate::endre::sender) fn handle_probed(&mut self, probed: &Probed, now: Now) -> Option<Doubted> {
         let (mut absent, mut believed) = (0, 0);
         let clock = self.clock(now);
@@ -273,7 +273,8 @@ impl Naming {
         (was_given && !self.trust.is_given()).then_some(Doubted { absent, believed })
     }
 
-    /// Takes a probe of what a block brought to the store, once in a while: its first and largest chunk, if that was new.
+    /// Takes a probe of what a block brought to the store, once in a while: its first and largest chunk, if that was
+    /// new.
     pub(super) fn keep_probe(&mut self, item: &Item, clock: u64) {
         let (Content::Block { plain, .. }, Some(new)) = (&item.content, item.news.first()) else { return };
         if !self.hints.wants_probe(plain.len() as u64) {
@@ -296,8 +297,8 @@ impl Naming {
 
 /// So many bytes named in vain mean that the store may be another than it was.
 const DOUBTFUL: u64 = 128 << 10;
-/// By how much what was named rightly outweighs as much that was named in vain: a store that has a third of what is named
-/// stays believed.
+/// By how much what was named rightly outweighs as much that was named in vain: a store that has a third of what is
+/// named stays believed.
 const RIGHT_OUTWEIGHS: u64 = 2;
 /// So many chunks at least, all that the store was asked for, and one more prove together that it has lost everything.
 const LEAST_TO_FORGET: usize = 2;
