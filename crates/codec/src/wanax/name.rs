@@ -15,6 +15,9 @@ use crate::wire::MAX_NAMES;
 
 /// The name of a chunk: 8 bytes of tag, 12 bytes of keyed BLAKE3.
 ///
+/// The tag of a chunk below 4 KiB, of which there are many, says 48 bits: two bytes of it [repeat](Tag48) two others. It is
+/// looked for together with its length.
+///
 /// Chunks of different bytes share a name with a probability of 2⁻⁹⁶ unless someone who has the key looks for such,
 /// which takes him 2⁴⁸ digests. The length is not part of it: whoever refers to a chunk states it too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,18 +42,50 @@ impl fmt::Debug for Name {
     }
 }
 
+/// A tag of which bits 16 to 31 repeat bits 32 to 47, in the six bytes that tell it.
+///
+/// So are those of chunks below 4 KiB. Tables go by the upper half and the lowest bits: these are the bits between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag48(pub(crate) [u8; Self::LEN]);
+
+impl Tag48 {
+    /// Its bytes.
+    pub(crate) const LEN: usize = 6;
+
+    /// Returns that of a tag; none if other bits stand where some should repeat.
+    pub(crate) fn of(tag: u64) -> Option<Self> {
+        let short = Self::of_hash(tag);
+        (short.tag() == tag).then_some(short)
+    }
+
+    /// Returns what is kept of a hash.
+    const fn of_hash(hash: u64) -> Self {
+        let [a, b, _, _, c, d, e, f] = hash.to_le_bytes();
+        Self([a, b, c, d, e, f])
+    }
+
+    /// Returns the tag.
+    pub(crate) const fn tag(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_le_bytes([a, b, c, d, c, d, e, f])
+    }
+}
+
+/// Chunks of fewer bytes have tags of 48 bits.
+const TAG_48_BELOW: usize = 4096;
+
 /// How a block refers to a chunk, and a store is asked for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkName {
     /// By its name: whoever reads the chunk can tell whether it is the one.
     Full(Name),
-    /// By its tag alone, which is that of other bytes with a probability of 2⁻⁶⁴, or if somebody looks for such. What
-    /// the chunk is a part of needs a digest that tells.
+    /// By its tag alone, which is that of other bytes of its length with a probability of 2⁻⁶⁴, below 4 KiB 2⁻⁴⁸, or if
+    /// somebody looks for such. What the chunk is a part of needs a digest that tells.
     Short(u64),
 }
 
-/// The bytes of a short name.
-pub const SHORT_NAME_LEN: usize = TAG_LEN;
+/// The bytes of a short name of a chunk below 4 KiB; others have all of the tag, 8.
+pub const SHORT_NAME_LEN: usize = Tag48::LEN;
 
 /// A receiving half that has a store takes short names for chunks of fewer bytes: all but roots, where the degree is 8.
 pub const SHORT_BELOW: u32 = 16 << 10;
@@ -78,8 +113,8 @@ pub const fn is_worth_one_of_the_names(names: usize, len: usize, rest: usize) ->
 pub const LEAST_BLOCK: usize = 512;
 
 /// The fewest bytes that are named where no entropy stage compresses them, which would make nearly as little of them: a
-/// short name takes 10 to 14 bytes of a block.
-pub const LEAST_NAMED: usize = 24;
+/// short name takes 8 to 12 bytes of a block, in a row of several mostly 8 or 9.
+pub const LEAST_NAMED: usize = 18;
 
 impl ChunkName {
     /// Returns the tag, which both kinds have.
@@ -135,7 +170,8 @@ impl NameKey {
     #[inline]
     pub fn tag(&self, chunk: &[u8]) -> u64 {
         // A secret of this length is never refused.
-        XxHash3_64::oneshot_with_secret(&self.0.fast, chunk).unwrap_or_default()
+        let hash = XxHash3_64::oneshot_with_secret(&self.0.fast, chunk).unwrap_or_default();
+        if chunk.len() < TAG_48_BELOW { Tag48::of_hash(hash).tag() } else { hash }
     }
 
     /// Returns the name of a chunk.
@@ -202,11 +238,22 @@ mod tests {
     }
 
     const PINNED: [&str; 4] = [
-        "5b9d363013a46bb4241071f69a46e4bf3397050c",
-        "c6f1f7d579567163d03c6fe8c02d28d519a1aabc",
-        "2b726d7b014e434b269fd25806add6f163c85a2d",
-        "f2a622fbadee48abba21219000376281b64a45e5",
+        "5b9d13a413a46bb4241071f69a46e4bf3397050c",
+        "c6f1795679567163d03c6fe8c02d28d519a1aabc",
+        "2b72014e014e434b269fd25806add6f163c85a2d",
+        "f2a6adeeadee48abba21219000376281b64a45e5",
     ];
+
+    #[test]
+    fn below_4_kib_48_bits_of_a_tag_say_all_of_it() {
+        let key = key(1);
+        let tags = [1, 100, 4095, 4096, 9000].map(|len| Tag48::of(key.tag(&vec![3; len])).map(Tag48::tag));
+        let whole = [1, 100, 4095].map(|len| Some(key.tag(&vec![3; len])));
+        assert_eq!((&tags[..3], &tags[3..]), (&whole[..], &[None, None][..]));
+        let short = Tag48([1, 2, 3, 4, 5, 6]);
+        assert_eq!((short.tag(), Tag48::of(short.tag())), (0x0605_0403_0403_0201, Some(short)));
+        assert!((0..64).all(|bit| Tag48::of(short.tag() ^ 1 << bit).is_some() == !(16..48).contains(&bit)));
+    }
 
     #[test]
     fn a_name_begins_with_the_tag() {

@@ -6,7 +6,7 @@ use super::reader::{Reader, WireError};
 use super::varint::put_varint;
 use super::{MAX_BLOCK, MAX_NAMES};
 use crate::entropy::Kind;
-use crate::wanax::{ChunkName, Name, SHORT_NAME_LEN};
+use crate::wanax::{ChunkName, Name, SHORT_NAME_LEN, Tag48};
 
 /// A part of a block that is referred to by the name of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,10 @@ const UNDER_WAY: u8 = 128;
 const SHORT: u8 = 64;
 /// Beside [`SHORT`], the bit that says that the next chunk stands right behind this one, and its gap is left out.
 const JOINED: u8 = 32;
+/// Beside [`SHORT`], the bit that says that six bytes tell the tag.
+const TAG_48: u8 = 16;
+/// The bits of the level of a short name; a tree has no more than 12.
+const SHORT_LEVEL: u8 = 15;
 
 /// Appends a block's entries, which are in order, as its header holds them.
 pub fn encode_entries(entries: &[NameEntry], out: &mut Vec<u8>) {
@@ -112,8 +116,17 @@ pub fn encode_entries(entries: &[NameEntry], out: &mut Vec<u8>) {
             }
             ChunkName::Short(tag) => {
                 let joined = if joined { JOINED } else { 0 };
-                out.push(entry.level & !(UNDER_WAY | SHORT | JOINED) | under_way | SHORT | joined);
-                out.extend_from_slice(&tag.to_le_bytes());
+                let flags = entry.level & SHORT_LEVEL | under_way | SHORT | joined;
+                match Tag48::of(tag) {
+                    Some(tag) => {
+                        out.push(flags | TAG_48);
+                        out.extend_from_slice(&tag.0);
+                    }
+                    None => {
+                        out.push(flags);
+                        out.extend_from_slice(&tag.to_le_bytes());
+                    }
+                }
             }
         }
         if let Some(behind) = entry.behind {
@@ -141,7 +154,13 @@ pub(super) fn decode_entries(reader: &mut Reader<'_>, plain_len: usize) -> Resul
         let flags = reader.byte("level of a chunk")?;
         let (name, level) = match flags & SHORT {
             0 => (ChunkName::Full(Name(reader.array("name")?)), flags & !UNDER_WAY),
-            _ => (ChunkName::Short(reader.u64("short name")?), flags & !(UNDER_WAY | SHORT | JOINED)),
+            _ => {
+                let tag = match flags & TAG_48 {
+                    0 => reader.u64("short name")?,
+                    _ => Tag48(reader.array("short name")?).tag(),
+                };
+                (ChunkName::Short(tag), flags & SHORT_LEVEL)
+            }
         };
         joined = flags & SHORT != 0 && flags & JOINED != 0;
         let behind = match flags & UNDER_WAY {

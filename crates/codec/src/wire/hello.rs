@@ -57,6 +57,8 @@ pub struct Understood {
     pub lanes_left: bool,
     /// That strong digests are [HighwayHash's](crate::StrongKind::Highway) where the other end understands that too.
     pub highway: bool,
+    /// That tags of chunks below 4 KiB have 48 bits, and six bytes as short names. To who does not say so names are full.
+    pub tags_of_48_bits: bool,
 }
 
 /// How a sending half names chunks.
@@ -121,16 +123,18 @@ const MAX_SAMPLES: usize = 64;
 
 impl Understood {
     /// All that this build understands.
-    pub const ALL: Self = Self { draining: true, resets_behind: true, lanes_left: true, highway: true };
+    pub const ALL: Self =
+        Self { draining: true, resets_behind: true, lanes_left: true, highway: true, tags_of_48_bits: true };
 
     fn to_bits(self) -> u64 {
-        let bits = [self.draining, self.resets_behind, self.lanes_left, self.highway];
+        let bits = [self.draining, self.resets_behind, self.lanes_left, self.highway, self.tags_of_48_bits];
         bits.into_iter().enumerate().map(|(at, bit)| u64::from(bit) << at).sum()
     }
 
     fn from_bits(bits: u64) -> Self {
-        let [draining, resets_behind, lanes_left, highway] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
-        Self { draining, resets_behind, lanes_left, highway }
+        let [draining, resets_behind, lanes_left, highway, tags_of_48_bits] =
+            [1, 2, 4, 8, 16].map(|bit| bits & bit != 0);
+        Self { draining, resets_behind, lanes_left, highway, tags_of_48_bits }
     }
 }
 

@@ -76,11 +76,11 @@ fn a_hello_is_these_bytes() {
 #[test]
 fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
     let out = bytes(&naming_hello());
-    let tail = format!("01{}081007 019900000000000000 0f", "07".repeat(32)).replace(' ', "");
+    let tail = format!("01{}081007 019900000000000000 1f", "07".repeat(32)).replace(' ', "");
     assert!(hex(&out).ends_with(&tail), "{}", hex(&out));
     assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), out.len()))));
     let neither = Hello { names: None, store: None, ..naming_hello() };
-    assert!(hex(&bytes(&neither)).ends_with("4d0000000000000000000f"));
+    assert!(hex(&bytes(&neither)).ends_with("4d0000000000000000001f"));
     assert_eq!(Hello::decode(&bytes(&neither)).unwrap().unwrap().0, neither);
     // A peer of version 2 passes over what it does not know.
     let mut older = out.clone();
@@ -106,7 +106,7 @@ fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
 fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known() {
     let mut out = bytes(&naming_hello());
     let before = out.len();
-    *out.last_mut().unwrap() = 0b110_1111;
+    *out.last_mut().unwrap() = 0b111_1111;
     assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), before))));
     let other = |understands| Hello { understands, ..naming_hello() };
     for understands in [
@@ -114,12 +114,14 @@ fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known()
         Understood { resets_behind: true, ..Understood::default() },
         Understood { lanes_left: true, ..Understood::default() },
         Understood { highway: true, ..Understood::default() },
+        Understood { tags_of_48_bits: true, ..Understood::default() },
         Understood::default(),
     ] {
         let bits = u8::from(understands.draining)
             | (u8::from(understands.resets_behind) << 1)
             | (u8::from(understands.lanes_left) << 2)
-            | (u8::from(understands.highway) << 3);
+            | (u8::from(understands.highway) << 3)
+            | (u8::from(understands.tags_of_48_bits) << 4);
         *out.last_mut().unwrap() = 0b110_0000 | bits;
         assert_eq!(Hello::decode(&out), Ok(Some((other(understands), before))));
     }
@@ -210,7 +212,7 @@ fn chunks_in_a_row_need_no_gaps() {
         (vec![short(5, 100), full(105, 100), short(205, 100)], 2 + 3 * 2),
         (vec![behind(0, 100), short(100, 100), behind(250, 5)], 2 + 3 * 2 + 2),
     ] {
-        let names: usize = entries.iter().map(|entry| if entry.name.is_short() { 8 } else { 20 }).sum();
+        let names: usize = entries.iter().map(|entry| if entry.name.is_short() { 6 } else { 20 }).sum();
         let mut out = Vec::new();
         encode_entries(&entries, &mut out);
         assert_eq!(out.len(), 1 + len + names, "{entries:?}");
@@ -318,7 +320,8 @@ fn frames_are_these_bytes() {
         ..body.clone()
     };
     let short = |at, level, behind| NameEntry {
-        name: ChunkName::Short(0xa000 + u64::from(level)),
+        // Of a chunk below 4 KiB, and of a larger one.
+        name: ChunkName::Short(0x0605_0403_0403_a000 + u64::from(level % 2) + (u64::from(level % 2) << 24)),
         ..entry(at, 100, level, behind)
     };
     let named_short = Body {
@@ -348,8 +351,8 @@ fn frames_are_these_bytes() {
         ),
         (
             Frame::Block(Block { plain_len: 600, body: BlockBody::Coded(named_short), ..block.clone() }),
-            "104eed0702e807d804 01ac0230313233343536373839616263646566 \
-             03 00646303a0000000000000 64c202a0000000000000ac02 \
+            "104ced0702e807d804 01ac0230313233343536373839616263646566 \
+             03 00646301a0030503040506 64d200a003040506ac02 \
              ac026400a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0 012e2e2e",
         ),
         (

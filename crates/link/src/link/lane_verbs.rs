@@ -94,7 +94,7 @@ impl Link {
             contexts: hello.contexts as usize,
             claim: hello.claim.clone(),
             store: hello.store,
-            short_names_below: hello.short_names_below,
+            short_names_below: if hello.understands.tags_of_48_bits { hello.short_names_below } else { 0 },
             asks_neighbours: self.config.group,
             strong,
         });

@@ -85,7 +85,7 @@ fn is_plain(chunk: &[u8]) -> bool {
 /// What a name takes in a list of several, with gap, length and level.
 pub(super) const NAME: usize = NAME_LEN + 4;
 /// The same of a short one.
-pub(super) const SHORT_NAME: usize = SHORT_NAME_LEN + 4;
+pub(super) const SHORT_NAME: usize = SHORT_NAME_LEN + 3;
 /// The shortest chunk that is named where something compresses it.
 const LEAST_COMPRESSED: usize = 64;
 /// What a run costs in the middle of other bytes.
@@ -148,7 +148,7 @@ mod tests {
             "too good to be true"
         );
         assert!(!well.is_below_name(&text[..90], SHORT_NAME), "14 bytes");
-        assert!(well.is_below_name(&text[..70], SHORT_NAME));
+        assert!(well.is_below_name(&text[..59], SHORT_NAME));
         let noise: Vec<u8> = (0..100u8).collect();
         assert!(!well.is_below_name(&noise, NAME), "of another kind");
     }
