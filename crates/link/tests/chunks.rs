@@ -11,7 +11,7 @@ use common::store::naming;
 use common::{Pair, Said, config};
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::hints::save_by;
-use oncewire_codec::wire::{Frame, LaneRole, take_frame};
+use oncewire_codec::wire::{Frame, LaneRole, Understood, take_frame};
 use oncewire_codec::{Layers, Plan};
 use oncewire_link::{
     FlowId, LaneId, Link, LinkConfig, Now, ResetReason, StoreReply, StoreRequest, StoreState,
@@ -523,6 +523,21 @@ fn short_names_are_taken_where_there_is_a_store() {
         Link::new(config, Now::ZERO).hello(LaneId(0), LaneRole::Control).short_names_below
     };
     assert_eq!([takes(None), takes(Some(1))], [0, 16 << 10]);
+}
+
+#[test]
+fn nothing_is_named_to_a_peer_with_other_tags() {
+    for tags_of_48_bits in [true, false] {
+        let (mut pair, _) = pair();
+        pair.understands = Understood { tags_of_48_bits, ..Understood::ALL };
+        pair.restart(0);
+        let flow = pair.connect(0);
+        let file = pair.random_bytes(14_000);
+        send(&mut pair, flow, &file);
+        let [named, ..] = send(&mut pair, flow, &file);
+        assert_eq!(named > 0, tags_of_48_bits);
+        arrived(&mut pair, flow, &[&file; 2]);
+    }
 }
 
 /// Has a neighbour ask for three seconds for all that side 1 reads.

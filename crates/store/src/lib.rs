@@ -1,8 +1,9 @@
 //! The content-addressed chunk store: what has crossed the link, on disk, in chunks of several sizes.
 //!
 //! A store takes blocks of at most 64 KiB and the list of their chunks of all levels, and gives back chunks by the *tag*
-//! of their name: 64 bits of a keyed hash, so they need no further hashing. It computes no names itself: who reads says
-//! how content is checked, and what does not pass is not handed out.
+//! of their name: 64 bits of a keyed hash, so they need no further hashing. Of a chunk below 4 KiB bits 16 to 31 may say
+//! what others say: the tables of these go by the upper half and the lowest bits. It computes no names itself: who reads
+//! says how content is checked, and what does not pass is not handed out.
 //!
 //! # Where things are
 //! Blocks are gathered into containers, containers into groups of about 1 MiB that are written at once,

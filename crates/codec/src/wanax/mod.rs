@@ -15,11 +15,11 @@ mod tree;
 pub mod under_way;
 
 pub use hints::{Hints, HintsError};
-pub(crate) use name::Tag48;
 pub use name::{
     ChunkName, LEAST_BLOCK, LEAST_NAMED, NAME_LEN, Name, NameKey, SHORT_BELOW, SHORT_NAME_LEN, STRONG_MORE,
     TAG_LEN, are_tags_worth_it, is_worth_one_of_the_names,
 };
+pub(crate) use name::{Tag48, tag_of_hash};
 pub use shape::{Shape, ShapeError};
 pub use tree::{Node, Tree};
 

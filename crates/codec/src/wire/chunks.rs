@@ -2,11 +2,12 @@
 
 use std::num::NonZeroU32;
 
+use super::group::take_name;
 use super::reader::{Reader, WireError};
 use super::varint::put_varint;
 use super::{MAX_BLOCK, MAX_NAMES};
 use crate::entropy::Kind;
-use crate::wanax::{ChunkName, Name, SHORT_NAME_LEN, Tag48};
+use crate::wanax::{ChunkName, SHORT_NAME_LEN, Tag48, tag_of_hash};
 
 /// A part of a block that is referred to by the name of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,10 +154,10 @@ pub(super) fn decode_entries(reader: &mut Reader<'_>, plain_len: usize) -> Resul
         }
         let flags = reader.byte("level of a chunk")?;
         let (name, level) = match flags & SHORT {
-            0 => (ChunkName::Full(Name(reader.array("name")?)), flags & !UNDER_WAY),
+            0 => (ChunkName::Full(take_name(reader)?.from_peer(len as u32)), flags & !UNDER_WAY),
             _ => {
                 let tag = match flags & TAG_48 {
-                    0 => reader.u64("short name")?,
+                    0 => tag_of_hash(reader.u64("short name")?, len as usize),
                     _ => Tag48(reader.array("short name")?).tag(),
                 };
                 (ChunkName::Short(tag), flags & SHORT_LEVEL)

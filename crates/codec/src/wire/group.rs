@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::bitmap::{put_bits, take_bits};
 use super::reader::{Reader, WireError};
 use super::varint::put_varint;
-use crate::wanax::{Name, Shape};
+use crate::wanax::{Name, Shape, tag_of_hash};
 
 /// A frame between members of a trust group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,11 +116,11 @@ impl GroupFrame {
                 Self::Peek { request, chunks }
             }
             HAVE => decode_have(reader)?,
-            GET => Self::Get {
-                request: reader.varint("request")?,
-                name: take_name(reader)?,
-                len: take_len(reader)?,
-            },
+            GET => {
+                let request = reader.varint("request")?;
+                let (name, len) = take_named(reader)?;
+                Self::Get { request, name, len }
+            }
             CHUNK => {
                 let request = reader.varint("request")?;
                 let bytes = match reader.byte("answer")? {
@@ -237,12 +237,19 @@ pub(super) fn take_name(reader: &mut Reader<'_>) -> Result<Name, WireError> {
     Ok(Name(reader.array("name")?))
 }
 
-pub(super) fn take_len(reader: &mut Reader<'_>) -> Result<u32, WireError> {
+/// Reads a chunk's name, and its length behind it.
+pub(super) fn take_named(reader: &mut Reader<'_>) -> Result<(Name, u32), WireError> {
+    let (name, len) = (take_name(reader)?, take_len(reader)?);
+    Ok((name.from_peer(len), len))
+}
+
+fn take_len(reader: &mut Reader<'_>) -> Result<u32, WireError> {
     Ok(reader.varint_up_to(super::MAX_BLOCK as u64, "length of a chunk")? as u32)
 }
 
 fn take_sought(reader: &mut Reader<'_>) -> Result<Sought, WireError> {
-    Ok(Sought { tag: reader.u64("tag")?, len: take_len(reader)? })
+    let (tag, len) = (reader.u64("tag")?, take_len(reader)?);
+    Ok(Sought { tag: tag_of_hash(tag, len as usize), len })
 }
 
 fn take_chunk(reader: &mut Reader<'_>) -> Result<Bytes, WireError> {

@@ -57,7 +57,8 @@ pub struct Understood {
     pub lanes_left: bool,
     /// That strong digests are [HighwayHash's](crate::StrongKind::Highway) where the other end understands that too.
     pub highway: bool,
-    /// That tags of chunks below 4 KiB have 48 bits, and six bytes as short names. To who does not say so names are full.
+    /// That tags of chunks below 4 KiB have 48 bits, and six bytes as short names. To who does not say so, nothing is named:
+    /// he would find none of these.
     pub tags_of_48_bits: bool,
 }
 

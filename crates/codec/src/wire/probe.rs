@@ -2,7 +2,7 @@
 
 use super::MAX_PROBES;
 use super::bitmap::{put_bits, take_bits};
-use super::group::{take_len, take_name};
+use super::group::take_named;
 use super::reader::{Reader, WireError};
 use super::varint::put_varint;
 use crate::wanax::Name;
@@ -37,7 +37,7 @@ impl Probe {
 
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let request = reader.varint("request")?;
-        let chunks = (0..take_count(reader)?).map(|_| Ok((take_name(reader)?, take_len(reader)?)));
+        let chunks = (0..take_count(reader)?).map(|_| take_named(reader));
         Ok(Self { request, chunks: chunks.collect::<Result<_, _>>()? })
     }
 }

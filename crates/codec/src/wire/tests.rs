@@ -320,13 +320,13 @@ fn frames_are_these_bytes() {
         ..body.clone()
     };
     let short = |at, level, behind| NameEntry {
-        // Of a chunk below 4 KiB, and of a larger one.
-        name: ChunkName::Short(0x0605_0403_0403_a000 + u64::from(level % 2) + (u64::from(level % 2) << 24)),
+        name: ChunkName::Short(0x0605_0403_0403_a000 + u64::from(level)),
         ..entry(at, 100, level, behind)
     };
+    let large = NameEntry { len: 5000, name: ChunkName::Short(0x0605_0403_0201_a001), ..short(600, 1, 0) };
     let named_short = Body {
         digest: Digest::Strong(*b"0123456789abcdef"),
-        names: vec![short(0, 3, 0), short(100, 2, 300), entry(500, 100, 0, 0)],
+        names: vec![short(0, 3, 0), short(100, 2, 300), entry(500, 100, 0, 0), large],
         literals: 300,
         ..named.clone()
     };
@@ -350,10 +350,10 @@ fn frames_are_these_bytes() {
              476401a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1 012e2e2e",
         ),
         (
-            Frame::Block(Block { plain_len: 600, body: BlockBody::Coded(named_short), ..block.clone() }),
-            "104ced0702e807d804 01ac0230313233343536373839616263646566 \
-             03 00646301a0030503040506 64d200a003040506ac02 \
-             ac026400a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0 012e2e2e",
+            Frame::Block(Block { plain_len: 5600, body: BlockBody::Coded(named_short), ..block.clone() }),
+            "1056ed0702e807e02b 01ac0230313233343536373839616263646566 \
+             04 00647303a003040506 64d202a003040506ac02 \
+             ac026400a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0 0088274101a0010203040506 012e2e2e",
         ),
         (
             Frame::Block(Block { plain_len: 2, body: BlockBody::Uncoded(b"hi"), ..block }),

@@ -93,8 +93,8 @@ impl Link {
             capacity,
             contexts: hello.contexts as usize,
             claim: hello.claim.clone(),
-            store: hello.store,
-            short_names_below: if hello.understands.tags_of_48_bits { hello.short_names_below } else { 0 },
+            store: hello.store.filter(|_| hello.understands.tags_of_48_bits),
+            short_names_below: hello.short_names_below,
             asks_neighbours: self.config.group,
             strong,
         });

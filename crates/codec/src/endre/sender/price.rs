@@ -147,7 +147,7 @@ mod tests {
             !price(Entropy::Zstd(1), 100_000, 100).is_below_name(&text[..200], NAME),
             "too good to be true"
         );
-        assert!(!well.is_below_name(&text[..90], SHORT_NAME), "14 bytes");
+        assert!(!well.is_below_name(&text[..68], SHORT_NAME), "10 bytes");
         assert!(well.is_below_name(&text[..59], SHORT_NAME));
         let noise: Vec<u8> = (0..100u8).collect();
         assert!(!well.is_below_name(&noise, NAME), "of another kind");

@@ -26,12 +26,15 @@ impl Tags {
     }
 
     /// A block did not match in which chunks were named by their tags: names are full ones for a while, and for longer
-    /// each time. Blocks that were under way then are of the same time.
+    /// each time, unless tags were right for an hour and more. Blocks that were under way then are of the same time.
     pub(super) fn distrust(&mut self, now: Now) {
-        if now >= self.full_until {
-            self.pause = self.pause.saturating_mul(2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-            self.full_until = now + self.pause;
+        if now < self.full_until {
+            return;
         }
+        let is_long_ago = now.saturating_sub(self.full_until) > LONGEST_PAUSE;
+        let longer = if is_long_ago { FIRST_PAUSE } else { self.pause.saturating_mul(2) };
+        self.pause = longer.clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.full_until = now + self.pause;
     }
 
     /// Whether a chunk is named by its tag, which is in the peer's own store if `is_own`.
@@ -83,6 +86,10 @@ mod tests {
             tags.distrust(tags.full_until);
         }
         assert_eq!(tags.pause, LONGEST_PAUSE);
+        tags.distrust(tags.full_until + LONGEST_PAUSE);
+        assert_eq!(tags.pause, LONGEST_PAUSE);
+        tags.distrust(tags.full_until + LONGEST_PAUSE + Now::from_secs(1));
+        assert_eq!(tags.pause, FIRST_PAUSE, "it was by chance");
     }
 
     #[test]
