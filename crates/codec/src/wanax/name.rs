@@ -36,7 +36,7 @@ impl Name {
     }
 
     /// Returns what a peer means by it, who may know no tags of 48 bits, for a chunk of `len` bytes.
-    pub(crate) fn from_peer(mut self, len: u32) -> Self {
+    pub(crate) fn folded(mut self, len: u32) -> Self {
         let tag = tag_of_hash(self.tag(), len as usize);
         self.0.iter_mut().zip(tag.to_le_bytes()).for_each(|(to, from)| *to = from);
         self
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!((&tags[..3], &tags[3..]), (&whole[..], &[None, None][..]));
         let short = Tag48([1, 2, 3, 4, 5, 6]);
         assert_eq!((short.tag(), Tag48::of(short.tag())), (0x0605_0403_0403_0201, Some(short)));
-        assert!((0..64).all(|bit| Tag48::of(short.tag() ^ 1 << bit).is_some() == !(16..48).contains(&bit)));
+        assert!((0..64).all(|bit| Tag48::of(short.tag() ^ 1 << bit).is_some() != (16..48).contains(&bit)));
     }
 
     #[test]
@@ -278,8 +278,8 @@ mod tests {
             let hash = XxHash3_64::oneshot_with_secret(&key.0.fast, &chunk).unwrap();
             theirs.0[..TAG_LEN].copy_from_slice(&hash.to_le_bytes());
             assert_eq!(theirs == key.name(&chunk), len == 4096);
-            assert_eq!(theirs.from_peer(len as u32), key.name(&chunk));
-            assert_eq!(key.name(&chunk).from_peer(len as u32), key.name(&chunk));
+            assert_eq!(theirs.folded(len as u32), key.name(&chunk));
+            assert_eq!(key.name(&chunk).folded(len as u32), key.name(&chunk));
         }
     }
 

@@ -154,7 +154,7 @@ pub(super) fn decode_entries(reader: &mut Reader<'_>, plain_len: usize) -> Resul
         }
         let flags = reader.byte("level of a chunk")?;
         let (name, level) = match flags & SHORT {
-            0 => (ChunkName::Full(take_name(reader)?.from_peer(len as u32)), flags & !UNDER_WAY),
+            0 => (ChunkName::Full(take_name(reader)?.folded(len as u32)), flags & !UNDER_WAY),
             _ => {
                 let tag = match flags & TAG_48 {
                     0 => tag_of_hash(reader.u64("short name")?, len as usize),

@@ -240,7 +240,7 @@ pub(super) fn take_name(reader: &mut Reader<'_>) -> Result<Name, WireError> {
 /// Reads a chunk's name, and its length behind it.
 pub(super) fn take_named(reader: &mut Reader<'_>) -> Result<(Name, u32), WireError> {
     let (name, len) = (take_name(reader)?, take_len(reader)?);
-    Ok((name.from_peer(len), len))
+    Ok((name.folded(len), len))
 }
 
 fn take_len(reader: &mut Reader<'_>) -> Result<u32, WireError> {

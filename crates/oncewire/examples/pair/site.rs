@@ -7,7 +7,7 @@ mod savings;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::scope;
@@ -93,11 +93,7 @@ fn take<'j, J>(next: &AtomicUsize, jobs: &'j [J]) -> Option<(usize, &'j J)> {
 
 /// Has the server behind a hub give the file of the number that a client sends.
 fn serve(site: &Site, hub: usize, files: Vec<Vec<u8>>) -> Origin {
-    serve_on(site.listen(hub), files)
-}
-
-fn serve_on(listener: TcpListener, files: Vec<Vec<u8>>) -> Origin {
-    Origin::on(listener, move |mut stream| {
+    Origin::on(site.listen(hub), move |mut stream| {
         let mut number = [0];
         if stream.read_exact(&mut number).is_ok() {
             // Whether it arrived is for the client to say.

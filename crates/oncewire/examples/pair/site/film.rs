@@ -5,10 +5,11 @@ use std::net::TcpStream;
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
-use crate::common::data;
+use crate::common::data::{self, Rng};
+use crate::common::origin::Origin;
 use crate::common::site::{Plan, Site};
 
-use super::{all, line, median, serve_on};
+use super::{all, line, median};
 
 /// How many watch what.
 #[derive(Clone, clap::Args)]
@@ -72,10 +73,10 @@ pub(super) fn run(arguments: &Arguments, at_once: usize) {
     }
     let Arguments { clients, film_mb, .. } = arguments;
     println!(
-        "\n{clients} clients, 1 s apart, {film_mb} MB, 1 Mbit/s and 1,000 ms. Watch: those whose transfer was as fast as \
-         the film; in brackets those who never waited, once they began {} s after asking; from how many seconds after \
-         asking half, nine tenths and all never waited at 320 kbit/s. Who would have waited longer than that at 320 kbit/s \
-         goes when the film would be over.\n",
+        "\n{clients} clients, 1 s apart, {film_mb} MB behind 200 to 600 other bytes for each, 1 Mbit/s and 1,000 ms. \
+         Watch: those whose transfer was as fast as the film; in brackets those who never waited, once they began {} s \
+         after asking; from how many seconds after asking half, nine tenths and all never waited at 320 kbit/s. Who would \
+         have waited longer than that at 320 kbit/s goes when the film would be over.\n",
         HEAD_START.as_secs()
     );
 }
@@ -99,14 +100,22 @@ fn row(way: &Way, arguments: &Arguments, film: &[u8]) -> Option<String> {
         // Connections have it of their listener.
         socket2::SockRef::from(&listener).set_tcp_congestion(name.as_bytes()).unwrap();
     }
-    let _origin = serve_on(listener, vec![film.to_vec()]);
+    let served = film.to_vec();
+    let _origin = Origin::on(listener, move |mut stream| {
+        let mut number = [0; 4];
+        if stream.read_exact(&mut number).is_ok() {
+            // Whether it arrived is for the client to say.
+            let header = header(u32::from_le_bytes(number));
+            let _ = stream.write_all(&header).and_then(|()| stream.write_all(&served));
+        }
+    });
     let before: u64 = site.crossed().iter().sum();
     let viewers: Vec<Viewer> = scope(|scope| {
         let watch = |number: u32| {
             let site = &site;
             scope.spawn(move || {
                 wait(Duration::from_secs(1) * number);
-                watch(site.connect(way.codec.map(|_| 0), 0), film, way)
+                watch(site.connect(way.codec.map(|_| 0), 0), number, film, way)
             })
         };
         let viewers: Vec<_> = (0..arguments.clients).map(watch).collect();
@@ -137,12 +146,19 @@ fn row(way: &Way, arguments: &Arguments, film: &[u8]) -> Option<String> {
     ))
 }
 
+/// What the server says to a client before the film, as each has it under another name: other bytes, and more or fewer.
+fn header(number: u32) -> Vec<u8> {
+    let len = 200 + Rng::new(number.into()).below(401);
+    data::random(HEADERS + u64::from(number), len)
+}
+
 /// Reads the film, and gives up once it would be over at the lowest rate.
-fn watch(mut stream: TcpStream, film: &[u8], way: &Way) -> Viewer {
+fn watch(mut stream: TcpStream, number: u32, film: &[u8], way: &Way) -> Viewer {
+    let header = header(number);
     let seconds = |bytes: usize, rate: f64| Duration::from_secs_f64(bytes as f64 * 8e-3 / rate);
     let limit = HEAD_START + seconds(film.len(), RATES_KBIT_PER_S[0]);
     let start = Instant::now();
-    stream.write_all(&[0]).unwrap();
+    stream.write_all(&number.to_le_bytes()).unwrap();
     let (mut got, mut head_starts, mut buffer) = (0, [Duration::ZERO; 2], vec![0; 64 << 10]);
     while let Some(left) = limit.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
         stream.set_read_timeout(Some(left)).unwrap();
@@ -162,10 +178,13 @@ fn watch(mut stream: TcpStream, film: &[u8], way: &Way) -> Viewer {
         for (head_start, rate) in head_starts.iter_mut().zip(RATES_KBIT_PER_S) {
             *head_start = now.saturating_sub(seconds(got, rate)).max(*head_start);
         }
-        data::assert_same(&buffer[..count], &film[got..][..count], "the film");
+        let (of_header, of_film) = buffer[..count].split_at(header.len().saturating_sub(got).min(count));
+        data::assert_same(of_header, &header[got.min(header.len())..][..of_header.len()], "the header");
+        let seen = (got + of_header.len()).saturating_sub(header.len());
+        data::assert_same(of_film, &film[seen..][..of_film.len()], "the film");
         got += count;
     }
-    let done = got == film.len();
+    let done = got == header.len() + film.len();
     let kbit_per_s = got as f64 * 8e-3 / start.elapsed().as_secs_f64();
     let head_starts = head_starts.map(|head_start| if done { head_start } else { Duration::MAX });
     Viewer { kbit_per_s, done, head_starts }
@@ -176,6 +195,8 @@ fn wait(time: Duration) {
     std::thread::sleep(time);
 }
 
+/// The seeds of headers begin here.
+const HEADERS: u64 = 1_000_000;
 /// What the films of the paper need.
 const RATES_KBIT_PER_S: [f64; 2] = [320.0, 809.0];
 /// How long after asking a client begins to watch.
