@@ -5,10 +5,16 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads files")]
 
 use std::fmt::Write as _;
+use std::path::Path;
 
+use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wanax::Shape;
+use oncewire_codec::wire::MAX_BLOCK;
+use oncewire_codec::{Layers, Plan};
 use oncewire_lab::chunks::{Analysis, Tally};
 use oncewire_lab::corpus::Corpus;
+use oncewire_lab::measure::Measurement;
+use oncewire_lab::pair::PairConfig;
 
 mod reviewed;
 
@@ -94,6 +100,31 @@ fn new_content_is_one_miss_a_block() {
     analysis.stream(&Corpus::new(SEED).random(300_000));
     let tally = analysis.finish();
     assert_eq!((tally.ideal(), tally.missed), (0, tally.blocks));
+}
+
+/// What the simulator credits short names with is what they save between two halves of the codec, but for what frames
+/// and acknowledgements take of each block.
+#[test]
+fn short_names_save_what_they_are_said_to() {
+    for series in series().into_iter().filter(|series| series.streams.len() > 1) {
+        for shape in ["mrc:8:128", "mrc:4:64", "mrc:2:32", "src:128"] {
+            let mut measurement = Measurement::new(PairConfig {
+                plan: Some(Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() }),
+                store: Some(shape.parse().unwrap()),
+                log_memory: 1 << 20,
+                // Each block is acknowledged before the next.
+                max_in_flight: MAX_BLOCK as u64,
+                ..PairConfig::default()
+            });
+            for stream in &series.streams {
+                measurement.send(Path::new(series.name), &stream[..], |_| ()).unwrap();
+            }
+            let crossed: u64 = measurement.finish().files[1..].iter().map(|file| file.wire).sum();
+            let tally = analyse(&series, shape);
+            let frames = (crossed + tally.saved_short).checked_sub(tally.delivered).unwrap() / tally.blocks;
+            assert!((20..45).contains(&frames), "{} {shape}: {frames} bytes a block: {tally:?}", series.name);
+        }
+    }
 }
 
 fn analyse(series: &Series, shape: &str) -> Tally {

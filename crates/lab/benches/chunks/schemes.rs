@@ -84,7 +84,7 @@ fn savings(series: &Series, results: &Results) {
 fn short_names(results: &Results) {
     table::start(
         "Savings with short names",
-        "As between two gateways without an entropy stage, to the byte: short names of chunks below 16 KiB, 8 bytes for \
+        "As between two gateways without an entropy stage, without frames: short names of chunks below 16 KiB, 8 bytes for \
          a block that has any, and what is below 18 bytes, or finds none of 1,024 names left, or lies in a block below 512 \
          bytes, is sent.",
         &[
