@@ -15,7 +15,7 @@ use crate::wire::MAX_NAMES;
 
 /// The name of a chunk: 8 bytes of tag, 12 bytes of keyed BLAKE3.
 ///
-/// The tag of a chunk below 4 KiB, of which there are many, says 48 bits: two bytes of it [repeat](Tag48) two others. It is
+/// The tag of a chunk below 4 KiB, of which there are many, says 48 bits: bits 16 to 31 repeat bits 32 to 47. It is
 /// looked for together with its length.
 ///
 /// Chunks of different bytes share a name with a probability of 2⁻⁹⁶ unless someone who has the key looks for such,
