@@ -53,9 +53,9 @@ pub struct Tally {
     /// What references save if each costs [`ENTRY_LEN`] bytes and only chunks that are longer are referred to.
     pub saved: u64,
     /// The same between two gateways without an entropy stage, by the codec's own encoding, if each block is
-    /// acknowledged before the next: chunks below [`SHORT_BELOW`] have short names, those below [`LEAST_NAMED`], or [for which no name is left](is_worth_one_of_the_names), and blocks below
-    /// [`LEAST_BLOCK`] are sent; a block with short names takes [`STRONG_MORE`] bytes more, or has full ones where
-    /// [these are few](are_tags_worth_it).
+    /// acknowledged before the next: chunks below [`SHORT_BELOW`] have short names, those below [`LEAST_NAMED`], or
+    /// [for which no name is left](is_worth_one_of_the_names), and blocks below [`LEAST_BLOCK`] are sent; a block with
+    /// short names takes [`STRONG_MORE`] bytes more, or has full ones where [these are few](are_tags_worth_it).
     pub saved_short: u64,
     /// The largest chunks of which nothing was found, with chunks beside them of which something was. The paper's
     /// sender states their names too.
