@@ -9,6 +9,7 @@
 //! within a run, and what is compared takes turns, so that a busy machine slows both.
 
 mod adversarial;
+mod bare;
 mod chunks;
 mod coder;
 mod files;
@@ -16,6 +17,7 @@ mod log_sizes;
 mod memcpy;
 mod oracle;
 mod parts;
+mod searcher;
 mod slots;
 mod sweep;
 mod table;
@@ -31,9 +33,10 @@ struct Bench {
     run: fn(&[Corpus]),
 }
 
-const BENCHES: [Bench; 9] = [
+const BENCHES: [Bench; 10] = [
     Bench { name: "memcpy", run: memcpy::run },
     Bench { name: "parts", run: parts::run },
+    Bench { name: "bare", run: bare::run },
     Bench { name: "oracle", run: oracle::run },
     Bench { name: "zstd", run: zstd::run },
     Bench { name: "sweep", run: sweep::run },

@@ -165,14 +165,14 @@ pub(crate) fn choose(
 }
 
 /// Where the copies go.
-struct Ring {
+pub(crate) struct Ring {
     memory: Pages<u8>,
     at: usize,
     block: Vec<u8>,
 }
 
 impl Ring {
-    fn new(len: usize) -> Self {
+    pub(crate) fn new(len: usize) -> Self {
         let mut memory = Pages::zeroed(len);
         memory.fill(1);
         Self { memory, at: 0, block: vec![0; MAX_BLOCK] }
@@ -196,7 +196,8 @@ impl Ring {
         Part { work: working.spent(), copy: copying.spent() }
     }
 
-    fn copy(&mut self, block: &[u8]) {
+    /// Copies `block` to where the last copy ended.
+    pub(crate) fn copy(&mut self, block: &[u8]) {
         self.make_room(block.len());
         self.memory[self.at..][..block.len()].copy_from_slice(block);
         self.at += block.len();

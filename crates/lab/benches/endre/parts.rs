@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use oncewire_codec::cache::{Log, LogOffset};
-use oncewire_codec::endre::matcher::{Copy, MatchParams, MaxMatch, Search, is_held, lasting, next_hint};
+use oncewire_codec::endre::matcher::MatchParams;
 use oncewire_codec::wire::MAX_BLOCK;
-use oncewire_lab::corpus::Corpus as Noise;
 use oncewire_lab::cpu::Stopwatch;
 
 use crate::coder::{PLAN, encode, fill, groups, warm};
 use crate::files::Corpus;
+use crate::searcher::Searcher;
 use crate::table::{self, median};
 
 pub(crate) fn run(corpora: &[Corpus]) {
@@ -35,14 +34,15 @@ pub(crate) fn run(corpora: &[Corpus]) {
     );
     let mut encoder = warm(LOG, MatchParams::default(), None);
     // The log is full, so all that can be referred to is as much as ever can.
-    let mut search = Searcher::new(encoder.stats().log_used);
+    let reach = encoder.stats().log_used;
+    let mut searcher = Searcher::new(LOG, MatchParams::default(), reach, |_, _| ());
     for corpus in corpora {
         let rounds: Vec<Round> = (0..ROUNDS)
             .map(|_| {
-                let mut round = search.round(&corpus.data);
+                let mut round = round(&mut searcher, &corpus.data);
                 encode(&mut encoder, &corpus.data, &PLAN, &mut round.all, |_, _| ());
                 fill(&mut encoder, &PLAN, None);
-                search.fill();
+                searcher.fill(|_, _| ());
                 round
             })
             .collect();
@@ -79,62 +79,17 @@ struct Round {
     all: Stopwatch,
 }
 
-/// The parts of a sending half that search and remember, by themselves.
-struct Searcher {
-    log: Log,
-    max: MaxMatch,
-    head: LogOffset,
-    /// How far back blocks refer.
-    reach: u64,
-    noise: Noise,
-}
-
-impl Searcher {
-    fn new(reach: u64) -> Self {
-        let (log, max) = (Log::new(LOG as usize), MaxMatch::new(LOG, MatchParams::default()));
-        let mut searcher = Self { log, max, head: LogOffset::ZERO, reach, noise: Noise::new(0) };
-        searcher.fill();
-        searcher
+/// Searches and remembers `data` as a flow.
+fn round(searcher: &mut Searcher, data: &[u8]) -> Round {
+    let mut round = Round::default();
+    for block in groups(data).flatten() {
+        searcher.find(&block, &mut round.search);
+        searcher.find(&block, &mut round.cached);
+        round.copies += searcher.copies().len() as u64;
+        round.looked_up += searcher.looked_up().count() as u64;
+        searcher.remember(&block, &mut round.log, &mut round.table);
     }
-
-    /// Pushes all that is known out of the log.
-    fn fill(&mut self) {
-        for _ in 0..LOG / MAX_BLOCK as u64 {
-            let block = self.noise.random(MAX_BLOCK);
-            self.block(&block, &mut None, &mut Vec::new(), &mut Round::default());
-        }
-    }
-
-    fn round(&mut self, data: &[u8]) -> Round {
-        let (mut round, mut hint, mut copies) = (Round::default(), None, Vec::new());
-        for block in groups(data).flatten() {
-            self.block(&block, &mut hint, &mut copies, &mut round);
-        }
-        round
-    }
-
-    fn block(
-        &mut self,
-        block: &[u8],
-        hint: &mut Option<LogOffset>,
-        copies: &mut Vec<Copy>,
-        round: &mut Round,
-    ) {
-        let Self { log, max, head, reach, .. } = self;
-        let (at, reach) = (*head, *reach);
-        let search = Search { block, at, floor: at.minus(reach), lasting: lasting(at, reach), hint: *hint };
-        round.search.time(|| max.find(log, &search, copies));
-        round.cached.time(|| max.find(log, &search, copies));
-        round.copies += copies.len() as u64;
-        round.looked_up += max.looked_up().count() as u64;
-        *hint = next_hint(copies, block.len());
-        if !is_held(copies, block.len(), search.lasting) {
-            round.log.time(|| log.write(at, block));
-            round.table.time(|| max.remember(&search, copies));
-            *head = at.plus(block.len() as u64);
-            hint.get_or_insert(*head);
-        }
-    }
+    round
 }
 
 const LOG: u64 = 1 << 30;

@@ -19,7 +19,7 @@ pub(crate) fn run(corpora: &[Corpus]) {
     );
     let mut encoder = warm(LOG, MatchParams::default(), None);
     let plan = Plan { entropy: Entropy::Zstd(1), ..PLAN };
-    let mut rival = Rival::new();
+    let mut rival = Zstd::long();
     for corpus in corpora {
         // The first round of zstd touches its window for the first time.
         rival.compress(&corpus.data, &mut Stopwatch::default());
@@ -47,27 +47,37 @@ pub(crate) fn run(corpora: &[Corpus]) {
     }
 }
 
-/// zstd as `zstd -1 --long=30` sets it up.
-struct Rival {
+/// zstd by itself.
+pub(crate) struct Zstd {
     context: CCtx<'static>,
     out: Vec<u8>,
 }
 
-impl Rival {
-    fn new() -> Self {
-        let mut context = CCtx::create();
-        for parameter in [
+impl Zstd {
+    /// As `zstd -1` sets it up.
+    pub(crate) fn plain() -> Self {
+        Self::with(&[CParameter::CompressionLevel(1)])
+    }
+
+    /// As `zstd -1 --long=30` sets it up.
+    pub(crate) fn long() -> Self {
+        Self::with(&[
             CParameter::CompressionLevel(1),
             CParameter::EnableLongDistanceMatching(true),
             CParameter::WindowLog(30),
-        ] {
-            context.set_parameter(parameter).expect("these are parameters of zstd");
+        ])
+    }
+
+    fn with(parameters: &[CParameter]) -> Self {
+        let mut context = CCtx::create();
+        for parameter in parameters {
+            context.set_parameter(*parameter).expect("these are parameters of zstd");
         }
         Self { context, out: Vec::with_capacity(CCtx::out_size()) }
     }
 
     /// Compresses `data` as one frame and returns its length.
-    fn compress(&mut self, data: &[u8], watch: &mut Stopwatch) -> u64 {
+    pub(crate) fn compress(&mut self, data: &[u8], watch: &mut Stopwatch) -> u64 {
         let (context, out) = (&mut self.context, &mut self.out);
         context.reset(ResetDirective::SessionOnly).expect("a session may be given up");
         context.set_pledged_src_size(Some(data.len() as u64)).expect("a session has not begun");
