@@ -108,8 +108,8 @@ pub struct Controller {
     left: Option<Left>,
     /// A look at what is delivered without coding.
     descent: Option<Descent>,
-    /// When the last one ended, and how long the next one waits.
-    descended: Now,
+    /// When the last one ended, if there was one, and how long the next one waits.
+    descended: Option<Now>,
     descent_wait: Now,
     failure: Option<Failure>,
     /// How long a richer rung is not tried after the last change down.
@@ -150,7 +150,7 @@ impl Controller {
             trial: None,
             left: None,
             descent: None,
-            descended: Now::ZERO,
+            descended: None,
             descent_wait: FIRST_WAIT,
             failure: None,
             wait: FIRST_WAIT,

@@ -242,6 +242,6 @@ fn regions(markers: &[u32], period: usize) -> Vec<Range<usize>> {
 }
 
 const LOG: u64 = 1 << 30;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 /// Slots that are asked for at once.
 const BATCH: usize = 64;

@@ -154,10 +154,13 @@ impl Peer {
 
     /// Appends what the lane's socket takes next; false if there is nothing.
     pub(crate) fn transmit(self: &Arc<Self>, lane: LaneId, out: &mut Vec<u8>) -> bool {
-        self.with(|core, now| {
-            // Here rather than by the timer alone, which is late when processors are scarce.
-            self.pace(core, now);
-            core.lanes.contains_key(&lane) && self.effort.encode(|| core.link.poll_transmit(lane, now, out))
+        // Who asks for CPU time is likely to lose the processor to others that want it: not with the lock held.
+        self.effort.encode(|| {
+            self.with(|core, now| {
+                // Here rather than by the timer alone, which is late when processors are scarce.
+                self.pace(core, now);
+                core.lanes.contains_key(&lane) && core.link.poll_transmit(lane, now, out)
+            })
         })
     }
 
