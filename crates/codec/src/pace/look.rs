@@ -60,16 +60,9 @@ impl Controller {
             self.descent_wait =
                 if descent.was_full { FIRST_WAIT } else { (self.descent_wait * 4).min(LAST_WAIT) };
             (self.reason, self.lowered) = (Reason::EncoderBound, now);
+            self.fail(descent.from, load, now);
             let cheapest = self.rung - 1;
-            let is_full = delivered.waited() >= PATH_IS_FULL;
-            if !is_full && rate.is_some_and(|rate| rate >= PLAINLY_FASTER * descent.before) {
-                // A step up is likely to cost much of that, and says little that is new.
-                self.wait = self.wait.max(AFTER_PLAINLY_FASTER);
-                self.fail(cheapest, rate, load, now);
-                return false;
-            }
-            self.fail(descent.from, rate, load, now);
-            if cheapest <= descent.from || !is_full {
+            if cheapest <= descent.from || delivered.waited() < PATH_IS_FULL {
                 return false;
             }
             // There is time to code then. How much, the rung that needs least of it tells without much harm.
@@ -86,9 +79,6 @@ impl Controller {
     }
 }
 
-/// If no coding delivers so many times as much, and the path leaves no time, no other rung is tried for so long.
-const PLAINLY_FASTER: f64 = 2.0;
-const AFTER_PLAINLY_FASTER: Now = Now::from_secs(16);
 /// The part of the time for which lanes wait for their sockets, of that for which they have bytes to send, where it is the
 /// path that limits what is not coded.
 const PATH_IS_FULL: f64 = 0.5;

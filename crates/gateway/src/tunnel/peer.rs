@@ -278,15 +278,17 @@ impl Peer {
 
     /// Runs one mutation of the link and everything that follows from it.
     pub(crate) fn with<R>(self: &Arc<Self>, mutate: impl FnOnce(&mut Core, Now) -> R) -> R {
-        let mut due = Due::default();
-        let result = {
-            let mut core = self.core.lock();
-            let result = mutate(&mut core, self.clock.now());
-            self.drain(&mut core, &mut due);
-            result
-        };
+        let (result, due) = self.locked(mutate);
         self.carry_out(due);
         result
+    }
+
+    /// Runs one mutation of the link, and returns what is to be carried out then, without the lock.
+    fn locked<R>(self: &Arc<Self>, mutate: impl FnOnce(&mut Core, Now) -> R) -> (R, Due) {
+        let (mut core, mut due) = (self.core.lock(), Due::default());
+        let result = mutate(&mut core, self.clock.now());
+        self.drain(&mut core, &mut due);
+        (result, due)
     }
 
     fn drain(self: &Arc<Self>, core: &mut Core, due: &mut Due) {
