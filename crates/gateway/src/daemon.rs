@@ -35,6 +35,7 @@ use crate::tunnel::tasks::Tasks;
 
 mod clearing;
 mod found;
+mod heap;
 mod late_logs;
 mod listeners;
 mod log_sizes;
@@ -235,6 +236,7 @@ impl Gateway {
             changing: Arc::default(),
         });
         site.tasks.spawn(log_sizes::run(report.state.subscribe()));
+        site.tasks.spawn(heap::run(report.state.subscribe()));
         site.tasks.spawn(upkeep::run(report.state.subscribe(), site.store.clone()));
         if let Some(Bound { listener, .. }) = listeners.admin {
             let source = Arc::clone(&report);

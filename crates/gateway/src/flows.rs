@@ -217,6 +217,11 @@ impl Flow {
         })
     }
 
+    /// Returns how many bytes are to be read of our application at once.
+    pub(crate) fn read_size(&self) -> usize {
+        self.peer.with(|core, _| core.link.read_size(self.id))
+    }
+
     /// Takes back that more follows at once.
     pub(crate) fn expect_no_more(&self) {
         self.peer.with(|core, _| core.link.expect_payload(self.id, false));

@@ -10,6 +10,7 @@ use oncewire_codec::wire::{
 };
 use oncewire_codec::{Now, Plan};
 
+use crate::budget::{Part, SEND_QUEUE, Sum};
 use crate::classify::{Cipher, behind_proxy_header, recognise};
 use crate::credit::Window;
 use crate::reassembly::Reassembly;
@@ -49,6 +50,11 @@ pub(crate) struct Flow {
     /// Whether the application has been told of the far stream's end.
     pub(crate) far_end_told: bool,
     pub(crate) delivered_in: u64,
+    /// The first credit of this flow's window, as all flows' are counted.
+    #[expect(dead_code, reason = "it counts for as long as the flow is there")]
+    pub(crate) first_credit: Part,
+    /// What the application has not taken of what has come.
+    pub(crate) received: Part,
 }
 
 /// How far the opening has come.
@@ -86,6 +92,8 @@ pub(crate) struct Outbound {
     messages: VecDeque<Message>,
     queue: VecDeque<Bytes>,
     queued: usize,
+    /// The same, as all flows' are counted.
+    counted: Part,
     /// The flow offset of the next byte to be sent.
     pub(crate) sent: u64,
     /// The first flow offset that may not be sent.
@@ -106,30 +114,36 @@ pub(crate) struct Outbound {
     pub(crate) waits_for_room: bool,
 }
 
-/// Bytes of an application that wait to be encoded, per flow.
-pub(crate) const SEND_QUEUE: usize = 512 * 1024;
 /// A piece at least this long is a block of its own rather than copied together with the next.
 const OWN_BLOCK: usize = 16 * 1024;
 
 impl Outbound {
-    /// Starts with the credit that the peer's hello grants.
-    pub(crate) fn new(credit: u64) -> Self {
-        Self { credit, initial: credit, ..Self::default() }
+    /// Starts with a flow's first credit; what is queued is counted in a sum.
+    pub(crate) fn new(credit: u64, queued: &Sum) -> Self {
+        Self { credit, initial: credit, counted: Part::of(queued), ..Self::default() }
     }
 
-    /// Bytes that may still be queued.
-    pub(crate) fn room(&self) -> usize {
-        SEND_QUEUE.saturating_sub(self.queued)
+    /// Bytes that may still be queued of so many.
+    pub(crate) fn room(&self, limit: u64) -> usize {
+        (limit as usize).saturating_sub(self.queued)
+    }
+
+    /// Whether an application that waits is to be read again: where little is queued, not for a few bytes each time.
+    pub(crate) fn has_room_again(&self, limit: u64) -> bool {
+        let least = if limit < SEND_QUEUE { limit as usize / 4 } else { 1 };
+        self.room(limit) >= least
     }
 
     /// Bytes that are queued although there was no room, but for what the last block was longer than the room.
-    pub(crate) fn beyond_room(&self) -> usize {
-        self.queued.saturating_sub(SEND_QUEUE + MAX_BLOCK)
+    pub(crate) fn beyond_room(&self, limit: u64) -> usize {
+        let longer = if limit < SEND_QUEUE { 0 } else { MAX_BLOCK };
+        self.queued.saturating_sub(limit as usize + longer)
     }
 
     pub(crate) fn push(&mut self, bytes: Bytes) {
         self.expect(false);
         self.queued += bytes.len();
+        self.counted.set(self.queued as u64);
         self.queue.push_back(bytes);
     }
 
@@ -177,8 +191,9 @@ impl Outbound {
     /// Drops what was not sent.
     pub(crate) fn abandon(&mut self) {
         self.messages.clear();
-        self.queue.clear();
+        self.queue = VecDeque::new();
         self.queued = 0;
+        self.counted.set(0);
         self.reset = None;
         self.finished = true;
         self.fin_sent = true;
@@ -263,6 +278,7 @@ impl Outbound {
     fn finish_block(&mut self, plain: Bytes) -> Option<(u64, Bytes, bool)> {
         let offset = self.sent;
         self.queued -= plain.len();
+        self.counted.set(self.queued as u64);
         self.sent += plain.len() as u64;
         let fin = self.queue.is_empty() && self.finished && !self.fin_sent;
         self.fin_sent |= fin;
@@ -306,6 +322,11 @@ impl Flow {
         self.cipher = recognise(first);
     }
 
+    /// Counts what has come and is not taken.
+    pub(crate) fn count_received(&mut self) {
+        self.received.set(self.inbound.taken_in().saturating_sub(self.window.consumed()));
+    }
+
     /// Whether our application, which takes `taking` bytes now, has taken all that there is. The shell may be faster: what
     /// it was given waits there for an application that does not read.
     pub(crate) fn waits(&self, taking: u64) -> bool {
@@ -339,6 +360,7 @@ impl Flow {
     fn close(&mut self, reason: ResetReason, told: bool) {
         if told {
             self.inbound.clear();
+            self.received.set(0);
         }
         self.credit_due = false;
         if self.over.is_none() {
@@ -360,7 +382,7 @@ mod tests {
     use super::*;
 
     fn outbound(pieces: &[usize], credit: u64) -> Outbound {
-        let mut out = Outbound::new(credit);
+        let mut out = Outbound::new(credit, &Sum::default());
         pieces.iter().for_each(|&len| out.push(Bytes::from(vec![7; len])));
         out
     }

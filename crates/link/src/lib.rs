@@ -6,6 +6,7 @@
 //! give the work that follows. After every mutating call drain [`Link::poll_event`].
 
 mod arrivals;
+mod budget;
 mod classify;
 mod config;
 mod credit;

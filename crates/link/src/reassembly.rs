@@ -82,6 +82,11 @@ impl Reassembly {
         self.next
     }
 
+    /// The bytes that have come, in order or not.
+    pub(crate) fn taken_in(&self) -> u64 {
+        self.next + self.held
+    }
+
     /// Takes the next bytes in order.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
         self.ready.pop()

@@ -48,6 +48,10 @@ pub struct LinkStats {
     pub out: SendStats,
     /// The receiving half.
     pub inbound: ReceiveStats,
+    /// Bytes in memory of all flows: before they are sent, unacknowledged, and not taken by our applications.
+    pub flow_bytes: u64,
+    /// Flows that were reset because the peer sent more than there is memory for.
+    pub flows_overrun: u64,
     /// How much of the configured plan is carried out.
     pub pace: PaceStats,
 }

@@ -124,7 +124,7 @@ fn a_reset_waits_a_second_for_what_does_not_come_however_often_it_is_said() {
     let hello = Link::new(config(false, 2), Now::ZERO).hello(LaneId(1), LaneRole::Control);
     link.handle_lane_up(1, &hello, LaneId(1), LaneRole::Control, true, Now::ZERO).unwrap();
     let (flow, destination) = (FlowId(1), std::net::SocketAddr::from(([127, 0, 0, 1], 80)).into());
-    let open = Open { id: 7, destination, source: None, coded: false, as_client: false };
+    let open = Open { id: 7, destination, source: None, coded: false, as_client: false, credit_shift: 0 };
     let say = |link: &mut Link, seq, message, now| {
         let mut said = Vec::new();
         Frame::Message { seq, flow, message }.encode(&mut said);

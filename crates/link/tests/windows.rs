@@ -160,7 +160,14 @@ fn blocks_of_one_byte_wait_together_and_few_of_them_before_one_that_is_missing()
         let hello = Link::new(config(false, 2), Now::ZERO).hello(lane, LaneRole::Control);
         link.handle_lane_up(1, &hello, lane, LaneRole::Control, true, Now::ZERO).unwrap();
         let destination = std::net::SocketAddr::from(([127, 0, 0, 1], 80)).into();
-        let open = Message::Open(Open { id: 7, destination, source: None, coded: false, as_client: false });
+        let open = Message::Open(Open {
+            id: 7,
+            destination,
+            source: None,
+            coded: false,
+            as_client: false,
+            credit_shift: 0,
+        });
         let mut say = |frame: Frame<'_>| {
             let mut said = Vec::new();
             frame.encode(&mut said);

@@ -5,6 +5,7 @@
 
 #[cfg(target_os = "linux")]
 pub mod connections;
+pub mod heap;
 #[cfg(target_os = "linux")]
 pub mod namespaces;
 #[cfg(target_os = "linux")]

@@ -447,7 +447,14 @@ mod tests {
     fn a_repair_is_preceded_by_its_flows_open_until_that_is_acknowledged() {
         let mut ledger = Ledger::default();
         let destination = Destination::from(SocketAddr::from(([10, 0, 0, 1], 80)));
-        let open = Message::Open(Open { id: 1, destination, source: None, coded: true, as_client: false });
+        let open = Message::Open(Open {
+            id: 1,
+            destination,
+            source: None,
+            coded: true,
+            as_client: false,
+            credit_shift: 0,
+        });
         ledger.push(message(1, open.clone()));
         ledger.push(message(2, open));
         (2..6).for_each(|start| _ = ledger.push(block(start, 1)));

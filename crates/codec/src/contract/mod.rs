@@ -266,6 +266,8 @@ pub trait SendingHalf {
     fn handle_payload(&mut self, payload: Payload, lane: LaneId, now: Now, out: &mut Vec<u8>);
     /// Appends the frame of a sequenced message.
     fn handle_message(&mut self, flow: FlowId, message: Message, lane: LaneId, out: &mut Vec<u8>);
+    /// Returns the memory of what is not acknowledged: plain bytes of blocks, and what is kept beside them.
+    fn kept_bytes(&self) -> u64;
     /// Gives back what the flow holds (contexts); its unacknowledged blocks stay until they are acknowledged.
     fn finish_flow(&mut self, flow: FlowId);
     /// Takes a frame of the receiving half.

@@ -485,6 +485,10 @@ impl SendingHalf for Sender {
         self.ledger.has_room()
     }
 
+    fn kept_bytes(&self) -> u64 {
+        self.ledger.kept_bytes() + self.ledger.attached_bytes()
+    }
+
     fn unacked(&self, flow: FlowId) -> u64 {
         self.ledger.unacked(flow)
     }

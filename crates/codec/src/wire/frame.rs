@@ -105,7 +105,13 @@ pub struct Open {
     pub coded: bool,
     /// Whether to connect from `source`, so that the server sees the application's own address.
     pub as_client: bool,
+    /// By how many halvings the flow's first credit is below that of the hello, in both directions; at most
+    /// [`MAX_CREDIT_SHIFT`]. 0 unless the peer [understands it](super::Understood::small_credits).
+    pub credit_shift: u8,
 }
+
+/// The most halvings of a first credit.
+pub const MAX_CREDIT_SHIFT: u8 = 7;
 
 /// What a successful answer to an open says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use super::block::{Block, Range64};
 use super::chunks::{ChunkRequest, Chunks, StoreHeld};
 use super::frame::{
-    Ack, Frame, LogHeld, LogWorth, Message, Networks, Open, Opened, Refetch, RefetchReason, Reset,
+    Ack, Frame, LogHeld, LogWorth, MAX_CREDIT_SHIFT, Message, Networks, Open, Opened, Refetch, RefetchReason,
+    Reset,
 };
 use super::group::{self, GroupFrame};
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_address, take_address};
@@ -235,7 +236,8 @@ fn encode_message(body: &mut Vec<u8>, seq: u64, flow: FlowId, message: &Message)
     match message {
         Message::Open(open) => {
             body.extend_from_slice(&open.id.to_le_bytes());
-            body.push(u8::from(open.coded) | u8::from(open.as_client) << 1);
+            let shift = open.credit_shift.min(MAX_CREDIT_SHIFT);
+            body.push(u8::from(open.coded) | u8::from(open.as_client) << 1 | shift << 2);
             open.destination.encode(body);
             put_address(body, open.source);
             OPEN
@@ -267,12 +269,12 @@ fn decode_message<'a>(kind: u8, reader: &mut Reader<'_>) -> Result<Frame<'a>, Wi
         OPEN => {
             let id = u128::from(reader.u64("flow id")?) | u128::from(reader.u64("flow id")?) << 64;
             let flags = reader.byte("flags of an open")?;
-            if flags > 3 {
+            if flags >> 2 > MAX_CREDIT_SHIFT {
                 return Err(WireError::Invalid("flags of an open"));
             }
             let destination = Destination::decode(reader)?;
             let (source, coded, as_client) = (take_address(reader)?, flags & 1 != 0, flags & 2 != 0);
-            Message::Open(Open { id, destination, source, coded, as_client })
+            Message::Open(Open { id, destination, source, coded, as_client, credit_shift: flags >> 2 })
         }
         OPENED => Message::Opened(match reader.byte("answer to an open")? {
             0 => Ok(Opened { coded: decode_coding(reader)?, address: take_address(reader)? }),

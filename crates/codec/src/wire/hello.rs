@@ -60,6 +60,8 @@ pub struct Understood {
     /// That tags of chunks below 4 KiB have 48 bits, and six bytes as short names. To who does not say so, nothing is named:
     /// he would find none of these.
     pub tags_of_48_bits: bool,
+    /// That an open may [divide the first credit](super::Open::credit_shift).
+    pub small_credits: bool,
 }
 
 /// How a sending half names chunks.
@@ -124,18 +126,25 @@ const MAX_SAMPLES: usize = 64;
 
 impl Understood {
     /// All that this build understands.
-    pub const ALL: Self =
-        Self { draining: true, resets_behind: true, lanes_left: true, highway: true, tags_of_48_bits: true };
+    pub const ALL: Self = Self {
+        draining: true,
+        resets_behind: true,
+        lanes_left: true,
+        highway: true,
+        tags_of_48_bits: true,
+        small_credits: true,
+    };
 
     fn to_bits(self) -> u64 {
-        let bits = [self.draining, self.resets_behind, self.lanes_left, self.highway, self.tags_of_48_bits];
+        let Self { draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits } = self;
+        let bits = [draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits];
         bits.into_iter().enumerate().map(|(at, bit)| u64::from(bit) << at).sum()
     }
 
     fn from_bits(bits: u64) -> Self {
-        let [draining, resets_behind, lanes_left, highway, tags_of_48_bits] =
-            [1, 2, 4, 8, 16].map(|bit| bits & bit != 0);
-        Self { draining, resets_behind, lanes_left, highway, tags_of_48_bits }
+        let [draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits] =
+            [1, 2, 4, 8, 16, 32].map(|bit| bits & bit != 0);
+        Self { draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits }
     }
 }
 

@@ -76,11 +76,11 @@ fn a_hello_is_these_bytes() {
 #[test]
 fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
     let out = bytes(&naming_hello());
-    let tail = format!("01{}081007 019900000000000000 1f", "07".repeat(32)).replace(' ', "");
+    let tail = format!("01{}081007 019900000000000000 3f", "07".repeat(32)).replace(' ', "");
     assert!(hex(&out).ends_with(&tail), "{}", hex(&out));
     assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), out.len()))));
     let neither = Hello { names: None, store: None, ..naming_hello() };
-    assert!(hex(&bytes(&neither)).ends_with("4d0000000000000000001f"));
+    assert!(hex(&bytes(&neither)).ends_with("4d0000000000000000003f"));
     assert_eq!(Hello::decode(&bytes(&neither)).unwrap().unwrap().0, neither);
     // A peer of version 2 passes over what it does not know.
     let mut older = out.clone();
@@ -115,14 +115,16 @@ fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known()
         Understood { lanes_left: true, ..Understood::default() },
         Understood { highway: true, ..Understood::default() },
         Understood { tags_of_48_bits: true, ..Understood::default() },
+        Understood { small_credits: true, ..Understood::default() },
         Understood::default(),
     ] {
         let bits = u8::from(understands.draining)
             | (u8::from(understands.resets_behind) << 1)
             | (u8::from(understands.lanes_left) << 2)
             | (u8::from(understands.highway) << 3)
-            | (u8::from(understands.tags_of_48_bits) << 4);
-        *out.last_mut().unwrap() = 0b110_0000 | bits;
+            | (u8::from(understands.tags_of_48_bits) << 4)
+            | (u8::from(understands.small_credits) << 5);
+        *out.last_mut().unwrap() = 0b100_0000 | bits;
         assert_eq!(Hello::decode(&out), Ok(Some((other(understands), before))));
     }
     out.pop();
@@ -277,6 +279,7 @@ fn frames_are_these_bytes() {
         source: None,
         coded: true,
         as_client: false,
+        credit_shift: 0,
     };
     let as_client = Open {
         destination: SocketAddr::from(([10, 0, 0, 1], 80)).into(),
@@ -284,6 +287,7 @@ fn frames_are_these_bytes() {
         as_client: true,
         ..open.clone()
     };
+    let small = Open { credit_shift: 5, ..as_client.clone() };
     let body = Body {
         epoch: 1,
         start: 300,
@@ -366,6 +370,10 @@ fn frames_are_these_bytes() {
         (
             Frame::Message { seq: 1, flow: FlowId(4), message: Message::Open(as_client) },
             "112101040500000000000000000000000000000003 010a0000015000 010a010002a00f",
+        ),
+        (
+            Frame::Message { seq: 1, flow: FlowId(4), message: Message::Open(small) },
+            "112101040500000000000000000000000000000017 010a0000015000 010a010002a00f",
         ),
         (Frame::Ack(Ack { next: 4, ranges: vec![6..9, 10..11] }), "20060402 0203 0101"),
         (Frame::Need(vec![100..164, 170..171]), "2105 02 6440 0601"),

@@ -49,7 +49,8 @@ impl AheadBytes {
             *self = Self { taken: link.all_beyond_room(), asked: now };
         }
         let taken = self.taken.saturating_add(bytes);
-        let fits = link.beyond_room(flow).saturating_add(bytes) <= MOST.saturating_sub(taken);
+        let most = MOST.min(link.most_beyond_room());
+        let fits = link.beyond_room(flow).saturating_add(bytes) <= most.saturating_sub(taken);
         if fits {
             self.taken = taken;
         }
@@ -71,6 +72,11 @@ impl<'a> Ahead<'a> {
             let unread = sockets::unread(self.stream);
             self.left = if unread.received == self.received { self.take(unread.to_read) } else { 0 };
         }
+    }
+
+    /// Whether something is read although there is no room.
+    pub(super) fn is_reading(&self) -> bool {
+        self.left > 0
     }
 
     /// There is room.
@@ -182,7 +188,7 @@ mod tests {
                 let (mut read, full) = (0, sending().unsent);
                 ahead.wait().await;
                 while ahead.left > 0 {
-                    let Read::Bytes(bytes) = read_block(&stream) else { panic!("it has some") };
+                    let Read::Bytes(bytes) = read_block(&stream, BLOCK) else { panic!("it has some") };
                     ahead.filled(bytes.len());
                     read += bytes.len();
                 }

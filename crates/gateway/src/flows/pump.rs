@@ -7,7 +7,7 @@ use std::future::{pending, poll_fn};
 use std::io::{self, Read as _};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -121,9 +121,10 @@ async fn from_application(
             continue;
         };
         ready.map_err(Broken::Here)?;
-        match read_block(stream) {
+        let most = if ahead.is_reading() { BLOCK } else { flow.read_size() };
+        match read_block(stream, most) {
             Read::Bytes(bytes) => {
-                more = bytes.len() >= BULK;
+                more = bytes.len() >= BULK.min(most);
                 hand_on(flow, bytes, more, &mut ahead).await;
             }
             Read::Nothing => {}
@@ -188,12 +189,13 @@ pub(crate) enum Read {
     Broken(Bytes, io::Error),
 }
 
-/// Takes what is there, up to a block, without waiting for more.
-pub(crate) fn read_block(stream: &TcpStream) -> Read {
-    let mut block = BytesMut::with_capacity(BLOCK);
+/// Takes what is there, up to so many bytes, without waiting for more.
+pub(crate) fn read_block(stream: &TcpStream, most: usize) -> Read {
+    let mut block = BytesMut::with_capacity(most);
     let mut end = None;
-    while block.len() < BLOCK {
-        match stream.try_read_buf(&mut block) {
+    while block.len() < most {
+        let left = most - block.len();
+        match stream.try_read_buf(&mut (&mut block).limit(left)) {
             Ok(0) => {
                 end = Some(Ok(()));
                 break;
@@ -207,8 +209,8 @@ pub(crate) fn read_block(stream: &TcpStream) -> Read {
             }
         }
     }
-    // A few bytes must not keep a whole block's memory while they wait for their acknowledgement.
-    let bytes = if block.len() < SMALL { Bytes::copy_from_slice(&block) } else { block.freeze() };
+    // Bytes must not keep much more memory than they need while they wait for their acknowledgement.
+    let bytes = if block.len() < most / 4 * 3 { Bytes::copy_from_slice(&block) } else { block.freeze() };
     match end {
         Some(Ok(())) => Read::End(bytes),
         Some(Err(error)) => Read::Broken(bytes, error),
@@ -329,7 +331,7 @@ pub(crate) async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Resul
 }
 
 /// The most plain bytes that one block of a codec stands for.
-pub(super) const BLOCK: usize = 64 << 10;
+pub(crate) const BLOCK: usize = 64 << 10;
 
 /// A reading of so much is likely to be followed by more.
 const BULK: usize = 16 << 10;
@@ -339,9 +341,6 @@ const LINGER: Duration = Duration::from_millis(1);
 
 /// How long the rest of a connection that was reset waits for room: nobody may take anything at the far end.
 pub(crate) const REST_LIMIT: Duration = Duration::from_secs(1);
-
-/// Below this, bytes are copied into memory of their own size.
-const SMALL: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {

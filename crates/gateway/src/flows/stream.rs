@@ -76,7 +76,7 @@ impl AsyncWrite for FlowStream {
             return Poll::Ready(Ok(0));
         }
         ready!(flow.poll_writable(cx));
-        let taken = buf.get(..buf.len().min(BLOCK)).unwrap_or_default();
+        let taken = buf.get(..buf.len().min(flow.read_size())).unwrap_or_default();
         match flow.send(Bytes::copy_from_slice(taken), false) {
             Ok(_) => Poll::Ready(Ok(taken.len())),
             // Who reads is still to get what came before the reset, and then the reset.
@@ -120,9 +120,6 @@ async fn drain(flow: Flow, mut consumed: usize) {
 fn reset(reason: ResetReason) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, format!("the flow was reset: {reason}"))
 }
-
-/// The most that one write takes.
-const BLOCK: usize = 64 << 10;
 
 /// How long a far application may take to end after we did.
 const FAR_END_LIMIT: Duration = Duration::from_secs(5);

@@ -124,7 +124,7 @@ impl<'a> Course<'a> {
             from.readable().await.map_err(|_| Broken::From)?;
             self.splice().await?;
             // What is left is what cannot be spliced: the end, urgent data, or everything where there is no pipe.
-            match pump::read_block(from) {
+            match pump::read_block(from, pump::BLOCK) {
                 Read::Nothing => {}
                 Read::Bytes(block) => {
                     self.copy(&block).await?;

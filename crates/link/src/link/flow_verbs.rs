@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use oncewire_codec::wire::{FlowId, Message, Open, OpenFailure, Opened, ResetReason};
+use oncewire_codec::wire::{FlowId, MAX_BLOCK, Message, Open, OpenFailure, Opened, ResetReason};
 use oncewire_codec::{Now, Plan};
 
 use super::Link;
+use crate::budget::credit_shift;
 use crate::event::{Event, FlowGone, OpenRefused, OpenRequest, Received};
 use crate::flow::{Flow, OpenState};
 use crate::sharing::Priority;
@@ -36,14 +37,17 @@ impl Link {
         self.next_flow = self.next_flow.wrapping_add(2);
         self.want_logs();
         let name = u128::from(self.config.instance) << 64 | u128::from(self.stats.flows_total);
+        let divides = self.peer.as_ref().is_some_and(|peer| peer.understands.small_credits);
+        let shift = if divides { credit_shift(self.flows.len()) } else { 0 };
         let open = Message::Open(Open {
             id: name,
             destination: request.destination.clone(),
             source: request.source,
             coded: request.plan.is_some(),
             as_client: request.as_client,
+            credit_shift: shift,
         });
-        let mut flow = self.new_flow(id, name, request, OpenState::Asked, now);
+        let mut flow = self.new_flow(id, name, request, OpenState::Asked, shift, now);
         flow.out.push_message(open);
         self.flows.insert(id, flow);
         self.schedule(id);
@@ -105,7 +109,9 @@ impl Link {
         if !bytes.is_empty() {
             flow.out.push(bytes);
         }
-        let room = flow.out.room();
+        let limit = self.queue_limit();
+        let Some(flow) = self.flows.get_mut(&id) else { return Err(FlowGone) };
+        let room = flow.out.room(limit);
         flow.out.waits_for_room = room == 0;
         self.want_logs();
         self.schedule(id);
@@ -115,12 +121,34 @@ impl Link {
     /// Returns how many bytes a flow has queued although there was no room, beyond a block
     /// ([`MAX_BLOCK`](oncewire_codec::wire::MAX_BLOCK)); 0 if it is not known.
     pub fn beyond_room(&self, id: FlowId) -> usize {
-        self.flows.get(&id).map_or(0, |flow| flow.out.beyond_room())
+        self.flows.get(&id).map_or(0, |flow| flow.out.beyond_room(self.queue_limit()))
     }
 
     /// Returns how many bytes all flows have queued so, also those that applications have ended. Looks at each flow.
     pub fn all_beyond_room(&self) -> usize {
-        self.flows.values().map(|flow| flow.out.beyond_room()).sum()
+        let limit = self.queue_limit();
+        self.flows.values().map(|flow| flow.out.beyond_room(limit)).sum()
+    }
+
+    /// Returns how many bytes of the memory for flows may be read of applications although there is no room.
+    pub fn most_beyond_room(&self) -> usize {
+        usize::try_from(self.config.flow_memory / 4).unwrap_or(usize::MAX)
+    }
+
+    /// Returns how many bytes of a flow's application are to be read at once, at most a block
+    /// ([`MAX_BLOCK`](oncewire_codec::wire::MAX_BLOCK)): less where many applications wait.
+    pub fn read_size(&self, id: FlowId) -> usize {
+        let limit = self.queue_limit();
+        if limit >= 2 * MAX_BLOCK as u64 {
+            return MAX_BLOCK;
+        }
+        let room = self.flows.get(&id).map_or(0, |flow| flow.out.room(limit));
+        room.clamp(LEAST_READ, MAX_BLOCK)
+    }
+
+    /// How many bytes each flow may queue now.
+    fn queue_limit(&self) -> u64 {
+        self.budget.queue_limit(self.flows.len(), self.sender.kept_bytes())
     }
 
     /// Says that more of our application's stream is about to come, or that it is not after all: where
@@ -211,6 +239,9 @@ impl Link {
         }
     }
 }
+
+/// The least that is read at once.
+const LEAST_READ: usize = 4 << 10;
 
 impl Flow {
     /// Ends the flow but still sends the messages that wait; the application needs no telling.

@@ -9,6 +9,7 @@ use oncewire_codec::wire::{
 };
 
 use super::Link;
+use crate::budget::{Part, divided};
 use crate::event::{CloseReason, Event, OpenRequest};
 use crate::flow::{Flow, OpenState, Outbound};
 use crate::lanes::MAX_PONGS;
@@ -165,11 +166,33 @@ impl Link {
     fn deliver(&mut self, id: FlowId, offset: u64, plain: bytes::Bytes, fin: bool) -> Result<(), PeerFault> {
         // Blocks of a flow that is over still went to the log [EndRE §6.2]; nobody waits for their bytes.
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return Ok(()) };
-        if flow.inbound.insert(id, offset, plain, fin, flow.window.granted())? {
+        if self.budget.is_overrun(self.config.initial_credit) {
+            self.refuse_bytes(id);
+            return Ok(());
+        }
+        let news = flow.inbound.insert(id, offset, plain, fin, flow.window.granted())?;
+        flow.count_received();
+        if news {
             self.events.push_back(Event::FlowReadable(id));
         }
         self.end_if_complete(id);
         Ok(())
+    }
+
+    /// Resets a flow of a peer that has sent more than there is memory for.
+    fn refuse_bytes(&mut self, id: FlowId) {
+        self.stats.flows_overrun += 1;
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        flow.inbound.clear();
+        flow.received.set(0);
+        flow.abort(ResetReason::Internal);
+        if let Some(over) = &mut flow.over {
+            over.told = false;
+        }
+        self.credit_due.remove(&id);
+        self.events.push_back(Event::FlowReadable(id));
+        self.events.push_back(Event::FlowWritable(id));
+        self.schedule(id);
     }
 
     fn handle_message(&mut self, id: FlowId, message: Message, now: Now) -> Result<(), PeerFault> {
@@ -191,9 +214,9 @@ impl Link {
         }
         self.want_logs();
         let plan = open.coded.then_some(self.config.plan);
-        let Open { destination, source, as_client, .. } = open;
+        let Open { destination, source, as_client, credit_shift, .. } = open;
         let request = OpenRequest { destination, source, as_client, plan };
-        let mut flow = self.new_flow(id, open.id, request.clone(), OpenState::Offered, now);
+        let mut flow = self.new_flow(id, open.id, request.clone(), OpenState::Offered, credit_shift, now);
         if self.draining || self.flows.len() >= crate::MAX_FLOWS {
             let failure = if self.draining { OpenFailure::Draining } else { OpenFailure::Other };
             flow.out.push_message(Message::Opened(Err(self.understood(failure))));
@@ -203,6 +226,7 @@ impl Link {
             return Ok(());
         }
         self.flows.insert(id, flow);
+        self.extend_divided(id, credit_shift);
         self.events.push_back(Event::FlowOffered { flow: id, open: request });
         Ok(())
     }
@@ -213,11 +237,14 @@ impl Link {
         name: u128,
         request: OpenRequest,
         open: OpenState,
+        shift: u8,
         now: Now,
     ) -> Flow {
         self.stats.flows_total += 1;
         let credit = self.peer.as_ref().map_or(0, |peer| peer.initial_credit);
-        let window = self.new_window(now);
+        let window = self.new_window(shift, now);
+        let mut first_credit = Part::of(&self.budget.first_credits);
+        first_credit.set(window.size() - window.growth());
         Flow {
             id,
             name,
@@ -232,7 +259,7 @@ impl Link {
             lane: None,
             last_lane: None,
             queued_on_lane: false,
-            out: Outbound::new(credit),
+            out: Outbound::new(divided(credit, shift), &self.budget.queued),
             inbound: Default::default(),
             window,
             credit_due: false,
@@ -241,6 +268,8 @@ impl Link {
             reset: None,
             far_end_told: false,
             delivered_in: 0,
+            first_credit,
+            received: Part::of(&self.budget.received),
         }
     }
 

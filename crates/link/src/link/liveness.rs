@@ -212,7 +212,7 @@ mod tests {
         let destination = SocketAddr::from(([127, 0, 0, 1], 80)).into();
         let request = OpenRequest { destination, source: None, as_client: false, plan: None };
         let flow = link.open_flow(request, Now::ZERO).unwrap();
-        let room = |link: &Link| link.flows[&flow].out.room();
+        let room = |link: &Link| link.flows[&flow].out.room(1 << 20);
         let empty = room(&link);
         link.handle_payload(flow, Bytes::from(vec![7; 100_000]), Now::ZERO).unwrap();
         link.handle_lane_lost(lane, Now::ZERO);

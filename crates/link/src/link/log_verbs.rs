@@ -12,6 +12,11 @@ impl Link {
     /// referred to. Call it again now and then, also with the same limits: it is when the peer is told what the logs
     /// are worth.
     pub fn set_log_limits(&mut self, limits: LogLimits, now: Now) {
+        // What the log's memory is reckoned with beside it.
+        let capacity = self.config.log_capacity.max(1);
+        let beside =
+            u128::from(self.in_flight()) * u128::from(limits.out.min(capacity)) / u128::from(capacity);
+        self.budget.set_beside(beside as u64);
         self.sender.set_limit(limits.out, now);
         self.receiver.set_limit(limits.inbound);
         self.wake_control();

@@ -30,6 +30,7 @@ use oncewire_codec::wanax::path::PathEstimate;
 use oncewire_codec::wire::{FlowId, Frame, Hello, LaneId, LaneRole, NamesHello, OLDEST, Understood, VERSION};
 
 use crate::arrivals::Arrivals;
+use crate::budget::Budget;
 use crate::config::LinkConfig;
 use crate::dead::DeadLanes;
 use crate::event::{Event, Note};
@@ -64,8 +65,7 @@ pub struct Link {
     credit_due: BTreeSet<FlowId>,
     /// Resets that wait for what was sent before them, by when they do so no longer.
     resets: BTreeSet<(Now, FlowId)>,
-    /// Sum of what windows have grown beyond their initial size.
-    window_growth: u64,
+    budget: Budget,
     learned_window: LearnedWindow,
     /// Whether sending stopped because too much is unacknowledged.
     out_of_room: bool,
@@ -198,7 +198,7 @@ impl Link {
             control: VecDeque::new(),
             credit_due: BTreeSet::new(),
             resets: BTreeSet::new(),
-            window_growth: 0,
+            budget: Budget::new(config.flow_memory),
             learned_window: LearnedWindow::default(),
             out_of_room: false,
             round_trip: RoundTrip::default(),
@@ -220,6 +220,7 @@ impl Link {
             stats: LinkStats::default(),
             config,
         };
+        link.budget.set_beside(link.in_flight());
         link.want_lanes();
         link
     }
@@ -235,7 +236,7 @@ impl Link {
             role,
             digest_seed: self.config.secret,
             log_capacity: capacity,
-            max_in_flight: self.config.max_in_flight.unwrap_or(capacity / 4),
+            max_in_flight: self.in_flight(),
             initial_credit: self.config.initial_credit,
             contexts: self.config.contexts,
             claim: self.receiver.claim(),
@@ -250,6 +251,11 @@ impl Link {
             probe: if self.lanes.is_empty() { self.sender.probe() } else { None },
             short_names_below: self.config.store.map_or(0, |_| SHORT_BELOW),
         }
+    }
+
+    /// The bound on log bytes that are not acknowledged.
+    fn in_flight(&self) -> u64 {
+        self.config.max_in_flight.unwrap_or(self.config.log_capacity / 4)
     }
 
     /// Whether a lane is up.
@@ -314,6 +320,7 @@ impl Link {
             round_trip: self.round_trip.smoothed(),
             out: self.sender.stats(),
             inbound: self.receiver.stats(),
+            flow_bytes: self.budget.taken(self.sender.kept_bytes()),
             pace: self.pacing.stats(),
             ..self.stats.clone()
         }
@@ -397,7 +404,7 @@ impl Link {
             return;
         }
         if let Some(flow) = self.flows.remove(&id) {
-            self.window_growth -= flow.window.growth();
+            self.budget.give_back(flow.window.growth());
             self.credit_due.remove(&id);
             if let Some(reset) = flow.reset {
                 self.resets.remove(&(reset.deadline, id));

@@ -201,7 +201,8 @@ impl Link {
 
     /// Gives flows that wait for room their turns back, if there is any.
     pub(super) fn release_held(&mut self) {
-        if !self.out_of_room || !self.sender.has_room() {
+        let has_room = self.sender.has_room() && self.budget.fits_block(self.sender.kept_bytes());
+        if !self.out_of_room || !has_room {
             return;
         }
         self.out_of_room = false;
@@ -227,6 +228,7 @@ impl Link {
         if self.sender.poll_lost(id, lane, out) {
             return true;
         }
+        let flows = self.flows.len();
         let Some(flow) = self.flows.get_mut(&id) else { return true };
         if !flow.out.can_send() {
             return true;
@@ -249,6 +251,9 @@ impl Link {
             }
             return true;
         }
+        if !self.budget.fits_block(self.sender.kept_bytes()) {
+            return false;
+        }
         let most = self.limiter.as_ref().map_or(MAX_BLOCK, Limiter::block_limit);
         let plan = flow.plan().and_then(|plan| self.pacing.apply(&plan));
         let block = match plan.filter(|plan| most < MAX_BLOCK || self.sender.is_naming(plan)) {
@@ -259,7 +264,8 @@ impl Link {
         };
         let Some((offset, plain, fin)) = block else { return true };
         self.stats.delivered_out += plain.len() as u64;
-        if flow.out.waits_for_room && flow.out.room() > 0 {
+        let limit = self.budget.queue_limit(flows, self.sender.kept_bytes());
+        if flow.out.waits_for_room && flow.out.has_room_again(limit) {
             flow.out.waits_for_room = false;
             self.events.push_back(Event::FlowWritable(id));
         }

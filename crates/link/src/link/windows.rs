@@ -4,6 +4,7 @@ use oncewire_codec::Now;
 use oncewire_codec::wire::FlowId;
 
 use super::Link;
+use crate::budget::divided;
 use crate::credit::{Window, WindowLimits};
 
 /// The window of a flow of which an eighth of the first one was taken: each window would else be used up before the next
@@ -14,7 +15,7 @@ impl Link {
     /// Our application took bytes: the peer may send more.
     pub fn handle_consumed(&mut self, id: FlowId, bytes: usize, now: Now) {
         let round_trip = self.round_trip.smoothed().unwrap_or(Now::from_millis(100));
-        let spare = self.config.flow_memory.saturating_sub(self.window_growth);
+        let spare = self.budget.spare(self.sender.kept_bytes());
         let line_ends = self.line_ends(now);
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return };
         let before = flow.window.growth();
@@ -23,7 +24,8 @@ impl Link {
         let mut grants =
             flow.window.consume(bytes as u64, waits, &limits, round_trip, &mut self.learned_window, now);
         let begins = flow.window.begins();
-        self.window_growth += flow.window.growth() - before;
+        flow.count_received();
+        self.budget.grow(flow.window.growth() - before);
         if begins {
             grants |= self.widen_early(id, waits);
         }
@@ -47,28 +49,40 @@ impl Link {
     /// that was done with the open: only now is it certain that the peer knows of the flow.
     fn widen_early(&mut self, id: FlowId, waits: bool) -> bool {
         let Some(flow) = self.flows.get(&id) else { return false };
-        let present = self.config.initial_credit + flow.window.growth();
+        let present = flow.window.size();
         let size = if waits { self.fitting(EARLY_WINDOW, present) } else { present };
         let Some(flow) = self.flows.get_mut(&id) else { return false };
         flow.window.widen(size);
-        self.window_growth += size - present;
+        self.budget.grow(size - present);
         flow.window.is_extended()
     }
 
-    /// Makes the window of a new flow: as large as others lately needed.
-    pub(super) fn new_window(&mut self, now: Now) -> Window {
-        let initial = self.config.initial_credit;
+    /// Makes the window of a new flow whose first credit is divided: as large as others lately needed, and at least as if
+    /// it were not, while there is memory for that.
+    pub(super) fn new_window(&mut self, shift: u8, now: Now) -> Window {
+        let whole = self.config.initial_credit;
+        let initial = divided(whole, shift);
         let learned = self.learned_window.bytes(now);
-        let window = Window::new(initial, self.fitting(learned, initial), now);
-        self.window_growth += window.growth();
+        let size = self.fitting(learned, self.fitting(whole, initial));
+        let window = Window::new(initial, size, now);
+        self.budget.grow(window.growth());
         window
+    }
+
+    /// Tells the peer of the window of a flow that it has opened with a divided first credit.
+    pub(super) fn extend_divided(&mut self, id: FlowId, shift: u8) {
+        if let Some(flow) = self.flows.get_mut(&id).filter(|flow| shift > 0 && flow.window.is_extended()) {
+            flow.credit_due = true;
+            self.credit_due.insert(id);
+            self.wake_control();
+        }
     }
 
     /// Returns `size`, or what a flow that begins has at present, if that is more, or `size` would not leave most of the
     /// memory to flows that have to grow.
     fn fitting(&self, size: u64, present: u64) -> u64 {
         let size = size.min(self.config.max_credit).max(present);
-        let fits = self.window_growth + size - present <= self.config.flow_memory / 4;
+        let fits = self.budget.fits_beginners(size - present, self.sender.kept_bytes());
         if fits { size } else { present }
     }
 

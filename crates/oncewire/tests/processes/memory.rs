@@ -1,13 +1,15 @@
-//! What is remembered no more takes no memory: of links that ended, and of logs that are on disk only.
+//! What is remembered no more takes no memory: of links that ended, and of logs that are on disk only. What many flows
+//! hold stays within a budget.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
 
 use crate::common::gateway::Gateway;
 use crate::common::origin::{Origin, Request};
 use crate::common::pair::{Options, Pair};
-use crate::common::wait::{LIMIT, eventually};
+use crate::common::wait::{LIMIT, eventually, pause};
 use crate::pair;
 
 /// Fills most of a log at either end; nothing of it repeats.
@@ -116,6 +118,46 @@ fn logs_that_are_on_disk_only_take_no_memory_however_often_they_come_back() {
     println!("{} MiB in use at most, {} MiB at first", most >> 20, empty >> 20);
     assert!(most < empty + SLACK, "{} MiB in use, {} MiB at first", most >> 20, empty >> 20);
 }
+
+#[test]
+fn stalled_uploads_stay_within_memory_which_comes_back() {
+    let server = Origin::server();
+    let unread = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&unread);
+    let stalled = Origin::start(move |stream| kept.lock().unwrap().push(stream));
+    let cache = "[cache]\nmemory = \"64 MiB\"\nlog_memory = \"1 MiB\"\n";
+    let mut options = Options::to(server.address()).with(cache).without_adapting();
+    options.targets.push(stalled.address());
+    let pair = pair(&options);
+    let empty = pair.branch.resident();
+    let uploads: Vec<TcpStream> =
+        (0..UPLOADS).map(|_| TcpStream::connect(pair.forwards[1]).unwrap()).collect();
+    uploads.iter().for_each(|upload| upload.set_nonblocking(true).unwrap());
+    // Until nobody has taken anything for a while.
+    let (part, mut idle) = (vec![7; 64 << 10], 0);
+    while idle < 50 {
+        let taken = uploads.iter().filter(|upload| matches!((&**upload).write(&part), Ok(1..))).count();
+        idle = if taken == 0 { idle + 1 } else { 0 };
+        pause();
+    }
+    for (name, gateway) in [("branch", &pair.branch), ("hub", &pair.hub)] {
+        let resident = gateway.resident();
+        println!("{name}: {} MiB in use, {} MiB before", resident >> 20, empty >> 20);
+        assert!(resident < (64 << 20) + (64 << 20) + UPLOADS * (8 << 10), "{} MiB at {name}", resident >> 20);
+    }
+    let small = Request { seed: 91, len: 300_000 };
+    assert!(small.fetch(pair.forward()).unwrap() == small.answer(), "another flow goes on");
+    drop(uploads);
+    unread.lock().unwrap().clear();
+    for gateway in [&pair.branch, &pair.hub] {
+        eventually("a burst's memory comes back", LIMIT, || {
+            (gateway.resident() < empty + (24 << 20)).then_some(())
+        });
+    }
+}
+
+/// How many applications send what nobody reads.
+const UPLOADS: u64 = 400;
 
 /// How often logs are given back.
 const TURNS: usize = 4;
