@@ -212,6 +212,7 @@ impl World {
             persist: false,
             names: Some(NamesConfig {
                 key: key(),
+                group: None,
                 shape: Shape::default(),
                 hint_memory: 1 << 14,
                 saved: None,
@@ -225,7 +226,7 @@ impl World {
             claim: None,
             store: Some(1),
             short_names_below: SHORT_BELOW,
-            asks_neighbours: false,
+            is_of_group: false,
             strong: StrongKind::default(),
         });
         receiver.handle_peer_restart(peer_sender());

@@ -112,6 +112,7 @@ impl Setup {
             rate_limit: self.rate_limit,
             names: Some(NamesConfig {
                 key: NameKey::new([side as u8; 32]),
+                group: None,
                 shape: self.shape,
                 hint_memory: 1 << 16,
                 saved: None,

@@ -304,6 +304,7 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
     let key = NameKey::new([0; 32]);
     let names = config.store.map(|shape| NamesConfig {
         key: key.clone(),
+        group: None,
         shape,
         hint_memory: config.hint_memory,
         saved: saved.take(),
@@ -337,7 +338,7 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
             claim: None,
             store: Some(1),
             short_names_below: SHORT_BELOW,
-            asks_neighbours: false,
+            is_of_group: false,
             strong: StrongKind::default(),
         });
         receiver.handle_peer_restart(PeerSender {

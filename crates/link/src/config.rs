@@ -63,8 +63,6 @@ pub struct LinkConfig {
     /// Whether chunks that the store has are asked for over the network all the same when they are there sooner
     /// [Wanax §3.4]; else only those that it does not answer in time. Default yes.
     pub shed: bool,
-    /// Whether the key of [`Self::names`] is that of a trust group of which the peer is to be. Default no.
-    pub group: bool,
     /// Silence after which a lane or peer is dead. Default: the largest of 10 s, 8 smoothed round trips, and
     /// twice the longest round trip of the last minute.
     pub dead_after: Option<Now>,
@@ -97,7 +95,6 @@ impl Default for LinkConfig {
             names: None,
             store: None,
             shed: true,
-            group: false,
             dead_after: None,
         }
     }

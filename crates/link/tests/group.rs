@@ -7,18 +7,19 @@ use common::{Pair, config};
 use oncewire_codec::wanax::{NameKey, NamesConfig, Shape};
 use oncewire_codec::wire::{GroupFrame, Load, MAX_BLOCK};
 use oncewire_codec::{Layers, Plan};
-use oncewire_link::{LinkConfig, Now};
+use oncewire_link::{LaneId, LaneRole, LinkConfig, Now};
 
-/// The settings of an end that names chunks with a key.
-fn naming(first: bool, key: u8, group: bool) -> LinkConfig {
+/// The settings of an end that is of the group with a key, if any.
+fn naming(first: bool, group: Option<u8>) -> LinkConfig {
     let names = NamesConfig {
-        key: NameKey::new([key; 32]),
+        key: NameKey::new([1 + u8::from(first); 32]),
+        group: group.map(|key| NameKey::new([key; 32])),
         shape: Shape::default(),
         hint_memory: 1 << 20,
         saved: None,
         clock_secs: 0,
     };
-    LinkConfig { names: Some(names), group, ..config(first, 2 - u64::from(first)) }
+    LinkConfig { names: Some(names), ..config(first, 2 - u64::from(first)) }
 }
 
 fn load(queued: u32) -> GroupFrame {
@@ -31,7 +32,7 @@ fn put(first: u8) -> GroupFrame {
 
 #[test]
 fn members_of_a_group_hear_each_other_in_order_whatever_flows_do() {
-    let mut pair = Pair::with(1, naming(true, 7, true), naming(false, 7, true));
+    let mut pair = Pair::with(1, naming(true, Some(7)), naming(false, Some(7)));
     let flow = pair.connect(0);
     let bytes = pair.random_bytes(300_000);
     pair.send(0, flow, &bytes);
@@ -50,25 +51,84 @@ fn members_of_a_group_hear_each_other_in_order_whatever_flows_do() {
     assert_eq!(pair.sides[0].heard, [load(99)]);
 }
 
+/// Whether each end of a pair takes the other for one of its group; what is said to one that is not is passed over.
+fn members(mut pair: Pair) -> [bool; 2] {
+    pair.connect(0);
+    let told = [0, 1].map(|side| pair.sides[side].link.tell_group(load(1)).is_ok());
+    assert_eq!(told, [0, 1].map(|side| pair.sides[side].link.is_of_group()));
+    pair.pass(Now::from_secs(1));
+    for (side, told) in pair.sides.iter().zip([told[1], told[0]]) {
+        let heard = side.heard.len() as u64;
+        assert_eq!(heard + side.link.stats().passed_over, u64::from(told));
+        assert!(heard == 0 || side.link.is_of_group());
+    }
+    told
+}
+
 #[test]
-fn only_who_shows_the_key_of_the_group_is_of_it() {
-    for (case, other) in [(0, naming(false, 8, true)), (1, naming(false, 7, false)), (2, config(false, 2))] {
-        let mut pair = Pair::with(1, naming(true, 7, true), other);
-        pair.connect(0);
-        // An end that is in no group may still be shown its key, and then finds itself alone in it.
-        assert_eq!(pair.sides[0].link.is_of_group(), case == 1, "case {case}");
-        assert!(!pair.sides[1].link.is_of_group(), "case {case}");
-        assert_eq!(pair.sides[1].link.tell_group(load(1)), Err(load(1)));
-        let told = pair.sides[0].link.tell_group(load(1)).is_ok();
+fn only_peers_with_the_group_key_are_members() {
+    for (other, is_member) in [
+        (naming(false, Some(7)), true),
+        (naming(false, Some(8)), false),
+        (naming(false, None), false),
+        (config(false, 2), false),
+    ] {
+        let pair = Pair::with(1, naming(true, Some(7)), other);
+        assert_eq!(members(pair), [is_member; 2]);
+    }
+}
+
+#[test]
+fn peer_without_proof_is_no_member() {
+    for proves in [[true, false], [false, true], [false, false]] {
+        let pair = Pair::proving(1, naming(true, Some(7)), naming(false, Some(7)), proves);
+        // The shell says what it has checked; here each end goes by the other's proof alone.
+        assert_eq!(members(pair), [proves[1], proves[0]]);
+    }
+}
+
+#[test]
+fn hello_never_carries_the_group_name_key() {
+    let group = NameKey::new([7; 32]);
+    let mut pair = Pair::with(1, naming(true, Some(7)), naming(false, Some(7)));
+    pair.connect(0);
+    for side in &pair.sides {
+        assert!(side.link.is_of_group());
+        let said = side.link.hello(LaneId(1), LaneRole::Control).names.unwrap();
+        assert_ne!(said.key, group);
+    }
+}
+
+/// Sends a file twice on one link, the second time past the log; returns the plain bytes that names stood for.
+fn named_the_second_time(pair: &mut Pair) -> u64 {
+    pair.plan = Plan { layers: Layers::Names, ..Plan::default() };
+    let file = pair.random_bytes(100_000);
+    for _ in 0..2 {
+        let flow = pair.connect(0);
+        pair.send(0, flow, &file);
         pair.pass(Now::from_secs(1));
-        assert_eq!(pair.sides[1].heard, []);
-        assert_eq!(pair.sides[1].link.stats().passed_over, u64::from(told));
+        assert!(pair.sides[1].stream(flow).bytes == file);
+    }
+    pair.sides[0].link.stats().out.names.bytes
+}
+
+#[test]
+fn peer_without_proof_is_still_named_its_own_chunks() {
+    // Both ends of a lane come to the same view: each proves if it would accept a proof.
+    for proves in [[true; 2], [false; 2]] {
+        let store = LinkConfig { store: Some(77), ..naming(false, Some(7)) };
+        let mut pair = Pair::proving(1, naming(true, Some(7)), store, proves);
+        let named = named_the_second_time(&mut pair);
+        assert!(named > 90_000, "{proves:?}: {named}");
+        let key = if proves == [true; 2] { [7; 32] } else { [2; 32] };
+        let (chunks, key) = (&pair.sides[1].chunks, NameKey::new(key));
+        assert!(!chunks.is_empty() && chunks.iter().all(|(tag, chunk)| key.tag(chunk) == *tag));
     }
 }
 
 #[test]
 fn what_waits_is_bounded_and_forgotten_with_the_last_lane() {
-    let mut pair = Pair::with(1, naming(true, 7, true), naming(false, 7, true));
+    let mut pair = Pair::with(1, naming(true, Some(7)), naming(false, Some(7)));
     pair.connect(0);
     let mut taken = |frame: &GroupFrame| {
         let is_taken = |_: &usize| pair.sides[0].link.tell_group(frame.clone()).is_ok();
@@ -98,8 +158,8 @@ fn what_waits_is_bounded_and_forgotten_with_the_last_lane() {
 #[test]
 fn what_one_gateway_of_a_site_was_sent_is_named_to_another_from_its_small_chunks_on() {
     let start = |seed| {
-        let store = LinkConfig { store: Some(77), ..naming(false, 7, true) };
-        let mut pair = Pair::with(seed, naming(true, 7, true), store);
+        let store = LinkConfig { store: Some(77), ..naming(false, Some(7)) };
+        let mut pair = Pair::with(seed, naming(true, Some(7)), store);
         pair.plan = Plan { layers: Layers::Names, ..Plan::default() };
         let flow = pair.connect(0);
         (pair, flow)
@@ -128,8 +188,8 @@ fn what_one_gateway_of_a_site_was_sent_is_named_to_another_from_its_small_chunks
     let named = named(true);
     assert!(named > 80_000, "{named}");
     // In no group nothing is to be passed on.
-    let store = LinkConfig { store: Some(77), ..naming(false, 7, false) };
-    let mut alone = Pair::with(1, naming(true, 7, false), store);
+    let store = LinkConfig { store: Some(77), ..naming(false, None) };
+    let mut alone = Pair::with(1, naming(true, None), store);
     alone.plan = Plan { layers: Layers::Names, ..Plan::default() };
     let flow = alone.connect(0);
     alone.send(0, flow, &file);

@@ -43,10 +43,10 @@ struct Model {
     expecting: Vec<(usize, FlowId)>,
 }
 
-/// Both ends show the same key.
+/// Both ends hold the same key.
 fn in_group(config: LinkConfig) -> LinkConfig {
-    let names = config.names.map(|names| NamesConfig { key: NameKey::new([7; 32]), ..names });
-    LinkConfig { names, group: true, ..config }
+    let names = config.names.map(|names| NamesConfig { group: Some(NameKey::new([7; 32])), ..names });
+    LinkConfig { names, ..config }
 }
 
 /// Some let several blocks be sent, some less than one.

@@ -168,9 +168,10 @@ pub struct PeerState {
     pub store: Option<u64>,
     /// Chunks of fewer bytes may be named to the peer by their tags alone; 0: none.
     pub short_names_below: u32,
-    /// Whether the peer may ask others for chunks, by their full names: those that it did not acknowledge itself, and large
-    /// ones while its own disk is busy.
-    pub asks_neighbours: bool,
+    /// Whether the peer has shown that it is of the group of [`NamesConfig::group`](crate::wanax::NamesConfig::group),
+    /// under whose key it is named chunks. It may ask others for them, by their full names: those that it did not
+    /// acknowledge itself, and large ones while its own disk is busy.
+    pub is_of_group: bool,
     /// How the digests are made of blocks that nobody compared byte by byte.
     pub strong: StrongKind,
 }

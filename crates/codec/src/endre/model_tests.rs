@@ -150,14 +150,14 @@ impl Model {
     fn meet(&mut self, claim: Option<LogClaim>) {
         let store = self.store.as_ref().map(|store| store.id);
         let short_names_below = [0, 256, SHORT_BELOW][self.below(3) as usize];
-        let asks_neighbours = self.below(2) == 0;
+        let is_of_group = self.below(2) == 0;
         self.sender.handle_peer_state(PeerState {
             capacity: self.agreed,
             contexts: 3,
             claim,
             store,
             short_names_below,
-            asks_neighbours,
+            is_of_group,
             strong: self.strong,
         });
     }

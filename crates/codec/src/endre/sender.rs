@@ -350,7 +350,7 @@ impl SendingHalf for Sender {
         self.requested.clear();
         self.lacked.clear();
         if let Some(naming) = &mut self.naming {
-            naming.meet(peer.store, Tags::new(peer.short_names_below, peer.asks_neighbours));
+            naming.meet(peer.store, Tags::new(peer.short_names_below, peer.is_of_group), peer.is_of_group);
         }
         self.strong = StrongDigests::new(self.config.digest_seed, peer.strong);
         self.diagonals.clear();

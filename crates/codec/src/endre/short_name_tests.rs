@@ -48,7 +48,8 @@ impl Halves {
 
     fn with_shape(short_names_below: u32, shape: Shape) -> Self {
         let plan = Plan { layers: Layers::Names, entropy: Entropy::None, ..Plan::default() };
-        let names = NamesConfig { key: key(), shape, hint_memory: 1 << 18, saved: None, clock_secs: 1 << 30 };
+        let (hint_memory, clock_secs) = (1 << 18, 1 << 30);
+        let names = NamesConfig { key: key(), group: None, shape, hint_memory, saved: None, clock_secs };
         let mut halves = Self {
             sender: Sender::new(SenderConfig { names: Some(names), ..sender_config(plan, CAPACITY) }),
             receiver: Receiver::new(ReceiverConfig {
@@ -89,7 +90,7 @@ impl Halves {
             claim,
             store,
             short_names_below,
-            asks_neighbours: self.asks_neighbours,
+            is_of_group: self.asks_neighbours,
             strong: StrongKind::default(),
         });
     }

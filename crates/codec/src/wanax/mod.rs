@@ -26,8 +26,10 @@ pub use tree::{Node, Tree};
 /// How a sending half names chunks.
 #[derive(Clone, Debug)]
 pub struct NamesConfig {
-    /// What names are made with.
+    /// What names are made with for the peer alone.
     pub key: NameKey,
+    /// What names are made with between members of the trust group that the peer is to be in.
+    pub group: Option<NameKey>,
     /// How blocks are cut.
     pub shape: Shape,
     /// Bytes of memory for what is known of the peer's store; 8 bytes a chunk.

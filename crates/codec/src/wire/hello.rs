@@ -43,7 +43,13 @@ pub struct Hello {
     /// Chunks of fewer bytes may be referred to by [short names](crate::wanax::ChunkName::Short) in what is sent to the
     /// sender of this hello. 0 unless it says so.
     pub short_names_below: u32,
+    /// That the sender of this hello holds the key of the group in which it believes the other end to be.
+    pub group_proof: Option<GroupProof>,
 }
+
+/// A code for this lane, both ends and the sender's instance under the key of a trust group; who can check it makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupProof(pub [u8; 32]);
 
 /// What one end understands beyond what its version says; nothing, unless it says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,17 +199,26 @@ impl Hello {
             }
         }
         put_varint(body, self.understands.to_bits());
-        // What stands at the end and says nothing is left out, as by builds that do not know it.
+        self.encode_optional_fields(body);
+    }
+
+    /// Appends what may be left out at the end where it says nothing, as by builds that do not know it.
+    fn encode_optional_fields(&self, body: &mut Vec<u8>) {
+        let names_shortly = self.short_names_below > 0 || self.group_proof.is_some();
         match &self.probe {
             Some(probe) => {
                 body.push(1);
                 probe.encode(body);
             }
-            None if self.short_names_below > 0 => body.push(0),
+            None if names_shortly => body.push(0),
             None => {}
         }
-        if self.short_names_below > 0 {
+        if names_shortly {
             put_varint(body, u64::from(self.short_names_below));
+        }
+        if let Some(GroupProof(code)) = &self.group_proof {
+            body.push(1);
+            body.extend_from_slice(code);
         }
     }
 
@@ -260,26 +275,35 @@ impl Hello {
             understands: Understood::default(),
             probe: None,
             short_names_below: 0,
+            group_proof: None,
         };
         if version >= NAMES_SINCE {
             hello.names = decode_names(&mut reader)?;
             hello.store = decode_store(&mut reader)?;
-            // The first builds of that version end here.
-            if !reader.is_empty() {
-                hello.understands = Understood::from_bits(reader.varint("what is understood")?);
-            }
-            if !reader.is_empty() {
-                hello.probe = decode_probe(&mut reader)?;
-            }
-            if !reader.is_empty() {
-                hello.short_names_below = reader.varint_u32("length of chunks with short names")?;
-            }
+            hello.decode_optional_fields(&mut reader)?;
         }
         // Since version 2 a hello may say more than its reader knows.
         if version == 1 {
             reader.finish()?;
         }
         Ok(hello)
+    }
+
+    /// Reads what a hello may end before.
+    fn decode_optional_fields(&mut self, reader: &mut Reader<'_>) -> Result<(), WireError> {
+        if !reader.is_empty() {
+            self.understands = Understood::from_bits(reader.varint("what is understood")?);
+        }
+        if !reader.is_empty() {
+            self.probe = decode_probe(reader)?;
+        }
+        if !reader.is_empty() {
+            self.short_names_below = reader.varint_u32("length of chunks with short names")?;
+        }
+        if !reader.is_empty() {
+            self.group_proof = decode_proof(reader)?;
+        }
+        Ok(())
     }
 }
 
@@ -309,6 +333,14 @@ fn decode_probe(reader: &mut Reader<'_>) -> Result<Option<Probe>, WireError> {
         0 => Ok(None),
         1 => Probe::decode(reader).map(Some),
         _ => Err(WireError::Invalid("probe")),
+    }
+}
+
+fn decode_proof(reader: &mut Reader<'_>) -> Result<Option<GroupProof>, WireError> {
+    match reader.byte("group proof")? {
+        0 => Ok(None),
+        1 => reader.array("group proof").map(GroupProof).map(Some),
+        _ => Err(WireError::Invalid("group proof")),
     }
 }
 

@@ -27,7 +27,7 @@ pub use frame::{
 pub(crate) use framing::encode_block_in_pieces;
 pub use framing::{RawFrame, take_frame};
 pub use group::{GroupFrame, Load, MAX_PEEK, MAX_TAGS, Sought};
-pub use hello::{Hello, HelloError, LogClaim, NamesHello, Sample, Understood};
+pub use hello::{GroupProof, Hello, HelloError, LogClaim, NamesHello, Sample, Understood};
 pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetReason};
 pub use network::{Network, NetworkError};
 pub use probe::{Probe, Probed};

@@ -35,6 +35,7 @@ fn hello() -> Hello {
         understands: Understood::default(),
         probe: None,
         short_names_below: 0,
+        group_proof: None,
     }
 }
 
@@ -156,6 +157,7 @@ fn a_hello_asks_for_chunks_behind_all_else() {
     let probe = Probe { request: u64::MAX, chunks: vec![(Name([7; 20]), 65_536); MAX_PROBES] };
     let longest =
         Hello { claim: Some(claim), probe: Some(probe), short_names_below: u32::MAX, ..naming_hello() };
+    let longest = Hello { group_proof: Some(GroupProof([0xee; 32])), ..longest };
     let out = bytes(&longest);
     assert_eq!(Hello::decode(&out), Ok(Some((longest, out.len()))));
 }
@@ -169,6 +171,23 @@ fn a_hello_takes_short_names_whether_it_asks_for_chunks_or_not() {
         let out = bytes(&with);
         assert!(hex(&out).ends_with(if without.probe.is_none() { "00ac02" } else { "ac02ac02" }));
         assert_eq!(Hello::decode(&out), Ok(Some((with, out.len()))));
+    }
+}
+
+#[test]
+fn group_proof_stands_behind_all_other_fields() {
+    let proof = GroupProof([0xab; 32]);
+    for (short_names_below, before) in [(0, "0000"), (300, "00ac02")] {
+        let hello = Hello { short_names_below, group_proof: Some(proof), ..naming_hello() };
+        let mut out = bytes(&hello);
+        assert!(hex(&out).ends_with(&format!("1f{before}01{}", "ab".repeat(32))), "{}", hex(&out));
+        assert_eq!(Hello::decode(&out), Ok(Some((hello, out.len()))));
+        let at = out.len() - 33;
+        out[at] = 2;
+        assert_eq!(Hello::decode(&out), Err(WireError::Invalid("group proof").into()));
+        out[at] = 0;
+        let without = Hello { short_names_below, ..naming_hello() };
+        assert_eq!(Hello::decode(&out), Ok(Some((without, out.len()))), "fields to come are passed over");
     }
 }
 
@@ -247,8 +266,8 @@ fn another_version_is_named_and_its_fields_are_not_read() {
     let told = HelloError::Version { oldest: 7, newest: 9 }.to_string();
     assert_eq!(told, "peer speaks protocol versions 7 to 9, this build speaks 1 to 3; update the older one");
     // A later version that still speaks ours may say more than we know.
-    out[12] += 6;
-    out.extend_from_slice(&[0, 0, 0, 0, 0, 3]);
+    out[12] += 7;
+    out.extend_from_slice(&[0, 0, 0, 0, 0, 0, 3]);
     for version in [2, 3, 4] {
         out[8..12].copy_from_slice(&[version, 0, 1, 0]);
         assert_eq!(Hello::decode(&out), Ok(Some((Hello { version: version.into(), ..hello() }, out.len()))));

@@ -12,10 +12,8 @@ use crate::tunnel::clock::Clock;
 pub(crate) fn config(config: &Config, peer: &Peer, clock: Clock) -> Option<NamesConfig> {
     let named = config.policies.name_chunks(&peer.name, peer.settings.usual());
     named.then(|| NamesConfig {
-        key: match &peer.group {
-            Some(group) => group.key.name_key(),
-            None => key(&config.gateway.identity, peer),
-        },
+        key: key(&config.gateway.identity, peer),
+        group: peer.group.as_ref().map(|group| group.key.name_key()),
         shape: peer.settings.chunk_sizes,
         hint_memory: peer.memory.hints,
         saved: None,
@@ -23,7 +21,7 @@ pub(crate) fn config(config: &Config, peer: &Peer, clock: Clock) -> Option<Names
     })
 }
 
-/// Derives the key for one peer that is in no group: nobody else can, and it is the same in the next process, for the
+/// Derives the key for one peer, which counts unless both are of a group: nobody else can, and it is the same in the next process, for the
 /// peer's store outlives this one.
 fn key(identity: &Identity, peer: &Peer) -> NameKey {
     let theirs = peer.public_keys.first().map(ToString::to_string).unwrap_or_default();

@@ -114,7 +114,6 @@ impl Site {
             // A peer that a reload changed is another to the other end too, which then resets what it had with it.
             link: LinkConfig {
                 names: chunks::names::config(config, peer, self.clock),
-                group: peer.group.is_some(),
                 ..settings::link_config(config, peer, dialer::random())
             },
             store: self.store.clone(),
@@ -144,6 +143,7 @@ impl Site {
         Some(Member {
             group: Arc::new(RwLock::new(group.name.clone())),
             key: group.key.name_key(),
+            proofs: group.key.proofs(),
             id: Arc::new(RwLock::new(MemberId::of_key(peer.public_keys.first()?.as_bytes()))),
             site: peer.site.clone(),
             is_near: peer.is_near(self.place.as_deref()),

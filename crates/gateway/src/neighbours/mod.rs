@@ -20,6 +20,7 @@ use oncewire_codec::wanax::{Name, NameKey, Shape};
 use oncewire_codec::wire::{GroupFrame, Sought};
 use oncewire_link::Now;
 
+use crate::group_key::ProofKey;
 use crate::identity::PublicKey;
 use crate::telemetry::GroupReport;
 use crate::tunnel::peer::Peer;
@@ -34,6 +35,8 @@ pub(crate) struct Member {
     /// The group's name here, which a reload may change.
     pub(crate) group: Arc<RwLock<String>>,
     pub(crate) key: NameKey,
+    /// What both ends prove with that they hold the group's key.
+    pub(crate) proofs: ProofKey,
     /// The peer, as neighbours name each other: by the key that it speaks with, of those that it may.
     pub(crate) id: Arc<RwLock<MemberId>>,
     /// Where it stands, if that is said.

@@ -47,7 +47,7 @@ use crate::sockets::LaneOptions;
 use crate::telemetry::LinkState;
 
 use flows::FlowEntry;
-pub(crate) use lanes::{Exchange, JoinError, LaneGone, ROLES, role_index};
+pub(crate) use lanes::{Binding, Exchange, JoinError, LaneGone, ROLES, role_index};
 use logs::{Kept, Share};
 use reach::Reach;
 pub(crate) use stores::HintsSaved;
@@ -121,6 +121,8 @@ pub(crate) struct Peer {
     restart_log: Seldom,
     /// A peer can ask for any number of blocks again.
     mismatch_log: Seldom,
+    /// Each instance of it may be none of its group.
+    group_log: Seldom,
     /// How much it is listened to as a member of a group that tells what is new.
     hearing: Mutex<Hearing>,
 }
@@ -239,6 +241,7 @@ impl Peer {
             resume_log: Seldom::default(),
             restart_log: Seldom::default(),
             mismatch_log: Seldom::default(),
+            group_log: Seldom::default(),
             hearing: Mutex::new(Hearing::new(clock.now())),
         });
         peer.touch();

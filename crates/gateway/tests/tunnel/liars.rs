@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::{Bytes, BytesMut};
-use oncewire_codec::wanax::{Name, NamesConfig, Shape};
+use oncewire_codec::wanax::{Name, NameKey, NamesConfig, Shape};
 use oncewire_codec::wire::{GroupFrame, Hello, LaneId, LaneRole, MAX_BLOCK, MAX_PEEK, MAX_TAGS, Sought};
 use oncewire_gateway::daemon::Gateway;
-use oncewire_gateway::group_key::GroupKey;
-use oncewire_gateway::identity::Identity;
+use oncewire_gateway::group_key::{Claim, GroupKey, ProofKey};
+use oncewire_gateway::identity::{Identity, PublicKey};
 use oncewire_gateway::telemetry::LinkState;
 use oncewire_link::{Event, Link, LinkConfig, Now};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -55,6 +55,10 @@ struct Liar {
     link: Link,
     started: Instant,
     identity: Identity,
+    proofs: ProofKey,
+    theirs: PublicKey,
+    /// What is never said.
+    group_names: NameKey,
     victim: SocketAddr,
     lanes: BTreeMap<LaneId, Lane>,
     /// What lanes bring; nothing is the end of one.
@@ -74,8 +78,10 @@ impl Liar {
     fn new(dir: &Path, name: &str, victim: &Gateway, lie: Lie) -> Self {
         let load = |name: &str| Identity::load(&dir.join(format!("{name}.key"))).unwrap();
         let (identity, theirs) = (load("liar"), load(name).public_key());
+        let group = GroupKey::load(&dir.join("group.key")).unwrap();
         let names = NamesConfig {
-            key: GroupKey::load(&dir.join("group.key")).unwrap().name_key(),
+            key: NameKey::new([1; 32]),
+            group: Some(group.name_key()),
             shape: Shape::default(),
             hint_memory: 1 << 16,
             saved: None,
@@ -89,7 +95,6 @@ impl Liar {
             contexts: 1,
             names: Some(names),
             store: Some(1),
-            group: true,
             ..LinkConfig::default()
         };
         Self {
@@ -98,6 +103,9 @@ impl Liar {
             link: Link::new(config, Now::ZERO),
             started: Instant::now(),
             identity,
+            proofs: group.proofs(),
+            theirs,
+            group_names: group.name_key(),
             victim: tunnel(victim).unwrap(),
             lanes: BTreeMap::new(),
             arriving: mpsc::channel(64),
@@ -208,9 +216,16 @@ impl Liar {
                 break hello;
             }
         };
-        let (ours, mut own) = (self.link.hello(lane, role), Vec::new());
+        assert!(hello.names.as_ref().is_some_and(|names| names.key != self.group_names));
+        let (mut ours, mut own) = (self.link.hello(lane, role), Vec::new());
+        let label = b"EXPERIMENTAL-oncewire-group";
+        let binding = stream.get_ref().1.export_keying_material([0; 32], label, None).unwrap();
+        let (prover, verifier, instance) = (&self.identity.public_key(), &self.theirs, ours.instance);
+        ours.group_proof = Some(self.proofs.prove(Claim { binding: &binding, prover, verifier, instance }));
         ours.encode(&mut own);
         stream.write_all(&own).await.unwrap();
+        // It is a member, so there is no need to check what the other end proves.
+        self.link.handle_group_proof();
         self.link.handle_lane_up(ours.instance, &hello, lane, role, true, self.now()).unwrap();
         let (read, write) = tokio::io::split(stream);
         self.lanes.insert(lane, Lane { write, input: BytesMut::new() });

@@ -334,6 +334,38 @@ async fn a_gateway_that_does_not_say_that_it_is_of_the_group_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peer_with_another_group_key_shares_nothing_of_the_group() {
+    within(async {
+        let origin = files(7, same).await;
+        let dir = folder(&["hub", "branch"]);
+        let hub = Plan::new("hub").peer("branch", None, None).start(dir.path()).await;
+        // The key that all others had before the branch left, for example.
+        std::fs::remove_file(dir.path().join("group.key")).unwrap();
+        GroupKey::create(&dir.path().join("group.key")).unwrap();
+        let branch = Plan::new("branch").at("town").peer("hub", Some("town"), tunnel(&hub));
+        let branch = branch.forward("hub", origin.address).start(dir.path()).await;
+        assert!(branch.wait_up("hub", LIMIT).await);
+        for number in 0.. {
+            // What crossed before is named under the key that is the two gateways' own.
+            assert!(fetch(&branch, 0).await == file(7, number));
+            until(|| branch.status().store.unwrap().waiting_bytes == 0).await;
+            let before = peer(&branch, "hub").wire_in;
+            assert!(fetch(&branch, 0).await == file(7, number));
+            let crossed = peer(&branch, "hub").wire_in - before;
+            println!("file {number}: {crossed} of {LEN} bytes crossed again");
+            if crossed < LEN as u64 / 10 {
+                break;
+            }
+        }
+        for gateway in [&hub, &branch] {
+            let seen = group(gateway);
+            assert_eq!((seen.neighbours, seen.announced, seen.heard), (0, 0, 0), "{seen:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_that_a_reload_renames_has_its_new_name() {
     within(async {
         let dir = folder(&["hub", "branch"]);

@@ -28,6 +28,7 @@ pub(super) fn pair(config: GatewayConfig, now: Now) -> [Gateway; 2] {
         let store = config.store.filter(|_| side == NEAR);
         let names = NamesConfig {
             key: NameKey::new([side as u8 + 1; 32]),
+            group: None,
             shape: config.shape,
             hint_memory: HINT_MEMORY,
             saved: None,

@@ -5,8 +5,9 @@
 use std::collections::VecDeque;
 
 use oncewire_codec::Now;
+use oncewire_codec::wanax::NameKey;
 use oncewire_codec::wanax::hints::PackedTag;
-use oncewire_codec::wire::{Frame, GroupFrame, Hello, LaneRole};
+use oncewire_codec::wire::{Frame, GroupFrame, Hello, LaneRole, NamesHello};
 
 use super::Link;
 use crate::event::Event;
@@ -14,8 +15,10 @@ use crate::event::Event;
 /// Frames that wait for their lanes.
 #[derive(Debug, Default)]
 pub(super) struct GroupTalk {
-    /// Whether both hellos carry the name key of the group.
-    agreed: bool,
+    /// Whether the next hello comes with a proof that was found to hold.
+    proved: bool,
+    /// Whether both ends have shown that they hold the key of the group.
+    pub(super) agreed: bool,
     /// Whether the peer has a chunk store.
     keeps_chunks: bool,
     control: VecDeque<GroupFrame>,
@@ -42,10 +45,20 @@ fn most_with(frame: &GroupFrame) -> usize {
 }
 
 impl Link {
-    /// Says whether the link is up and the peer is of the group that [`LinkConfig::group`] speaks of, as both hellos
-    /// show.
+    /// Says that the hello which is handed over next comes with a proof that its sender holds the key of the group of
+    /// [`NamesConfig::group`], and that this side's hello on that lane brought one, too. The caller has checked it.
     ///
-    /// [`LinkConfig::group`]: crate::LinkConfig::group
+    /// [`NamesConfig::group`]: oncewire_codec::wanax::NamesConfig::group
+    pub fn handle_group_proof(&mut self) {
+        self.group_talk.proved = true;
+    }
+
+    /// Takes what was said of the hello that comes now; of the next one it says nothing.
+    pub(super) fn take_group_proof(&mut self) -> bool {
+        std::mem::take(&mut self.group_talk.proved)
+    }
+
+    /// Says whether the link is up and the peer is of the group that this side's configuration names, as both have proved.
     pub fn is_of_group(&self) -> bool {
         self.is_up() && self.group_talk.agreed
     }
@@ -94,13 +107,24 @@ impl Link {
         self.sender.handle_stored(chunks, now);
     }
 
-    /// Starts over with a new process of the peer.
-    pub(super) fn meet_group(&mut self, hello: &Hello) {
-        let ours = self.config.names.as_ref().filter(|_| self.config.group).map(|names| &names.key);
-        let agreed = ours.is_some() && ours == hello.names.as_ref().map(|names| &names.key);
+    /// Starts over with a new process of the peer, whose hello came with a proof that holds if `is_proved`.
+    pub(super) fn meet_group(&mut self, hello: &Hello, is_proved: bool) {
+        let agreed = is_proved && self.group_key().is_some() && hello.names.is_some();
         let keeps_chunks = hello.store.is_some();
         self.group_talk = GroupTalk { agreed, keeps_chunks, ..GroupTalk::default() };
         self.sender.tell_stored(agreed && keeps_chunks);
+    }
+
+    /// Returns how the peer names chunks in what it sends: with the key that its hello says, or between members of a group
+    /// with that of the group, which both derive and neither says.
+    pub(super) fn names_of(&self, hello: &Hello) -> Option<NamesHello> {
+        let group = self.group_key().filter(|_| self.group_talk.agreed);
+        let key = |said: &NamesHello| group.unwrap_or(&said.key).clone();
+        hello.names.as_ref().map(|said| NamesHello { key: key(said), shape: said.shape })
+    }
+
+    fn group_key(&self) -> Option<&NameKey> {
+        self.config.names.as_ref()?.group.as_ref()
     }
 
     /// Takes what the peer says; from a peer that is not of the group it is passed over.

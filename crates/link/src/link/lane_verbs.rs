@@ -31,6 +31,7 @@ impl Link {
         dialled: bool,
         now: Now,
     ) -> Result<(), LaneRefused> {
+        let is_proved = self.take_group_proof();
         if said != self.config.instance {
             return Err(LaneRefused::Outdated);
         }
@@ -48,7 +49,7 @@ impl Link {
             return Err(LaneRefused::Superseded);
         }
         if self.peer.as_ref().is_none_or(|known| known.instance != peer.instance) {
-            self.meet(peer, now);
+            self.meet(peer, is_proved, now);
         }
         let was_down = self.lanes.is_empty();
         self.lanes.insert(lane, role, dialled, now);
@@ -72,7 +73,7 @@ impl Link {
     }
 
     /// Starts over with a new instance of the peer.
-    fn meet(&mut self, hello: &Hello, now: Now) {
+    fn meet(&mut self, hello: &Hello, is_proved: bool, now: Now) {
         if let Some(old) = &self.peer {
             if self.superseded.len() == MAX_SUPERSEDED {
                 self.superseded.pop_front();
@@ -87,6 +88,7 @@ impl Link {
             self.leave_limiter(id, now);
             self.events.push_back(Event::CloseLane(id, CloseReason::Fenced));
         }
+        self.meet_group(hello, is_proved);
         let capacity = self.config.log_capacity.min(hello.log_capacity);
         let strong = if hello.understands.highway { StrongKind::Highway } else { StrongKind::Blake3 };
         self.sender.handle_peer_state(PeerState {
@@ -95,14 +97,14 @@ impl Link {
             claim: hello.claim.clone(),
             store: hello.store.filter(|_| hello.understands.tags_of_48_bits),
             short_names_below: hello.short_names_below,
-            asks_neighbours: self.config.group,
+            is_of_group: self.group_talk.agreed,
             strong,
         });
         self.receiver.handle_peer_restart(PeerSender {
             capacity,
             max_in_flight: hello.max_in_flight,
             digest_seed: hello.digest_seed,
-            names: hello.names.clone(),
+            names: self.names_of(hello),
             strong,
         });
         if let Some(probe) = &hello.probe {
@@ -121,7 +123,6 @@ impl Link {
             drains: false,
         });
         self.meet_announcer();
-        self.meet_group(hello);
         self.drain_sender(now);
     }
 

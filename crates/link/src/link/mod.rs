@@ -250,6 +250,8 @@ impl Link {
             // While a lane is up the peer was asked; another instance of it that comes meanwhile is asked by a frame.
             probe: if self.lanes.is_empty() { self.sender.probe() } else { None },
             short_names_below: self.config.store.map_or(0, |_| SHORT_BELOW),
+            // The shell proves it, which knows the lane.
+            group_proof: None,
         }
     }
 

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use bytes::{Bytes, BytesMut};
 use oncewire_codec::Plan;
 use oncewire_codec::wanax::hints::PackedTag;
-use oncewire_codec::wire::{GroupFrame, Hello, Understood};
+use oncewire_codec::wire::{GroupFrame, GroupProof, Hello, Understood};
 use oncewire_link::{
     CloseReason, Destination, Event, FlowId, LaneId, LaneRefused, LaneRole, Link, LinkConfig, Now,
     OpenRequest, Received, SavedLogs, StoreReply, StoreRequest,
@@ -96,6 +96,13 @@ pub struct Pair {
     pub plan: Plan,
     /// What each side's hello says that it understands.
     pub understands: Understood,
+    /// Whether each side's hello proves that it is of its group, if it has one.
+    pub proves: [bool; 2],
+}
+
+/// Stands for the code that a shell makes.
+fn group_proof(config: &LinkConfig) -> Option<GroupProof> {
+    config.names.as_ref()?.group.as_ref().map(|key| GroupProof(*key.bytes()))
 }
 
 /// Text that compresses and repeats.
@@ -216,6 +223,11 @@ impl Pair {
     }
 
     pub fn with(seed: u64, dialer: LinkConfig, acceptor: LinkConfig) -> Self {
+        Self::proving(seed, dialer, acceptor, [true; 2])
+    }
+
+    /// A pair of which not each side proves that it is of its group.
+    pub fn proving(seed: u64, dialer: LinkConfig, acceptor: LinkConfig, proves: [bool; 2]) -> Self {
         let now = Now::from_secs(100);
         let mut pair = Self {
             sides: [Side::new(dialer, now), Side::new(acceptor, now)],
@@ -230,6 +242,7 @@ impl Pair {
             said: Vec::new(),
             plan: Plan::default(),
             understands: Understood::ALL,
+            proves,
         };
         pair.run();
         pair
@@ -283,6 +296,7 @@ impl Pair {
             self.next_lane += 1;
             let hello = |side: usize, lane, role| Hello {
                 understands: self.understands,
+                group_proof: group_proof(&self.sides[side].config).filter(|_| self.proves[side]),
                 ..self.sides[side].link.hello(lane, role)
             };
             let (theirs, ours) =
@@ -300,7 +314,11 @@ impl Pair {
         for (side, now) in clocks.into_iter().enumerate() {
             for (lane, role, hellos) in &exchanged {
                 let (said, hello) = (hellos[side].instance, &hellos[1 - side]);
+                let expected = group_proof(&self.sides[side].config);
                 let (link, dialled) = (&mut self.sides[side].link, side == dialler);
+                if expected.is_some() && hello.group_proof == expected {
+                    link.handle_group_proof();
+                }
                 if let Err(why) = link.handle_lane_up(said, hello, *lane, *role, dialled, now) {
                     assert!(matches!(why, LaneRefused::Superseded | LaneRefused::Outdated), "{why}");
                     refused.push(*lane);

@@ -13,7 +13,7 @@ use oncewire_link::{ChunkPlace, LinkConfig, StoreReply, StoreRequest};
 pub fn naming(config: LinkConfig, store: Option<u64>) -> LinkConfig {
     let key = NameKey::new([config.instance as u8; 32]);
     let (shape, hint_memory) = (Shape::default(), 1 << 18);
-    let names = Some(NamesConfig { key, shape, hint_memory, saved: None, clock_secs: 1 << 30 });
+    let names = Some(NamesConfig { key, group: None, shape, hint_memory, saved: None, clock_secs: 1 << 30 });
     LinkConfig { names, store, ..config }
 }
 

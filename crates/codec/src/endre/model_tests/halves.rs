@@ -23,6 +23,7 @@ pub(super) fn sender(entropy: Entropy, keeps_bytes: bool, begin: Begin) -> Sende
     let Begin { planted, saved, hints } = begin;
     let names = NamesConfig {
         key: NameKey::new([5; 32]),
+        group: None,
         shape: Shape::default(),
         hint_memory: 1 << 16,
         saved: hints,

@@ -25,6 +25,8 @@ use crate::wire::{NameEntry, StoreHeld};
 
 /// What the sending half knows of chunks and of the peer's store.
 pub(super) struct Naming {
+    keys: NameKeys,
+    /// The one of them that is in use.
     key: NameKey,
     tree: Tree,
     hints: Hints,
@@ -50,6 +52,14 @@ pub(super) struct Naming {
     parts: Parts,
     /// The last block without what is named.
     pub(super) residue: Vec<u8>,
+}
+
+/// What names are made with.
+struct NameKeys {
+    /// For the peer alone.
+    own: NameKey,
+    /// Between members of the group that the peer is to be in.
+    group: Option<NameKey>,
 }
 
 #[derive(Clone, Copy)]
@@ -88,8 +98,10 @@ impl Naming {
             Some(Err(error)) => (Hints::new(config.hint_memory), Some(error)),
             None => (Hints::new(config.hint_memory), None),
         };
+        let keys = NameKeys { own: config.key.clone(), group: config.group.clone() };
         let naming = Self {
-            key: config.key.clone(),
+            key: keys.own.clone(),
+            keys,
             tree: Tree::new(config.shape),
             hints,
             under_way: UnderWay::new(config.hint_memory / UNDER_WAY_SHARE),
@@ -118,11 +130,16 @@ impl Naming {
         self.hints.memory() + self.under_way.memory()
     }
 
-    /// Meets a peer with a store, or with none, to which chunks may be named by their tags as `tags` says.
-    pub(super) fn meet(&mut self, store: Option<u64>, tags: Tags) {
+    /// Meets a peer with a store, or with none, to which chunks may be named by their tags as `tags` says, and under the
+    /// group's key if it has shown that it is of the group.
+    pub(super) fn meet(&mut self, store: Option<u64>, tags: Tags, is_of_group: bool) {
         self.tags = tags;
+        let group = self.keys.group.as_ref().filter(|_| is_of_group);
+        self.key = group.unwrap_or(&self.keys.own).clone();
         if let Some(id) = store {
-            self.hints.bind(id);
+            // Hints are of names under one key: under another the same store is another one.
+            let is_left_out = self.keys.group.is_some() && !is_of_group;
+            self.hints.bind(if is_left_out { id ^ LEFT_OUT } else { id });
         }
         self.store = store.map(|_| Store { taking: true, serial: 0 });
         self.under_way.clear();
@@ -461,6 +478,8 @@ fn push_piece(copy: &Copy, range: Range<u32>, removed: u32, out: &mut Vec<Copy>)
     }
 }
 
+/// Tells the hints of a store whose gateway is to be of a group and is not from those under the group's key.
+const LEFT_OUT: u64 = 0x6f75_7473_6964_6572;
 /// What a copy takes.
 const COPY: usize = 5;
 /// A chunk of which the log has a part, and which costs no more than a name's length and a little, is left to it.

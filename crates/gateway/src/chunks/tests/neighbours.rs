@@ -3,6 +3,7 @@
 use oncewire_codec::wanax::neighbours::MemberId;
 
 use super::*;
+use crate::group_key::ProofKey;
 use crate::neighbours::Member;
 use crate::tunnel::lane::testing;
 
@@ -20,6 +21,7 @@ async fn neighbours_are_asked_for_what_a_disk_that_hangs_has_and_told_that_it_is
     settings.group = Some(Member {
         group: Arc::default(),
         key: key.clone(),
+        proofs: ProofKey::of_bytes(&[7; 32]),
         id: Arc::new(RwLock::new(MemberId(1))),
         site: None,
         is_near: true,

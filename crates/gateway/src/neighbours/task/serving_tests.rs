@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 
 use super::*;
 use crate::config::StoreSettings;
+use crate::group_key::ProofKey;
 use crate::neighbours::Neighbours;
 use crate::tunnel::lane::testing;
 
@@ -22,6 +23,7 @@ fn of_group(mut peer: Arc<Peer>, id: u64, key: Option<&NameKey>, neighbours: &Ne
     let member = |key: &NameKey| Member {
         group: Arc::new(RwLock::new(format!("group {id}"))),
         key: key.clone(),
+        proofs: ProofKey::of_bytes(key.bytes()),
         id: Arc::new(RwLock::new(MemberId(id))),
         site: None,
         is_near: true,
@@ -34,13 +36,14 @@ fn of_group(mut peer: Arc<Peer>, id: u64, key: Option<&NameKey>, neighbours: &Ne
 /// The settings of an end that is of the group with a key and has a chunk store.
 fn with_store(instance: u64, key: &NameKey) -> LinkConfig {
     let names = NamesConfig {
-        key: key.clone(),
+        key: NameKey::new([instance as u8; 32]),
+        group: Some(key.clone()),
         shape: Shape::default(),
         hint_memory: 64 << 10,
         saved: None,
         clock_secs: 0,
     };
-    LinkConfig { names: Some(names), group: true, store: Some(instance), ..testing::config(instance) }
+    LinkConfig { names: Some(names), store: Some(instance), ..testing::config(instance) }
 }
 
 /// Has a peer's link come up with an end of these settings, for as long as what is returned is there.
@@ -48,6 +51,8 @@ async fn join(near: &Arc<Peer>, far_end: LinkConfig) -> impl Sized + use<> {
     let member = near.settings.group.as_ref().unwrap();
     let id = member.id();
     let mut far = testing::Other::new(2, testing::SMALLER);
+    let group = far_end.names.as_ref().and_then(|names| names.group.as_ref());
+    far.proofs = group.map(|key| ProofKey::of_bytes(key.bytes()));
     far.link = Link::new(LinkConfig { first: true, dialer: true, ..far_end }, Now::ZERO);
     let joined = far.dial(near).await.unwrap();
     // All of them speak with one key here.
@@ -146,7 +151,7 @@ async fn what_a_site_has_is_learnt_of_those_who_can_read_it_or_may_when_they_are
     let ends = [
         Some((with_store(2, &key), true)),
         Some((LinkConfig { store: None, ..with_store(2, &key) }, false)),
-        Some((LinkConfig { group: false, ..with_store(2, &other_key) }, false)),
+        Some((with_store(2, &other_key), false)),
         // It has never been up.
         None,
     ];

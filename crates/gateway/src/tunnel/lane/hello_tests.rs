@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 
 use super::testing::{GREATER, Other, SMALLER, config, key, peer, peer_with, request};
 use super::*;
+use crate::group_key::ProofKey;
 use crate::neighbours::{Member, Neighbours};
 
 /// Brings the link up and down again, and then has only the disk remember.
@@ -72,6 +73,7 @@ async fn a_member_of_a_group_is_known_by_the_key_that_it_speaks_with() {
     Arc::get_mut(&mut peer).unwrap().settings.group = Some(Member {
         group: Arc::new(RwLock::new("all".to_owned())),
         key: NameKey::new([7; 32]),
+        proofs: ProofKey::of_bytes(&[7; 32]),
         id: Arc::new(RwLock::new(id(SMALLER))),
         site: None,
         is_near: true,
@@ -126,7 +128,7 @@ async fn a_lane_that_ends_at_once_is_told_from_one_that_lives_on() {
 /// Has a lane for flows join that the peer dialled; the other end is this instance.
 fn join(peer: &Arc<Peer>, instance: u64, lane: u64) -> Arc<LaneSignal> {
     let hello = Other::new(instance, SMALLER).link.hello(LaneId(0), LaneRole::Control);
-    let exchange = Exchange { began: Instant::now(), said: 1, dialled: true };
+    let exchange = Exchange { began: Instant::now(), said: 1, dialled: true, binding: None };
     peer.lane_up(key(SMALLER), &hello, (LaneId(lane), LaneRole::Flow), exchange).unwrap()
 }
 

@@ -25,7 +25,7 @@ use oncewire_codec::wire::{Hello, HelloError, LaneId, LaneRole};
 use oncewire_link::{LaneRefused, LaneReport, records};
 
 use super::effort::{EffortMeter, LaneEffort};
-use super::peer::{Exchange, JoinError, LaneGone, Peer};
+use super::peer::{Binding, Exchange, JoinError, LaneGone, Peer};
 use crate::identity::PublicKey;
 use crate::sockets;
 
@@ -33,6 +33,11 @@ use crate::sockets;
 pub(crate) trait LaneStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// The connection beneath, to ask the system about; none if it cannot be had.
     fn connection(&self) -> Option<OwnedFd> {
+        None
+    }
+
+    /// What both ends know of this stream and nobody else; none if it is not encrypted.
+    fn binding(&self) -> Option<Binding> {
         None
     }
 }
@@ -139,12 +144,13 @@ pub(crate) async fn accept_hello<S: LaneStream>(
     if peer.has_ended() {
         return Err(JoinError::Ended.into());
     }
-    let (said, ours) = peer.hello(LaneId(0), LaneRole::Control);
+    let binding = stream.binding();
+    let (said, ours) = peer.hello(LaneId(0), LaneRole::Control, &theirs, binding.as_ref());
     stream.write_all(&ours).await?;
     stream.flush().await?;
     let (hello, early) = read_hello(&mut stream).await?;
     peer.ready_for(&hello).await;
-    let exchange = Exchange { began, said, dialled: false };
+    let exchange = Exchange { began, said, dialled: false, binding };
     let signal = peer.lane_up(theirs, &hello, (hello.lane, hello.role), exchange)?;
     signal.watch(&stream);
     Ok(Joined { signal, role: hello.role, stream, early })
@@ -185,11 +191,12 @@ pub(crate) async fn answer_hello<S: LaneStream>(
 ) -> Result<Joined<S>, HelloFailure> {
     let Heard { theirs, mut stream, hello, early, began } = heard;
     let _ = timeout(LOGS_BEFORE_HELLO, peer.ready_for(&hello)).await;
-    let (said, ours) = peer.hello(lane, role);
+    let binding = stream.binding();
+    let (said, ours) = peer.hello(lane, role, &theirs, binding.as_ref());
     stream.write_all(&ours).await?;
     stream.flush().await?;
     peer.ready_for(&hello).await;
-    let exchange = Exchange { began, said, dialled: true };
+    let exchange = Exchange { began, said, dialled: true, binding };
     let signal = peer.lane_up(theirs, &hello, (lane, role), exchange)?;
     signal.watch(&stream);
     Ok(Joined { signal, role, stream, early })

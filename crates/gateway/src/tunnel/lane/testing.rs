@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::config::Usual;
+use crate::group_key::{Claim, ProofKey};
 use crate::ledger::Ledger;
 use crate::logs::PeerLogs;
 use crate::sockets::LaneOptions;
@@ -20,7 +21,14 @@ const OURS: &str = "UFFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVE=";
 pub(crate) const SMALLER: &str = "AVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVE=";
 pub(crate) const GREATER: &str = "kFFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVFRUVE=";
 
-impl LaneStream for DuplexStream {}
+impl LaneStream for DuplexStream {
+    fn binding(&self) -> Option<Binding> {
+        Some(BINDING)
+    }
+}
+
+/// As if all streams in memory were one encrypted connection.
+const BINDING: Binding = [0xb1; 32];
 
 pub(crate) fn key(text: &str) -> PublicKey {
     text.parse().unwrap()
@@ -62,13 +70,15 @@ pub(crate) struct Other {
     pub(crate) link: Link,
     pub(crate) key: PublicKey,
     pub(crate) lanes: u64,
+    /// The key of the group of which it proves to be, if any.
+    pub(crate) proofs: Option<ProofKey>,
 }
 
 impl Other {
     pub(crate) fn new(instance: u64, presented: &str) -> Self {
         let first = key(presented) < key(OURS);
         let link = Link::new(LinkConfig { first, dialer: true, ..config(instance) }, Now::ZERO);
-        Self { link, key: key(presented), lanes: 100 * instance }
+        Self { link, key: key(presented), lanes: 100 * instance, proofs: None }
     }
 
     /// The lane that was dialled last.
@@ -97,7 +107,10 @@ impl Other {
         begun: Begun,
     ) -> Result<(Joined<DuplexStream>, DuplexStream), HelloFailure> {
         let Begun { mut near, hello, accepted, lane } = begun;
-        let (ours, mut bytes) = (self.link.hello(lane, LaneRole::Control), Vec::new());
+        let (mut ours, mut bytes) = (self.link.hello(lane, LaneRole::Control), Vec::new());
+        let (verifier, instance) = (key(OURS), ours.instance);
+        let claim = Claim { binding: &BINDING, prover: &self.key, verifier: &verifier, instance };
+        ours.group_proof = self.proofs.as_ref().map(|proofs| proofs.prove(claim));
         ours.encode(&mut bytes);
         near.write_all(&bytes).await?;
         let joined = accepted.await.unwrap()?;

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
+use super::super::peer::Binding;
 use super::{Heard, HelloFailure, Joined, LaneStream, hear_hello};
 use crate::identity::PublicKey;
 use crate::lifecycle::limits;
@@ -319,6 +320,15 @@ impl LaneStream for TlsTcp {
         // Without a descriptor to spare the lane is as good, and is not looked at.
         self.tcp().as_fd().try_clone_to_owned().ok().filter(limits::leaves_reserve)
     }
+
+    fn binding(&self) -> Option<Binding> {
+        let binding = [0; 32];
+        match &self.0 {
+            TlsStream::Client(client) => client.get_ref().1.export_keying_material(binding, BINDING, None),
+            TlsStream::Server(server) => server.get_ref().1.export_keying_material(binding, BINDING, None),
+        }
+        .ok()
+    }
 }
 
 impl AsyncRead for TlsTcp {
@@ -356,6 +366,9 @@ fn is_refusing_alert(error: &io::Error) -> bool {
     let Some(TlsError::AlertReceived(alert)) = tls_cause(error) else { return false };
     !matches!(alert, AlertDescription::CloseNotify | AlertDescription::InternalError)
 }
+
+/// The label of the keying material that proofs of membership are tied to.
+const BINDING: &[u8] = b"EXPERIMENTAL-oncewire-group";
 
 /// What one read of the socket may bring: two full TLS records.
 const SOCKET_BUFFER: usize = 33 << 10;

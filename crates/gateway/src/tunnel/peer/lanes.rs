@@ -10,6 +10,7 @@ use oncewire_codec::wire::{Hello, LaneId, LaneRole};
 use oncewire_link::{LaneRefused, ProtocolError};
 
 use super::{Due, Peer};
+use crate::group_key::{Claim, ProofKey};
 use crate::identity::PublicKey;
 use crate::telemetry::LinkState;
 use crate::tunnel::lane::LaneSignal;
@@ -38,7 +39,12 @@ pub(crate) struct Exchange {
     pub(crate) said: u64,
     /// Whether this side dialled.
     pub(crate) dialled: bool,
+    /// What ties proofs to the lane.
+    pub(crate) binding: Option<Binding>,
 }
+
+/// What both ends of a lane know and nobody else; none where it is not encrypted.
+pub(crate) type Binding = [u8; 32];
 
 /// The lane is no longer one of the link's.
 #[derive(Debug, thiserror::Error)]
@@ -50,12 +56,52 @@ pub(crate) enum LaneGone {
 }
 
 impl Peer {
-    /// Encodes this side's hello; returns which instance it speaks of, too.
-    pub(crate) fn hello(&self, lane: LaneId, role: LaneRole) -> (u64, Vec<u8>) {
+    /// Encodes this side's hello to who presented a key on a lane; returns which instance it speaks of, too.
+    pub(crate) fn hello(
+        &self,
+        lane: LaneId,
+        role: LaneRole,
+        theirs: &PublicKey,
+        binding: Option<&Binding>,
+    ) -> (u64, Vec<u8>) {
         let mut out = Vec::with_capacity(256);
-        let hello = self.core.lock().link.hello(lane, role);
+        let mut hello = self.core.lock().link.hello(lane, role);
+        hello.group_proof = self.proving().zip(binding).map(|(key, binding)| {
+            key.prove(Claim { binding, prover: &self.ours, verifier: theirs, instance: hello.instance })
+        });
         hello.encode(&mut out);
         (hello.instance, out)
+    }
+
+    /// Says whether the peer has proved that it holds the key of the group in which it is believed to be.
+    fn is_proved(&self, theirs: &PublicKey, hello: &Hello, binding: Option<&Binding>) -> bool {
+        let Some((key, binding)) = self.proving().zip(binding) else { return false };
+        let claim = Claim { binding, prover: theirs, verifier: &self.ours, instance: hello.instance };
+        hello.group_proof.is_some_and(|proof| key.holds(claim, &proof))
+    }
+
+    /// What proofs are made with, if the peer is to be of a group and chunks are named to it.
+    fn proving(&self) -> Option<&ProofKey> {
+        let member = self.settings.group.as_ref().filter(|_| self.settings.link.names.is_some())?;
+        Some(&member.proofs)
+    }
+
+    /// Says that the peer is not of the group in which it is believed to be.
+    fn note_stranger(&self, hello: &Hello) {
+        let Some(member) = &self.settings.group else { return };
+        if let Some(held_back) = self.group_log.due() {
+            let why = match hello.group_proof {
+                None => "its version is older, or its configuration names no group for us",
+                Some(_) => "it holds another key",
+            };
+            let (peer, group) = (self.name(), member.group.read().clone());
+            tracing::warn!(
+                peer,
+                group,
+                held_back,
+                "the peer does not prove that it holds the group's key ({why}); nothing of the group is shared with it"
+            );
+        }
     }
 
     /// Registers a lane after both hellos; `theirs` is the key that the peer presented on it.
@@ -70,9 +116,10 @@ impl Peer {
         theirs: PublicKey,
         hello: &Hello,
         (lane, role): (LaneId, LaneRole),
-        Exchange { began, said, dialled }: Exchange,
+        Exchange { began, said, dialled, binding }: Exchange,
     ) -> Result<Arc<LaneSignal>, JoinError> {
         let signal = Arc::new(LaneSignal::new(lane, &self.effort));
+        let is_proved = self.is_proved(&theirs, hello, binding.as_ref());
         self.with(|core, now| {
             // Under the lock, so that whoever ends the peer closes each lane that came before.
             if self.ended.load(Relaxed) {
@@ -93,6 +140,9 @@ impl Peer {
             }
             // Before the call, so that a LaneReady for it finds it.
             core.lanes.insert(lane, Arc::clone(&signal));
+            if is_proved {
+                core.link.handle_group_proof();
+            }
             let joined = core.link.handle_lane_up(said, hello, lane, role, dialled, now);
             let joined = joined.map_err(JoinError::Refused);
             if joined.is_err() {
@@ -101,6 +151,9 @@ impl Peer {
                 if is_new {
                     core.met = Some((hello.instance, Instant::now()));
                     self.settings.group.iter().for_each(|member| member.speaks_with(&theirs));
+                    if !is_proved && self.proving().is_some() {
+                        self.note_stranger(hello);
+                    }
                 }
                 if core.first != first {
                     core.link.order_keys(first);

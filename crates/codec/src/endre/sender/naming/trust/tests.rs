@@ -22,7 +22,8 @@ fn name(number: u64) -> Name {
 /// Meets a store in which so many probes are believed to be, put some time ago.
 fn naming(probes: u64, put_secs: impl Fn(u64) -> u64) -> Naming {
     let (key, shape) = (NameKey::new([1; 32]), Shape::default());
-    let config = NamesConfig { key, shape, hint_memory: 1 << 20, saved: None, clock_secs: CLOCK_SECS };
+    let config =
+        NamesConfig { key, group: None, shape, hint_memory: 1 << 20, saved: None, clock_secs: CLOCK_SECS };
     let (mut naming, _) = Naming::new(&config);
     naming.hints.bind(7);
     for number in 0..probes {
@@ -30,7 +31,7 @@ fn naming(probes: u64, put_secs: impl Fn(u64) -> u64) -> Naming {
         naming.hints.insert(PackedTag::new(name.tag(), LEN), put_secs);
         naming.hints.keep_probe(name, LEN, put_secs);
     }
-    naming.meet(Some(7), Tags::default());
+    naming.meet(Some(7), Tags::default(), false);
     naming
 }
 
@@ -74,7 +75,7 @@ fn filled(blocks: std::ops::Range<u64>) -> Naming {
         let (_, item) = send(&mut naming, &block(number), Now::ZERO);
         naming.settle(&item, Now::ZERO);
     }
-    naming.meet(Some(7), Tags::default());
+    naming.meet(Some(7), Tags::default(), false);
     naming
 }
 
@@ -105,7 +106,7 @@ fn of_a_store_that_has_nothing_it_is_asked_for_all_is_forgotten() {
         // What crosses from then on is known, and named at once where nothing else is.
         naming.settle(&item, Now::ZERO);
         assert_eq!(send(&mut naming, &block(5), Now::ZERO).0, is_forgotten);
-        naming.meet(Some(7), Tags::default());
+        naming.meet(Some(7), Tags::default(), false);
         assert!(send(&mut naming, &block(5), Now::ZERO).0);
     }
 }
@@ -327,7 +328,7 @@ fn what_a_doubted_store_is_sent_is_not_out_of_date_once_it_says_how_far_it_reach
         for item in &items {
             naming.settle(item, later);
         }
-        naming.meet(Some(7), Tags::default());
+        naming.meet(Some(7), Tags::default(), false);
         naming.handle_held(&StoreHeld { serial: 1, taking: true, age_secs: 10 }, later);
         assert_eq!(send(&mut naming, &block(5), later).0, is_known, "{is_doubted}");
     }
@@ -352,7 +353,7 @@ fn a_store_that_names_found_out_is_tried_ever_less_until_a_name_was_right() {
     assert_eq!([next(&mut naming), next(&mut naming)], [16, 32]);
     naming.settle(&Item { absent: [0].into(), ..right }, Now::ZERO);
     assert_eq!(next(&mut naming), 64);
-    naming.meet(Some(7), Tags::default());
+    naming.meet(Some(7), Tags::default(), false);
     assert_eq!([next(&mut naming), next(&mut naming)], [0, 0]);
 }
 
@@ -368,14 +369,14 @@ fn what_the_store_says_it_has_evicted_is_not_believed() {
 fn whoever_believes_nothing_asks_nothing() {
     assert_eq!(naming(0, |_| 0).poll_probe(), None);
     let mut other = naming(3, |_| CLOCK_SECS);
-    other.meet(Some(8), Tags::default());
+    other.meet(Some(8), Tags::default(), false);
     assert_eq!(other.poll_probe(), None);
     let mut none = naming(3, |_| CLOCK_SECS);
-    none.meet(None, Tags::default());
+    none.meet(None, Tags::default(), false);
     assert_eq!(none.poll_probe(), None);
     none.restate();
     assert_eq!(none.poll_probe(), None);
-    none.meet(Some(7), Tags::default());
+    none.meet(Some(7), Tags::default(), false);
     none.clear();
     assert_eq!(none.poll_probe(), None);
 }
@@ -384,7 +385,7 @@ fn whoever_believes_nothing_asks_nothing() {
 fn of_a_question_that_was_replaced_no_answer_counts() {
     let mut naming = naming(3, |_| CLOCK_SECS);
     let first = naming.poll_probe().unwrap();
-    naming.meet(Some(7), Tags::default());
+    naming.meet(Some(7), Tags::default(), false);
     let none = Probed { request: first.request, held: vec![false; 3] };
     assert_eq!(naming.handle_probed(&none, Now::ZERO), None);
     let second = naming.poll_probe().unwrap();
