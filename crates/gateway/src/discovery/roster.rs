@@ -1,5 +1,6 @@
 //! Who is there, as far as notes tell: a state machine without sockets. `docs/design/neighbours.md` says why so.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
@@ -56,8 +57,12 @@ pub struct Found {
     heard: Now,
     /// When this address was taken in, or the link was last up.
     since: Now,
+    /// When it was first taken in.
+    first: Now,
     /// Whether the link to it is up.
     up: bool,
+    /// Whether it ever was.
+    linked: bool,
     /// Where it was looked for since the link was last up: the present address, and those before it in this round.
     tried: Vec<IpAddr>,
 }
@@ -86,6 +91,10 @@ pub struct NoteCounts {
 
 /// The most members that are found, beside those that are configured; a larger site configures its gateways.
 pub const MAX_FOUND: usize = 32;
+/// The most of them at one address, where several are only behind a translation of addresses.
+const MAX_AT_ADDRESS: usize = 4;
+/// A member has so long for its first link; then it gives way where there is no room.
+const FIRST_LINK: Now = Now::from_secs(20);
 /// The most addresses that are tried because others told of them, and how often each.
 const MAX_HINTED: usize = 64;
 const TRIES: u8 = 3;
@@ -170,6 +179,7 @@ impl Roster {
                 member.tried.clear();
             }
             member.up = up;
+            member.linked |= up;
         }
     }
 
@@ -183,7 +193,7 @@ impl Roster {
             self.counts.elsewhere += 1;
             return;
         }
-        let is_there = self.challenges(from, now).contains(&note.answer);
+        let is_there = self.challenges(from, Some(&note.public_key), now).contains(&note.answer);
         if is_there {
             self.note_member(note, from, now);
             for other in &note.others {
@@ -195,7 +205,7 @@ impl Roster {
         }
         let is_up = self.members.get(&note.public_key).is_some_and(|member| member.up);
         if note.challenge != 0 || !is_there && !is_up {
-            self.answer(from, note.challenge, !is_there && !is_up, now);
+            self.answer(note, from, !is_there && !is_up, now);
         }
     }
 
@@ -225,7 +235,8 @@ impl Roster {
         to.sort_unstable();
         to.dedup();
         for address in to {
-            let [challenge, _] = self.challenges(address, now);
+            // Whoever answers is asked again, by the key that it says is its own.
+            let [challenge, _] = self.challenges(address, None, now);
             let note = self.note(challenge, 0);
             self.outputs.push_back(Output::Send(address, note));
         }
@@ -239,29 +250,66 @@ impl Roster {
     fn note_member(&mut self, note: &Note, from: SocketAddr, now: Now) {
         self.hinted.remove(&from);
         let tunnel = SocketAddr::new(from.ip(), note.port);
-        let tried = vec![from.ip()];
-        let found =
-            Found { name: note.name.clone(), tunnel, at: from, heard: now, since: now, up: false, tried };
-        let full = !self.configured.contains(&note.public_key) && self.found() >= MAX_FOUND;
+        let found = Found {
+            name: note.name.clone(),
+            tunnel,
+            at: from,
+            heard: now,
+            since: now,
+            first: now,
+            up: false,
+            linked: false,
+            tried: vec![from.ip()],
+        };
+        let is_new = !self.members.contains_key(&note.public_key);
+        if is_new && !self.configured.contains(&note.public_key) && !self.make_room(from.ip(), now) {
+            self.counts.turned_away += 1;
+            return;
+        }
         match self.members.get_mut(&note.public_key) {
             Some(member) if member.at == from && member.tunnel == tunnel => member.heard = now,
             Some(member) if member.up || now < member.stays_until(from.ip()) => {}
             Some(member) => member.move_to(found),
-            None if full => self.counts.turned_away += 1,
             None => _ = self.members.insert(note.public_key, found),
         }
     }
 
+    /// Sees that there is room for one more that is found at an address; says whether there is.
+    ///
+    /// Who holds the group's key makes any number of keys, but has few addresses, and no link under keys that it made
+    /// for notes alone. So a member that never had a link gives way: after a while to any other, and at once to one from
+    /// an address that has fewer places, and then still has no more.
+    fn make_room(&mut self, ip: IpAddr, now: Now) -> bool {
+        let mut places: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        let found = || self.members.iter().filter(|(key, _)| !self.configured.contains(key));
+        found().for_each(|(_, member)| *places.entry(member.at.ip()).or_default() += 1);
+        let at = |ip: IpAddr| places.get(&ip).copied().unwrap_or(0);
+        let is_crowded = at(ip) >= MAX_AT_ADDRESS;
+        if !is_crowded && found().count() < MAX_FOUND {
+            return true;
+        }
+        let gives_way = found().filter(|(_, member)| {
+            let its_ip = member.at.ip();
+            let is_late = now >= member.first + FIRST_LINK;
+            let is_elsewhere = !is_crowded && at(its_ip) > at(ip) + 1;
+            !member.linked && (is_elsewhere || is_late && (its_ip == ip || !is_crowded))
+        });
+        // The one of the most crowded address, and of those the one that had most time.
+        let first = gives_way.max_by_key(|(_, member)| (at(member.at.ip()), Reverse(member.first)));
+        let Some((&key, _)) = first else { return false };
+        self.members.remove(&key).is_some()
+    }
+
     /// Sends one note to where one came from, which is as long.
-    fn answer(&mut self, to: SocketAddr, answer: u64, ask: bool, now: Now) {
+    fn answer(&mut self, heard: &Note, to: SocketAddr, ask: bool, now: Now) {
         let is_known = self.members.values().map(|member| member.at).any(|at| at.ip() == to.ip())
             || self.seeds.iter().any(|seed| seed.ip() == to.ip());
         if !self.answers.take(to.ip(), is_known, now) {
             self.counts.unanswered += 1;
             return;
         }
-        let [challenge, _] = self.challenges(to, now);
-        let mut note = self.note(if ask { challenge } else { 0 }, answer);
+        let [challenge, _] = self.challenges(to, Some(&heard.public_key), now);
+        let mut note = self.note(if ask { challenge } else { 0 }, heard.challenge);
         // Others in turn, so that all become known where there are more than fit.
         let others = self.members.values().filter(|member| member.up && member.at != to);
         let others: Vec<SocketAddr> = others.map(|member| member.at).collect();
@@ -276,11 +324,13 @@ impl Roster {
         Note { public_key, port: 0, challenge, answer, site, name, others: Vec::new() }
     }
 
-    /// Returns what somebody at an address is asked now, and was before; never 0.
-    fn challenges(&self, address: SocketAddr, now: Now) -> [u64; 2] {
+    /// Returns what the member with a key is asked at an address now, and was before; never 0. Without a key it is what
+    /// whoever is there is asked for a first note.
+    fn challenges(&self, address: SocketAddr, key: Option<&PublicKey>, now: Now) -> [u64; 2] {
         let epoch = now.as_secs() / EPOCH.as_secs();
+        let key = key.map(ToString::to_string).unwrap_or_default();
         [epoch, epoch.wrapping_sub(1)].map(|epoch| {
-            let tag = hmac::sign(&self.secret, format!("{epoch} {address}").as_bytes());
+            let tag = hmac::sign(&self.secret, format!("{epoch} {address} {key}").as_bytes());
             tag.as_ref().first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes) | 1)
         })
     }
@@ -298,7 +348,7 @@ impl Found {
         if !found.tried.iter().any(|ip| self.tried.contains(ip)) {
             found.tried.extend(self.tried.iter().take(MAX_TRIED - 1));
         }
-        *self = found;
+        *self = Self { first: self.first, linked: self.linked, ..found };
     }
 }
 

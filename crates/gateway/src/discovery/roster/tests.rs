@@ -203,7 +203,7 @@ fn others_sites_and_addresses_that_cannot_be_dialled_are_not_found() {
     let now = lan.now;
     let mut one = roster(5, "town");
     let from: SocketAddr = "[fe80::1]:7400".parse().unwrap();
-    let [answer, _] = one.challenges(from, now);
+    let [answer, _] = one.challenges(from, Some(&key(6)), now);
     one.handle_note(&Note { answer, ..roster(6, "town").note(0, 0) }, from, now);
     assert_eq!((one.members().len(), one.counts().elsewhere), (0, 1));
 }
@@ -213,7 +213,7 @@ fn members_and_addresses_are_bounded() {
     let mut one = roster(200, "town");
     let now = Now::from_secs(500);
     for at in 0..100 {
-        let [answer, _] = one.challenges(address(at), now);
+        let [answer, _] = one.challenges(address(at), Some(&key(at)), now);
         let others = (0..MAX_OTHERS).map(|other| address(100 + (at + other) % 100)).collect();
         let note = Note { answer, others, ..roster(at, "town").note(0, 0) };
         one.handle_note(&note, address(at), now);
@@ -222,12 +222,75 @@ fn members_and_addresses_are_bounded() {
     assert_eq!(one.hinted.len(), MAX_HINTED);
 }
 
+/// Has a member with one of many keys answer from an address.
+fn hear(one: &mut Roster, who: usize, from: SocketAddr, now: Now) {
+    let [answer, _] = one.challenges(from, Some(&key(who)), now);
+    one.handle_note(&Note { port: from.port(), answer, ..roster(who, "town").note(0, 0) }, from, now);
+}
+
+#[test]
+fn answer_for_one_key_counts_for_no_other() {
+    let (mut one, now) = (roster(200, "town"), Now::from_secs(500));
+    let said = roster(1, "town").note(0, 0);
+    for challenge in [one.challenges(address(1), Some(&key(2)), now), one.challenges(address(1), None, now)] {
+        one.handle_note(&Note { answer: challenge[0], ..said.clone() }, address(1), now);
+    }
+    assert!(one.members().is_empty());
+    hear(&mut one, 1, address(1), now);
+    assert!(one.members().contains_key(&key(1)));
+}
+
+#[test]
+fn one_address_takes_few_places_with_any_number_of_keys() {
+    let (mut one, now) = (roster(200, "town"), Now::from_secs(500));
+    for at in 0..100 {
+        hear(&mut one, at, SocketAddr::new(address(250).ip(), 7400 + at as u16), now);
+    }
+    assert_eq!(
+        (one.members().len(), one.counts().turned_away),
+        (MAX_AT_ADDRESS, 100 - MAX_AT_ADDRESS as u64)
+    );
+    hear(&mut one, 150, address(150), now);
+    assert!(one.members().contains_key(&key(150)));
+}
+
+#[test]
+fn members_without_a_link_give_way_to_honest_ones() {
+    let mut one = roster(240, "town");
+    let mut now = Now::from_secs(500);
+    let crowd = |one: &mut Roster, now| {
+        (0..2 * MAX_FOUND).for_each(|at| hear(one, at, address(200 + at % 8), now));
+    };
+    crowd(&mut one, now);
+    assert_eq!(one.members().len(), MAX_FOUND);
+    // One with an address of its own has a place at once, and keeps it until its link is up.
+    hear(&mut one, 150, address(150), now);
+    for _ in 0..60 {
+        now += Now::from_secs(1);
+        crowd(&mut one, now);
+        hear(&mut one, 150, address(150), now);
+        assert!(one.members().contains_key(&key(150)), "{now:?}");
+    }
+    one.handle_link(&key(150), true, now);
+    // Addresses of which each has one place give way after a while.
+    let mut one = roster(240, "town");
+    (0..MAX_FOUND).for_each(|at| hear(&mut one, at, address(at), now));
+    hear(&mut one, 150, address(150), now);
+    assert!(!one.members().contains_key(&key(150)), "they have time for their first link");
+    one.handle_link(&key(0), true, now);
+    now += FIRST_LINK;
+    (150..150 + 2 * MAX_FOUND).for_each(|at| hear(&mut one, at, address(at), now));
+    assert_eq!(one.members().len(), MAX_FOUND);
+    assert!(one.members().contains_key(&key(0)), "it had a link");
+    assert!(one.members().contains_key(&key(150)));
+}
+
 #[test]
 fn those_that_are_configured_take_nobodys_place_and_have_none_of_their_own_later() {
     let mut one = roster(200, "town");
     let now = Now::from_secs(500);
     let hear = |one: &mut Roster, at: usize| {
-        let [answer, _] = one.challenges(address(at), now);
+        let [answer, _] = one.challenges(address(at), Some(&key(at)), now);
         one.handle_note(&Note { answer, ..roster(at, "town").note(0, 0) }, address(at), now);
     };
     let configured: BTreeSet<PublicKey> = (0..MAX_FOUND).map(key).collect();
@@ -253,7 +316,7 @@ fn those_that_are_configured_take_nobodys_place_and_have_none_of_their_own_later
 
 /// Has a member answer from an address what it was asked there, and returns where it is looked for.
 fn tell(one: &mut Roster, from: SocketAddr, now: Now) -> SocketAddr {
-    let [answer, _] = one.challenges(from, now);
+    let [answer, _] = one.challenges(from, Some(&key(1)), now);
     one.handle_note(&Note { port: from.port(), answer, ..roster(1, "town").note(0, 0) }, from, now);
     one.members()[&key(1)].tunnel
 }
@@ -349,7 +412,8 @@ proptest! {
         let mut now = Now::from_secs(100);
         for (who, from, challenge, knows, elapsed_ms) in notes {
             now += Now::from_millis(elapsed_ms);
-            let answer = if knows { one.challenges(address(from), now)[0] } else { challenge };
+            let asked = one.challenges(address(from), Some(&key(who)), now)[0];
+            let answer = if knows { asked } else { challenge };
             let others = vec![address(who), address(from)];
             let note = Note { challenge, answer, others, ..roster(who, "town").note(0, 0) };
             one.handle_note(&note, address(from), now);
