@@ -26,6 +26,7 @@ mod modp;
 mod modp_rabin;
 #[cfg(test)]
 mod noise;
+mod pairs;
 mod peaks;
 #[expect(unsafe_code, reason = "there is no safe way to prefetch")]
 mod prefetch;
@@ -49,6 +50,7 @@ pub use maxp::Maxp;
 pub use maxp_strict::MaxpStrict;
 pub use modp::Modp;
 pub use modp_rabin::ModpRabin;
+pub use pairs::find_pair;
 pub use prefetch::{prefetch_read, prefetch_write};
 pub use sample::{Adaptation, SampleTable, SampleTableError};
 pub use samplebyte::SampleByte;

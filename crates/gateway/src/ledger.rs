@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use oncewire_link::{Cipher, FlowOutcome};
+use oncewire_link::{Cipher, FlowOutcome, FlowStats};
 
 use self::direct::{Direct, DirectTable};
 use crate::lifecycle::limits::Shortage;
@@ -52,41 +52,46 @@ impl Ledger {
 /// What one flow adds to the table of flows that were not coded.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    /// What is not counted in the table.
     bytes: u64,
     looks: u8,
-    counter: Option<Arc<NotCodedCounter>>,
+    counter: Option<(Reason, Arc<NotCodedCounter>)>,
+    /// Whether the flow was coded again after a part that was not.
+    is_coded_again: bool,
 }
 
 impl Tally {
     /// Counts bytes of the flow, either way.
     pub(crate) fn add(&mut self, bytes: usize) {
         match &self.counter {
-            Some(counter) => counter.add_bytes(bytes as u64),
-            None => self.bytes += bytes as u64,
+            Some((_, counter)) if !self.is_coded_again => counter.add_bytes(bytes as u64),
+            _ => self.bytes += bytes as u64,
         }
     }
 
-    /// Says whether the link should be asked with each block what became of the flow: ciphers show in the first bytes, so
-    /// later on there is nothing to learn from them.
+    /// Says whether the link should be asked with each block what became of the flow: that shows in the first bytes. Of a
+    /// cipher that begins later the link tells by itself.
     pub(crate) fn is_curious(&self) -> bool {
         self.counter.is_none() && self.looks < LOOKS
     }
 
-    /// Takes note of what the link says.
-    pub(crate) fn learn(
-        &mut self,
-        ledger: &Ledger,
-        peer: &str,
-        destination: &impl Display,
-        outcome: FlowOutcome,
-    ) {
+    /// Takes note of what the link says of the flow. Bytes that passed before a cipher began count as coded.
+    pub(crate) fn learn(&mut self, ledger: &Ledger, peer: &str, flow: &FlowStats) {
         self.looks = self.looks.saturating_add(1);
-        let Some(reason) = reason(outcome) else { return };
-        if self.counter.is_none() {
-            let counter = ledger.not_coded.count(Some(peer), destination, Outcome::Uncoded, reason);
-            counter.add_bytes(std::mem::take(&mut self.bytes));
-            self.counter = Some(counter);
+        let Some(reason) = reason(flow.outcome) else {
+            self.is_coded_again = self.counter.is_some();
+            return;
+        };
+        let is_known = self.counter.as_ref().is_some_and(|(known, _)| *known == reason);
+        if is_known && !self.is_coded_again {
+            return;
         }
+        if !is_known {
+            let counter = ledger.not_coded.count(Some(peer), &flow.destination, Outcome::Uncoded, reason);
+            counter.add_bytes(self.bytes.saturating_sub(flow.begins_after.unwrap_or(0)));
+            self.counter = Some((reason, counter));
+        }
+        (self.bytes, self.is_coded_again) = (0, false);
     }
 }
 
@@ -98,6 +103,7 @@ pub(crate) fn reason(outcome: FlowOutcome) -> Option<Reason> {
         FlowOutcome::PeerPolicy => Some(Reason::PeerPolicy),
         FlowOutcome::Cipher(Cipher::Tls) => Some(Reason::Tls),
         FlowOutcome::Cipher(Cipher::Ssh) => Some(Reason::Ssh),
+        FlowOutcome::Cipher(Cipher::Smb) => Some(Reason::Smb),
     }
 }
 

@@ -1,14 +1,28 @@
-//! Recognising ciphers by how their streams begin: what is enciphered repeats nothing.
+//! Recognising ciphers in a stream: what is enciphered repeats nothing.
+//!
+//! A stream that begins with a hello of TLS or with the line of ssh is taken for that cipher to its end. TLS that begins
+//! later, behind `CONNECT`, `STARTTLS` or a request of another protocol, is found by its records, and SMB by its messages,
+//! of which any may be enciphered. Both are followed from header to header: where the chain breaks, the stream is coded
+//! again. What is found depends on the stream alone, not on how it was read.
+
+mod head;
+mod smb;
+mod spread;
+mod tls;
 
 use std::fmt;
+
+use self::head::{Head, Verdict};
 
 /// A cipher that is neither scanned nor remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cipher {
-    /// TLS: a handshake record with a client or server hello.
+    /// TLS: a handshake record with a client or server hello, or a chain of records.
     Tls,
     /// ssh: its identification line.
     Ssh,
+    /// SMB 3: messages behind a transform header.
+    Smb,
 }
 
 impl fmt::Display for Cipher {
@@ -16,51 +30,97 @@ impl fmt::Display for Cipher {
         f.write_str(match self {
             Self::Tls => "tls",
             Self::Ssh => "ssh",
+            Self::Smb => "smb",
         })
     }
 }
 
-/// Recognises a cipher by the first bytes that an application sent.
-pub(crate) fn recognise(first: &[u8]) -> Option<Cipher> {
-    match first {
-        // Record type handshake, version 3.x, length, then the type of handshake message [RFC 8446 §4, §5.1].
-        [0x16, 0x03, 0..=4, _, _, 0x01 | 0x02, ..] => Some(Cipher::Tls),
-        _ if first.starts_with(b"SSH-2.0-") || first.starts_with(b"SSH-1.99-") => Some(Cipher::Ssh),
-        _ => None,
+/// A place where a stream turns to a cipher, or back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// The first byte behind it. It may have been handled a while ago.
+    pub(crate) at: u64,
+    /// What follows; none: what is not enciphered.
+    pub(crate) cipher: Option<Cipher>,
+    /// Where the cipher's first record began, be it in the clear.
+    pub(crate) begins: u64,
+}
+
+/// What is known of one direction of a flow.
+#[derive(Debug)]
+pub(crate) struct Recogniser {
+    /// Bytes handled so far, or given to the head.
+    at: u64,
+    head: Option<Head>,
+    body: Body,
+}
+
+/// How the stream is followed behind its head.
+#[derive(Debug)]
+enum Body {
+    Records(tls::Follower),
+    Messages(smb::Follower),
+    /// The rest of the stream is a cipher, whatever it looks like.
+    Settled,
+}
+
+impl Recogniser {
+    /// Starts at the first byte of a stream.
+    pub(crate) fn new() -> Self {
+        Self { at: 0, head: Some(Head::default()), body: Body::Records(tls::Follower::default()) }
+    }
+
+    /// Starts in the middle of a stream, at this offset.
+    pub(crate) fn from(at: u64) -> Self {
+        Self { at, head: None, body: Body::Records(tls::Follower::default()) }
+    }
+
+    /// Whether a hello of TLS was seen, so that the other direction is about to bring the other one.
+    pub(crate) fn has_hello(&self) -> bool {
+        matches!(&self.body, Body::Records(records) if records.has_hello())
+    }
+
+    /// Takes the next bytes of the stream, and gives `each` the turns found in them, in order.
+    pub(crate) fn handle(&mut self, bytes: &[u8], mut each: impl FnMut(Turn)) {
+        if matches!(self.body, Body::Settled) {
+            return;
+        }
+        let Some(head) = &mut self.head else { return self.follow(bytes, &mut each) };
+        let (rest, verdict) = head.handle(bytes);
+        let Some(verdict) = verdict else { return };
+        let Some(head) = self.head.take() else { return };
+        let (offset, first) = head.into_bytes();
+        self.at = offset;
+        match verdict {
+            // All of it: a header before it is too little to be a block of its own.
+            Verdict::Cipher(cipher) => {
+                self.body = Body::Settled;
+                return each(Turn { at: 0, cipher: Some(cipher), begins: 0 });
+            }
+            Verdict::Messages => self.body = Body::Messages(smb::Follower::default()),
+            Verdict::Other => {}
+        }
+        self.follow(&first, &mut each);
+        self.follow(rest, &mut each);
+    }
+
+    fn follow(&mut self, bytes: &[u8], each: &mut dyn FnMut(Turn)) {
+        let start = self.at;
+        self.at += bytes.len() as u64;
+        match &mut self.body {
+            Body::Records(records) => records.handle(start, bytes, each),
+            Body::Messages(messages) => {
+                if let Some(broken) = messages.handle(start, bytes, each) {
+                    let mut records = tls::Follower::default();
+                    records.handle(broken.at, &broken.header, each);
+                    records.handle(broken.at + broken.header.len() as u64, broken.rest, each);
+                    self.body = Body::Records(records);
+                }
+            }
+            Body::Settled => {}
+        }
     }
 }
-
-/// Returns what follows a PROXY protocol header of version 2, which speaks of the client and is not yet the
-/// application's stream; all of it if there is none.
-pub(crate) fn behind_proxy_header(bytes: &[u8]) -> &[u8] {
-    let Some(header) = bytes.strip_prefix(PROXY_SIGNATURE) else { return bytes };
-    let [_version, _family, high, low, rest @ ..] = header else { return &[] };
-    rest.get(usize::from(u16::from_be_bytes([*high, *low]))..).unwrap_or_default()
-}
-
-/// [PROXY protocol §2.2].
-const PROXY_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_proxy_header_is_not_the_beginning_of_a_stream() {
-        let header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x02ab".as_slice();
-        assert_eq!(behind_proxy_header(header), b"");
-        assert_eq!(behind_proxy_header(&[header, b"SSH-2.0-x"].concat()), b"SSH-2.0-x");
-        assert_eq!(behind_proxy_header(&header[..13]), b"");
-        assert_eq!(behind_proxy_header(b"GET /"), b"GET /");
-    }
-
-    #[test]
-    fn tls_and_ssh_are_recognised_and_nothing_else_is() {
-        assert_eq!(recognise(&[0x16, 3, 1, 2, 0, 1, 0, 1]), Some(Cipher::Tls));
-        assert_eq!(recognise(&[0x16, 3, 3, 0, 90, 2, 0, 0]), Some(Cipher::Tls));
-        assert_eq!(recognise(b"SSH-2.0-OpenSSH_9.2\r\n"), Some(Cipher::Ssh));
-        assert_eq!(recognise(&[0x16, 3, 1, 2]), None);
-        assert_eq!(recognise(b"GET / HTTP/1.1\r\n"), None);
-        assert_eq!(recognise(b""), None);
-    }
-}
+mod tests;

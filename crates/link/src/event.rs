@@ -68,6 +68,8 @@ pub enum Event {
     FlowReadable(FlowId),
     /// [`crate::Link::handle_payload`] has room again.
     FlowWritable(FlowId),
+    /// The flow turned to a cipher, or back: [`crate::Link::flow`] says what becomes of it.
+    FlowOutcome(FlowId),
     /// The first lane is up.
     Up,
     /// The last lane is gone.

@@ -11,7 +11,7 @@ use oncewire_codec::wire::{
 use oncewire_codec::{Now, Plan};
 
 use crate::budget::{Part, SEND_QUEUE, Sum};
-use crate::classify::{Cipher, behind_proxy_header, recognise};
+use crate::classify::{Cipher, Recogniser, Turn};
 use crate::credit::Window;
 use crate::reassembly::Reassembly;
 use crate::sharing::Priority;
@@ -29,10 +29,12 @@ pub(crate) struct Flow {
     pub(crate) peer_lowered: bool,
     /// What policy says; none: by what was sent.
     pub(crate) priority: Option<Priority>,
-    /// The cipher that the flow turned out to be, in either direction as far as this side sends it.
-    pub(crate) cipher: Option<Cipher>,
-    /// Whether the first bytes of our application have been looked at.
-    pub(crate) classified: bool,
+    /// The cipher that the flow turned out to be, in either direction.
+    pub(crate) cipher: Option<Begun>,
+    /// What is known of what our application sends.
+    pub(crate) sent_kind: Recogniser,
+    /// What is known of what our application is given, once our side has begun TLS.
+    pub(crate) received_kind: Option<Box<Recogniser>>,
     pub(crate) opened_at: Now,
     pub(crate) lane: Option<LaneId>,
     pub(crate) last_lane: Option<LaneId>,
@@ -55,6 +57,14 @@ pub(crate) struct Flow {
     pub(crate) first_credit: Part,
     /// What the application has not taken of what has come.
     pub(crate) received: Part,
+}
+
+/// A cipher that began somewhere in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Begun {
+    pub(crate) cipher: Cipher,
+    /// How many bytes of the stream were before its first record.
+    pub(crate) after: u64,
 }
 
 /// How far the opening has come.
@@ -112,6 +122,10 @@ pub(crate) struct Outbound {
     held: bool,
     /// Whether the application waits for room.
     pub(crate) waits_for_room: bool,
+    /// Whether what is sent next is a cipher.
+    is_cipher: bool,
+    /// The offsets at which that changes, and to what, in order.
+    turns: VecDeque<(u64, bool)>,
 }
 
 /// A piece at least this long is a block of its own rather than copied together with the next.
@@ -150,6 +164,29 @@ impl Outbound {
     /// Says whether more of the stream is about to come: then what is queued may wait for it.
     pub(crate) fn expect(&mut self, more: bool) {
         (self.more, self.held) = (more, false);
+    }
+
+    /// Takes note that what stands from offset `at` on, be it queued or yet to come, is a cipher, or is none any more.
+    pub(crate) fn turn(&mut self, at: u64, is_cipher: bool) {
+        let last = self.turns.back().map_or(0, |(at, _)| *at);
+        self.turns.push_back((at.max(last).max(self.sent), is_cipher));
+    }
+
+    /// Whether the next block is of a cipher.
+    pub(crate) fn is_cipher(&mut self) -> bool {
+        while let Some((_, is_cipher)) = self.turns.pop_front_if(|(at, _)| *at <= self.sent) {
+            self.is_cipher = is_cipher;
+        }
+        self.is_cipher
+    }
+
+    /// Bytes until the stream turns to a cipher, or back.
+    fn until_turn(&self) -> u64 {
+        self.turns
+            .iter()
+            .map(|(at, _)| at.saturating_sub(self.sent))
+            .find(|&bytes| bytes > 0)
+            .unwrap_or(u64::MAX)
     }
 
     pub(crate) fn push_message(&mut self, message: Message) {
@@ -235,9 +272,11 @@ impl Outbound {
         let limit = self.block_limit(MAX_BLOCK);
         let mut plain = if limit == 0 { Bytes::new() } else { self.gather(limit, limit) };
         if !plain.is_empty() {
-            let may_wait = self.may_wait_for_credit(plain.len());
+            // What is behind a turn is coded otherwise, so nothing of it is waited for.
+            let is_turn = plain.len() as u64 == self.until_turn();
+            let may_wait = self.may_wait_for_credit(plain.len()).filter(|_| !is_turn);
             let behind = match may_wait {
-                _ if self.queue.is_empty() && self.finished => Behind::Nothing,
+                _ if is_turn || self.queue.is_empty() && self.finished => Behind::Nothing,
                 Some(least @ 1..) => Behind::Later(least),
                 _ => Behind::More,
             };
@@ -271,7 +310,8 @@ impl Outbound {
     }
 
     fn block_limit(&self, most: usize) -> usize {
-        (self.credit.saturating_sub(self.sent)).min(most.min(MAX_BLOCK) as u64) as usize
+        let most = self.until_turn().min(most.min(MAX_BLOCK) as u64);
+        self.credit.saturating_sub(self.sent).min(most) as usize
     }
 
     /// Counts a block that was taken off the queue.
@@ -312,14 +352,30 @@ impl Outbound {
 }
 
 impl Flow {
-    /// Looks at the first bytes that our application sends.
-    pub(crate) fn classify(&mut self, bytes: &[u8]) {
-        if self.classified {
-            return;
+    /// Looks for ciphers in what our application sends, before it is queued; returns whether the outcome changed.
+    pub(crate) fn classify_sent(&mut self, bytes: &[u8]) -> bool {
+        if self.plan.is_none() {
+            return false;
         }
-        let first = behind_proxy_header(bytes);
-        self.classified = !first.is_empty();
-        self.cipher = recognise(first);
+        let before = self.cipher;
+        let (out, cipher) = (&mut self.out, &mut self.cipher);
+        self.sent_kind.handle(bytes, |turn| {
+            out.turn(turn.at, turn.cipher.is_some());
+            *cipher = begun(turn);
+        });
+        if self.received_kind.is_none() && self.sent_kind.has_hello() {
+            self.received_kind = Some(Box::new(Recogniser::from(self.delivered_in)));
+        }
+        self.cipher != before
+    }
+
+    /// Looks for ciphers in what our application is given; returns whether the outcome changed.
+    pub(crate) fn classify_received(&mut self, bytes: &[u8]) -> bool {
+        let (before, cipher) = (self.cipher, &mut self.cipher);
+        if let Some(kind) = &mut self.received_kind {
+            kind.handle(bytes, |turn| *cipher = begun(turn));
+        }
+        self.cipher != before
     }
 
     /// Counts what has come and is not taken.
@@ -340,8 +396,9 @@ impl Flow {
     }
 
     /// How what this side sends is coded, if it is.
-    pub(crate) fn plan(&self) -> Option<Plan> {
-        self.plan.filter(|_| self.cipher.is_none())
+    pub(crate) fn plan(&mut self) -> Option<Plan> {
+        let is_cipher = self.out.is_cipher();
+        self.plan.filter(|_| !is_cipher)
     }
 
     /// Ends the flow, both directions; an application that is yet to be told still gets what arrived before.
@@ -375,6 +432,10 @@ impl Flow {
             && self.out.is_done()
             && (self.over.is_some_and(|over| over.told) || self.far_end_told)
     }
+}
+
+fn begun(turn: Turn) -> Option<Begun> {
+    turn.cipher.map(|cipher| Begun { cipher, after: turn.begins })
 }
 
 #[cfg(test)]

@@ -84,6 +84,8 @@ pub struct FlowStats {
     pub source: Option<SocketAddr>,
     /// What becomes of its bytes.
     pub outcome: FlowOutcome,
+    /// For a cipher, how many bytes of its stream were before its first record.
+    pub begins_after: Option<u64>,
     /// How urgent what this side sends is now.
     pub priority: Priority,
     /// When it was opened.

@@ -344,6 +344,7 @@ fn flow_report(peer: &str, flow: &FlowStats, age: Duration) -> FlowReport {
         opened_here: flow.opened_here,
         outcome: if reason.is_some() { Outcome::Uncoded } else { Outcome::Coded },
         reason,
+        begins_after: flow.begins_after,
         priority: Some(flow.priority.to_string()),
         age_s: age.as_secs_f64(),
         sent: flow.sent,

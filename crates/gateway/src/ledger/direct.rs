@@ -109,6 +109,7 @@ impl Passing {
             opened_here: true,
             outcome: Outcome::Direct,
             reason: Some(self.reason),
+            begins_after: None,
             priority: None,
             age_s: self.since.elapsed().as_secs_f64(),
             sent: self.sent.load(Relaxed),

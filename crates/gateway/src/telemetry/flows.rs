@@ -30,6 +30,9 @@ pub struct FlowReport {
     pub outcome: Outcome,
     /// Why it is not coded; null if it is.
     pub reason: Option<Reason>,
+    /// For a cipher, how many bytes of its direction came before it; null for any other flow.
+    #[serde(default)]
+    pub begins_after: Option<u64>,
     /// How urgent what this gateway sends on it is now: `interactive`, `normal` or `bulk`. Null for a flow that is on no
     /// link.
     #[serde(default)]
@@ -72,6 +75,7 @@ mod tests {
             opened_here: true,
             outcome: Outcome::Uncoded,
             reason: Some(Reason::Policy),
+            begins_after: None,
             priority: Some("normal".to_owned()),
             age_s,
             sent: 1,

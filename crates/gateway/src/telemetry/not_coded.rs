@@ -49,6 +49,8 @@ pub enum Reason {
     Tls,
     /// Its bytes are ssh, which repeats nothing.
     Ssh,
+    /// Its bytes are enciphered messages of SMB 3, which repeat nothing.
+    Smb,
     /// The peer is gone.
     PeerLost,
     /// Nobody fronts the destination.
@@ -65,6 +67,7 @@ impl Reason {
             Self::PeerPolicy => "peer_policy",
             Self::Tls => "tls",
             Self::Ssh => "ssh",
+            Self::Smb => "smb",
             Self::PeerLost => "peer_lost",
             Self::NoPeer => "no_peer",
             Self::TooManyFlows => "too_many_flows",
@@ -204,9 +207,14 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_json() {
-        for reason in
-            [Reason::Policy, Reason::PeerPolicy, Reason::Tls, Reason::PeerLost, Reason::TooManyFlows]
-        {
+        for reason in [
+            Reason::Policy,
+            Reason::PeerPolicy,
+            Reason::Tls,
+            Reason::Smb,
+            Reason::PeerLost,
+            Reason::TooManyFlows,
+        ] {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
         }
         for outcome in

@@ -319,6 +319,7 @@ impl Peer {
                         due.wakers.extend(entry.writer.take());
                     }
                 }
+                Event::FlowOutcome(flow) => self.note_outcome(core, flow),
                 Event::FlowOffered { flow, open } => {
                     let serial = core.enter(flow);
                     due.offers.push((flow, serial, open));

@@ -105,6 +105,59 @@ async fn ciphers_are_recognised_and_named() {
     .await;
 }
 
+/// Records of TLS: a hello of a client (1) or a server (2), and application data.
+fn records(hello: u8, data: usize) -> Vec<u8> {
+    let body =
+        [&[hello, 0, 0, 72, 3, 3][..], &noise(7, 32), &[32], &noise(8, 32), &[0, 2, 0x13, 1, 1]].concat();
+    let record =
+        |kind: u8, body: &[u8]| [&[kind, 3, 3][..], &(body.len() as u16).to_be_bytes(), body].concat();
+    let data = noise(9, data).chunks(16_000).flat_map(|body| record(23, body)).collect();
+    [record(22, &body), data].concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_behind_a_dialogue_is_named_at_both_ends() {
+    within(async {
+        let answer = [b"220 go on\r\n", &records(2, 200_000)[..]].concat();
+        let sent = answer.clone();
+        let origin = Origin::start(move |mut stream| {
+            let answer = sent.clone();
+            async move {
+                let mut asked = [0; 5];
+                stream.read_exact(&mut asked).await.unwrap();
+                // The client's hello comes before the server's.
+                let mut hello = vec![0; records(1, 0).len()];
+                stream.write_all(&answer[..11]).await.unwrap();
+                stream.read_exact(&mut hello).await.unwrap();
+                stream.write_all(&answer[11..]).await.unwrap();
+                let _ = stream.read(&mut asked).await;
+            }
+        })
+        .await;
+        let pair = Pair::start(&forward(origin.address)).await;
+        let mut client = pair.connect().await;
+        client.write_all(b"STLS\n").await.unwrap();
+        let mut got = vec![0; 11];
+        client.read_exact(&mut got).await.unwrap();
+        client.write_all(&records(1, 0)).await.unwrap();
+        got.resize(answer.len(), 0);
+        client.read_exact(&mut got[11..]).await.unwrap();
+        assert!(got == answer);
+        for gateway in [&pair.branch, &pair.hub] {
+            let flow = gateway.flows().flows.remove(0);
+            assert_eq!(
+                (flow.outcome, flow.reason, flow.begins_after),
+                (Outcome::Uncoded, Some(Reason::Tls), Some(11))
+            );
+            let rows = not_coded(gateway);
+            assert_eq!((rows.len(), rows[0].reason, rows[0].count), (1, Reason::Tls, 1), "{rows:?}");
+            let bytes = rows[0].bytes;
+            assert!((150_000..=answer.len() as u64 + 200).contains(&bytes), "{rows:?}");
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_peer_flows_go_direct_or_are_refused_as_configured() {
     within(async {

@@ -105,7 +105,9 @@ impl Link {
         if flow.out.is_finished() {
             return Err(FlowGone);
         }
-        flow.classify(&bytes);
+        if flow.classify_sent(&bytes) {
+            self.events.push_back(Event::FlowOutcome(id));
+        }
         if !bytes.is_empty() {
             flow.out.push(bytes);
         }
@@ -212,6 +214,9 @@ impl Link {
             return Some(Received::Reset(reason));
         }
         if let Some(bytes) = flow.inbound.pop() {
+            if flow.classify_received(&bytes) {
+                self.events.push_back(Event::FlowOutcome(id));
+            }
             flow.delivered_in += bytes.len() as u64;
             self.stats.delivered_in += bytes.len() as u64;
             return Some(Received::Data(bytes));

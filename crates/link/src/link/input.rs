@@ -10,6 +10,7 @@ use oncewire_codec::wire::{
 
 use super::Link;
 use crate::budget::{Part, divided};
+use crate::classify::Recogniser;
 use crate::event::{CloseReason, Event, OpenRequest};
 use crate::flow::{Flow, OpenState, Outbound};
 use crate::lanes::MAX_PONGS;
@@ -254,7 +255,8 @@ impl Link {
             peer_lowered: open == OpenState::Offered && request.plan.is_none(),
             priority: None,
             cipher: None,
-            classified: false,
+            sent_kind: Recogniser::new(),
+            received_kind: None,
             opened_at: now,
             lane: None,
             last_lane: None,

@@ -343,9 +343,10 @@ impl Link {
             outcome: match (flow.plan, flow.cipher) {
                 (None, _) if flow.peer_lowered => FlowOutcome::PeerPolicy,
                 (None, _) => FlowOutcome::Policy,
-                (Some(_), Some(cipher)) => FlowOutcome::Cipher(cipher),
+                (Some(_), Some(begun)) => FlowOutcome::Cipher(begun.cipher),
                 (Some(_), None) => FlowOutcome::Coded,
             },
+            begins_after: flow.plan.and(flow.cipher).map(|begun| begun.after),
             priority: flow.priority(self.config.bulk_after),
             opened_at: flow.opened_at,
             sent: flow.out.sent,

@@ -1,6 +1,6 @@
 //! `oncewire flows`: the flows that are open in a gateway.
 
-use oncewire_gateway::telemetry::FlowsReport;
+use oncewire_gateway::telemetry::{FlowReport, FlowsReport};
 
 use super::ask;
 use crate::cli::Ask;
@@ -39,7 +39,7 @@ fn render(report: &FlowsReport) -> String {
             flow.peer.clone().unwrap_or_else(unknown),
             if flow.opened_here { "here" } else { "there" }.to_owned(),
             outcome.to_owned(),
-            flow.reason.map_or_else(unknown, |reason| reason.to_string()),
+            reason(flow),
             flow.priority.clone().unwrap_or_else(unknown),
             age(flow.age_s),
             bytes(flow.sent),
@@ -52,9 +52,18 @@ fn render(report: &FlowsReport) -> String {
     }
 }
 
+/// Says why a flow is not coded, and where in its stream that began unless it was at the first byte.
+fn reason(flow: &FlowReport) -> String {
+    match (flow.reason, flow.begins_after) {
+        (None, _) => unknown(),
+        (Some(reason), Some(after @ 1..)) => format!("{reason} after {}", bytes(after)),
+        (Some(reason), _) => reason.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use oncewire_gateway::telemetry::{FlowReport, Outcome, Reason};
+    use oncewire_gateway::telemetry::{Outcome, Reason};
 
     use super::*;
 
@@ -68,6 +77,7 @@ mod tests {
             opened_here: true,
             outcome: Outcome::Uncoded,
             reason: Some(Reason::Ssh),
+            begins_after: Some(0),
             priority: Some("interactive".to_owned()),
             age_s: 75.0,
             sent: 4096,
@@ -82,13 +92,15 @@ mod tests {
             priority: None,
             ..ssh.clone()
         };
+        let later = FlowReport { reason: Some(Reason::Tls), begins_after: Some(2048), ..ssh.clone() };
         let expected = "\
-DESTINATION  SOURCE  PEER  OPENED  OUTCOME  REASON  PRIORITY            AGE   SENT  RECEIVED
-10.0.0.5:22  -       hub   here    uncoded  ssh     interactive  1 min 15 s  4 KiB      10 B
-10.0.0.5:22  -       -     here    direct   policy  -            1 min 15 s  4 KiB      10 B
+DESTINATION  SOURCE  PEER  OPENED  OUTCOME  REASON           PRIORITY            AGE   SENT  RECEIVED
+10.0.0.5:22  -       hub   here    uncoded  ssh              interactive  1 min 15 s  4 KiB      10 B
+10.0.0.5:22  -       hub   here    uncoded  tls after 2 KiB  interactive  1 min 15 s  4 KiB      10 B
+10.0.0.5:22  -       -     here    direct   policy           -            1 min 15 s  4 KiB      10 B
 and 3 more
 ";
-        assert_eq!(render(&FlowsReport { flows: vec![ssh, direct], left_out: 3 }), expected);
+        assert_eq!(render(&FlowsReport { flows: vec![ssh, later, direct], left_out: 3 }), expected);
         assert_eq!(render(&FlowsReport::default()), "no flows are open\n");
     }
 }

@@ -102,11 +102,11 @@ impl Peer {
         }
     }
 
-    /// Asks the link what becomes of a flow, after policy at either end may have changed it.
+    /// Asks the link what becomes of a flow, after policy at either end, or what it carries, may have changed it.
     pub(crate) fn note_outcome(&self, core: &mut Core, id: FlowId) {
         let Some(entry) = core.flows.get_mut(&id) else { return };
         if let Some(flow) = core.link.flow(id) {
-            entry.tally.learn(&self.ledger, self.name(), &flow.destination, flow.outcome);
+            entry.tally.learn(&self.ledger, self.name(), &flow);
         }
     }
 }
