@@ -8,6 +8,7 @@ use oncewire_codec::wire::{LaneId, LaneRole};
 
 use crate::renewal::LaneReport;
 use crate::sharing::{Answered, Answers, ByClass, Priority, Turns};
+use crate::timing::Timing;
 
 /// One lane.
 #[derive(Debug)]
@@ -26,7 +27,15 @@ pub(crate) struct Lane {
     pub(crate) heard: Now,
     /// When it was first to be asked for a sign of life since it was heard.
     pub(crate) asked: Option<Now>,
+    /// Whether it had been still for so long that it may be gone without a word.
+    doubted: bool,
+    /// Whether it was last heard because it was asked: then it is the peer's turn to ask.
+    pub(crate) answered: bool,
     pub(crate) pinged: Now,
+    /// Bytes that crossed on it since then, both ways.
+    pub(crate) moved: u64,
+    /// When something beside pings was first sent on it since it was heard.
+    pub(crate) spoke: Option<Now>,
     pub(crate) used: Now,
     pub(crate) pongs: VecDeque<u64>,
     pub(crate) ping_due: bool,
@@ -76,6 +85,7 @@ impl Lane {
     pub(crate) fn hear(&mut self, now: Now) {
         self.heard = now;
         self.asked = self.ping_due.then_some(now);
+        (self.doubted, self.answered, self.spoke) = (false, false, None);
     }
 
     /// The lane is to ask for a sign of life.
@@ -84,10 +94,49 @@ impl Lane {
         self.asked.get_or_insert(now);
     }
 
-    /// When the lane is dead unless it is heard before. It is asked four times in the time `dead` after which it is, and
-    /// that may have been longer when it was asked last.
-    pub(crate) fn silent_at(&self, dead: Now) -> Option<Now> {
-        Some((self.heard + dead).max(self.asked? + dead * 3 / 4))
+    /// When the lane is to be asked next, unless it is heard before; `probes` says whether that shows for the whole link
+    /// that the peer is there.
+    pub(crate) fn ask_at(&self, timing: &Timing, probes: bool) -> Option<Now> {
+        if self.ping_due {
+            return None;
+        }
+        let bulk = (self.moved >= BULK).then(|| self.pinged + timing.often);
+        if self.asked.is_some() {
+            return bulk;
+        }
+        let waits = self.flows > 0 || self.role == LaneRole::Repair;
+        let owed = self.spoke.filter(|_| waits).map(|spoke| spoke + timing.often);
+        let turn = if self.answered { timing.turn } else { Now::ZERO };
+        let probe = probes.then(|| self.heard + timing.probe + turn);
+        [bulk, owed, probe].into_iter().flatten().min()
+    }
+
+    /// When the lane is dead unless it is heard before.
+    pub(crate) fn silent_at(&self, timing: &Timing) -> Option<Now> {
+        let asked = self.asked?;
+        Some(match self.doubted {
+            true => asked + timing.doubt,
+            false => (self.heard + timing.dead).max(asked + timing.answer),
+        })
+    }
+
+    /// Whether the lane was neither heard nor asked since a time.
+    pub(crate) fn is_unasked_since(&self, time: Now) -> bool {
+        self.heard < time && self.asked.is_none() && !self.ping_due
+    }
+
+    /// Something beside pings is sent on the lane; returns whether it is to be asked with it, since it was not heard for so
+    /// long that it would have been found dead had it been asked.
+    pub(crate) fn speak(&mut self, bytes: u64, dead: Now, now: Now) -> bool {
+        self.moved += bytes;
+        if self.spoke.replace(self.spoke.unwrap_or(now)).is_some() || self.asked.is_some() {
+            return false;
+        }
+        self.doubted = self.heard + dead <= now;
+        if self.doubted {
+            (self.asked, self.pinged) = (Some(now), now);
+        }
+        self.doubted
     }
 }
 
@@ -102,6 +151,9 @@ pub(crate) struct Lanes {
     /// Blocks of which chunks wait for a turn of the lane of repairs, whichever that is.
     pub(crate) answers: Answers,
 }
+
+/// A lane on which so many bytes crossed is asked for its round trip, however much is heard on it.
+const BULK: u64 = 8 << 10;
 
 /// For so long the accepting side waits for a lane in place of one that is worn. The dialling side may have refused since it
 /// had renewed many, and does not remember.
@@ -121,7 +173,11 @@ impl Lanes {
             woken: false,
             heard: now,
             asked: None,
+            doubted: false,
+            answered: false,
             pinged: now,
+            moved: 0,
+            spoke: None,
             used: now,
             pongs: VecDeque::new(),
             ping_due: false,

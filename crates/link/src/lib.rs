@@ -25,6 +25,7 @@ mod room;
 mod rotation;
 mod sharing;
 mod stats;
+mod timing;
 mod unsent;
 
 pub use classify::Cipher;

@@ -54,6 +54,9 @@ impl Link {
             }
         };
         input.advance(taken);
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.moved += taken as u64;
+        }
         self.note_arrived(taken as u64, now);
         self.drain_sender(now);
         self.release_held();

@@ -7,6 +7,7 @@ use super::Link;
 use crate::event::{CloseReason, Event, Note};
 use crate::lanes::Stay;
 use crate::limit::Limiter;
+use crate::timing::Timing;
 
 /// The smoothed round trip [RFC 6298 §2].
 #[derive(Debug, Default)]
@@ -57,8 +58,6 @@ impl RoundTrip {
     }
 }
 
-const MIN_DEAD_AFTER: Now = Now::from_secs(10);
-const MIN_PING_INTERVAL: Now = Now::from_millis(250);
 /// No sample of the round trip counts for more.
 const LONGEST_ROUND_TRIP: Now = Now::from_secs(60);
 /// For so long a long round trip is not forgotten.
@@ -69,17 +68,18 @@ const LITTLE_LATER: Now = Now::from_millis(500);
 const IDLE_LANE: Now = Now::from_secs(60);
 
 impl Link {
-    fn dead_after(&self) -> Now {
-        self.config.dead_after.unwrap_or(MIN_DEAD_AFTER.max(self.round_trip.patience()))
-    }
-
-    fn ping_interval(&self) -> Now {
-        (self.dead_after() / 4).max(MIN_PING_INTERVAL)
+    /// When lanes are asked, and dead.
+    pub(super) fn timing(&self) -> Timing {
+        let round_trip = self.round_trip.smoothed().unwrap_or_default();
+        Timing::new(self.config.dead_after, self.round_trip.patience(), round_trip)
     }
 
     pub(super) fn handle_pong(&mut self, lane: LaneId, token: u64, now: Now) {
         let sent = Now::from_micros(token);
         self.dead.handle_pong(lane, sent);
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.answered = true;
+        }
         if sent <= now {
             // A process that was stopped reads its pongs late.
             self.round_trip.sample((now - sent).min(LONGEST_ROUND_TRIP), now);
@@ -90,12 +90,12 @@ impl Link {
 
     /// When [`Self::handle_timeout`] is to be called; changes with every other call.
     pub fn poll_timeout(&self) -> Option<Now> {
-        let (dead, ping) = (self.dead_after(), self.ping_interval());
-        let lanes = self.lanes.iter().filter_map(|(_, lane)| {
-            // A ping that waits for its lane's writer is not asked for twice.
-            let next_ping = Some(lane.pinged + ping).filter(|_| !lane.ping_due);
-            next_ping.into_iter().chain(lane.silent_at(dead)).chain(lane.look_at).min()
+        let (timing, probing) = (self.timing(), self.lanes.for_role(LaneRole::Control));
+        let lanes = self.lanes.iter().filter_map(|(id, lane)| {
+            let next_ping = lane.ask_at(&timing, probing == Some(id));
+            next_ping.into_iter().chain(lane.silent_at(&timing)).chain(lane.look_at).min()
         });
+        let doubts = self.doubts(&timing).map(|(at, _)| at);
         // Also what is left of flows that are over is given up, and then nothing is.
         let resume = self
             .down_since
@@ -104,7 +104,7 @@ impl Link {
         let receiver = self.receiver.poll_timeout().filter(|_| self.is_up());
         let turn = self.limiter.as_ref().and_then(Limiter::next_call);
         let reset = self.resets.first().map(|(at, _)| *at).filter(|_| self.is_up());
-        lanes.chain(resume).chain(receiver).chain(turn).chain(reset).min()
+        lanes.chain(doubts).chain(resume).chain(receiver).chain(turn).chain(reset).min()
     }
 
     /// Does what is due.
@@ -126,19 +126,33 @@ impl Link {
         }
     }
 
+    /// When all lanes are asked because the one that stands for the link did not answer, and which those are: each that
+    /// was not heard since.
+    fn doubts(&self, timing: &Timing) -> Option<(Now, Vec<LaneId>)> {
+        let asked = self.lanes.get(self.lanes.for_role(LaneRole::Control)?)?.asked?;
+        let unasked = self.lanes.iter().filter(|(_, lane)| lane.is_unasked_since(asked));
+        let unasked: Vec<LaneId> = unasked.map(|(id, _)| id).collect();
+        (!unasked.is_empty()).then_some((asked + timing.suspect, unasked))
+    }
+
     fn check_lanes(&mut self, now: Now) {
-        let (dead, ping) = (self.dead_after(), self.ping_interval());
+        let (timing, probing) = (self.timing(), self.lanes.for_role(LaneRole::Control));
         let mut silent: Vec<LaneId> = Vec::new();
-        let mut due: Vec<LaneId> = Vec::new();
-        for (id, lane) in self.lanes.iter_mut() {
-            if lane.silent_at(dead).is_some_and(|at| at <= now) {
+        let mut due: Vec<LaneId> =
+            self.doubts(&timing).filter(|(at, _)| *at <= now).map_or_else(Vec::new, |(_, lanes)| lanes);
+        for (id, lane) in self.lanes.iter() {
+            if lane.silent_at(&timing).is_some_and(|at| at <= now) {
                 silent.push(id);
-            } else if lane.pinged + ping <= now && !lane.ping_due {
-                lane.ask(now);
+            } else if lane.ask_at(&timing, probing == Some(id)).is_some_and(|at| at <= now) {
                 due.push(id);
             }
         }
-        due.into_iter().for_each(|id| self.wake(id));
+        for id in due {
+            if let Some(lane) = self.lanes.get_mut(id) {
+                lane.ask(now);
+            }
+            self.wake(id);
+        }
         silent.into_iter().for_each(|id| self.close_lane(id, CloseReason::Silent, now));
         self.want_fewer_lanes();
         self.leave_idle(now);
@@ -266,24 +280,65 @@ mod tests {
         let mut link = Link::new(LinkConfig::default(), Now::ZERO);
         let at = |minute: u64| Now::from_secs(60 * minute);
         (1..99).for_each(|minute| link.handle_pong(LaneId(1), 0, at(minute)));
-        assert_eq!(link.dead_after(), LinkConfig::LONGEST_SILENCE);
+        assert_eq!(link.timing().dead, LinkConfig::LONGEST_SILENCE);
+    }
+
+    /// The times of a link whose lanes are dead after so many seconds.
+    fn timing(dead: u64) -> Timing {
+        Timing::new(Some(Now::from_secs(dead)), Now::from_millis(400), Now::from_millis(50))
     }
 
     #[test]
-    fn a_lane_is_dead_once_it_was_asked_and_had_time_to_answer() {
+    fn lane_is_dead_once_asked_with_time_to_answer() {
         let (mut lanes, lane, up) = (Lanes::default(), LaneId(1), Now::from_secs(100));
         lanes.insert(lane, LaneRole::Flow, true, up);
         let lane = lanes.get_mut(lane).unwrap();
-        let dead = Now::from_secs(40);
-        assert_eq!(lane.silent_at(dead), None, "it was not asked");
+        assert_eq!(lane.silent_at(&timing(40)), None, "it was not asked");
         lane.ask(up + Now::from_secs(10));
         lane.ask(up + Now::from_secs(20));
-        assert_eq!(lane.silent_at(dead), Some(up + dead));
+        assert_eq!(lane.silent_at(&timing(40)), Some(up + Now::from_secs(40)));
         // A limit that has become smaller since does not count from before the question.
-        assert_eq!(lane.silent_at(Now::from_secs(8)), Some(up + Now::from_secs(16)));
+        assert_eq!(lane.silent_at(&timing(8)), Some(up + Now::from_secs(13)));
         // What it still waits to ask counts from when it was heard.
         lane.hear(up + Now::from_secs(30));
-        assert_eq!(lane.silent_at(dead), Some(up + Now::from_secs(70)));
+        assert_eq!(lane.silent_at(&timing(40)), Some(up + Now::from_secs(70)));
+    }
+
+    #[test]
+    fn lane_is_asked_for_what_it_owes_or_stands_for() {
+        let (mut lanes, up) = (Lanes::default(), Now::from_secs(100));
+        lanes.insert(LaneId(1), LaneRole::Flow, true, up);
+        let lane = lanes.get_mut(LaneId(1)).unwrap();
+        let (timing, secs) = (timing(10), |secs: f64| up + Now::from_secs_f64(secs));
+        assert_eq!(lane.ask_at(&timing, false), None, "it is at rest");
+        assert_eq!(lane.ask_at(&timing, true), Some(secs(5.0)));
+        lane.answered = true;
+        assert_eq!(lane.ask_at(&timing, true), Some(secs(5.625)), "it is the peer's turn");
+        assert!(!lane.speak(100, timing.dead, secs(1.0)));
+        assert!(!lane.speak(100, timing.dead, secs(2.0)));
+        assert_eq!(lane.ask_at(&timing, false), None, "what was sent is acknowledged");
+        lane.flows = 1;
+        assert_eq!(lane.ask_at(&timing, false), Some(secs(3.5)));
+        lane.hear(secs(3.0));
+        assert_eq!(lane.ask_at(&timing, false), None);
+        lane.moved = 1 << 20;
+        assert_eq!(lane.ask_at(&timing, false), Some(secs(2.5)), "its round trip counts");
+        lane.ask(secs(3.0));
+        assert_eq!(lane.ask_at(&timing, true), None, "it waits for its writer");
+    }
+
+    #[test]
+    fn lane_unheard_for_long_is_doubted_on_use() {
+        let (mut lanes, up) = (Lanes::default(), Now::from_secs(100));
+        lanes.insert(LaneId(1), LaneRole::Flow, true, up);
+        let lane = lanes.get_mut(LaneId(1)).unwrap();
+        let (timing, use_at) = (timing(10), up + Now::from_secs(60));
+        assert!(lane.speak(100, timing.dead, use_at));
+        assert_eq!(lane.silent_at(&timing), Some(use_at + Now::from_secs(1)));
+        assert!(!lane.speak(100, timing.dead, use_at));
+        lane.hear(use_at);
+        assert_eq!(lane.silent_at(&timing), None);
+        assert!(!lane.speak(100, timing.dead, use_at + timing.dead - Now::from_millis(1)));
     }
 
     #[test]

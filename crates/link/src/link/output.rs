@@ -24,7 +24,9 @@ impl Link {
         }
         let before = out.len();
         self.put_pings(lane, now, out);
+        let pings_end = out.len();
         let any = self.put_rest(lane, now, before, out);
+        self.note_use(lane, now, before, pings_end, out);
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.woken = any;
         }
@@ -40,7 +42,6 @@ impl Link {
 
     /// Appends what there is beside pings; returns whether there is anything behind `before`.
     fn put_rest(&mut self, lane: LaneId, now: Now, before: usize, out: &mut Vec<u8>) -> bool {
-        let pings_end = out.len();
         if let Some(frame) = self.take_stay(lane) {
             frame.encode(out);
         }
@@ -74,8 +75,23 @@ impl Link {
         // At once: what is written together shares records and segments.
         self.spend(&out[flows_start..], now);
         self.drain_sender(now);
-        self.note_sent(lane, out.len() - pings_end, now);
         out.len() > before
+    }
+
+    /// Notes what was appended beside pings. A lane that was not heard for long is asked with it, ahead of it all: the
+    /// answer is not to wait for a long block on a slow line.
+    fn note_use(&mut self, lane: LaneId, now: Now, before: usize, pings_end: usize, out: &mut Vec<u8>) {
+        let bytes = out.len() - pings_end;
+        if bytes == 0 {
+            return;
+        }
+        self.note_sent(lane, bytes, now);
+        let dead = self.timing().dead;
+        if self.lanes.get_mut(lane).is_some_and(|lane| lane.speak(bytes as u64, dead, now)) {
+            let mut ping = Vec::new();
+            Frame::Ping(now.as_micros() as u64).encode(&mut ping);
+            out.splice(before..before, ping);
+        }
     }
 
     /// Appends the next thing that was asked for, chunks first; under a limit these have turns. Returns whether there was any.
@@ -140,7 +156,7 @@ impl Link {
             Frame::Pong(token).encode(out);
         }
         if std::mem::take(&mut lane.ping_due) {
-            lane.pinged = now;
+            (lane.pinged, lane.moved) = (now, 0);
             Frame::Ping(now.as_micros() as u64).encode(out);
         }
     }
