@@ -409,7 +409,7 @@ const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(700);
 const HALF_OPEN_IDLE: Duration = Duration::from_secs(20);
 
 /// The link has its own liveness; the kernel's probes catch lanes that it is not using.
-const LANE_IDLE: Duration = Duration::from_secs(30);
+const LANE_IDLE: Duration = Duration::from_secs(60);
 
 const LANE_INTERVAL: Duration = Duration::from_secs(10);
 

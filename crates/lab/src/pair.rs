@@ -340,6 +340,7 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
             short_names_below: SHORT_BELOW,
             is_of_group: false,
             strong: StrongKind::default(),
+            continues: false,
         });
         receiver.handle_peer_restart(PeerSender {
             capacity,

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use oncewire_codec::Now;
-use oncewire_codec::wire::{LaneId, LaneRole};
+use oncewire_codec::wire::{LaneId, LaneRole, LaneTail};
 
 use crate::renewal::LaneReport;
 use crate::sharing::{Answered, Answers, ByClass, Priority, Turns};
@@ -28,12 +28,16 @@ pub(crate) struct Lane {
     /// When it was first to be asked for a sign of life since it was heard.
     pub(crate) asked: Option<Now>,
     /// Whether it had been still for so long that it may be gone without a word.
-    doubted: bool,
+    pub(crate) doubted: bool,
     /// Whether it was last heard because it was asked: then it is the peer's turn to ask.
     pub(crate) answered: bool,
     pub(crate) pinged: Now,
     /// Bytes that crossed on it since then, both ways.
     pub(crate) moved: u64,
+    /// Where the last block that came on it ended.
+    pub(crate) tail: Option<LaneTail>,
+    /// What was acknowledged on it last by a single number, by either end: [this one, the peer].
+    pub(crate) acked: [u64; 2],
     /// When something beside pings was first sent on it since it was heard.
     pub(crate) spoke: Option<Now>,
     pub(crate) used: Now,
@@ -120,6 +124,18 @@ impl Lane {
         })
     }
 
+    /// When the lane was asked, if that was because it had been still for so long.
+    pub(crate) fn doubted_at(&self) -> Option<Now> {
+        self.asked.filter(|_| self.doubted)
+    }
+
+    /// Flows have settled that were on the lane: what was sent for them is acknowledged.
+    pub(crate) fn settle(&mut self, now: Now) {
+        self.flows = self.flows.saturating_sub(1);
+        self.used = now;
+        self.spoke = self.spoke.filter(|_| self.flows > 0);
+    }
+
     /// Whether the lane was neither heard nor asked since a time.
     pub(crate) fn is_unasked_since(&self, time: Now) -> bool {
         self.heard < time && self.asked.is_none() && !self.ping_due
@@ -129,7 +145,10 @@ impl Lane {
     /// long that it would have been found dead had it been asked.
     pub(crate) fn speak(&mut self, bytes: u64, dead: Now, now: Now) -> bool {
         self.moved += bytes;
-        if self.spoke.replace(self.spoke.unwrap_or(now)).is_some() || self.asked.is_some() {
+        // Before that it was acknowledged by way of another.
+        let spoke = self.spoke.filter(|spoke| *spoke + dead > now);
+        self.spoke = spoke.or(Some(now));
+        if spoke.is_some() || self.asked.is_some() {
             return false;
         }
         self.doubted = self.heard + dead <= now;
@@ -177,6 +196,8 @@ impl Lanes {
             answered: false,
             pinged: now,
             moved: 0,
+            tail: None,
+            acked: [0; 2],
             spoke: None,
             used: now,
             pongs: VecDeque::new(),
@@ -307,6 +328,7 @@ impl Lanes {
             && !shares
             && let Some(lane) = self.lanes.get(&last)
             && (lane.role, lane.flows, lane.stay) == (LaneRole::Flow, 0, Stay::Kept)
+            && !lane.doubted
         {
             return Some(last);
         }
@@ -316,7 +338,14 @@ impl Lanes {
             .min_by_key(|(_, lane)| {
                 let is_worn = lane.stay == Stay::Worn;
                 let is_free = lane.flows == 0;
-                (lane.role != LaneRole::Flow, shares && is_free, lane.flows, is_worn, Reverse(lane.used))
+                (
+                    lane.doubted,
+                    lane.role != LaneRole::Flow,
+                    shares && is_free,
+                    lane.flows,
+                    is_worn,
+                    Reverse(lane.used),
+                )
             })
             .map(|(&id, _)| id)
     }

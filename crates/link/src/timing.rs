@@ -23,8 +23,8 @@ pub(crate) struct Timing {
 
 impl Timing {
     /// Makes the times for a link of this `dead_after`, if it is configured, whose lanes may take so long to answer and
-    /// have this smoothed round trip.
-    pub(crate) fn new(configured: Option<Now>, patience: Now, round_trip: Now) -> Self {
+    /// have this smoothed round trip. `first` says which end it is: two that ask at the same time would go on with that.
+    pub(crate) fn new(configured: Option<Now>, patience: Now, round_trip: Now, first: bool) -> Self {
         let dead = configured.unwrap_or(MIN_DEAD_AFTER.max(patience));
         let eighth = dead / 8;
         let probe = eighth.max((dead / 2).min(PROBE_EVERY));
@@ -34,8 +34,8 @@ impl Timing {
         Self {
             dead,
             often: (dead / 4).max(MIN_PING_INTERVAL),
-            probe,
-            turn: dead / 16,
+            probe: if first { probe } else { probe + dead / 64 },
+            turn: dead / 32,
             suspect: (dead / 16).max(round_trip * 2),
             answer,
             doubt: patience.max(LEAST_DOUBT).min(answer),
@@ -60,12 +60,12 @@ mod tests {
 
     #[test]
     fn probes_are_five_seconds_apart_and_still_find_the_peer_dead_in_time() {
-        let timing = Timing::new(None, ms(400), ms(50));
+        let timing = Timing::new(None, ms(400), ms(50), true);
         assert_eq!((timing.dead, timing.probe), (ms(10_000), ms(5000)));
         for secs in [1, 2, 5, 9, 10, 30, 480, 3600] {
             for patience in [1, 400, 2000, 7000, 60_000] {
                 let dead = Some(Now::from_secs(secs));
-                let timing = Timing::new(dead, ms(patience), ms(10));
+                let timing = Timing::new(dead, ms(patience), ms(10), patience % 2 == 1);
                 let found = timing.probe + timing.turn + timing.suspect + timing.answer;
                 assert!(found <= timing.dead, "{timing:?}");
                 assert!(timing.probe >= ms(5000).min(timing.dead / 2), "{timing:?}");
@@ -78,7 +78,7 @@ mod tests {
     fn long_round_trips_leave_more_time_to_answer() {
         for secs in [11, 16, 40, 150, 480] {
             let patience = Now::from_secs(secs);
-            let timing = Timing::new(None, patience, patience / 8);
+            let timing = Timing::new(None, patience, patience / 8, false);
             assert_eq!(timing.dead, patience);
             // At least three round trips, and as good as three quarters where probes take little of the time.
             assert!(timing.answer >= timing.dead / 8 * 3, "{timing:?}");

@@ -10,12 +10,8 @@ const SECOND: Now = Now::from_secs(1);
 
 /// A pair with so many spare lanes, at rest.
 fn at_rest(seed: u64, spare_lanes: u32, dead_after: Option<Now>) -> Pair {
-    let of = |first, instance| LinkConfig {
-        spare_lanes,
-        max_lanes: 64,
-        dead_after,
-        ..config(first, instance)
-    };
+    let of =
+        |first, instance| LinkConfig { spare_lanes, max_lanes: 64, dead_after, ..config(first, instance) };
     let mut pair = Pair::with(seed, of(true, 1), of(false, 2));
     pair.pass(100 * SECOND);
     assert_eq!(pair.lanes().len(), spare_lanes as usize + 2);

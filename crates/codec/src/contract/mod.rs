@@ -174,6 +174,8 @@ pub struct PeerState {
     pub is_of_group: bool,
     /// How the digests are made of blocks that nobody compared byte by byte.
     pub strong: StrongKind,
+    /// Whether the peer understands [blocks that go on](crate::wire::More).
+    pub continues: bool,
 }
 
 /// What a receiving half needs to know of its peer when the link comes up with a new instance of it.
@@ -422,6 +424,9 @@ pub trait ReceivingHalf {
     fn handle_timeout(&mut self, now: Now);
     /// When [`Self::handle_timeout`] is to be called; changes with every other call.
     fn poll_timeout(&self) -> Option<Now>;
+    /// Takes the acknowledgements that wait if one number says them all: everything below it has arrived. `flush` is as in
+    /// [`Self::poll_frame`], which says them otherwise.
+    fn poll_acked(&mut self, flush: bool) -> Option<u64>;
     /// Appends feedback frames; `flush` sends acknowledgements that would otherwise wait for company.
     /// Returns whether there was something.
     fn poll_frame(&mut self, flush: bool, out: &mut Vec<u8>) -> bool;

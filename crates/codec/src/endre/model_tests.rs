@@ -159,6 +159,7 @@ impl Model {
             short_names_below,
             is_of_group,
             strong: self.strong,
+            continues: false,
         });
     }
 

@@ -289,7 +289,10 @@ impl ReceivingHalf for Receiver {
             digest: Digest::Fast(0),
         };
         match body {
-            BlockBody::Uncoded(plain) => self.deliver(head, Bytes::copy_from_slice(plain), now),
+            BlockBody::Uncoded(plain) => {
+                let waits = if fin || plain_len > acks::FEW { acks::DELAY } else { acks::LONG_DELAY };
+                self.deliver(head, Bytes::copy_from_slice(plain), waits, now);
+            }
             BlockBody::Coded(body) => {
                 let open = self.epoch_open.take();
                 if body.epoch > self.epoch || open.is_some_and(|ahead| !self.goes_on(&body, ahead)) {
@@ -318,7 +321,7 @@ impl ReceivingHalf for Receiver {
         if self.arrived.contains(seq) {
             self.stats.duplicates += 1;
         } else {
-            self.acknowledge(seq, now);
+            self.acknowledge(seq, acks::DELAY, now);
             self.deliveries.push_back(Delivery::Message { flow, message });
         }
         Ok(())
@@ -396,7 +399,7 @@ impl ReceivingHalf for Receiver {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        self.acks.waited_enough |= self.acks.since.is_some_and(|since| since + acks::DELAY <= now);
+        self.acks.waited_enough |= self.acks.due.is_some_and(|due| due <= now);
         if !self.frames.is_empty() {
             return;
         }
@@ -431,7 +434,7 @@ impl ReceivingHalf for Receiver {
     }
 
     fn poll_timeout(&self) -> Option<Now> {
-        let acks = self.acks.since.filter(|_| !self.acks.are_due()).map(|since| since + acks::DELAY);
+        let acks = self.acks.due.filter(|_| !self.acks.are_due());
         if !self.frames.is_empty() {
             // What was asked for has not even left: asking more often does not help.
             return acks;
@@ -439,6 +442,10 @@ impl ReceivingHalf for Receiver {
         let parked = self.parked.deadline().filter(|_| self.released.is_none());
         let fetching = self.fetching.deadline().filter(|_| !self.fetching.has_requests());
         [parked, self.missing.deadline(), acks, fetching].into_iter().flatten().min()
+    }
+
+    fn poll_acked(&mut self, flush: bool) -> Option<u64> {
+        self.take_acked(flush)
     }
 
     fn poll_frame(&mut self, flush: bool, out: &mut Vec<u8>) -> bool {

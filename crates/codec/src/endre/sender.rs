@@ -9,6 +9,7 @@ mod naming;
 mod price;
 mod recovery;
 mod sampling;
+mod short;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,7 +30,7 @@ use crate::strong::{StrongDigests, StrongKind};
 use crate::wanax::NamesConfig;
 use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
 use crate::wire::{
-    Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LogWorth, Message, NameEntry, Probe,
+    Ack, Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, LaneTail, LogWorth, Message, NameEntry, Probe,
 };
 use crate::{Matching, Now, Plan};
 
@@ -75,6 +76,8 @@ pub struct Sender {
     spent: BTreeMap<FlowId, Spent>,
     /// Where the flow's next bytes would stand if it goes on repeating what it repeated.
     diagonals: BTreeMap<FlowId, LogOffset>,
+    /// Where the last block on each lane ended, for a peer that understands what goes on from there.
+    tails: Option<BTreeMap<LaneId, LaneTail>>,
     recent_mismatches: VecDeque<Now>,
     events: VecDeque<SendEvent>,
     writes: VecDeque<LogWrite>,
@@ -112,6 +115,9 @@ struct Worth {
 
 /// While there is traffic, what the log is worth is told this often.
 const WORTH_EVERY: Now = Now::from_secs(2);
+/// What so few bytes change of it is told more seldom.
+const WORTH_STEP: u64 = 64 << 10;
+const WORTH_SELDOM: Now = Now::from_secs(60);
 
 /// After this time what was saved weighs half.
 const CURVE_HALF_LIFE: Now = Now::from_secs(300);
@@ -132,6 +138,7 @@ impl Sender {
             compressor: Compressor::new(config.entropy, config.contexts),
             strong: StrongDigests::new(config.digest_seed, StrongKind::default()),
             diagonals: BTreeMap::new(),
+            tails: None,
             recent_mismatches: VecDeque::new(),
             events: unread.flatten().map(SendEvent::HintsLost).into_iter().collect(),
             writes: VecDeque::new(),
@@ -243,6 +250,9 @@ impl Sender {
 impl SendingHalf for Sender {
     fn handle_payload(&mut self, payload: Payload, lane: LaneId, now: Now, out: &mut Vec<u8>) {
         let Payload { flow, offset, plain, fin, plan } = payload;
+        // Of a flow that is not coded by its plan.
+        self.stats.uncoded += if plan.is_none() { plain.len() as u64 } else { 0 };
+        let plan = plan.filter(|_| !self.pass_short(flow, plain.len()));
         let (seq, plain_len) = (self.ledger.next_seq(), plain.len());
         self.stats.blocks += 1;
         self.stats.plain += plain_len as u64;
@@ -281,9 +291,9 @@ impl SendingHalf for Sender {
             };
             self.put_block(block(BlockBody::Coded(body)), &encoded, &plain, out);
         } else {
-            self.stats.uncoded += plain_len as u64;
-            Frame::Block(block(BlockBody::Uncoded(&plain))).encode(out);
+            self.put_uncoded(block(BlockBody::Uncoded(&plain)), lane, out);
         }
+        self.note_tail(lane, LaneTail { flow, seq, end: offset.saturating_add(plain_len as u64) });
         if item.remembered {
             if self.config.persist {
                 let (epoch, start) = (self.log.epoch(), self.log.head());
@@ -337,6 +347,7 @@ impl SendingHalf for Sender {
     }
 
     fn handle_lane_lost(&mut self, lane: LaneId) {
+        self.tails.iter_mut().for_each(|tails| _ = tails.remove(&lane));
         let slots = &mut self.slots;
         self.ledger.lose_lane(lane, |item| item.slot.into_iter().for_each(|slot| slots.restart(slot)));
         // Their blocks come again, without names.
@@ -354,6 +365,7 @@ impl SendingHalf for Sender {
         }
         self.strong = StrongDigests::new(self.config.digest_seed, peer.strong);
         self.diagonals.clear();
+        self.tails = peer.continues.then(BTreeMap::new);
         self.log.forget_held();
         let contexts = peer.contexts.min(self.config.contexts);
         self.slots = Slots::new(contexts);
@@ -384,7 +396,9 @@ impl SendingHalf for Sender {
         let before = self.limit;
         self.limit = limit;
         self.log.set_limit(limit);
-        let news = self.stats.plain != self.worth.plain && now >= self.worth.told_at + WORTH_EVERY;
+        let plain = self.stats.plain - self.worth.plain;
+        let every = if plain >= WORTH_STEP { WORTH_EVERY } else { WORTH_SELDOM };
+        let news = plain > 0 && now >= self.worth.told_at + every;
         // A receiving half that was told nothing holds as much as it can.
         if self.limit != before || news {
             self.worth.told_at = now;

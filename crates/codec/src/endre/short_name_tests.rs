@@ -92,6 +92,7 @@ impl Halves {
             short_names_below,
             is_of_group: self.asks_neighbours,
             strong: StrongKind::default(),
+            continues: false,
         });
     }
 

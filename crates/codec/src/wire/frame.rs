@@ -2,18 +2,22 @@
 
 use std::net::SocketAddr;
 
-use super::block::{Block, Range64};
+use super::block::{Block, BlockBody, Range64};
 use super::chunks::{ChunkRequest, Chunks, StoreHeld};
 use super::group::GroupFrame;
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason};
 use super::network::Network;
 use super::probe::{Probe, Probed};
+use super::reader::WireError;
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// A block of a flow.
     Block(Block<'a>),
+    /// An uncoded block that goes on where the last one on its lane ended; only to a peer that
+    /// [understands it](super::Understood::continues).
+    More(More<'a>),
     /// A sequenced message about a flow: acknowledged, repeated and deduplicated like a block.
     Message {
         /// The link-wide sequence number, from the same space as the blocks'.
@@ -25,6 +29,9 @@ pub enum Frame<'a> {
     },
     /// Blocks and messages that arrived, were verified and written.
     Ack(Ack),
+    /// The same where nothing is missing: the distance from what the last such frame on its lane said; only to a peer that
+    /// [understands it](super::Understood::continues).
+    Acked(u64),
     /// Log ranges that blocks wait for.
     Need(Vec<Range64>),
     /// Blocks to send again, self-contained.
@@ -69,6 +76,47 @@ pub enum Frame<'a> {
     LaneLeft,
     /// Between members of a trust group.
     Group(GroupFrame),
+}
+
+/// An uncoded block of the flow of the last block on its lane, from where that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct More<'a> {
+    /// How much higher its sequence number is than that block's.
+    pub after: u64,
+    /// The plain bytes, at most [`MAX_BLOCK`](super::MAX_BLOCK).
+    pub plain: &'a [u8],
+}
+
+/// Where the last block on a lane ended, from which [`More`] goes on. Blocks that were sent again by themselves do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneTail {
+    /// The block's flow.
+    pub flow: FlowId,
+    /// Its sequence number.
+    pub seq: u64,
+    /// The flow offset behind its last byte.
+    pub end: u64,
+}
+
+impl LaneTail {
+    /// Returns what a block leaves at the end of its lane, unless that is what was there before.
+    pub fn of(block: &Block<'_>) -> Option<Self> {
+        let Block { flow, seq, offset, plain_len, resent, .. } = *block;
+        (!resent).then(|| Self { flow, seq, end: offset.saturating_add(plain_len as u64) })
+    }
+
+    /// Returns the block that goes on from here.
+    ///
+    /// # Errors
+    /// Numbers beyond what there is.
+    pub fn go_on<'a>(&self, more: More<'a>) -> Result<Block<'a>, WireError> {
+        let (plain_len, offset) = (more.plain.len(), self.end);
+        let seq = self.seq.checked_add(more.after).filter(|seq| *seq < u64::MAX);
+        let seq = seq.ok_or(WireError::Invalid("sequence number"))?;
+        offset.checked_add(plain_len as u64).ok_or(WireError::Invalid("flow offset"))?;
+        let (flow, body) = (self.flow, BlockBody::Uncoded(more.plain));
+        Ok(Block { seq, flow, offset, plain_len, fin: false, resent: false, body })
+    }
 }
 
 /// A sequenced message about a flow.

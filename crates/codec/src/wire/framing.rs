@@ -3,8 +3,8 @@
 use super::block::{Block, Range64};
 use super::chunks::{ChunkRequest, Chunks, StoreHeld};
 use super::frame::{
-    Ack, Frame, LogHeld, LogWorth, MAX_CREDIT_SHIFT, Message, Networks, Open, Opened, Refetch, RefetchReason,
-    Reset,
+    Ack, Frame, LogHeld, LogWorth, MAX_CREDIT_SHIFT, Message, More, Networks, Open, Opened, Refetch,
+    RefetchReason, Reset,
 };
 use super::group::{self, GroupFrame};
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_address, take_address};
@@ -12,12 +12,13 @@ use super::network::Network;
 use super::probe::{Probe, Probed};
 use super::reader::{Reader, WireError};
 use super::varint::{put_varint, take_varint};
-use super::{MAX_CURVE, MAX_FRAME, MAX_NETWORKS, MAX_RANGES};
+use super::{MAX_BLOCK, MAX_CURVE, MAX_FRAME, MAX_NETWORKS, MAX_RANGES};
 
 const BLOCK: u8 = 0x10;
 const OPEN: u8 = 0x11;
 const OPENED: u8 = 0x12;
 const RESET: u8 = 0x13;
+const MORE: u8 = 0x14;
 const ACK: u8 = 0x20;
 const NEED: u8 = 0x21;
 const REFETCH_MISSING: u8 = 0x22;
@@ -28,6 +29,7 @@ const LOG_WORTH: u8 = 0x26;
 const CHUNK_REQUEST: u8 = 0x27;
 const CHUNKS: u8 = 0x28;
 const STORE_HELD: u8 = 0x29;
+const ACKED: u8 = 0x2A;
 const PING: u8 = 0x30;
 const PONG: u8 = 0x31;
 const LANES_WANTED: u8 = 0x32;
@@ -69,8 +71,10 @@ impl<'a> Frame<'a> {
         let mut reader = Reader::new(body);
         let frame = match kind {
             BLOCK => return Ok(Self::Block(Block::decode(reader)?)),
+            MORE => return Ok(Self::More(decode_more(reader)?)),
             OPEN | OPENED | RESET => decode_message(kind, &mut reader)?,
             ACK => Self::Ack(decode_ack(&mut reader)?),
+            ACKED => Self::Acked(reader.varint("acknowledgement")?),
             NEED => Self::Need(decode_ranges(&mut reader, 0)?),
             REFETCH_MISSING | REFETCH_MISMATCH => {
                 let reason =
@@ -123,11 +127,19 @@ impl<'a> Frame<'a> {
                 block.encode_header(&mut body);
                 return put_frame(out, BLOCK, &body, block.body.bytes());
             }
+            Self::More(more) => {
+                put_varint(&mut body, more.after);
+                return put_frame(out, MORE, &body, more.plain);
+            }
             Self::Message { seq, flow, message } => encode_message(&mut body, *seq, *flow, message),
             Self::Ack(ack) => {
                 put_varint(&mut body, ack.next);
                 encode_ranges(&mut body, ack.next, &ack.ranges);
                 ACK
+            }
+            Self::Acked(distance) => {
+                put_varint(&mut body, *distance);
+                ACKED
             }
             Self::Need(ranges) => {
                 encode_ranges(&mut body, 0, ranges);
@@ -290,6 +302,18 @@ fn decode_message<'a>(kind: u8, reader: &mut Reader<'_>) -> Result<Frame<'a>, Wi
         }),
     };
     Ok(Frame::Message { seq, flow, message })
+}
+
+fn decode_more<'a>(mut reader: Reader<'a>) -> Result<More<'a>, WireError> {
+    let after = reader.varint("sequence number")?;
+    let plain = reader.rest();
+    if after == 0 {
+        return Err(WireError::Invalid("sequence number"));
+    }
+    if plain.is_empty() || plain.len() > MAX_BLOCK {
+        return Err(WireError::Invalid("plain length"));
+    }
+    Ok(More { after, plain })
 }
 
 fn decode_coding(reader: &mut Reader<'_>) -> Result<bool, WireError> {

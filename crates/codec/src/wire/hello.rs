@@ -68,6 +68,8 @@ pub struct Understood {
     pub tags_of_48_bits: bool,
     /// That an open may [divide the first credit](super::Open::credit_shift).
     pub small_credits: bool,
+    /// What a lane said last is [gone on from](super::Frame::More), and [acknowledged so](super::Frame::Acked).
+    pub continues: bool,
 }
 
 /// How a sending half names chunks.
@@ -139,18 +141,20 @@ impl Understood {
         highway: true,
         tags_of_48_bits: true,
         small_credits: true,
+        continues: true,
     };
 
     fn to_bits(self) -> u64 {
-        let Self { draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits } = self;
-        let bits = [draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits];
+        let Self { draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits, continues } =
+            self;
+        let bits = [draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits, continues];
         bits.into_iter().enumerate().map(|(at, bit)| u64::from(bit) << at).sum()
     }
 
     fn from_bits(bits: u64) -> Self {
-        let [draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits] =
-            [1, 2, 4, 8, 16, 32].map(|bit| bits & bit != 0);
-        Self { draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits }
+        let [draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits, continues] =
+            [1, 2, 4, 8, 16, 32, 64].map(|bit| bits & bit != 0);
+        Self { draining, resets_behind, lanes_left, highway, tags_of_48_bits, small_credits, continues }
     }
 }
 

@@ -77,11 +77,11 @@ fn a_hello_is_these_bytes() {
 #[test]
 fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
     let out = bytes(&naming_hello());
-    let tail = format!("01{}081007 019900000000000000 3f", "07".repeat(32)).replace(' ', "");
+    let tail = format!("01{}081007 019900000000000000 7f", "07".repeat(32)).replace(' ', "");
     assert!(hex(&out).ends_with(&tail), "{}", hex(&out));
     assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), out.len()))));
     let neither = Hello { names: None, store: None, ..naming_hello() };
-    assert!(hex(&bytes(&neither)).ends_with("4d0000000000000000003f"));
+    assert!(hex(&bytes(&neither)).ends_with("4d0000000000000000007f"));
     assert_eq!(Hello::decode(&bytes(&neither)).unwrap().unwrap().0, neither);
     // A peer of version 2 passes over what it does not know.
     let mut older = out.clone();
@@ -107,8 +107,11 @@ fn a_hello_that_names_chunks_says_key_sizes_and_store_behind_all_else() {
 fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known() {
     let mut out = bytes(&naming_hello());
     let before = out.len();
-    *out.last_mut().unwrap() = 0b111_1111;
-    assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), before))));
+    // An eighth bit, which nothing knows.
+    out[before - 1] = 0b1111_1111;
+    out.push(1);
+    out[12] += 1;
+    assert_eq!(Hello::decode(&out), Ok(Some((naming_hello(), before + 1))));
     let other = |understands| Hello { understands, ..naming_hello() };
     for understands in [
         Understood { draining: true, ..Understood::default() },
@@ -117,6 +120,7 @@ fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known()
         Understood { highway: true, ..Understood::default() },
         Understood { tags_of_48_bits: true, ..Understood::default() },
         Understood { small_credits: true, ..Understood::default() },
+        Understood { continues: true, ..Understood::default() },
         Understood::default(),
     ] {
         let bits = u8::from(understands.draining)
@@ -124,12 +128,13 @@ fn a_hello_may_end_before_it_says_what_is_understood_or_say_more_than_is_known()
             | (u8::from(understands.lanes_left) << 2)
             | (u8::from(understands.highway) << 3)
             | (u8::from(understands.tags_of_48_bits) << 4)
-            | (u8::from(understands.small_credits) << 5);
-        *out.last_mut().unwrap() = 0b100_0000 | bits;
-        assert_eq!(Hello::decode(&out), Ok(Some((other(understands), before))));
+            | (u8::from(understands.small_credits) << 5)
+            | (u8::from(understands.continues) << 6);
+        out[before - 1] = 0b1000_0000 | bits;
+        assert_eq!(Hello::decode(&out), Ok(Some((other(understands), before + 1))));
     }
-    out.pop();
-    out[12] -= 1;
+    out.truncate(before - 1);
+    out[12] -= 2;
     assert_eq!(Hello::decode(&out), Ok(Some((other(Understood::default()), before - 1))));
 }
 
@@ -411,6 +416,9 @@ fn frames_are_these_bytes() {
             "2807ac020104 026869",
         ),
         (Frame::StoreHeld(StoreHeld { serial: 2, taking: true, age_secs: 3600 }), "29040201901c"),
+        (Frame::More(More { after: 300, plain: b"hi" }), "1404ac026869"),
+        (Frame::Acked(0), "2a0100"),
+        (Frame::Acked(300), "2a02ac02"),
         (Frame::Ping(1), "30080100000000000000"),
         (
             Frame::Networks(Networks {
@@ -456,7 +464,11 @@ fn reset(behind: Option<u64>) -> Frame<'static> {
 #[test]
 fn wrong_frames_say_what_is_wrong() {
     let name_of_65537 = [&[0x83, 25, 4, 1][..], &[0; 20], &[0x81, 0x80, 4]].concat();
-    let cases: [(&[u8], WireError); 46] = [
+    let cases: [(&[u8], WireError); 50] = [
+        (&[0x14, 1, 1], WireError::Invalid("plain length")),
+        (&[0x14, 2, 0, 7], WireError::Invalid("sequence number")),
+        (&[0x2a, 0], WireError::Short("acknowledgement")),
+        (&[0x2a, 2, 0, 0], WireError::Trailing(1)),
         (&[0x13, 4, 2, 4, 1, 0x80], WireError::Short("bytes before a reset")),
         (&[0x13, 5, 2, 4, 1, 0, 0], WireError::Trailing(1)),
         (&[0x99, 0], WireError::UnknownType(0x99)),
@@ -518,7 +530,7 @@ fn wrong_frames_say_what_is_wrong() {
             WireError::Invalid("network"),
         ),
         (
-            &[0x11, 19, 1, 4, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4],
+            &[0x11, 19, 1, 4, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32],
             WireError::Invalid("flags of an open"),
         ),
     ];

@@ -23,6 +23,7 @@ mod reload;
 mod sharing;
 mod shutdown;
 mod sizes;
+mod small;
 mod socks5;
 mod status;
 mod strangers;

@@ -4,8 +4,8 @@ use bytes::{Buf, BytesMut};
 use oncewire_codec::Now;
 use oncewire_codec::contract::{Delivery, Feedback, PeerFault};
 use oncewire_codec::wire::{
-    FIRST_OPTIONAL, FlowId, Frame, LaneId, LaneRole, Message, Open, OpenFailure, Opened, ResetReason,
-    WireError, take_frame,
+    Ack, Block, FIRST_OPTIONAL, FlowId, Frame, LaneId, LaneRole, LaneTail, Message, Open, OpenFailure,
+    Opened, ResetReason, WireError, take_frame,
 };
 
 use super::Link;
@@ -72,20 +72,25 @@ impl Link {
 
     fn handle_frame(&mut self, lane: LaneId, frame: Frame<'_>, now: Now) -> Result<(), PeerFault> {
         match frame {
-            Frame::Block(block) => {
-                if let Some(lane) = self.lanes.get_mut(lane) {
-                    lane.used = now;
-                }
-                self.want_logs();
-                self.handle_sent(block.flow, block.offset.saturating_add(block.plain_len as u64));
-                self.receiver.handle_block(block, lane, now)?;
-                self.drain_deliveries(now)?;
+            Frame::Block(block) => self.handle_block(lane, block, now)?,
+            Frame::More(more) => {
+                // A lane that was given up has no end to go on from.
+                let Some(lane_now) = self.lanes.get(lane) else { return Ok(()) };
+                let tail = lane_now.tail.ok_or(WireError::Invalid("block that goes on from none"))?;
+                self.handle_block(lane, tail.go_on(more)?, now)?;
             }
             Frame::Message { seq, flow, message } => {
                 self.receiver.handle_message(seq, flow, message, now)?;
                 self.drain_deliveries(now)?;
             }
             Frame::Ack(ack) => self.sender.handle_frame(Feedback::Ack(ack), now)?,
+            Frame::Acked(distance) => {
+                let Some(lane) = self.lanes.get_mut(lane) else { return Ok(()) };
+                let [_, acked] = &mut lane.acked;
+                *acked = acked.checked_add(distance).ok_or(WireError::Invalid("acknowledgement"))?;
+                let ack = Ack { next: *acked, ranges: Vec::new() };
+                self.sender.handle_frame(Feedback::Ack(ack), now)?;
+            }
             Frame::Need(ranges) => self.repair(Feedback::Need(ranges), now)?,
             Frame::Refetch(refetch) => self.repair(Feedback::Refetch(refetch), now)?,
             Frame::LogHeld(held) => self.sender.handle_frame(Feedback::Held(held), now)?,
@@ -116,6 +121,7 @@ impl Link {
                 if let Some(lane) = self.lanes.get_mut(lane) {
                     lane.pongs.truncate(MAX_PONGS - 1);
                     lane.pongs.push_front(token);
+                    lane.answered = false;
                 }
                 self.wake(lane);
             }
@@ -133,6 +139,17 @@ impl Link {
             Frame::Group(frame) => self.handle_group(frame),
         }
         Ok(())
+    }
+
+    fn handle_block(&mut self, lane: LaneId, block: Block<'_>, now: Now) -> Result<(), PeerFault> {
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.used = now;
+            lane.tail = LaneTail::of(&block).or(lane.tail);
+        }
+        self.want_logs();
+        self.handle_sent(block.flow, block.offset.saturating_add(block.plain_len as u64));
+        self.receiver.handle_block(block, lane, now)?;
+        self.drain_deliveries(now)
     }
 
     fn repair(&mut self, feedback: Feedback, now: Now) -> Result<(), PeerFault> {

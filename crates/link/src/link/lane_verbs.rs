@@ -99,6 +99,7 @@ impl Link {
             short_names_below: hello.short_names_below,
             is_of_group: self.group_talk.agreed,
             strong,
+            continues: hello.understands.continues,
         });
         self.receiver.handle_peer_restart(PeerSender {
             capacity,
@@ -249,15 +250,17 @@ impl Link {
     }
 
     /// Takes back what was asked for and is no longer needed; not at once, since flows pause and go on.
-    pub(super) fn want_fewer_lanes(&mut self) {
+    pub(super) fn want_fewer_lanes(&mut self, now: Now) {
         let needed = self.lanes_needed();
-        if !self.config.dialer && needed < self.told_lanes_needed && !self.lanes.is_empty() {
+        if self.config.dialer || needed >= self.told_lanes_needed || self.lanes.is_empty() {
+            self.needs_fewer = None;
+        } else if now >= *self.needs_fewer.get_or_insert(now) + FEWER_AFTER {
             self.tell_lanes_needed(needed);
         }
     }
 
     fn tell_lanes_needed(&mut self, needed: u32) {
-        self.told_lanes_needed = needed;
+        (self.told_lanes_needed, self.needs_fewer) = (needed, None);
         self.control.retain(|frame| !matches!(frame, Frame::LanesWanted(_)));
         self.control.push_back(Frame::LanesWanted(needed));
         self.wake_control();
@@ -277,6 +280,9 @@ fn next_instance(instance: u64) -> u64 {
     mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ mixed >> 31
 }
+
+/// So long fewer lanes are needed before the peer is told: it leaves spare ones only after twice as long.
+const FEWER_AFTER: Now = Now::from_secs(30);
 
 /// Instances of the peer that are known to be over. One that is forgotten again would have to live through as many
 /// restarts of the peer without once dialling or being dialled.

@@ -71,7 +71,7 @@ impl Link {
     /// When lanes are asked, and dead.
     pub(super) fn timing(&self) -> Timing {
         let round_trip = self.round_trip.smoothed().unwrap_or_default();
-        Timing::new(self.config.dead_after, self.round_trip.patience(), round_trip)
+        Timing::new(self.config.dead_after, self.round_trip.patience(), round_trip, self.config.first)
     }
 
     pub(super) fn handle_pong(&mut self, lane: LaneId, token: u64, now: Now) {
@@ -95,7 +95,7 @@ impl Link {
             let next_ping = lane.ask_at(&timing, probing == Some(id));
             next_ping.into_iter().chain(lane.silent_at(&timing)).chain(lane.look_at).min()
         });
-        let doubts = self.doubts(&timing).map(|(at, _)| at);
+        let suspects = self.suspects(&timing).map(|(at, ..)| at);
         // Also what is left of flows that are over is given up, and then nothing is.
         let resume = self
             .down_since
@@ -104,7 +104,7 @@ impl Link {
         let receiver = self.receiver.poll_timeout().filter(|_| self.is_up());
         let turn = self.limiter.as_ref().and_then(Limiter::next_call);
         let reset = self.resets.first().map(|(at, _)| *at).filter(|_| self.is_up());
-        lanes.chain(doubts).chain(resume).chain(receiver).chain(turn).chain(reset).min()
+        lanes.chain(suspects).chain(resume).chain(receiver).chain(turn).chain(reset).min()
     }
 
     /// Does what is due.
@@ -126,35 +126,42 @@ impl Link {
         }
     }
 
-    /// When all lanes are asked because the one that stands for the link did not answer, and which those are: each that
-    /// was not heard since.
-    fn doubts(&self, timing: &Timing) -> Option<(Now, Vec<LaneId>)> {
-        let asked = self.lanes.get(self.lanes.for_role(LaneRole::Control)?)?.asked?;
-        let unasked = self.lanes.iter().filter(|(_, lane)| lane.is_unasked_since(asked));
-        let unasked: Vec<LaneId> = unasked.map(|(id, _)| id).collect();
-        (!unasked.is_empty()).then_some((asked + timing.suspect, unasked))
+    /// Lanes that are to be asked because another does not answer, when, and whether they are to answer as soon: all that were
+    /// not heard since the one that stands for the link was asked; and all that were silent for as long as one of which
+    /// that was noticed when it was used.
+    fn suspects(&self, timing: &Timing) -> impl Iterator<Item = (Now, LaneId, bool)> {
+        let probing = self.lanes.for_role(LaneRole::Control).and_then(|id| self.lanes.get(id)?.asked);
+        let doubted = self.lanes.iter().filter_map(|(_, lane)| lane.doubted_at()).min();
+        let (dead, suspect) = (timing.dead, timing.suspect);
+        self.lanes.iter().filter_map(move |(id, lane)| {
+            let by_doubt = doubted.filter(|asked| lane.is_unasked_since(asked.saturating_sub(dead)));
+            let by_probe = probing.filter(|asked| lane.is_unasked_since(*asked));
+            let is_doubted = by_doubt.is_some();
+            by_doubt.into_iter().chain(by_probe).min().map(|asked| (asked + suspect, id, is_doubted))
+        })
     }
 
     fn check_lanes(&mut self, now: Now) {
         let (timing, probing) = (self.timing(), self.lanes.for_role(LaneRole::Control));
         let mut silent: Vec<LaneId> = Vec::new();
-        let mut due: Vec<LaneId> =
-            self.doubts(&timing).filter(|(at, _)| *at <= now).map_or_else(Vec::new, |(_, lanes)| lanes);
+        let suspects = self.suspects(&timing).filter(|(at, ..)| *at <= now);
+        let mut due: Vec<(LaneId, bool)> = suspects.map(|(_, id, is_doubted)| (id, is_doubted)).collect();
         for (id, lane) in self.lanes.iter() {
             if lane.silent_at(&timing).is_some_and(|at| at <= now) {
                 silent.push(id);
             } else if lane.ask_at(&timing, probing == Some(id)).is_some_and(|at| at <= now) {
-                due.push(id);
+                due.push((id, false));
             }
         }
-        for id in due {
+        for (id, is_doubted) in due {
             if let Some(lane) = self.lanes.get_mut(id) {
                 lane.ask(now);
+                lane.doubted |= is_doubted;
             }
             self.wake(id);
         }
         silent.into_iter().for_each(|id| self.close_lane(id, CloseReason::Silent, now));
-        self.want_fewer_lanes();
+        self.want_fewer_lanes(now);
         self.leave_idle(now);
         self.end_left(now);
         self.look_at_lanes(now);
@@ -285,7 +292,7 @@ mod tests {
 
     /// The times of a link whose lanes are dead after so many seconds.
     fn timing(dead: u64) -> Timing {
-        Timing::new(Some(Now::from_secs(dead)), Now::from_millis(400), Now::from_millis(50))
+        Timing::new(Some(Now::from_secs(dead)), Now::from_millis(400), Now::from_millis(50), true)
     }
 
     #[test]
@@ -313,7 +320,7 @@ mod tests {
         assert_eq!(lane.ask_at(&timing, false), None, "it is at rest");
         assert_eq!(lane.ask_at(&timing, true), Some(secs(5.0)));
         lane.answered = true;
-        assert_eq!(lane.ask_at(&timing, true), Some(secs(5.625)), "it is the peer's turn");
+        assert_eq!(lane.ask_at(&timing, true), Some(secs(5.3125)), "it is the peer's turn");
         assert!(!lane.speak(100, timing.dead, secs(1.0)));
         assert!(!lane.speak(100, timing.dead, secs(2.0)));
         assert_eq!(lane.ask_at(&timing, false), None, "what was sent is acknowledged");

@@ -81,6 +81,8 @@ pub struct Link {
     peer_needs_lanes: u32,
     /// At the accepting side: how many flow lanes the peer was last asked for.
     told_lanes_needed: u32,
+    /// Since when fewer are needed.
+    needs_fewer: Option<Now>,
     announcements: Announcements,
     group_talk: GroupTalk,
     pacing: Pacing,
@@ -210,6 +212,7 @@ impl Link {
             lanes_wanted: BTreeMap::new(),
             peer_needs_lanes: 0,
             told_lanes_needed: 0,
+            needs_fewer: None,
             announcements: Announcements::default(),
             group_talk: GroupTalk::default(),
             pacing: Pacing::new(&config),
@@ -394,8 +397,7 @@ impl Link {
             && let Some(lane) = flow.lane.take()
             && let Some(lane) = self.lanes.get_mut(lane)
         {
-            lane.flows = lane.flows.saturating_sub(1);
-            lane.used = now;
+            lane.settle(now);
         }
         self.forget_if_done(id);
     }

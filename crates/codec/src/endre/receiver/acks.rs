@@ -10,7 +10,8 @@ use crate::wire::{Ack, Frame, MAX_RANGES, Range64};
 pub(super) struct PendingAcks {
     pub(super) fresh: RangeSet,
     pub(super) count: u32,
-    pub(super) since: Option<Now>,
+    /// When they wait no longer.
+    pub(super) due: Option<Now>,
     pub(super) waited_enough: bool,
     pub(super) restate: bool,
 }
@@ -22,12 +23,28 @@ impl PendingAcks {
 }
 
 impl Receiver {
-    pub(super) fn acknowledge(&mut self, seq: u64, now: Now) {
+    /// Takes note of what is to be acknowledged; `waits` says for how long at most.
+    pub(super) fn acknowledge(&mut self, seq: u64, waits: Now, now: Now) {
         self.arrived.insert(seq);
         self.missing.remove(seq);
         self.acks.fresh.insert(seq..seq + 1);
         self.acks.count += 1;
-        self.acks.since.get_or_insert(now);
+        let due = now + waits;
+        self.acks.due = Some(self.acks.due.map_or(due, |before| before.min(due)));
+    }
+
+    /// Takes the acknowledgements that wait, if one number says them all.
+    pub(super) fn take_acked(&mut self, flush: bool) -> Option<u64> {
+        let next = self.arrived.next();
+        let is_due = self.acks.are_due() || flush && self.acks.count > 0;
+        if !is_due || self.acks.restate {
+            return None;
+        }
+        self.acks.fresh.remove_below(next);
+        self.acks.fresh.is_empty().then(|| {
+            self.acks = PendingAcks::default();
+            next
+        })
     }
 
     /// Appends the acknowledgements that wait, in as many frames as they take.
@@ -48,3 +65,8 @@ impl Receiver {
 /// Acknowledgements are sent once this many wait, or after [`DELAY`], or with anything else.
 const ACKS_AT_ONCE: u32 = 8;
 pub(super) const DELAY: Now = Now::from_millis(10);
+/// The same for a few bytes that nothing was made of: an application may answer them within that time, and nobody waits for
+/// more than the memory that they take.
+pub(super) const LONG_DELAY: Now = Now::from_millis(40);
+/// How few those are.
+pub(super) const FEW: usize = 256;

@@ -219,7 +219,7 @@ impl Receiver {
         if head.remembered && head.epoch == self.epoch {
             self.remember(head.start, &plain);
         }
-        self.deliver(head, plain, now);
+        self.deliver(head, plain, super::acks::DELAY, now);
     }
 
     fn remember(&mut self, start: u64, plain: &Bytes) {
@@ -241,10 +241,11 @@ impl Receiver {
         }
     }
 
-    pub(super) fn deliver(&mut self, head: Head, plain: Bytes, now: Now) {
+    /// Hands on what has come, which is acknowledged after so long at the latest.
+    pub(super) fn deliver(&mut self, head: Head, plain: Bytes, waits: Now, now: Now) {
         self.stats.blocks += 1;
         self.stats.plain += plain.len() as u64;
-        self.acknowledge(head.seq, now);
+        self.acknowledge(head.seq, waits, now);
         self.fetching.handle_arrived(head.seq, now);
         self.deliveries.push_back(Delivery::Data {
             flow: head.flow,

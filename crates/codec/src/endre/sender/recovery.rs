@@ -11,8 +11,8 @@ use crate::contract::{PeerFault, SendEvent};
 use crate::digest::block_digest;
 use crate::entropy::Mode;
 use crate::wire::{
-    Block, BlockBody, Body, ChunkReason, ChunkRequest, Chunks, Digest, FlowId, Frame, LaneId, Refetch,
-    RefetchReason, WireError,
+    Block, BlockBody, Body, ChunkReason, ChunkRequest, Chunks, Digest, FlowId, Frame, LaneId, LaneTail,
+    Refetch, RefetchReason, WireError,
 };
 
 /// Mismatches within [`MISMATCH_WINDOW`] that start a new epoch.
@@ -200,6 +200,9 @@ impl Sender {
         let item = item.clone();
         if !self.send_once_more(seq, &item, out) {
             self.resend(seq, &item, out);
+        } else if let Content::Block { offset, plain, .. } = &item.content {
+            let end = offset.saturating_add(plain.len() as u64);
+            self.note_tail(lane, LaneTail { flow, seq, end });
         }
         true
     }
