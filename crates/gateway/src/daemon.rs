@@ -130,6 +130,9 @@ pub enum StartError {
     /// The chunk store cannot be used as it is.
     #[error(transparent)]
     Store(#[from] chunks::OpenError),
+    /// The chunk store has no thread to be opened on.
+    #[error("cannot open the chunk store: {0}")]
+    Thread(io::Error),
     /// The key pair cannot be used for TLS.
     #[error("the key pair cannot be used: {0}")]
     Tls(rustls::Error),
@@ -161,6 +164,7 @@ impl Gateway {
         let mut started = Started { tasks: Arc::new(Tasks::new()), report: None, is_whole: false };
         let (stop, stopped) = watch::channel(false);
         let ledger: Arc<Ledger> = Arc::default();
+        ledger.heads.set_memory(config.memory);
         let (own, clock) = (OwnSockets::default(), Clock::start());
         own.mark(config.is_transparent());
         let held = Arc::default();
@@ -257,9 +261,14 @@ impl Gateway {
     }
 
     /// Returns what comes back only if this gateway works: it goes once through every peer, past whoever may hold it.
-    pub fn pulse(&self) -> impl Fn() + Send + 'static {
+    pub fn pulse(&self) -> impl Fn(&dyn Fn(&str)) + Send + 'static {
         let report = Arc::clone(&self.report);
-        move || report.state().peers.iter().for_each(Peer::touch)
+        move |enter| {
+            for peer in &report.state().peers {
+                enter(peer.name());
+                peer.touch();
+            }
+        }
     }
 
     /// Returns what `oncewire status` prints.

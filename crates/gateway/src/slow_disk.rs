@@ -1,9 +1,10 @@
 //! Work on disks that may hang: on threads of its own, for which neither the runtime nor the end of the process waits.
 
-use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+
+use crate::lifecycle::threads;
 
 /// Runs work on a thread of its own. The result never comes if the thread cannot be started, or panics.
 pub(crate) fn run<T: Send + 'static>(
@@ -15,8 +16,8 @@ pub(crate) fn run<T: Send + 'static>(
         // Whoever waited may have gone.
         let _ = done.send(work());
     };
-    if let Err(error) = thread::Builder::new().name(name.to_owned()).spawn(work) {
-        tracing::warn!("cannot start the thread {name}: {error}");
+    if let Err(error) = threads::start(name, work) {
+        tracing::warn!("{error}");
     }
     result
 }

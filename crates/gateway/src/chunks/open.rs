@@ -4,7 +4,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
-use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -19,6 +18,7 @@ use super::clock::StoreClock;
 use super::slot::{Opening, PoolOf, Slot};
 use super::{ChunkStore, Seen, Tally};
 use crate::config::StoreSettings;
+use crate::lifecycle::threads;
 use crate::neighbours::Neighbours;
 use crate::storage_key::StorageKey;
 
@@ -104,7 +104,7 @@ impl ChunkStore {
             opener.open(prepared);
             drop(opened);
         };
-        let thread = thread::Builder::new().name("store-open".to_owned()).spawn(work);
+        let thread = threads::start("store-open", work);
         let failed = |why: &dyn std::fmt::Display| NotOpened::Failed(why.to_string());
         let id = thread.map_err(|error| failed(&error)).and_then(|thread| {
             if let Slot::Opening(opening) = &mut *store.slot.write() {

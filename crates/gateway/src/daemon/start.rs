@@ -20,6 +20,7 @@ use crate::identity::PublicKey;
 use crate::intercept::rules::RuleSet;
 use crate::intercept::{self, Door, Entrance, Held, Router};
 use crate::ledger::Ledger;
+use crate::lifecycle::threads;
 use crate::logs::{LogOwner, Logs, Patience, PeerLogs, Place, Taken};
 use crate::neighbours::{self, Inbox, Member, Neighbours};
 use crate::peering::Peering;
@@ -75,8 +76,8 @@ pub(super) async fn open_store(
 ) -> Result<Option<Arc<ChunkStore>>, StartError> {
     let Some(settings) = config.store.clone() else { return Ok(None) };
     let key = config.gateway.encrypt_key.clone();
-    let opened = tokio::task::spawn_blocking(move || ChunkStore::open(&settings, key.as_ref()));
-    let opened = opened.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()));
+    let opened = threads::run("store-start", move || ChunkStore::open(&settings, key.as_ref())).await;
+    let opened = opened.map_err(StartError::Thread)?;
     let store = opened.map_err(|why| match why {
         OpenError::OtherKey { .. } => StartError::Config(config.wrong_key(&why)),
         OpenError::InUse { .. } => StartError::Store(why),
@@ -91,6 +92,7 @@ pub(super) fn log_owner(peer: &config::Peer) -> LogOwner {
         keys: peer.public_keys.clone(),
         capacity: peer.settings.log_memory,
         held: log_sizes::first_limits(peer),
+        hints: peer.memory.hints,
         anew: false,
     }
 }

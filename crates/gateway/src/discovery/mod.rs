@@ -20,6 +20,7 @@ use crate::config::{Discovery, Group};
 use crate::identity::PublicKey;
 use crate::telemetry::DiscoveryReport;
 use crate::tunnel::clock::Clock;
+use crate::tunnel::lookup::lookup;
 use crate::tunnel::tasks::Tasks;
 
 use note::{NOTE_LEN, Note, NoteKey};
@@ -221,9 +222,9 @@ async fn resolve(seeds: Vec<String>, found: watch::Sender<Vec<SocketAddr>>) {
     while !seeds.is_empty() && !found.is_closed() {
         let mut all = true;
         for (seed, known) in seeds.iter().zip(&mut known) {
-            let resolved = tokio::net::lookup_host(seed.as_str()).await;
+            let resolved = lookup(seed).await;
             all &= resolved.is_ok();
-            renew(known, resolved);
+            renew(known, resolved.map(Vec::into_iter));
         }
         found.send_replace(known.concat());
         tokio::time::sleep(if all { RESOLVE_EVERY } else { RESOLVE_AGAIN }).await;

@@ -3,6 +3,8 @@
 
 pub mod access;
 pub mod limits;
+pub mod log_lines;
 pub mod notify;
 pub mod privileges;
+pub mod threads;
 pub mod watchdog;

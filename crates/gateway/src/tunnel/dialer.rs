@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
 use oncewire_codec::wire::{LaneId, LaneRole};
@@ -34,32 +34,41 @@ pub(crate) async fn run(peer: Arc<Peer>, dialling: Dialling, tasks: Arc<Tasks>) 
                 dialler.pace.retry_at = None;
             }
             Some(ended) = dialler.dials.join_next(), if !dialler.dials.is_empty() => {
-                // A dial that panicked is forgotten with its role's count, and counts start over.
-                let Ok((role, result)) = ended else {
-                    dialler.in_progress = [0; 3];
-                    continue;
-                };
-                let count = &mut dialler.in_progress[role_index(role)];
-                *count = count.saturating_sub(1);
-                match result {
-                    Ok(joined) => {
+                match dialler.ended(ended) {
+                    Some(Ok(joined)) => {
                         dialler.pace.joined();
                         tasks.spawn(lane::run(Arc::clone(&peer), joined));
                     }
-                    Err(error) => dialler.pace.report(&peer, &error),
+                    Some(Err(error)) => dialler.pace.report(&peer, &error),
+                    None => {}
                 }
             }
         }
     }
 }
 
+type Dialled = (LaneRole, Result<Joined<TlsTcp>, DialError>);
+
 struct Dialler {
-    dials: JoinSet<(LaneRole, Result<Joined<TlsTcp>, DialError>)>,
+    dials: JoinSet<Dialled>,
     in_progress: [u32; 3],
     pace: Pace,
 }
 
 impl Dialler {
+    /// Takes a dial off the count; none if it panicked, which is a failure like any other.
+    fn ended(&mut self, ended: Result<Dialled, JoinError>) -> Option<Result<Joined<TlsTcp>, DialError>> {
+        let Ok((role, result)) = ended else {
+            // It is not known which role it had.
+            self.in_progress = [0; 3];
+            self.pace.failed(false);
+            return None;
+        };
+        let count = &mut self.in_progress[role_index(role)];
+        *count = count.saturating_sub(1);
+        Some(result)
+    }
+
     fn start_wanted(&mut self, peer: &Arc<Peer>, dialling: &Arc<Dialling>) {
         let (mut wanted, lanes) = peer.lanes_wanted();
         if lanes == 0 && wanted == [0; 3] {
@@ -195,6 +204,19 @@ mod tests {
             pace.retry_at.is_some_and(|at| at > Instant::now() + FIRST_WAIT),
             "the second in a row waits longer"
         );
+    }
+
+    #[tokio::test]
+    async fn dial_that_panics_is_waited_for_like_a_failure() {
+        let mut dialler = Dialler { dials: JoinSet::new(), in_progress: [1; 3], pace: Pace::default() };
+        let is_bad = std::env::args().count() > 0;
+        dialler.dials.spawn(async move {
+            assert!(!is_bad, "on purpose");
+            (LaneRole::Control, Err(DialError::TimedOut { address: String::new() }))
+        });
+        let ended = dialler.dials.join_next().await.unwrap();
+        assert!(dialler.ended(ended).is_none());
+        assert_eq!((dialler.in_progress, dialler.pace.at_once(), dialler.pace.failures), ([0; 3], 0, 1));
     }
 
     #[test]

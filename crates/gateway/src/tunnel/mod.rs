@@ -10,7 +10,7 @@ pub(crate) mod effort;
 mod happy_eyeballs;
 pub(crate) mod lane;
 pub(crate) mod listener;
-mod lookup;
+pub(crate) mod lookup;
 pub(crate) mod onward;
 pub(crate) mod peer;
 pub(crate) mod pending;

@@ -1,5 +1,6 @@
 //! The rules of a gateway that runs: loads them, sees that they stay and fit, exchanges and removes them.
 
+use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use super::{RuleSet, beat_mark};
 use crate::config::RulesBy;
 use crate::intercept::{Entrance, Held};
 use crate::ledger::Ledger;
+use crate::lifecycle::limits::Shortage;
+use crate::lifecycle::threads;
 use crate::slow_disk;
 use crate::tunnel::tasks::Tasks;
 
@@ -49,7 +52,7 @@ pub(crate) async fn load(
     if let Some(rules) = rules.as_ref().filter(|rules| rules.by() == RulesBy::Install) {
         // What a killed gateway left of connections that are gone.
         let rules = rules.clone();
-        apart(move || Programs(&rules).remove_bridge_table()).await;
+        apart(move || Programs(&rules).remove_bridge_table()).await?;
     }
     loaded.change(rules, entrances).await?;
     let (current, heartbeat) = (Arc::clone(&loaded.current), Arc::clone(&loaded.heartbeat));
@@ -146,11 +149,14 @@ impl Current {
 /// whole, or if they no longer fit the machine's bridges and control groups. Routes and routing rules that somebody removed
 /// are added again.
 async fn look_after(current: Arc<Current>, bypassed: Arc<Bypassed>, heartbeat: Arc<Heartbeat>) {
+    let shortage = Shortage::default();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let (current, bypassed) = (Arc::clone(&current), Arc::clone(&bypassed));
-        let fitting = apart(move || current.refresh(&bypassed)).await;
-        heartbeat.beat(fitting.as_deref());
+        match apart(move || current.refresh(&bypassed)).await {
+            Ok(fitting) => heartbeat.beat(fitting.as_deref()),
+            Err(error) => shortage.tell("rules", "rules are not looked after", &io::Error::other(error)),
+        }
     }
 }
 
@@ -208,12 +214,12 @@ impl Loaded {
     ) -> Result<bool, LoadError> {
         let (current, bypassed) = (Arc::clone(&self.current), Arc::clone(&self.bypassed));
         let held = Arc::clone(&self.held);
-        let changed = apart(move || current.change(rules, entrances, &bypassed, &held)).await?;
+        let changed = apart(move || current.change(rules, entrances, &bypassed, &held)).await??;
         let rules = self.current.rules.lock().clone().filter(|_| changed);
         if let Some(rules) = rules {
             self.heartbeat.beat(Some(&rules));
             rules.say_who_loads_them();
-            for obstacle in apart(move || rules.obstacles()).await {
+            for obstacle in apart(move || rules.obstacles()).await.unwrap_or_default() {
                 tracing::warn!("{obstacle}");
             }
         }
@@ -302,9 +308,8 @@ fn say_what_stays(locked: &LoadError) {
 }
 
 /// Runs what waits for a program where nothing else waits.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, LoadError> {
+    threads::run("oncewire-rules", work).await.map_err(LoadError::Thread)
 }
 
 /// How long the end of a gateway waits until rules are removed.

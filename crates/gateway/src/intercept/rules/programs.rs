@@ -3,12 +3,12 @@
 use std::io;
 use std::path::Path;
 use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use super::bridge::{self, Links};
 use super::commands::{LOCK_SECS, nft};
 use super::{RuleSet, cgroups};
+use crate::lifecycle::threads;
 
 /// Why rules are not loaded.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +36,9 @@ pub enum LoadError {
     /// Packets cannot be marked.
     #[error("cannot mark this gateway's own packets, which takes CAP_NET_ADMIN: {0}")]
     Mark(io::Error),
+    /// There is no thread to wait for programs.
+    #[error("{0}")]
+    Thread(io::Error),
 }
 
 impl RuleSet {
@@ -148,9 +151,8 @@ pub(super) fn within<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let (done, result) = mpsc::channel();
-    let named = thread::Builder::new().name("rules".to_owned());
     // Whoever waited may have gone.
-    let started = named.spawn(move || done.send(work()).unwrap_or_default());
+    let started = threads::start("rules", move || done.send(work()).unwrap_or_default());
     started.ok().and_then(|_| result.recv_timeout(limit).ok())
 }
 

@@ -22,6 +22,7 @@ use crate::lifecycle::limits;
 use crate::sockets::{self, LaneOptions};
 use crate::tunnel::count::{Counting, WireCounter};
 use crate::tunnel::happy_eyeballs::{ATTEMPT_DELAY, Delays, first_to_welcome};
+use crate::tunnel::lookup::lookup;
 use crate::tunnel::onward::OwnSockets;
 use crate::tunnel::tls::{self, PinnedKeys};
 
@@ -110,10 +111,10 @@ impl Dialling {
         end: Instant,
     ) -> Result<Heard<TlsTcp>, DialError> {
         let address = || self.address.clone();
-        let found = timeout_at(end, tokio::net::lookup_host(&self.address)).await;
+        let found = timeout_at(end, lookup(&self.address)).await;
         let found = found.map_err(|_| DialError::TimedOut { address: address() })?;
         let found = found.map_err(|source| DialError::Resolve { address: address(), source })?;
-        self.dial_each(found.take(MAX_ADDRESSES).collect(), counter, end).await
+        self.dial_each(found.into_iter().take(MAX_ADDRESSES).collect(), counter, end).await
     }
 
     async fn dial_each(
