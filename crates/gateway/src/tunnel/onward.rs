@@ -198,6 +198,9 @@ pub(crate) async fn connect(
     onward: &Onward,
     client: Option<SocketAddr>,
 ) -> Result<TcpStream, OpenFailure> {
+    if onward.access.permits_nothing() {
+        return Err(OpenFailure::NotAllowed);
+    }
     let addresses = tokio::time::timeout(RESOLVE_LIMIT, resolve(destination, &onward.lookups)).await;
     let addresses = addresses.unwrap_or(Err(OpenFailure::TimedOut))?;
     let connecting = reach(addresses, onward, client);
@@ -345,6 +348,17 @@ mod tests {
         ] {
             assert_eq!(reach(addresses, &onward, None).await.unwrap_err(), told);
         }
+    }
+
+    #[tokio::test]
+    async fn names_are_not_looked_up_for_a_peer_without_destinations() {
+        let access = Access { allow: Some(Vec::new()), deny: Vec::new() };
+        let onward = Onward { access, ..Onward::default() };
+        // A lookup would wait for its place.
+        let _places = onward.lookups.take_all();
+        let destination = Destination { host: Host::Name("localhost".to_owned()), port: 80 };
+        let failure = connect(&destination, &onward, None).await.unwrap_err();
+        assert_eq!(failure, OpenFailure::NotAllowed);
     }
 
     #[tokio::test]
