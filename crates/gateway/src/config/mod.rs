@@ -21,6 +21,8 @@ mod typed;
 pub mod units;
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -331,11 +333,22 @@ impl OnPeerLoss {
     }
 }
 
-/// Reads the text of a configuration.
+/// Reads the text of a configuration, which may come by a pipe.
 fn read(path: &Path) -> Result<String, ConfigError> {
-    let bytes = std::fs::read(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_CONFIG + 1).read_to_end(&mut bytes));
+    let read = read.and_then(|len| match len as u64 <= MAX_CONFIG {
+        true => Ok(()),
+        false => {
+            Err(io::Error::other(format!("it is longer than {MAX_CONFIG} bytes; is it the right file?")))
+        }
+    });
+    read.map_err(|error| ConfigError::unreadable(path, &error))?;
     String::from_utf8(bytes).map_err(|error| ConfigError::no_text(path, &error))
 }
+
+/// Some hundred thousand rules; keeps a mistaken path from being read for ever.
+const MAX_CONFIG: u64 = 16 << 20;
 
 impl Config {
     /// Says that what is kept on disk was not written with the key that is configured.

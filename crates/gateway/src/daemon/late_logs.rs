@@ -40,19 +40,18 @@ async fn keep_again(state: &State, logs: &Logs) {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
     use std::sync::Arc;
     use std::time::Duration;
 
     use oncewire_link::LinkStats;
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
 
     use crate::config::Config;
     use crate::daemon::Gateway;
     use crate::identity::Identity;
-    use crate::logs::Patience;
+    use crate::logs::{HANGS, Patience};
 
     const LIMIT: Duration = Duration::from_secs(60);
     /// Codes as configured, however busy the machine is: what is not coded is not remembered either.
@@ -91,13 +90,13 @@ mod tests {
         client.read_to_end(&mut Vec::new()).await.unwrap()
     }
 
-    /// Starts a hub that keeps nothing; returns the configuration of a branch that keeps its logs, and their folder, too.
-    async fn hub(dir: &Path) -> (Gateway, String, PathBuf) {
+    /// Starts a hub that keeps nothing; returns the configuration of a branch that keeps its logs, too.
+    async fn hub(dir: &Path) -> (Gateway, String) {
         hub_with(dir, "", "64 MiB").await
     }
 
     /// The same with more keys for the hub, and logs of another size.
-    async fn hub_with(dir: &Path, keys: &str, log_memory: &str) -> (Gateway, String, PathBuf) {
+    async fn hub_with(dir: &Path, keys: &str, log_memory: &str) -> (Gateway, String) {
         let [branch_key, hub_key] = ["branch", "hub"]
             .map(|name| Identity::create(&dir.join(format!("{name}.key"))).unwrap().public_key());
         let hub = format!(
@@ -113,14 +112,13 @@ mod tests {
              [cache]\nmemory = \"256 MiB\"\nlog_memory = \"{log_memory}\"\n{UNCHANGING}\
              [[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{origin}\"\npeer = \"hub\"\n"
         );
-        let hex: String = hub_key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        (hub, text, dir.join("state/logs").join(hex))
+        (hub, text)
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn holes_that_a_slow_disk_left_are_filled_before_memory_is_given_back() {
         let dir = tempfile::tempdir().unwrap();
-        let (_hub, text, _) = hub(dir.path()).await;
+        let (_hub, text) = hub(dir.path()).await;
         let branch = start(dir.path(), &text, Patience::default()).await;
         assert!(branch.wait_up("hub", LIMIT).await);
         let peer = Arc::clone(&branch.report.state().peers[0]);
@@ -149,7 +147,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_full_log_that_is_written_anew_is_there_as_a_whole_at_both_ends() {
         let dir = tempfile::tempdir().unwrap();
-        let (hub, text, _) = hub_with(dir.path(), "state = \"hub-state\"", "1 MiB").await;
+        let (hub, text) = hub_with(dir.path(), "state = \"hub-state\"", "1 MiB").await;
         let branch = start(dir.path(), &text, Patience::default()).await;
         assert!(branch.wait_up("hub", LIMIT).await);
         let peers = [&branch, &hub].map(|gateway| Arc::clone(&gateway.report.state().peers[0]));
@@ -180,20 +178,17 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_gateway_that_started_on_a_disk_that_hung_keeps_its_logs_once_it_answers() {
         let dir = tempfile::tempdir().unwrap();
-        let (_hub, text, folder) = hub(dir.path()).await;
-        std::fs::create_dir_all(&folder).unwrap();
-        // Whoever opens it to read waits for somebody who writes.
-        let hints = folder.join("hints");
-        mknodat(CWD, &hints, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let (_hub, text) = hub(dir.path()).await;
+        let hangs = dir.path().join("state").join(HANGS);
+        std::fs::create_dir_all(hangs.parent().unwrap()).unwrap();
+        File::create(&hangs).unwrap();
         let short = Patience { reading: Duration::from_millis(20), ..Patience::default() };
         let branch = start(dir.path(), &text, short).await;
         assert!(branch.status().gateway.logs_not_kept.unwrap().contains("logs start cold"));
         assert!(branch.wait_up("hub", LIMIT).await);
         assert_eq!(fetch(&branch).await, 100_000);
 
-        let answers = File::options().write(true).open(&hints).unwrap();
-        std::fs::remove_file(&hints).unwrap();
-        drop(answers);
+        std::fs::remove_file(&hangs).unwrap();
         while branch.status().gateway.logs_not_kept.is_some() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }

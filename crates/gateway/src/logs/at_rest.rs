@@ -159,6 +159,7 @@ mod tests {
             keys: vec![key(byte)],
             capacity: 1 << 20,
             held: oncewire_link::LogLimits { out: 1 << 20, inbound: 1 << 20 },
+            hints: 1 << 20,
             anew: false,
         };
         open_in(state, &[owner(1), owner(2), owner(3)]).unwrap().0

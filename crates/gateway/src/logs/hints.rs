@@ -6,14 +6,14 @@
 //! 8 bytes of the file as what is authenticated beside them.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use oncewire_store::Opening;
 use parking_lot::Mutex;
 
-use super::disk::{Disk as _, OsFolder};
+use super::disk::{Disk as _, OsFolder, open_private};
 use super::seal::Seal;
 
 /// The file of one peer's hints.
@@ -36,12 +36,19 @@ impl HintFile {
         Self { folder, seal, turn }
     }
 
-    /// Reads what was saved; none if there is nothing that can be used.
-    pub(super) fn read(&self) -> Option<Vec<u8>> {
-        let file = File::open(self.folder.path().join(NAME)).ok()?;
-        let mut bytes = Vec::new();
-        file.take(MOST + 1).read_to_end(&mut bytes).ok().filter(|len| *len as u64 <= MOST)?;
-        self.seal.open_whole(MAGIC, bytes)
+    /// Reads what was saved, at most `most` bytes before they were sealed; none if there is nothing that can be used.
+    ///
+    /// # Errors
+    /// If there is something else in its place, with what is to be done about it.
+    pub(super) fn read(&self, most: u64) -> io::Result<Option<Vec<u8>>> {
+        let path = self.folder.path().join(NAME);
+        let bytes = match read_file(&path, most.saturating_add(SEALING)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => {
+                read.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?
+            }
+        };
+        Ok(self.seal.open_whole(MAGIC, bytes))
     }
 
     /// Saves what `take` returns, which is called when nobody else writes the file any more; if that has no bytes, the
@@ -59,17 +66,34 @@ impl HintFile {
     }
 }
 
+/// Reads a regular file of at most `most` bytes.
+fn read_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = open_private(path, Opening::AsItIs)?;
+    let len = file.metadata()?.len();
+    if len > most {
+        let why = format!("its {len} bytes are more than the {most} that it can have; remove it");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
+    file.take(len).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// What the file is called.
 pub(super) const NAME: &str = "hints";
 
 /// What the file begins with, in clear text and encrypted.
 const MAGIC: [&[u8; 8]; 2] = [b"owhints1", b"owhints2"];
 
-/// No hints take more than can be set.
-const MOST: u64 = 4 << 30;
+/// What sealing adds: the first bytes of the file, salt and tag.
+const SEALING: u64 = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
     use crate::storage_key::StorageKey;
 
@@ -78,25 +102,49 @@ mod tests {
         HintFile::new(OsFolder::create(dir.to_owned()).unwrap(), Seal::new(key.as_ref()), &Turns::default())
     }
 
+    /// The content of a file that may have 4 KiB.
+    fn read(file: &HintFile) -> Option<Vec<u8>> {
+        file.read(4096).unwrap()
+    }
+
+    #[test]
+    fn anything_but_a_file_of_possible_size_is_refused_with_a_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(NAME);
+        let refused = || file(dir.path(), None).read(4096).unwrap_err().to_string();
+        let sparse = File::create(&path).unwrap();
+        sparse.set_len(3 << 30).unwrap();
+        assert!(refused().contains("hints: its 3221225472 bytes are more than the 4160"), "{}", refused());
+        std::fs::remove_file(&path).unwrap();
+        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        assert!(refused().ends_with("not a regular file; remove it"), "{}", refused());
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        assert!(refused().ends_with("not a regular file; remove it"), "{}", refused());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(refused().contains("hints"), "{}", refused());
+    }
+
     const HINTS: &[u8] = b"what is known of a peer's store, long enough to be recognised";
 
     #[test]
     fn what_was_saved_is_read_again_with_the_same_key_only() {
         for key in [None, Some(1)] {
             let dir = tempfile::tempdir().unwrap();
-            assert_eq!(file(dir.path(), key).read(), None, "nothing yet");
+            assert_eq!(read(&file(dir.path(), key)), None, "nothing yet");
             file(dir.path(), key).write(|| Some(HINTS.to_vec())).unwrap();
-            assert_eq!(file(dir.path(), key).read().as_deref(), Some(HINTS));
+            assert_eq!(read(&file(dir.path(), key)).as_deref(), Some(HINTS));
             for other in [None, Some(1), Some(2)].into_iter().filter(|other| *other != key) {
-                assert_eq!(file(dir.path(), other).read(), None, "{key:?} {other:?}");
+                assert_eq!(read(&file(dir.path(), other)), None, "{key:?} {other:?}");
             }
             let bytes = std::fs::read(dir.path().join(NAME)).unwrap();
             let shown = bytes.windows(8).any(|part| part == &HINTS[..8]);
             assert_eq!(shown, key.is_none());
             assert_eq!(file(dir.path(), key).write(|| None).unwrap(), 0);
-            assert_eq!(file(dir.path(), key).read().as_deref(), Some(HINTS), "nobody had anything better");
+            assert_eq!(read(&file(dir.path(), key)).as_deref(), Some(HINTS), "nobody had anything better");
             file(dir.path(), key).write(|| Some(Vec::new())).unwrap();
-            assert_eq!(file(dir.path(), key).read(), None, "cleared");
+            assert_eq!(read(&file(dir.path(), key)), None, "cleared");
         }
     }
 
@@ -120,7 +168,7 @@ mod tests {
         go_on.send(()).unwrap();
         after.write(|| Some(b"after".to_vec())).unwrap();
         saving.join().unwrap().unwrap();
-        assert_eq!(after.read().as_deref(), Some(&b"after"[..]));
+        assert_eq!(read(&after).as_deref(), Some(&b"after"[..]));
     }
 
     #[test]
@@ -133,9 +181,9 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
             std::fs::write(&path, &damaged).unwrap();
-            assert_eq!(file(dir.path(), Some(1)).read(), None, "byte {at}");
+            assert_eq!(read(&file(dir.path(), Some(1))), None, "byte {at}");
             std::fs::write(&path, &whole[..at]).unwrap();
-            assert_eq!(file(dir.path(), Some(1)).read(), None, "cut at {at}");
+            assert_eq!(read(&file(dir.path(), Some(1))), None, "cut at {at}");
         }
     }
 }

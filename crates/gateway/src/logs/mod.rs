@@ -92,8 +92,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 
+use oncewire_codec::wanax::Hints;
 use oncewire_link::{LogLimits, LogSide, SavedLog, SavedLogs};
 
 pub use self::at_rest::{ClearError, clear_at_rest};
@@ -110,6 +110,7 @@ use self::seal::Seal;
 pub(crate) use self::writer::{Cleared, LogWriter, Settled};
 use self::writer::{Keeper, Queue};
 use crate::identity::PublicKey;
+use crate::lifecycle::threads;
 use crate::storage_key::StorageKey;
 
 /// What the logs of a peer begin with, and where they go on; nothing by default.
@@ -162,6 +163,8 @@ pub(crate) struct LogOwner {
     pub(crate) capacity: u64,
     /// Bytes of each that there is memory for at first.
     pub(crate) held: LogLimits,
+    /// Bytes of hints in memory.
+    pub(crate) hints: u64,
     /// Nothing of what is there counts: what the link remembers by now has nothing to do with it.
     pub(crate) anew: bool,
 }
@@ -186,12 +189,15 @@ impl Place {
         lock: Arc<fs::File>,
         turns: &Turns,
     ) -> io::Result<(Writing, Vec<PeerLogs>)> {
+        #[cfg(test)]
+        while self.state.join(HANGS).exists() {
+            std::thread::yield_now();
+        }
         let seal = Seal::new(self.key.as_ref());
         let (mut keeper, queue) = (Keeper::new(), Arc::new(Queue::default()));
         let open = |owner| open_peer((&self.state, turns), &seal, owner, &mut keeper, &queue);
         let logs = owners.iter().map(open).collect();
-        let thread = thread::Builder::new().name("oncewire-logs".to_owned());
-        let started = thread.spawn({
+        let started = threads::start("oncewire-logs", {
             let queue = Arc::clone(&queue);
             // The lock is held as long as it writes.
             move || writer::run(&queue, keeper, lock)
@@ -243,10 +249,22 @@ fn open_peer(
         saved: SavedLogs { out: saved_out, inbound: saved_inbound },
         writer: Some(LogWriter::new(Arc::clone(queue), [out, inbound].map(|place| keeper.watched(place)))),
         reader: Some(LogReader { folder, capacity: owner.capacity, seal: seal.clone(), compactions }),
-        saved_hints: hints.read().filter(|_| !owner.anew),
+        saved_hints: read_hints(owner, &hints),
         hints: Some(hints),
         later: false,
     }
+}
+
+/// Reads what was saved of a peer's hints, if that counts.
+fn read_hints(owner: &LogOwner, hints: &HintFile) -> Option<Vec<u8>> {
+    if owner.anew {
+        return None;
+    }
+    let read = hints.read(Hints::most_saved(owner.hints));
+    read.unwrap_or_else(|error| {
+        tracing::warn!(peer = owner.name, "hints start cold: {error}");
+        None
+    })
 }
 
 /// Has a log written if it could be opened; `trouble` says why not.
@@ -316,3 +334,7 @@ fn hex(key: &PublicKey) -> String {
     key.as_bytes().iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
     text
 }
+
+/// While there is a file of this name in a state folder, its disk hangs as far as tests are concerned.
+#[cfg(test)]
+pub(crate) const HANGS: &str = "hangs";

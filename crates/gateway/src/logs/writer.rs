@@ -17,6 +17,7 @@ use oncewire_link::{LogSide, LogWrite};
 use super::disk::Disk;
 use super::health::{Health, Unkept};
 use super::kept::KeptLog;
+use crate::lifecycle::limits::with_advice;
 
 /// Hands one peer's pieces of log to the writing thread.
 #[derive(Clone, Debug)]
@@ -390,10 +391,10 @@ impl<D: Disk> Entry<D> {
     fn attempt(&mut self, action: impl FnOnce(&mut KeptLog<D>) -> io::Result<()>) {
         let log = self.log.as_mut().filter(|_| !self.given_up);
         if let Some(Err(error)) = log.map(action) {
-            let log = &self.name;
+            let (log, error) = (&self.name, with_advice(&error));
             tracing::warn!(
                 log,
-                %error,
+                error,
                 "cannot write the log; until the next start, or until it is cleared, nothing more of it is kept"
             );
             self.give_up(&format!("it cannot be written: {error}"));

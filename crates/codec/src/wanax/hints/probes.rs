@@ -19,7 +19,7 @@ pub(super) struct Probes {
 /// The stride while there is room for all.
 const LEAST_STRIDE: u64 = 1 << 20;
 /// The words that a probe is saved as.
-const SAVED_WORDS: usize = 3;
+pub(super) const SAVED_WORDS: usize = 3;
 
 impl Default for Probes {
     fn default() -> Self {

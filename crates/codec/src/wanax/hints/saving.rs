@@ -7,7 +7,9 @@ use std::hash::Hasher as _;
 
 use twox_hash::XxHash3_64;
 
-use super::{Hints, MAGIC, NONE, WAYS};
+use super::probes::SAVED_WORDS;
+use super::{Hints, LEAST_MEMORY, MAGIC, NONE, WAYS};
+use crate::wire::MAX_PROBES;
 
 /// Where the next piece begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +57,14 @@ pub fn save_by(mut next: impl FnMut(SavePosition) -> Option<SavedPiece>) -> Opti
 }
 
 impl Hints {
+    /// Returns the most bytes that hints of so much memory are saved as.
+    pub const fn most_saved(memory: u64) -> u64 {
+        let memory = if memory < LEAST_MEMORY { LEAST_MEMORY } else { memory };
+        // A word for each bucket beside its entries; what is rounded up, and all else, takes less than the rest.
+        let rest = (MAX_PROBES as u64 + 64) * 8 * SAVED_WORDS as u64;
+        memory.saturating_add(memory / WAYS as u64).saturating_add(rest)
+    }
+
     /// Returns the piece that begins at a position, or the first one if everything was forgotten since that was given
     /// out; looks at no more than 32,768 places.
     pub fn save_piece(&self, at: SavePosition) -> SavedPiece {
@@ -138,6 +148,19 @@ mod tests {
         });
         let again = Hints::restore(1 << 20, &saved.unwrap()).unwrap();
         assert!(again.len() > 10_000, "{}", again.len());
+    }
+
+    #[test]
+    fn full_hints_are_saved_in_no_more_than_the_most() {
+        for memory in [0, LEAST_MEMORY, 100_000, 1 << 20] {
+            let mut hints = Hints::new(memory);
+            for table in &mut hints.tables {
+                table.entries.iter_mut().for_each(|entry| *entry = 1);
+            }
+            let (saved, most) = (hints.save().len() as u64, Hints::most_saved(memory));
+            let probes = MAX_PROBES as u64 * 8 * SAVED_WORDS as u64;
+            assert!(saved + probes <= most && most < saved + 2 * probes + 4096, "{memory}: {saved}, {most}");
+        }
     }
 
     #[test]

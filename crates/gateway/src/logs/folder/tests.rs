@@ -5,10 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
-
 use oncewire_link::{LogLimits, LogSide, SavedLog};
 
+use super::super::HANGS;
 use super::super::tests::{check, piece, ranges};
 use super::*;
 use crate::identity::PublicKey;
@@ -20,6 +19,7 @@ fn owner(keys: &[u8]) -> LogOwner {
         keys,
         capacity: 256 << 10,
         held: LogLimits { out: 256 << 10, inbound: 256 << 10 },
+        hints: 1 << 20,
         anew: false,
     }
 }
@@ -147,10 +147,8 @@ fn a_lock_that_is_a_folder_is_named_as_the_reason() {
 fn a_disk_that_hangs_costs_a_cold_start_and_no_more_time_than_there_is_patience() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path(), owner(&[7]), 1);
-    let folder = dir.path().join("logs").join("07".repeat(32));
-    // Whoever opens it to read waits for somebody who writes.
-    let hints = folder.join("hints");
-    mknodat(CWD, &hints, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let hangs = dir.path().join(HANGS);
+    fs::File::create(&hangs).unwrap();
     let patience = Patience { reading: Duration::from_millis(20), ..Patience::default() };
     in_runtime(async {
         let (logs, peers) = open(dir.path(), vec![owner(&[7]), owner(&[8])], patience).await.unwrap();
@@ -163,12 +161,11 @@ fn a_disk_that_hangs_costs_a_cold_start_and_no_more_time_than_there_is_patience(
         assert!(logs.not_kept().why().unwrap().contains("new peers"));
     });
     // The disk is well again: what hung lets the folder go, and nothing of it was lost.
-    drop(fs::File::options().write(true).open(&hints).unwrap());
+    fs::remove_file(&hangs).unwrap();
     let free = || take_state(dir.path()).is_ok();
     while !free() {
         std::thread::yield_now();
     }
-    fs::remove_file(&hints).unwrap();
     assert!(run(dir.path(), owner(&[7]), 0).iter().all(Option::is_some));
 }
 
@@ -176,15 +173,13 @@ fn a_disk_that_hangs_costs_a_cold_start_and_no_more_time_than_there_is_patience(
 fn once_a_disk_that_hung_answers_logs_are_kept_and_have_nothing_of_before() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path(), owner(&[7]), 6);
-    let hints = dir.path().join("logs").join("07".repeat(32)).join("hints");
-    mknodat(CWD, &hints, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let hangs = dir.path().join(HANGS);
+    fs::File::create(&hangs).unwrap();
     let patience = Patience { reading: Duration::from_millis(20), ..Patience::default() };
     in_runtime(async {
         let (logs, peers) = open(dir.path(), vec![owner(&[7])], patience).await.unwrap();
         assert!(peers[0].later && logs.not_kept().why().unwrap().starts_with("until its disk answers"));
-        let answers = fs::File::options().write(true).open(&hints).unwrap();
-        fs::remove_file(&hints).unwrap();
-        drop(answers);
+        fs::remove_file(&hangs).unwrap();
         logs.answered().await;
         let anew = logs.open_anew(vec![owner(&[7])]).await.unwrap();
         assert!(anew[0].saved.out.is_none() && anew[0].saved.inbound.is_none());
