@@ -9,6 +9,7 @@ use std::sync::Arc;
 use oncewire_link::{Cipher, FlowOutcome, FlowStats};
 
 use self::direct::{Direct, DirectTable};
+use crate::intercept::Heads;
 use crate::lifecycle::limits::Shortage;
 use crate::telemetry::{NotCodedCounter, NotCodedTable, Outcome, Reason, Refusals};
 
@@ -20,6 +21,8 @@ pub(crate) struct Ledger {
     /// The connections that this gateway has made by itself and not ended yet.
     pub(crate) connections: Arc<DirectTable>,
     pub(crate) shortage: Shortage,
+    /// The heads of requests that are being read.
+    pub(crate) heads: Heads,
     /// Held by each client connection whose requests are being served here.
     requests: Arc<()>,
 }

@@ -115,6 +115,7 @@ impl Gateway {
         peering: Arc<Peering>,
         admin: Option<std::net::SocketAddr>,
     ) -> State {
+        self.site.ledger.heads.set_memory(config.memory);
         let router = self.site.router(&config, &peering);
         let Places { ports, entrances, closed_ports, closed_entrances } = places;
         let open_port = |place| match place {

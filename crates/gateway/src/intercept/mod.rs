@@ -33,6 +33,7 @@ use crate::tunnel::tasks::Tasks;
 
 pub(crate) use entrance::Entrance;
 pub(crate) use hold::Held;
+pub(crate) use http::heads::Heads;
 use router::NoWay;
 pub(crate) use router::{Current, Router};
 

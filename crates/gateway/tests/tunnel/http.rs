@@ -208,6 +208,99 @@ async fn users_need_their_password() {
     .await;
 }
 
+/// Fields of so many bytes in all.
+fn fields(bytes: usize) -> String {
+    (0..bytes / 256).map(|number| format!("X-{number:04}: {}\r\n", "a".repeat(246))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_heads_are_for_authorised_clients() {
+    within(async {
+        let origin = mirror(Arc::default()).await;
+        let pair = Pair::start(&proxy("http", "users = [\"anna:secret\"]")).await;
+        let request = |path: &str, more: &str| {
+            format!(
+                "GET http://{0}{path} HTTP/1.1\r\nHost: {0}\r\nProxy-Authorization: Basic YW5uYTpzZWNyZXQ=\r\n{more}\r\n",
+                origin.address
+            )
+        };
+        let mut stranger = BufReader::new(pair.connect().await);
+        let (status, body) = get(&mut stranger, &request("/", &fields(20 << 10))).await;
+        assert_eq!(status, "HTTP/1.1 431 Request Header Fields Too Large");
+        assert!(body.contains("larger than 16384 bytes"), "{body}");
+        assert_eq!(stranger.read(&mut [0]).await.unwrap(), 0, "an end in order");
+
+        let mut known = BufReader::new(pair.connect().await);
+        for (path, more) in [("/small", String::new()), ("/large", fields(100 << 10))] {
+            let (status, body) = get(&mut known, &request(path, &more)).await;
+            assert_eq!(status, "HTTP/1.1 200 OK");
+            assert!(body.starts_with(&format!("GET {path} ")), "{body}");
+            assert_eq!(body.matches("X-").count(), more.matches("X-").count(), "{path}");
+        }
+        let (status, body) = get(&mut known, &request("/", &fields(140 << 10))).await;
+        assert_eq!(status, "HTTP/1.1 431 Request Header Fields Too Large");
+        assert!(body.contains("larger than 131072 bytes"), "{body}");
+        let refused = pair.branch.status().gateway.refused;
+        assert!(refused.iter().any(|row| row.reason == "bad_request" && row.count == 2), "{refused:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upload_behind_a_head_is_not_counted_as_one() {
+    within(async {
+        let origin = mirror(Arc::default()).await;
+        let pair = Pair::start(&proxy("http", "users = [\"anna:secret\"]")).await;
+        let mut client = BufReader::new(pair.connect().await);
+        let request = format!(
+            "PUT http://{0}/ HTTP/1.1\r\nHost: {0}\r\nProxy-Authorization: Basic YW5uYTpzZWNyZXQ=\r\n\
+             Content-Length: 1000000\r\n\r\n",
+            origin.address
+        );
+        client.get_mut().write_all(request.as_bytes()).await.unwrap();
+        // The origin answers behind the head; the rest of the upload goes on after that.
+        let lines = head(&mut client).await;
+        assert_eq!(lines[0], "HTTP/1.1 200 OK");
+        let (mut from, mut to) = client.into_inner().into_split();
+        let sent = async {
+            let sent = to.write_all(&vec![b'a'; 1_000_000]).await;
+            drop(to);
+            sent
+        };
+        let mut rest = Vec::new();
+        let (sent, read) = tokio::join!(sent, from.read_to_end(&mut rest));
+        let text = String::from_utf8_lossy(&rest);
+        assert!(!text.contains(" 431 "), "{text} {sent:?} {read:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heads_without_end_give_way_to_the_next() {
+    within(async {
+        let origin = mirror(Arc::default()).await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let request = format!("GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\n", origin.address);
+        // More than the share of the pair's memory that heads have.
+        let room = pair.branch.status().gateway.memory_limit.max(32 << 20) / 16;
+        let heads = usize::try_from(room).unwrap() / (200 << 10) + 8;
+        let mut clients = Vec::new();
+        for _ in 0..heads {
+            let mut client = pair.connect().await;
+            client.write_all((request.clone() + &fields(100 << 10)).as_bytes()).await.unwrap();
+            clients.push(client);
+        }
+        let mut answer = String::new();
+        let mut oldest = clients.remove(0);
+        oldest.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable"), "{answer}");
+        let mut next = BufReader::new(pair.connect().await);
+        let (status, _) = get(&mut next, &format!("{request}\r\n")).await;
+        assert_eq!(status, "HTTP/1.1 200 OK");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_cut_never_looks_whole() {
     within(async {

@@ -18,11 +18,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::headers;
+use super::heads::Head;
 use super::socket::ClientStream;
 
 /// What goes to one client besides what hyper writes, and what it sends that hyper has not asked for.
 pub(super) struct Interim {
     stream: Arc<TcpStream>,
+    /// The head that the client sends.
+    head: Arc<Head>,
     state: Mutex<State>,
 }
 
@@ -45,8 +48,19 @@ struct State {
 }
 
 impl Interim {
-    pub(super) fn new(stream: Arc<TcpStream>) -> Self {
-        Self { stream, state: Mutex::default() }
+    pub(super) fn new(stream: Arc<TcpStream>, head: Arc<Head>) -> Self {
+        Self { stream, head, state: Mutex::default() }
+    }
+
+    /// Returns the head that the client sends.
+    pub(super) fn head(&self) -> &Arc<Head> {
+        &self.head
+    }
+
+    /// Says whether the client has all of each answer that was begun.
+    pub(super) fn is_settled(&self) -> bool {
+        let state = self.state.lock();
+        state.waiting.is_empty() && !state.is_writing
     }
 
     /// Queues an interim answer; one for which the client leaves no room is dropped, unless it is waited for.
@@ -164,7 +178,19 @@ impl AsyncRead for ClientIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        match this.interim.head.room() {
+            None => ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?,
+            // It is about to be given up, by `Head::excess`.
+            Some(0) => return Poll::Pending,
+            Some(room) => {
+                let room = room.min(buf.remaining());
+                let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
+                ready!(Pin::new(&mut this.stream).poll_read(cx, &mut part))?;
+                let read = part.filled().len();
+                buf.advance(read);
+                this.interim.head.read(read);
+            }
+        }
         let read = buf.filled().get(before..).unwrap_or_default();
         let state = &mut *this.interim.state.lock();
         state.went_on = state.blank.go_through(read).is_some_and(|end| end < read.len());
@@ -243,6 +269,7 @@ const MAX_WAITING: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
+    use super::super::heads::Heads;
     use super::*;
 
     #[test]
@@ -261,7 +288,7 @@ mod tests {
     async fn no_more_interim_answers_wait_than_there_is_room_for() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let interim = Interim::new(Arc::new(stream));
+        let interim = Interim::new(Arc::new(stream), Heads::default().expect(0));
         for _ in 0..10_000 {
             interim.push(StatusCode::EARLY_HINTS, &HeaderMap::new(), false);
         }

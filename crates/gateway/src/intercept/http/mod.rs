@@ -5,6 +5,7 @@
 //! dropped socket resets; only a shutdown, which hyper does in order, takes that back.
 
 mod headers;
+pub(crate) mod heads;
 mod interim;
 mod origin;
 mod socket;
@@ -12,26 +13,29 @@ mod upload;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
-use std::pin::pin;
+use std::net::{Shutdown, SocketAddr};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
 use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit};
 
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 
+use self::heads::{Excess, Exchange, MAX_FIRST_HEAD, MAX_HEAD};
 use self::interim::{ClientIo, Interim};
 use self::origin::{Origin, Origins};
 use self::socket::hear_out;
@@ -51,7 +55,9 @@ pub(super) async fn serve(
     place: OwnedSemaphorePermit,
 ) {
     let stream = Arc::new(stream);
-    let interim = Arc::new(Interim::new(Arc::clone(&stream)));
+    let first_limit = if door.intercept.users.is_empty() { MAX_HEAD } else { MAX_FIRST_HEAD };
+    let head = door.ledger.heads.expect(first_limit);
+    let interim = Arc::new(Interim::new(Arc::clone(&stream), head));
     let client = Arc::new(Client {
         door: Arc::clone(door),
         source,
@@ -63,16 +69,60 @@ pub(super) async fn serve(
     let serves = Arc::clone(&client);
     let service = service_fn(move |request| {
         let client = Arc::clone(&serves);
-        async move { Ok::<_, Infallible>(client.handle(request).await) }
+        async move {
+            let exchange = Arc::new(client.interim.head().end());
+            let answer = client.handle(request, &exchange).await;
+            Ok::<_, Infallible>(answer.map(|body| Answer { body, _exchange: exchange }))
+        }
     });
     // An answer may still be with us when its flow has long ended.
     let _serving = door.ledger.serving();
     match serve_requests((&stream, interim), service, IDLE_LIMIT, last(door)).await {
         Ok(()) if !client.is_tunnel.load(Relaxed) => hear_out(&stream, door.stopped.clone()).await,
-        Err(error) if error.is_parse() => {
+        Err(Broken::Http(error)) if error.is_parse() => {
             door.turn_away(source, Refusal::BadRequest, &format!("does not speak HTTP/1: {error}"));
         }
-        Ok(()) | Err(_) => {}
+        Err(Broken::Head(excess)) => refuse_head(&client, &stream, excess).await,
+        Ok(()) | Err(Broken::Http(_)) => {}
+    }
+}
+
+/// Why requests are not served to their end.
+#[derive(Debug)]
+enum Broken {
+    Http(hyper::Error),
+    Head(Excess),
+}
+
+/// Tells a client why its head is not read on, if it has no part of another answer.
+async fn refuse_head(client: &Client, stream: &TcpStream, excess: Excess) {
+    let (status, why) = match excess {
+        Excess::Large(limit) => (
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            format!("the head of the request is larger than {limit} bytes"),
+        ),
+        Excess::Late => (StatusCode::REQUEST_TIMEOUT, "the head of the request takes too long".to_owned()),
+        Excess::Many => {
+            (StatusCode::SERVICE_UNAVAILABLE, "too many requests are waited for; try again".to_owned())
+        }
+    };
+    let refusal = if excess == Excess::Many { Refusal::TooMany } else { Refusal::BadRequest };
+    client.door.turn_away(client.source, refusal, &why);
+    if !client.interim.is_settled() {
+        return;
+    }
+    let body = format!("oncewire: {why}\n");
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {PLAIN}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    // A client that leaves no room for it has not asked.
+    let _ = stream.try_write(format!("{head}{body}").as_bytes());
+    sockets::end_cleanly(stream);
+    let _ = SockRef::from(stream).shutdown(Shutdown::Write);
+    // For others their places are short.
+    if excess != Excess::Many {
+        hear_out(stream, client.door.stopped.clone()).await;
     }
 }
 
@@ -89,15 +139,16 @@ async fn last(door: &Door) {
 /// request is answered that is being served.
 async fn serve_requests(
     (stream, interim): (&Arc<TcpStream>, Arc<Interim>),
-    service: impl HttpService<Incoming, ResBody = Body, Error = Infallible, Future: Send + 'static>,
+    service: impl HttpService<Incoming, ResBody = Answer, Error = Infallible, Future: Send + 'static>,
     idle: Duration,
     last: impl Future<Output = ()>,
-) -> hyper::Result<()> {
+) -> Result<(), Broken> {
+    let head = Arc::clone(interim.head());
     let mut serving = pin!(
         hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(idle)
-            .max_buf_size(MAX_HEAD)
+            .max_buf_size(MAX_HEAD + BEHIND_HEAD)
             .max_headers(MAX_FIELDS)
             .preserve_header_case(true)
             .auto_date_header(false)
@@ -106,7 +157,7 @@ async fn serve_requests(
             .with_upgrades()
     );
     let (mut gone, mut kept) = (pin!(gone(stream)), pin!(ends::keep_half_open(stream)));
-    let mut last = pin!(last);
+    let (mut last, mut excess) = (pin!(last), pin!(head.excess()));
     let mut is_told = false;
     loop {
         tokio::select! {
@@ -115,8 +166,9 @@ async fn serve_requests(
                     // Its answers are with the system, which may not have sent all of them.
                     sockets::end_cleanly(stream);
                 }
-                return served;
+                return served.map_err(Broken::Http);
             }
+            excess = &mut excess => return Err(Broken::Head(excess)),
             // While an answer is awaited nobody else looks at the client's socket.
             () = &mut gone => return Ok(()),
             never = &mut kept => match never {},
@@ -139,6 +191,33 @@ async fn gone(client: &TcpStream) {
 
 type Body = Either<Download, Full<Bytes>>;
 
+/// The body of an answer to a client.
+struct Answer {
+    body: Body,
+    /// Ends with the answer and the request's content.
+    _exchange: Arc<Exchange>,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = <Body as hyper::body::Body>::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// One client connection.
 struct Client {
     door: Arc<Door>,
@@ -154,7 +233,11 @@ struct Client {
 }
 
 impl Client {
-    async fn handle(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    async fn handle(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        exchange: &Arc<Exchange>,
+    ) -> Response<Body> {
         if !is_authorized(&request, &self.door.intercept.users) {
             self.door.turn_away(self.source, Refusal::BadCredentials, "no or wrong name and password");
             let mut response =
@@ -163,10 +246,11 @@ impl Client {
             response.headers_mut().insert(PROXY_AUTHENTICATE, challenge);
             return response;
         }
+        self.interim.head().authorise();
         if request.method() == Method::CONNECT {
             self.tunnel(request).await
         } else {
-            self.forward(request).await
+            self.forward(request, exchange).await
         }
     }
 
@@ -203,7 +287,11 @@ impl Client {
     }
 
     /// Sends one request on to its origin.
-    async fn forward(self: &Arc<Self>, mut request: Request<Incoming>) -> Response<Body> {
+    async fn forward(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+        exchange: &Arc<Exchange>,
+    ) -> Response<Body> {
         let uri = request.uri().clone();
         let Some(scheme) = uri.scheme_str() else {
             return answer(
@@ -227,7 +315,7 @@ impl Client {
             return answer(StatusCode::BAD_REQUEST, "the address cannot be sent on");
         }
         let mut kept = self.origin.lock().await;
-        let (request, gate) = Upload::of(request, spoken, &self.interim);
+        let (request, gate) = Upload::of(request, spoken, &self.interim, exchange);
         let answered = self.ask(&mut kept, &destination, request, gate.as_deref()).await;
         let refused = gate.filter(|gate| gate.refuse());
         if refused.is_some() {
@@ -341,12 +429,15 @@ fn destination(uri: &Uri, default_port: Option<u16>) -> Option<Destination> {
 fn answer(status: StatusCode, line: &str) -> Response<Body> {
     let mut response = Response::new(Either::Right(Full::from(format!("oncewire: {line}\n"))));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(PLAIN));
     response
 }
 
-/// A request head of more bytes is refused.
-const MAX_HEAD: usize = 128 << 10;
+/// The form of what a client is told by us.
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// The library's own limit comes behind ours, which explains itself.
+const BEHIND_HEAD: usize = 8 << 10;
 
 /// The most fields of a head, either way; the library's own limit of 100 is less than servers and browsers take.
 const MAX_FIELDS: usize = 1_000;
@@ -362,9 +453,9 @@ const IDLE_LIMIT: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests {
-    use socket2::SockRef;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+    use super::heads::Heads;
     use super::*;
 
     #[test]
@@ -391,14 +482,18 @@ mod tests {
         sockets::prepare_application(&stream, None);
         SockRef::from(&stream).set_send_buffer_size(4 * LEN).unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-        let answer = async |_| Ok::<_, Infallible>(Response::new(Either::Right(Full::from(vec![7; LEN]))));
         let idle = Duration::from_millis(100);
         let stream = Arc::new(stream);
-        let interim = Arc::new(Interim::new(Arc::clone(&stream)));
+        let head = Heads::default().expect(MAX_HEAD);
+        let interim = Arc::new(Interim::new(Arc::clone(&stream), Arc::clone(&head)));
+        let answer = move |_| {
+            let (body, exchange) = (Either::Right(Full::from(vec![7; LEN])), Arc::new(head.end()));
+            std::future::ready(Ok::<_, Infallible>(Response::new(Answer { body, _exchange: exchange })))
+        };
         let served =
             serve_requests((&stream, interim), service_fn(answer), idle, std::future::pending()).await;
         drop(stream);
-        assert!(served.is_err_and(|error| error.is_timeout()));
+        assert!(matches!(served, Err(Broken::Http(error)) if error.is_timeout()));
         let mut got = Vec::new();
         client.read_to_end(&mut got).await.unwrap();
         assert!(got.ends_with(&[7; LEN]), "{} bytes", got.len());

@@ -82,7 +82,7 @@ impl ClientStream {
 /// Takes what a client still sends that has its answer, an upload that was refused early for example: a socket that is
 /// closed with bytes unread resets, and whoever is told so while sending does not look for an answer (RFC 9112 §9.6).
 pub(super) async fn hear_out(stream: &TcpStream, mut stopped: watch::Receiver<bool>) {
-    let mut bytes = vec![0; 16 << 10];
+    let mut bytes = [0; 2 << 10];
     let ended = async {
         while stream.readable().await.is_ok() {
             match stream.try_read(&mut bytes) {

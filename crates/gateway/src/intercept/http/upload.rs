@@ -13,12 +13,20 @@ use hyper::{Request, StatusCode, Version};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::heads::Exchange;
 use super::interim::Interim;
+
+/// The content of a client's request.
+pub(super) struct Content {
+    body: Incoming,
+    /// Its end is not the end of the exchange alone.
+    _exchange: Arc<Exchange>,
+}
 
 /// The body of a request to an origin.
 pub(super) enum Upload {
     /// Sent as it comes.
-    Plain(Incoming),
+    Plain(Content),
     /// Sent once the client may, or does anyhow.
     Asked(Arc<Gate>),
 }
@@ -34,7 +42,7 @@ pub(super) struct Gate {
 struct State {
     stage: Stage,
     /// None once nobody is to have it any more.
-    body: Option<Incoming>,
+    body: Option<Content>,
     /// Of the connection to the origin.
     waker: Option<Waker>,
 }
@@ -55,10 +63,12 @@ impl Upload {
     /// Makes a request one whose interim answers go to the client, and whose body is asked for only when it may be sent.
     /// A client that speaks an older version of HTTP knows neither.
     pub(super) fn of(
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
         spoken: Version,
         interim: &Arc<Interim>,
+        exchange: &Arc<Exchange>,
     ) -> (Request<Self>, Option<Arc<Gate>>) {
+        let mut request = request.map(|body| Content { body, _exchange: Arc::clone(exchange) });
         if spoken < Version::HTTP_11 {
             // RFC 9110 §10.1.1: from there it means nothing.
             request.headers_mut().remove(EXPECT);
@@ -67,7 +77,7 @@ impl Upload {
         let asks = request.headers().get_all(EXPECT).iter();
         let asks =
             asks.map(|value| value.as_bytes()).any(|value| value.eq_ignore_ascii_case(b"100-continue"));
-        let asks = asks && !request.body().is_end_stream();
+        let asks = asks && !request.body().body.is_end_stream();
         let mut gate = None;
         let mut request = request.map(|body| match asks {
             true => Self::Asked(Arc::clone(gate.insert(Gate::new(body)))),
@@ -85,7 +95,7 @@ impl Upload {
 }
 
 impl Gate {
-    fn new(body: Incoming) -> Arc<Self> {
+    fn new(body: Content) -> Arc<Self> {
         let state = State { stage: Stage::Asked, body: Some(body), waker: None };
         Arc::new(Self { state: Mutex::new(state), is_told: watch::Sender::new(false) })
     }
@@ -143,7 +153,7 @@ impl Gate {
     fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut state = self.state.lock();
         match (state.stage, &mut state.body) {
-            (Stage::Open, Some(body)) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            (Stage::Open, Some(content)) => Pin::new(&mut content.body).poll_frame(cx).map_err(Into::into),
             (Stage::Open | Stage::Over, _) => Poll::Ready(Some(Err("the request is over".into()))),
             (Stage::Asked | Stage::Refused, _) => {
                 state.waker = Some(cx.waker().clone());
@@ -165,22 +175,26 @@ impl Body for Upload {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
-            Self::Plain(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::Plain(content) => Pin::new(&mut content.body).poll_frame(cx).map_err(Into::into),
             Self::Asked(gate) => gate.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Plain(body) => body.is_end_stream(),
-            Self::Asked(gate) => gate.state.lock().body.as_ref().is_some_and(Body::is_end_stream),
+            Self::Plain(content) => content.body.is_end_stream(),
+            Self::Asked(gate) => {
+                gate.state.lock().body.as_ref().is_some_and(|content| content.body.is_end_stream())
+            }
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Plain(body) => body.size_hint(),
-            Self::Asked(gate) => gate.state.lock().body.as_ref().map(Body::size_hint).unwrap_or_default(),
+            Self::Plain(content) => content.body.size_hint(),
+            Self::Asked(gate) => {
+                gate.state.lock().body.as_ref().map(|content| content.body.size_hint()).unwrap_or_default()
+            }
         }
     }
 }
