@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
@@ -115,6 +116,13 @@ pub(crate) struct Peer {
     lived_on: AtomicBool,
     effort: Arc<EffortMeter>,
     pace_log: Seldom,
+    /// A peer can come and go at any rate.
+    reach_log: Seldom,
+    /// A change is held back, and said later.
+    reach_unsaid: AtomicBool,
+    leaving_log: Seldom,
+    /// What comes with each new lane or store.
+    note_log: Seldom,
     /// A link that breaks loses its lanes one by one.
     resume_log: Seldom,
     /// Two gateways with one key may restart each other's links without end.
@@ -238,6 +246,10 @@ impl Peer {
             lived_on: AtomicBool::new(false),
             effort,
             pace_log: Seldom::default(),
+            reach_log: Seldom::bursts(BURST, BURST_PERIOD),
+            reach_unsaid: AtomicBool::new(false),
+            leaving_log: Seldom::default(),
+            note_log: Seldom::bursts(BURST, BURST_PERIOD),
             resume_log: Seldom::default(),
             restart_log: Seldom::default(),
             mismatch_log: Seldom::default(),
@@ -361,7 +373,12 @@ impl Peer {
                 Event::Announced(networks) => _ = self.announced.send_replace(Some(networks)),
                 Event::Group(frame) => due.said.push(frame),
                 Event::Stored(chunks) => due.stored.extend(chunks),
-                Event::Note(note) => tracing::info!(peer = self.name(), "{note}"),
+                Event::Note(note) => {
+                    if let Some(held_back) = self.note_log.due() {
+                        let held_back = (held_back > 0).then_some(held_back);
+                        tracing::info!(peer = self.name(), held_back, "{note}");
+                    }
+                }
             }
         }
         if due.reach {
@@ -430,3 +447,8 @@ impl Peer {
         core.flows.is_empty() && (!core.link.is_up() || core.link.open_flows() == 0)
     }
 }
+
+/// Lines about a peer's coming and going in each [`BURST_PERIOD`].
+const BURST: u32 = 8;
+
+const BURST_PERIOD: Duration = Duration::from_secs(60);

@@ -1,5 +1,7 @@
 //! Whether a peer can be reached, and who waits until it can.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -27,7 +29,7 @@ impl Reach {
 
 impl Peer {
     /// Brings `reach` in line with the link; under the lock, so that who is told of anything else finds it so.
-    pub(super) fn note_reach(&self, link: &Link) {
+    pub(super) fn note_reach(self: &Arc<Self>, link: &Link) {
         let (up, leaving) = (link.is_up(), link.peer_drains());
         let mut before = None;
         self.reach.send_if_modified(|reach| {
@@ -40,11 +42,38 @@ impl Peer {
         });
         let Some(before) = before else { return };
         if before.up != up {
-            tracing::info!(peer = self.name(), "link {}", if up { "up" } else { "down" });
+            self.log_reach(up);
         }
-        if leaving && !before.leaving {
-            tracing::info!(peer = self.name(), "the peer takes no new flows: it stops, or begins anew");
+        if leaving
+            && !before.leaving
+            && let Some(held_back) = self.leaving_log.due()
+        {
+            let peer = self.name();
+            tracing::info!(peer, held_back, "the peer takes no new flows: it stops, or begins anew");
         }
+    }
+
+    /// Logs whether the link is up: a few changes at once, then as it stands at the end of each period.
+    fn log_reach(self: &Arc<Self>, up: bool) {
+        let log = |peer: &Self, up, held_back| {
+            let held_back = (held_back > 0).then_some(held_back);
+            tracing::info!(peer = peer.name(), held_back, "link {}", if up { "up" } else { "down" });
+        };
+        if let Some(held_back) = self.reach_log.due() {
+            return log(self, up, held_back);
+        }
+        if self.reach_unsaid.swap(true, Relaxed) {
+            return;
+        }
+        let peer = Arc::downgrade(self);
+        self.tasks.spawn(async move {
+            let Some(peer) = peer.upgrade() else { return };
+            let held_back = peer.reach_log.next().await;
+            // Before it is read, so that what changes from now on is said again.
+            peer.reach_unsaid.store(false, Relaxed);
+            let up = peer.reach.borrow().up;
+            log(&peer, up, held_back);
+        });
     }
 
     /// Waits until the peer takes flows, for at most `limit`; says whether it does.
