@@ -19,17 +19,17 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Writes an error to standard error and returns its exit code: 2 for wrong usage or configuration, else 1.
-pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+/// Has an error printed to standard error and returns its exit code: 2 for wrong usage or configuration, else 1.
+pub(crate) fn report(error: &anyhow::Error, print: impl FnOnce(&str)) -> ExitCode {
     // A reader of our output that has seen enough, such as `head`, is no failure of ours to talk about.
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::from(FAILED);
     }
     if let Some(config) = config_error(error) {
-        eprintln!("{config}");
+        print(&config.to_string());
         return ExitCode::from(WRONG);
     }
-    eprintln!("oncewire: {}", told(error));
+    print(&format!("oncewire: {}", told(error)));
     ExitCode::from(if error.is::<Usage>() || error.is::<SetError>() { WRONG } else { FAILED })
 }
 

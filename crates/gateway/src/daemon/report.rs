@@ -17,6 +17,7 @@ use crate::chunks::ChunkStore;
 use crate::config::{Codec, PeerChoice};
 use crate::intercept::Entrance;
 use crate::ledger::{self, Ledger};
+use crate::lifecycle::log_lines;
 use crate::logs::{Logs, NotKept, Unkept};
 use crate::neighbours::Neighbours;
 use crate::telemetry::{
@@ -44,8 +45,13 @@ pub(super) struct Report {
     pub(super) changing: Arc<tokio::sync::Mutex<()>>,
 }
 
+/// How long a status waits for the log.
+const LOG_LIMIT: Duration = Duration::from_millis(20);
+
 impl Source for Report {
     fn status(&self) -> StatusReport {
+        // What is seen here is in the log by then, unless its reader is late.
+        log_lines::flush(LOG_LIMIT);
         let state = self.state();
         // Those that were found front nothing.
         let networks = state.peering.networks().into_iter().chain(std::iter::repeat_with(Vec::new));
@@ -168,6 +174,7 @@ impl Report {
             memory_used: Some(memory),
             logs_not_kept_s: unkept.as_ref().map(|unkept| unkept.since.elapsed().as_secs_f64()),
             logs_not_kept: unkept.map(|unkept| unkept.why),
+            log_lines_dropped: log_lines::dropped(),
             handshakes_pending: self.tunnel.pending() as u64,
             refused: self.ledger.refusals.counts(),
             announces: state.config.gateway.announce.iter().map(ToString::to_string).collect(),

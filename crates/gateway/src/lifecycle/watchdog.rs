@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use super::notify::Notifier;
+use super::{log_lines, threads};
 
 /// Watches as long as it is kept.
 #[derive(Debug)]
@@ -23,13 +26,22 @@ struct Shared {
     beats: AtomicU64,
     hung: AtomicBool,
     ended: AtomicBool,
+    /// The step of the pulse that has not come back; empty between pulses.
+    step: Mutex<String>,
+}
+
+impl Shared {
+    fn enter(&self, step: &str) {
+        step.clone_into(&mut self.step.lock());
+    }
 }
 
 impl Watchdog {
-    /// Has `pulse` called on the runtime of the caller, which must come back only if the gateway works; tells the
-    /// service manager each time. Without progress for `limit` the process is aborted; none leaves that to the manager.
+    /// Has `pulse` called on the runtime of the caller, which must come back only if the gateway works, and names each
+    /// of its steps first; tells the service manager each time. Without progress for `limit` the process is aborted;
+    /// none leaves that to the manager.
     pub fn start(
-        pulse: impl Fn() + Send + 'static,
+        pulse: impl Fn(&dyn Fn(&str)) + Send + 'static,
         limit: Option<Duration>,
         notifier: Arc<Notifier>,
     ) -> Self {
@@ -37,7 +49,8 @@ impl Watchdog {
         let beating = Arc::clone(&shared);
         let task = tokio::spawn(async move {
             loop {
-                pulse();
+                pulse(&|step| beating.enter(step));
+                beating.enter("");
                 beating.beats.fetch_add(1, Relaxed);
                 notifier.alive();
                 tokio::time::sleep(BEAT).await;
@@ -62,13 +75,12 @@ impl Drop for Watchdog {
 /// Starts the thread that watches, and the one that it lets speak: what hangs may hold the log.
 fn spawn_watch(shared: &Arc<Shared>, limit: Duration) -> io::Result<()> {
     let (watched, told) = (Arc::clone(shared), Arc::clone(shared));
-    let thread = |name: &str| thread::Builder::new().name(name.to_owned());
-    let speaker = thread("oncewire-last").spawn(move || speak(&told, limit))?;
-    thread("oncewire-watch").spawn(move || watch(&watched, limit, speaker.thread()))?;
+    let speaker = threads::start("oncewire-last", move || speak(&told, limit))?;
+    threads::start("oncewire-watch", move || watch(&watched, limit, speaker.thread()))?;
     Ok(())
 }
 
-/// Says the last line, if there is one to be said.
+/// Says the last lines, if they are to be said: a process that gives no core leaves this of what it hung in.
 fn speak(shared: &Shared, limit: Duration) {
     while !shared.hung.load(Relaxed) {
         if shared.ended.load(Relaxed) {
@@ -76,7 +88,15 @@ fn speak(shared: &Shared, limit: Duration) {
         }
         thread::park();
     }
-    tracing::error!("nothing has moved for {limit:?}: aborting, so that traffic flows without this process");
+    let step = match shared.step.try_lock() {
+        Some(step) if !step.is_empty() => format!(" since {step} was looked at"),
+        _ => String::new(),
+    };
+    tracing::error!(
+        "nothing has moved for {limit:?}{step}: aborting, so that traffic flows without this process"
+    );
+    threads::describe().iter().for_each(|thread| tracing::error!("{thread}"));
+    log_lines::finish(LAST_LINE);
 }
 
 /// Looks until the watchdog is dropped. It allocates nothing: what hangs may hold the allocator too.
@@ -130,7 +150,7 @@ const BEAT: Duration = Duration::from_millis(500);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How long the last line may take.
+/// How long the last lines may take.
 const LAST_LINE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -73,6 +73,8 @@ impl Snapshot {
         let unkept = f64::from(u8::from(gateway.logs_not_kept.is_some()));
         let help = "1 while logs are not kept on disk that are to be";
         write(encoder, "logs_not_kept", help, [(vec![], Value::Level(unkept))])?;
+        let dropped = [(vec![], Value::Count(gateway.log_lines_dropped))];
+        write(encoder, "log_lines_dropped", "Log lines that were dropped or could not be written", dropped)?;
         let pending = gateway.handshakes_pending as f64;
         write(
             encoder,

@@ -56,6 +56,9 @@ pub struct GatewayReport {
     /// Seconds since that is so.
     #[serde(default)]
     pub logs_not_kept_s: Option<f64>,
+    /// Log lines that were dropped since nobody took them, or that could not be written; of the whole process.
+    #[serde(default)]
+    pub log_lines_dropped: u64,
     /// Connections that have not finished TLS yet.
     pub handshakes_pending: u64,
     /// What was turned away, by reason.

@@ -37,13 +37,18 @@ fn summary(status: &StatusReport) -> String {
         let since = gateway.logs_not_kept_s.map(|seconds| format!("for {} now, and ", age(seconds)));
         format!("{}{}\n", since.unwrap_or_default(), printable(why))
     });
+    let dropped = Some(gateway.log_lines_dropped).filter(|lines| *lines > 0).map(|lines| {
+        let what = counted(lines, "line of its log was", "lines of its log were");
+        format!("{what} dropped: what reads the log does not take them, or there is no room\n")
+    });
     format!(
-        "gateway {}, oncewire {}, up {}, memory {memory} of {}{draining}\n{not_kept}",
+        "gateway {}, oncewire {}, up {}, memory {memory} of {}{draining}\n{not_kept}{dropped}",
         printable(&gateway.name),
         printable(&status.version),
         age(gateway.uptime_s),
         bytes(gateway.memory_limit),
         not_kept = not_kept.unwrap_or_default(),
+        dropped = dropped.unwrap_or_default(),
     )
 }
 
@@ -422,6 +427,14 @@ hub: shed 884 chunks, late 12; path 9.8 Mbit/s, wait 20 ms, 120 KiB pending
         let two = "hub: 2 blocks did not match their digest and were fetched again\n\
                    hub: 2 times a flow lost its lane and went on\n";
         assert_eq!(text(2), two);
+    }
+
+    #[test]
+    fn dropped_log_lines_are_a_remark() {
+        let mut status = StatusReport::default();
+        assert!(!render(&status).contains("log"));
+        status.gateway.log_lines_dropped = 2;
+        assert!(render(&status).contains("\n2 lines of its log were dropped: "), "{}", render(&status));
     }
 
     #[test]
