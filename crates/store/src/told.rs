@@ -7,11 +7,19 @@ use rustix::io::Errno;
 
 /// What the operating system said, and of what.
 #[derive(Debug, thiserror::Error)]
-#[error("{doing} {file}: {source}")]
+#[error("{doing} {file}: {source}{}", remedy(.source))]
 struct Told {
     doing: &'static str,
     file: String,
     source: io::Error,
+}
+
+/// Says what is to be done where a limit of the process is in the way.
+fn remedy(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::FBIG) => "; raise the limit of file sizes with `ulimit -f` or LimitFSIZE= of the service",
+        _ => "",
+    }
 }
 
 /// Says of which file an error is, and at what; its kind and number stay.
@@ -35,5 +43,7 @@ mod tests {
         assert_eq!(errno(&error), Some(Errno::MFILE));
         assert!(error.to_string().starts_with("cutting a: "), "{error}");
         assert_eq!(told("cutting", "a", Errno::NOSPC.into()).kind(), io::ErrorKind::StorageFull);
+        let too_big = told("writing", "a", Errno::FBIG.into());
+        assert!(too_big.to_string().ends_with("LimitFSIZE= of the service"), "{too_big}");
     }
 }

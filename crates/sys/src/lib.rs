@@ -11,5 +11,7 @@ pub mod namespaces;
 #[cfg(target_os = "linux")]
 pub mod packets;
 mod pages;
+#[cfg(target_os = "linux")]
+pub mod signals;
 
 pub use pages::{Pages, Plain};

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -11,6 +12,52 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::units::Size;
 use crate::tunnel::seldom::Seldom;
+
+/// Has files that reach the limit of sizes (`ulimit -f`, LimitFSIZE=) fail to be written, which would end the process.
+pub fn outlive_file_size_limit() {
+    oncewire_sys::signals::ignore_file_size_signal();
+}
+
+/// Says whether the limits of this process leave room for so much `memory`.
+///
+/// # Errors
+/// If they do not: what allocates then would end the process. With the numbers and what is to be done.
+pub fn room_for(memory: u64) -> Result<(), String> {
+    let limits = [(Resource::As, "ulimit -v", "LimitAS"), (Resource::Data, "ulimit -d", "LimitDATA")];
+    let needed = needed_for(memory, mapped(), thread::available_parallelism().map_or(1, usize::from));
+    limits.into_iter().try_for_each(|(resource, command, key)| {
+        let limit = getrlimit(resource).current;
+        limit.map_or(Ok(()), |limit| fits(memory, needed, limit, command, key))
+    })
+}
+
+/// Returns the address space of a gateway with so much memory on so many processors.
+fn needed_for(memory: u64, mapped: u64, processors: usize) -> u64 {
+    let threads = processors as u64 + THREADS;
+    // Requests' heads have a share of their own.
+    mapped.saturating_add(memory).saturating_add(memory / 16).saturating_add(threads * STACK)
+}
+
+fn fits(memory: u64, needed: u64, limit: u64, command: &str, key: &str) -> Result<(), String> {
+    if limit >= needed {
+        return Ok(());
+    }
+    let [limit, memory] = [limit, memory].map(|bytes| Size(bytes).to_string());
+    let needed = needed.div_ceil(MIB);
+    Err(format!(
+        "this process may have {limit} (`{command}`), and takes {needed} MiB with [cache] memory = \"{memory}\"; raise the \
+         limit with `{command} {}` or {key}={needed}M of the service, or lower `memory`",
+        needed * 1024
+    ))
+}
+
+/// Reads how much address space this process has mapped.
+fn mapped() -> u64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or_default().saturating_mul(1024)
+}
 
 /// Raises the limit of open files to what this process may have, and returns what is still small, as lines for the
 /// operator.
@@ -62,10 +109,12 @@ impl Shortage {
     }
 }
 
-fn with_advice(error: &io::Error) -> String {
+/// Adds what is to be done about an error, where that is a limit of this process or machine.
+pub(crate) fn with_advice(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => format!("{error}; {RAISE}"),
         Some(Errno::NFILE) => format!("{error}; raise `sysctl fs.file-max`"),
+        Some(Errno::FBIG) => format!("{error}; {RAISE_SIZE}"),
         _ => error.to_string(),
     }
 }
@@ -95,6 +144,16 @@ fn too_small(open_files: Option<u64>, buffers: &[(&str, Option<u64>)]) -> Vec<St
     lines
 }
 
+const RAISE_SIZE: &str = "raise the limit of file sizes with `ulimit -f` or LimitFSIZE= of the service";
+
+/// Threads beside one for each processor: log, watchdog, disks, names.
+const THREADS: u64 = 16;
+
+/// The stack of a thread.
+const STACK: u64 = 2 << 20;
+
+const MIB: u64 = 1 << 20;
+
 const RAISE: &str = "raise the limit of open files with `ulimit -Hn` or LimitNOFILE= of the service";
 
 /// Files that connections leave: requests of the admin interface, two for each file that is replaced, names being
@@ -118,6 +177,18 @@ mod tests {
     }
 
     #[test]
+    fn too_small_limit_of_memory_is_told_with_both_numbers() {
+        let needed = needed_for(256 * MIB, 10 * MIB, 2);
+        assert_eq!(needed, (256 + 16 + 10 + 36) * MIB);
+        assert_eq!(fits(256 * MIB, needed, needed, "ulimit -v", "LimitAS"), Ok(()));
+        let told = fits(256 * MIB, needed, 200 * MIB, "ulimit -v", "LimitAS").unwrap_err();
+        assert!(told.contains("may have 200 MiB") && told.contains("takes 318 MiB"), "{told}");
+        assert!(told.contains("\"256 MiB\"") && told.contains("LimitAS=318M"), "{told}");
+        assert!(told.contains("ulimit -v 325632"), "{told}");
+        assert!(mapped() > MIB);
+    }
+
+    #[test]
     fn what_is_small_is_named_with_a_way_out() {
         let lines = too_small(Some(1024), &[("net.ipv4.tcp_wmem", Some(212_992))]);
         assert!(lines[0].contains("1024 files") && lines[0].contains("LimitNOFILE"), "{lines:?}");
@@ -129,6 +200,7 @@ mod tests {
         let told = with_advice(&Errno::MFILE.into());
         assert!(told.contains("os error 24") && told.contains("LimitNOFILE"), "{told}");
         assert!(with_advice(&Errno::NFILE.into()).contains("fs.file-max"));
+        assert!(with_advice(&Errno::FBIG.into()).contains("LimitFSIZE"));
         assert!(with_advice(&reserve_reached()).contains("LimitNOFILE"));
         assert!(!with_advice(&Errno::NOMEM.into()).contains("raise"));
     }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 
-use rustix::process::{Gid, Uid, geteuid};
+use rustix::process::{DumpableBehavior, Gid, Uid, geteuid, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
@@ -93,6 +93,20 @@ pub fn give_up(user: Option<&str>, needed: CapabilitySet) -> Result<bool, Privil
     Ok(false)
 }
 
+/// Keeps keys and the content of flows out of core dumps, and this process from being traced by others of its user;
+/// to be called once privileges are given up, which takes it back. `ONCEWIRE_DUMPABLE=1` in the environment leaves both
+/// possible; returns whether it does.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn keep_secrets() -> Result<bool, PrivilegeError> {
+    let is_asked = std::env::var_os(DUMPABLE).is_some_and(|value| value == "1");
+    // Another user makes it not dumpable as well.
+    let behavior = if is_asked { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
+    refused("decide about core dumps", set_dumpable_behavior(behavior))?;
+    Ok(is_asked)
+}
+
 impl Account {
     /// Finds a user by name.
     pub(super) fn find(name: &str) -> Result<Self, PrivilegeError> {
@@ -141,6 +155,9 @@ fn keep_only(needed: CapabilitySet) -> Result<(), PrivilegeError> {
 fn refused<T>(what: &'static str, result: rustix::io::Result<T>) -> Result<T, PrivilegeError> {
     result.map_err(|source| PrivilegeError::Refused { what, source: source.into() })
 }
+
+/// For who looks for faults.
+const DUMPABLE: &str = "ONCEWIRE_DUMPABLE";
 
 const PASSWD: &str = "/etc/passwd";
 

@@ -10,7 +10,7 @@ use oncewire_gateway::config::{Config, RulesBy};
 use oncewire_gateway::daemon::{Gateway, Reloaded};
 use oncewire_gateway::lifecycle::notify::Notifier;
 use oncewire_gateway::lifecycle::watchdog::Watchdog;
-use oncewire_gateway::lifecycle::{limits, privileges};
+use oncewire_gateway::lifecycle::{limits, log_lines, privileges, threads};
 use oncewire_gateway::rules::{Programs, RuleSet};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
@@ -28,11 +28,18 @@ pub(super) fn run(path: &Path, log: &Log) -> anyhow::Result<()> {
             "runs as root, with all that root may do; set `user` in [gateway], or start it as another user"
         );
     }
+    if privileges::keep_secrets()? {
+        warn!("ONCEWIRE_DUMPABLE=1: core dumps may hold keys and the content of flows");
+    }
+    limits::room_for(config.memory).map_err(anyhow::Error::msg)?;
+    // Not before: a thread keeps the privileges that it began with.
+    log.start_writing().context("cannot start the thread that writes the log")?;
     if user.is_some() {
         // As whom a reload will read it: what that user cannot read is found out now.
         config = Config::load(path)?;
     }
     warn_of(&config);
+    threads::probe()?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     let served = runtime.block_on(serve(path, config, log));
@@ -60,11 +67,11 @@ async fn serve(path: &Path, config: Config, log: &Log) -> anyhow::Result<()> {
         }
     };
     let _watchdog = Watchdog::start(gateway.pulse(), watchdog, Arc::clone(&notifier));
-    notifier.ready();
+    ready(&notifier);
     while signals.next().await == Request::Reload {
         notifier.reloading();
         tokio::select! {
-            () = running.reload(&mut gateway, path, log) => notifier.ready(),
+            () = running.reload(&mut gateway, path, log) => ready(&notifier),
             () = signals.stop() => {
                 warn!("the reload that was under way is given up");
                 break;
@@ -76,6 +83,12 @@ async fn serve(path: &Path, config: Config, log: &Log) -> anyhow::Result<()> {
     gateway.shutdown(running.drain).await;
     info!(name, "stopped");
     Ok(())
+}
+
+/// Tells the manager, behind all that was logged before.
+fn ready(notifier: &Notifier) {
+    log_lines::flush(LAST_LINES);
+    notifier.ready();
 }
 
 /// What is needed of the configuration when the gateway ends.
@@ -90,11 +103,14 @@ impl Running {
     async fn reload(&mut self, gateway: &mut Gateway, path: &Path, log: &Log) {
         let path = path.to_owned();
         // Apart, since disks may hang and signals are to be heard meanwhile.
-        let config = match tokio::task::spawn_blocking(move || Config::load(&path)).await {
+        let config = match threads::run("oncewire-config", move || Config::load(&path)).await {
             Ok(Ok(config)) => config,
             Ok(Err(error)) => return stays(&error),
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+            Err(error) => return stays(&error),
         };
+        if let Err(why) = limits::room_for(config.memory) {
+            return stays(&why);
+        }
         warn_of(&config);
         let (drain, level) = (config.gateway.drain, config.gateway.log_level);
         // What was loaded once stays as far as open connections need it.
@@ -196,6 +212,7 @@ impl Signals {
                     "rules may stay, without effect, until the next start or `oncewire rules --remove`"
                 );
             }
+            log_lines::finish(LAST_LINES);
             // Applications see resets, as they do when the process is killed: never an end that looks whole.
             std::process::exit(1);
         });
@@ -213,3 +230,6 @@ async fn stop(term: &mut Signal, int: &mut Signal) {
 
 /// How long the removal of rules may hold up an end at once.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long an end at once, and the manager, wait for the reader of the log.
+const LAST_LINES: Duration = Duration::from_millis(500);

@@ -1,15 +1,16 @@
 //! The daemon and the system that it runs on: reload by signal, what the service manager hears, and privileges.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, geteuid, getrlimit, kill_process, prlimit};
 
 use super::common::data::random;
 use super::common::gateway::keygen;
@@ -53,6 +54,8 @@ fn a_reload_by_signal_leaves_a_download_alone() {
     assert!(received == data, "and the download went on");
 }
 
+const NOBODY: u32 = 65534;
+
 /// A lone gateway as a service manager starts it.
 struct Service {
     child: Child,
@@ -63,6 +66,11 @@ struct Service {
 impl Service {
     /// Starts one with these keys in `[gateway]`; its files belong to `owner`.
     fn start(keys: &str, owner: Option<u32>) -> Self {
+        Self::start_with(keys, owner, |_| {})
+    }
+
+    /// The same with what is changed of the command, or else its log in `dir/log`.
+    fn start_with(keys: &str, owner: Option<u32>, change: impl FnOnce(&mut Command)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         keygen(binary(), &path("a.key"));
@@ -74,14 +82,11 @@ impl Service {
             let all = [dir.path().to_owned(), path("a.key"), path("a.toml"), path("notify")];
             all.iter().for_each(|path: &PathBuf| chown(path, owner, owner).unwrap());
         }
-        let child = Command::new(binary())
-            .args(["run", "-c"])
-            .arg(path("a.toml"))
-            .env("NOTIFY_SOCKET", path("notify"))
-            .stdin(Stdio::null())
-            .stderr(fs::File::create(path("log")).unwrap())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(binary());
+        command.args(["run", "-c"]).arg(path("a.toml")).env("NOTIFY_SOCKET", path("notify"));
+        command.stdin(Stdio::null()).stderr(fs::File::create(path("log")).unwrap());
+        change(&mut command);
+        let child = command.spawn().unwrap();
         Self { child, manager, dir }
     }
 
@@ -111,6 +116,17 @@ impl Service {
         self.signal(Signal::HUP);
         self.hears("RELOADING=1\nMONOTONIC_USEC=");
         self.hears("READY=1");
+    }
+
+    /// Has it start no more threads than that, as its own user may.
+    fn limit_threads(&self, most: &str) {
+        let mut command = Command::new("prlimit");
+        command
+            .arg(format!("--pid={}", self.child.id()))
+            .arg(format!("--nproc={most}:"))
+            .uid(NOBODY)
+            .gid(NOBODY);
+        assert!(command.status().unwrap().success());
     }
 
     fn log(&self) -> String {
@@ -211,6 +227,172 @@ fn health(admin: SocketAddr) -> String {
     answer
 }
 
+/// Fills a pipe, so that the next to write waits for a reader.
+fn fill(pipe: &io::PipeWriter) {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let flags = fcntl_getfl(pipe).unwrap();
+    fcntl_setfl(pipe, flags | OFlags::NONBLOCK).unwrap();
+    for size in [4096, 1] {
+        while (&mut &*pipe).write(&vec![b'\n'; size]).is_ok() {}
+    }
+    fcntl_setfl(pipe, flags).unwrap();
+}
+
+#[test]
+fn log_reader_hangs_and_gateway_works_and_ends() {
+    let (mut reader, pipe) = io::pipe().unwrap();
+    let admin = free_address();
+    let keys = format!("admin = \"{admin}\"\nwatchdog = \"2 s\"");
+    let mut service = Service::start_with(&keys, None, |command| {
+        command.stderr(pipe.try_clone().unwrap());
+    });
+    service.hears("READY=1");
+    fill(&pipe);
+    // Each is logged before the manager hears of it.
+    for _ in 0..3 {
+        service.signal(Signal::HUP);
+        service.hears("RELOADING=1\nMONOTONIC_USEC=");
+        service.hears("READY=1");
+    }
+    assert!(health(admin).contains("ok"));
+    service.signal(Signal::TERM);
+    let ended = eventually("it ends", LIMIT, || service.child.try_wait().unwrap());
+    assert!(ended.success(), "{ended}");
+    drop(pipe);
+    let mut log = String::new();
+    reader.read_to_string(&mut log).unwrap();
+    assert!(log.contains("gateway started"), "{log}");
+}
+
+#[test]
+fn log_reader_goes_on_and_finds_every_line() {
+    let (mut reader, pipe) = io::pipe().unwrap();
+    let mut service = Service::start_with("", None, |command| {
+        command.stderr(pipe.try_clone().unwrap());
+    });
+    service.hears("READY=1");
+    fill(&pipe);
+    drop(pipe);
+    service.signal(Signal::HUP);
+    service.hears("RELOADING=1\nMONOTONIC_USEC=");
+    service.hears("READY=1");
+    let mut log = String::new();
+    // Room for all that comes, so that it need not be read in time.
+    (&mut reader).take(32 << 10).read_to_string(&mut log).unwrap();
+    service.signal(Signal::TERM);
+    reader.read_to_string(&mut log).unwrap();
+    assert!(service.child.wait().unwrap().success());
+    let mut rest = log.as_str();
+    for line in ["gateway started", "reads its configuration again", "reload: nothing changed", " stopped"] {
+        rest = rest.split_once(line).unwrap_or_else(|| panic!("{line} is lacking in {log}")).1;
+    }
+}
+
+#[test]
+fn failed_start_logs_its_warnings_before_its_error() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let mut service = Service::start(&format!("admin = \"{address}\""), None);
+    assert_eq!(service.child.wait().unwrap().code(), Some(1));
+    let log = service.log();
+    let last = log.lines().last().unwrap_or_default();
+    assert!(last.starts_with(&format!("oncewire: cannot listen on {address}")), "{log}");
+    assert!(log.lines().count() > 1, "{log}");
+}
+
+/// The user of a gateway that root starts and that gives root up; otherwise it is whoever runs the test.
+fn other_user() -> (&'static str, Option<u32>) {
+    if geteuid().is_root() { ("user = \"nobody\"", Some(NOBODY)) } else { ("", None) }
+}
+
+#[test]
+fn memory_is_closed_to_cores_and_others_unless_asked_for() {
+    let (keys, owner) = other_user();
+    let own = owner.unwrap_or_else(|| geteuid().as_raw());
+    for (value, expected) in [(None, 0), (Some("1"), own), (Some("0"), 0)] {
+        let service = Service::start_with(keys, owner, |command| {
+            command.env_remove("ONCEWIRE_DUMPABLE").envs(value.map(|value| ("ONCEWIRE_DUMPABLE", value)));
+        });
+        service.hears("READY=1");
+        // What the kernel keeps others from belongs to root there.
+        let memory = fs::metadata(format!("/proc/{}/mem", service.child.id())).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&memory), expected, "{value:?}");
+    }
+}
+
+#[test]
+fn file_at_its_size_limit_costs_what_is_written_alone() {
+    let service = Service::start("", None);
+    service.hears("READY=1");
+    let pid = Some(Pid::from_child(&service.child));
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    let before = prlimit(pid, Resource::Fsize, Rlimit { current: Some(0), maximum }).unwrap();
+    for _ in 0..2 {
+        service.signal(Signal::HUP);
+        service.hears("RELOADING=1\nMONOTONIC_USEC=");
+        service.hears("READY=1");
+    }
+    assert!(!service.log().contains("nothing changed"), "{}", service.log());
+    prlimit(pid, Resource::Fsize, before).unwrap();
+    service.signal(Signal::HUP);
+    service.hears("RELOADING=1\nMONOTONIC_USEC=");
+    service.hears("READY=1");
+    eventually("lines that are lacking are told", LIMIT, || {
+        service.log().contains("log lines are lacking").then_some(())
+    });
+}
+
+#[test]
+fn dialling_without_threads_waits_and_names_the_limit() {
+    let (keys, owner) = other_user();
+    if owner.is_none() {
+        eprintln!("skipped: the limit may hold for other programs of this user");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let key = keygen(binary(), &dir.path().join("b.key"));
+    let port = free_address().port();
+    let keys =
+        format!("{keys}\n[[peer]]\nname = \"b\"\npublic_key = \"{key}\"\naddress = \"localhost:{port}\"");
+    let service = Service::start(&keys, owner);
+    service.hears("READY=1");
+    let most = getrlimit(Resource::Nproc).maximum.map_or("unlimited".to_owned(), |most| most.to_string());
+    service.limit_threads("0");
+    let told = "no thread can be started (oncewire-name)";
+    eventually("the limit is named", LIMIT, || service.log().contains(told).then_some(()));
+    let log = service.log();
+    assert!(log.contains("TasksMax") && !log.contains("panicked"), "{log}");
+    service.limit_threads(&most);
+    eventually("it is dialled again", LIMIT, || {
+        let log = service.log();
+        let (_, since) = log.split_once(told)?;
+        since.contains("refused").then_some(())
+    });
+    let log = service.log();
+    assert_eq!((log.matches(told).count(), log.matches("panicked").count()), (1, 0), "{log}");
+}
+
+#[test]
+fn too_small_limit_of_memory_keeps_a_gateway_from_starting() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let key = keygen(binary(), &path("b.key"));
+    keygen(binary(), &path("a.key"));
+    let config = format!(
+        "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\nlisten = \"127.0.0.1:0\"\n[[peer]]\nname = \"b\"\n\
+         public_key = \"{key}\"\n[cache]\nmemory = \"512 MiB\"\n"
+    );
+    fs::write(path("a.toml"), config).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v 500000 && exec \"$@\"", "sh"]).arg(binary()).args(["run", "-c"]);
+    let ended = command.arg(path("a.toml")).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    for part in ["may have 488.3 MiB (`ulimit -v`)", "memory = \"512 MiB\"", "LimitAS=", "lower `memory`"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
 #[test]
 fn root_becomes_the_user_and_keeps_what_low_ports_need() {
     if !geteuid().is_root() {
@@ -218,7 +400,6 @@ fn root_becomes_the_user_and_keeps_what_low_ports_need() {
         eprintln!("skipped: only root can become somebody else");
         return;
     }
-    const NOBODY: u32 = 65534;
     assert!(fs::read_to_string("/etc/passwd").unwrap().contains("nobody:x:65534:65534:"));
     let plain = Service::start("user = \"nobody\"", Some(NOBODY));
     plain.hears("READY=1");

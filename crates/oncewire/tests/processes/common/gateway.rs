@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::wait::eventually;
 
@@ -35,6 +35,8 @@ impl Gateway {
         let child = Command::new(&self.binary)
             .args(["--log-level", "info", "run", "-c"])
             .arg(&self.config)
+            // Tests that are not root's look into /proc.
+            .envs((!geteuid().is_root()).then_some(("ONCEWIRE_DUMPABLE", "1")))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
