@@ -262,7 +262,8 @@ async fn what_one_branch_fetched_is_a_hit_at_its_neighbour() {
         let town = Town::start(1, same).await;
         town.until_named(Sent { seed: 1, change: same, most: LEN as u64 / 10 }).await;
         let (first, second) = (group(&town.first), group(&town.second));
-        assert!(second.found > 0 && first.served > 0, "{second:?}");
+        // Most of it was there already, and what came too late for that was asked for.
+        assert!(first.given > 0 && second.taken > 0, "{first:?} {second:?}");
         assert_eq!((second.wrong, first.wrong), (0, 0));
     })
     .await;

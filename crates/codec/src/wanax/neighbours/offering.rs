@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use super::{Asked, LEAST_SHARED, MAX_OFFERED, MemberId, Neighbourhood, Output, Piece};
+use super::{Asked, LEAST_SHARED, MAX_OFFERED, MemberId, Neighbourhood, Output, Piece, responsible};
 use crate::Now;
 use crate::wanax::Shape;
 use crate::wire::{GroupFrame, MAX_PEEK, Sought};
@@ -55,8 +55,9 @@ impl Piece {
 }
 
 impl Neighbourhood {
-    /// Offers chunks that are new in the own store, all of one block, to those that are responsible for them. What does not
-    /// fit the bound on offers is not offered, nor is what lies in a larger one that the same neighbour is offered: what
+    /// Offers chunks that are new in the own store, all of one block, to those that are responsible for them, and what this
+    /// gateway is responsible for itself to the next in order, so that another has all of it when this one dies. What does
+    /// not fit the bound on offers is not offered, nor is what lies in a larger one that the same neighbour is offered: what
     /// it is given is cut there like a block. What somebody may be waiting for is given at once, shared or not.
     pub fn offer(&mut self, shape: Shape, mut pieces: Vec<Piece>, now: Now) {
         let mut larger: BTreeMap<MemberId, Vec<Range<u64>>> = BTreeMap::new();
@@ -68,23 +69,19 @@ impl Neighbourhood {
                 self.give(member, shape, piece);
                 larger.entry(member).or_default().push(piece.range());
             }
-            member.is_some() && !promised && piece.is_shared
+            !(promised && member.is_some()) && piece.is_shared
         });
         pieces.sort_by_key(|piece| Reverse(piece.bytes.len()));
         let mut shares: BTreeMap<MemberId, Vec<Piece>> = BTreeMap::new();
         for piece in pieces {
-            let Some(member) = self.responsible(piece.tag) else { continue };
-            let larger = larger.entry(member).or_default();
-            if larger.iter().any(|larger| piece.lies_in(larger)) {
-                continue;
-            }
+            let Some(member) = self.keeper(&piece, &larger) else { continue };
             let fits = self.can_offer(member, now) && self.offered + piece.bytes.len() <= MAX_OFFERED;
             if !fits {
                 self.stats.not_offered += 1;
                 continue;
             }
             self.offered += piece.bytes.len();
-            larger.push(piece.range());
+            larger.entry(member).or_default().push(piece.range());
             shares.entry(member).or_default().push(piece);
         }
         for (member, mut pieces) in shares {
@@ -96,6 +93,17 @@ impl Neighbourhood {
                 self.send(member, GroupFrame::Peek { request, chunks });
                 pieces = rest;
             }
+        }
+    }
+
+    /// Returns the neighbour that is to have a chunk beside this gateway, unless it is given `larger` ones that bring it: for
+    /// what this gateway is responsible for any neighbour will do that is.
+    fn keeper(&self, piece: &Piece, larger: &BTreeMap<MemberId, Vec<Range<u64>>>) -> Option<MemberId> {
+        let has = |ranges: &Vec<Range<u64>>| ranges.iter().any(|range| piece.lies_in(range));
+        match self.responsible(piece.tag) {
+            Some(member) => Some(member).filter(|member| !larger.get(member).is_some_and(has)),
+            None if larger.values().any(has) => None,
+            None => responsible(self.members.keys().copied(), piece.tag),
         }
     }
 
@@ -176,6 +184,24 @@ mod tests {
         let pieces = [(a, 0..64_000), (b, 0..8000), (f, 0..64_000), (e, 0..8000)];
         assert_eq!(offered(&mut machine, &pieces), [(2, vec![a])]);
         assert_eq!(machine.stats.given - given, 2);
+    }
+
+    #[test]
+    fn what_is_ours_goes_to_the_next_unless_somebody_has_it_in_a_larger_one() {
+        let mut machine = Neighbourhood::new(MemberId(1), NameKey::new([1; 32]), 1);
+        (2..=3).for_each(|id| _ = machine.handle_up(MemberId(id)));
+        let next = |tag| responsible([2, 3].map(MemberId), tag);
+        let tag = |machine: &Neighbourhood, own: bool, id| {
+            let is_own = |tag: &u64| machine.responsible(*tag).is_none() == own;
+            (0..).filter(is_own).find(|tag| next(*tag) == Some(MemberId(id))).unwrap()
+        };
+        let [ours, of_three] = [tag(&machine, true, 2), tag(&machine, false, 3)];
+        let part = (0..).find(|tag| machine.responsible(*tag).is_none() && *tag != ours).unwrap();
+        let pieces = [(part, 0..8000), (of_three, 8000..16_000), (ours, 0..64_000)];
+        assert_eq!(offered(&mut machine, &pieces), [(2, vec![ours]), (3, vec![of_three])]);
+        // Alone it lies in nothing.
+        let id = next(part).unwrap().0;
+        assert_eq!(offered(&mut machine, &[(part, 0..8000)]), [(id, vec![part])]);
     }
 
     #[test]
