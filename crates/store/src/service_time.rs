@@ -1,15 +1,24 @@
 //! How long a read takes.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The time that a read takes in nanoseconds, smoothed over some sixteen reads; zero before the first.
 ///
 /// Whoever plans by it does not read while it is long, so that it must not stay long for want of reads: it halves with
 /// each [`HALF_LIFE_NS`] without one. And a disk that stood still says little of the next read, so that no read counts
 /// for more than [`MOST_NS`].
+///
+/// On a busy machine a read from memory may take long, too, since its thread waits for a processor. That says nothing of the
+/// disk. So where few of the last reads took [`LONG_NS`], the time told is that of the others.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceTime {
     smoothed: AtomicU64,
+    /// The same of those alone that took less than [`LONG_NS`]; zero before the first.
+    short: AtomicU64,
+    /// How many of the last reads took longer, of [`ALL`].
+    long: AtomicU64,
+    /// Whether those are so many that they count.
+    is_slow: AtomicBool,
     /// When the last read was finished.
     last: AtomicU64,
 }
@@ -18,20 +27,40 @@ impl ServiceTime {
     /// Counts a read that was finished at `now`; one by one, or one of two counts.
     pub(crate) fn took(&self, time: u64, now: u64) {
         let time = time.min(MOST_NS);
-        let halvings = self.halvings(now);
-        let smoothed = match self.smoothed.load(Relaxed) {
+        let (halvings, is_long) = (self.halvings(now), time >= LONG_NS);
+        let smoothed = |old: u64| match old {
             0 => time,
             // What is told was forgotten in part: the new read says more.
             old if halvings > 0 => (old >> halvings).max(time),
             old => old - old / 16 + time / 16,
         };
-        self.smoothed.store(smoothed, Relaxed);
+        let before = self.smoothed.load(Relaxed);
+        self.count_long(is_long, before == 0 || halvings > 0);
+        self.smoothed.store(smoothed(before), Relaxed);
+        if !is_long {
+            self.short.store(smoothed(self.short.load(Relaxed)), Relaxed);
+        }
         self.last.store(now, Relaxed);
+    }
+
+    fn count_long(&self, is_long: bool, afresh: bool) {
+        let new = if is_long { ALL } else { 0 };
+        let long = match self.long.load(Relaxed) {
+            _ if afresh => new,
+            old => old - old / 16 + new / 16,
+        };
+        self.long.store(long, Relaxed);
+        if long >= MANY {
+            self.is_slow.store(true, Relaxed);
+        } else if long < FEW {
+            self.is_slow.store(false, Relaxed);
+        }
     }
 
     /// Returns it as of `now`.
     pub(crate) fn at(&self, now: u64) -> u64 {
-        self.smoothed.load(Relaxed) >> self.halvings(now)
+        let counts = if self.is_slow.load(Relaxed) { &self.smoothed } else { &self.short };
+        counts.load(Relaxed) >> self.halvings(now)
     }
 
     fn halvings(&self, now: u64) -> u32 {
@@ -42,6 +71,11 @@ impl ServiceTime {
 
 const HALF_LIFE_NS: u64 = 10_000_000_000;
 const MOST_NS: u64 = 1_000_000_000;
+/// No page of memory takes so long, and hardly a disk without an arm.
+const LONG_NS: u64 = 2_000_000;
+const ALL: u64 = 1 << 16;
+const MANY: u64 = ALL / 4;
+const FEW: u64 = ALL / 8;
 
 #[cfg(test)]
 mod tests {
@@ -68,6 +102,22 @@ mod tests {
         assert_eq!(time.at(now), 17 * MS);
         reads(&time, &mut now, 100, 32);
         assert!((31 * MS..=32 * MS).contains(&time.at(now)));
+    }
+
+    #[test]
+    fn a_few_long_reads_of_a_fast_disk_do_not_make_it_slow() {
+        let (time, mut now) = (ServiceTime::default(), 0);
+        let mut read = |us: u64| {
+            now += us * 1000;
+            time.took(us * 1000, now);
+            time.at(now)
+        };
+        (0..1000).for_each(|nth| assert_eq!(read(if nth % 10 == 9 { 40_000 } else { 96 }), 96_000, "{nth}"));
+        // Every second one from the disk, and then all from memory again.
+        let slow = (0..100).map(|nth| read(if nth % 2 == 0 { 8_000 } else { 96 })).last().unwrap();
+        assert!((3 * MS..5 * MS).contains(&slow), "{slow} ns");
+        (0..40).for_each(|_| _ = read(96));
+        assert_eq!(read(96), 96_000);
     }
 
     #[test]

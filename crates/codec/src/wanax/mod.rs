@@ -5,6 +5,7 @@
 //! `docs/design/wanax.md`.
 
 pub mod backlog;
+pub mod gain;
 pub mod hints;
 mod name;
 pub mod neighbours;

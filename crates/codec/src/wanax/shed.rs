@@ -4,7 +4,8 @@
 //! A chunk that is on a disk saves bytes, but a disk that has too much to do makes everybody wait while the network
 //! idles. Both are asked at once, so what counts is the later of the two: the reads that bring the fewest bytes, which cost
 //! the disk as much as others and the network least, are moved from the disk that is done last to the network as long as
-//! that gets them sooner. Design and departures from the paper: `docs/design/load-shedding.md`.
+//! that gets them sooner. A disk that takes next to no time for a read is never shed of any: what holds a transfer up is
+//! something else then, and bytes on the network are what all this saves. Design and departures from the paper: `docs/design/load-shedding.md`.
 
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -143,7 +144,9 @@ impl Planner {
                 (disks.get(usize::from(disk)), self.lines.get_mut(usize::from(disk)))
             {
                 *place = line;
-                self.last.push((known.time(group.len()), disk));
+                if known.is_slow() {
+                    self.last.push((known.time(group.len()), disk));
+                }
             }
         }
     }
@@ -202,6 +205,11 @@ impl Expected {
 }
 
 impl Disk {
+    /// Says whether it may be shed of reads: it takes so long for each that transfers wait for it.
+    pub fn is_slow(&self) -> bool {
+        self.service_time >= LEAST_SLOW
+    }
+
     /// When the disk has done so many reads more.
     fn time(&self, reads: usize) -> Now {
         let reads = u32::try_from(reads).unwrap_or(u32::MAX).saturating_add(self.queued);
@@ -221,6 +229,9 @@ impl Path {
     }
 }
 
+/// A disk that takes less for a read holds nobody up: chunks of 64 KiB come from it with more than 1 Gbit/s, and what a
+/// read takes is then mostly the processor's time, which the network takes as well.
+pub const LEAST_SLOW: Now = Now::from_micros(500);
 const NANOS_PER_S: u128 = 1_000_000_000;
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
 use oncewire_codec::wanax::neighbours::LEAST_SHARED;
+use oncewire_codec::wanax::shed::LEAST_SLOW;
 use oncewire_codec::wanax::{ChunkName, Name, NameKey, Shape};
 use oncewire_codec::wire::{self, Sought};
 use oncewire_link::{ChunkPlace, StoreReply, StoreRequest, StoreState};
@@ -290,7 +291,7 @@ impl ChunkStore {
         };
         StoreState {
             queued: u32::try_from(load.queued).unwrap_or(u32::MAX),
-            service_time: service_time(&load),
+            service_time: told(&load),
             age_secs,
             taking: self.tally.taking.load(Relaxed) && !self.held(&load).writes,
             neighbours_pending: 0,
@@ -434,8 +435,17 @@ impl Drop for ChunkStore {
 
 /// Returns how long a read takes, as a planner is to take it: no shorter than none has been done for.
 fn service_time(load: &Load) -> Duration {
+    // Readers of a fast disk that are all at a read may wait for a processor.
+    let is_fast = load.service_time < LEAST_SLOW && load.stalled < STALLED;
+    let time = if is_fast { load.service_time } else { load.service_time.max(load.stalled) };
     // Links are told again whenever this changes, so no finer than they care for.
-    Duration::from_micros(load.service_time.max(load.stalled).as_micros() as u64 / 100 * 100)
+    Duration::from_micros(time.as_micros() as u64 / 100 * 100)
+}
+
+/// Returns the same for a link, to which nothing at all means that nothing is known of it.
+fn told(load: &Load) -> Duration {
+    let least = if load.service_time.is_zero() { Duration::ZERO } else { LEAST_TOLD };
+    service_time(load).max(least)
 }
 
 /// Says whether what waits to be put is there within the time that any neighbour waits for an answer.
@@ -447,6 +457,10 @@ fn puts_are_soon(load: &Load) -> bool {
 const PUT_SOON: u64 = 2 << 20;
 /// A job that goes on for longer waits for the disk, and nobody knows how long.
 const DONE_SOON: Duration = Duration::from_millis(50);
+/// The least that links are told of a disk that was read.
+const LEAST_TOLD: Duration = Duration::from_micros(100);
+/// A fast disk of which no reader comes back for so long stands still.
+const STALLED: Duration = Duration::from_millis(50);
 /// About what a neighbour takes for an answer that needs no disk.
 const SOON: Duration = Duration::from_millis(2);
 

@@ -491,3 +491,22 @@ fn a_clock_that_was_ahead_makes_the_store_no_younger() {
     });
     assert_eq!(horizon(&store).unwrap().oldest_s, Some(now + 30 * DAY));
 }
+
+#[test]
+fn what_links_are_told_of_a_fast_disk_is_the_disks_time() {
+    let us = Duration::from_micros;
+    for (service_us, stalled_us, told_us) in [
+        (0, 0, 0),
+        (14, 0, 100),
+        (250, 0, 200),
+        // Its readers wait for a processor, or it stands still.
+        (14, 49_999, 100),
+        (14, 50_000, 50_000),
+        // One with an arm is behind as soon as none comes back.
+        (2_000, 0, 2_000),
+        (2_000, 9_000, 9_000),
+    ] {
+        let load = Load { service_time: us(service_us), stalled: us(stalled_us), ..Load::default() };
+        assert_eq!(told(&load), us(told_us), "{service_us} {stalled_us}");
+    }
+}

@@ -100,6 +100,64 @@ fn of_a_disk_of_which_nothing_is_known_what_it_brings_says_how_long_the_rest_tak
 }
 
 #[test]
+fn a_fast_disk_is_shed_of_nothing_and_waited_for_while_it_brings_something() {
+    let ms = Now::from_millis;
+    // Over this path all are there within 3 ms.
+    for (service_us, is_fast) in [(100, true), (499, true), (500, false)] {
+        let mut receiver = receiver();
+        let service_time = Now::from_micros(service_us);
+        let state = StoreState { service_time, taking: true, ..StoreState::default() };
+        receiver.handle_store_state(state, Now::ZERO);
+        receiver.handle_path(ms(1), PathRate::of(100_000_000));
+        name(&mut receiver, 0, 10, 20_000, Now::ZERO);
+        let tickets = reads(&mut receiver);
+        assert_eq!(tickets.len() == 10, is_fast, "{service_us}: {tickets:?}");
+        for (at, &ticket) in tickets.iter().enumerate() {
+            let now = ms(40 * at as u64);
+            receiver.handle_timeout(now);
+            receiver.handle_store(StoreReply::Found { ticket, bytes: vec![7; 20_000].into() }, now);
+        }
+        let chunks = receiver.stats().chunks;
+        assert_eq!((chunks.late == 0, chunks.shed == 0), (is_fast, is_fast), "{service_us}: {chunks:?}");
+    }
+}
+
+#[test]
+fn what_is_shed_in_vain_for_long_is_shed_no_more_until_the_disk_is_behind() {
+    let ms = Now::from_millis;
+    let mut receiver = receiver();
+    let state = StoreState { service_time: ms(5), taking: true, ..StoreState::default() };
+    receiver.handle_store_state(state, Now::ZERO);
+    // A block of four chunks each 20 ms, of which two are there sooner by the plan, if the disk takes 20 ms for all. It
+    // has the others at once, and nothing to do then.
+    let mut shed = Vec::new();
+    for seq in 0..40 {
+        let now = ms(1000 + 20 * seq);
+        receiver.handle_path(ms(10), PathRate::of(25_000_000));
+        name(&mut receiver, seq, 4, 10_000, now);
+        for ticket in reads_with(&mut receiver, now, |_| Vec::new()) {
+            receiver.handle_store(StoreReply::Found { ticket, bytes: vec![7; 10_000].into() }, now);
+        }
+        let indexes: Vec<u32> = asked(&mut receiver).0.into_iter().flat_map(|(_, indexes)| indexes).collect();
+        shed.push(indexes.len());
+        if !indexes.is_empty() {
+            let bytes = vec![7; 10_000 * indexes.len()];
+            let chunks = Chunks { seq, indexes, entropy: None, bytes: &bytes };
+            receiver.handle_chunks(chunks, now + ms(11)).unwrap();
+        }
+    }
+    assert!(shed[..14].iter().all(|shed| *shed > 0), "{shed:?}");
+    assert!(shed[16..].iter().all(|shed| *shed == 0), "{shed:?}");
+    // Something is to be read without a pause.
+    let mut read = |seq, now| {
+        name(&mut receiver, seq, 4, 10_000, now);
+        reads_with(&mut receiver, now, |_| Vec::new()).len()
+    };
+    assert_eq!(read(40, ms(2000)), 4);
+    assert!(read(41, ms(2600)) < 4);
+}
+
+#[test]
 fn what_comes_with_one_read_is_one_read_to_the_plan() {
     let mut receiver = receiver();
     slow_disk(&mut receiver);

@@ -10,6 +10,7 @@ use super::reads::Progress;
 use super::timed::{Due, Timed};
 use crate::Now;
 use crate::wanax::NameKey;
+use crate::wanax::gain::Trial;
 use crate::wire::{ChunkReason, NameEntry};
 
 /// A block whose chunks are being fetched.
@@ -38,6 +39,8 @@ pub(super) struct Fetch {
     pub(super) read_deadline: Option<Now>,
     /// How far the store was when its reads were planned, or were last given more time.
     pub(super) progress: Option<Progress>,
+    /// What was shed of the own disk, to be looked at when the block is complete.
+    pub(super) trial: Option<Trial>,
     pub(super) patience: Now,
     /// When to repeat the request, and how much later the time after.
     pub(super) ask_deadline: Now,

@@ -16,6 +16,7 @@ use crate::cache::Arrived;
 use crate::contract::{NameCounts, StoreReply, StoreRequest, StoreState};
 use crate::wanax::NameKey;
 use crate::wanax::backlog::Backlog;
+use crate::wanax::gain::Gain;
 use crate::wanax::shed::{Entry, Path, Planner};
 use crate::wire::{ChunkReason, ChunkRequest, NameEntry, Range64};
 
@@ -46,6 +47,8 @@ pub(super) struct Fetching {
     /// What neighbours had asked for and not got when its rate was learnt: that is in the rate.
     pub(super) others_then: u64,
     pub(super) backlog: Backlog,
+    /// Whether it pays to shed the own disk.
+    pub(super) gain: Gain,
     pub(super) counts: FetchCounts,
 }
 
@@ -87,6 +90,7 @@ impl Default for Fetching {
             hoped_rate: 0,
             others_then: 0,
             backlog: Backlog::default(),
+            gain: Gain::default(),
             counts: FetchCounts::default(),
         }
     }
@@ -121,6 +125,7 @@ impl Fetching {
             due: BTreeMap::new(),
             read_deadline: None,
             progress: None,
+            trial: None,
             patience,
             ask_deadline: Now::MAX,
             ask_interval: patience * ASK_PATIENCE,
@@ -173,6 +178,7 @@ impl Fetching {
         let ticket = reply.ticket();
         let is_done = !matches!(reply, StoreReply::Busy { .. });
         let seq = self.reads.end(ticket, is_done)?;
+        self.note_disk(now);
         let mut fetch = self.blocks.remove(seq)?;
         if let StoreReply::Places { places, neighbours, .. } = &reply {
             if let Some(asked) = fetch.peeks.remove(&ticket) {
@@ -204,7 +210,7 @@ impl Fetching {
                 }
             }
         }
-        self.put_back(seq, fetch)
+        self.put_back(seq, fetch, now)
     }
 
     /// Gives a read, and with it its block, which needs all of them, more time.
@@ -240,7 +246,7 @@ impl Fetching {
             }
             self.fill(&mut fetch, index, bytes.split_to(len));
         }
-        self.put_back(seq, fetch)
+        self.put_back(seq, fetch, now)
     }
 
     /// Returns how many bytes the chunks have that are named, if all belong to the block.
@@ -263,9 +269,13 @@ impl Fetching {
     }
 
     /// Lets a block wait on, or returns it if it has all that it waited for.
-    fn put_back(&mut self, seq: u64, fetch: Fetch) -> Option<Fetch> {
+    fn put_back(&mut self, seq: u64, fetch: Fetch, now: Now) -> Option<Fetch> {
         if fetch.wanting == 0 {
             self.let_go(&fetch);
+            self.note_disk(now);
+            if let Some(trial) = fetch.trial {
+                self.gain.end(trial, self.state.service_time, now);
+            }
             return Some(fetch);
         }
         self.blocks.insert(seq, fetch);

@@ -1,5 +1,7 @@
 //! Which chunks of a block are read, and which are asked for over the network.
 
+use std::collections::BTreeSet;
+
 use super::blocks::Fetch;
 use super::fetching::Fetching;
 use crate::Now;
@@ -64,6 +66,7 @@ impl Fetching {
     /// those reads are planned again that the store was not asked for yet.
     pub(super) fn handle_state(&mut self, state: StoreState, now: Now) {
         self.state = state;
+        self.note_disk(now);
         if self.reads.held_back() == 0 {
             self.planned_rate = u64::MAX;
         } else if self.hoped_rate / 2 > self.planned_rate {
@@ -116,19 +119,31 @@ impl Fetching {
     ) {
         let others = self.of_others();
         let disks = self.disks(others, neighbours);
-        let path = Path { bytes_per_s: self.hoped_rate, ..self.path(now) };
+        let sheds = self.gain.sheds(self.state.service_time, now);
+        let bytes_per_s = if sheds { self.hoped_rate } else { 0 };
+        let path = Path { bytes_per_s, ..self.path(now) };
         let sources = self.planner.plan(entries, &disks, &path).to_vec();
         if sources.contains(&Source::Disk(0)) {
             self.planned_rate = self.planned_rate.min(self.hoped_rate);
         }
+        let mut shed = BTreeSet::new();
         for ((&index, entry), source) in indexes.iter().zip(entries).zip(sources) {
             match source {
                 Source::Disk(disk) => self.read(fetch, index, Some((disk, entry.read))),
                 Source::Far => {
+                    if entry.source == Source::Disk(0) {
+                        shed.insert(entry.read);
+                    }
                     self.counts.shed += 1;
                     self.ask(fetch, index, ChunkReason::Shed);
                 }
             }
+        }
+        self.note_disk(now);
+        if !shed.is_empty() {
+            let reads = u32::try_from(shed.len()).unwrap_or(u32::MAX);
+            let trial = self.gain.begin(reads, self.state.service_time, now);
+            fetch.trial = Some(fetch.trial.map_or(trial, |before| before.and(trial)));
         }
         // In the worst case each takes a read: what is late costs bytes.
         let reads = others.saturating_add(self.reads.len());
@@ -141,20 +156,34 @@ impl Fetching {
     }
 
     /// Gives late reads more time if the store has brought something since they were last looked at, and brings the
-    /// rest, at that pace, before the network could. Of a store that was opened anew no time of a read is known, so that
+    /// rest, at that pace, before the network could, or if nothing is to be shed of its disk. Of a store that was opened anew no time of a read is known, so that
     /// the plan cannot allow for it.
-    pub(super) fn wait_longer(&self, fetch: &mut Fetch, now: Now) -> bool {
+    pub(super) fn wait_longer(&mut self, fetch: &mut Fetch, now: Now) -> bool {
         let planned = fetch.progress.as_mut().filter(|_| fetch.peeks.is_empty());
         let Some((took, left)) = planned.and_then(|progress| self.reads.look(progress, now)) else {
             return false;
         };
         let waiting = fetch.reads.values().filter(|index| !fetch.asked.contains(index));
         let entries = waiting.filter_map(|&index| fetch.entries.get(index as usize));
-        if left >= self.path(now).time(entries.map(|entry| u64::from(entry.len)).sum()) {
+        let by_network = self.path(now).time(entries.map(|entry| u64::from(entry.len)).sum());
+        if left >= by_network && !self.is_kept(now) {
             return false;
         }
         fetch.wait_for_reads(now + fetch.patience + left.saturating_mul(2).min(took).min(LONGEST_LOOK));
         true
+    }
+
+    /// Says whether the network is to bring nothing that the own disk brings: that is fast, or it was in vain.
+    fn is_kept(&mut self, now: Now) -> bool {
+        let service_time = self.state.service_time;
+        let is_fast = service_time > Now::ZERO && !Disk { queued: 0, service_time }.is_slow();
+        is_fast || !self.gain.sheds(service_time, now)
+    }
+
+    /// Notes whether the own disk has something to do.
+    pub(super) fn note_disk(&mut self, now: Now) {
+        let is_idle = self.reads.queued(0) == 0 && self.of_others() == 0;
+        self.gain.handle_disk(is_idle, now);
     }
 
     /// The own disk, from which others wait for so many chunks, and those of neighbours, as they are for the planner.

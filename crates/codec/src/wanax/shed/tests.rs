@@ -8,14 +8,16 @@ use super::*;
 
 /// Algorithm 1 line by line, in quadratic time, with the departures that the design states: a disk that none of
 /// the block's chunks is on does not count, what the far side would not bring sooner is not
-/// moved, those who share the line take turns, and chunks that come with one read are moved together.
+/// moved, those who share the line take turns, chunks that come with one read are moved together, and a disk that is
+/// fast is not shed of any.
 fn twin(entries: &[Entry], disks: &[Disk], path: &Path) -> Vec<Source> {
     let mut sources: Vec<Source> = entries.iter().map(|entry| entry.source).collect();
     loop {
         let times = |disk: usize| {
             let there = (0..entries.len()).filter(|at| sources[*at] == Source::Disk(disk as u16));
             let reads = there.map(|at| entries[at].read).collect::<BTreeSet<u64>>().len();
-            (reads > 0).then(|| (disks[disk].queued + reads as u32) * disks[disk].service_time)
+            (reads > 0 && disks[disk].service_time >= LEAST_SLOW)
+                .then(|| (disks[disk].queued + reads as u32) * disks[disk].service_time)
         };
         let last = (0..disks.len()).filter_map(|disk| Some((times(disk)?, disk))).max();
         let Some((slowest, k)) = last else { return sources };
@@ -100,9 +102,10 @@ proptest! {
     #[test]
     fn no_choice_of_one_disk_completes_a_block_sooner(
         entries in entries(1).prop_map(|mut entries| { entries.truncate(10); entries }),
-        disks in disks(1),
+        mut disks in disks(1),
         path in paths(),
     ) {
+        disks[0].service_time = disks[0].service_time.max(LEAST_SLOW);
         let sources = plan(&entries, &disks, &path);
         let planned = Expected::of(&entries, &sources, &disks, &path).complete();
         for choice in 0u32..1 << entries.len() {
@@ -132,6 +135,20 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn nothing_is_shed_of_disks_that_are_fast(
+        entries in entries(3), disks in disks(3), path in paths(), micros in 0u64..500,
+    ) {
+        let fast: Vec<Disk> = disks
+            .into_iter()
+            .map(|disk| Disk { service_time: Now::from_micros(micros), ..disk })
+            .collect();
+        let kept: Vec<Source> = entries.iter().map(|entry| entry.source).collect();
+        prop_assert_eq!(plan(&entries, &fast, &path), kept);
+    }
+}
+
 const MEGABIT: u64 = 125_000;
 
 fn path(round_trip_ms: u64, megabits_per_s: u64) -> Path {
@@ -144,6 +161,16 @@ fn local(lens: &[u32]) -> Vec<Entry> {
 }
 
 const DISK: Disk = Disk { queued: 0, service_time: Now::from_millis(10) };
+
+#[test]
+fn a_disk_behind_a_fast_line_is_shed_from_half_a_millisecond_on() {
+    let entries = local(&[4096; 100]);
+    let reads = |micros| {
+        let disk = Disk { queued: 100, service_time: Now::from_micros(micros) };
+        on_disk(&plan(&entries, &[disk], &path(0, 10_000)))
+    };
+    assert_eq!((reads(499), reads(500)), (100, 0));
+}
 
 #[test]
 fn the_smallest_goes_first_and_the_first_of_equals() {
