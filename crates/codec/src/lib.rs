@@ -16,6 +16,7 @@ pub mod wanax;
 pub mod wire;
 
 pub use oncewire_fingerprint::{MarkerKind, SampleTable};
+pub(crate) use plan::FEW_SHARE;
 pub use plan::{Layers, Matching, Plan, Quota, UnknownMatching};
 pub use strong::StrongKind;
 

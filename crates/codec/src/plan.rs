@@ -23,6 +23,9 @@ pub struct Plan {
     pub period: u32,
     /// The entropy stage; zstd level 3 by default.
     pub entropy: Entropy,
+    /// The entropy stage of blocks of which more than an eighth is new, while CPU is short; `None`, the default:
+    /// [`Self::entropy`].
+    pub busy_entropy: Option<Entropy>,
     /// How much of the log the flow may take, together with others of its class; `None`, the default: all of it.
     pub quota: Option<Quota>,
 }
@@ -48,12 +51,24 @@ impl Default for Plan {
             markers: MarkerKind::default(),
             period: 64,
             entropy: Entropy::Zstd(3),
+            busy_entropy: None,
             quota: None,
         }
     }
 }
 
 impl Plan {
+    /// Returns the entropy stage of a block of `len` bytes, of which `new` are not copied or named. What little is new
+    /// in a block of repeats costs nothing at any level.
+    pub fn entropy_of(&self, new: usize, len: usize) -> Entropy {
+        if new > len / FEW_SHARE { self.entropy_of_new() } else { self.entropy }
+    }
+
+    /// Returns the entropy stage of a block that is new.
+    pub fn entropy_of_new(&self) -> Entropy {
+        self.busy_entropy.unwrap_or(self.entropy)
+    }
+
     /// Returns the choice by which the block is really cut or looked at.
     ///
     /// Chunks must be cut by content alone, so where [`Self::markers`] says MAXP by aligned regions, Chunk-Match
@@ -65,6 +80,9 @@ impl Plan {
         }
     }
 }
+
+/// A block of which at most one byte in this many is new has few new bytes.
+pub(crate) const FEW_SHARE: usize = 8;
 
 /// The layers of a coder: what a block may refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use oncewire_codec::entropy::Entropy;
 use oncewire_codec::{Layers, MarkerKind, Matching, Plan};
-use oncewire_gateway::config::{Codec, Config, Mode, Network, PathChoice, SampleBytes, Scope};
+use oncewire_gateway::config::{Adapt, Codec, Config, Mode, Network, PathChoice, SampleBytes, Scope};
 use oncewire_gateway::group_key::GroupKey;
 use oncewire_gateway::identity::Identity;
 use oncewire_gateway::rules::RuleSet;
@@ -148,7 +148,7 @@ fn every_key_has_its_effect() {
     assert!(hub.access.permits("192.168.1.1".parse().unwrap()));
     assert!(!hub.access.permits("192.168.9.1".parse().unwrap()));
     let ship = config.peer("ship").unwrap();
-    assert_eq!((hub.adapt, ship.adapt), (false, true));
+    assert_eq!((hub.adapt, ship.adapt), (Adapt::Off, Adapt::Speed));
     assert_eq!(ship.settings.log_memory, 64 << 20);
     assert_eq!((ship.settings.index_slots, ship.settings.sample_bytes), (2, SampleBytes::Adaptive));
     assert!(ship.settings.params().sample_adapts);
@@ -194,6 +194,7 @@ fn every_key_has_its_effect() {
         markers: MarkerKind::Maxp,
         period: 128,
         entropy: Entropy::Zstd(1),
+        busy_entropy: None,
         quota: plan.quota,
     };
     assert_eq!(plan, expected);

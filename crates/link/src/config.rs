@@ -1,6 +1,7 @@
 //! How a link is set up.
 
 use oncewire_codec::endre::matcher::MatchParams;
+use oncewire_codec::pace::Adapt;
 use oncewire_codec::wanax::NamesConfig;
 use oncewire_codec::{Now, Plan};
 
@@ -25,8 +26,8 @@ pub struct LinkConfig {
     /// How else flows may be coded, as rules say: what [`Link::handle_load`](crate::Link::handle_load) may lower.
     /// Default none.
     pub other_plans: Vec<Plan>,
-    /// Whether plans are lowered while encoding holds traffic up. Default yes.
-    pub adapt: bool,
+    /// What effort is traded for while encoding holds traffic up. Default: savings.
+    pub adapt: Adapt,
     /// Streaming entropy contexts for each direction, about a megabyte each at both ends. Default 16.
     pub contexts: u32,
     /// The tables, and what fingerprints cover.
@@ -79,7 +80,7 @@ impl Default for LinkConfig {
             max_in_flight: None,
             plan: Plan::default(),
             other_plans: Vec::new(),
-            adapt: true,
+            adapt: Adapt::default(),
             contexts: 16,
             params: MatchParams::default(),
             keeps_bytes: true,

@@ -37,7 +37,7 @@ pub use oncewire_codec::cache::{Log, LogOffset, RangeSet};
 pub use oncewire_codec::contract::{
     ChunkPlace, LogWrite, PeerFault as ProtocolError, Purpose, SavedLog, StoreReply, StoreRequest, StoreState,
 };
-pub use oncewire_codec::pace::{PaceStats, Reason as PaceReason};
+pub use oncewire_codec::pace::{Adapt, PaceStats, Reason as PaceReason};
 pub use oncewire_codec::wanax::NamesConfig;
 pub use oncewire_codec::wire::{
     Destination, FlowId, Hello, HelloError, Host, LaneId, LaneRole, MAX_NETWORKS, Network, OpenFailure,

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use oncewire_codec::Now;
 use oncewire_codec::contract::{ReceiveStats, SendStats};
-use oncewire_codec::pace::PaceStats;
+use oncewire_codec::entropy::Entropy;
+use oncewire_codec::pace::{PaceStats, Reason};
 use oncewire_codec::wire::{Destination, FlowId};
 
 use crate::classify::Cipher;
@@ -88,6 +89,10 @@ pub struct FlowStats {
     pub begins_after: Option<u64>,
     /// How urgent what this side sends is now.
     pub priority: Priority,
+    /// The entropy stage of new bytes that this side sends now; `None`: they are not coded.
+    pub entropy: Option<Entropy>,
+    /// Why it is that stage.
+    pub effort: Reason,
     /// When it was opened.
     pub opened_at: Now,
     /// Bytes sent for our application.

@@ -3,8 +3,10 @@
 mod common;
 
 use common::{Pair, config, text};
+use oncewire_codec::entropy::Entropy;
 use oncewire_link::{
-    Effort, FlowOutcome, LaneId, LaneRole, Link, LinkConfig, Now, OpenFailure, OpenRequest, ResetReason,
+    Adapt, Effort, FlowId, FlowOutcome, LaneId, LaneRole, Link, LinkConfig, Now, OpenFailure, OpenRequest,
+    PaceReason, ResetReason,
 };
 
 #[test]
@@ -118,43 +120,81 @@ fn a_repeat_costs_almost_nothing() {
     assert!(pair.sides[1].link.stats().inbound.copied - copied > 390_000);
 }
 
+/// A pair whose first side adapts in this way, with its flow.
+fn adapting(adapt: Adapt) -> (Pair, FlowId) {
+    let mut pair = Pair::with(9, LinkConfig { adapt, ..config(true, 1) }, config(false, 2));
+    let flow = pair.connect(0);
+    (pair, flow)
+}
+
+/// Sends the bytes and reports that lanes had bytes to send all the time, and waited for nothing but this end.
+fn send_held_up(pair: &mut Pair, flow: FlowId, bytes: &[u8]) {
+    let tick = Now::from_millis(200);
+    pair.send(0, flow, bytes);
+    pair.pass(tick);
+    let now = pair.now;
+    pair.sides[0].link.handle_load(Effort { span: tick, active: tick, ..Effort::default() }, now);
+}
+
+#[test]
+fn repeats_are_saved_under_reported_load() {
+    let (mut pair, flow) = adapting(Adapt::Savings);
+    let bytes = pair.random_bytes(100_000);
+    let mut sent = Vec::new();
+    let start = pair.now;
+    while pair.sides[0].link.stats().pace.plan.unwrap().entropy != Entropy::None {
+        let news = pair.random_bytes(100_000);
+        send_held_up(&mut pair, flow, &news);
+        sent.extend_from_slice(&news);
+        assert!(pair.now < start + Now::from_secs(20), "{:?}", pair.sides[0].link.stats().pace);
+    }
+    let first = pair.sides[0].link.flow(flow).unwrap();
+    assert_eq!((first.entropy, first.effort), (Some(Entropy::None), PaceReason::EncoderBound));
+    for _ in 0..20 {
+        let before = pair.sides[0].link.stats().out;
+        send_held_up(&mut pair, flow, &bytes);
+        sent.extend_from_slice(&bytes);
+        let out = pair.sides[0].link.stats().out;
+        let is_first = sent.len() < 2 * bytes.len() || before.copied == 0;
+        assert!(is_first || out.copied - before.copied > 99_000, "{:?}", pair.sides[0].link.stats().pace);
+    }
+    let out = pair.sides[0].link.stats().out;
+    assert!(out.copied > 1_800_000 && out.uncoded == 0, "{out:?}");
+    assert!(pair.sides[1].stream(flow).bytes == sent);
+}
+
 #[test]
 fn bytes_stay_exact_while_plans_are_lowered_to_nothing_and_raised_again() {
-    let mut pair = Pair::new(9);
-    let flow = pair.connect(0);
-    let (mut sent, start, tick) = (Vec::new(), pair.now, Now::from_millis(200));
-    let mut send = |pair: &mut Pair, bytes: Vec<u8>| {
-        pair.send(0, flow, &bytes);
-        pair.pass(tick);
-        sent.extend_from_slice(&bytes);
+    let (mut pair, flow) = adapting(Adapt::Speed);
+    let (mut sent, start) = (Vec::new(), pair.now);
+    let mut send = |pair: &mut Pair, bytes: &[u8]| {
+        send_held_up(pair, flow, bytes);
+        sent.extend_from_slice(bytes);
         assert!(pair.sides[1].stream(flow).bytes == sent);
     };
-    let effort = Effort { span: tick, active: tick, encoding: tick, ..Effort::default() };
     while pair.sides[0].link.stats().pace.plan.is_some() {
-        // Each rung is twice as fast as the one above it.
-        let bytes = pair.random_bytes(20_000 << pair.sides[0].link.stats().pace.rung);
-        send(&mut pair, bytes);
-        let now = pair.now;
-        pair.sides[0].link.handle_load(effort, now);
+        let bytes = pair.random_bytes(100_000);
+        send(&mut pair, &bytes);
         let pace = pair.sides[0].link.stats().pace;
-        assert!(now < start + Now::from_secs(60), "not coding at all was never reached: {pace:?}");
+        assert!(pair.now < start + Now::from_secs(60), "not coding at all was never reached: {pace:?}");
     }
     assert!(pair.sides[0].link.stats().pace.changes > 1);
     let bytes = pair.random_bytes(20_000);
     let uncoded = |pair: &Pair| pair.sides[0].link.stats().out.uncoded;
     assert_eq!(uncoded(&pair), 0);
-    send(&mut pair, bytes.clone());
+    send(&mut pair, &bytes);
     assert_eq!(uncoded(&pair), bytes.len() as u64);
     for _ in 0..17 {
         let now = pair.now;
-        pair.sides[0].link.handle_load(Effort { span: tick, ..Effort::default() }, now);
+        let quiet = Effort { span: Now::from_millis(200), ..Effort::default() };
+        pair.sides[0].link.handle_load(quiet, now);
     }
     assert!(pair.sides[0].link.is_as_configured());
     let copied = pair.sides[0].link.stats().out.copied;
     // What was not coded was not remembered either.
-    send(&mut pair, bytes.clone());
+    send(&mut pair, &bytes);
     assert_eq!(pair.sides[0].link.stats().out.copied, copied);
-    send(&mut pair, bytes);
+    send(&mut pair, &bytes);
     assert!(pair.sides[0].link.stats().out.copied - copied > 19_000);
 }
 

@@ -1,89 +1,71 @@
-//! What came of a rung, whatever was expected of it.
+//! Delivered bytes at the level in use.
 
-use super::{Load, nanos};
+use super::Load;
+use crate::Now;
 
-/// What was delivered at the rung in use.
+/// What was delivered at the level in use; what is older counts less.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Delivered {
-    all: Sum,
-    /// Of that: while there was always more to be delivered, so that the rung is what limits it.
-    full: Sum,
-    /// All since others want the processors.
-    starved: Sum,
-    /// Whether a load was passed over: the first behind a change is in part of the rung before.
-    begun: bool,
+    plain: f64,
+    new: f64,
+    seconds: f64,
+    /// Whether a load was passed over: the first behind a change is in part of the level before.
+    has_begun: bool,
 }
 
-/// Plain bytes, the nanoseconds that they took, and those of which lanes had bytes to send or waited for their sockets;
-/// what is older counts less.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
+/// A rate, and the content that it was seen with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    /// Plain bytes a second.
     plain: f64,
-    time: f64,
-    active: f64,
-    blocked: f64,
+    /// The part of them that was new.
+    new: f64,
 }
 
 impl Delivered {
-    /// Takes what a tick showed.
     pub(super) fn take(&mut self, load: &Load) {
-        if std::mem::replace(&mut self.begun, true) {
-            self.all.take(load);
-            if load.is_full() {
-                self.full.take(load);
-            }
-            if !load.is_starved() {
-                self.starved = Sum::default();
-            } else {
-                self.starved.take(load);
-            }
+        if !std::mem::replace(&mut self.has_begun, true) {
+            return;
         }
-    }
-
-    /// All of it: the rung delivers so much at least.
-    pub(super) fn all(&self) -> Sum {
-        self.all
-    }
-
-    /// What the rung delivers at most.
-    pub(super) fn full(&self) -> Sum {
-        self.full
-    }
-
-    /// What it delivers since others want the processors.
-    pub(super) fn starved(&self) -> Sum {
-        self.starved
-    }
-}
-
-impl Sum {
-    fn take(&mut self, load: &Load) {
-        let span = nanos(load.span);
-        let kept = (1.0 - span / WINDOW_NS).max(0.0);
+        let seconds = load.span.as_secs_f64();
+        let kept = (1.0 - seconds / WINDOW.as_secs_f64()).max(0.0);
         self.plain = kept * self.plain + load.plain as f64;
-        self.time = kept * self.time + span;
-        self.active = kept * self.active + nanos(load.active);
-        self.blocked = kept * self.blocked + nanos(load.blocked);
+        self.new = kept * self.new + load.new as f64;
+        self.seconds = kept * self.seconds + seconds;
     }
 
-    /// Returns the plain bytes a nanosecond once enough was seen.
-    pub(super) fn rate(&self) -> Option<f64> {
-        self.early_rate().filter(|_| self.time >= ENOUGH_NS)
+    /// Returns the rate once enough was seen.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        self.rate_after(ENOUGH)
     }
 
     /// Returns the same sooner, when it may be far off.
-    pub(super) fn early_rate(&self) -> Option<f64> {
-        (self.time >= EARLY_NS).then_some(self.plain / self.time)
+    pub(super) fn early_rate(&self) -> Option<Rate> {
+        self.rate_after(EARLY)
     }
 
-    /// Returns for which part of the time lanes waited for their sockets, of that for which they had bytes to send.
-    pub(super) fn waited(&self) -> f64 {
-        self.blocked / self.active.max(1.0)
+    fn rate_after(&self, time: Now) -> Option<Rate> {
+        let enough = self.seconds >= time.as_secs_f64();
+        enough.then(|| Rate { plain: self.plain / self.seconds, new: self.new / self.plain.max(1.0) })
+    }
+
+    /// Returns the part of the bytes that is new; all of them before anything was seen.
+    pub(super) fn new_share(&self) -> f64 {
+        if self.plain > 0.0 { self.new / self.plain } else { 1.0 }
     }
 }
 
-const WINDOW_NS: f64 = 3e9;
-/// Under other load a rate swings by a third from one half of a second to the next.
-const ENOUGH_NS: f64 = 0.9e9;
+impl Rate {
+    /// Returns how many times the rate of `other` this is; `None` if the content is another.
+    pub(super) fn times(&self, other: &Self) -> Option<f64> {
+        ((self.new - other.new).abs() <= SAME_CONTENT).then(|| self.plain / other.plain.max(1.0))
+    }
+}
+
+const WINDOW: Now = Now::from_secs(3);
+/// Where others want the processors a rate swings by a third from one half of a second to the next.
+const ENOUGH: Now = Now::from_millis(750);
 /// Two loads: one alone may be a tick in which the scheduler gave nothing.
-const EARLY_NS: f64 = 0.35e9;
+const EARLY: Now = Now::from_millis(350);
+/// Content is the same while the new part of it differs by less.
+const SAME_CONTENT: f64 = 0.25;

@@ -1,4 +1,4 @@
-//! What the sending end of a link did in a moment.
+//! Work of the sending end of a link.
 
 use crate::Now;
 
@@ -11,43 +11,37 @@ pub struct Load {
     pub active: Now,
     /// Of that: every lane that had bytes to send waited for its socket.
     pub blocked: Now,
-    /// The CPU time of encoding.
-    pub encoding: Now,
-    /// The CPU time of writing what was encoded: enciphering, system calls.
-    pub writing: Now,
     /// How much of all processors nobody used, in thousandths; 0 where that is unknown.
     pub idle_permille: u32,
     /// Plain bytes encoded.
     pub plain: u64,
-    /// Wire bytes that came of them.
-    pub wire: u64,
+    /// Of that, on flows that are to be coded: bytes that were neither copied nor named.
+    pub new: u64,
 }
 
 impl Load {
-    /// The time for which this end was what held the bytes up.
-    pub(super) fn working(&self) -> Now {
-        self.active.saturating_sub(self.blocked)
-    }
-
+    /// Whether next to nothing was sent.
     pub(super) fn is_quiet(&self) -> bool {
         self.plain < LEAST_BYTES
     }
 
     /// Whether traffic waits for this end and for nothing else.
     pub(super) fn is_held_up(&self) -> bool {
-        self.is_full() && self.blocked * 8 <= self.active
+        self.active * 5 >= self.span * 4 && self.blocked * 8 <= self.active
     }
 
-    /// Whether others use the processors: this end's work takes much longer than the CPU time that it needs.
+    /// Whether this end has time left: lanes wait for the path, or have nothing to send.
+    pub(super) fn has_time(&self) -> bool {
+        self.blocked * 4 >= self.active || self.active * 2 <= self.span
+    }
+
+    /// Whether all processors are in use.
     pub(super) fn is_starved(&self) -> bool {
-        self.working() * 5 >= (self.encoding + self.writing) * 9
-    }
-
-    /// Whether traffic waits at all.
-    pub(super) fn is_full(&self) -> bool {
-        self.active * 5 >= self.span * 4
+        self.idle_permille <= STARVED_PERMILLE
     }
 }
 
 /// A load with fewer plain bytes shows nothing.
 const LEAST_BYTES: u64 = 16 << 10;
+/// Processors of which less is idle are all in use.
+const STARVED_PERMILLE: u32 = 50;

@@ -1,28 +1,63 @@
-//! How much CPU coding is worth: a controller that lowers plans while encoding is what holds traffic up, and raises
-//! them when it no longer does [EndRE §4, §5.1].
+//! Effort for CPU: a controller that lowers the entropy stage of new bytes while encoding holds traffic up
+//! [EndRE §4, §5.1].
 //!
 //! It is fed with what the last moments showed ([`Load`]) and asked for each block what is left of the block's plan
-//! ([`Controller::apply`]). What it may take away is a ladder of rungs from the configured plan to no coding at all.
+//! ([`Controller::apply`]). Repeats are looked for at every level but the last one of [`Adapt::Speed`].
 //! `docs/design/adaptation.md` says how it decides and why.
 
 mod delivered;
-mod estimate;
 mod ladder;
 mod load;
-mod look;
 #[cfg(test)]
 mod tests;
-mod trial;
 
 use std::fmt;
+use std::str::FromStr;
 
-use self::delivered::Delivered;
-use self::estimate::{Estimates, Limits};
-use self::ladder::Cut;
+use self::delivered::{Delivered, Rate};
+use self::ladder::Level;
 pub use self::load::Load;
-use self::look::Descent;
-use self::trial::{EASED_PERMILLE, FIRST_WAIT, Failure, Left, TRIAL, Trial};
-use crate::{Now, Plan};
+use crate::{FEW_SHARE, Now, Plan};
+
+/// What effort is traded for while encoding holds traffic up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Adapt {
+    /// Nothing: every plan is carried out as it is.
+    Off,
+    /// A cheaper entropy stage of new bytes; repeats are found whatever the load.
+    #[default]
+    Savings,
+    /// The same, and no coding at all while hardly anything repeats.
+    Speed,
+}
+
+impl Adapt {
+    /// Returns the name in the configuration and in `status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Savings => "savings",
+            Self::Speed => "speed",
+        }
+    }
+}
+
+impl FromStr for Adapt {
+    type Err = UnknownAdapt;
+
+    fn from_str(text: &str) -> Result<Self, UnknownAdapt> {
+        match text {
+            "savings" => Ok(Self::Savings),
+            "speed" => Ok(Self::Speed),
+            _ => Err(UnknownAdapt),
+        }
+    }
+}
+
+/// The text names no [`Adapt`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is \"savings\", \"speed\" and false")]
+pub struct UnknownAdapt;
 
 /// Why plans are as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +71,7 @@ pub enum Reason {
     EncoderBound,
     /// More is possible again, but not yet all.
     Recovering,
-    /// A richer rung is being tried, or whether no coding at all is faster.
+    /// Blocks are coded for a moment to see whether they repeat.
     Probe,
 }
 
@@ -56,15 +91,17 @@ impl Reason {
 /// How a controller stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PaceStats {
-    /// What is left of the peer's own plan; `None`: blocks are not coded.
+    /// What effort is traded for.
+    pub adapt: Adapt,
+    /// What is left of the peer's own plan for blocks that are mostly new; `None`: blocks are not coded.
     pub plan: Option<Plan>,
-    /// The rung; 0 is as configured.
+    /// The level; 0 is as configured.
     pub rung: usize,
     /// How many there are.
     pub rungs: usize,
     /// Why it is not another.
     pub reason: Reason,
-    /// Changes of the rung so far.
+    /// Changes of the level so far.
     pub changes: u64,
 }
 
@@ -72,15 +109,15 @@ impl fmt::Display for PaceStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.plan {
             None => f.write_str("blocks are not coded")?,
-            Some(Plan { matching, markers, period, entropy, .. }) => {
-                write!(f, "blocks are coded with {matching}, {markers}, period {period}, entropy {entropy}")?;
+            Some(Plan { entropy, .. }) => {
+                write!(f, "repeats are found as configured, new bytes have entropy {entropy}")?;
             }
         }
         let why = match self.reason {
             Reason::Configured | Reason::Off => "as configured",
             Reason::EncoderBound => "encoding held traffic up",
             Reason::Recovering => "more is possible again",
-            Reason::Probe => "trying whether more is possible",
+            Reason::Probe => "looking whether blocks repeat",
         };
         write!(f, " (step {} of {}): {why}", self.rung, self.rungs.saturating_sub(1))
     }
@@ -89,32 +126,48 @@ impl fmt::Display for PaceStats {
 /// Chooses how much of the configured plans is carried out.
 #[derive(Clone, Debug)]
 pub struct Controller {
+    adapt: Adapt,
     plan: Plan,
-    rungs: Vec<Cut>,
+    levels: Vec<Level>,
     rung: usize,
     reason: Reason,
     changes: u64,
-    estimates: Estimates,
     /// Where the last loads pointed to, and for how long they did.
     wish: Option<(Direction, Now)>,
     quiet: Now,
     /// When there was traffic last.
     seen: Now,
-    /// What the present rung delivers.
+    /// Thousandths of all processors that nobody used of late.
+    idle: f64,
+    /// What the present level delivers.
     delivered: Delivered,
+    /// How idle processors were when the configured plan was left.
+    lowered_idle: f64,
+    /// What other levels delivered, and when that was.
+    known: Vec<Option<(Rate, Now)>>,
     /// The last step up, while it may still turn out to have been wrong.
     trial: Option<Trial>,
-    /// What was seen of a cheaper rung than the present, when it was left for this one or one on the way.
-    left: Option<Left>,
-    /// A look at what is delivered without coding.
-    descent: Option<Descent>,
-    /// When the last one ended, if there was one, and how long the next one waits.
-    descended: Option<Now>,
-    descent_wait: Now,
     failure: Option<Failure>,
-    /// How long a richer rung is not tried after the last change down.
+}
+
+/// A step up that may still have to be taken back.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    from: usize,
+    since: Now,
+    /// What the level before delivered, if that was seen.
+    before: Option<Rate>,
+    /// How idle the processors were then.
+    idle: f64,
+}
+
+/// A step up that had to be taken back.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    at: Now,
+    /// How long no other one is tried.
     wait: Now,
-    lowered: Now,
+    idle: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,63 +178,54 @@ enum Direction {
 
 impl Controller {
     /// Starts at the configured plans; `plan` is the one that [`PaceStats`] tells of.
-    pub fn new(plan: Plan, others: &[Plan]) -> Self {
+    pub fn new(adapt: Adapt, plan: Plan, others: &[Plan]) -> Self {
         let plans: Vec<Plan> = [&[plan], others].concat();
-        Self::with_rungs(plan, ladder::rungs(&plans), Reason::Configured)
-    }
-
-    /// Makes a controller that leaves every plan as it is.
-    pub fn off(plan: Plan) -> Self {
-        Self::with_rungs(plan, ladder::rungs(&[]), Reason::Off)
-    }
-
-    fn with_rungs(plan: Plan, rungs: Vec<Cut>, reason: Reason) -> Self {
+        let levels = ladder::levels(&plans, adapt);
         Self {
+            adapt,
             plan,
-            estimates: Estimates::new(&rungs, &plan),
-            rungs,
+            known: vec![None; levels.len()],
+            levels,
             rung: 0,
-            reason,
+            reason: if adapt == Adapt::Off { Reason::Off } else { Reason::Configured },
             changes: 0,
             wish: None,
             quiet: Now::ZERO,
             seen: Now::ZERO,
+            idle: 0.0,
+            lowered_idle: 0.0,
             delivered: Delivered::default(),
             trial: None,
-            left: None,
-            descent: None,
-            descended: None,
-            descent_wait: FIRST_WAIT,
             failure: None,
-            wait: FIRST_WAIT,
-            lowered: Now::ZERO,
         }
     }
 
     /// Returns what is left of a block's plan; `None`: it is not to be coded.
     pub fn apply(&self, plan: &Plan) -> Option<Plan> {
-        self.rungs.get(self.rung).and_then(|cut| cut.apply(plan))
+        self.levels.get(self.rung).and_then(|level| level.apply(plan))
     }
 
-    /// Returns the rung; 0 is as configured.
+    /// Returns the level; 0 is as configured.
     pub fn rung(&self) -> usize {
         self.rung
     }
 
     /// Returns how it stands.
     pub fn stats(&self) -> PaceStats {
+        let of_new = |plan: Plan| Plan { entropy: plan.entropy_of_new(), busy_entropy: None, ..plan };
         PaceStats {
-            plan: self.apply(&self.plan),
+            adapt: self.adapt,
+            plan: self.apply(&self.plan).map(of_new),
             rung: self.rung,
-            rungs: self.rungs.len(),
+            rungs: self.levels.len(),
             reason: self.reason,
             changes: self.changes,
         }
     }
 
-    /// Takes what happened since the last call and returns whether the rung changed.
+    /// Takes what happened since the last call and returns whether the level changed.
     pub fn handle_load(&mut self, load: Load, now: Now) -> bool {
-        if self.rungs.len() < 2 || load.span.is_zero() {
+        if self.levels.len() < 2 || load.span.is_zero() {
             return false;
         }
         if load.is_quiet() {
@@ -190,132 +234,211 @@ impl Controller {
         self.quiet = Now::ZERO;
         if now.saturating_sub(std::mem::replace(&mut self.seen, now)) >= SILENCE {
             // What was before says nothing of these transfers.
-            (self.delivered, self.wish, self.left) = (Delivered::default(), None, None);
-            self.trial = self.trial.map(|trial| Trial { before: None, left: None, ..trial });
+            self.forget();
         }
-        self.estimates.learn(self.rung, &load, now);
         self.delivered.take(&load);
-        if load.idle_permille >= EASED_PERMILLE {
-            self.descent_wait = FIRST_WAIT;
-        }
-        if let Some(descent) = self.descent {
-            return self.look_below(descent, &load, now);
+        self.idle += IDLE_WEIGHT * (f64::from(load.idle_permille) - self.idle);
+        if self.is_slowed() {
+            return self.take_back(now);
         }
         if self.trial.is_some_and(|trial| now.saturating_sub(trial.since) >= TRIAL) {
-            self.left = self.trial.take().and_then(|trial| trial.leaves()).or(self.left);
-            if self.failure.is_none_or(|failure| self.rung <= failure.rung) {
-                (self.failure, self.wait) = (None, FIRST_WAIT);
-            }
-            // What a probe found may hold for the next rung too.
-            self.lowered = if self.reason == Reason::Probe { now.saturating_sub(self.wait) } else { now };
+            (self.trial, self.failure) = (None, None);
             self.reason = if self.rung == 0 { Reason::Configured } else { Reason::EncoderBound };
         }
-        let mut goal = self.goal(&load, now);
-        goal.rung = goal.rung.min(self.cheapest(&load));
-        let wish = match goal.rung {
-            rung if rung > self.rung => {
-                (load.is_held_up() && goal.gain >= WORTH_IT).then_some(Direction::Down)
-            }
-            rung if rung < self.rung => (!self.is_undecided(&load)).then_some(Direction::Up),
-            _ => None,
-        };
+        let wish = self.wish(&load, now);
         match self.sustained(wish, &load) {
-            _ if self.is_slowed(&load) => self.lower(self.rung, &load, now),
-            // A look below is due, and it is not known yet what to compare it with.
-            Some(Direction::Down)
-                if load.is_starved() && self.may_look(now) && self.delivered.starved().rate().is_none() =>
-            {
-                return false;
-            }
-            // Estimates do not take back what delivers more than before, as far as is known.
-            Some(Direction::Down) if self.is_undecided(&load) && self.trial.is_some() => return false,
-            Some(Direction::Down) => {
-                if !self.descend(goal.rung, &load, now) {
-                    self.lower(goal.rung, &load, now);
-                }
-            }
-            Some(Direction::Up) => self.raise(goal.rung.max(self.reach(&load)), Reason::Recovering, now),
-            None if wish.is_none() && !self.is_undecided(&load) && self.may_probe(now) => {
-                self.raise(self.rung - 1, Reason::Probe, now)
-            }
-            None => return self.descend(self.rung, &load, now),
+            Some(Direction::Down) => self.lower(&load, now),
+            Some(Direction::Up) => self.raise(now),
+            None => false,
         }
-        true
     }
 
     /// Nothing is sent: after a while the configured plan holds again.
     fn rest(&mut self, span: Now) -> bool {
-        self.quiet += span;
+        self.quiet = self.quiet.saturating_add(span);
         if self.quiet < SILENCE || self.rung == 0 {
             return false;
         }
+        self.forget();
         self.enter(0, Reason::Configured);
-        (self.trial, self.failure, self.wait) = (None, None, FIRST_WAIT);
-        (self.descent, self.descent_wait) = (None, FIRST_WAIT);
         true
     }
 
-    /// Finds the richest rung of those about as fast as the fastest, without those that just failed.
-    fn goal(&self, load: &Load, now: Now) -> Goal {
-        let demand = if load.is_full() { f64::INFINITY } else { ROOM * load.plain as f64 / nanos(load.span) };
-        let limits = Limits { link: self.estimates.link(load), demand };
-        let rate = |rung| self.estimates.rate(rung, limits);
-        let richest = self.richest(load, now).min(self.rung);
-        let best = (richest..self.rungs.len()).map(rate).fold(0.0, f64::max);
-        let rung =
-            (richest..self.rungs.len()).find(|&rung| rate(rung) >= best * AS_GOOD).unwrap_or(self.rung);
-        Goal { rung, gain: rate(rung) / rate(self.rung).max(f64::MIN_POSITIVE) }
+    fn forget(&mut self) {
+        self.known.fill(None);
+        (self.delivered, self.wish, self.trial, self.failure) = (Delivered::default(), None, None, None);
+    }
+
+    /// Returns where a load points to.
+    fn wish(&self, load: &Load, now: Now) -> Option<Direction> {
+        let is_new = load.new.saturating_mul(FEW_SHARE as u64) >= load.plain;
+        if load.is_held_up() && is_new && self.rung < self.last() {
+            return Some(Direction::Down);
+        }
+        let may_rise = self.rung > 0 && self.may_raise(now);
+        // No block that is not coded says whether it repeats something.
+        let is_blind = self.levels.get(self.rung) == Some(&Level::Uncoded);
+        (may_rise && (load.has_time() || is_blind || self.has_eased())).then_some(Direction::Up)
     }
 
     /// Adds a load's evidence and returns the direction once there is enough of it.
     fn sustained(&mut self, wish: Option<Direction>, load: &Load) -> Option<Direction> {
-        let span = load.span;
         self.wish = match (self.wish, wish) {
-            (Some((before, time)), Some(wish)) if before == wish => Some((wish, time + span)),
-            (_, Some(wish)) => Some((wish, span)),
-            (Some((before, time)), None) => Some((before, time.saturating_sub(span))),
+            (Some((before, time)), Some(wish)) if before == wish => {
+                Some((wish, time.saturating_add(load.span)))
+            }
+            (_, Some(wish)) => Some((wish, load.span)),
+            (Some((before, time)), None) => Some((before, time.saturating_sub(load.span))),
             (None, None) => None,
         };
         let (direction, time) = self.wish?;
         let enough = match direction {
-            Direction::Down if self.trial.is_some() => TRIAL_EVIDENCE,
-            Direction::Down if self.rung == 0 && self.delivered.starved().rate().is_none() => PATIENCE,
-            _ => EVIDENCE,
+            Direction::Down if self.rung > 0 || self.trial.is_some() || load.is_starved() => EVIDENCE_DOWN,
+            Direction::Down => PATIENCE,
+            Direction::Up => EVIDENCE_UP,
         };
         (wish.is_some() && time >= enough).then_some(direction)
+    }
+
+    /// Returns the last level in use: no coding only while hardly anything repeats.
+    fn last(&self) -> usize {
+        let last = self.levels.len() - 1;
+        let keeps_coding =
+            self.levels.last() == Some(&Level::Uncoded) && self.delivered.new_share() < ALL_NEW;
+        if keeps_coding { last - 1 } else { last }
+    }
+
+    /// Goes down, unless that is known to be no faster; returns whether it went.
+    fn lower(&mut self, load: &Load, now: Now) -> bool {
+        if self.trial.is_some() {
+            // Encoding holds traffic up again: that is right only if more is delivered all the same.
+            return self.trial_pays() == Some(false) && self.take_back(now);
+        }
+        let next = self.rung + 1;
+        let is_known = self.known.iter().skip(next).any(Option::is_some);
+        let coded = self.levels.iter().rposition(|level| *level != Level::Uncoded).unwrap_or(0);
+        // A level on the way costs a while each, and the way back up is short.
+        let target = if load.is_starved() && !is_known { coded.max(next) } else { next };
+        let known = self.known.get(target).copied().flatten();
+        let known = known.filter(|(_, at)| now.saturating_sub(*at) < REMEMBERED).map(|(rate, _)| rate);
+        let gain = known.zip(self.delivered.early_rate()).and_then(|(there, here)| there.times(&here));
+        if gain.is_some_and(|gain| gain < WORTH_IT) {
+            return false;
+        }
+        if self.rung == 0 {
+            self.lowered_idle = self.idle.min(f64::from(load.idle_permille));
+        }
+        self.remember(now);
+        self.enter(target, Reason::EncoderBound);
+        true
+    }
+
+    /// Goes up, on trial: one level, or to the configured plan if other load has gone.
+    fn raise(&mut self, now: Now) -> bool {
+        let is_blind = self.levels.get(self.rung) == Some(&Level::Uncoded);
+        let target = if self.has_eased() && self.failure.is_none() { 0 } else { self.rung - 1 };
+        let before = self.delivered.rate();
+        self.remember(now);
+        self.trial = Some(Trial { from: self.rung, since: now, before, idle: self.idle });
+        self.enter(
+            target,
+            match target {
+                0 => Reason::Configured,
+                _ if is_blind => Reason::Probe,
+                _ => Reason::Recovering,
+            },
+        );
+        true
+    }
+
+    /// Goes back to where the present trial came from; returns that it did.
+    fn take_back(&mut self, now: Now) -> bool {
+        let Some(Trial { from, idle, .. }) = self.trial.take() else { return false };
+        let wait = self.failure.map_or(FIRST_WAIT, |failure| (failure.wait * 2).min(LAST_WAIT));
+        self.failure = Some(Failure { at: now, wait, idle });
+        self.remember(now);
+        self.enter(from, Reason::EncoderBound);
+        true
+    }
+
+    /// Whether the step up that is being tried delivers less than the level before did.
+    fn is_slowed(&self) -> bool {
+        let Some(before) = self.trial.and_then(|trial| trial.before) else { return false };
+        let below = |rate: Option<Rate>, part: f64| {
+            rate.and_then(|rate| rate.times(&before)).is_some_and(|times| times < part)
+        };
+        below(self.delivered.rate(), SLOWED) || below(self.delivered.early_rate(), FAR_SLOWED)
+    }
+
+    /// Whether it delivers more, or sees that blocks repeat; `None`: too little was seen.
+    fn trial_pays(&self) -> Option<bool> {
+        let trial = self.trial?;
+        let early = self.delivered.early_rate()?;
+        if self.levels.get(trial.from) == Some(&Level::Uncoded) && self.delivered.new_share() < ALL_NEW {
+            return Some(true);
+        }
+        let gain = |rate: Rate| trial.before.and_then(|before| rate.times(&before)).unwrap_or(0.0);
+        match self.delivered.rate() {
+            None => (gain(early) < SLOWED).then_some(false),
+            Some(rate) => Some(gain(rate) >= WORTH_IT),
+        }
+    }
+
+    /// Whether a step up may be tried: not right after one that failed, unless other load has gone since, and while
+    /// another one is tried only once enough was seen of that.
+    fn may_raise(&self, now: Now) -> bool {
+        let has_seen = self.trial.is_none() || self.delivered.rate().is_some();
+        let is_over = |failure: Failure| {
+            now.saturating_sub(failure.at) >= failure.wait || self.idle >= failure.idle + EASED_PERMILLE
+        };
+        has_seen && self.failure.is_none_or(is_over)
+    }
+
+    /// Whether processors are idle that were not when the configured plan was left.
+    fn has_eased(&self) -> bool {
+        self.idle >= self.lowered_idle + EASED_PERMILLE
+    }
+
+    /// Remembers what the present level delivers.
+    fn remember(&mut self, now: Now) {
+        let rate = self.delivered.early_rate();
+        if let (Some(known), Some(rate)) = (self.known.get_mut(self.rung), rate) {
+            *known = Some((rate, now));
+        }
     }
 
     fn enter(&mut self, rung: usize, reason: Reason) {
         (self.rung, self.reason) = (rung, reason);
         self.changes += 1;
-        (self.wish, self.left) = (None, None);
-        self.delivered = Delivered::default();
+        (self.wish, self.delivered) = (None, Delivered::default());
     }
-}
-
-/// Where to go, and how many times the present rate is expected there.
-#[derive(Clone, Copy, Debug)]
-struct Goal {
-    rung: usize,
-    gain: f64,
-}
-
-fn nanos(time: Now) -> f64 {
-    time.as_secs_f64() * 1e9
 }
 
 /// After this long without traffic the configured plan holds again.
 const SILENCE: Now = Now::from_secs(3);
-/// How long loads have to point the same way before anything changes: shorter transfers keep the configured plan.
-const EVIDENCE: Now = Now::from_secs(1);
-/// The same for leaving the configured plan while nobody else uses the processors: the link is then faster than the
-/// encoder, which few are for long, and whoever configured the plan did so for the bytes.
+/// How long encoding has to hold traffic up before effort is lowered.
+const EVIDENCE_DOWN: Now = Now::from_millis(400);
+/// The same for leaving the configured plan while processors are idle: the link is then faster than the encoder, which
+/// few are for long, and whoever configured the plan did so for the bytes.
 const PATIENCE: Now = Now::from_secs(10);
-/// The same for taking back a step up.
-const TRIAL_EVIDENCE: Now = Now::from_millis(400);
-/// How much faster a cheaper rung has to be.
-const WORTH_IT: f64 = 1.07;
-/// Rungs of this part of the best rate are as good as the best.
-const AS_GOOD: f64 = 0.97;
-/// How much faster than traffic comes a rung has to be while nobody waits.
-const ROOM: f64 = 1.4;
+/// How long there has to be time before effort is raised.
+const EVIDENCE_UP: Now = Now::from_millis(600);
+/// A step up that is not taken back for this long was right.
+const TRIAL: Now = Now::from_secs(3);
+/// Bounds on the time between two steps up of which the first failed.
+const FIRST_WAIT: Now = Now::from_secs(4);
+const LAST_WAIT: Now = Now::from_secs(60);
+/// How long it is known what another level delivered.
+const REMEMBERED: Now = Now::from_secs(60);
+/// How many times the rate a level has to deliver to be worth a change.
+const WORTH_IT: f64 = 1.05;
+/// A step up that delivers less than this part of what the level before did was wrong.
+const SLOWED: f64 = 0.9;
+/// At this part, nothing more has to be seen.
+const FAR_SLOWED: f64 = 0.6;
+/// Of bytes of which a larger part is new, hardly any repeat.
+const ALL_NEW: f64 = 0.94;
+/// Other load has gone when so much more of the processors is idle, in thousandths.
+const EASED_PERMILLE: f64 = 250.0;
+/// The weight of one load in what is known of idle processors.
+const IDLE_WEIGHT: f64 = 0.3;

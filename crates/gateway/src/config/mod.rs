@@ -27,6 +27,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use oncewire_codec::pace::Adapt;
 use oncewire_codec::wire::Destination;
 use tracing::level_filters::LevelFilter;
 
@@ -209,8 +210,8 @@ pub struct Peer {
     pub allow_sources: Vec<Network>,
     /// The codec's settings for what we send to it.
     pub settings: CodecSettings,
-    /// Whether what we send is coded with less effort while coding holds it up; default yes.
-    pub adapt: bool,
+    /// What the effort of coding is traded for while coding holds up what we send; default savings.
+    pub adapt: Adapt,
     /// The settings of the link.
     pub link: LinkSettings,
     /// Its share of the memory.

@@ -90,7 +90,7 @@ pub(super) struct RawPeer {
     pub(super) index_slots: Option<Spanned<i64>>,
     pub(super) sample_bytes: Option<Spanned<RawSample>>,
     pub(super) log_memory: Option<Spanned<Size>>,
-    pub(super) adapt: Option<bool>,
+    pub(super) adapt: Option<Spanned<RawAdapt>>,
     pub(super) rate_limit: Option<Spanned<Rate>>,
 }
 
@@ -155,7 +155,7 @@ pub(super) struct RawCodec {
     pub(super) window: Option<Spanned<i64>>,
     pub(super) index_slots: Option<Spanned<i64>>,
     pub(super) sample_bytes: Option<Spanned<RawSample>>,
-    pub(super) adapt: Option<bool>,
+    pub(super) adapt: Option<Spanned<RawAdapt>>,
 }
 
 /// `[cache]`.
@@ -212,6 +212,34 @@ impl<'de> Deserialize<'de> for OneOrMany {
             Inner::One(text) => Self::One(Spanned::new(span, text)),
             Inner::Many(texts) => Self::Many(texts),
         })
+    }
+}
+
+/// `adapt`: the text, or a truth value as a text.
+#[derive(Debug)]
+pub(super) struct RawAdapt(pub(super) String);
+
+impl<'de> Deserialize<'de> for RawAdapt {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AdaptVisitor;
+
+        impl Visitor<'_> for AdaptVisitor {
+            type Value = RawAdapt;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"savings\", \"speed\", true or false")
+            }
+
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<RawAdapt, E> {
+                Ok(RawAdapt(value.to_string()))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawAdapt, E> {
+                Ok(RawAdapt(text.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(AdaptVisitor)
     }
 }
 

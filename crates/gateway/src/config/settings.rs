@@ -185,7 +185,7 @@ impl CodecSettings {
     pub fn plan(&self) -> Plan {
         let Self { matching, markers, period, entropy, .. } = *self;
         let layers = self.codec.layers().unwrap_or_default();
-        Plan { layers, matching, markers, period, entropy, quota: None }
+        Plan { layers, matching, markers, period, entropy, ..Plan::default() }
     }
 
     /// Returns how flows are coded of which no rule says otherwise.

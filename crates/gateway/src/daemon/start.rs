@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use oncewire_codec::wanax::neighbours::MemberId;
-use oncewire_link::LinkConfig;
+use oncewire_link::{Adapt, LinkConfig};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
@@ -130,7 +130,7 @@ impl Site {
         let peer = Peer::new(settings, onward, ours, self.clock, ledger, Arc::clone(&tasks), logs);
         peer.announce(told);
         tasks.spawn(Arc::clone(&peer).run_timer());
-        if peer.settings.link.adapt {
+        if peer.settings.link.adapt != Adapt::Off {
             tasks.spawn(Arc::clone(&peer).run_pacing());
         }
         if let Some(dialling) = dialling {

@@ -111,6 +111,8 @@ impl Passing {
             reason: Some(self.reason),
             begins_after: None,
             priority: None,
+            entropy: None,
+            effort: None,
             age_s: self.since.elapsed().as_secs_f64(),
             sent: self.sent.load(Relaxed),
             received: self.received.load(Relaxed),

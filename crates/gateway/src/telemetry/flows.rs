@@ -37,6 +37,12 @@ pub struct FlowReport {
     /// link.
     #[serde(default)]
     pub priority: Option<String>,
+    /// The entropy stage of what is new in what this gateway sends on it now; null where that is not coded.
+    #[serde(default)]
+    pub entropy: Option<String>,
+    /// Why it is that stage: a reason as in `plan` of a peer. Null for a flow that is on no link.
+    #[serde(default)]
+    pub effort: Option<String>,
     /// Seconds since it was opened.
     pub age_s: f64,
     /// Bytes that our application sent.
@@ -77,6 +83,8 @@ mod tests {
             reason: Some(Reason::Policy),
             begins_after: None,
             priority: Some("normal".to_owned()),
+            entropy: None,
+            effort: Some("configured".to_owned()),
             age_s,
             sent: 1,
             received: 2,

@@ -145,7 +145,7 @@ impl Snapshot {
         self.levels_both_ways(encoder, "codec_memory_bytes", "Memory of log, table and contexts", memory)?;
         let rung = "Steps below the configured plan, 0 as configured";
         self.levels(encoder, "codec_rung", rung, |peer| Some(peer.out.plan.rung as f64))?;
-        let rungs = "Steps from the configured plan to no coding, both included";
+        let rungs = "Steps of effort, that of the configured plan included";
         self.levels(encoder, "codec_rungs", rungs, |peer| Some(peer.out.plan.rungs as f64))?;
         let not_saved = "Log bytes that were not saved because the disk was too slow or failed";
         self.counts_both_ways(encoder, "log_not_saved_bytes", not_saved, |peer| {

@@ -262,8 +262,11 @@ pub struct PlanReport {
     pub markers: Option<String>,
     /// The mean distance of markers.
     pub period: Option<u32>,
-    /// The entropy stage.
+    /// The entropy stage of blocks that are mostly new.
     pub entropy: Option<String>,
+    /// What effort is traded for while encoding holds traffic up: `savings`, `speed` or `off`.
+    #[serde(default)]
+    pub adapt: String,
     /// How far down from what is configured, which is 0.
     pub rung: u64,
     /// How many rungs there are.

@@ -1,4 +1,4 @@
-//! What the lanes of a link do with their time, for the controller that trades savings for CPU.
+//! Times of the lanes of a link, for the controller of effort.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 use tokio::task::coop::has_budget_remaining;
 
@@ -14,9 +13,8 @@ use oncewire_codec::Now;
 use oncewire_link::Effort;
 
 use super::clock::Clock;
-use super::spot_checks::SpotChecks;
 
-/// Adds up the time in which lanes have something to send, wait for their sockets, and encode.
+/// Adds up the time in which lanes have something to send, and wait for their sockets.
 pub(super) struct EffortMeter {
     /// A meter that nobody reads asks no clock.
     enabled: bool,
@@ -36,7 +34,6 @@ struct Tally {
     effort: Effort,
     processors: Option<Processors>,
     idle_permille: u32,
-    checks: SpotChecks,
 }
 
 /// What all processors did since the machine was started, in ticks of its clock.
@@ -81,22 +78,6 @@ impl EffortMeter {
         self.busy.notified().await;
     }
 
-    /// Does encoding and counts its CPU time.
-    pub(super) fn encode<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.count(work, |effort| &mut effort.encoding)
-    }
-
-    /// Does work and counts its CPU time, if it is [picked](SpotChecks) to be measured.
-    fn count<T>(&self, work: impl FnOnce() -> T, time: fn(&mut Effort) -> &mut Now) -> T {
-        let picked = if self.enabled { self.tally.lock().checks.pick() } else { None };
-        let Some(weight) = picked else { return work() };
-        let start = thread_time();
-        let result = work();
-        let took = thread_time().saturating_sub(start);
-        *time(&mut self.tally.lock().effort) += took.saturating_mul(weight);
-        result
-    }
-
     /// Takes what was done since the last call if that is a while ago.
     pub(super) fn take_due(&self) -> Option<Effort> {
         let mut tally = self.tally.lock();
@@ -123,7 +104,6 @@ impl EffortMeter {
 impl Tally {
     fn take(&mut self, now: Now) -> Effort {
         self.add_up(now);
-        self.checks.end_stretch();
         let span = now.saturating_sub(std::mem::replace(&mut self.taken, now));
         Effort { span, idle_permille: self.idle_permille, ..std::mem::take(&mut self.effort) }
     }
@@ -202,7 +182,7 @@ impl LaneEffort {
         let mut write = pin!(write);
         poll_fn(|context| {
             self.turn_to(Doing::Work);
-            let poll = self.meter.count(|| write.as_mut().poll(context), |effort| &mut effort.writing);
+            let poll = write.as_mut().poll(context);
             // A task that has used up its turn gives way to others, and is not waiting for its socket.
             if poll.is_pending() && has_budget_remaining() {
                 self.turn_to(Doing::Wait);
@@ -241,14 +221,8 @@ impl std::fmt::Debug for LaneEffort {
     }
 }
 
-/// How often the link is told what encoding takes.
+/// How often the link is told.
 pub(super) const PACING: Duration = Duration::from_millis(200);
-
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    // Neither is negative: the clock starts at zero with the thread.
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
-}
 
 #[cfg(test)]
 mod tests {
@@ -328,18 +302,6 @@ mod tests {
         assert_eq!(meter.tally.lock().working, 0);
     }
 
-    #[tokio::test]
-    async fn encoding_and_writing_count_in_cpu_time() {
-        let meter = meter(true);
-        let work = || (0..2_000_000u64).fold(1, |sum, i| std::hint::black_box(sum ^ i));
-        meter.encode(work);
-        let encoding = meter.take();
-        LaneEffort::new(&meter).write(async { work() }).await;
-        let writing = meter.take();
-        assert!(encoding.encoding > Duration::ZERO && encoding.writing.is_zero(), "{encoding:?}");
-        assert!(writing.writing > Duration::ZERO && writing.encoding.is_zero(), "{writing:?}");
-    }
-
     #[test]
     fn idle_processors_are_told_from_busy_ones() {
         let stat = "cpu  10 5 20 100 50 3 2 1 9 9\ncpu0 1 2 3\n";
@@ -362,8 +324,6 @@ mod tests {
         let meter = meter(false);
         let lane = LaneEffort::new(&meter);
         lane.work();
-        meter.encode(|| ());
-        let effort = meter.take();
-        assert_eq!((effort.active, effort.encoding), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(meter.take().active, Duration::ZERO);
     }
 }

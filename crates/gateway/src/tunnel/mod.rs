@@ -15,6 +15,5 @@ pub(crate) mod onward;
 pub(crate) mod peer;
 pub(crate) mod pending;
 pub(crate) mod seldom;
-mod spot_checks;
 pub(crate) mod tasks;
 pub(crate) mod tls;

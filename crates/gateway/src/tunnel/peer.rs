@@ -27,7 +27,7 @@ use oncewire_codec::Now;
 use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wanax::neighbours::{Hearing, refusal};
 use oncewire_codec::wire::{FlowId, GroupFrame, LaneId, Network};
-use oncewire_link::{Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
+use oncewire_link::{Adapt, Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
 
 use super::clock::Clock;
 use super::count::WireCounter;
@@ -218,7 +218,7 @@ impl Peer {
         let may_keep = logs.later;
         let kept = logs.writer.zip(logs.reader).map(|(writer, reader)| Kept::new(writer, reader));
         kept.iter().for_each(Kept::note_whole);
-        let effort = Arc::new(EffortMeter::new(settings.link.adapt, clock));
+        let effort = Arc::new(EffortMeter::new(settings.link.adapt != Adapt::Off, clock));
         let peer = Arc::new(Self {
             settings,
             onward: RwLock::new(Arc::new(onward)),
@@ -293,17 +293,15 @@ impl Peer {
 
     /// Runs one mutation of the link and everything that follows from it.
     pub(crate) fn with<R>(self: &Arc<Self>, mutate: impl FnOnce(&mut Core, Now) -> R) -> R {
-        let (result, due) = self.locked(mutate);
+        let mut due = Due::default();
+        let result = {
+            let mut core = self.core.lock();
+            let result = mutate(&mut core, self.clock.now());
+            self.drain(&mut core, &mut due);
+            result
+        };
         self.carry_out(due);
         result
-    }
-
-    /// Runs one mutation of the link, and returns what is to be carried out then, without the lock.
-    fn locked<R>(self: &Arc<Self>, mutate: impl FnOnce(&mut Core, Now) -> R) -> (R, Due) {
-        let (mut core, mut due) = (self.core.lock(), Due::default());
-        let result = mutate(&mut core, self.clock.now());
-        self.drain(&mut core, &mut due);
-        (result, due)
     }
 
     fn drain(self: &Arc<Self>, core: &mut Core, due: &mut Due) {

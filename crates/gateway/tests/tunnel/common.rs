@@ -120,8 +120,8 @@ pub(crate) async fn start(dir: &Path, config: &str) -> Result<Gateway, StartErro
     Gateway::start(config).await
 }
 
-/// Codes as configured, however busy the machine is. By default a gateway codes less while coding holds traffic up, and
-/// nothing at all in the end; what is not coded is not remembered either.
+/// Codes as configured, however busy the machine is. By default new bytes get a cheaper entropy stage while coding holds
+/// traffic up.
 pub(crate) const UNCHANGING: &str = "[codec]\nadapt = false\n";
 
 /// A `forward` to an origin.

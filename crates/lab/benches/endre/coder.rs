@@ -144,6 +144,7 @@ pub(crate) const PLAN: Plan = Plan {
     markers: MarkerKind::Maxp,
     period: 64,
     entropy: Entropy::None,
+    busy_entropy: None,
     quota: None,
 };
 const LANE: LaneId = LaneId(0);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use oncewire_codec::wanax::{NameKey, NamesConfig};
 use oncewire_codec::wire::{Destination, FlowId, LaneId, LaneRole};
 use oncewire_codec::{Now, Plan};
-use oncewire_link::{Event, Link, LinkConfig, OpenRefused, OpenRequest, Received};
+use oncewire_link::{Adapt, Event, Link, LinkConfig, OpenRefused, OpenRequest, Received};
 use oncewire_netem::tcp::ConnectionId;
 
 use super::clients::REQUEST_BYTES;
@@ -43,7 +43,7 @@ pub(super) fn pair(config: GatewayConfig, now: Now) -> [Gateway; 2] {
             plan: config.plan,
             rate_limit: config.rate_limit,
             // There is no CPU time that it could save.
-            adapt: false,
+            adapt: Adapt::Off,
             initial_credit: config.window,
             names: Some(names),
             store: store.map(|_| STORE_ID),

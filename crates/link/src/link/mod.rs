@@ -2,7 +2,7 @@
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
 //! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered), [`networks`] (who fronts what),
-//! [`answers`] (chunks that were asked for, under a limit), [`draining`] (who takes no flows), [`pacing`] (savings for CPU), [`renewing`] (a lane in another's place), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store), [`windows`] (what the peer may send).
+//! [`answers`] (chunks that were asked for, under a limit), [`draining`] (who takes no flows), [`pacing`] (effort for CPU), [`renewing`] (a lane in another's place), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store), [`windows`] (what the peer may send).
 
 mod answers;
 mod draining;
@@ -337,6 +337,7 @@ impl Link {
     }
 
     fn flow_stats(&self, flow: &Flow) -> FlowStats {
+        let plan = flow.plan.filter(|_| flow.cipher.is_none()).and_then(|plan| self.pacing.apply(&plan));
         FlowStats {
             flow: flow.id,
             name: flow.name,
@@ -351,6 +352,8 @@ impl Link {
             },
             begins_after: flow.plan.and(flow.cipher).map(|begun| begun.after),
             priority: flow.priority(self.config.bulk_after),
+            entropy: plan.map(|plan| plan.entropy_of_new()),
+            effort: self.pacing.stats().reason,
             opened_at: flow.opened_at,
             sent: flow.out.sent,
             received: flow.delivered_in,

@@ -286,7 +286,8 @@ impl Link {
             return false;
         }
         let most = self.limiter.as_ref().map_or(MAX_BLOCK, Limiter::block_limit);
-        let plan = flow.plan().and_then(|plan| self.pacing.apply(&plan));
+        let configured = flow.plan();
+        let plan = configured.and_then(|plan| self.pacing.apply(&plan));
         let block = match plan.filter(|plan| most < MAX_BLOCK || self.sender.is_naming(plan)) {
             Some(plan) => flow
                 .out
@@ -300,9 +301,8 @@ impl Link {
             flow.out.waits_for_room = false;
             self.events.push_back(Event::FlowWritable(id));
         }
-        let (plain_len, before) = (plain.len(), out.len());
+        self.pacing.sent(plain.len(), configured.is_some() && plan.is_none());
         self.sender.handle_payload(Payload { flow: id, offset, plain, fin, plan }, lane, now, out);
-        self.pacing.sent(plain_len, out.len() - before);
         true
     }
 }

@@ -1,4 +1,4 @@
-//! Savings for CPU: what the shell saw of the sending half's work, and what is left of plans because of it.
+//! Effort for CPU: what the shell saw of the sending half's work, and what is left of plans because of it.
 
 use oncewire_codec::pace::{Controller, Load, PaceStats};
 use oncewire_codec::{Now, Plan};
@@ -16,10 +16,6 @@ pub struct Effort {
     pub active: Now,
     /// Of that: every lane that had bytes to send waited for its socket.
     pub blocked: Now,
-    /// The CPU time of [`Link::poll_transmit`].
-    pub encoding: Now,
-    /// The CPU time of writing what it gave: enciphering, system calls.
-    pub writing: Now,
     /// How much of all processors nobody used, in thousandths; 0 where that is unknown.
     pub idle_permille: u32,
 }
@@ -28,17 +24,16 @@ pub struct Effort {
 pub(super) struct Pacing {
     controller: Controller,
     plain: u64,
-    wire: u64,
+    /// Of that: not coded, on flows that are to be.
+    passed: u64,
+    /// New bytes of all coded blocks so far.
+    new: u64,
 }
 
 impl Pacing {
     pub(super) fn new(config: &LinkConfig) -> Self {
-        let controller = if config.adapt {
-            Controller::new(config.plan, &config.other_plans)
-        } else {
-            Controller::off(config.plan)
-        };
-        Self { controller, plain: 0, wire: 0 }
+        let controller = Controller::new(config.adapt, config.plan, &config.other_plans);
+        Self { controller, plain: 0, passed: 0, new: 0 }
     }
 
     /// Returns what is left of a plan now.
@@ -46,10 +41,10 @@ impl Pacing {
         self.controller.apply(plan)
     }
 
-    /// Notes that a block was encoded.
-    pub(super) fn sent(&mut self, plain: usize, wire: usize) {
+    /// Notes that a block was sent, and whether it was not coded though its flow is to be.
+    pub(super) fn sent(&mut self, plain: usize, passed: bool) {
         self.plain += plain as u64;
-        self.wire += wire as u64;
+        self.passed += if passed { plain as u64 } else { 0 };
     }
 
     pub(super) fn stats(&self) -> PaceStats {
@@ -61,9 +56,14 @@ impl Link {
     /// Takes what the lanes did since the last call, and lowers or raises how blocks are coded from now on. Without
     /// these calls every plan is carried out as it is.
     pub fn handle_load(&mut self, effort: Effort, now: Now) {
-        let Effort { span, active, blocked, encoding, writing, idle_permille } = effort;
-        let (plain, wire) = (std::mem::take(&mut self.pacing.plain), std::mem::take(&mut self.pacing.wire));
-        let load = Load { span, active, blocked, encoding, writing, idle_permille, plain, wire };
+        let Effort { span, active, blocked, idle_permille } = effort;
+        let out = self.sender.stats();
+        let not_new = [out.copied, out.uncoded, out.names.bytes];
+        let all_new = not_new.into_iter().fold(out.plain, u64::saturating_sub);
+        let coded_new = all_new.saturating_sub(std::mem::replace(&mut self.pacing.new, all_new));
+        let (plain, passed) =
+            (std::mem::take(&mut self.pacing.plain), std::mem::take(&mut self.pacing.passed));
+        let load = Load { span, active, blocked, idle_permille, plain, new: coded_new + passed };
         if self.pacing.controller.handle_load(load, now) {
             self.note(Note::Paced(self.pacing.stats()));
         }

@@ -1,170 +1,223 @@
-//! What becomes of rate and savings when other programs want the processors.
+//! Rates and savings while other programs want the processors.
 //!
-//! A stream crosses a link of a fixed rate three times: with the controller, as configured whatever happens, and not
-//! coded at all. Each time the machine is idle, then loaded, then idle again. All of it several times, since a machine that
-//! others share is not the same from one minute to the next.
+//! Streams that are new, repeated, edited and mixed cross a pair with each value of `adapt`, and not coded at all. The
+//! ways take turns, run after run, since a machine that others share is not the same from one minute to the next.
 
-mod plot;
-mod traffic;
-
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use self::traffic::{Content, Sink};
+use crate::common::data::{self, Rng};
 use crate::common::pair::{Options, Pair};
 
 /// What to measure with.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Rate of the link in 10^6 bits a second; choose one at which the configured plan keeps up while nothing else
-    /// runs, and does not while the load does.
-    #[arg(long, default_value_t = 200)]
-    rate: u64,
+    /// Rate of the line in 10^6 bits a second; default: no line, the gateways speak over loopback.
+    #[arg(long)]
+    rate: Option<u64>,
     /// Entropy stage of both gateways.
-    #[arg(long, default_value = "zstd:6")]
+    #[arg(long, default_value = "zstd:3")]
     entropy: String,
-    /// Threads that do nothing but work, in the middle phase; default 3 for each processor.
+    /// Threads that do nothing but work; default 3 for each processor.
     #[arg(long)]
     load: Option<usize>,
-    /// Flows that carry the stream.
-    #[arg(long, default_value_t = 2)]
-    flows: usize,
-    /// Seconds of the idle, the loaded and the last idle phase.
-    #[arg(long, value_delimiter = ',', default_values_t = [10, 15, 15])]
-    phases: Vec<u64>,
-    /// Times that all three ways are measured, in turns; figures are medians.
-    #[arg(long, default_value_t = 1)]
-    rounds: usize,
-    /// Where to write the samples.
-    #[arg(long, default_value = "adaptation.csv")]
-    csv: PathBuf,
-    /// Where to draw those of the first round.
-    #[arg(long, default_value = "adaptation.svg")]
-    svg: PathBuf,
+    /// Bytes of each stream in 2^20.
+    #[arg(long, default_value_t = 128)]
+    size: usize,
+    /// Times that each way is measured; figures are medians.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
 }
 
-/// One way to send the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One way to send the streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
-    Adapting,
+    Savings,
+    Speed,
     Configured,
     Uncoded,
 }
 
-/// What was seen between two looks.
-struct Sample {
-    way: Way,
-    /// Since the start, at the end of the sample.
-    seconds: f64,
-    phase: usize,
-    /// 10^6 bytes a second.
-    delivered: f64,
-    wire: f64,
-    rung: u64,
+/// The content of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    New,
+    Repeated,
+    Edited,
+    Mixed,
 }
 
+/// What came of one stream.
+#[derive(Clone, Copy)]
+struct Sample {
+    /// 10^6 plain bytes a second.
+    rate: f64,
+    /// The part of the plain bytes that crossed as copies or names, in percent.
+    found: f64,
+    /// The part of the plain bytes that did not cross, in percent.
+    saved: f64,
+}
+
+type Samples = BTreeMap<(Kind, Way), Vec<Sample>>;
+
 impl Way {
-    const ALL: [Self; 3] = [Self::Adapting, Self::Configured, Self::Uncoded];
+    const ALL: [Self; 4] = [Self::Savings, Self::Speed, Self::Configured, Self::Uncoded];
 
     fn name(self) -> &'static str {
         match self {
-            Self::Adapting => "adapt",
-            Self::Configured => "configured",
-            Self::Uncoded => "none",
+            Self::Savings => "savings",
+            Self::Speed => "speed",
+            Self::Configured => "false",
+            Self::Uncoded => "codec none",
         }
     }
 
     fn settings(self, entropy: &str) -> String {
-        let cache = "[cache]\nmemory = \"1 GiB\"\nlog_memory = \"64 MiB\"\n";
-        let adapt = self == Self::Adapting;
+        let adapt = match self {
+            Self::Savings => "\"savings\"",
+            Self::Speed => "\"speed\"",
+            Self::Configured | Self::Uncoded => "false",
+        };
         let policy = if self == Self::Uncoded { "[[policy]]\ncodec = \"none\"\n" } else { "" };
+        let cache = "[cache]\nmemory = \"2 GiB\"\nlog_memory = \"512 MiB\"\n";
         format!("{cache}[codec]\nentropy = \"{entropy}\"\nadapt = {adapt}\n{policy}")
     }
 }
 
-impl Sample {
-    fn savings(&self) -> f64 {
-        if self.delivered > 0.0 { 100.0 * (1.0 - self.wire / self.delivered) } else { 0.0 }
+impl Kind {
+    const ALL: [Self; 4] = [Self::New, Self::Repeated, Self::Edited, Self::Mixed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Repeated => "repeated",
+            Self::Edited => "edited",
+            Self::Mixed => "mixed",
+        }
+    }
+
+    /// Makes the stream from the one that crossed first.
+    fn content(self, first: &[u8], seed: u64) -> Vec<u8> {
+        match self {
+            Self::New | Self::Repeated => first.to_vec(),
+            Self::Edited => edited(first, seed),
+            Self::Mixed => mixed(first, seed),
+        }
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) {
-    assert!(arguments.phases.len() == 3, "--phases takes three numbers");
-    assert!(arguments.rounds > 0, "--rounds is at least 1");
-    let content = Arc::new(Content::generate());
-    let rounds: Vec<Vec<Sample>> = (0..arguments.rounds)
-        .map(|_| Way::ALL.into_iter().flat_map(|way| measure(way, &content, arguments)).collect())
-        .collect();
-    std::fs::write(&arguments.csv, text(&rounds)).unwrap();
-    std::fs::write(&arguments.svg, plot::draw(&rounds[0], &arguments.phases)).unwrap();
-    report(&rounds, arguments);
-}
-
-fn text(rounds: &[Vec<Sample>]) -> String {
-    let mut text =
-        "way,seconds,phase,delivered_mb_per_s,wire_mb_per_s,savings_percent,rung,round\n".to_owned();
-    for (round, row) in
-        rounds.iter().enumerate().flat_map(|(round, rows)| rows.iter().map(move |row| (round, row)))
-    {
-        let Sample { way, seconds, phase, delivered, wire, rung } = row;
-        let (way, savings) = (way.name(), row.savings());
-        let _ =
-            writeln!(text, "{way},{seconds:.2},{phase},{delivered:.2},{wire:.2},{savings:.1},{rung},{round}");
-    }
-    text
-}
-
-/// Sends the stream through a pair of gateways for all three phases.
-#[allow(clippy::disallowed_methods, reason = "a rate is what passes in a time")]
-fn measure(way: Way, content: &Arc<Content>, arguments: &Arguments) -> Vec<Sample> {
-    let sink = Sink::start(content);
-    let mut options = Options::to(sink.address()).with(&way.settings(&arguments.entropy));
-    options.rate_bytes_per_s = Some(arguments.rate * 1_000_000 / 8);
-    let pair = Pair::start_with(&crate::binary(), &options);
-    let sources: Vec<_> =
-        (0..arguments.flows).map(|flow| traffic::send(pair.forward(), content, flow)).collect();
-    let mut samples = Vec::new();
-    let start = Instant::now();
-    let mut end = Duration::ZERO;
-    for (phase, seconds) in arguments.phases.iter().enumerate() {
-        end += Duration::from_secs(*seconds);
-        let load = (phase == 1).then(|| Load::start(arguments.load));
-        while start.elapsed() < end {
-            let before = (Instant::now(), sink.received(), pair.relay.carried());
-            std::thread::sleep(SAMPLE);
-            let (delivered, wire) = (sink.received() - before.1, pair.relay.carried() - before.2);
-            let time = before.0.elapsed().as_secs_f64();
-            samples.push(Sample {
-                way,
-                seconds: start.elapsed().as_secs_f64(),
-                phase,
-                delivered: delivered as f64 / 1e6 / time,
-                wire: wire as f64 / 1e6 / time,
-                rung: plan(&pair)["rung"].as_u64().unwrap(),
-            });
+    assert!(arguments.runs > 0, "--runs is at least 1");
+    let mut samples = Samples::new();
+    for seed in 0..arguments.runs as u64 {
+        let first = data::text(2 * seed, arguments.size << 20);
+        let streams = Kind::ALL.map(|kind| (kind, kind.content(&first, 2 * seed + 1)));
+        for way in Way::ALL {
+            measure(way, &streams, arguments, &mut samples);
         }
-        drop(load);
+        eprintln!("run {} of {}", seed + 1, arguments.runs);
     }
-    eprintln!("{}: {}", way.name(), plan(&pair));
-    drop(pair);
-    sources.into_iter().for_each(|source| source.join().unwrap());
-    samples
+    report(&samples);
 }
 
-/// How the branch codes now; asked without another process, since processors are scarce.
-fn plan(pair: &Pair) -> serde_json::Value {
-    let mut stream = TcpStream::connect(pair.branch.admin()).unwrap();
-    stream.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let body = answer.split_once("\r\n\r\n").unwrap().1;
-    let status: serde_json::Value = serde_json::from_str(body).unwrap();
-    status["peers"][0]["out"]["plan"].clone()
+/// Sends all streams, one after the other, while other threads want the processors.
+fn measure(way: Way, streams: &[(Kind, Vec<u8>)], arguments: &Arguments, samples: &mut Samples) {
+    let expected = Arc::new(Mutex::new(Vec::new()));
+    let mut options = Options::to(sink(&expected)).with(&way.settings(&arguments.entropy));
+    options.straight = arguments.rate.is_none();
+    options.rate_bytes_per_s = arguments.rate.map(|rate| rate * 1_000_000 / 8);
+    let pair = Pair::start_with(&crate::binary(), &options);
+    let load = Load::start(arguments.load);
+    for (kind, content) in streams {
+        expected.lock().unwrap().clone_from(content);
+        let before = counts(&pair);
+        let seconds = send(pair.forward(), content);
+        let [found, wire] = counts(&pair);
+        let part = |bytes: f64| 100.0 * bytes / content.len() as f64;
+        samples.entry((*kind, way)).or_default().push(Sample {
+            rate: content.len() as f64 / 1e6 / seconds,
+            found: part(found - before[0]),
+            saved: 100.0 - part(wire - before[1]),
+        });
+    }
+    drop(load);
+}
+
+/// Sends a stream and returns the seconds until the far end had all of it.
+#[allow(clippy::disallowed_methods, reason = "a rate is what passes in a time")]
+fn send(to: SocketAddr, content: &[u8]) -> f64 {
+    let start = Instant::now();
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream.write_all(content).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let seconds = start.elapsed().as_secs_f64();
+    assert_eq!(answer, b"same", "other bytes arrived than were sent");
+    seconds
+}
+
+/// Takes streams, and answers whether each is what was expected.
+fn sink(expected: &Arc<Mutex<Vec<u8>>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let expected = Arc::clone(expected);
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 128 << 10];
+        for mut stream in listener.incoming().flatten() {
+            let expected = expected.lock().unwrap();
+            let mut rest = &expected[..];
+            while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                match rest.strip_prefix(&buffer[..count]) {
+                    Some(behind) => rest = behind,
+                    None => break,
+                }
+            }
+            let answer: &[u8] = if rest.is_empty() { b"same" } else { b"other" };
+            stream.write_all(answer).unwrap();
+        }
+    });
+    address
+}
+
+/// Returns the branch's bytes that were copied or named, and those on the wire.
+fn counts(pair: &Pair) -> [f64; 2] {
+    let peer = pair.branch.peer();
+    let count = |value: &serde_json::Value| value.as_f64().unwrap();
+    let named = count(&peer["out"]["names"]["bytes"]);
+    [count(&peer["out"]["copied"]) + named, count(&peer["wire_out"])]
+}
+
+/// Inserts, deletes and replaces a few bytes in each few KiB.
+fn edited(first: &[u8], seed: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    let mut out = Vec::with_capacity(first.len() + first.len() / 64);
+    let mut rest = first;
+    while rest.len() > 8192 {
+        let (before, behind) = rest.split_at(2000 + rng.below(4000));
+        out.extend_from_slice(before);
+        out.extend_from_slice(&rng.next().to_le_bytes());
+        rest = &behind[rng.below(3) * 8..];
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// Puts pieces of the first stream, in another order, between new ones, as many of each.
+fn mixed(first: &[u8], seed: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    let fresh = data::text(seed, first.len() / 2);
+    let mut out = Vec::with_capacity(first.len());
+    for piece in fresh.chunks(96 << 10) {
+        out.extend_from_slice(piece);
+        let at = rng.below(first.len() - piece.len());
+        out.extend_from_slice(&first[at..at + piece.len()]);
+    }
+    out
 }
 
 /// Threads that want a processor each.
@@ -194,69 +247,31 @@ impl Drop for Load {
     }
 }
 
-/// The mean of a value over the samples of a way in a phase, without the first seconds of it.
-struct Means<'a> {
-    samples: &'a [Sample],
-    phases: &'a [u64],
+fn report(samples: &Samples) {
+    println!(
+        "| stream | adapt | copies and names | saved | MB/s | ÷ false | ÷ codec none |\n|---|---|---|---|---|---|---|"
+    );
+    let value = |key: (Kind, Way), of: fn(&Sample) -> f64| median(samples[&key].iter().map(of).collect());
+    for (kind, way) in Kind::ALL.into_iter().flat_map(|kind| Way::ALL.map(|way| (kind, way))) {
+        let (found, saved) =
+            (value((kind, way), |sample| sample.found), value((kind, way), |sample| sample.saved));
+        // Ratios within a run, in which all ways met about the same machine.
+        let ratio = |to: Way| {
+            let pairs = samples[&(kind, way)].iter().zip(&samples[&(kind, to)]);
+            median(pairs.map(|(one, other)| one.rate / other.rate).collect())
+        };
+        println!(
+            "| {} | {} | {found:.2} % | {saved:.2} % | {:.1} | {:.2} | {:.2} |",
+            kind.name(),
+            way.name(),
+            value((kind, way), |sample| sample.rate),
+            ratio(Way::Configured),
+            ratio(Way::Uncoded),
+        );
+    }
 }
 
-impl Means<'_> {
-    fn of(&self, way: Way, phase: usize, skipped: f64, value: fn(&Sample) -> f64) -> f64 {
-        let begin: u64 = self.phases[..phase].iter().sum();
-        let from = begin as f64 + skipped + SAMPLE.as_secs_f64();
-        let is_of = |row: &&Sample| row.way == way && row.phase == phase && row.seconds > from;
-        let rows: Vec<f64> = self.samples.iter().filter(is_of).map(value).collect();
-        rows.iter().sum::<f64>() / rows.len().max(1) as f64
-    }
-
-    fn delivered(&self, way: Way, phase: usize, skipped: f64) -> f64 {
-        self.of(way, phase, skipped, |row| row.delivered)
-    }
-
-    fn savings(&self, way: Way, phase: usize, skipped: f64) -> f64 {
-        let wire = self.of(way, phase, skipped, |row| row.wire);
-        100.0 * (1.0 - wire / self.delivered(way, phase, skipped))
-    }
-}
-
-fn report(rounds: &[Vec<Sample>], arguments: &Arguments) {
-    let rounds: Vec<Means> =
-        rounds.iter().map(|samples| Means { samples, phases: &arguments.phases }).collect();
-    println!("| way | phase | delivered MB/s | savings |\n|---|---|---|---|");
-    for way in Way::ALL {
-        for (phase, name) in ["idle", "loaded", "idle again"].into_iter().enumerate() {
-            let delivered = spread(&rounds, |means| means.delivered(way, phase, 0.0)).1;
-            let savings = spread(&rounds, |means| means.savings(way, phase, 0.0)).1;
-            println!("| {} | {name} | {delivered:.1} | {savings:.1} % |", way.name());
-        }
-    }
-    let print = |what: &str, value: &dyn Fn(&Means) -> f64| {
-        let (least, median, most) = spread(&rounds, value);
-        // A phase may be too short to say.
-        if median.is_finite() {
-            println!("{what}: {median:.2} ({least:.2} to {most:.2})");
-        }
-    };
-    println!("\nMedian of {} rounds, and the lowest and the highest:", rounds.len());
-    let to_none = |way: Way, skipped: f64| {
-        move |means: &Means| means.delivered(way, 1, skipped) / means.delivered(Way::Uncoded, 1, skipped)
-    };
-    print("under load, adapt / none", &to_none(Way::Adapting, 0.0));
-    print(&format!("the same from {SETTLED} s on"), &to_none(Way::Adapting, SETTLED));
-    print("under load, configured / none", &to_none(Way::Configured, 0.0));
-    print("savings of adapt before the load, %", &|means| means.savings(Way::Adapting, 0, 2.0));
-    print("savings of adapt under load, %", &|means| means.savings(Way::Adapting, 1, 0.0));
-    print("savings of adapt from 5 s after it, %", &|means| means.savings(Way::Adapting, 2, 5.0));
-}
-
-/// Returns the lowest, the median and the highest of a value over the rounds.
-fn spread(rounds: &[Means], value: impl Fn(&Means) -> f64) -> (f64, f64, f64) {
-    let mut values: Vec<f64> = rounds.iter().map(value).collect();
+fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    (values[0], values[values.len() / 2], values[values.len() - 1])
+    values[values.len() / 2]
 }
-
-/// Seconds after which the controller should have found what is fastest.
-const SETTLED: f64 = 2.5;
-/// How often to look.
-const SAMPLE: Duration = Duration::from_millis(500);

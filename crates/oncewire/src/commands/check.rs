@@ -7,8 +7,8 @@ use oncewire_codec::{Plan, Quota};
 use oncewire_gateway::chunks::refuses_key;
 use oncewire_gateway::config::units::{Rate, Size, Time};
 use oncewire_gateway::config::{
-    Capture, Config, Discovery, Intercept, LogBudget, Looked, Mode, OnPeerLoss, PathChoice, Peer, PeerChoice,
-    Policy, Scope, StoreSettings,
+    Adapt, Capture, Config, Discovery, Intercept, LogBudget, Looked, Mode, OnPeerLoss, PathChoice, Peer,
+    PeerChoice, Policy, Scope, StoreSettings,
 };
 use oncewire_gateway::discovery::MAX_FOUND;
 use oncewire_gateway::lifecycle::{access, privileges};
@@ -185,9 +185,14 @@ fn describe_peer(peer: &Peer) -> String {
             peer.memory.hints_reach().div_ceil(1_000_000_000),
         );
     }
-    if !peer.adapt {
-        let _ = writeln!(text, "  coded so even while encoding holds traffic up");
-    }
+    let busy = match peer.adapt {
+        Adapt::Off => "coded so",
+        Adapt::Savings => "repeats are found, new bytes get a cheaper entropy stage",
+        Adapt::Speed => {
+            "new bytes get a cheaper entropy stage, or none is coded while hardly anything repeats"
+        }
+    };
+    let _ = writeln!(text, "  while encoding holds traffic up: {busy}");
     let _ = writeln!(
         text,
         "  memory up to {}: logs {}, table {}, kept {}, hints {}, contexts {}, flows {}",

@@ -27,6 +27,7 @@ fn render(report: &FlowsReport) -> String {
         ("OUTCOME", Align::Left),
         ("REASON", Align::Left),
         ("PRIORITY", Align::Left),
+        ("EFFORT", Align::Left),
         ("AGE", Align::Right),
         ("SENT", Align::Right),
         ("RECEIVED", Align::Right),
@@ -41,6 +42,7 @@ fn render(report: &FlowsReport) -> String {
             outcome.to_owned(),
             reason(flow),
             flow.priority.clone().unwrap_or_else(unknown),
+            effort(flow),
             age(flow.age_s),
             bytes(flow.sent),
             bytes(flow.received),
@@ -58,6 +60,16 @@ fn reason(flow: &FlowReport) -> String {
         (None, _) => unknown(),
         (Some(reason), Some(after @ 1..)) => format!("{reason} after {}", bytes(after)),
         (Some(reason), _) => reason.to_string(),
+    }
+}
+
+/// Says which entropy stage new bytes have, and why if that is not as configured.
+fn effort(flow: &FlowReport) -> String {
+    match (&flow.entropy, flow.effort.as_deref()) {
+        (entropy, None | Some("configured" | "off")) => entropy.clone().unwrap_or_else(unknown),
+        (entropy, Some(why)) => {
+            format!("{} ({})", entropy.as_deref().unwrap_or("not coded"), why.replace('_', " "))
+        }
     }
 }
 
@@ -79,6 +91,8 @@ mod tests {
             reason: Some(Reason::Ssh),
             begins_after: Some(0),
             priority: Some("interactive".to_owned()),
+            entropy: None,
+            effort: Some("configured".to_owned()),
             age_s: 75.0,
             sent: 4096,
             received: 10,
@@ -90,17 +104,29 @@ mod tests {
             outcome: Outcome::Direct,
             reason: Some(Reason::Policy),
             priority: None,
+            effort: None,
             ..ssh.clone()
         };
         let later = FlowReport { reason: Some(Reason::Tls), begins_after: Some(2048), ..ssh.clone() };
         let expected = "\
-DESTINATION  SOURCE  PEER  OPENED  OUTCOME  REASON           PRIORITY            AGE   SENT  RECEIVED
-10.0.0.5:22  -       hub   here    uncoded  ssh              interactive  1 min 15 s  4 KiB      10 B
-10.0.0.5:22  -       hub   here    uncoded  tls after 2 KiB  interactive  1 min 15 s  4 KiB      10 B
-10.0.0.5:22  -       -     here    direct   policy           -            1 min 15 s  4 KiB      10 B
+DESTINATION   SOURCE  PEER  OPENED  OUTCOME  REASON           PRIORITY     EFFORT                      AGE   SENT  RECEIVED
+10.0.0.5:22   -       hub   here    uncoded  ssh              interactive  -                    1 min 15 s  4 KiB      10 B
+10.0.0.5:22   -       hub   here    uncoded  tls after 2 KiB  interactive  -                    1 min 15 s  4 KiB      10 B
+10.0.0.5:22   -       -     here    direct   policy           -            -                    1 min 15 s  4 KiB      10 B
+10.0.0.5:445  -       hub   here    coded    -                bulk         lz4 (encoder bound)  1 min 15 s  4 KiB      10 B
 and 3 more
 ";
-        assert_eq!(render(&FlowsReport { flows: vec![ssh, later, direct], left_out: 3 }), expected);
+        let share = FlowReport {
+            destination: "10.0.0.5:445".to_owned(),
+            outcome: Outcome::Coded,
+            reason: None,
+            begins_after: None,
+            priority: Some("bulk".to_owned()),
+            entropy: Some("lz4".to_owned()),
+            effort: Some("encoder_bound".to_owned()),
+            ..ssh.clone()
+        };
+        assert_eq!(render(&FlowsReport { flows: vec![ssh, later, direct, share], left_out: 3 }), expected);
         assert_eq!(render(&FlowsReport::default()), "no flows are open\n");
     }
 }

@@ -212,12 +212,9 @@ fn shed(names: &NamesIn) -> Option<String> {
 
 /// Says how blocks are coded while that is not as configured.
 fn adapted(plan: &PlanReport) -> Option<String> {
-    let how = match (&plan.matching, &plan.markers, &plan.period, &plan.entropy) {
-        (Some(matching), Some(markers), Some(period), Some(entropy)) => {
-            let [matching, markers, entropy] = [matching, markers, entropy].map(|word| printable(word));
-            format!("coded with {matching}, {markers}, period {period}, entropy {entropy}")
-        }
-        _ => "not coded".to_owned(),
+    let how = match &plan.entropy {
+        Some(entropy) => format!("repeats are found, new bytes have entropy {}", printable(entropy)),
+        None => "not coded".to_owned(),
     };
     let (rung, last) = (plan.rung, plan.rungs.saturating_sub(1));
     (rung > 0)
@@ -369,7 +366,7 @@ unknown key      1
             rung: 2,
             ..peer.out.plan
         };
-        let expected = "hub: coded with max, maxp, period 128, entropy zstd:1 for now, step 2 of 8 down: encoder bound\n";
+        let expected = "hub: repeats are found, new bytes have entropy zstd:1 for now, step 2 of 8 down: encoder bound\n";
         assert_eq!(text(&peer), expected);
     }
 

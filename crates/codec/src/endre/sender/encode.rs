@@ -86,9 +86,10 @@ impl Sender {
             sources: merge_sources(copies),
             bytes: if tokens.is_some() { Bytes::Tokens } else { Bytes::Plain },
         };
-        let Some(kind) = plan.entropy.kind().filter(|_| !residue.is_empty()) else { return encoded };
+        let entropy = plan.entropy_of(encoded.literals, plain.len());
+        let Some(kind) = entropy.kind().filter(|_| !residue.is_empty()) else { return encoded };
         let mode = match kind {
-            Kind::Zstd => self.slots.mode(flow, lane, plan.entropy, &self.ledger),
+            Kind::Zstd => self.slots.mode(flow, lane, entropy, &self.ledger),
             Kind::Lz4 => Mode::Alone,
         };
         if tokens.is_some() {
@@ -96,7 +97,7 @@ impl Sender {
             encoded.bytes = Bytes::Raw;
         }
         compressed.clear();
-        self.compressor.set_entropy(plan.entropy);
+        self.compressor.set_entropy(entropy);
         let body = if tokens.is_some() { raw } else { residue };
         if self.compressor.compress(mode, body, compressed) {
             encoded.entropy = Some((kind, mode));

@@ -5,7 +5,9 @@ use toml::Spanned;
 
 use super::Resolver;
 use crate::config::raw::{RawConfig, RawGroup, Text};
-use crate::config::{Access, Codec, CodecSettings, Discovery, Group, LinkSettings, Looked, MemoryPlan, Peer};
+use crate::config::{
+    Access, Adapt, Codec, CodecSettings, Discovery, Group, LinkSettings, Looked, MemoryPlan, Peer,
+};
 
 impl Resolver {
     /// Resolves for which groups this gateway looks for members, and where.
@@ -114,7 +116,7 @@ fn found(link: &LinkSettings) -> Peer {
         access: Access { allow: Some(Vec::new()), deny: Vec::new() },
         allow_sources: Vec::new(),
         settings,
-        adapt: false,
+        adapt: Adapt::Off,
         link: LinkSettings { rate_limit: None, ..link.clone() },
         memory,
         found: true,

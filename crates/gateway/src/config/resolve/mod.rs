@@ -94,9 +94,10 @@ impl Resolver {
         let groups = self.groups(raw);
         let discovery = self.discovery(raw, &groups, &link);
         let site = raw.gateway.get_ref().site.as_ref().map(|site| site.get_ref().as_str());
+        let adapt = self.adapt(raw.codec.adapt.as_ref()).unwrap_or_default();
         let mut peers = Vec::new();
         for peer in &raw.peer {
-            peers.push(self.peer(peer, &defaults, raw.codec.adapt, &link, &groups, site));
+            peers.push(self.peer(peer, &defaults, adapt, &link, &groups, site));
         }
         self.check_peers(raw, gateway.as_ref(), &peers);
         let intercepts: Vec<_> =

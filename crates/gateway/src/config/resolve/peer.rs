@@ -1,10 +1,11 @@
 //! `[[peer]]`.
 
+use oncewire_codec::pace::UnknownAdapt;
 use toml::Spanned;
 
 use super::Resolver;
-use crate::config::raw::{RawConfig, RawPeer, Text};
-use crate::config::{Access, CodecSettings, Gateway, Group, LinkSettings, MemoryPlan, Peer};
+use crate::config::raw::{RawAdapt, RawConfig, RawPeer, Text};
+use crate::config::{Access, Adapt, CodecSettings, Gateway, Group, LinkSettings, MemoryPlan, Peer};
 use crate::identity::PublicKey;
 
 impl Resolver {
@@ -13,7 +14,7 @@ impl Resolver {
         &mut self,
         raw: &Spanned<RawPeer>,
         defaults: &CodecSettings,
-        adapt: Option<bool>,
+        adapt: Adapt,
         link: &LinkSettings,
         groups: &[Group],
         here: Option<&str>,
@@ -53,7 +54,7 @@ impl Resolver {
             access: Access { allow, deny },
             allow_sources,
             settings,
-            adapt: raw.adapt.or(adapt).unwrap_or(true),
+            adapt: self.adapt(raw.adapt.as_ref()).unwrap_or(adapt),
             link: LinkSettings { rate_limit, ..link.clone() },
             memory: MemoryPlan::default(),
             found: false,
@@ -63,6 +64,17 @@ impl Resolver {
             peer.link.rate_limit = link.rate_limit;
         }
         Some(peer)
+    }
+
+    /// Reads `adapt`, if it is there.
+    pub(super) fn adapt(&mut self, raw: Option<&Spanned<RawAdapt>>) -> Option<Adapt> {
+        let raw = raw?;
+        let read = match &*raw.get_ref().0 {
+            "true" => Ok(Adapt::Savings),
+            "false" => Ok(Adapt::Off),
+            text => text.parse().map_err(|why: UnknownAdapt| format!("{text:?} is no effort: {why}")),
+        };
+        self.problems.check(raw.span(), "adapt", read)
     }
 
     /// Reads a peer's keys; bad ones are reported and left out.

@@ -207,16 +207,11 @@ impl Peer {
 
     /// Appends what the lane's socket takes next; false if there is nothing.
     pub(crate) fn transmit(self: &Arc<Self>, lane: LaneId, out: &mut Vec<u8>) -> bool {
-        // Who asks for CPU time is likely to lose the processor to others that want it: not with the lock held.
-        let (sent, due) = self.effort.encode(|| {
-            self.locked(|core, now| {
-                // Here rather than by the timer alone, which is late when processors are scarce.
-                self.pace(core, now);
-                core.lanes.contains_key(&lane) && core.link.poll_transmit(lane, now, out)
-            })
-        });
-        self.carry_out(due);
-        sent
+        self.with(|core, now| {
+            // Here rather than by the timer alone, which is late when processors are scarce.
+            self.pace(core, now);
+            core.lanes.contains_key(&lane) && core.link.poll_transmit(lane, now, out)
+        })
     }
 
     /// Returns how many lanes to dial by role, and how many there are.

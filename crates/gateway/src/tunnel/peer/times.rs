@@ -8,12 +8,13 @@ use super::{Core, Peer};
 use crate::tunnel::effort::PACING;
 
 impl Peer {
-    /// Tells the link what encoding takes while there is something to encode; runs as long as the gateway.
+    /// Tells the link how busy its lanes are while there is something to encode; runs as long as the gateway.
     pub(crate) async fn run_pacing(self: Arc<Self>) {
         loop {
             self.effort.busy().await;
             // What was before belongs to no stretch of work.
             self.effort.take();
+            self.effort.look_around();
             loop {
                 tokio::time::sleep(PACING).await;
                 self.effort.look_around();
