@@ -48,6 +48,7 @@
 mod curve;
 mod ledger;
 mod log;
+mod noise;
 mod quotas;
 mod ranges;
 pub(crate) mod samples;
@@ -57,6 +58,7 @@ pub use curve::Curve;
 pub use ledger::{Coded, Content, Item, Ledger, MAX_UNACKED, Repair};
 pub(crate) use log::LINE;
 pub use log::{Log, LogOffset};
+pub use noise::NoiseBound;
 pub use quotas::Quotas;
 pub use ranges::{Arrived, RangeSet};
 pub use sizes::{Demand, share_out};

@@ -58,6 +58,8 @@ pub struct SendStats {
     pub remembered: u64,
     /// Plain bytes not remembered because too much was in flight, or their class had its quota of the log.
     pub not_remembered: u64,
+    /// Plain bytes not remembered because they were noise for which the log had no room.
+    pub noise_left_out: u64,
     /// Blocks and messages sent again.
     pub resent: u64,
     /// Mismatches that the peer reported.

@@ -11,6 +11,8 @@ pub mod matcher;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
+mod noise_tests;
+#[cfg(test)]
 mod quota_tests;
 mod receiver;
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod emulation;
 mod encode;
 mod ghosts;
 mod headroom;
+mod left_out;
 mod naming;
 mod price;
 mod recovery;
@@ -306,6 +307,8 @@ impl SendingHalf for Sender {
             // Whoever sends the same may have gone on behind it by the time that this flow does.
             self.diagonals.entry(flow).or_insert(LogOffset(self.log.head()));
             self.stats.remembered += plain_len as u64;
+        } else if plan.is_some() && self.scratch.left_out {
+            self.stats.noise_left_out += plain_len as u64;
         } else if plan.is_some_and(|plan| !self.may_remember(plain_len, &plan)) {
             self.stats.not_remembered += plain_len as u64;
         }

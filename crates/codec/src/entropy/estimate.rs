@@ -5,7 +5,7 @@
 /// About 1024 bytes are counted, or twice that, and the probability that two of them are equal is compared with 1/200;
 /// it is 1/256 for noise, and some 1/20 for text. What is found even here deserves a trial before it is given up, since
 /// repeats do not show in a count of bytes. Of less than 512 bytes nothing can be said.
-pub(super) fn looks_random(block: &[u8]) -> bool {
+pub(crate) fn looks_random(block: &[u8]) -> bool {
     if block.len() < MIN_COUNTED {
         return false;
     }

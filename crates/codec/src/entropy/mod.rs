@@ -32,6 +32,7 @@ use thiserror::Error;
 
 pub use compressor::Compressor;
 pub use decompressor::{Decompressor, EntropyError};
+pub(crate) use estimate::looks_random;
 
 /// The longest input of the stage: a block's tokens and literals at their worst.
 pub const MAX_PLAIN: usize = 160 << 10;

@@ -248,7 +248,7 @@ fn out_report(out: &SendStats, pace: &PaceStats, is_coded: bool, not_saved: Opti
         literal: not_literal.into_iter().fold(out.plain, u64::saturating_sub),
         uncoded: out.uncoded,
         remembered: out.remembered,
-        not_remembered: out.not_remembered,
+        not_remembered: out.not_remembered + out.noise_left_out,
         unacked: out.unacked,
         kept: out.kept,
         resent: out.resent,

@@ -231,7 +231,8 @@ pub struct OutReport {
     pub uncoded: u64,
     /// Plain bytes that were remembered in the log.
     pub remembered: u64,
-    /// Plain bytes that were not remembered because too much was in flight, or their rule had its part of the log.
+    /// Plain bytes that were not remembered because too much was in flight, their rule had its part of the log, or they were
+    /// noise that would have pushed out what repeats.
     pub not_remembered: u64,
     /// Blocks and messages that are not acknowledged.
     pub unacked: u64,

@@ -25,6 +25,13 @@ pub(super) struct Place {
     pub(super) tag: Tag,
 }
 
+impl Place {
+    /// Returns bits of the hash that are as good as random anywhere.
+    pub(super) fn fingerprint(self) -> u64 {
+        u64::from(self.set ^ self.mark.rotate_left(16)) << 32 | u64::from(self.mark)
+    }
+}
+
 impl Index {
     /// Creates an empty table for the chunks of a ring of `chunks`.
     ///

@@ -133,6 +133,11 @@ impl ChunkMatch {
         self.ring.retire(at.plus(end));
     }
 
+    /// Returns what tells the chunks of the last block from others.
+    pub fn hashes(&self) -> impl Iterator<Item = u64> {
+        self.chunks.iter().map(|chunk| chunk.place.fingerprint())
+    }
+
     /// Drops the chunks that touch any of `ranges`, once the two ends disagree about them, and what left the log
     /// whose head is at `head`.
     pub fn forget(&mut self, ranges: &[Range64], head: LogOffset) {

@@ -2,9 +2,11 @@
 
 mod carrying_on;
 mod content;
+mod noise;
 mod room;
 
 use self::content::Content;
+use self::noise::Noise;
 use super::super::chunks::ChunkMatch;
 use super::super::matcher::{Copy, MatchParams, MaxMatch, Search, is_held};
 use super::SenderConfig;
@@ -44,6 +46,7 @@ pub(super) struct Emulation {
     curve: Curve,
     /// Made with the table of Max-Match.
     ghosts: Option<Ghosts>,
+    noise: Noise,
     /// The head when the log's memory was given back; `None` while it is there.
     released: Option<u64>,
     /// Whether the block that was last searched is to be indexed as a whole once it is in the log.
@@ -95,6 +98,7 @@ impl Emulation {
             headroom: Headroom::new(),
             curve: Curve::default(),
             ghosts: None,
+            noise: Noise::new(capacity),
             released: None,
             reindex: false,
         }
@@ -139,6 +143,7 @@ impl Emulation {
             self.base = self.base.max(self.head.saturating_sub(capacity.min(self.capacity)));
             self.capacity = capacity.max(1);
             (self.ghosts, self.curve) = (None, Curve::default());
+            self.noise = Noise::new(self.capacity);
             self.apply_limits();
         } else {
             let (epoch, limit) = (self.epoch, self.limit);
@@ -156,6 +161,7 @@ impl Emulation {
             Content::Samples(samples) => *samples = Samples::new(self.made_for),
         }
         (self.max, self.chunks, self.ghosts) = (None, None, None);
+        self.noise = Noise::new(self.capacity);
         self.sampling = Sampling::new(&self.settings.params);
         self.base = self.head;
         self.holes.clear();
@@ -176,6 +182,7 @@ impl Emulation {
         self.epoch = epoch;
         self.base = self.head;
         self.holes.clear();
+        self.noise.clear();
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -236,6 +243,7 @@ impl Emulation {
         }
         self.note_ghosts(floor, copies);
         self.drop_holes(copies);
+        self.noise.note_found(copies);
     }
 
     /// Counts what a larger log would have found.
@@ -285,6 +293,7 @@ impl Emulation {
             (_, Matching::Chunk, _, Some(chunks)) => chunks.remember(at),
             _ => {}
         }
+        self.noise.note_written(self.head, block.len(), copies);
         self.head += block.len() as u64;
     }
 
@@ -308,7 +317,7 @@ impl Emulation {
         let max = self.max.as_ref().map_or(0, MaxMatch::memory);
         let chunks = self.chunks.as_ref().map_or(0, ChunkMatch::memory);
         let ghosts = self.ghosts.as_ref().map_or(0, Ghosts::memory);
-        self.content.memory() + (max + chunks) as u64 + ghosts
+        self.content.memory() + (max + chunks) as u64 + ghosts + self.noise.memory()
     }
 
     /// Shortens chunk hashes to so many bits, so that different chunks are taken for one.

@@ -20,6 +20,8 @@ pub(super) struct Scratch {
     pub(super) raw: Vec<u8>,
     pub(super) compressed: Vec<u8>,
     pub(super) settled: Vec<FlowId>,
+    /// Whether the block is noise for which the log has no room.
+    pub(super) left_out: bool,
 }
 
 /// What [`Sender::encode`] made of a block.
@@ -170,6 +172,7 @@ impl Sender {
     /// Leaves the log out; returns that the block is not remembered.
     fn pass_log(&mut self, flow: FlowId) -> bool {
         self.scratch.copies.clear();
+        self.scratch.left_out = false;
         self.diagonals.remove(&flow);
         false
     }
@@ -185,7 +188,12 @@ impl Sender {
             None => drop(self.diagonals.remove(&flow)),
         }
         let held = self.log.holds(plain.len(), copies);
-        !held && self.may_remember(plain.len(), plan)
+        self.scratch.left_out = false;
+        if held || !self.may_remember(plain.len(), plan) {
+            return false;
+        }
+        self.scratch.left_out = !self.log.takes(plain, &self.scratch.copies);
+        !self.scratch.left_out
     }
 }
 

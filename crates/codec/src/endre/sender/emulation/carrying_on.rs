@@ -33,6 +33,7 @@ impl Emulation {
                 chunks.index(&saved.log, range, |at, piece| samples.note(at.0, piece));
             }),
         }
+        saved.ranges.iter().for_each(|range| self.noise.learn(&saved.log, range.clone()));
         self.content = match self.settings.keeps_bytes {
             true => Content::Bytes(saved.log),
             false => Content::Samples(samples),

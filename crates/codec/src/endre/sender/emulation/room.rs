@@ -105,7 +105,7 @@ impl Emulation {
     }
 
     /// How far back blocks refer into a full log.
-    fn reach(&self) -> u64 {
+    pub(super) fn reach(&self) -> u64 {
         self.headroom.reach(self.limit(), self.max_in_flight())
     }
 
