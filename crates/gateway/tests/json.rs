@@ -64,6 +64,7 @@ fn every_word_of_the_contract_is_documented() {
         Reason::Ssh,
         Reason::PeerLost,
         Reason::NoPeer,
+        Reason::Tunnel,
         Reason::TooManyFlows,
     ];
     let outcomes = [Outcome::Coded, Outcome::Uncoded, Outcome::Direct, Outcome::Bypassed, Outcome::Refused];

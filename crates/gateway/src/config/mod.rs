@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use oncewire_codec::pace::Adapt;
-use oncewire_codec::wire::Destination;
+use oncewire_codec::wire::{Destination, Host};
 use tracing::level_filters::LevelFilter;
 
 use self::typed::Typed;
@@ -224,6 +224,12 @@ impl Peer {
     /// Says whether it is a neighbour of a gateway that stands at `site`.
     pub(crate) fn is_near(&self, site: Option<&str>) -> bool {
         site.is_some() && self.group.is_some() && self.site.as_deref() == site
+    }
+
+    /// Returns where it is dialled, if that is an address and no name.
+    pub fn tunnel(&self) -> Option<SocketAddr> {
+        let Destination { host: Host::Ip(ip), port } = self.address.as_ref()? else { return None };
+        Some(SocketAddr::new(*ip, *port))
     }
 }
 

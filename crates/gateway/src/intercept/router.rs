@@ -106,6 +106,9 @@ impl Router {
         {
             return Box::pin(next.open(intercept, destination, source)).await;
         }
+        if intercept.mode.capture().is_some() && self.peering.is_tunnel(destination) {
+            return self.direct(intercept, None, destination, source, Reason::Tunnel).await;
+        }
         let mut chosen = self.peering.choose(&intercept.peer, destination);
         if self.is_excluded(destination, chosen.as_ref()) {
             return self.direct(intercept, None, destination, source, Reason::Policy).await;

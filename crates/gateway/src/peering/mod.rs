@@ -81,6 +81,11 @@ impl Peering {
         state.watch.look(seen.into_iter(), self.clock.now());
     }
 
+    /// Says whether a destination is where a peer is dialled.
+    pub(crate) fn is_tunnel(&self, destination: &Destination) -> bool {
+        self.peers.iter().any(|peer| peer.is_dialled_at(destination))
+    }
+
     /// Chooses a peer for a flow; none if nobody fronts its destination.
     pub(crate) fn choose(&self, choice: &PeerChoice, destination: &Destination) -> Option<Chosen> {
         if let PeerChoice::Named(name) = choice {

@@ -55,6 +55,8 @@ pub enum Reason {
     PeerLost,
     /// Nobody fronts the destination.
     NoPeer,
+    /// It is another gateway's tunnel to a peer of this one.
+    Tunnel,
     /// The link has as many flows as it can have.
     TooManyFlows,
 }
@@ -70,6 +72,7 @@ impl Reason {
             Self::Smb => "smb",
             Self::PeerLost => "peer_lost",
             Self::NoPeer => "no_peer",
+            Self::Tunnel => "tunnel",
             Self::TooManyFlows => "too_many_flows",
         }
     }

@@ -97,7 +97,10 @@ async fn dial(
         return Err(DialError::TimedOut { address: dialling.address.clone() });
     };
     joined
-        .inspect(|joined| joined.prepare_for_role(&dialling.options))
+        .inspect(|joined| {
+            joined.prepare_for_role(&dialling.options);
+            peer.note_dialled(joined.address());
+        })
         .map_err(|source| DialError::Hello { address: dialling.address.clone(), source })
 }
 

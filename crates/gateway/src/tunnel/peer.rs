@@ -14,6 +14,7 @@ mod stores;
 mod times;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 use oncewire_codec::Now;
 use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wanax::neighbours::{Hearing, refusal};
-use oncewire_codec::wire::{FlowId, GroupFrame, LaneId, Network};
+use oncewire_codec::wire::{Destination, FlowId, GroupFrame, LaneId, Network};
 use oncewire_link::{Adapt, Event, Link, LinkConfig, LogLimits, Note, OpenRequest, StoreState};
 
 use super::clock::Clock;
@@ -106,6 +107,8 @@ pub(crate) struct Peer {
     /// The networks behind it, as it announces them; none before it has spoken.
     announced: watch::Sender<Option<Vec<Network>>>,
     trouble: Mutex<Option<(LinkState, String)>>,
+    /// Where the last lane that was dialled leads.
+    dialled_at: Mutex<Option<SocketAddr>>,
     /// Takes no new flows.
     draining: AtomicBool,
     /// The whole gateway stops.
@@ -239,6 +242,7 @@ impl Peer {
             reach: watch::Sender::new(Reach { up: false, leaving: false, since: clock.now() }),
             announced: watch::Sender::new(None),
             trouble: Mutex::new(None),
+            dialled_at: Mutex::new(None),
             draining: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -279,6 +283,20 @@ impl Peer {
         if let Some(member) = &self.settings.group {
             name.clone_into(&mut member.group.write());
         }
+    }
+
+    /// Notes where a lane that was dialled leads.
+    pub(crate) fn note_dialled(&self, address: Option<SocketAddr>) {
+        if address.is_some() {
+            *self.dialled_at.lock() = address;
+        }
+    }
+
+    /// Says whether a destination is where it is dialled: as configured, or as the name that is configured resolved last.
+    pub(crate) fn is_dialled_at(&self, destination: &Destination) -> bool {
+        let known = self.dialled_at.lock().map(|at| SocketAddr::new(at.ip().to_canonical(), at.port()));
+        let is_known = known.is_some_and(|known| Destination::from(known) == *destination);
+        is_known || self.settings.address.as_ref().is_some_and(|address| *address == destination.to_string())
     }
 
     /// Tells it which networks are behind us.

@@ -155,7 +155,9 @@ fn describe_peer(peer: &Peer) -> String {
     let (settings, link) = (&peer.settings, &peer.link);
     let mut text = format!("peer {}\n", peer.name);
     let _ = match &peer.address {
-        Some(address) => writeln!(text, "  dialled at {address}"),
+        Some(address) => {
+            writeln!(text, "  dialled at {address}; transparent modes leave connections to it alone")
+        }
         None => writeln!(text, "  expected to dial us"),
     };
     if let Some(group) = &peer.group {

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
+use super::begun::SYN;
 use super::heartbeat::{BEAT_GROUP, BEAT_PORT, LIFE_MS};
 use super::text::conditions_at;
 use super::{RuleSet, Taker, beat_mark};
@@ -181,9 +182,9 @@ impl RuleSet {
     }
 }
 
-/// Returns one table of the family `bridge` from a list of all; nothing if it is not there.
-pub(super) fn table_in<'a>(ruleset: &'a str, table: &str) -> &'a str {
-    let head = format!("table bridge {table} {{\n");
+/// Returns one table of a family from a list of all; nothing if it is not there.
+pub(super) fn table_in<'a>(ruleset: &'a str, family: &str, table: &str) -> &'a str {
+    let head = format!("table {family} {table} {{\n");
     let begins = |at: &usize| *at == 0 || ruleset.get(..*at).is_some_and(|before| before.ends_with('\n'));
     let found = ruleset.match_indices(&head).map(|(at, _)| at).find(begins);
     let rest = found.and_then(|at| ruleset.get(at..)).unwrap_or_default();
@@ -208,8 +209,6 @@ fn key(family: &str) -> &'static str {
 const BRIDGE: &str = "bridge";
 
 const FAMILIES: [(&str, &str); 2] = [("v4", "ipv4_addr"), ("v6", "ipv6_addr")];
-
-const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
 /// What this machine sends says which address the bridge of a port has.
 const LEARN_OUT: &str = "update @addresses { oifname : ether saddr }";
@@ -287,12 +286,13 @@ mod tests {
         };
         let (other, ours, last) = (text("x-oncewire-a", 1), text("oncewire-a", 2), text("oncewire-ab", 3));
         let all = [other.as_str(), &ours, &last].concat();
-        assert_eq!(table_in(&all, "oncewire-a"), ours);
-        assert_eq!(table_in(&all, "oncewire-ab"), last);
+        assert_eq!(table_in(&all, "bridge", "oncewire-a"), ours);
+        assert_eq!(table_in(&all, "bridge", "oncewire-ab"), last);
+        assert_eq!(table_in(&all, "inet", "oncewire-a"), "");
         for absent in ["oncewire", "a", "oncewire-abc"] {
-            assert_eq!(table_in(&all, absent), "");
+            assert_eq!(table_in(&all, "bridge", absent), "");
         }
-        assert_eq!(table_in("", "oncewire-a"), "");
+        assert_eq!(table_in("", "bridge", "oncewire-a"), "");
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! What policies exclude for certain, as a chain of the kernel's rules: these connections are forwarded as if there were
-//! no gateway.
+//! What policies exclude for certain, and tunnels to peers, as a chain of the kernel's rules: these connections are
+//! forwarded as if there were no gateway.
 //!
 //! The chain lets a connection pass only if the policies exclude it whichever peer it would take. What is not certain is
 //! taken in, and the gateway decides.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -21,11 +22,11 @@ use crate::telemetry::{Outcome, Reason};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Exclusions(Vec<Clause>);
 
-/// What one policy says for certain.
+/// What one policy says for certain, or where a peer's tunnel is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Clause {
-    /// The policy's number, from 1.
-    policy: usize,
+    /// The policy's number, from 1; none for a tunnel, which no policy takes in.
+    policy: Option<usize>,
     /// Its conditions, for people.
     conditions: String,
     ports: Option<Vec<u16>>,
@@ -34,9 +35,9 @@ struct Clause {
 }
 
 impl Exclusions {
-    /// Compiles the policies for flows that take a peer, or whichever of all.
-    pub(super) fn of(policies: &Policies, peer: &PeerChoice) -> Self {
-        let mut clauses = Vec::new();
+    /// Compiles the policies for flows that take a peer, or whichever of all, behind the addresses of tunnels.
+    pub(super) fn of(policies: &Policies, peer: &PeerChoice, tunnels: &[SocketAddr]) -> Self {
+        let mut clauses: Vec<Clause> = tunnels.iter().map(Clause::of_tunnel).collect();
         for (at, rule) in policies.rules.iter().enumerate() {
             let passes = rule.path == PathChoice::Direct;
             let certain = match (&rule.peers, peer) {
@@ -55,7 +56,13 @@ impl Exclusions {
             // A rule that may take a flow in, by the peer that it turns out to have, takes it in here.
             let (ports, networks) = (rule.ports.clone(), rule.networks.clone());
             let decides_all = ports.is_none() && networks.is_none();
-            clauses.push(Clause { policy: at + 1, conditions: rule.conditions(), ports, networks, passes });
+            clauses.push(Clause {
+                policy: Some(at + 1),
+                conditions: rule.conditions(),
+                ports,
+                networks,
+                passes,
+            });
             if decides_all {
                 break;
             }
@@ -80,16 +87,25 @@ impl Exclusions {
                 .as_ref()
                 .and_then(|ports| joined(&ports.iter().map(u16::to_string).collect::<Vec<_>>()));
             let ports = ports.map_or_else(String::new, |ports| format!("tcp dport {ports} "));
-            let verdict = match passes {
-                true if counts => format!("counter name \"policy-{policy}\" {passed}"),
-                true => passed.to_owned(),
-                false => "return".to_owned(),
+            let verdict = match (passes, policy) {
+                (true, Some(policy)) if counts => format!("counter name \"policy-{policy}\" {passed}"),
+                (true, _) => passed.to_owned(),
+                (false, _) => "return".to_owned(),
             };
+            let why = policy.map_or_else(|| "tunnel".to_owned(), |policy| format!("policy {policy}"));
             for networks in networks(None, clause.networks.as_deref()) {
-                let _ = writeln!(text, "\t\t{networks}{ports}{verdict} comment \"policy {policy}\"");
+                let _ = writeln!(text, "\t\t{networks}{ports}{verdict} comment \"{why}\"");
             }
         }
         text.push_str("\t}\n");
+    }
+}
+
+impl Clause {
+    fn of_tunnel(address: &SocketAddr) -> Self {
+        let network = Network::around(address.ip(), if address.is_ipv4() { 32 } else { 128 });
+        let (ports, networks) = (Some(vec![address.port()]), Some(vec![network]));
+        Self { policy: None, conditions: format!("tunnel at {address}"), ports, networks, passes: true }
     }
 }
 
@@ -97,7 +113,8 @@ impl RuleSet {
     /// Returns the numbers, from 1, and the conditions of the policies by which something is left alone, in order.
     pub fn bypasses(&self) -> Vec<(usize, &str)> {
         let clauses = self.takers.iter().flat_map(|taker| &taker.excluded.0).filter(|clause| clause.passes);
-        let mut found: Vec<_> = clauses.map(|clause| (clause.policy, clause.conditions.as_str())).collect();
+        let numbered = clauses.filter_map(|clause| Some((clause.policy?, clause.conditions.as_str())));
+        let mut found: Vec<_> = numbered.collect();
         found.sort_unstable();
         found.dedup();
         found
@@ -265,7 +282,7 @@ mod tests {
             };
             // Where rules differ by a peer that is not known yet, more is taken in than must be, and never less.
             let certain = peer != PeerChoice::Auto || policies.rules.iter().all(|rule| rule.peers.is_none());
-            let exclusions = Exclusions::of(&policies, &peer);
+            let exclusions = Exclusions::of(&policies, &peer, &[]);
             let mut chain = String::new();
             exclusions.chain(&mut chain, "policy-0", "accept", true);
             let mut passed = false;
@@ -301,8 +318,24 @@ mod tests {
             Policy { peers: Some(vec!["ship".to_owned()]), path: PathChoice::Direct, ..link.clone() };
         let policies = Policies { rules: vec![link, elsewhere] };
         for peer in [PeerChoice::Auto, PeerChoice::Named("hub".to_owned())] {
-            assert!(Exclusions::of(&policies, &peer).is_empty(), "{peer:?}");
+            assert!(Exclusions::of(&policies, &peer, &[]).is_empty(), "{peer:?}");
         }
+    }
+
+    #[test]
+    fn tunnels_are_left_alone_before_any_policy_and_not_counted() {
+        let tunnels = ["192.0.2.1:7400", "[2001:db8::1]:7401"].map(|address| address.parse().unwrap());
+        let exclusions = Exclusions::of(&Policies { rules: Vec::new() }, &PeerChoice::Auto, &tunnels);
+        let mut chain = String::new();
+        exclusions.chain(&mut chain, "policy-0", "accept", true);
+        let rules: Vec<_> = chain.lines().map(str::trim).collect();
+        let expected = [
+            "ip daddr { 192.0.2.1/32 } tcp dport { 7400 } accept comment \"tunnel\"",
+            "ip6 daddr { 2001:db8::1/128 } tcp dport { 7401 } accept comment \"tunnel\"",
+        ];
+        assert_eq!(rules[1..3], expected);
+        let rules = super::super::text::tests::excluding(exclusions);
+        assert!(rules.bypasses().is_empty() && !rules.nft().contains("counter"), "{}", rules.nft());
     }
 
     #[test]
@@ -316,7 +349,7 @@ mod tests {
     #[test]
     fn what_the_kernel_counts_is_counted_once_and_across_tables() {
         let ssh = Clause {
-            policy: 2,
+            policy: Some(2),
             conditions: "ports 22".to_owned(),
             ports: Some(vec![22]),
             networks: None,

@@ -4,6 +4,7 @@
 //! What takes new connections in holds only while the gateway says that it is alive. Once it is killed or hangs,
 //! traffic flows as if it were not there.
 
+mod begun;
 mod bridge;
 mod bypass;
 mod cgroups;
@@ -23,11 +24,12 @@ pub(crate) use load::{Loaded, STOP_LIMIT, load};
 pub use programs::{LoadError, Programs};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use self::bypass::Exclusions;
 use self::cgroups::Groups;
-use crate::config::{Capture, Config, Mode, Network, RulesBy, Scope};
+use crate::config::{self, Capture, Config, Mode, Network, RulesBy, Scope};
 
 /// The rules of one gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +85,8 @@ impl RuleSet {
     /// Returns the rules that a configuration needs; none if it needs none, or the operator has others.
     pub fn of(config: &Config) -> Option<Self> {
         let mut takers = Vec::new();
+        // Another gateway's way to the same hub; the addresses of a name are the router's to know.
+        let tunnels: Vec<SocketAddr> = config.peers.iter().filter_map(config::Peer::tunnel).collect();
         let mut by = RulesBy::Install;
         let mut in_clients_names = config.peers.iter().any(|peer| !peer.allow_sources.is_empty());
         for (at, intercept) in config.intercepts.iter().enumerate() {
@@ -97,7 +101,7 @@ impl RuleSet {
                 (Mode::Redirect(_), Scope::Gateway) => How::Redirect,
                 _ => How::Tproxy,
             };
-            let excluded = Exclusions::of(&config.policies, &intercept.peer);
+            let excluded = Exclusions::of(&config.policies, &intercept.peer, &tunnels);
             let hold = u8::try_from(at).ok().filter(|_| capture.hold_syn);
             let taker = Taker::new(how, capture.clone(), intercept.listen.port());
             takers.push(Taker { from: intercept.allow_from.clone(), excluded, hold, ..taker });

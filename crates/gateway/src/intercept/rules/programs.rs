@@ -114,16 +114,24 @@ impl Programs<'_> {
     }
 
     pub(super) fn installed_tables(&self) -> Result<Option<String>, LoadError> {
+        let table = self.listed(INET)?;
+        // Not every kernel knows of tables for bridges.
+        Ok(table.map(|text| text + &self.listed(BRIDGE).ok().flatten().unwrap_or_default()))
+    }
+
+    /// Returns a table as it is loaded, without what is in its sets; none if it is not.
+    ///
+    /// Of one table, `nft` reads all elements whether it prints them or not (1.0.6), and there are two for each
+    /// connection that is carried by a bridge, and one for each handshake of a flood; of all tables, in short, it reads
+    /// none. One of before 2019 cannot.
+    fn listed(&self, family: &str) -> Result<Option<String>, LoadError> {
         let table = self.0.table();
-        match nft(&["list", "table", "inet", &table], "") {
-            Ok(text) => {
-                // Of one table, `nft` reads all elements whether it prints them or not (1.0.6), and there are two for
-                // each connection that is carried; of all tables, in short, it reads none. One of before 2019 cannot.
-                let bridges = nft(&["--terse", "list", "ruleset", BRIDGE], "");
-                let bridges =
-                    bridges.or_else(|_| nft(&["list", "table", BRIDGE, &table], "")).unwrap_or_default();
-                Ok(Some(text + bridge::table_in(&bridges, &table)))
-            }
+        if let Ok(all) = nft(&["--terse", "list", "ruleset", family], "") {
+            let found = bridge::table_in(&all, family, &table);
+            return Ok((!found.is_empty()).then(|| found.to_owned()));
+        }
+        match nft(&["list", "table", family, &table], "") {
+            Ok(text) => Ok(Some(text)),
             Err(LoadError::Refused { said, .. }) if said.contains("No such file") => Ok(None),
             Err(error) => Err(error),
         }
@@ -156,4 +164,5 @@ pub(super) fn within<T: Send + 'static>(
     started.ok().and_then(|_| result.recv_timeout(limit).ok())
 }
 
+const INET: &str = "inet";
 const BRIDGE: &str = "bridge";

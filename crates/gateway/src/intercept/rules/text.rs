@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use super::begun::SYN;
 use super::heartbeat::LIFE_MS;
 use super::{How, RuleSet, Taker, beat_mark};
 use crate::config::{Network, PortRange};
@@ -28,15 +29,7 @@ impl RuleSet {
         self.hook(&mut text, "divert", "filter hook prerouting priority mangle", How::Tproxy);
         self.hook(&mut text, "prerouting", "nat hook prerouting priority dstnat", How::Redirect);
         self.hook(&mut text, "output", "nat hook output priority -100", How::RedirectOwn);
-        for (number, taker) in self.takers.iter().enumerate().filter(|(_, taker)| taker.how == How::Tproxy) {
-            let (port, mark) = (taker.port, self.mark());
-            let _ = write!(
-                text,
-                "\tchain intercept-{number} {{\n\t\tfib daddr type local return\n\
-                 \t\tmeta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:{port} meta mark set {mark:#x} accept\n\
-                 \t\tmeta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:{port} meta mark set {mark:#x} accept\n\t}}\n"
-            );
-        }
+        self.takes(&mut text);
         text.push_str("}\n");
         self.bridge_table(&mut text);
         text
@@ -70,8 +63,10 @@ impl RuleSet {
         }
         if how == How::Tproxy && self.needs_routes() {
             // Behind the rules for new connections: a SYN that meets a socket in TIME-WAIT is new all the same.
+            rules.extend(self.rules_to_forget());
             let mark = self.mark();
             rules.push(format!("meta l4proto tcp socket transparent 1 meta mark set {mark:#x} accept"));
+            rules.extend(self.rules_without_socket());
         }
         let has_taker = || self.takers.iter().any(|taker| taker.how == how);
         if how != How::Tproxy && rules.len() == own && (self.kept.contains(&how) || has_taker()) {
@@ -109,7 +104,7 @@ impl RuleSet {
 /// Returns the conditions of an interception behind `entry`, any of which suffices: one for each family of networks.
 pub(super) fn conditions_at(taker: &Taker, entry: &str) -> Vec<String> {
     let capture = &taker.capture;
-    let mut common = format!("{entry}tcp flags & (fin | syn | rst | ack) == syn ");
+    let mut common = format!("{entry}{SYN} ");
     for (key, names) in [("meta skuid", &capture.users), ("meta skgid", &capture.groups)] {
         if !names.is_empty() {
             let names: Vec<String> = names.iter().map(|name| account(name)).collect();

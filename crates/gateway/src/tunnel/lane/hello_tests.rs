@@ -88,6 +88,16 @@ async fn a_member_of_a_group_is_known_by_the_key_that_it_speaks_with() {
 }
 
 #[tokio::test]
+async fn peer_is_dialled_where_its_last_lane_leads() {
+    let (peer, at) = (peer(), |text: &str| text.parse::<std::net::SocketAddr>().unwrap());
+    let is_there = |text: &str| peer.is_dialled_at(&at(text).into());
+    assert!(!is_there("192.0.2.7:7400"));
+    peer.note_dialled(Some(at("[::ffff:192.0.2.7]:7400")));
+    peer.note_dialled(None);
+    assert!(is_there("192.0.2.7:7400") && !is_there("192.0.2.7:7401") && !is_there("192.0.2.8:7400"));
+}
+
+#[tokio::test]
 async fn a_hello_that_may_be_of_before_the_present_instance_changes_nothing() {
     let peer = peer();
     let (mut before, mut after) = (Other::new(2, SMALLER), Other::new(3, SMALLER));

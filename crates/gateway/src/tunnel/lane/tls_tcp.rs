@@ -310,6 +310,11 @@ impl TlsTcp {
 }
 
 impl Joined<TlsTcp> {
+    /// Returns where it leads.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.stream.tcp().peer_addr().ok()
+    }
+
     /// Prepares the socket for what the lane turned out to be for.
     pub(crate) fn prepare_for_role(&self, options: &LaneOptions) {
         sockets::limit_unsent(self.stream.tcp(), options, self.role);

@@ -134,7 +134,7 @@ impl Deployment {
     /// Gives the branch other interceptions, and waits until it says what became of that.
     pub(super) fn reload(&mut self, intercepts: &str) -> String {
         let before = self.branch.whole_log().len();
-        std::fs::write(self.branch.config(), format!("{}{intercepts}", self.head)).unwrap();
+        std::fs::write(self.branch.config(), self.with(intercepts)).unwrap();
         self.branch.reload();
         eventually("the gateway says what it did", LIMIT, || {
             let log = self.branch.whole_log();
@@ -142,6 +142,11 @@ impl Deployment {
             let told = ["reload: ", "was not reloaded"].iter().any(|word| said.contains(word));
             (told && said.ends_with('\n')).then(|| said.to_owned())
         })
+    }
+
+    /// The branch's configuration with other interceptions.
+    pub(super) fn with(&self, intercepts: &str) -> String {
+        format!("{}{intercepts}", self.head)
     }
 
     /// The host of the branch's gateway.

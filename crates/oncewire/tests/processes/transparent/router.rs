@@ -4,7 +4,10 @@ use std::process::Command;
 
 use oncewire_testnet::isolated;
 
+use super::deployment::ADMIN;
 use super::{Deployment, LIMIT, PORTS, Plan, tproxy};
+use crate::binary;
+use crate::common::gateway::{Gateway, keygen};
 use crate::common::wait::eventually;
 
 #[test]
@@ -18,6 +21,86 @@ fn new_connections_are_taken_in_and_older_ones_are_left_alone() {
         for older in &mut older {
             older.say("still here");
         }
+    });
+}
+
+#[test]
+fn handshakes_by_syn_cookies_end_at_the_gateway() {
+    isolated(|| {
+        let Some(mut deployment) = Deployment::of_routers() else { return };
+        // Cookies for all, and not only once half-open connections are many.
+        deployment.gateway_host().sh("echo 2 > /proc/sys/net/ipv4/tcp_syncookies");
+        let (hubs, servers) = (deployment.hubs(), deployment.servers());
+        let mut older = servers.map(|server| deployment.connect(server, PORTS[0]).unwrap());
+        deployment.start();
+        for (hub, server) in hubs.into_iter().zip(servers) {
+            deployment.connect_as(server, PORTS[0], hub);
+            for _ in 0..20 {
+                let mut taken = deployment.connect(server, PORTS[0]).expect("it is reset");
+                assert_eq!(taken.seen_as.ip(), hub);
+                taken.say("behind a cookie");
+            }
+        }
+        let counters = deployment.gateway_host().sh("grep ^TcpExt: /proc/net/netstat");
+        let [names, values] = &counters.lines().collect::<Vec<_>>()[..] else { panic!("{counters}") };
+        let mut pairs = names.split(' ').zip(values.split(' '));
+        let (_, received) = pairs.find(|(name, _)| *name == "SyncookiesRecv").unwrap();
+        assert!(received.parse::<u64>().unwrap() >= 40, "{received} handshakes were by cookies");
+        for older in &mut older {
+            assert_eq!(older.seen_as, older.local());
+            older.say("taken in by nobody");
+        }
+    });
+}
+
+#[test]
+fn connections_without_room_in_the_set_go_direct() {
+    isolated(|| {
+        let Some(mut deployment) = Deployment::of_routers() else { return };
+        let rules = tproxy("gateway") + "rules = \"print\"\n";
+        std::fs::write(deployment.branch.config(), deployment.with(&rules)).unwrap();
+        let printed = deployment.rules(&[]);
+        assert!(printed.contains("size 131072"), "{printed}");
+        // One handshake of each family has room at a time.
+        let small = printed.replace("size 131072", "size 1").replace("timeout 30s", "timeout 1h");
+        let cookies = "echo 2 > /proc/sys/net/ipv4/tcp_syncookies";
+        deployment.gateway_host().sh(&format!("{cookies}\n{small}"));
+        deployment.start();
+        for ((client, hub), server) in
+            deployment.clients().into_iter().zip(deployment.hubs()).zip(deployment.servers())
+        {
+            deployment.connect_as(server, PORTS[0], hub);
+            let mut direct = deployment.connect(server, PORTS[0]).expect("it is reset");
+            assert_eq!(direct.seen_as.ip(), client);
+            direct.say("as if there were no gateway");
+        }
+    });
+}
+
+#[test]
+fn gateway_behind_one_without_ports_reaches_the_same_hub() {
+    isolated(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let inner_key = keygen(binary(), &dir.path().join("inner.key"));
+        let intercepts =
+            "[[intercept]]\nmode = \"tproxy\"\nlisten = \"127.0.0.1:15001\"\ninterfaces = [\"lan0\"]\n";
+        let peer = format!("[[peer]]\nname = \"inner\"\npublic_key = \"{inner_key}\"\n");
+        let plan = Plan { intercepts, peer: &peer, ..Plan::default() };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        deployment.start();
+        deployment.connect_as(deployment.servers()[0], PORTS[1], deployment.hubs()[0]);
+        // What the branch's configuration says of the hub.
+        let config = std::fs::read_to_string(deployment.branch.config()).unwrap();
+        let hub = config.split("[[peer]]").nth(1).unwrap().split("[[").next().unwrap();
+        let config = format!(
+            "[gateway]\nname = \"inner\"\nkey_file = \"inner.key\"\nadmin = \"{ADMIN}\"\n\
+             [cache]\nmemory = \"256 MiB\"\nlog_memory = \"16 MiB\"\n[[peer]]{hub}"
+        );
+        let mut inner = Gateway::new(binary(), dir.path(), "inner", ADMIN, &config);
+        deployment.network.host("client").launch(|| {
+            inner.start();
+            inner.wait_until_up(LIMIT);
+        });
     });
 }
 
