@@ -4,6 +4,8 @@
 mod bounds_tests;
 pub mod chunks;
 #[cfg(test)]
+mod density_tests;
+#[cfg(test)]
 mod fetch_tests;
 #[cfg(test)]
 mod hole_tests;

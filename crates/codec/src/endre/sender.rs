@@ -1,6 +1,7 @@
 //! The sending half: remembers what the peer remembers, and refers to it [EndRE §4, §5.2].
 
 mod cutting;
+mod density;
 mod emulation;
 mod encode;
 mod ghosts;
@@ -14,6 +15,7 @@ mod short;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use self::density::Density;
 use self::emulation::{Emulation, Settings};
 use self::encode::{Scratch, Source};
 use self::naming::{Doubted, Naming, Tags};
@@ -79,6 +81,8 @@ pub struct Sender {
     diagonals: BTreeMap<FlowId, LogOffset>,
     /// Where the last block on each lane ended, for a peer that understands what goes on from there.
     tails: Option<BTreeMap<LaneId, LaneTail>>,
+    /// How finely each flow is searched.
+    densities: BTreeMap<FlowId, Density>,
     recent_mismatches: VecDeque<Now>,
     events: VecDeque<SendEvent>,
     writes: VecDeque<LogWrite>,
@@ -140,6 +144,7 @@ impl Sender {
             strong: StrongDigests::new(config.digest_seed, StrongKind::default()),
             diagonals: BTreeMap::new(),
             tails: None,
+            densities: BTreeMap::new(),
             recent_mismatches: VecDeque::new(),
             events: unread.flatten().map(SendEvent::HintsLost).into_iter().collect(),
             writes: VecDeque::new(),
@@ -325,6 +330,7 @@ impl SendingHalf for Sender {
     fn finish_flow(&mut self, flow: FlowId) {
         self.slots.release(flow);
         self.diagonals.remove(&flow);
+        self.densities.remove(&flow);
         self.spent.remove(&flow);
     }
 

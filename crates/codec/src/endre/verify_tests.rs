@@ -95,7 +95,7 @@ impl Halves {
         self.talk(out)
     }
 
-    fn talk(&mut self, mut out: Vec<u8>) -> Vec<Bytes> {
+    pub(super) fn talk(&mut self, mut out: Vec<u8>) -> Vec<Bytes> {
         let mut delivered = Vec::new();
         while !out.is_empty() {
             self.receive(&out, &mut delivered);

@@ -3,10 +3,12 @@
 mod carrying_on;
 mod content;
 mod noise;
+mod refined;
 mod room;
 
 use self::content::Content;
 use self::noise::Noise;
+use self::refined::Refined;
 use super::super::chunks::ChunkMatch;
 use super::super::matcher::{Copy, MatchParams, MaxMatch, Search, is_held};
 use super::SenderConfig;
@@ -51,6 +53,8 @@ pub(super) struct Emulation {
     released: Option<u64>,
     /// Whether the block that was last searched is to be indexed as a whole once it is in the log.
     reindex: bool,
+    /// What of the log is indexed for a finer search.
+    refined: Refined,
 }
 
 /// What an [`Emulation`] needs to know of its sender's configuration.
@@ -101,6 +105,7 @@ impl Emulation {
             noise: Noise::new(capacity),
             released: None,
             reindex: false,
+            refined: Refined::default(),
         }
     }
 
@@ -165,6 +170,7 @@ impl Emulation {
         self.sampling = Sampling::new(&self.settings.params);
         self.base = self.head;
         self.holes.clear();
+        self.refined = Refined::default();
         self.released = None;
     }
 
@@ -233,6 +239,10 @@ impl Emulation {
         let search = Search { block, at, floor: LogOffset(floor), lasting, hint };
         self.searched = self.matching(plan);
         self.prepare(plan);
+        let is_finer = (plan.period as usize) < self.settings.params.period;
+        if is_finer && let (Content::Bytes(log), Some(max)) = (&self.content, &mut self.max) {
+            self.refined.index(max, log, LogOffset(floor)..at);
+        }
         match (&self.content, self.searched, &mut self.max, &mut self.chunks) {
             (Content::Bytes(log), Matching::Max, Some(max), _) => max.find(log, &search, copies),
             (_, Matching::Chunk, _, Some(chunks)) => chunks.find(&search, copies),
@@ -241,7 +251,11 @@ impl Emulation {
         if is_sampled(plan) {
             self.sampling.note(plan.period as usize, block, copies);
         }
-        self.note_ghosts(floor, copies);
+        if is_finer {
+            self.refined.ask(copies);
+        } else {
+            self.note_ghosts(floor, copies);
+        }
         self.drop_holes(copies);
         self.noise.note_found(copies);
     }

@@ -182,7 +182,9 @@ impl Sender {
         self.log.note_next(self.in_flight() + plain.len() as u64);
         let (floor, hint) = (self.floor(), self.diagonals.get(&flow).copied());
         let copies = &mut self.scratch.copies;
-        self.log.find(plan, plain, floor, hint, copies);
+        let density = self.densities.entry(flow).or_default();
+        self.log.find(&density.refine(plan), plain, floor, hint, copies);
+        density.note(plain.len(), copies);
         match next_hint(copies, plain.len()) {
             Some(hint) => drop(self.diagonals.insert(flow, hint)),
             None => drop(self.diagonals.remove(&flow)),
