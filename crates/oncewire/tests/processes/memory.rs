@@ -6,6 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
+use crate::common::connections::raise_open_files;
 use crate::common::gateway::Gateway;
 use crate::common::origin::{Origin, Request};
 use crate::common::pair::{Options, Pair};
@@ -121,6 +122,7 @@ fn logs_that_are_on_disk_only_take_no_memory_however_often_they_come_back() {
 
 #[test]
 fn stalled_uploads_stay_within_memory_which_comes_back() {
+    raise_open_files();
     let server = Origin::server();
     let unread = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&unread);
