@@ -227,6 +227,7 @@ impl World {
             store: Some(1),
             short_names_below: SHORT_BELOW,
             is_of_group: false,
+            continues: false,
             strong: StrongKind::default(),
         });
         receiver.handle_peer_restart(peer_sender());

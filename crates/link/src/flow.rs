@@ -174,7 +174,10 @@ impl Outbound {
 
     /// Whether the next block is of a cipher.
     pub(crate) fn is_cipher(&mut self) -> bool {
-        while let Some((_, is_cipher)) = self.turns.pop_front_if(|(at, _)| *at <= self.sent) {
+        while let Some(&(at, is_cipher)) = self.turns.front()
+            && at <= self.sent
+        {
+            self.turns.pop_front();
             self.is_cipher = is_cipher;
         }
         self.is_cipher

@@ -31,7 +31,7 @@ fn data(seed: u64, records: u64, len: usize) -> Vec<u8> {
 }
 
 fn outcome(pair: &Pair, side: usize, flow: FlowId) -> (FlowOutcome, Option<u64>) {
-    let flow = pair.sides[side].link.flow(flow).unwrap();
+    let flow = pair.sides[side].link.flow(flow).expect("the flow is there");
     (flow.outcome, flow.begins_after)
 }
 
@@ -85,7 +85,8 @@ fn content_behind_the_last_record_is_coded_and_remembered() {
 #[test]
 fn streams_turning_again_and_again_cross_unchanged() {
     let limited = |first, instance| LinkConfig { rate_limit: Some(4_000_000), ..config(first, instance) };
-    let setups: [(Plan, fn(bool, u64) -> LinkConfig); 3] = [
+    type Configure = fn(bool, u64) -> LinkConfig;
+    let setups: [(Plan, Configure); 3] = [
         (Plan::default(), config),
         (Plan { layers: Layers::Both, ..Plan::default() }, config),
         (Plan::default(), limited),

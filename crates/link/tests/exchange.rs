@@ -95,7 +95,8 @@ fn acknowledgement_of_a_few_bytes_waits_for_their_answer() {
     // What waits for more than memory is acknowledged as soon as ever: a context, or the end of a stream.
     let text = common::text(300);
     let now = pair.now;
-    let more: [fn(&mut Pair, FlowId, &[u8], Now); 2] = [
+    type Send = fn(&mut Pair, FlowId, &[u8], Now);
+    let more: [Send; 2] = [
         |pair, flow, text, _| pair.send(0, flow, text),
         |pair, flow, _, now| pair.sides[0].link.finish_flow(flow, now),
     ];

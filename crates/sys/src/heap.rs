@@ -23,9 +23,9 @@ mod tests {
 
     /// Anonymous memory of this process, in bytes.
     fn anonymous() -> u64 {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+        let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line for it");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") << 10
     }
 
     #[test]
