@@ -433,9 +433,14 @@ fn requests_for_wrong_blocks_are_bounded_until_they_leave() {
         strong: StrongKind::default(),
     };
     halves.receiver.handle_peer_restart(wrong);
-    let (blocks, mut out, mut delivered) = (5000, Vec::new(), Vec::new());
-    for offset in 0..blocks {
-        halves.sender.handle_payload(payload(halves.plan, offset, b"?"), LANE, halves.now, &mut out);
+    let (blocks, mut out, mut delivered) = (5000_u64, Vec::new(), Vec::new());
+    for number in 0..blocks {
+        // Longer than what crosses uncoded, and without repeats.
+        let plain: Vec<u8> = (1..=8_u64)
+            .flat_map(|n| (number + n).wrapping_mul(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(n)).to_le_bytes())
+            .collect();
+        let offset = number * plain.len() as u64;
+        halves.sender.handle_payload(payload(halves.plan, offset, &plain), LANE, halves.now, &mut out);
     }
     halves.receive(&out, &mut delivered);
     assert!(delivered.is_empty());

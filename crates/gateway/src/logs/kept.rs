@@ -192,7 +192,10 @@ impl<D: Disk> KeptLog<D> {
         // First, since a full disk has no room for an index before. Records without their bytes claim nothing.
         self.ring.file.set_len(0)?;
         let empty = encode(self.side, self.ring.capacity, self.seal.format(), &[]);
-        self.index = self.disk.replace(index_name(self.side), &empty)?;
+        // A log that is empty frees nothing, so a full disk has no room for its index.
+        if bytes != empty.len() as u64 || self.index.is_removed()? {
+            self.index = self.disk.replace(index_name(self.side), &empty)?;
+        }
         self.ring.file.sync()?;
         Ok(bytes)
     }

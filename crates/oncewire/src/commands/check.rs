@@ -245,7 +245,7 @@ fn fronts(peer: &Peer) -> String {
 
 fn reach(peer: &Peer) -> String {
     let allowed = match &peer.access.allow {
-        None => "everything but link-local addresses".to_owned(),
+        None => "everything but link-local addresses and cloud metadata services".to_owned(),
         Some(allow) if allow.is_empty() => "nothing".to_owned(),
         Some(allow) => joined(allow),
     };
@@ -390,12 +390,12 @@ mod tests {
         let told = describe(&Config::parse(&text, &dir.path().join("branch.toml")).unwrap());
         for line in [
             "  accepts no peers, only dials",
-            "  dialled at hub.example.net:7400",
+            "  dialled at hub.example.net:7400; transparent modes leave connections to it alone",
             "  no chunk store: what peers send is remembered in logs only",
             "  where its peer has a store, chunks (mrc:8:128) are named, of about the last 136 GB that were sent",
             "  codec auto: matching max, markers maxp, period 64, entropy stage zstd:3, window 32, 2 slots a marker, \
              sample bytes 0,32,48,101,105,115,116,255, log 64 MiB each way, 16 MiB in flight",
-            "  may reach everything but link-local addresses, and not 10.9.0.0/16",
+            "  may reach everything but link-local addresses and cloud metadata services, and not 10.9.0.0/16",
             "intercept forward on 127.0.0.1:8080, to 10.0.0.5:80, by way of hub",
             "  on_peer_loss = refuse: without the peer, connections are refused",
             "intercept socks5 on 127.0.0.1:1080, by way of the best peer that fronts the destination",

@@ -47,7 +47,7 @@ fn a_running_gateway_forgets_at_either_end_and_learns_again() {
             });
             let cleared = &report["cleared"][0];
             assert_eq!((report["cleared"].as_array().unwrap().len(), &cleared["peer"]), (1, &peer.into()));
-            assert!(cleared["memory"].as_u64().unwrap() > REPEATED.len as u64, "{report}");
+            assert!(cleared["memory"].as_u64().unwrap() >= REPEATED.len as u64, "{report}");
             assert!(was_late || cleared["disk"].as_u64().unwrap() > 1 << 20, "{report}");
             assert_cold_then_warm(&pair, first, name);
         }

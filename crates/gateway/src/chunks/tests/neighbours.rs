@@ -45,8 +45,10 @@ async fn neighbours_are_asked_for_what_a_disk_that_hangs_has_and_told_that_it_is
     let request = StoreRequest::Read { ticket: 1, name: ChunkName::Full(name), len, key, is_brought: false };
     assert_eq!(peer.serve(&store, request), None);
     assert_eq!(inbox.wanted().map(|wanted| (wanted.name, wanted.held)), Some((name, false)));
-    let busy = store.busy();
-    assert!(busy.queued > 0 && busy.service_us >= 1000, "{busy:?}");
+    until("it is told to be busy", || {
+        let busy = store.busy();
+        busy.queued > 0 && busy.service_us >= 1000
+    });
     assert!(store.may_hold(name.tag(), len), "to lack it would have it put once more");
     assert!(!store.may_hold(small.0, small.1), "it is looked for where it can be read");
     disk.set(Mood::Works);
