@@ -83,7 +83,7 @@ impl Gain {
     }
 
     /// Says whether something may be shed of the disk, which takes so long for a read. A disk that had no pause for
-    /// [`BUSY`], or has become slower by half or more, is what transfers wait for, whatever was seen before.
+    /// half a second, or has become slower by half or more, is what transfers wait for, whatever was seen before.
     pub fn sheds(&mut self, service_time: Now, now: Now) -> bool {
         let Some(held) = self.held else { return true };
         let is_busy =

@@ -192,9 +192,11 @@ impl<D: Disk> KeptLog<D> {
         // First, since a full disk has no room for an index before. Records without their bytes claim nothing.
         self.ring.file.set_len(0)?;
         let empty = encode(self.side, self.ring.capacity, self.seal.format(), &[]);
-        // A log that is empty frees nothing, so a full disk has no room for its index.
-        if bytes != empty.len() as u64 || self.index.is_removed()? {
-            self.index = self.disk.replace(index_name(self.side), &empty)?;
+        let is_empty = bytes == empty.len() as u64;
+        match self.disk.replace(index_name(self.side), &empty) {
+            // A log that is empty frees nothing, so a full disk has no room for its index; the one it has says the same.
+            Err(error) if is_empty && error.kind() == io::ErrorKind::StorageFull => {}
+            replaced => self.index = replaced?,
         }
         self.ring.file.sync()?;
         Ok(bytes)
