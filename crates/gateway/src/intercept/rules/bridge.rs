@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::begun::SYN;
 use super::heartbeat::{BEAT_GROUP, BEAT_PORT, LIFE_MS};
+use super::icmp::{QUOTES, Quote};
 use super::text::conditions_at;
 use super::{RuleSet, Taker, beat_mark};
 use crate::sockets::OWN_MARK;
@@ -113,6 +114,13 @@ impl RuleSet {
                  \t\tflags dynamic,timeout\n\t\ttimeout {CARRIED_FOR}\n\t}}\n"
             );
         }
+        for Quote { family, quoted_ends, .. } in self.quotes() {
+            let _ = write!(
+                text,
+                "\tset sent-{family} {{\n\t\ttypeof {quoted_ends}\n\t\tsize {CARRIED}\n\t\tflags dynamic,timeout\n\
+                 \t\ttimeout {CARRIED_FOR}\n\t}}\n"
+            );
+        }
         for (number, taker) in self.on_ports().filter(|(_, taker)| !taker.excluded.is_empty()) {
             taker.excluded.chain(text, &format!("policy-{number}"), "goto forget", true);
         }
@@ -131,13 +139,17 @@ impl RuleSet {
         let beat = format!("ip daddr {BEAT_GROUP} udp dport {BEAT_PORT}");
         let mark = beat_mark(&self.gateway);
         leaving.push(format!("meta mark {mark:#x} {beat} {LEARN_OUT} update @alive {{ oifname }} drop"));
-        leaving.push(format!("meta mark {OWN_MARK:#x} {SYN} goto own"));
+        leaving.push(format!("meta mark {OWN_MARK:#x} {SYN} jump own"));
+        leaving.extend(self.quotes().map(|quote| self.remember_sent(quote)));
         chain("output", &leaving);
         let mut entering = vec!["type filter hook prerouting priority dstnat; policy accept;".to_owned()];
         entering.push(format!("{SYN} goto new"));
         entering.extend(each_family(|family| {
             let flow = to(family);
             format!("{flow} @carried-{family} {} goto lift", self.remember(family, &flow))
+        }));
+        entering.extend(self.quotes().map(|Quote { family, errors, quoted_ends, .. }| {
+            format!("{errors} {quoted_ends} @sent-{family} goto lift")
         }));
         chain("prerouting", &entering);
         text.push_str("}\n");
@@ -164,11 +176,21 @@ impl RuleSet {
     /// Returns the rules for connections that a gateway makes: the answers to them are for it.
     fn own_connections(&self) -> Vec<String> {
         let mut rules = vec![LEARN_OUT.to_owned()];
-        rules.extend(each_family(|family| {
-            let key = key(family);
-            self.remember(family, &format!("{key} daddr . tcp dport . {key} saddr . tcp sport"))
-        }));
+        rules.extend(each_family(|family| self.remember(family, &from(family))));
         rules
+    }
+
+    /// Returns the rule that remembers what is sent of connections that are carried, as ICMP errors quote it: these come
+    /// to the address that it was sent from, which is not this machine's.
+    fn remember_sent(&self, quote: &Quote) -> String {
+        let Quote { family, ends, .. } = quote;
+        let silence = self.silence.as_secs();
+        format!("{} @carried-{family} update @sent-{family} {{ {ends} timeout {silence}s }}", from(family))
+    }
+
+    /// Returns how ICMP errors quote packets, if sets can be keyed by that.
+    fn quotes(&self) -> impl Iterator<Item = &'static Quote> {
+        QUOTES.iter().filter(|_| self.quoted_keys)
     }
 
     /// Has a connection count as one that is carried.
@@ -200,6 +222,12 @@ fn each_family(rule: impl Fn(&str) -> String) -> Vec<String> {
 fn to(family: &str) -> String {
     let key = key(family);
     format!("{key} saddr . tcp sport . {key} daddr . tcp dport")
+}
+
+/// The connection of a packet that leaves, as packets of it come in.
+fn from(family: &str) -> String {
+    let key = key(family);
+    format!("{key} daddr . tcp dport . {key} saddr . tcp sport")
 }
 
 fn key(family: &str) -> &'static str {

@@ -266,11 +266,11 @@ mod tests {
     #[test]
     fn answers_stand_before_what_takes_in_and_only_where_something_is_held() {
         let divert = chain(&rules(&[true], QueueBy::Nft), "divert");
-        assert_eq!(divert.len(), 11, "{divert:?}");
+        assert_eq!(divert.len(), 12, "{divert:?}");
         assert!(divert[0].ends_with("reject with tcp reset") && divert[5].ends_with("goto intercept-0"));
         let without = rules(&[false], QueueBy::Iptables);
         assert_eq!((without.hold_numbers(), without.queue_rule()), (None, None));
-        assert!(chain(&without, "hold").is_empty() && chain(&without, "divert").len() == 6);
+        assert!(chain(&without, "hold").is_empty() && chain(&without, "divert").len() == 7);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod cgroups;
 mod commands;
 mod heartbeat;
 mod hold;
+mod icmp;
 mod load;
 mod machine;
 mod programs;
@@ -51,6 +52,8 @@ pub struct RuleSet {
     cgroups: Groups,
     /// How packets that are held get into their queue.
     queue_by: QueueBy,
+    /// Whether sets can be keyed by what an ICMP error quotes.
+    quoted_keys: bool,
 }
 
 /// One interception.
@@ -149,6 +152,7 @@ impl RuleSet {
             bridged: false,
             cgroups: Groups::default(),
             queue_by: QueueBy::default(),
+            quoted_keys: true,
         }
     }
 

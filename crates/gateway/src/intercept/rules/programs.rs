@@ -51,7 +51,7 @@ impl RuleSet {
 
     pub(super) fn on_machine_with(self, links: &Links) -> Self {
         let cgroups = self.groups_in(Path::new(cgroups::ROOT));
-        Self { cgroups, ..self.on(links) }.with_queue()
+        Self { cgroups, ..self.on(links) }.with_queue().with_quoted_keys()
     }
 }
 

@@ -12,12 +12,15 @@ impl RuleSet {
         if !self.needs_routes() {
             return Vec::new();
         }
-        self.with_families(&[
+        let errors =
+            self.leads_own_errors().then_some("rule add priority PRIORITY fwmark ERRORS lookup TABLE");
+        let commands = [
             // What a machine with `src_valid_mark` looks up to see whether a source is plausible, not packets that come in.
             "rule add priority BEFORE fwmark MARK iif lo lookup main",
             "rule add priority PRIORITY fwmark MARK lookup TABLE",
             "route replace local default dev lo table TABLE",
-        ])
+        ];
+        self.with_families(&commands.into_iter().chain(errors).collect::<Vec<_>>())
     }
 
     /// Returns the arguments of `ip` that undo [`RuleSet::routes`].
@@ -25,6 +28,7 @@ impl RuleSet {
         self.with_families(&[
             "rule del priority BEFORE fwmark MARK iif lo lookup main",
             "rule del priority PRIORITY fwmark MARK lookup TABLE",
+            "rule del priority PRIORITY fwmark ERRORS lookup TABLE",
             "route flush table TABLE",
         ])
     }
@@ -34,6 +38,7 @@ impl RuleSet {
         let fill = |command: &str| {
             let filled = command.replace("PRIORITY", &PRIORITY.to_string());
             let filled = filled.replace("BEFORE", &(PRIORITY - 1).to_string());
+            let filled = filled.replace("ERRORS", &format!("{:#x}", self.error_mark()));
             filled.replace("MARK", &format!("{mark:#x}")).replace("TABLE", &mark.to_string())
         };
         FAMILIES
@@ -44,13 +49,13 @@ impl RuleSet {
 
     /// Says whether a family has all of [`RuleSet::routes`], by what `ip` shows of its rules and of the routing table.
     fn leads_here(&self, rules: &str, table: &str) -> bool {
-        let mark = format!("fwmark {:#x} ", self.mark());
-        let has_rule = |priority: u32| {
-            let begin = format!("{priority}:");
+        let has_rule = |priority: u32, mark: u32| {
+            let (begin, mark) = (format!("{priority}:"), format!("fwmark {mark:#x} "));
             rules.lines().any(|line| line.starts_with(&begin) && line.contains(&mark))
         };
-        has_rule(PRIORITY - 1)
-            && has_rule(PRIORITY)
+        has_rule(PRIORITY - 1, self.mark())
+            && has_rule(PRIORITY, self.mark())
+            && (!self.leads_own_errors() || has_rule(PRIORITY, self.error_mark()))
             && table.lines().any(|line| line.starts_with("local default dev lo "))
     }
 }

@@ -29,6 +29,7 @@ impl RuleSet {
         self.hook(&mut text, "divert", "filter hook prerouting priority mangle", How::Tproxy);
         self.hook(&mut text, "prerouting", "nat hook prerouting priority dstnat", How::Redirect);
         self.hook(&mut text, "output", "nat hook output priority -100", How::RedirectOwn);
+        self.own_errors(&mut text);
         self.takes(&mut text);
         text.push_str("}\n");
         self.bridge_table(&mut text);
@@ -66,6 +67,7 @@ impl RuleSet {
             rules.extend(self.rules_to_forget());
             let mark = self.mark();
             rules.push(format!("meta l4proto tcp socket transparent 1 meta mark set {mark:#x} accept"));
+            rules.push(self.errors_from_outside());
             rules.extend(self.rules_without_socket());
         }
         let has_taker = || self.takers.iter().any(|taker| taker.how == how);
@@ -179,7 +181,7 @@ pub(super) mod tests {
         let expected = "iifname { \"lan0\" } meta nfproto @alive tcp flags & (fin | syn | rst | ack) == syn \
                         tcp dport { 80, 8000-8100 } goto intercept-0";
         assert_eq!(rules(&set, "goto"), [expected]);
-        assert_eq!(rules(&set, "socket transparent").len(), 1);
+        assert_eq!(rules(&set, "socket transparent").len(), 2);
         assert_eq!(set.routes().len(), 6);
     }
 

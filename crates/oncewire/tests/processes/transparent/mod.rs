@@ -6,6 +6,7 @@ mod bridge;
 mod bypass;
 mod connection;
 mod deployment;
+mod errors;
 mod half_closed;
 mod hold;
 mod host;

@@ -1,0 +1,141 @@
+//! ICMP errors about packets that were sent under an address of somebody else.
+//!
+//! They are addressed to that other host. An error from outside is known by the transparent socket of the connection that
+//! it names. Errors of this machine about its own SYN, when a host of its network does not answer, leave by themselves,
+//! and no expression finds the socket then; so each such SYN is remembered with its sequence number.
+
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+
+use super::begun::SYN;
+use super::commands::nft;
+use super::{LoadError, RuleSet};
+use crate::sockets::OWN_MARK;
+
+impl RuleSet {
+    /// Finds out whether sets can be keyed by fields of a quoted header; without the privilege to ask, most can.
+    pub(super) fn with_quoted_keys(self) -> Self {
+        let known = ARE_KEYS.get().copied();
+        let quoted_keys = known.unwrap_or_else(|| match nft(&["--check", "-f", "-"], PROBE) {
+            Ok(_) => *ARE_KEYS.get_or_init(|| true),
+            Err(LoadError::Refused { said, .. }) if !said.contains("Operation not permitted") => {
+                *ARE_KEYS.get_or_init(|| false)
+            }
+            Err(_) => true,
+        });
+        Self { quoted_keys, ..self }
+    }
+
+    /// Says whether errors of this machine are led back to it.
+    pub(super) fn leads_own_errors(&self) -> bool {
+        self.in_clients_names && self.quoted_keys
+    }
+
+    /// Returns their mark: the usual one is for packets that come in, and of those that leave means what it would be
+    /// without any.
+    pub(super) fn error_mark(&self) -> u32 {
+        self.mark() ^ 0x0003_0000
+    }
+
+    /// Returns the rule by which errors from outside reach the socket of a connection that is taken in, or made in a
+    /// client's name [RFC 1191, RFC 8201, RFC 9293 §3.9.2.2].
+    pub(super) fn errors_from_outside(&self) -> String {
+        format!(
+            "meta l4proto {{ icmp, ipv6-icmp }} socket transparent 1 meta mark set {:#x} accept",
+            self.mark()
+        )
+    }
+
+    /// Writes the sets and the chain by which errors of this machine reach the sockets of connections in clients' names.
+    pub(super) fn own_errors(&self, text: &mut String) {
+        if !self.leads_own_errors() {
+            return;
+        }
+        let mut rules = Vec::new();
+        for quote in QUOTES {
+            let Quote { family, syn, quoted_syn, errors, .. } = quote;
+            let _ = write!(
+                text,
+                "\tset asked-{family} {{\n\t\ttypeof {quoted_syn}\n\t\tsize {MOST_ASKED}\n\
+                 \t\tflags dynamic,timeout\n\t\ttimeout {ASKED_FOR_S}s\n\t}}\n"
+            );
+            let own =
+                format!("meta mark {OWN_MARK:#x} meta nfproto ip{family} {SYN} fib saddr type != local");
+            rules.push(format!("{own} update @asked-{family} {{ {syn} }}"));
+            rules.push(format!(
+                "{errors} {quoted_syn} @asked-{family} meta mark set {:#x}",
+                self.error_mark()
+            ));
+        }
+        text.push_str("\tchain errors {\n\t\ttype route hook output priority mangle; policy accept;\n");
+        rules.iter().for_each(|rule| text.push_str(&format!("\t\t{rule}\n")));
+        text.push_str("\t}\n");
+    }
+}
+
+/// How errors of one family quote the packet that they are about: its addresses, its ports, its sequence number.
+pub(super) struct Quote {
+    pub(super) family: &'static str,
+    /// The errors.
+    pub(super) errors: &'static str,
+    /// Both ends of a packet's connection, where the packet has no options, as those of this machine have none.
+    pub(super) ends: &'static str,
+    /// The same in the quotation.
+    pub(super) quoted_ends: &'static str,
+    /// Both ends, and the sequence number.
+    syn: &'static str,
+    quoted_syn: &'static str,
+}
+
+pub(super) const QUOTES: [Quote; 2] = [
+    Quote {
+        family: "v4",
+        errors: "icmp type { destination-unreachable, time-exceeded, parameter-problem } @th,136,8 6",
+        ends: "@nh,96,96",
+        quoted_ends: "@th,160,96",
+        syn: "@nh,96,128",
+        quoted_syn: "@th,160,128",
+    },
+    Quote {
+        family: "v6",
+        errors: "icmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem } @th,112,8 6",
+        ends: "@nh,64,128 . @nh,192,128 . @th,0,32",
+        quoted_ends: "@th,128,128 . @th,256,128 . @th,384,32",
+        syn: "@nh,64,128 . @nh,192,128 . @th,0,64",
+        quoted_syn: "@th,128,128 . @th,256,128 . @th,384,64",
+    },
+];
+
+/// Programs of before 2020 cannot; that does not change while this process runs.
+static ARE_KEYS: OnceLock<bool> = OnceLock::new();
+
+const PROBE: &str = "table inet oncewire_probe { set probe { typeof @th,128,128 . @th,384,64\nsize 1\n}\n}\n";
+
+/// How long the kernel repeats a SYN at most, by default.
+const ASKED_FOR_S: u32 = 150;
+
+/// So many connects in clients' names within that time; errors of this machine about more are not heard.
+const MOST_ASKED: u32 = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Capture, RulesBy};
+    use crate::intercept::rules::{How, Taker};
+
+    #[test]
+    fn own_errors_are_led_back_only_where_clients_names_are_used() {
+        let takers = vec![Taker::new(How::Tproxy, Capture::default(), 15001)];
+        let router = RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) };
+        let hub = RuleSet { in_clients_names: true, ..RuleSet::empty("hub", RulesBy::Install) };
+        for set in [&router, &hub] {
+            assert!(set.nft().contains(&set.errors_from_outside()), "{}", set.nft());
+        }
+        assert!(!router.nft().contains("chain errors"));
+        let text = hub.nft();
+        assert!(text.contains("chain errors {\n\t\ttype route hook output"), "{text}");
+        assert!(text.contains("update @asked-v6 {") && text.contains("@th,160,128 @asked-v4"), "{text}");
+        let old_program = RuleSet { quoted_keys: false, ..hub };
+        assert!(!old_program.nft().contains("typeof"), "{}", old_program.nft());
+    }
+}
