@@ -1,30 +1,70 @@
 //! The client at the near side.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use indicatif::ProgressBar;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Fetches a resource over a connection of its own and compares it with what is expected.
+use super::tls::Tls;
+
+/// Bytes that arrived differently: the one failure that no stage may survive.
+#[derive(Debug)]
+pub(crate) struct WrongBytes(String);
+
+impl WrongBytes {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl fmt::Display for WrongBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongBytes {}
+
+/// Fetches a resource over a connection of its own, encrypted if `tls` is given, and compares it with what is expected.
 ///
 /// Returns the time from connecting to the last byte.
 ///
 /// # Errors
 ///
-/// A connection that fails or stands still, and the first byte that differs.
+/// A connection that fails or stands still, and as [`WrongBytes`] the first byte that differs, is missing or too many.
 pub(crate) async fn fetch(
     address: SocketAddr,
+    tls: Option<&Tls>,
     resource: &str,
     expected: &[u8],
     progress: &ProgressBar,
 ) -> anyhow::Result<Duration> {
     let began = Instant::now();
-    let mut stream =
-        TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
+    let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
     stream.set_nodelay(true)?;
+    match tls {
+        None => exchange(stream, resource, expected, progress).await?,
+        Some(tls) => {
+            let shaken = tokio::time::timeout(PATIENCE, tls.connect(stream)).await;
+            let stream =
+                shaken.context("the TLS handshake stands still")?.context("the TLS handshake failed")?;
+            exchange(stream, resource, expected, progress).await?;
+        }
+    }
+    Ok(began.elapsed())
+}
+
+/// Sends the request and compares the response until its end.
+async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    resource: &str,
+    expected: &[u8],
+    progress: &ProgressBar,
+) -> anyhow::Result<()> {
     let request = format!("GET {resource} HTTP/1.1\r\nHost: origin.example\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.context("cannot send the request")?;
     let mut comparison = Comparison { head: Vec::new(), expected, seen: 0, whole_head: false };
@@ -42,13 +82,10 @@ pub(crate) async fn fetch(
         let fresh = comparison.take(buffer.get(..count).unwrap_or_default(), resource)?;
         progress.inc(fresh as u64);
     }
-    ensure!(
-        comparison.seen == expected.len(),
-        "{resource} ended at byte {} of {}",
-        comparison.seen,
-        expected.len()
-    );
-    Ok(began.elapsed())
+    if comparison.seen != expected.len() {
+        bail!(WrongBytes::new(format!("{resource} ended at byte {} of {}", comparison.seen, expected.len())));
+    }
+    Ok(())
 }
 
 /// What has arrived of a response.
@@ -79,7 +116,7 @@ impl Comparison<'_> {
         let rest = self.expected.get(self.seen..).unwrap_or_default();
         if !rest.starts_with(body) {
             let same = rest.iter().zip(body).take_while(|(wanted, got)| wanted == got).count();
-            bail!("byte {} of {resource} arrived wrong", self.seen + same);
+            bail!(WrongBytes::new(format!("byte {} of {resource} arrived wrong", self.seen + same)));
         }
         self.seen += body.len();
         Ok(body.len())
@@ -96,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    async fn fetched(response: &'static [u8], expected: &[u8]) -> Result<Duration, String> {
+    async fn fetched(response: &'static [u8], expected: &[u8]) -> anyhow::Result<Duration> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
@@ -112,19 +149,22 @@ mod tests {
             let _ = stream.read_to_end(&mut rest).await;
         });
         let progress = ProgressBar::hidden();
-        fetch(address, "/x", expected, &progress).await.map_err(|error| format!("{error:#}"))
+        fetch(address, None, "/x", expected, &progress).await
     }
 
     #[tokio::test]
     async fn only_what_is_expected_passes() {
         assert!(fetched(b"HTTP/1.1 200 OK\r\n\r\nbytes", b"bytes").await.is_ok());
-        let wrong = fetched(b"HTTP/1.1 200 OK\r\n\r\nbyTes", b"bytes").await.unwrap_err();
-        assert_eq!(wrong, "byte 2 of /x arrived wrong");
-        let short = fetched(b"HTTP/1.1 200 OK\r\n\r\nbyt", b"bytes").await.unwrap_err();
-        assert_eq!(short, "/x ended at byte 3 of 5");
-        let long = fetched(b"HTTP/1.1 200 OK\r\n\r\nbytes!", b"bytes").await.unwrap_err();
-        assert_eq!(long, "byte 5 of /x arrived wrong");
+        for (response, expected, said) in [
+            (&b"HTTP/1.1 200 OK\r\n\r\nbyTes"[..], &b"bytes"[..], "byte 2 of /x arrived wrong"),
+            (b"HTTP/1.1 200 OK\r\n\r\nbyt", b"bytes", "/x ended at byte 3 of 5"),
+            (b"HTTP/1.1 200 OK\r\n\r\nbytes!", b"bytes", "byte 5 of /x arrived wrong"),
+        ] {
+            let error = fetched(response, expected).await.unwrap_err().context("a stage");
+            assert!(error.is::<WrongBytes>(), "{error:#}");
+            assert_eq!(format!("{error:#}"), format!("a stage: {said}"));
+        }
         let missing = fetched(b"HTTP/1.1 404 Not Found\r\n\r\n", b"bytes").await.unwrap_err();
-        assert!(missing.contains("404"), "{missing}");
+        assert!(missing.to_string().contains("404") && !missing.is::<WrongBytes>(), "{missing}");
     }
 }

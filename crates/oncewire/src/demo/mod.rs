@@ -3,7 +3,8 @@
 //! Everything runs in this process and on loopback: an origin server and one gateway at the far side of an
 //! emulated [`path`], a client and the other gateway at its near side. The client fetches each file over the
 //! bare path and then through the gateways: for the first time, again, after an edit, and after a restart of the near
-//! gateway, whose logs are gone then and whose chunk store is not. It compares every byte.
+//! gateway, whose logs are gone then and whose chunk store is not. Content that is compressed or encrypted already
+//! follows. It compares every byte.
 //! The path is a model of a link and of TCP across it, so no privileges are needed; see
 //! [`oncewire_netem::tcp`] for what the model leaves out.
 
@@ -18,14 +19,16 @@ mod report;
 mod signals;
 mod stage;
 mod steps;
+mod tls;
 
 use std::path::Path;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use corpus::{Corpus, File};
-use report::{LinkFacts, Report};
+use corpus::Editions;
+use fetch::WrongBytes;
+use report::{Failed, LinkFacts, Report, Table};
 use signals::Signals;
 use stage::{Route, Stage};
 use steps::{Show, Step};
@@ -41,13 +44,14 @@ pub(crate) use args::Args;
 /// Files that cannot be read, settings out of range, a gateway that does not start, any byte that arrives differently,
 /// and a signal that ends it before all is shown.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let corpus = corpus::load(&args.paths)?;
+    let corpus = corpus::load(&args.paths, args.rate)?;
     if !args.json {
         let mut setting = Vec::new();
         report::print_setting(&mut setting, args, &corpus)?;
         print(setting)?;
     }
-    let edited = edit::edit_all(&corpus.files, args.seed);
+    let files = Editions::of_corpus(&corpus, args.seed, args.rate)?;
+    let table = Table::new(&files, corpus.named);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -58,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     // For keys and the chunk store, which are not to be left behind: signals are heard by now.
     let folder = tempfile::tempdir().context("cannot make a temporary folder for the gateways")?;
-    let shown = runtime.block_on(show(args, &corpus, &edited, folder.path(), signals));
+    let shown = runtime.block_on(show(args, &files, table, folder.path(), signals));
     // What still runs might write there.
     drop(runtime);
     let removed = folder.close().context("cannot remove the gateways' temporary folder");
@@ -69,62 +73,118 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// write to their folder.
 async fn show(
     args: &Args,
-    corpus: &Corpus,
-    edited: &[File],
+    files: &Editions,
+    table: Table,
     folder: &Path,
     mut signals: Signals,
 ) -> anyhow::Result<()> {
-    let mut stage = Stage::start(args, &corpus.files, edited, folder).await?;
-    let mut shown = perform(args, corpus, edited, &mut stage, &mut signals).await;
+    let stage = Stage::start(args, files, folder).await?;
+    let baseline = !args.json && args.congestion != stage::LANE_CONGESTION;
+    let progress = progress_bar(steps::total(files, baseline));
+    let report = Report {
+        link: LinkFacts::of(args),
+        rows: Vec::new(),
+        verified: true,
+        opaque: Vec::new(),
+        failed: Vec::new(),
+    };
+    let mut run = Run { args, files, table, stage, progress, report };
+    let mut shown = run.perform(baseline, &mut signals).await;
+    run.progress.finish_and_clear();
     if shown.is_ok() && args.keep {
-        shown = stage.keep(args.json, &mut signals).await;
+        shown = run.stage.keep(args.json, &mut signals).await;
     }
-    stage.stop().await;
+    run.stage.stop().await;
     shown
 }
 
-/// Does the transfers and prints what they took.
-async fn perform(
-    args: &Args,
-    corpus: &Corpus,
-    edited: &[File],
-    stage: &mut Stage,
-    signals: &mut Signals,
-) -> anyhow::Result<()> {
-    let baseline = !args.json && args.congestion != stage::LANE_CONGESTION;
-    let progress = progress_bar(corpus.total() * (8 + u64::from(baseline)));
-    let show = Show { stage, files: &corpus.files, edited, progress: &progress };
-    let at_once = async {
-        stage.wait_linked().await?;
-        show.steps(&Step::AT_ONCE).await
-    };
-    let mut rows = signals.unless_ended(at_once).await?;
-    stage.restart_branch().await?;
-    let show = Show { stage, files: &corpus.files, edited, progress: &progress };
-    let restarted = async {
-        stage.wait_linked().await?;
-        let rows = show.steps(&[Step::Restart]).await?;
-        let baseline_seconds = match baseline {
-            true => Some(show.seconds_by(Route::Baseline).await?),
+/// One run of the demonstration.
+struct Run<'a> {
+    args: &'a Args,
+    files: &'a Editions,
+    table: Table,
+    stage: Stage,
+    progress: ProgressBar,
+    report: Report,
+}
+
+impl Run<'_> {
+    /// Does the transfers and prints what each took as soon as it is known.
+    async fn perform(&mut self, baseline: bool, signals: &mut Signals) -> anyhow::Result<()> {
+        self.say(&self.table.headings())?;
+        for step in Step::MAIN {
+            if step == Step::Restart {
+                self.stage.restart_branch().await?;
+            }
+            let work = async {
+                self.stage.wait_linked().await?;
+                self.show().step(step).await
+            };
+            let rows = signals.unless_ended(work).await?;
+            self.say(&self.table.lines(&rows))?;
+            self.report.rows.extend(rows);
+        }
+        for step in Step::OPAQUE {
+            match optional(signals, self.show().step(step)).await? {
+                Ok(rows) => {
+                    self.say(&self.table.lines(&rows))?;
+                    self.report.opaque.extend(rows);
+                }
+                Err(error) => {
+                    self.say(&self.table.failed(step, &error))?;
+                    self.report.failed.push(Failed { step, error });
+                }
+            }
+        }
+        let baseline = match baseline {
+            true => Some(optional(signals, self.show().seconds_by(Route::Baseline)).await?),
             false => None,
         };
-        Ok((rows, baseline_seconds))
-    };
-    let (after_restart, baseline_seconds) = signals.unless_ended(restarted).await?;
-    rows.extend(after_restart);
-    progress.finish_and_clear();
-    // Every fetch compares as it reads, and none came back with an error.
-    let report = Report { link: LinkFacts::of(args), rows, verified: true };
-    let path = stage.path_facts().await;
-    let mut out = Vec::new();
-    if args.json {
-        serde_json::to_writer(&mut out, &report)?;
-        out.push(b'\n');
-    } else {
-        report::print_table(&mut out, &report)?;
-        report::print_notes(&mut out, &report, baseline_seconds, &path)?;
+        self.progress.finish_and_clear();
+        self.conclude(baseline.as_ref()).await
     }
-    print(out)
+
+    fn show(&self) -> Show<'_> {
+        Show { stage: &self.stage, files: self.files, progress: &self.progress }
+    }
+
+    /// Prints what the rows do not say, or the whole report as JSON.
+    async fn conclude(&self, baseline: Option<&Result<f64, String>>) -> anyhow::Result<()> {
+        let mut out = Vec::new();
+        if self.args.json {
+            serde_json::to_writer(&mut out, &self.report)?;
+            out.push(b'\n');
+        } else {
+            let path = self.stage.path_facts().await;
+            report::print_notes(&mut out, &self.report, baseline, &path)?;
+        }
+        print(out)
+    }
+
+    /// Prints a part of the table, above the progress bar.
+    fn say(&self, text: &str) -> anyhow::Result<()> {
+        match self.args.json {
+            true => Ok(()),
+            false => self.progress.suspend(|| print(text)),
+        }
+    }
+}
+
+/// Does what may fail alone; returns in words what went wrong with it.
+///
+/// # Errors
+///
+/// Bytes that arrived differently, and a signal.
+async fn optional<T>(
+    signals: &mut Signals,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<Result<T, String>> {
+    let done = async { Ok(work.await) };
+    match signals.unless_ended(done).await? {
+        Ok(done) => Ok(Ok(done)),
+        Err(error) if error.is::<WrongBytes>() => Err(error),
+        Err(error) => Ok(Err(format!("{error:#}"))),
+    }
 }
 
 /// Makes a progress bar on standard error, which shows nothing if that is not a terminal.
@@ -135,4 +195,19 @@ fn progress_bar(bytes: u64) -> ProgressBar {
         bar.set_style(style);
     }
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn optional_work_fails_alone_unless_bytes_are_wrong() {
+        let mut signals = Signals::listen().unwrap();
+        let broken = async { Err::<(), _>(anyhow::anyhow!("it broke").context("a stage")) };
+        assert_eq!(optional(&mut signals, broken).await.unwrap(), Err(String::from("a stage: it broke")));
+        let wrong = async { Err::<(), _>(anyhow::Error::from(WrongBytes::new("byte 7")).context("a stage")) };
+        assert!(optional(&mut signals, wrong).await.is_err());
+        assert_eq!(optional(&mut signals, async { Ok(7) }).await.unwrap(), Ok(7));
+    }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
 use super::args::{Args, QUEUE};
-use super::corpus::Corpus;
+use super::corpus::{Corpus, Editions};
 use super::stage::{LANE_CONGESTION, PathFacts};
 use super::steps::Step;
 use crate::table::percent_of;
@@ -18,6 +18,26 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     /// Whether every byte arrived as it was sent; a run that cannot say so fails instead.
     pub(crate) verified: bool,
+    /// Content that is compressed or encrypted already.
+    pub(crate) opaque: Vec<Row>,
+    /// Optional steps that failed.
+    pub(crate) failed: Vec<Failed>,
+}
+
+/// An optional step that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failed {
+    pub(crate) step: Step,
+    pub(crate) error: String,
+}
+
+impl Serialize for Failed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut failed = serializer.serialize_struct("Failed", 2)?;
+        failed.serialize_field("step", self.step.key())?;
+        failed.serialize_field("error", &self.error)?;
+        failed.end()
+    }
 }
 
 /// The link that was emulated.
@@ -104,46 +124,83 @@ pub(crate) fn print_setting(out: &mut impl Write, args: &Args, corpus: &Corpus) 
     )?;
     let count = corpus.files.len();
     let files = if count == 1 { "file" } else { "files" };
-    writeln!(out, "{count} {files}, {}: {}.\n", bytes(corpus.total()), corpus.origin)
+    writeln!(out, "{count} {files}, {}: {}.", bytes(corpus.total()), corpus.origin)?;
+    let releases = corpus.releases();
+    if !releases.is_empty() {
+        writeln!(
+            out,
+            "{} are releases of one package: what they share is a repeat the first time already.",
+            releases.join(" and ")
+        )?;
+    }
+    writeln!(out)
 }
 
-/// Prints a row per step, and one per file if there are few.
-pub(crate) fn print_table(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    let sums = sums(&report.rows);
-    let files = report.rows.len() / sums.len().max(1);
-    let per_file = (2..=FILES_SHOWN_EACH).contains(&files);
-    let mut lines = vec![HEADINGS.map(str::to_owned)];
-    for sum in &sums {
+/// The table for people, whose lines are known one after the other: its columns are as wide as its headings.
+pub(crate) struct Table {
+    name_width: usize,
+    /// Whether each file has a line of its own.
+    per_file: bool,
+}
+
+impl Table {
+    /// Makes the table for these files; a few that the user named get lines of their own.
+    pub(crate) fn new(files: &Editions, named: bool) -> Self {
+        let per_file = named && (2..=FILES_SHOWN_EACH).contains(&files.original.len());
+        let steps = Step::MAIN.into_iter().chain(Step::OPAQUE);
+        let mut widths: Vec<usize> = steps.map(|step| step.to_string().chars().count()).collect();
         if per_file {
-            let of_step = report.rows.iter().filter(|row| row.step == sum.step);
-            lines.extend(of_step.map(|row| cells(row, &format!("{}: {}", row.step, row.path))));
+            let names = files.original.iter().map(|file| name_of(Step::Restart, &file.path));
+            widths.extend(names.map(|name| name.chars().count()));
         }
-        let name = if per_file { format!("{}: all", sum.step) } else { sum.step.to_string() };
-        lines.push(cells(sum, &name));
+        Self { name_width: widths.into_iter().max().unwrap_or(0), per_file }
     }
-    let mut widths = [0; HEADINGS.len()];
-    for line in &lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = cell.chars().count().max(*width);
+
+    /// Returns the line of headings.
+    pub(crate) fn headings(&self) -> String {
+        self.line(&HEADINGS.map(str::to_owned))
+    }
+
+    /// Returns the lines of one step.
+    pub(crate) fn lines(&self, rows: &[Row]) -> String {
+        let mut text = String::new();
+        let per_file = self.per_file && rows.len() > 1;
+        if per_file {
+            text.extend(rows.iter().map(|row| self.line(&cells(row, &name_of(row.step, &row.path)))));
         }
-    }
-    for line in &lines {
-        let [name, figures @ ..] = line;
-        let [name_width, figure_widths @ ..] = widths;
-        write!(out, "{name:<name_width$}")?;
-        for (cell, width) in figures.iter().zip(figure_widths) {
-            write!(out, "   {cell:>width$}")?;
+        if let Some(sum) = sum(rows) {
+            let name = if per_file { name_of(sum.step, "all") } else { sum.step.to_string() };
+            text.push_str(&self.line(&cells(&sum, &name)));
         }
-        writeln!(out)?;
+        text
     }
-    Ok(())
+
+    /// Returns the line of a step that failed.
+    pub(crate) fn failed(&self, step: Step, error: &str) -> String {
+        format!("{:<width$}   not shown: {error}\n", step.to_string(), width = self.name_width)
+    }
+
+    fn line(&self, cells: &[String; HEADINGS.len()]) -> String {
+        let [name, figures @ ..] = cells;
+        let [_, headings @ ..] = HEADINGS;
+        let mut line = format!("{name:<width$}", width = self.name_width);
+        for (cell, heading) in figures.iter().zip(headings) {
+            line.push_str(&format!("   {cell:>width$}", width = heading.chars().count()));
+        }
+        line.push('\n');
+        line
+    }
+}
+
+fn name_of(step: Step, path: &str) -> String {
+    format!("{step}: {path}")
 }
 
 /// Prints what the table does not say by itself.
 pub(crate) fn print_notes(
     out: &mut impl Write,
     report: &Report,
-    baseline_seconds: Option<f64>,
+    baseline: Option<&Result<f64, String>>,
     path: &PathFacts,
 ) -> io::Result<()> {
     if report.verified {
@@ -151,16 +208,35 @@ pub(crate) fn print_notes(
     }
     writeln!(
         out,
-        "A restart costs the near gateway its logs, which are in memory here; what it knows then is its chunk store."
+        "A restart costs the near gateway its logs, which are in memory here; its chunk store is on disk."
     )?;
-    if let (Some(seconds), Some(first)) = (baseline_seconds, sums(&report.rows).first()) {
+    let shown = |step| report.opaque.iter().any(|row| row.step == step);
+    if shown(Step::Packed) {
         writeln!(
             out,
-            "Congestion control alone: without oncewire but with {LANE_CONGESTION}, the first time takes {} \
-             instead of {}.",
-            time(seconds),
-            time(first.seconds_direct)
+            "A packed file (zip, gz, video) saves nothing the first time. When it comes again, it saves like any other."
         )?;
+    }
+    if shown(Step::Https) {
+        writeln!(
+            out,
+            "HTTPS saves nothing at any time: the same file is other bytes on each connection. It is passed as it is."
+        )?;
+    }
+    let first: Vec<Row> = report.rows.iter().filter(|row| row.step == Step::First).cloned().collect();
+    match (baseline, sum(&first)) {
+        (Some(Ok(seconds)), Some(first)) => writeln!(
+            out,
+            "The gateways use another congestion control on the link, {LANE_CONGESTION}. That alone, without oncewire, \
+             makes the first time take {} instead of {}.",
+            time(*seconds),
+            time(first.seconds_direct)
+        )?,
+        (Some(Err(error)), _) => writeln!(
+            out,
+            "The time without oncewire but with {LANE_CONGESTION}, its congestion control, could not be measured: {error}"
+        )?,
+        _ => {}
     }
     writeln!(
         out,
@@ -173,16 +249,12 @@ pub(crate) fn print_notes(
     )
 }
 
-/// Adds up the files of each step.
-fn sums(rows: &[Row]) -> Vec<Row> {
-    let mut sums: Vec<Row> = Vec::new();
-    for row in rows {
-        match sums.iter_mut().find(|sum| sum.step == row.step) {
-            Some(sum) => sum.add(row),
-            None => sums.push(Row { path: String::new(), ..row.clone() }),
-        }
-    }
-    sums
+/// Adds up the files of one step.
+fn sum(rows: &[Row]) -> Option<Row> {
+    let (first, others) = rows.split_first()?;
+    let mut sum = Row { path: String::new(), ..first.clone() };
+    others.iter().for_each(|row| sum.add(row));
+    Some(sum)
 }
 
 fn cells(row: &Row, name: &str) -> [String; HEADINGS.len()] {
@@ -224,8 +296,19 @@ const FILES_SHOWN_EACH: usize = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use clap::Parser;
+
+    use super::super::corpus::File;
     use super::super::path::PathTraffic;
     use super::*;
+
+    #[derive(Parser)]
+    struct Demo {
+        #[command(flatten)]
+        args: Args,
+    }
 
     fn row(step: Step, path: &str, wire: u64, seconds: f64) -> Row {
         Row {
@@ -250,12 +333,27 @@ mod tests {
             rows.extend(files.iter().map(|path| row(step, path, wire, seconds)));
         }
         let link = LinkFacts { rate_bits_per_s: 20_000_000, rtt_ms: 80, loss: 0.001 };
-        Report { link, rows, verified: true }
+        Report { link, rows, verified: true, opaque: Vec::new(), failed: Vec::new() }
     }
 
-    fn table(report: &Report) -> String {
+    fn table(report: &Report, named: bool) -> String {
+        let of_first = report.rows.iter().filter(|row| row.step == Step::First);
+        let file = |row: &Row| File { path: row.path.clone(), bytes: Arc::from(&b""[..]) };
+        let files = Editions { original: of_first.map(file).collect(), ..Editions::default() };
+        let table = Table::new(&files, named);
+        let mut text = table.headings();
+        for rows in report.rows.chunk_by(|one, other| one.step == other.step) {
+            text.push_str(&table.lines(rows));
+        }
+        text.push_str(&table.failed(Step::Https, "the connection broke"));
+        text
+    }
+
+    fn notes(report: &Report, baseline: Option<Result<f64, String>>) -> String {
+        let (direct, oncewire) = (PathTraffic::default(), PathTraffic::default());
+        let facts = PathFacts { direct, oncewire, lost: 3, dropped: 4 };
         let mut out = Vec::new();
-        print_table(&mut out, report).unwrap();
+        print_notes(&mut out, report, baseline.as_ref(), &facts).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -263,7 +361,9 @@ mod tests {
     fn json_has_the_documented_form() {
         let mut report = report(&["a.rs"]);
         report.rows.truncate(1);
-        let expected = r#"{"link":{"rate_bits_per_s":20000000,"rtt_ms":80,"loss":0.001},"rows":[{"step":"first","path":"a.rs","delivered":1000000,"wire_direct":1000100,"wire":250000,"savings":0.75,"seconds_direct":2.0,"seconds":0.8}],"verified":true}"#;
+        report.opaque.push(row(Step::Packed, "packed.zst", 1_000_000, 2.0));
+        report.failed.push(Failed { step: Step::Https, error: String::from("broke") });
+        let expected = r#"{"link":{"rate_bits_per_s":20000000,"rtt_ms":80,"loss":0.001},"rows":[{"step":"first","path":"a.rs","delivered":1000000,"wire_direct":1000100,"wire":250000,"savings":0.75,"seconds_direct":2.0,"seconds":0.8}],"verified":true,"opaque":[{"step":"packed","path":"packed.zst","delivered":1000000,"wire_direct":1000100,"wire":1000000,"savings":0.0,"seconds_direct":2.0,"seconds":2.0}],"failed":[{"step":"https","error":"broke"}]}"#;
         assert_eq!(serde_json::to_string(&report).unwrap(), expected);
     }
 
@@ -275,17 +375,20 @@ first time          1.00 MB       1.00 MB        250.0 kB    75.0 %        2.00 
 again               1.00 MB       1.00 MB          2.0 kB    99.8 %        2.00 s          0.25 s      8.0 ×
 after an edit       1.00 MB       1.00 MB          9.0 kB    99.1 %        2.00 s          0.25 s      8.0 ×
 after a restart     1.00 MB       1.00 MB         12.0 kB    98.8 %        2.00 s          0.50 s      4.0 ×
+over HTTPS        not shown: the connection broke
 ";
-        assert_eq!(table(&report(&["a.rs"])), expected.trim_start_matches('\n'));
+        assert_eq!(table(&report(&["a.rs"]), true), expected.trim_start_matches('\n'));
     }
 
     #[test]
-    fn few_files_get_rows_of_their_own_and_many_only_sums() {
-        let few = table(&report(&["a.rs", "b.rs"]));
-        assert_eq!(few.lines().count(), 1 + 4 * 3);
+    fn few_named_files_get_rows_of_their_own() {
+        let two = report(&["a.rs", "b.rs"]);
+        let few = table(&two, true);
+        assert_eq!(few.lines().count(), 1 + 4 * 3 + 1);
         assert!(few.contains("first time: b.rs") && few.contains("again: all"), "{few}");
-        let many = table(&report(&["1", "2", "3", "4", "5", "6"]));
-        assert_eq!(many.lines().count(), 5);
+        assert_eq!(table(&two, false).lines().count(), 6);
+        let many = table(&report(&["1", "2", "3", "4", "5", "6"]), true);
+        assert_eq!(many.lines().count(), 6);
         assert!(many.contains("6.00 MB"), "{many}");
     }
 
@@ -293,22 +396,35 @@ after a restart     1.00 MB       1.00 MB         12.0 kB    98.8 %        2.00 
     fn bytes_that_cost_more_than_they_save_are_shown_as_that() {
         let mut report = report(&["random"]);
         report.rows[0].wire = 1_010_000;
-        assert!(table(&report).contains("-1.0 %"), "{}", table(&report));
+        let shown = table(&report, true);
+        assert!(shown.contains("-1.0 %"), "{shown}");
     }
 
     #[test]
-    fn what_congestion_control_alone_does_is_a_line_of_its_own() {
-        let facts = PathFacts {
-            direct: PathTraffic::default(),
-            oncewire: PathTraffic::default(),
-            lost: 3,
-            dropped: 4,
-        };
-        let mut out = Vec::new();
-        print_notes(&mut out, &report(&["a.rs"]), Some(1.25), &facts).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert!(text.contains("with bbr, the first time takes 1.25 s instead of 2.00 s"), "{text}");
+    fn notes_explain_congestion_control_and_opaque_content() {
+        let mut report = report(&["a.rs"]);
+        let text = notes(&report, Some(Ok(1.25)));
+        assert!(text.contains("bbr. That alone"), "{text}");
+        assert!(text.contains("makes the first time take 1.25 s instead of 2.00 s"), "{text}");
         assert!(text.contains("lost 3 packets and dropped 4"), "{text}");
+        assert!(!text.contains("HTTPS") && !text.contains("packed"), "{text}");
+        report.opaque.extend([row(Step::Packed, "p", 9, 1.0), row(Step::Https, "h", 9, 1.0)]);
+        let text = notes(&report, Some(Err(String::from("the connection broke"))));
+        assert!(text.contains("could not be measured: the connection broke"), "{text}");
+        assert!(text.contains("HTTPS saves nothing") && text.contains("packed file"), "{text}");
+        assert!(text.contains("all were equal"), "{text}");
+    }
+
+    #[test]
+    fn setting_names_releases_of_one_package() {
+        let file = |path: &str| File { path: String::from(path), bytes: Arc::from(&b"x"[..]) };
+        let files = vec![file("serde-1.0.1"), file("toml-1.0.0"), file("serde-1.0.2")];
+        let corpus = Corpus { files, origin: String::from("sources"), named: false };
+        let args = Demo::try_parse_from(["demo"]).unwrap().args;
+        let mut out = Vec::new();
+        print_setting(&mut out, &args, &corpus).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("serde-1.0.1 and serde-1.0.2 are releases of one package"), "{text}");
     }
 
     #[test]

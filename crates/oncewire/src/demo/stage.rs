@@ -10,17 +10,19 @@ use oncewire_netem::tcp::congestion::Policy;
 use oncewire_netem::tcp::{Account, Side};
 
 use super::args::Args;
-use super::corpus::File;
+use super::corpus::Editions;
 use super::gateways::Pair;
 use super::origin::Origin;
 use super::path::{EmulatedLink, PathTraffic, Relay};
 use super::signals::Signals;
+use super::tls::Tls;
 use crate::output::print;
 
 /// The path, the origin behind it, the gateways across it, and the ways to go.
 pub(crate) struct Stage {
     link: EmulatedLink,
     origin: Origin,
+    tls: Tls,
     direct: Relay,
     baseline: Relay,
     /// Carries the gateways' lanes.
@@ -58,15 +60,11 @@ impl Stage {
     /// # Errors
     ///
     /// Settings out of range, loopback that cannot be listened on, gateways that do not start.
-    pub(crate) async fn start(
-        args: &Args,
-        files: &[File],
-        edited: &[File],
-        folder: &Path,
-    ) -> anyhow::Result<Self> {
+    pub(crate) async fn start(args: &Args, files: &Editions, folder: &Path) -> anyhow::Result<Self> {
         let (up, down) = args.links();
         let link = EmulatedLink::start(up, down).context("the link cannot be emulated")?;
-        let origin = Origin::start(files, edited).await.context("cannot start the origin server")?;
+        let tls = Tls::new()?;
+        let origin = Origin::start(files, tls.clone()).await.context("cannot start the origin server")?;
         let relay = |target, policy, route: Route| {
             link.relay(ANY_PORT, target, policy, route.account()).context("cannot listen on loopback")
         };
@@ -75,7 +73,7 @@ impl Stage {
         let mut pair = Pair::start_hub(folder).await?;
         let lanes = relay(pair.hub_address(), LANE_CONGESTION, Route::Oncewire)?;
         pair.start_branch(lanes.local_addr(), origin.address()).await?;
-        Ok(Self { link, origin, direct, baseline, _lanes: lanes, pair, rtt: args.rtt.0 })
+        Ok(Self { link, origin, tls, direct, baseline, _lanes: lanes, pair, rtt: args.rtt.0 })
     }
 
     /// Waits until the link between the gateways is up.
@@ -94,6 +92,11 @@ impl Stage {
     /// As [`Self::start`].
     pub(crate) async fn restart_branch(&mut self) -> anyhow::Result<()> {
         self.pair.restart_branch().await
+    }
+
+    /// Returns what the client needs for HTTPS.
+    pub(crate) fn tls(&self) -> &Tls {
+        &self.tls
     }
 
     /// Returns where the client connects for a route.

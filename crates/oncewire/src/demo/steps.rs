@@ -5,13 +5,13 @@ use std::fmt;
 use anyhow::Context;
 use indicatif::ProgressBar;
 
-use super::corpus::File;
+use super::corpus::{Editions, File, sizes};
 use super::fetch::fetch;
 use super::origin::{Edition, resource};
 use super::report::Row;
 use super::stage::{Route, Stage};
 
-/// What is moved when.
+/// One row of the table: the content that is moved, and the time of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The gateways have never seen the files.
@@ -22,18 +22,23 @@ pub(crate) enum Step {
     Edit,
     /// The files once more, after the near gateway was restarted.
     Restart,
+    /// An archive of the files, whose bytes have not crossed before.
+    Packed,
+    /// The first of the files, once more, over HTTPS.
+    Https,
 }
 
 impl Step {
-    /// Those that go on without anything in between.
-    pub(crate) const AT_ONCE: [Self; 3] = [Self::First, Self::Again, Self::Edit];
+    /// Those that the demonstration is about, in order; the last one follows a restart of the near gateway.
+    pub(crate) const MAIN: [Self; 4] = [Self::First, Self::Again, Self::Edit, Self::Restart];
+    /// Those for content that is compressed or encrypted already; each of them may fail alone.
+    pub(crate) const OPAQUE: [Self; 2] = [Self::Packed, Self::Https];
 }
 
-/// One run of the demonstration.
+/// The transfers of one step.
 pub(crate) struct Show<'a> {
     pub(crate) stage: &'a Stage,
-    pub(crate) files: &'a [File],
-    pub(crate) edited: &'a [File],
+    pub(crate) files: &'a Editions,
     pub(crate) progress: &'a ProgressBar,
 }
 
@@ -45,29 +50,24 @@ struct Cost {
 }
 
 impl Show<'_> {
-    /// Moves all files in each of these steps, directly and then through the gateways.
+    /// Moves all files of a step, directly and then through the gateways.
     ///
     /// # Errors
     ///
     /// The first transfer that fails or differs.
-    pub(crate) async fn steps(&self, steps: &[Step]) -> anyhow::Result<Vec<Row>> {
-        let mut rows = Vec::new();
-        for &step in steps {
-            let direct = self.move_all(step, Route::Direct).await?;
-            let oncewire = self.move_all(step, Route::Oncewire).await?;
-            for ((file, direct), oncewire) in self.files_of(step).iter().zip(direct).zip(oncewire) {
-                rows.push(Row {
-                    step,
-                    path: file.path.clone(),
-                    delivered: file.bytes.len() as u64,
-                    wire_direct: direct.wire,
-                    wire: oncewire.wire,
-                    seconds_direct: direct.seconds,
-                    seconds: oncewire.seconds,
-                });
-            }
-        }
-        Ok(rows)
+    pub(crate) async fn step(&self, step: Step) -> anyhow::Result<Vec<Row>> {
+        let direct = self.move_all(step, Route::Direct).await?;
+        let oncewire = self.move_all(step, Route::Oncewire).await?;
+        let row = |((file, direct), oncewire): ((&File, Cost), Cost)| Row {
+            step,
+            path: file.path.clone(),
+            delivered: file.bytes.len() as u64,
+            wire_direct: direct.wire,
+            wire: oncewire.wire,
+            seconds_direct: direct.seconds,
+            seconds: oncewire.seconds,
+        };
+        Ok(self.files_of(step).iter().zip(direct).zip(oncewire).map(row).collect())
     }
 
     /// Returns how long the first step takes by a route.
@@ -82,15 +82,19 @@ impl Show<'_> {
 
     async fn move_all(&self, step: Step, route: Route) -> anyhow::Result<Vec<Cost>> {
         let mut costs = Vec::new();
-        self.stage.settle(route).await;
+        // A gateway that has just started still has things to tell; later, what it tells belongs to the step before.
+        if route == Route::Oncewire && matches!(step, Step::First | Step::Restart) {
+            self.stage.settle(route).await;
+        }
         let mut before = self.stage.wire(route).await;
         for (index, file) in self.files_of(step).iter().enumerate() {
             self.progress.set_message(format!("{step}, {route}: {}", file.path));
             let resource = resource(step.edition(), index);
             let address = self.stage.address(route);
-            let elapsed = fetch(address, &resource, &file.bytes, self.progress)
+            let tls = (step == Step::Https).then(|| self.stage.tls());
+            let elapsed = fetch(address, tls, &resource, &file.bytes, self.progress)
                 .await
-                .with_context(|| format!("moving {} {step}, {route}", file.path))?;
+                .with_context(|| format!("moving {}, {step}, {route}", file.path))?;
             let after = self.stage.wire(route).await;
             costs.push(Cost { seconds: elapsed.as_secs_f64(), wire: after - before });
             before = after;
@@ -104,11 +108,15 @@ impl Show<'_> {
     }
 
     fn files_of(&self, step: Step) -> &[File] {
-        match step.edition() {
-            Edition::Original => self.files,
-            Edition::Edited => self.edited,
-        }
+        self.files.of(step.edition())
     }
+}
+
+/// Returns the bytes that all steps move, for the progress bar.
+pub(crate) fn total(files: &Editions, with_baseline: bool) -> u64 {
+    let both_ways = |step: &Step| 2 * sizes(files.of(step.edition()));
+    let steps: u64 = Step::MAIN.iter().chain(&Step::OPAQUE).map(both_ways).sum();
+    steps + if with_baseline { sizes(&files.original) } else { 0 }
 }
 
 impl Step {
@@ -119,6 +127,8 @@ impl Step {
             Self::Again => "again",
             Self::Edit => "edit",
             Self::Restart => "restart",
+            Self::Packed => "packed",
+            Self::Https => "https",
         }
     }
 
@@ -126,6 +136,8 @@ impl Step {
         match self {
             Self::First | Self::Again | Self::Restart => Edition::Original,
             Self::Edit => Edition::Edited,
+            Self::Packed => Edition::Packed,
+            Self::Https => Edition::Encrypted,
         }
     }
 }
@@ -137,6 +149,8 @@ impl fmt::Display for Step {
             Self::Again => "again",
             Self::Edit => "after an edit",
             Self::Restart => "after a restart",
+            Self::Packed => "packed file",
+            Self::Https => "over HTTPS",
         })
     }
 }
@@ -144,9 +158,9 @@ impl fmt::Display for Step {
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Direct => "direct",
-            Self::Baseline => "direct, bbr",
-            Self::Oncewire => "oncewire",
+            Self::Direct => "without oncewire",
+            Self::Baseline => "without oncewire, but with its congestion control",
+            Self::Oncewire => "with oncewire",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The demonstration when it is ended from outside: it holds private keys, and none of them may stay behind.
+//! The demonstration as a process: its rows as they come, and private keys that may not stay behind it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -24,12 +24,12 @@ impl Drop for Demo {
 fn demo(temporary: &Path, arguments: &[&str]) -> Demo {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let child = Command::new(binary())
-        .args(["demo", "--json"])
+        .arg("demo")
         .args(arguments)
         .arg(file)
         .env("TMPDIR", temporary)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
     Demo(child.unwrap())
@@ -61,7 +61,7 @@ fn a_demonstration_that_a_signal_ends_leaves_nothing_behind() {
     for (signal, name) in [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP")] {
         let temporary = tempfile::tempdir().unwrap();
         // It would take an hour.
-        let demo = demo(temporary.path(), &["--rate", "1 bit/s"]);
+        let demo = demo(temporary.path(), &["--json", "--rate", "1 bit/s"]);
         let (code, said) = ended_by(signal, temporary.path(), demo, "");
         assert_eq!((code, entries(temporary.path())), (Some(1), vec![]), "{said}");
         assert!(said.contains(name), "{said}");
@@ -72,8 +72,47 @@ fn a_demonstration_that_a_signal_ends_leaves_nothing_behind() {
 fn a_demonstration_that_is_kept_ends_with_a_signal_as_it_should() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let temporary = tempfile::tempdir().unwrap();
-        let demo = demo(temporary.path(), &["--keep", "--rtt", "1 ms", "--loss", "0"]);
+        let demo = demo(temporary.path(), &["--json", "--keep", "--rtt", "1 ms", "--loss", "0"]);
         let (code, said) = ended_by(signal, temporary.path(), demo, "Ctrl-C ends them");
         assert_eq!((code, entries(temporary.path())), (Some(0), vec![]), "{said}");
+    }
+}
+
+#[test]
+fn interrupted_demonstration_leaves_the_rows_it_has() {
+    let temporary = tempfile::tempdir().unwrap();
+    // The other steps would take many seconds more.
+    let mut demo = demo(temporary.path(), &["--rate", "20 kbit/s", "--rtt", "1 ms", "--loss", "0"]);
+    let mut said = BufReader::new(demo.0.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.contains("\nfirst time ") {
+        assert!(said.read_line(&mut text).unwrap() > 0, "{text}");
+    }
+    kill_process(Pid::from_child(&demo.0), Signal::TERM).unwrap();
+    said.read_to_string(&mut text).unwrap();
+    assert_eq!(demo.0.wait().unwrap().code(), Some(1), "{text}");
+    assert!(!text.contains("over HTTPS"), "{text}");
+}
+
+#[test]
+fn packed_and_encrypted_content_has_rows_that_save_nothing() {
+    let temporary = tempfile::tempdir().unwrap();
+    let arguments = ["--json", "--rate", "100 Mbit/s", "--rtt", "1 ms", "--loss", "0"];
+    let mut demo = demo(temporary.path(), &arguments);
+    let mut text = String::new();
+    demo.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(demo.0.wait().unwrap().success(), "{text}");
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let steps = |list: &str| -> Vec<String> {
+        report[list].as_array().unwrap().iter().map(|row| row["step"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(steps("rows"), ["first", "again", "edit", "restart"], "{text}");
+    assert_eq!(
+        (steps("opaque"), steps("failed").len()),
+        (vec!["packed".into(), "https".into()], 0),
+        "{text}"
+    );
+    for row in report["opaque"].as_array().unwrap() {
+        assert!(row["savings"].as_f64().unwrap() < 0.01, "{row}");
     }
 }
