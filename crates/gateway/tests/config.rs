@@ -16,6 +16,9 @@ use oncewire_gateway::rules::RuleSet;
 use oncewire_gateway::storage_key::StorageKey;
 use oncewire_link::Priority;
 
+#[path = "config/wording.rs"]
+mod wording;
+
 /// Makes a folder with the key files that the configurations name.
 fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();

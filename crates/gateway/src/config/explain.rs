@@ -105,6 +105,11 @@ pub(super) fn brackets(section: &str) -> String {
     if LISTS.contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") }
 }
 
+/// Says whether a word is the name of a section.
+pub(super) fn is_section(word: &str) -> bool {
+    SECTIONS.iter().any(|(name, _)| *name == word)
+}
+
 fn place(section: &str) -> String {
     if section.is_empty() { String::new() } else { format!(" in {}", brackets(section)) }
 }

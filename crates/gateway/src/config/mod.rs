@@ -19,6 +19,7 @@ mod secrets;
 mod settings;
 mod typed;
 pub mod units;
+mod wording;
 
 use std::fmt;
 use std::fs::File;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
-use super::explain;
 use super::typed::Mended;
+use super::wording::refused;
 
 /// Everything that is wrong with a configuration file; at least one problem.
 ///
@@ -64,9 +64,8 @@ impl ConfigError {
 
     /// Describes what the TOML reader refused, in words that help.
     pub(super) fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> Self {
-        let span = error.span();
-        let message = rephrase(text, error.message(), span.as_ref());
-        let place = span.map(|span| place(text, span.start));
+        let (at, message) = refused(text, error);
+        let place = at.map(|at| place(text, at));
         Self { path: path.to_owned(), problems: vec![Problem { place, message }] }
     }
 }
@@ -142,81 +141,4 @@ pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
-}
-
-/// Says in an operator's words what the TOML reader said in a programmer's.
-pub(super) fn rephrase(text: &str, message: &str, span: Option<&Range<usize>>) -> String {
-    let message = message.replace('\n', "; ").replace("expected i64", "expected a whole number");
-    // No key takes so much, and the type is not the operator's.
-    let message = match message.split_once(" as i128") {
-        Some((number, _)) => format!("{} is too large", number.trim_start_matches("invalid type: integer ")),
-        None => message,
-    };
-    let offset = span.map_or(0, |span| span.start);
-    let section = section_at(text, offset);
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    if message.starts_with("unknown field ") {
-        let Some(key) = quoted.next() else { return message };
-        let known: Vec<&str> = quoted.collect();
-        return unknown_name(key, section, &known);
-    }
-    if let Some(key) = message.strip_prefix("missing field ") {
-        let section = if key.trim_matches('`') == "gateway" { "" } else { section };
-        return match section {
-            "" => "there is no [gateway] section; it names this gateway and its key file".to_owned(),
-            _ => format!("{key} is missing in {}", explain::brackets(section)),
-        };
-    }
-    let header = line_at(text, offset).trim();
-    if message.starts_with("invalid type") && header.starts_with('[') {
-        if explain::LISTS.iter().any(|name| header.starts_with(&format!("[{name}]"))) {
-            return format!("write [{header}], with two brackets: there may be several");
-        }
-        if header.starts_with("[[") {
-            let name = section_header(header).unwrap_or("the section");
-            return format!("write [{name}], with one bracket: there is only one");
-        }
-    }
-    match line_at(text, offset).split_once('=') {
-        Some((key, _)) if message == "duplicate key" => format!("`{}` stands there twice", key.trim()),
-        Some((key, _)) => format!("{}: {message}", key.trim()),
-        None => message,
-    }
-}
-
-/// Names a key, section or condition that does not exist.
-fn unknown_name(key: &str, section: &str, known: &[&str]) -> String {
-    // Names of sections are listed only where a section was expected.
-    if known.contains(&"gateway") {
-        let meant =
-            explain::closest(key, known).map(|meant| format!("; did you mean {}?", explain::brackets(meant)));
-        let all: Vec<String> = known.iter().map(|name| explain::brackets(name)).collect();
-        let all = explain::list_plain(&all.iter().map(String::as_str).collect::<Vec<_>>());
-        return format!(
-            "unknown section or key `{key}`{}",
-            meant.unwrap_or_else(|| format!("; sections are {all}"))
-        );
-    }
-    explain::unknown_key(key, section, known)
-}
-
-/// Returns the name of the section that an offset is in; empty before the first.
-fn section_at(text: &str, offset: usize) -> &str {
-    let end = text.get(offset..).and_then(|rest| rest.find('\n')).map_or(text.len(), |at| offset + at);
-    let before = text.get(..end).unwrap_or(text);
-    before.lines().rev().find_map(section_header).unwrap_or("")
-}
-
-/// Reads a line such as `[[peer]] # comment`; a list's line of the same look has quotes or commas in it.
-fn section_header(line: &str) -> Option<&str> {
-    let line = line.split('#').next().unwrap_or("").trim();
-    let name = line.strip_prefix('[')?.strip_suffix(']')?;
-    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name).trim();
-    let word = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    word.then_some(name)
-}
-
-fn line_at(text: &str, offset: usize) -> &str {
-    let start = text.get(..offset).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
-    text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or("")
 }

@@ -10,8 +10,9 @@ use serde::Deserialize as _;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer, Error};
 
-use super::problem::{Problems, rephrase};
+use super::problem::Problems;
 use super::raw::RawConfig;
+use super::wording::rephrase;
 
 /// A file whose TOML is right.
 #[derive(Debug)]

@@ -35,6 +35,9 @@ pub enum UnitError {
     /// The number has a fraction, or a sign.
     #[error("{0:?} is not a whole number; write for example {1:?}")]
     NotWhole(String, &'static str),
+    /// The number has a fraction, and is a whole one in a smaller unit.
+    #[error("{0:?} is not a whole number; write \"{1}\"")]
+    Fraction(String, String),
     /// The unit is missing.
     #[error("{0:?} has no unit; write for example {1:?}")]
     NoUnit(String, &'static str),
@@ -69,12 +72,13 @@ impl Kind {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, rest) = text.split_at(digits);
         if number.is_empty() {
-            let signed = text.starts_with(['-', '+', '.']);
-            let error = if signed { UnitError::NotWhole } else { UnitError::NoNumber };
-            return Err(error(text.to_owned(), self.example));
+            return Err(match text.starts_with(['-', '+', '.']) {
+                true => self.not_whole(text),
+                false => UnitError::NoNumber(text.to_owned(), self.example),
+            });
         }
         if rest.starts_with(['.', ',', '_']) {
-            return Err(UnitError::NotWhole(text.to_owned(), self.example));
+            return Err(self.not_whole(text));
         }
         let unit = rest.strip_prefix(' ').unwrap_or(rest);
         let factor = match (unit, bare) {
@@ -85,6 +89,35 @@ impl Kind {
         };
         let number: u64 = number.parse().map_err(|_| UnitError::TooLarge(text.to_owned()))?;
         number.checked_mul(factor).ok_or_else(|| UnitError::TooLarge(text.to_owned()))
+    }
+
+    /// Describes a fraction, with the same quantity in a smaller unit of which it is a whole number.
+    fn not_whole(&self, text: &str) -> UnitError {
+        match self.in_smaller_unit(text) {
+            Some(whole) => UnitError::Fraction(text.to_owned(), whole),
+            None => UnitError::NotWhole(text.to_owned(), self.example),
+        }
+    }
+
+    /// Writes a quantity with a fraction in the largest unit of the same kind of which it is a whole number.
+    fn in_smaller_unit(&self, text: &str) -> Option<String> {
+        let end = text.find(|char: char| !char.is_ascii_digit() && !".,".contains(char))?;
+        let (number, unit) = text.split_at(end);
+        let (whole, fraction) = number.split_once(['.', ','])?;
+        // With three digits a comma may stand between thousands.
+        if fraction.len() > MOST_DECIMALS || (number.contains(',') && fraction.len() == 3) {
+            return None;
+        }
+        let unit = unit.trim();
+        let (_, factor) = self.units.iter().find(|(name, _)| *name == unit)?;
+        let decimals = u32::try_from(fraction.len()).ok()?;
+        let scaled = format!("{whole}{fraction}").parse::<u128>().ok()? * u128::from(*factor);
+        let scale = 10_u128.checked_pow(decimals)?;
+        let amount = u64::try_from(scaled / scale).ok().filter(|_| scaled % scale == 0)?;
+        let of_kind = |name: &str| name == "B" || name.ends_with("iB") == unit.ends_with("iB");
+        let smaller = self.units.iter().filter(|(name, size)| size < factor && of_kind(name));
+        let (name, size) = smaller.filter(|(_, size)| amount % size == 0).max_by_key(|(_, size)| *size)?;
+        Some(format!("{} {name}", amount / size))
     }
 
     fn factor(&self, unit: &str) -> Result<u64, UnitError> {
@@ -174,6 +207,11 @@ impl fmt::Display for Time {
     }
 }
 
+/// Writes a quantity of any kind that has a fraction as a whole number of a smaller unit: `1.9 Mbit/s` as `1900 kbit/s`.
+pub(super) fn in_whole_units(text: &str) -> Option<String> {
+    [SIZE, RATE, TIME].iter().find_map(|kind| kind.in_smaller_unit(text))
+}
+
 /// Writes `number / factor unit` with one digit after the point, or none when it is exact.
 fn scaled(number: u64, factor: u64, unit: &str) -> String {
     if number.is_multiple_of(factor) {
@@ -230,6 +268,9 @@ impl<'de> Deserialize<'de> for Time {
         deserializer.deserialize_any(QuantityVisitor { expecting, parse: str::parse::<Self>, bare: false })
     }
 }
+
+/// Digits after the point that are understood, for a proposal.
+const MOST_DECIMALS: usize = 9;
 
 const SIZE: Kind = Kind {
     units: &[

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use oncewire_gateway::config::{Admin, Config, read_token};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -97,10 +97,14 @@ impl Place {
         if !status.is_success() {
             bail!("{address} answered {status}: {}", why(&text));
         }
-        let report = serde_json::from_str(&text).with_context(|| {
-            format!("{address} is no oncewire admin interface, or one of another version")
-        })?;
-        Ok(Answer { text, report })
+        match serde_json::from_str(&text) {
+            Ok(report) => Ok(Answer { text, report }),
+            // A parser's words about somebody else's answer help nobody.
+            Err(_) => bail!(
+                "{address} answers, but is no oncewire admin interface, or one of another version; \
+                 compare with `admin` in its configuration, and `oncewire --version` at both"
+            ),
+        }
     }
 
     fn no_answer(&self, error: ureq::Error) -> anyhow::Error {
@@ -237,6 +241,21 @@ mod tests {
         drop(listener);
         let absent = ask(PATIENCE);
         assert!(absent.is::<Unreachable>(), "{absent:#}");
+    }
+
+    #[test]
+    fn foreign_answers_are_refused_in_plain_words() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place::at(listener.local_addr().unwrap().to_string(), None);
+        let answers = std::thread::spawn(move || {
+            let mut client = listener.accept().unwrap().0;
+            let _ = client.read(&mut [0; 4096]).unwrap();
+            client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>").unwrap();
+        });
+        let error = place.request::<Value>(Verb::Get, "/status").map(drop).unwrap_err();
+        answers.join().unwrap();
+        let said = format!("{error:#}");
+        assert!(said.contains("no oncewire admin interface") && !said.contains("expected value"), "{said}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = loss)]
     pub(crate) loss: f64,
     /// Decides which packets are lost and what is edited
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = seed)]
     pub(crate) seed: u64,
     /// Congestion control of the transfers without oncewire: cubic or bbr
     #[arg(long, value_name = "NAME", default_value = "cubic")]
@@ -69,6 +69,10 @@ fn rate(text: &str) -> Result<Rate, String> {
         0 => Err("nothing would ever cross the link".to_owned()),
         _ => Ok(rate),
     }
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u64::MAX))
 }
 
 fn rtt(text: &str) -> Result<Time, String> {
@@ -141,6 +145,7 @@ mod tests {
     fn wrong_values_are_explained() {
         assert!(parse(&["--loss", "2"]).unwrap_err().contains("between 0 and 20%"));
         assert!(parse(&["--loss", "NaN"]).unwrap_err().contains("between 0 and 20%"));
+        assert!(parse(&["--seed", "x"]).unwrap_err().contains("must be a whole number from 0"));
         assert!(parse(&["--loss", "some"]).unwrap_err().contains("0.1%"));
         assert!(parse(&["--congestion", "vegas"]).unwrap_err().contains("cubic and bbr"));
         assert!(parse(&["--rate", "20"]).is_err());

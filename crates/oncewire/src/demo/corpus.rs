@@ -289,7 +289,7 @@ fn cargo_home() -> PathBuf {
 }
 
 /// Time that the link takes for the files, unless the user names them: they cross it five times as they are.
-const DEFAULT_TIME_MS: u64 = 1200;
+const DEFAULT_TIME_MS: u64 = 1000;
 const LEAST_TOTAL: u64 = 1_000_000;
 const MOST_TOTAL: u64 = 16_000_000;
 const SMALLEST_BUNDLE: u64 = 50_000;
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn default_corpus_fits_the_link_rate() {
-        assert_eq!(default_total(RATE), 3_000_000);
+        assert_eq!(default_total(RATE), 2_500_000);
         assert_eq!(default_total(Rate(1)), LEAST_TOTAL);
         assert_eq!(default_total(Rate(u64::MAX)), MOST_TOTAL);
         let home = tempfile::tempdir().unwrap();
@@ -393,8 +393,8 @@ mod tests {
         let files = vec![File { path: String::from("f"), bytes: text.into() }];
         let corpus = Corpus { files, origin: String::new(), named: true };
         let editions = Editions::of_corpus(&corpus, 1, RATE).unwrap();
-        assert_eq!(sizes(editions.of(Edition::Encrypted)), 750_000);
-        assert!((1..=750_000).contains(&sizes(editions.of(Edition::Packed))));
+        assert_eq!(sizes(editions.of(Edition::Encrypted)), 625_000);
+        assert!((1..=625_000).contains(&sizes(editions.of(Edition::Packed))));
         let mut again = Vec::with_capacity(2_000_000);
         zstd_safe::compress(&mut again, &editions.packed[0].bytes, PACK_LEVEL).unwrap();
         assert!(again.len() as u64 >= sizes(&editions.packed) * 99 / 100, "packed content packs no further");
