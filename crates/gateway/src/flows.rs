@@ -17,7 +17,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use oncewire_codec::Plan;
-use oncewire_codec::wire::{FlowId, OpenFailure, ResetReason};
+use oncewire_codec::wire::{Destination, FlowId, OpenFailure, ResetReason};
 use oncewire_link::{FlowGone, Priority, Received};
 
 use crate::tunnel::peer::Peer;
@@ -35,18 +35,21 @@ pub(crate) struct Flow {
     received_end: AtomicBool,
     /// Only while the far side has not answered, or has answered that it takes no flows.
     early: Mutex<Option<Early>>,
+    /// Where it was opened to, if this side opened it.
+    destination: Option<Destination>,
 }
 
 impl Flow {
     /// Wraps a flow that the peer's table knows already.
     pub(crate) fn new(peer: Arc<Peer>, id: FlowId, serial: u64) -> Self {
         let (sent_end, received_end) = Default::default();
-        Self { peer, id, serial, sent_end, received_end, early: Mutex::new(None) }
+        Self { peer, id, serial, sent_end, received_end, early: Mutex::new(None), destination: None }
     }
 
-    /// Keeps what is sent until the far side has answered, for [`Flow::turned_back`].
-    pub(crate) fn keeping_early(self) -> Self {
-        *self.early.lock() = Some(Early::default());
+    /// Keeps what is sent until the far side has answered, for [`Flow::turned_back`], of a flow that this side opened.
+    pub(crate) fn keeping_early(mut self, destination: Destination) -> Self {
+        *self.early.get_mut() = Some(Early::default());
+        self.destination = Some(destination);
         self
     }
 
@@ -110,7 +113,14 @@ impl Flow {
                             early.turn_back();
                         }
                     }
-                    Received::Opened(Err(_)) => self.is_over(),
+                    Received::Opened(Err(failure)) => {
+                        self.is_over();
+                        if *failure == OpenFailure::NotAllowed
+                            && let Some(destination) = &self.destination
+                        {
+                            self.peer.note_denied(destination);
+                        }
+                    }
                     Received::Opened(Ok(_)) => *self.early.lock() = None,
                     Received::Data(_) => {}
                 }

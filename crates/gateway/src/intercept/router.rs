@@ -254,6 +254,15 @@ impl Router {
         self.config.intercepts.contains(intercept)
     }
 
+    /// Counts a connection that this gateway itself may not make, and says so seldom.
+    fn note_denied(&self, peer: Option<&str>, destination: &Destination, source: SocketAddr) {
+        self.ledger.not_coded.count(peer, destination, Outcome::Refused, Reason::NotAllowed);
+        if let Some(held_back) = self.onward.log.due() {
+            let why = "no direct connection: it leads to this gateway itself, or to an address that no client reaches by it";
+            tracing::warn!(%destination, %source, held_back, "{why}");
+        }
+    }
+
     /// Connects without a peer; `peer` is the one that is missed, if any.
     async fn direct(
         &self,
@@ -270,6 +279,7 @@ impl Router {
         let stream = onward::connect(destination, onward, client).await.map_err(|failure| {
             if failure == OpenFailure::NotAllowed {
                 self.ledger.refusals.count(Refusal::NotAllowedTo);
+                self.note_denied(peer, destination, source);
             }
             NoWay::Failed(failure)
         })?;

@@ -59,6 +59,8 @@ pub enum Reason {
     Tunnel,
     /// The link has as many flows as it can have.
     TooManyFlows,
+    /// The gateway that would connect, the peer's or this one, may not reach the destination.
+    NotAllowed,
 }
 
 impl Reason {
@@ -74,6 +76,7 @@ impl Reason {
             Self::NoPeer => "no_peer",
             Self::Tunnel => "tunnel",
             Self::TooManyFlows => "too_many_flows",
+            Self::NotAllowed => "not_allowed",
         }
     }
 }
@@ -217,6 +220,7 @@ mod tests {
             Reason::Smb,
             Reason::PeerLost,
             Reason::TooManyFlows,
+            Reason::NotAllowed,
         ] {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.name());
         }

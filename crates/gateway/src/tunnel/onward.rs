@@ -145,7 +145,12 @@ pub(crate) async fn serve(peer: Arc<Peer>, flow: Flow, open: OpenRequest) {
         _ if peer.is_draining() => Err(OpenFailure::Draining),
         Err(failure) => Err(failure),
         Ok(client) => tokio::select! {
-            connected = connect(&open.destination, &onward, client) => connected,
+            connected = connect(&open.destination, &onward, client) => {
+                if matches!(connected, Err(OpenFailure::NotAllowed)) {
+                    peer.tell_denied(&open.destination, DENIED_HERE);
+                }
+                connected
+            }
             // Who gave up over there is not connected here for nobody.
             () = flow.over() => return,
         },
@@ -282,6 +287,9 @@ const PATIENT: usize = 1024;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
+
+const DENIED_HERE: &str =
+    "the peer asked for a destination that it may not reach; see `allow` and `deny` in its [[peer]] section";
 
 const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 

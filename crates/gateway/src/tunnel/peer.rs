@@ -132,6 +132,8 @@ pub(crate) struct Peer {
     restart_log: Seldom,
     /// A peer can ask for any number of blocks again.
     mismatch_log: Seldom,
+    /// Applications at either end can ask for what is denied at any rate.
+    denied_log: Seldom,
     /// Each instance of it may be none of its group.
     group_log: Seldom,
     /// How much it is listened to as a member of a group that tells what is new.
@@ -257,6 +259,7 @@ impl Peer {
             resume_log: Seldom::default(),
             restart_log: Seldom::default(),
             mismatch_log: Seldom::default(),
+            denied_log: Seldom::bursts(BURST, BURST_PERIOD),
             group_log: Seldom::default(),
             hearing: Mutex::new(Hearing::new(clock.now())),
         });

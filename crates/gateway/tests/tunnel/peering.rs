@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use oncewire_gateway::daemon::Gateway;
 use oncewire_gateway::identity::{Identity, PublicKey};
-use oncewire_gateway::telemetry::{NetworkReport, Outcome, PeerReport, Reason};
+use oncewire_gateway::telemetry::{NetworkReport, NotCoded, Outcome, PeerReport, Reason};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -215,6 +215,15 @@ async fn what_a_branch_may_not_reach_it_is_not_told_of_and_does_not_reach() {
         expect_refused(star.branch.local_addrs().intercepts[0]).await;
         let refused = || star.hubs[0].status().gateway.refused;
         until(|| refused().iter().any(|row| row.reason == "not_allowed_to" && row.count == 1)).await;
+        let denied = NotCoded {
+            peer: Some(star.peer(0).name),
+            destination: origin.address.to_string(),
+            outcome: Outcome::Refused,
+            reason: Reason::NotAllowed,
+            count: 1,
+            bytes: 0,
+        };
+        assert_eq!(star.branch.status().flows_not_coded, [denied]);
     })
     .await;
 }

@@ -45,6 +45,29 @@ fn a_server_that_ends_its_stream_still_gets_the_rest() {
 }
 
 #[test]
+fn denied_destination_is_told_at_both_ends() {
+    // Link-local addresses are denied unless `allow` names them.
+    let denied = "169.254.7.7:9";
+    let pair = pair(&Options::to(denied.parse().unwrap()));
+    let mut client = TcpStream::connect(pair.forward()).unwrap();
+    assert!(client.read_to_end(&mut Vec::new()).is_err());
+    for (gateway, peer) in [(&pair.branch, "peer=\"hub\""), (&pair.hub, "peer=\"branch\"")] {
+        eventually("the log says so", LIMIT, || {
+            let log = gateway.whole_log();
+            let told =
+                |line: &&str| line.contains("WARN") && line.contains("`allow`") && line.contains(denied);
+            log.lines().find(told).filter(|line| line.contains(peer)).map(drop)
+        });
+    }
+    let rows = pair.branch.ask("status").unwrap()["flows_not_coded"].clone();
+    assert_eq!(
+        (&rows[0]["destination"], &rows[0]["reason"]),
+        (&denied.into(), &"not_allowed".into()),
+        "{rows}"
+    );
+}
+
+#[test]
 fn a_server_may_speak_first() {
     let origin = Origin::start(|mut stream| {
         stream.write_all(b"220 ready\r\n").unwrap();

@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 use std::time::Duration;
 
-use oncewire_codec::wire::{FlowId, ResetReason};
+use oncewire_codec::wire::{Destination, FlowId, ResetReason};
 use oncewire_link::{FlowStats, OpenRefused, OpenRequest};
 
 use super::{Core, Peer};
 use crate::flows::Flow;
 use crate::ledger::Tally;
+use crate::telemetry::{Outcome, Reason};
 
 /// Who waits for a flow.
 pub(crate) struct FlowEntry {
@@ -29,13 +30,28 @@ impl Peer {
     /// # Errors
     /// If the link is down, full or this gateway is ending.
     pub(crate) fn open(self: &Arc<Self>, request: OpenRequest) -> Result<Flow, OpenRefused> {
+        let destination = request.destination.clone();
         let (id, serial) = self.with(|core, now| {
             let id = core.link.open_flow(request, now)?;
             let serial = core.enter(id);
             self.look(core, id);
             Ok((id, serial))
         })?;
-        Ok(Flow::new(Arc::clone(self), id, serial).keeping_early())
+        Ok(Flow::new(Arc::clone(self), id, serial).keeping_early(destination))
+    }
+
+    /// Counts a flow whose destination the peer does not let this gateway reach, and says so seldom.
+    pub(crate) fn note_denied(&self, destination: &Destination) {
+        let reason = Reason::NotAllowed;
+        self.ledger.not_coded.count(Some(self.name()), destination, Outcome::Refused, reason);
+        self.tell_denied(destination, DENIED_THERE);
+    }
+
+    /// Says seldom that a destination was denied.
+    pub(crate) fn tell_denied(&self, destination: &Destination, why: &str) {
+        if let Some(held_back) = self.denied_log.due() {
+            tracing::warn!(peer = self.name(), %destination, held_back, "{why}");
+        }
     }
 
     /// Forgets a flow's waiters.
@@ -110,6 +126,8 @@ impl Peer {
         }
     }
 }
+
+const DENIED_THERE: &str = "the peer does not let this gateway reach the destination; see `allow`, `deny` and `allow_sources` in its configuration";
 
 impl Core {
     /// Makes room for those who wait for a flow.
