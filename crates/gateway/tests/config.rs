@@ -112,6 +112,25 @@ fn no_configuration_that_is_expected_to_be_bad_is_accepted() {
 }
 
 #[test]
+fn samples_of_the_readme_are_good_as_they_are() {
+    let dir = folder();
+    Identity::create(&dir.path().join("hub.key")).unwrap();
+    let peer = Identity::from_seed([1; 32]).public_key().to_string();
+    let readme = include_str!("../../../README.md");
+    let samples: Vec<_> =
+        readme.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(samples.len(), 4);
+    for sample in samples {
+        let keys = sample.split("\"THE LINE").skip(1).map(|rest| rest.split('"').next().unwrap());
+        let text = keys.fold(sample.to_owned(), |text, key| text.replace(&format!("THE LINE{key}"), &peer));
+        let config = Config::parse(&text, &dir.path().join("sample.toml"));
+        let config = config.unwrap_or_else(|error| panic!("{error}\n{sample}"));
+        assert!(config.gateway.admin.is_some() && config.peers[0].access.allow.is_some(), "{sample}");
+        assert_eq!(config.warnings, Vec::<String>::new());
+    }
+}
+
+#[test]
 fn a_store_without_logs_on_disk_can_be_encrypted() {
     let dir = folder();
     let text = "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nencrypt_key_file = \"storage.key\"\n\

@@ -14,6 +14,7 @@ use oncewire_gateway::discovery::MAX_FOUND;
 use oncewire_gateway::lifecycle::{access, privileges};
 use oncewire_gateway::rules::RuleSet;
 
+use super::advice::advice;
 use crate::table::counted;
 
 /// Reads a configuration and prints what would run.
@@ -29,6 +30,7 @@ pub(super) fn run(path: &Path) -> anyhow::Result<()> {
     config.warnings.extend(config.obstacles());
     config.warnings.extend(privileges::obstacle(&config));
     config.warnings.extend(access::obstacles(&config));
+    config.warnings.extend(advice(&config));
     super::print(describe(&config))
 }
 

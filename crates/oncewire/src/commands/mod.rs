@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod advice;
 mod ask;
 mod cache;
 mod check;
