@@ -2,11 +2,34 @@
 
 use std::path::Path;
 
-/// Returns the bytes of memory that this process may use: the machine's, or those of its control group, or of one above
-/// that, if they are less.
-pub(super) fn memory() -> u64 {
+/// The memory that this process may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// How many bytes.
+    pub(super) bytes: u64,
+    /// Whether its control group allows no more, or one above that; else it is the machine's.
+    is_of_group: bool,
+}
+
+impl Memory {
+    /// Returns what sets the limit.
+    pub(super) fn owner(self) -> &'static str {
+        if self.is_of_group { "this container or unit (its control group's limit)" } else { "this machine" }
+    }
+
+    fn least(machine: u64, groups: Option<u64>) -> Self {
+        match groups {
+            Some(bytes) if bytes < machine => Self { bytes, is_of_group: true },
+            _ => Self { bytes: machine, is_of_group: false },
+        }
+    }
+}
+
+/// Returns the memory that this process may use: the machine's, or that of its control group, or of one above that, if it
+/// is less.
+pub(super) fn memory() -> Memory {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    of_machine().min(of_groups(Path::new("/sys/fs/cgroup"), &groups).unwrap_or(u64::MAX))
+    Memory::least(of_machine(), of_groups(Path::new("/sys/fs/cgroup"), &groups))
 }
 
 #[allow(clippy::useless_conversion, reason = "the kernel's word has 32 bits on some machines")]
@@ -40,7 +63,17 @@ mod tests {
 
     #[test]
     fn there_is_some_memory() {
-        assert!(memory() > 1 << 20);
+        assert!(memory().bytes > 1 << 20);
+    }
+
+    #[test]
+    fn limit_below_the_machine_names_the_container() {
+        let limited = Memory::least(4 << 30, Some(1 << 30));
+        assert_eq!(limited.bytes, 1 << 30);
+        assert!(limited.owner().contains("container"), "{}", limited.owner());
+        for groups in [None, Some(u64::MAX)] {
+            assert_eq!(Memory::least(4 << 30, groups).owner(), "this machine");
+        }
     }
 
     #[test]

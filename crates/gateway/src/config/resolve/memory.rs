@@ -52,7 +52,7 @@ struct Part {
 
 /// Returns what `memory` is, also if it is not set.
 pub(super) fn of(cache: &RawCache) -> u64 {
-    cache.memory.as_ref().map_or_else(|| machine::memory() / 4, |memory| memory.get_ref().0)
+    cache.memory.as_ref().map_or_else(|| machine::memory().bytes / 4, |memory| memory.get_ref().0)
 }
 
 impl Resolver {
@@ -80,12 +80,13 @@ impl Resolver {
     ) -> (u64, LogBudget) {
         let memory = of(&raw.cache);
         let there = machine::memory();
-        if memory > there {
+        if memory > there.bytes {
             self.warnings.push(format!(
-                "memory: {} is more than the {} that this machine lets a process use; once it is used, the kernel \
+                "memory: {} is more than the {} that {} lets a process use; once it is used, the kernel \
                  ends the gateway, so set less",
                 Size(memory),
-                Size(there),
+                Size(there.bytes),
+                there.owner(),
             ));
         }
         let (Some(policies), Some(peers)) = (policies, peers) else {
@@ -116,8 +117,12 @@ impl Resolver {
             return;
         };
         let set = raw.cache.memory.as_ref();
-        let (memory, which) =
-            (Size(memory), if set.is_some() { "" } else { ", a quarter of this machine's," });
+        let there = machine::memory();
+        let which = match set {
+            Some(_) => String::new(),
+            None => format!(", a quarter of the {} of {},", Size(there.bytes), there.owner()),
+        };
+        let memory = Size(memory);
         let short = match &span {
             Some(_) => format!("{key}: memory of {memory}"),
             None => format!("memory: {memory}"),
