@@ -347,7 +347,7 @@ fn the_memory_that_an_error_asks_for_will_do() {
             );
             Config::parse(&text, &dir.path().join("branch.toml")).map_err(|error| error.to_string())
         };
-        let said = parse(30).unwrap_err();
+        let said = parse(4).unwrap_err();
         let (_, said) = said.split_once("at least ").unwrap();
         let (needed, _) = said.split_once(' ').unwrap();
         let needed = needed.parse().unwrap();

@@ -91,6 +91,11 @@ impl Budget {
         self.beside = bytes;
     }
 
+    /// Sets the bytes of the budget. Where it is less than what is taken, nothing is added until it is not.
+    pub(crate) fn set_memory(&mut self, bytes: u64) {
+        self.memory = bytes;
+    }
+
     /// Counts how a window has grown.
     pub(crate) fn grow(&mut self, bytes: u64) {
         self.growth += bytes;
@@ -137,6 +142,11 @@ impl Budget {
     /// The memory of both directions: for how much a link is to be counted.
     pub(crate) fn taken(&self, kept: u64) -> u64 {
         self.queued.bytes() + self.received.bytes() + kept
+    }
+
+    /// The bytes of the budget that are taken, with so many unacknowledged: credit counts whether it is used or not.
+    pub(crate) fn reserved(&self, kept: u64) -> u64 {
+        self.credit() + self.queued.bytes() + kept.saturating_sub(self.beside)
     }
 
     /// What our applications may have queued and unacknowledged together.

@@ -51,6 +51,8 @@ pub struct LinkStats {
     pub inbound: ReceiveStats,
     /// Bytes in memory of all flows: before they are sent, unacknowledged, and not taken by our applications.
     pub flow_bytes: u64,
+    /// Bytes of the budget for flows that are taken: credit of the peer counts whether it is used or not.
+    pub flows_reserved: u64,
     /// Flows that were reset because the peer sent more than there is memory for.
     pub flows_overrun: u64,
     /// How much of the configured plan is carried out.

@@ -82,8 +82,8 @@ pub(crate) fn log_demand(settings: &CodecSettings, matchings: Matchings, sent: b
 pub(super) struct Wanted<'a> {
     pub(super) settings: &'a CodecSettings,
     pub(super) matchings: Matchings,
-    /// The least for contexts of the entropy stage.
-    pub(super) contexts: u64,
+    /// What contexts of the entropy stage take.
+    pub(super) contexts: ContextMemory,
     /// Whether any of them may name chunks.
     pub(super) names: bool,
     /// Whether it is a neighbour, across a LAN: there the smallest windows are large.
@@ -96,7 +96,7 @@ impl<'a> Wanted<'a> {
         let settings = &peer.settings;
         let matchings = policies.matchings(&peer.name, settings.plan());
         let entropies = policies.plans(&peer.name, settings.plan()).map(|(_, plan)| plan.entropy);
-        let contexts = ContextMemory::of(entropies).least();
+        let contexts = ContextMemory::of(entropies);
         let is_near = peer.is_near(site);
         let names = policies.name_chunks(&peer.name, settings.usual());
         Self { settings, matchings, contexts, names, is_near }
@@ -133,9 +133,15 @@ impl ContextMemory {
         self.alone <= other.alone && self.each <= other.each
     }
 
-    /// Returns the least that a peer does with.
+    /// Returns the least that a peer does with as a rule.
     pub(super) fn least(self) -> u64 {
-        MIN_CONTEXTS.max(self.alone + self.each)
+        self.least_in(&TIERS[0])
+    }
+
+    fn least_in(self, tier: &Tier) -> u64 {
+        let one_each = self.alone + self.each;
+        let alone = tier.alone && one_each <= MIN_CONTEXTS;
+        tier.contexts.max(if alone { self.alone } else { one_each })
     }
 }
 
@@ -146,7 +152,37 @@ pub struct SetMemory {
     pub flow_memory: Option<u64>,
     /// `[cache] hint_memory`.
     pub hint_memory: Option<u64>,
+    /// Whether the size of any log is set, or of a part of it. Else logs are smaller where many peers share little.
+    pub logs: bool,
 }
+
+/// How much each peer needs at least. With many peers and little memory it is less, and what a peer does not use is lent
+/// to others while the gateway runs.
+#[derive(Clone, Copy, Debug)]
+struct Tier {
+    /// For flows.
+    flows: u64,
+    /// For contexts of the entropy stage, before what the levels of rules need.
+    contexts: u64,
+    /// Whether blocks are compressed alone, without a streaming context, at levels whose contexts are small.
+    alone: bool,
+    /// For what is known of the peer's chunk store.
+    hints: u64,
+    /// The largest log whose size is not set, by which tables are sized.
+    log: u64,
+}
+
+/// From what peers have as a rule to what they can do with.
+const TIERS: [Tier; 5] = [
+    Tier { flows: 16 << 20, contexts: MIN_CONTEXTS, alone: false, hints: MIN_HINTS, log: u64::MAX },
+    Tier { flows: 4 << 20, contexts: 0, alone: false, hints: MIN_HINTS / 4, log: u64::MAX },
+    Tier { flows: 2 << 20, contexts: 0, alone: false, hints: MIN_HINTS / 8, log: 16 << 20 },
+    Tier { flows: 1 << 20, contexts: 0, alone: true, hints: MIN_HINTS / 16, log: 16 << 20 },
+    Tier { flows: 1 << 20, contexts: 0, alone: true, hints: MIN_HINTS / 16, log: 4 << 20 },
+];
+
+/// A log of this size finds most of what repeats soon: more is no reason to take from the rest.
+const LOG_WORTH_HAVING: u64 = (10 << 20) + (512 << 10);
 
 /// The least that all peers need together, and what of it is for what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,9 +236,23 @@ pub(super) fn share_among(
     set: SetMemory,
 ) -> Result<LogBudget, Least> {
     let wanted: Vec<_> = peers.iter().map(|peer| Wanted::of(peer, policies, site)).collect();
-    let (plans, logs) = share_out(memory, &wanted, set)?;
-    peers.iter_mut().zip(plans).for_each(|(peer, plan)| peer.memory = plan);
-    Ok(logs)
+    let Shared { plans, budget, log_memory } = share_out(memory, &wanted, set)?;
+    for (peer, plan) in peers.iter_mut().zip(plans) {
+        peer.memory = plan;
+        peer.settings.log_memory = peer.settings.log_memory.min(log_memory);
+    }
+    Ok(budget)
+}
+
+/// What [`share_out`] comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shared {
+    /// What each peer gets.
+    pub(super) plans: Vec<MemoryPlan>,
+    /// What logs get together.
+    pub(super) budget: LogBudget,
+    /// The largest log that any peer is to have.
+    pub(super) log_memory: u64,
 }
 
 impl Config {
@@ -227,7 +277,39 @@ impl Config {
 ///
 /// # Errors
 /// If there is too little even then: the smallest `memory` that would do, by parts.
-pub(super) fn share_out(
+///
+/// How little that is, is chosen by what it leaves to logs: of [`TIERS`] the first with the largest ones, up to
+/// [`LOG_WORTH_HAVING`].
+pub(super) fn share_out(memory: u64, peers: &[Wanted<'_>], set: SetMemory) -> Result<Shared, Least> {
+    let mut best: Option<(u64, Shared)> = None;
+    let mut least = Least::default();
+    for tier in &TIERS {
+        let log_memory = if set.logs { u64::MAX } else { tier.log };
+        let fit = |peer: &Wanted<'_>| {
+            let log_memory = peer.settings.log_memory.min(log_memory);
+            CodecSettings { log_memory, ..peer.settings.clone() }
+        };
+        let settings: Vec<_> = peers.iter().map(fit).collect();
+        let fitted: Vec<_> =
+            peers.iter().zip(&settings).map(|(peer, settings)| Wanted { settings, ..*peer }).collect();
+        match share_out_by(tier, memory, &fitted, set) {
+            Err(needed) => least = needed,
+            Ok((plans, budget)) => {
+                let logs = plans.iter().map(|plan| plan.log_sent.min(plan.log_received));
+                let smallest = logs.min().unwrap_or(u64::MAX).min(LOG_WORTH_HAVING);
+                // A log that is small by its setting grows with no tier.
+                if best.as_ref().is_none_or(|(before, _)| smallest > *before) {
+                    best = Some((smallest, Shared { plans, budget, log_memory }));
+                }
+            }
+        }
+    }
+    best.map(|(_, shared)| shared).ok_or(least)
+}
+
+/// Shares `memory` out where each peer gets at least what a tier says.
+fn share_out_by(
+    tier: &Tier,
     memory: u64,
     peers: &[Wanted<'_>],
     set: SetMemory,
@@ -239,13 +321,15 @@ pub(super) fn share_out(
         .collect();
     let cost = |size: fn(&Demand) -> u64| demands.iter().map(|demand| demand.cost(size(demand))).sum::<u64>();
     let (most, least) = (cost(|demand| demand.maximum), cost(|demand| demand.minimum));
-    let SetMemory { flow_memory, hint_memory } = set;
+    let SetMemory { flow_memory, hint_memory, .. } = set;
+    let least_flows = flow_memory.unwrap_or(tier.flows);
+    let least_contexts = |peer: &Wanted<'_>| peer.contexts.least_in(tier);
     let naming = peers.iter().filter(|peer| peer.names).count() as u64;
     let tables = peers.iter().map(|peer| peer.settings.table_memory(peer.matchings)).sum::<u64>();
     let needed = Least {
-        flows: flow_memory.unwrap_or(MIN_FLOWS).saturating_mul(count),
-        contexts: peers.iter().map(|peer| peer.contexts).sum(),
-        hints: hint_memory.unwrap_or(MIN_HINTS).saturating_mul(naming),
+        flows: least_flows.saturating_mul(count),
+        contexts: peers.iter().map(least_contexts).sum(),
+        hints: hint_memory.unwrap_or(tier.hints).saturating_mul(naming),
         logs: tables + least,
     };
     if needed.total() > memory {
@@ -254,8 +338,8 @@ pub(super) fn share_out(
     let bytes = most.min(memory - (needed.total() - least));
     let budget = LogBudget { bytes, contested: bytes < most };
     let sizes = sizes::share_out(bytes, &demands);
-    let hints_of = |peer: &Wanted<'_>| if peer.names { hint_memory.unwrap_or(MIN_HINTS) } else { 0 };
-    let least_of = |peer: &Wanted<'_>| flow_memory.unwrap_or(MIN_FLOWS) + peer.contexts + hints_of(peer);
+    let hints_of = |peer: &Wanted<'_>| if peer.names { hint_memory.unwrap_or(tier.hints) } else { 0 };
+    let least_of = |peer: &Wanted<'_>| least_flows + least_contexts(peer) + hints_of(peer);
     let is_least = |peer: &Wanted<'_>| peer.is_near && peers.iter().any(|peer| !peer.is_near);
     let (near, far): (Vec<_>, Vec<_>) = peers.iter().partition(|peer| is_least(peer));
     let for_near: u64 = near.into_iter().map(least_of).sum();
@@ -271,13 +355,14 @@ pub(super) fn share_out(
             .sum::<u64>();
         let cost = sizes.iter().zip(demands).map(|(size, demand)| demand.cost(*size)).sum::<u64>();
         let rest = if is_least(peer) { least_of(peer) } else { for_far };
-        let least = flow_memory.unwrap_or(MIN_FLOWS) + peer.contexts + MIN_HINTS;
+        let contexts_least = least_contexts(peer);
+        let least = least_flows + contexts_least + tier.hints;
         let more = rest.saturating_sub(least) / 8;
-        let for_hints = hint_memory.unwrap_or_else(|| (MIN_HINTS + more).min(MAX_HINTS));
+        let for_hints = hint_memory.unwrap_or_else(|| (tier.hints + more).min(MAX_HINTS));
         let hints = if peer.names { for_hints } else { 0 };
         let rest = rest.saturating_sub(hints);
         let for_contexts = flow_memory.map_or(rest / 4, |flows| rest.saturating_sub(flows));
-        let contexts = for_contexts.clamp(peer.contexts, MAX_CONTEXTS.max(peer.contexts));
+        let contexts = for_contexts.clamp(contexts_least, MAX_CONTEXTS.max(contexts_least));
         let flows = flow_memory.unwrap_or_else(|| rest.saturating_sub(contexts).min(MAX_FLOWS));
         let (table, kept) = (peer.settings.table_memory(peer.matchings), cost.saturating_sub(held));
         MemoryPlan { log_sent, log_received, held, table, kept, hints, contexts, flows }
@@ -293,8 +378,6 @@ const INDEX_OF_A_ROOT: u64 = 81 + 288 + 2304;
 pub(super) const MIN_CONTEXTS: u64 = 10 << 20;
 /// Contexts for more flows than compress at a time on any machine.
 const MAX_CONTEXTS: u64 = 128 << 20;
-/// A first grant for some sixty flows.
-const MIN_FLOWS: u64 = 16 << 20;
 /// A thousand flows at their first grant, or thirty at their largest.
 const MAX_FLOWS: u64 = 512 << 20;
 
@@ -305,7 +388,8 @@ mod tests {
     const MAX: Matchings = Matchings { max: true, chunk: false };
 
     fn wanted(settings: &CodecSettings) -> Wanted<'_> {
-        Wanted { settings, matchings: MAX, contexts: MIN_CONTEXTS, names: true, is_near: false }
+        let contexts = ContextMemory::of([Entropy::Zstd(3)].into_iter());
+        Wanted { settings, matchings: MAX, contexts, names: true, is_near: false }
     }
 
     #[test]
@@ -315,14 +399,18 @@ mod tests {
             let peers = vec![wanted(&settings); peers];
             for mib in [1, 100, 200, 300, 1000, 2000, 50_000] {
                 match share_out(mib << 20, &peers, SetMemory::default()) {
-                    Ok((plans, logs)) => {
+                    Ok(Shared { plans, budget, log_memory }) => {
                         assert_eq!(plans.len(), peers.len());
+                        let whole = 2 * log_memory.min(64 << 20);
                         assert_eq!(
-                            logs.contested,
-                            plans.iter().any(|plan| plan.log_sent + plan.log_received < 128 << 20)
+                            budget.contested,
+                            plans.iter().any(|plan| plan.log_sent + plan.log_received < whole)
                         );
                         assert!(plans.iter().map(MemoryPlan::total).sum::<u64>() <= mib << 20, "{mib} MiB");
-                        assert!(plans.iter().all(|plan| plan.flows >= MIN_FLOWS && plan.hints >= MIN_HINTS));
+                        let least = TIERS[TIERS.len() - 1];
+                        assert!(
+                            plans.iter().all(|plan| plan.flows >= least.flows && plan.hints >= least.hints)
+                        );
                     }
                     Err(least) => {
                         let needed = least.total();
@@ -346,13 +434,15 @@ mod tests {
         let settings = CodecSettings::for_gateway();
         for level in [1, 3, 9, 19] {
             let memory = ContextMemory::of([Entropy::Zstd(level), Entropy::Zstd(1)].into_iter());
-            let contexts = memory.least();
-            let wanted = Wanted { contexts, ..wanted(&settings) };
+            let wanted = Wanted { contexts: memory, ..wanted(&settings) };
             let least = share_out(0, &[wanted; 3], SetMemory::default()).unwrap_err().total();
             for bytes in [least, 2 * least, 20 * least] {
-                let (plans, _) = share_out(bytes, &[wanted; 3], SetMemory::default()).unwrap();
+                let plans = share_out(bytes, &[wanted; 3], SetMemory::default()).unwrap().plans;
                 assert!(plans.iter().map(MemoryPlan::total).sum::<u64>() <= bytes, "{level}");
-                assert!(plans.iter().all(|plan| memory.streams_in(plan.contexts) >= 1), "{level}: {plans:?}");
+                // Where there is next to nothing, small contexts are done without.
+                let streams = u64::from(bytes > 4 * least || level > 4);
+                let holds = |plan: &MemoryPlan| memory.streams_in(plan.contexts) >= streams;
+                assert!(plans.iter().all(holds), "{level}: {plans:?}");
             }
         }
         assert_eq!(ContextMemory::of(std::iter::empty()).least(), MIN_CONTEXTS);
@@ -374,12 +464,12 @@ mod tests {
         let settings = CodecSettings::for_gateway();
         let peers = [wanted(&settings)];
         let flows = |bytes| SetMemory { flow_memory: Some(bytes), ..SetMemory::default() };
-        let (plans, _) = share_out(1 << 30, &peers, flows(100 << 20)).unwrap();
+        let plans = share_out(1 << 30, &peers, flows(100 << 20)).unwrap().plans;
         assert_eq!(plans[0].flows, 100 << 20);
         assert!(share_out(1 << 30, &peers, flows(1 << 30)).is_err());
         assert!(share_out(1 << 30, &peers, flows(u64::MAX)).is_err());
         let hints = |bytes| SetMemory { hint_memory: Some(bytes), ..SetMemory::default() };
-        let (plans, _) = share_out(1 << 30, &peers, hints(7 << 20)).unwrap();
+        let plans = share_out(1 << 30, &peers, hints(7 << 20)).unwrap().plans;
         assert_eq!(plans[0].hints, 7 << 20);
         assert!(share_out(1 << 30, &peers, hints(u64::MAX)).is_err());
     }
@@ -390,7 +480,7 @@ mod tests {
         let hub = wanted(&settings);
         let neighbour = Wanted { is_near: true, ..hub };
         let flows = |peers: &[Wanted<'_>], set| {
-            let (plans, _) = share_out(512 << 20, peers, set).unwrap();
+            let plans = share_out(512 << 20, peers, set).unwrap().plans;
             assert!(plans.iter().map(MemoryPlan::total).sum::<u64>() <= 512 << 20);
             plans.iter().map(|plan| plan.flows).collect::<Vec<_>>()
         };
@@ -399,19 +489,19 @@ mod tests {
             let peers: Vec<_> = [hub].into_iter().chain([neighbour].repeat(neighbours)).collect();
             let shared = flows(&peers, SetMemory::default());
             assert!(shared[0] >= alone - neighbours as u64 * (48 << 20), "{neighbours}: {shared:?}");
-            assert!(shared[1..].iter().all(|flows| *flows == MIN_FLOWS), "{shared:?}");
+            assert!(shared[1..].iter().all(|flows| *flows == TIERS[0].flows), "{shared:?}");
             let set = SetMemory { flow_memory: Some(40 << 20), ..SetMemory::default() };
             assert!(flows(&peers, set).iter().all(|flows| *flows == 40 << 20));
         }
         let equal = flows(&[neighbour, neighbour], SetMemory::default());
-        assert!(equal[0] > MIN_FLOWS && equal[0] == equal[1], "{equal:?}");
+        assert!(equal[0] > TIERS[0].flows && equal[0] == equal[1], "{equal:?}");
     }
 
     #[test]
     fn who_names_no_chunks_needs_no_hints() {
         let settings = CodecSettings::for_gateway();
         let peers = [Wanted { names: false, ..wanted(&settings) }];
-        let (plans, _) = share_out(1 << 30, &peers, SetMemory::default()).unwrap();
+        let plans = share_out(1 << 30, &peers, SetMemory::default()).unwrap().plans;
         assert_eq!(plans[0].hints, 0);
     }
 
@@ -429,6 +519,25 @@ mod tests {
 
     #[test]
     fn no_peers_need_no_memory() {
-        assert_eq!(share_out(0, &[], SetMemory::default()), Ok((vec![], LogBudget::default())));
+        let shared = share_out(0, &[], SetMemory::default()).unwrap();
+        assert_eq!((shared.plans, shared.budget), (vec![], LogBudget::default()));
+    }
+
+    #[test]
+    fn many_idle_peers_fit_into_little_memory_and_few_remember_more() {
+        let settings = CodecSettings::for_gateway();
+        let log = |mib: u64, peers: usize| {
+            let peers = vec![wanted(&settings); peers];
+            let shared = share_out(mib << 20, &peers, SetMemory::default()).unwrap();
+            assert!(shared.plans.iter().map(MemoryPlan::total).sum::<u64>() <= mib << 20);
+            shared.plans[0].log_sent
+        };
+        assert!(log(256, 40) >= LEAST_LOG);
+        assert!(log(256, 6) >= 10 << 20, "{}", log(256, 6));
+        assert!(log(6 << 10, 100) >= 11 << 20, "{}", log(6 << 10, 100));
+        assert_eq!(log(1 << 10, 2), 64 << 20);
+        let peers = vec![wanted(&settings); 40];
+        let set = SetMemory { logs: true, ..SetMemory::default() };
+        assert!(share_out(256 << 20, &peers, set).is_err(), "tables of logs whose size is set");
     }
 }

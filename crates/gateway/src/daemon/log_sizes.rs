@@ -13,7 +13,7 @@ use oncewire_codec::cache::{Curve, Demand, share_out};
 use oncewire_link::{LinkStats, LogLimits};
 
 use super::state::State;
-use crate::config::{self, log_demand};
+use crate::config::{self, LogBudget, log_demand};
 use crate::tunnel::peer::Peer;
 
 /// What is known of a peer's logs from one look to the next.
@@ -22,9 +22,43 @@ struct Watched {
     /// What they ask for as far as the configuration says.
     demands: [Demand; 2],
     limits: LogLimits,
+    /// What they held at the last look.
+    used: [u64; 2],
+    flows: FlowMemory,
     /// What was counted when there was traffic last, and when that was.
     traffic: Traffic,
     since: Instant,
+}
+
+/// What a peer's flows have of the memory that logs share.
+#[derive(Clone, Copy, Debug)]
+struct FlowMemory {
+    /// What the configuration gives them.
+    planned: u64,
+    /// Whether that is set.
+    is_set: bool,
+    /// What they have now.
+    limit: u64,
+}
+
+impl FlowMemory {
+    fn of(planned: u64, is_set: bool) -> Self {
+        Self { planned, is_set, limit: planned }
+    }
+
+    /// Returns what is reckoned for flows that hold so much: twice that, within bounds.
+    fn want(self, reserved: u64) -> u64 {
+        if self.is_set {
+            return self.planned;
+        }
+        let most = self.planned.max(FLOWS_UNLENT);
+        reserved.saturating_mul(2).clamp(self.planned / 4, most)
+    }
+
+    /// Whether flows that hold so much need more than they have.
+    fn presses(self, reserved: u64) -> bool {
+        reserved > self.limit / 4 * 3 && self.want(reserved) > self.limit
+    }
 }
 
 /// Counts that change with every block and flow.
@@ -46,15 +80,21 @@ pub(super) fn first_limits(peer: &config::Peer) -> LogLimits {
 pub(super) async fn run(mut state: watch::Receiver<Arc<State>>) {
     let mut now = Arc::clone(&state.borrow_and_update());
     let mut watched = watch_peers(&now, Vec::new());
+    let mut due = Instant::now();
     loop {
-        look(now.config.log_budget.bytes, now.config.log_idle, &mut watched);
+        let budget = now.config.log_budget;
+        if Instant::now() >= due || budget.contested && watched.iter().any(Watched::presses) {
+            look(budget, now.config.log_idle, &mut watched);
+            due = Instant::now() + LOOK_EVERY;
+        }
         tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = any_asks(&watched) => {}
+            () = tokio::time::sleep(if budget.contested { GLANCE_EVERY } else { LOOK_EVERY }) => {}
+            () = any_asks(&watched) => due = Instant::now(),
         }
         if state.has_changed().unwrap_or(false) {
             now = Arc::clone(&state.borrow_and_update());
             watched = watch_peers(&now, watched);
+            due = Instant::now();
         }
     }
 }
@@ -64,11 +104,19 @@ fn watch_peers(state: &State, mut before: Vec<Watched>) -> Vec<Watched> {
     let watch = |(settings, peer): (&config::Peer, &Arc<Peer>)| {
         let matchings = state.config.policies.matchings(&settings.name, settings.settings.plan());
         let demands = [true, false].map(|sent| log_demand(&settings.settings, matchings, sent));
+        let flows = FlowMemory::of(settings.memory.flows, state.config.set_memory.flow_memory.is_some());
         match before.iter().position(|known| Arc::ptr_eq(&known.peer, peer)) {
-            Some(at) => Watched { demands, ..before.swap_remove(at) },
+            Some(at) => {
+                let known = before.swap_remove(at);
+                // What the link has is what it was told last.
+                let flows = FlowMemory { limit: known.flows.limit, ..flows };
+                Watched { demands, flows, ..known }
+            }
             None => Watched {
                 demands,
                 limits: first_limits(settings),
+                used: [0; 2],
+                flows,
                 traffic: Traffic::of(&peer.status().link),
                 since: Instant::now(),
                 peer: Arc::clone(peer),
@@ -89,11 +137,12 @@ async fn any_asks(watched: &[Watched]) {
     .await;
 }
 
-fn look(budget: u64, log_idle: Duration, watched: &mut [Watched]) {
+fn look(budget: LogBudget, log_idle: Duration, watched: &mut [Watched]) {
     let seen: Vec<Seen> = watched.iter().map(|watched| Seen::of(&watched.peer)).collect();
+    let bytes = if budget.contested { lend(budget.bytes, watched, &seen) } else { budget.bytes };
     let demands: Vec<Demand> =
-        watched.iter().zip(&seen).flat_map(|(watched, seen)| watched.ask(seen)).collect();
-    let sizes = share_out(budget, &demands);
+        watched.iter_mut().zip(&seen).flat_map(|(watched, seen)| watched.ask(seen)).collect();
+    let sizes = share_out(bytes, &demands);
     for ((watched, seen), sizes) in watched.iter_mut().zip(&seen).zip(sizes.chunks(2)) {
         if let [out, inbound] = *sizes
             && seen.takes_memory
@@ -107,6 +156,32 @@ fn look(budget: u64, log_idle: Duration, watched: &mut [Watched]) {
     for (watched, _) in watched.iter().zip(&seen).filter(|(_, seen)| seen.takes_memory) {
         watched.peer.grant_share();
     }
+}
+
+/// Returns the memory of logs with what flows do not use, and without what they use beyond what is planned for them: half
+/// of it at most.
+fn lend(bytes: u64, watched: &mut [Watched], seen: &[Seen]) -> u64 {
+    let wants: Vec<u64> = watched
+        .iter()
+        .zip(seen)
+        .map(|(watched, seen)| watched.flows.want(seen.stats.flows_reserved))
+        .collect();
+    let planned = || watched.iter().map(|watched| watched.flows.planned);
+    let lent: u64 = planned().zip(&wants).map(|(planned, want)| planned.saturating_sub(*want)).sum();
+    let more: u64 = planned().zip(&wants).map(|(planned, want)| want.saturating_sub(planned)).sum();
+    let there = bytes + lent;
+    let most = (there / 2).min(more);
+    for (watched, want) in watched.iter_mut().zip(&wants) {
+        let planned = watched.flows.planned;
+        let part = u128::from(want.saturating_sub(planned)) * u128::from(most) / u128::from(more.max(1));
+        // What is lent comes back with the next look, and is not waited for.
+        let limit = planned + part as u64;
+        if limit != watched.flows.limit {
+            watched.flows.limit = limit;
+            watched.peer.set_flow_memory(limit);
+        }
+    }
+    there - most
 }
 
 /// A peer's logs as they are at one look.
@@ -127,17 +202,40 @@ impl Seen {
 
 impl Watched {
     /// What both logs ask for now.
-    fn ask(&self, seen: &Seen) -> [Demand; 2] {
+    fn ask(&mut self, seen: &Seen) -> [Demand; 2] {
         if !seen.takes_memory {
             return [Demand::default(); 2];
         }
         let LogLimits { out, inbound } = self.limits;
         let [for_out, for_inbound] = self.demands;
         let (sent, received) = (&seen.stats.out, &seen.stats.inbound);
+        self.used = [sent.log_used, received.log_used];
+        // What is still to be read of a disk is as large as it was.
+        let used = |own: u64, used: u64| if received.released { own } else { used.saturating_mul(2) };
         [
-            ask(for_out, out, sent.log_limit, sent.log_capacity, sent.curve),
-            ask(for_inbound, inbound, received.log_limit, received.log_capacity, received.curve),
+            ask(for_out, out, used(out, sent.log_used), sent.log_limit, sent.log_capacity, sent.curve),
+            ask(
+                for_inbound,
+                inbound,
+                used(inbound, received.log_used),
+                received.log_limit,
+                received.log_capacity,
+                received.curve,
+            ),
         ]
+    }
+
+    /// Whether a log is about to be full that has grown since the last look, or flows are short of memory.
+    fn presses(&self) -> bool {
+        let stats = self.peer.status().link;
+        let [before_out, before_inbound] = self.used;
+        let [most_out, most_inbound] = self.demands.map(|demand| demand.maximum);
+        let fills = |used: u64, before: u64, own: u64, most: u64| {
+            own < most && used > own / 2 && used > before / 4 * 5 + LITTLE
+        };
+        fills(stats.out.log_used, before_out, self.limits.out, most_out)
+            || fills(stats.inbound.log_used, before_inbound, self.limits.inbound, most_inbound)
+            || self.flows.presses(stats.flows_reserved)
     }
 
     fn release_if_idle(&mut self, stats: &LinkStats, log_idle: Duration) {
@@ -153,14 +251,23 @@ impl Watched {
     }
 }
 
-fn ask(demand: Demand, own: u64, in_use: u64, capacity: u64, curve: Curve) -> Demand {
+/// Returns what one log asks for. It has `own`, of which it keeps twice what it holds sooner than others get more: what
+/// is not filled is lent.
+fn ask(demand: Demand, own: u64, wanted: u64, in_use: u64, capacity: u64, curve: Curve) -> Demand {
     // Where the other end has less memory, more of ours is of no use; twice as much lets both grow step by step.
     let useful = if in_use < own { in_use.saturating_mul(2) } else { u64::MAX };
     let maximum = demand.maximum.min(capacity).min(useful).max(demand.minimum);
-    Demand { curve, present: own, maximum, ..demand }
+    let present = wanted.max(demand.minimum).min(maximum);
+    Demand { curve, present, maximum, ..demand }
 }
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is seen whether a look is due sooner, where logs compete.
+const GLANCE_EVERY: Duration = Duration::from_millis(250);
+/// A log that grows by less is not worth a look of its own.
+const LITTLE: u64 = 256 << 10;
+/// What flows of a peer get at least while they use it, if logs have that much.
+const FLOWS_UNLENT: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -170,7 +277,7 @@ mod tests {
     use crate::tunnel::lane::testing::{config, peer_with};
 
     const MIB: u64 = 1 << 20;
-    const BUDGET: u64 = 20 * MIB;
+    const BUDGET: LogBudget = LogBudget { bytes: 20 * MIB, contested: true };
 
     fn watched() -> Watched {
         let peer = peer_with(LinkConfig { log_capacity: 8 * MIB, ..config(1) });
@@ -178,7 +285,8 @@ mod tests {
         let (traffic, since) = (Traffic::of(&peer.status().link), Instant::now());
         let limits = LogLimits { out: 8 * MIB, inbound: 8 * MIB };
         peer.set_log_limits(limits);
-        Watched { peer, demands: [demand; 2], limits, traffic, since }
+        let flows = FlowMemory::of(0, true);
+        Watched { peer, demands: [demand; 2], limits, used: [0; 2], flows, traffic, since }
     }
 
     /// What the logs of each may hold.
@@ -203,10 +311,50 @@ mod tests {
         for _ in 0..3 {
             look(&mut watched);
             let limits = limits(&watched);
-            assert!(limits.iter().sum::<u64>() <= BUDGET && limits[1] >= 2 * MIB, "{limits:?}");
+            assert!(limits.iter().sum::<u64>() <= BUDGET.bytes && limits[1] >= 2 * MIB, "{limits:?}");
             assert!(watched[1].peer.wants_share());
         }
         let asks_no_more = tokio::time::timeout(Duration::from_millis(10), any_asks(&watched)).await.is_err();
         assert!(asks_no_more);
+    }
+    #[tokio::test]
+    async fn idle_flows_lend_to_logs_and_busy_ones_take_it_back() {
+        let mut watched = [watched(), watched()];
+        for watched in &mut watched {
+            watched.flows = FlowMemory::of(4 * MIB, false);
+        }
+        let seen = |reserved: [u64; 2], watched: &[Watched]| {
+            let seen = |(reserved, watched): (u64, &Watched)| {
+                let mut seen = Seen::of(&watched.peer);
+                seen.stats.flows_reserved = reserved;
+                seen
+            };
+            reserved.into_iter().zip(watched).map(seen).collect::<Vec<_>>()
+        };
+        let mut lend = |reserved: [u64; 2]| {
+            let seen = seen(reserved, &watched);
+            let logs = super::lend(20 * MIB, &mut watched, &seen);
+            (logs / MIB, watched.each_ref().map(|watched| watched.flows.limit / MIB))
+        };
+        assert_eq!(lend([0, 0]), (26, [4, 4]), "three quarters are lent");
+        assert_eq!(lend([2 * MIB, 2 * MIB]), (20, [4, 4]));
+        assert_eq!(lend([6 * MIB, 0]), (15, [12, 4]));
+        assert_eq!(lend([60 * MIB, 60 * MIB]), (10, [9, 9]), "half of it stays");
+        watched[0].flows = FlowMemory::of(4 * MIB, true);
+        assert!(!watched[0].flows.presses(60 * MIB), "what is set stays");
+        assert!(watched[1].flows.presses(4 * MIB));
+    }
+
+    #[tokio::test]
+    async fn full_log_gets_what_empty_ones_do_not_use() {
+        let full = Demand { minimum: MIB, maximum: 16 * MIB, quarters: 4, ..Demand::default() };
+        let curve = Curve::default();
+        let held = |own: u64, used: u64| ask(full, own, 2 * used, own, 16 * MIB, curve);
+        let empty = held(4 * MIB, 0);
+        let sizes = share_out(16 * MIB, &[held(4 * MIB, 4 * MIB), empty, empty, empty]);
+        assert!(sizes[0] >= 8 * MIB && sizes[1] >= 2 * MIB, "{sizes:?}");
+        // Once all are full, they have the same again.
+        let full = held(4 * MIB, 4 * MIB);
+        assert_eq!(share_out(16 * MIB, &[held(9 * MIB, 9 * MIB), full, full, full])[1..], [4 * MIB; 3]);
     }
 }

@@ -85,7 +85,7 @@ fn contexts(config: &Config, peer: &Peer) -> u32 {
     }
     let plans = config.policies.plans(&peer.name, peer.settings.plan());
     let contexts = ContextMemory::of(plans.map(|(_, plan)| plan.entropy));
-    u32::try_from(contexts.streams_in(peer.memory.contexts)).unwrap_or(u32::MAX).clamp(1, MOST_CONTEXTS)
+    u32::try_from(contexts.streams_in(peer.memory.contexts)).unwrap_or(u32::MAX).min(MOST_CONTEXTS)
 }
 
 /// More contexts than active flows with a lane of their own are of no use.

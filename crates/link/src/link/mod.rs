@@ -325,6 +325,7 @@ impl Link {
             round_trip: self.round_trip.smoothed(),
             out: self.sender.stats(),
             inbound: self.receiver.stats(),
+            flows_reserved: self.budget.reserved(self.sender.kept_bytes()),
             flow_bytes: self.budget.taken(self.sender.kept_bytes()),
             pace: self.pacing.stats(),
             ..self.stats.clone()

@@ -12,6 +12,12 @@ use crate::credit::{Window, WindowLimits};
 const EARLY_WINDOW: u64 = 2 << 20;
 
 impl Link {
+    /// Sets the bytes that all flows may hold together, in place of
+    /// [`LinkConfig::flow_memory`](crate::LinkConfig::flow_memory).
+    pub fn set_flow_memory(&mut self, bytes: u64) {
+        self.budget.set_memory(bytes);
+    }
+
     /// Our application took bytes: the peer may send more.
     pub fn handle_consumed(&mut self, id: FlowId, bytes: usize, now: Now) {
         let round_trip = self.round_trip.smoothed().unwrap_or(Now::from_millis(100));

@@ -66,7 +66,11 @@ impl Resolver {
                     Err(format!("{bytes} is too little for flows to go on; the least is {least}"))
                 }
             });
-        SetMemory { flow_memory, hint_memory: defaults.hint_memory }
+        let logs = raw.cache.log_memory.is_some()
+            || raw.link.max_in_flight.is_some()
+            || raw.peer.iter().any(|peer| peer.get_ref().log_memory.is_some())
+            || raw.policy.iter().any(|policy| policy.get_ref().log_memory.is_some());
+        SetMemory { flow_memory, hint_memory: defaults.hint_memory, logs }
     }
 
     /// Shares `[cache] memory`, but what is `beside` peers, out among them; returns it and what of it is for logs.

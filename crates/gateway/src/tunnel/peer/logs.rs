@@ -62,6 +62,11 @@ impl Peer {
         self.with(|core, now| core.link.set_log_limits(limits, now));
     }
 
+    /// Sets how much memory there is for flows.
+    pub(crate) fn set_flow_memory(&self, bytes: u64) {
+        self.with(|core, _| core.link.set_flow_memory(bytes));
+    }
+
     /// Gives the memory of both logs back once they are on disk, if they are kept there and `still_idle` then holds.
     /// What the disk was too slow for is written first.
     pub(crate) fn release_logs(self: &Arc<Self>, still_idle: impl Fn(&LinkStats) -> bool + Send + 'static) {
