@@ -63,7 +63,7 @@ impl Peer {
     }
 
     /// Sets how much memory there is for flows.
-    pub(crate) fn set_flow_memory(&self, bytes: u64) {
+    pub(crate) fn set_flow_memory(self: &Arc<Self>, bytes: u64) {
         self.with(|core, _| core.link.set_flow_memory(bytes));
     }
 
