@@ -37,6 +37,7 @@ mod clearing;
 mod found;
 mod heap;
 mod late_logs;
+mod lending;
 mod listeners;
 mod log_sizes;
 mod places;

@@ -356,6 +356,46 @@ fn the_memory_that_an_error_asks_for_will_do() {
 }
 
 #[test]
+fn memory_by_default_is_said_to_be_a_quarter_of_the_limit() {
+    let dir = folder();
+    let text = "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nlisten = \"127.0.0.1:1\"\n[[peer]]\nname = \"hub\"\n\
+                public_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\n[link]\nflow_memory = \"1000 TiB\"\n";
+    let said = Config::parse(text, &dir.path().join("branch.toml")).unwrap_err().to_string();
+    let owners = ["this machine", "this container or unit (its control group's limit)"];
+    let is_said = |owner: &&str| said.contains(&format!(" of {owner}, is too small for 1 peer"));
+    assert!(said.contains(", a quarter of the ") && owners.iter().any(is_said), "{said}");
+}
+
+#[test]
+fn many_peers_fit_into_little_memory_with_smaller_logs() {
+    let dir = folder();
+    let parse = |cache: &str, peers: usize| {
+        let mut text = format!(
+            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\nlisten = \"127.0.0.1:1\"\n[cache]\n{cache}\n"
+        );
+        for peer in 0..peers {
+            let key = Identity::from_seed([peer as u8 + 1; 32]).public_key();
+            text += &format!("[[peer]]\nname = \"b{peer}\"\npublic_key = \"{key}\"\n");
+        }
+        Config::parse(&text, &dir.path().join("branch.toml")).map_err(|error| error.to_string())
+    };
+    for (memory, peers, log_mib) in
+        [("256 MiB", 1, 64), ("256 MiB", 7, 64), ("1 GB", 40, 16), ("256 MiB", 40, 4)]
+    {
+        let config = parse(&format!("memory = \"{memory}\""), peers).unwrap();
+        assert_eq!(config.peers.len(), peers);
+        for peer in &config.peers {
+            assert_eq!(peer.settings.log_memory >> 20, log_mib, "{peers} in {memory}: {:?}", peer.memory);
+        }
+        let planned: u64 = config.peers.iter().map(|peer| peer.memory.total()).sum();
+        assert!(planned <= config.memory, "{planned} of {memory}");
+    }
+    // What is set is not made smaller.
+    let said = parse("memory = \"256 MiB\"\nlog_memory = \"64 MiB\"", 40).unwrap_err();
+    assert!(said.contains("lower log_memory"), "{said}");
+}
+
+#[test]
 fn more_memory_than_the_machine_has_is_warned_of() {
     let dir = folder();
     let warnings = |memory: &str| {

@@ -134,9 +134,9 @@ impl Budget {
     }
 
     /// Whether the peer has sent more than any peer may that divides first credits: a first credit of `initial` is said
-    /// to it.
+    /// to it. Where the budget has shrunk, windows have what they had grown to.
     pub(crate) fn is_overrun(&self, initial: u64) -> bool {
-        self.received.bytes() > self.memory.saturating_add(all_first_credits(initial))
+        self.received.bytes() > self.memory.max(self.growth).saturating_add(all_first_credits(initial))
     }
 
     /// The memory of both directions: for how much a link is to be counted.
@@ -251,6 +251,24 @@ mod tests {
                 assert!(taken >= (memory / 4).min(flows as u64 * SEND_QUEUE), "{taken} of {memory}");
             }
         }
+    }
+
+    #[test]
+    fn smaller_budget_grants_nothing_and_takes_nothing_back() {
+        let mut budget = Budget::new(16 * MIB);
+        budget.grow(14 * MIB);
+        let mut received = Part::of(&budget.received);
+        received.set(14 * MIB + all_first_credits(64 << 10));
+        budget.set_memory(4 * MIB);
+        assert_eq!((budget.spare(0), budget.reserved(0)), (0, 14 * MIB));
+        assert!(!budget.is_overrun(64 << 10), "the peer may send what was granted");
+        received.set(16 * MIB + all_first_credits(64 << 10));
+        assert!(budget.is_overrun(64 << 10), "but no more");
+        budget.give_back(14 * MIB);
+        assert_eq!(budget.spare(0), 4 * MIB - MIB / 2);
+        budget.set_memory(16 * MIB);
+        assert_eq!(budget.spare(0), 14 * MIB);
+        assert!(!budget.is_overrun(64 << 10));
     }
 
     #[test]

@@ -176,13 +176,14 @@ struct Tier {
 const TIERS: [Tier; 5] = [
     Tier { flows: 16 << 20, contexts: MIN_CONTEXTS, alone: false, hints: MIN_HINTS, log: u64::MAX },
     Tier { flows: 4 << 20, contexts: 0, alone: false, hints: MIN_HINTS / 4, log: u64::MAX },
-    Tier { flows: 2 << 20, contexts: 0, alone: false, hints: MIN_HINTS / 8, log: 16 << 20 },
+    Tier { flows: 1 << 20, contexts: 0, alone: false, hints: MIN_HINTS / 8, log: 16 << 20 },
     Tier { flows: 1 << 20, contexts: 0, alone: true, hints: MIN_HINTS / 16, log: 16 << 20 },
     Tier { flows: 1 << 20, contexts: 0, alone: true, hints: MIN_HINTS / 16, log: 4 << 20 },
 ];
 
-/// A log of this size finds most of what repeats soon: more is no reason to take from the rest.
-const LOG_WORTH_HAVING: u64 = (10 << 20) + (512 << 10);
+/// With this for either log of a peer, a repeat of 10 MB is found where the other direction is not filled and lends what it has left:
+/// more is no reason to take from the rest.
+const LOG_WORTH_HAVING: u64 = (6 << 20) + (512 << 10);
 
 /// The least that all peers need together, and what of it is for what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -295,7 +296,7 @@ pub(super) fn share_out(memory: u64, peers: &[Wanted<'_>], set: SetMemory) -> Re
         match share_out_by(tier, memory, &fitted, set) {
             Err(needed) => least = needed,
             Ok((plans, budget)) => {
-                let logs = plans.iter().map(|plan| plan.log_sent.min(plan.log_received));
+                let logs = plans.iter().map(|plan| (plan.log_sent + plan.log_received) / 2);
                 let smallest = logs.min().unwrap_or(u64::MAX).min(LOG_WORTH_HAVING);
                 // A log that is small by its setting grows with no tier.
                 if best.as_ref().is_none_or(|(before, _)| smallest > *before) {
@@ -530,11 +531,15 @@ mod tests {
             let peers = vec![wanted(&settings); peers];
             let shared = share_out(mib << 20, &peers, SetMemory::default()).unwrap();
             assert!(shared.plans.iter().map(MemoryPlan::total).sum::<u64>() <= mib << 20);
-            shared.plans[0].log_sent
+            (shared.plans[0].log_sent + shared.plans[0].log_received) / 2
         };
         assert!(log(256, 40) >= LEAST_LOG);
-        assert!(log(256, 6) >= 10 << 20, "{}", log(256, 6));
-        assert!(log(6 << 10, 100) >= 11 << 20, "{}", log(6 << 10, 100));
+        for (mib, peers) in [(256, 7), (953, 40), (6 << 10, 100)] {
+            assert!(log(mib, peers) >= LOG_WORTH_HAVING, "{peers} in {mib} MiB: {}", log(mib, peers));
+        }
+        // Each still compresses its streams.
+        let shared = share_out(953 << 20, &[wanted(&settings); 40], SetMemory::default()).unwrap();
+        assert!(wanted(&settings).contexts.streams_in(shared.plans[0].contexts) >= 1);
         assert_eq!(log(1 << 10, 2), 64 << 20);
         let peers = vec![wanted(&settings); 40];
         let set = SetMemory { logs: true, ..SetMemory::default() };

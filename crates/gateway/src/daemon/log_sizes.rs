@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use oncewire_codec::cache::{Curve, Demand, share_out};
 use oncewire_link::{LinkStats, LogLimits};
 
+use super::lending::{self, FlowMemory};
 use super::state::State;
 use crate::config::{self, LogBudget, log_demand};
 use crate::tunnel::peer::Peer;
@@ -28,37 +29,6 @@ struct Watched {
     /// What was counted when there was traffic last, and when that was.
     traffic: Traffic,
     since: Instant,
-}
-
-/// What a peer's flows have of the memory that logs share.
-#[derive(Clone, Copy, Debug)]
-struct FlowMemory {
-    /// What the configuration gives them.
-    planned: u64,
-    /// Whether that is set.
-    is_set: bool,
-    /// What they have now.
-    limit: u64,
-}
-
-impl FlowMemory {
-    fn of(planned: u64, is_set: bool) -> Self {
-        Self { planned, is_set, limit: planned }
-    }
-
-    /// Returns what is reckoned for flows that hold so much: twice that, within bounds.
-    fn want(self, reserved: u64) -> u64 {
-        if self.is_set {
-            return self.planned;
-        }
-        let most = self.planned.max(FLOWS_UNLENT);
-        reserved.saturating_mul(2).clamp(self.planned / 4, most)
-    }
-
-    /// Whether flows that hold so much need more than they have.
-    fn presses(self, reserved: u64) -> bool {
-        reserved > self.limit / 4 * 3 && self.want(reserved) > self.limit
-    }
 }
 
 /// Counts that change with every block and flow.
@@ -87,8 +57,10 @@ pub(super) async fn run(mut state: watch::Receiver<Arc<State>>) {
             look(budget, now.config.log_idle, &mut watched);
             due = Instant::now() + LOOK_EVERY;
         }
+        let pause = due.duration_since(Instant::now());
+        let glances = budget.contested && watched.iter().any(Watched::is_busy);
         tokio::select! {
-            () = tokio::time::sleep(if budget.contested { GLANCE_EVERY } else { LOOK_EVERY }) => {}
+            () = tokio::time::sleep(if glances { pause.min(GLANCE_EVERY) } else { pause }) => {}
             () = any_asks(&watched) => due = Instant::now(),
         }
         if state.has_changed().unwrap_or(false) {
@@ -139,18 +111,26 @@ async fn any_asks(watched: &[Watched]) {
 
 fn look(budget: LogBudget, log_idle: Duration, watched: &mut [Watched]) {
     let seen: Vec<Seen> = watched.iter().map(|watched| Seen::of(&watched.peer)).collect();
-    let bytes = if budget.contested { lend(budget.bytes, watched, &seen) } else { budget.bytes };
-    let demands: Vec<Demand> =
+    let mut demands: Vec<Demand> =
         watched.iter_mut().zip(&seen).flat_map(|(watched, seen)| watched.ask(seen)).collect();
+    let (flow_limits, bytes) = divide(budget, watched, &seen);
+    if least(&demands) > bytes {
+        demands.iter_mut().for_each(|demand| demand.minimum = demand.minimum.min(LEAST_LOG));
+    }
     let sizes = share_out(bytes, &demands);
-    for ((watched, seen), sizes) in watched.iter_mut().zip(&seen).zip(sizes.chunks(2)) {
-        if let [out, inbound] = *sizes
-            && seen.takes_memory
-        {
-            watched.limits = LogLimits { out, inbound };
-            watched.peer.set_log_limits(watched.limits);
+    // Those give first that lend.
+    for (watched, limit) in watched.iter_mut().zip(&flow_limits) {
+        watched.set_flow_memory(watched.flows.limit.min(*limit));
+    }
+    let logs = watched.iter_mut().zip(&seen).zip(sizes.chunks(2).zip(demands.chunks(2)));
+    for ((watched, seen), (sizes, demands)) in logs {
+        if seen.takes_memory {
+            watched.set_log_limits(budget, sizes, demands);
         }
         watched.release_if_idle(&seen.stats, log_idle);
+    }
+    for (watched, limit) in watched.iter_mut().zip(flow_limits) {
+        watched.set_flow_memory(limit);
     }
     // Once all others have given up what these get.
     for (watched, _) in watched.iter().zip(&seen).filter(|(_, seen)| seen.takes_memory) {
@@ -158,30 +138,22 @@ fn look(budget: LogBudget, log_idle: Duration, watched: &mut [Watched]) {
     }
 }
 
-/// Returns the memory of logs with what flows do not use, and without what they use beyond what is planned for them: half
-/// of it at most.
-fn lend(bytes: u64, watched: &mut [Watched], seen: &[Seen]) -> u64 {
-    let wants: Vec<u64> = watched
-        .iter()
-        .zip(seen)
-        .map(|(watched, seen)| watched.flows.want(seen.stats.flows_reserved))
-        .collect();
-    let planned = || watched.iter().map(|watched| watched.flows.planned);
-    let lent: u64 = planned().zip(&wants).map(|(planned, want)| planned.saturating_sub(*want)).sum();
-    let more: u64 = planned().zip(&wants).map(|(planned, want)| want.saturating_sub(planned)).sum();
-    let there = bytes + lent;
-    let most = (there / 2).min(more);
-    for (watched, want) in watched.iter_mut().zip(&wants) {
-        let planned = watched.flows.planned;
-        let part = u128::from(want.saturating_sub(planned)) * u128::from(most) / u128::from(more.max(1));
-        // What is lent comes back with the next look, and is not waited for.
-        let limit = planned + part as u64;
-        if limit != watched.flows.limit {
-            watched.flows.limit = limit;
-            watched.peer.set_flow_memory(limit);
-        }
+/// Returns what the flows of each get, and what all logs get together.
+fn divide(budget: LogBudget, watched: &[Watched], seen: &[Seen]) -> (Vec<u64>, u64) {
+    if !budget.contested {
+        return (watched.iter().map(|watched| watched.flows.planned).collect(), budget.bytes);
     }
-    there - most
+    let flows: Vec<_> =
+        watched.iter().zip(seen).map(|(watched, seen)| (watched.flows, seen.stats.flows_reserved)).collect();
+    // Also those that are on disk: they may come back at any time.
+    let mut fewest: Vec<Demand> = watched.iter().flat_map(|watched| watched.demands).collect();
+    fewest.iter_mut().for_each(|demand| demand.minimum = demand.minimum.min(LEAST_LOG));
+    lending::divide(budget.bytes, least(&fewest), &flows)
+}
+
+/// Returns what logs take that are as small as may be.
+fn least(demands: &[Demand]) -> u64 {
+    demands.iter().map(|demand| demand.cost(demand.minimum)).sum()
 }
 
 /// A peer's logs as they are at one look.
@@ -225,8 +197,38 @@ impl Watched {
         ]
     }
 
+    fn set_flow_memory(&mut self, limit: u64) {
+        if limit != self.flows.limit {
+            self.flows.limit = limit;
+            self.peer.set_flow_memory(limit);
+        }
+    }
+
+    /// Sets the sizes of both logs; also those that stay, as that is when the peer is told what they are worth.
+    fn set_log_limits(&mut self, budget: LogBudget, sizes: &[u64], demands: &[Demand]) {
+        let ([out, inbound], [for_out, for_inbound]) = (sizes, demands) else { return };
+        let next = |own: u64, size: u64, demand: &Demand| match budget.contested {
+            true => lending::in_steps(own, size, demand.minimum, demand.maximum),
+            false => size,
+        };
+        let LogLimits { out: own_out, inbound: own_inbound } = self.limits;
+        self.limits = LogLimits {
+            out: next(own_out, *out, for_out),
+            inbound: next(own_inbound, *inbound, for_inbound),
+        };
+        self.peer.set_log_limits(self.limits);
+    }
+
+    /// Whether there was traffic lately.
+    fn is_busy(&self) -> bool {
+        self.since.elapsed() < 2 * LOOK_EVERY
+    }
+
     /// Whether a log is about to be full that has grown since the last look, or flows are short of memory.
     fn presses(&self) -> bool {
+        if !self.is_busy() {
+            return false;
+        }
         let stats = self.peer.status().link;
         let [before_out, before_inbound] = self.used;
         let [most_out, most_inbound] = self.demands.map(|demand| demand.maximum);
@@ -266,8 +268,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const GLANCE_EVERY: Duration = Duration::from_millis(250);
 /// A log that grows by less is not worth a look of its own.
 const LITTLE: u64 = 256 << 10;
-/// What flows of a peer get at least while they use it, if logs have that much.
-const FLOWS_UNLENT: u64 = 16 << 20;
+/// The least that a log gets where busy flows have what all would need for more.
+const LEAST_LOG: u64 = 256 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -316,33 +318,6 @@ mod tests {
         }
         let asks_no_more = tokio::time::timeout(Duration::from_millis(10), any_asks(&watched)).await.is_err();
         assert!(asks_no_more);
-    }
-    #[tokio::test]
-    async fn idle_flows_lend_to_logs_and_busy_ones_take_it_back() {
-        let mut watched = [watched(), watched()];
-        for watched in &mut watched {
-            watched.flows = FlowMemory::of(4 * MIB, false);
-        }
-        let seen = |reserved: [u64; 2], watched: &[Watched]| {
-            let seen = |(reserved, watched): (u64, &Watched)| {
-                let mut seen = Seen::of(&watched.peer);
-                seen.stats.flows_reserved = reserved;
-                seen
-            };
-            reserved.into_iter().zip(watched).map(seen).collect::<Vec<_>>()
-        };
-        let mut lend = |reserved: [u64; 2]| {
-            let seen = seen(reserved, &watched);
-            let logs = super::lend(20 * MIB, &mut watched, &seen);
-            (logs / MIB, watched.each_ref().map(|watched| watched.flows.limit / MIB))
-        };
-        assert_eq!(lend([0, 0]), (26, [4, 4]), "three quarters are lent");
-        assert_eq!(lend([2 * MIB, 2 * MIB]), (20, [4, 4]));
-        assert_eq!(lend([6 * MIB, 0]), (15, [12, 4]));
-        assert_eq!(lend([60 * MIB, 60 * MIB]), (10, [9, 9]), "half of it stays");
-        watched[0].flows = FlowMemory::of(4 * MIB, true);
-        assert!(!watched[0].flows.presses(60 * MIB), "what is set stays");
-        assert!(watched[1].flows.presses(4 * MIB));
     }
 
     #[tokio::test]

@@ -347,7 +347,8 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         ..was.clone()
     };
     // What stays until the next start takes its part of the memory until then.
-    let wanted = Config { gateway, ..wanted }.keeping(old.store.clone(), discovery);
+    let mut wanted = Config { gateway, ..wanted }.keeping(old.store.clone(), discovery);
+    keep_log_sizes(old, &mut wanted);
     // Whoever was found stays, unless the file names it now.
     let named = |peer: &config::Peer| peer.public_keys.iter().any(|key| wanted.peer_of_key(key).is_some());
     let found = old.peers.iter().filter(|peer| peer.found && !named(peer)).cloned().map(|mut peer| {
@@ -357,6 +358,19 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
     let found: Vec<_> = found.collect();
     let peers = wanted.peers.iter().cloned().chain(found).collect();
     Config { peers, ..wanted }
+}
+
+/// Keeps the sizes of logs that are not set: with another number of peers they would be others, and each link would start
+/// anew.
+fn keep_log_sizes(old: &Config, wanted: &mut Config) {
+    if old.set_memory.logs || wanted.set_memory.logs {
+        return;
+    }
+    for peer in &mut wanted.peers {
+        if let Some(before) = old.peers.iter().find(|before| before.name == peer.name) {
+            peer.settings.log_memory = before.settings.log_memory;
+        }
+    }
 }
 
 /// Has groups whose members are looked for be called what they are in another configuration.
@@ -408,5 +422,35 @@ mod tests {
         // What would not do with the index is as little as can be until the start.
         let least = parse("memory = \"32 MiB\"\nlog_memory = \"1 MiB\"\n");
         assert_eq!(settle(&old, least, &mut done).log_budget.bytes, 0);
+    }
+
+    #[test]
+    fn links_keep_their_log_sizes_when_peers_are_added() {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::create(&dir.path().join("a.key")).unwrap();
+        let parse = |peers: u8, cache: &str| {
+            let mut text = format!(
+                "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\nlisten = \"127.0.0.1:1\"\n\
+                 [cache]\nmemory = \"256 MiB\"\n{cache}"
+            );
+            for peer in 1..=peers {
+                let key = Identity::from_seed([peer; 32]).public_key();
+                text += &format!("[[peer]]\nname = \"b{peer}\"\npublic_key = \"{key}\"\n");
+            }
+            Config::parse(&text, &dir.path().join("a.toml")).unwrap()
+        };
+        let sizes = |config: &Config| {
+            config.peers.iter().map(|peer| peer.settings.log_memory >> 20).collect::<Vec<_>>()
+        };
+        let (few, many) = (parse(2, ""), parse(20, ""));
+        let mut done = Reloaded::default();
+        let settled = settle(&few, many.clone(), &mut done);
+        assert_eq!(sizes(&settled)[..3], [64, 64, sizes(&many)[2]]);
+        assert!(sizes(&many)[2] < 64, "{:?}", sizes(&many));
+        assert_eq!(sizes(&settle(&many, few.clone(), &mut done)), sizes(&many)[..2]);
+        // What is set holds.
+        let set = parse(2, "log_memory = \"8 MiB\"\n");
+        assert_eq!(sizes(&settle(&few, set.clone(), &mut done)), [8, 8]);
+        assert_eq!(sizes(&settle(&set, few, &mut done)), [64, 64]);
     }
 }

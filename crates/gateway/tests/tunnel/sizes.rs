@@ -1,6 +1,7 @@
 //! Logs that compete for memory, and logs that nobody uses.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -139,6 +140,48 @@ async fn of_two_peers_the_one_that_repeats_itself_gets_the_memory() {
         let used = star.hub.as_ref().unwrap().status().gateway.memory_used.unwrap();
         assert!(used < 68 << 20, "{used} bytes");
         assert_eq!(star.at_hub(0).mismatches + star.at_hub(1).mismatches, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_takes_what_idle_peers_do_not_use_and_gives_it_back() {
+    within(async {
+        // Beside it each log has two pieces of 1 MiB at most.
+        let limit = (42 + 12) << 20;
+        let star = Star::before(
+            Origin::count().await,
+            &["first", "second", "third"],
+            "",
+            "memory = \"42 MiB\"\nlog_memory = \"16 MiB\"",
+            "memory = \"256 MiB\"\nlog_memory = \"16 MiB\"",
+        )
+        .await;
+        let held = |branch: usize| star.at_hub(branch).inbound.log_limit;
+        let share = held(0);
+        println!("each begins with {share} bytes");
+        assert!(share < 6 << 20, "they do not compete");
+        // Nothing repeats, so no log has more of a claim than another.
+        let mut seed = 200;
+        let mut fill = async |branches: Range<usize>| {
+            for branch in branches {
+                star.upload(branch, &noise(seed, 4 << 20)).await;
+                seed += 1;
+            }
+            let used = star.hub.as_ref().unwrap().status().gateway.memory_used.unwrap();
+            assert!(used < limit, "{used} bytes");
+        };
+        while held(0) < share + share / 2 || star.at_hub(0).inbound.log_used < share + share / 4 {
+            fill(0..1).await;
+        }
+        let taken = held(0);
+        println!("the one that is used has {taken} bytes");
+        while held(0) > taken / 5 * 4 || held(1).min(held(2)) < held(0) / 4 * 3 {
+            fill(0..3).await;
+        }
+        for branch in 0..3 {
+            assert_eq!(star.at_hub(branch).mismatches + star.at_branch(branch).mismatches, 0);
+        }
     })
     .await;
 }
