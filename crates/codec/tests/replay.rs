@@ -5,6 +5,9 @@
 mod bodies;
 #[path = "../../../fuzz/bodies/replay.rs"]
 mod replay;
+#[allow(dead_code, reason = "the rest of it is for the bench")]
+#[path = "../../../fuzz/bodies/steps.rs"]
+mod steps;
 
 use replay::{random, replay};
 
@@ -51,4 +54,45 @@ fn neighbourhood_survives_its_corpus() {
 #[test]
 fn a_site_survives_random_scripts() {
     random(400, 2000, bodies::neighbours::neighbourhood);
+}
+
+#[test]
+fn steps_grow_no_faster_than_input_in_the_corpus() {
+    replay("steps", steps::steps);
+}
+
+#[test]
+fn steps_grow_no_faster_than_input_at_ten_times_the_size() {
+    use steps::{Attack, Hostile};
+    let copies = Attack::Copies { count: 40_900, from: 0, len: 1 << 16 };
+    let wait = Attack::Wait { count: 40 };
+    let fill = |count, down| Attack::Fill { count, from: 0, stride: 2, down };
+    let scripts: [&[Attack]; 5] = [
+        &[fill(160_000, false), copies, wait],
+        &[copies, fill(240_000, false), copies, wait],
+        &[copies, fill(240_000, true), copies, wait],
+        &[Attack::Wrong { count: 32_700 }, Attack::Resets { count: 160_000 }],
+        &[Attack::Scattered { count: 1000, from: 1, copies: 16_000 }, fill(160_000, true), wait],
+    ];
+    for script in scripts {
+        let mut peer = Hostile::new();
+        script.iter().for_each(|attack| peer.run(attack, &mut |_| ()));
+        let (taken, bytes) = (peer.steps(), peer.bytes);
+        println!("{taken} steps for {bytes} bytes: {script:?}");
+        assert!(taken <= 64 * bytes, "{taken} steps for {bytes} bytes: {script:?}");
+    }
+}
+
+#[test]
+fn wrong_blocks_sent_again_end_the_lane_after_a_few() {
+    use steps::{Attack, Hostile};
+    let mut peer = Hostile::new();
+    let (mut taken, mut last) = (0, 0);
+    peer.run(&Attack::Fill { count: 2, from: 0, stride: 1, down: false }, &mut |_| ());
+    peer.run(&Attack::Again { count: 1000, copies: 21_000 }, &mut |receiver| {
+        use oncewire_codec::contract::ReceivingHalf as _;
+        let mismatches = receiver.stats().mismatches;
+        taken += u64::from(mismatches > std::mem::replace(&mut last, mismatches));
+    });
+    assert!((2..=20).contains(&taken), "{taken} of 1000");
 }

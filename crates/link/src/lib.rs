@@ -26,6 +26,7 @@ mod rotation;
 mod sharing;
 mod stats;
 mod timing;
+mod toll;
 mod unsent;
 
 pub use classify::Cipher;
@@ -48,6 +49,7 @@ pub use records::{MAX_RECORD, records};
 pub use renewal::LaneReport;
 pub use sharing::Priority;
 pub use stats::{FlowOutcome, FlowStats, LinkStats};
+pub use toll::Turn;
 pub use unsent::most_unsent;
 
 /// The most flows that a link carries at once.

@@ -55,11 +55,20 @@ impl RangeSet {
 
     /// Appends the parts of `range` that are not in the set.
     pub fn missing(&self, range: &Range64, out: &mut Vec<Range64>) {
+        self.missing_up_to(range, usize::MAX, out);
+    }
+
+    /// Appends the first parts of `range` that are not in the set, until `out` has `most` or more; looks at no more ranges
+    /// than it appends parts, and one.
+    pub fn missing_up_to(&self, range: &Range64, most: usize, out: &mut Vec<Range64>) {
         let mut at = range.start;
         if let Some((_, &end)) = self.ranges.range(..=at).next_back() {
             at = at.max(end);
         }
         for (&start, &end) in self.ranges.range(at..) {
+            if out.len() >= most {
+                return;
+            }
             if start >= range.end {
                 break;
             }
@@ -70,6 +79,17 @@ impl RangeSet {
         }
         if at < range.end {
             out.push(at..range.end);
+        }
+    }
+
+    /// The last number of `range` that is not in the set.
+    pub fn last_missing(&self, range: &Range64) -> Option<u64> {
+        let last = range.end.checked_sub(1).filter(|last| *last >= range.start)?;
+        match self.ranges.range(..=last).next_back() {
+            Some((&start, &end)) if end > last => {
+                start.checked_sub(1).filter(|before| *before >= range.start)
+            }
+            _ => Some(last),
         }
     }
 
@@ -182,7 +202,11 @@ mod tests {
                 let mut missing = Vec::new();
                 set.missing(&range, &mut missing);
                 let missing: Vec<u64> = missing.into_iter().flatten().collect();
-                let expected: Vec<u64> = range.filter(|n| !plain.contains(n)).collect();
+                let expected: Vec<u64> = range.clone().filter(|n| !plain.contains(n)).collect();
+                prop_assert_eq!(set.last_missing(&range), expected.last().copied());
+                let mut first = Vec::new();
+                set.missing_up_to(&range, 1, &mut first);
+                prop_assert!(first.len() <= 1 && expected.starts_with(&first.into_iter().flatten().collect::<Vec<_>>()));
                 prop_assert_eq!(missing, expected);
                 prop_assert_eq!(set.iter().flatten().collect::<Vec<_>>(), plain.iter().copied().collect::<Vec<_>>());
                 prop_assert_eq!(set.total(), plain.len() as u64);

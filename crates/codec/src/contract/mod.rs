@@ -258,6 +258,12 @@ pub enum PeerFault {
         /// The flow.
         flow: FlowId,
     },
+    /// Blocks that were sent again, with all that they consist of, and were wrong again and again.
+    #[error("blocks do not match their digests however often they are sent again, at last block {seq}")]
+    NeverRight {
+        /// The last of them.
+        seq: u64,
+    },
     /// More open flows than [the bound](crate::wire) allows.
     #[error("too many open flows")]
     TooManyFlows,
@@ -357,6 +363,8 @@ pub trait SendingHalf {
     fn log_piece(&self, from: u64) -> Option<LogWrite>;
     /// Takes the next event.
     fn poll_event(&mut self) -> Option<SendEvent>;
+    /// Returns what was done since the start because the peer said something, in steps of some tens of nanoseconds.
+    fn work(&self) -> u64;
     /// Counters and sizes.
     fn stats(&self) -> SendStats;
 }
@@ -411,7 +419,7 @@ pub trait ReceivingHalf {
     /// Returns how long it takes until the line has brought what was asked for; none if nothing that came waits for chunks.
     fn chunks_due(&self, now: Now) -> Option<Now>;
     /// Returns whether a block of a flow that begins before an offset has come and waits for something, or was asked for
-    /// again. Looks at all that wait.
+    /// again.
     fn holds(&self, flow: FlowId, before: u64) -> bool;
     /// Returns what is known of what the peer has to send, by which [`PathEstimate`](crate::wanax::path::PathEstimate)
     /// judges what arrives.
@@ -444,6 +452,9 @@ pub trait ReceivingHalf {
     fn log_piece(&self, from: u64) -> Option<LogWrite>;
     /// What this half still has of the log, for the hello.
     fn claim(&self) -> Option<LogClaim>;
+    /// Returns what was done since the start because the peer sent something, in steps of some tens of nanoseconds: what
+    /// was looked at, copied and rebuilt.
+    fn work(&self) -> u64;
     /// Counters and sizes.
     fn stats(&self) -> ReceiveStats;
 }

@@ -82,6 +82,8 @@ pub struct SendStats {
     pub unacked: u64,
     /// Memory of log, tables, contexts and kept blocks.
     pub memory: u64,
+    /// Looks at what is kept, made for what the peer said: no faster than that may they grow.
+    pub steps: u64,
 }
 
 /// Counters of a receiving half since its start; sizes as they are now. Bytes unless named otherwise.
@@ -121,6 +123,8 @@ pub struct ReceiveStats {
     pub chunks: ChunkStats,
     /// Memory of log, contexts and waiting blocks.
     pub memory: u64,
+    /// Looks at what is kept, made for what the peer sent: no faster than that may they grow.
+    pub steps: u64,
 }
 
 /// What became of the chunks that blocks named, since the start.

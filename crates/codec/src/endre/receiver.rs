@@ -3,6 +3,8 @@
 mod acks;
 mod awaited;
 mod blocks;
+mod by_flow;
+mod coming;
 mod fetching;
 mod held;
 mod lanes;
@@ -20,6 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use self::acks::PendingAcks;
+use self::coming::Coming;
 use self::fetching::Fetching;
 use self::held::{Held, Released};
 use self::missing::Missing;
@@ -81,6 +84,7 @@ pub struct Receiver {
     /// The lane that each context was started on, and the block that did; only blocks of that lane are in step with it.
     context_lanes: BTreeMap<usize, (LaneId, u64)>,
     parked: Parking,
+    coming: Coming,
     fetching: Fetching,
     store: StoreSide,
     /// The time as it was last told.
@@ -94,6 +98,10 @@ pub struct Receiver {
     writes: VecDeque<LogWrite>,
     patience: Now,
     stats: ReceiveStats,
+    /// What rebuilding has taken, in steps.
+    work: u64,
+    /// Blocks that were sent again and were wrong again.
+    failed_resends: u32,
     copies: Vec<Copy>,
     plain: Vec<u8>,
     /// A block without what is named.
@@ -112,6 +120,8 @@ struct Head {
     offset: u64,
     plain_len: usize,
     fin: bool,
+    /// Whether it was sent again, and so brings all that it consists of.
+    resent: bool,
     epoch: u64,
     start: u64,
     remembered: bool,
@@ -126,11 +136,6 @@ impl Head {
         self.remembered.then(|| self.start..self.start.saturating_add(self.plain_len as u64))
     }
 
-    /// Whether it is of a flow and begins before an offset.
-    fn begins(&self, flow: FlowId, before: u64) -> bool {
-        self.flow == flow && self.offset < before
-    }
-
     /// Of a block of a thousand bytes that is remembered.
     #[cfg(test)]
     fn of(seq: u64) -> Self {
@@ -140,6 +145,7 @@ impl Head {
             offset: 0,
             plain_len: 1000,
             fin: false,
+            resent: false,
             epoch: 0,
             start: 10_000 * seq,
             remembered: true,
@@ -153,6 +159,10 @@ const DEFAULT_PATIENCE: Now = Now::from_millis(200);
 /// Frames that wait for a lane before no more single blocks are asked for again: some hundred kilobytes, if a peer sends
 /// what is wrong and takes nothing.
 const MAX_QUEUED_FRAMES: usize = 4096;
+/// Blocks that are sent again hold all that they consist of, so that they are right unless memory fails; with more wrong
+/// ones than this, the lane ends.
+const MOST_FAILED_RESENDS: u32 = 16;
+
 impl Receiver {
     /// Starts with an empty log.
     pub fn new(config: ReceiverConfig) -> Self {
@@ -172,6 +182,7 @@ impl Receiver {
             decompressor: Decompressor::new(config.contexts),
             context_lanes: BTreeMap::new(),
             parked: Parking::default(),
+            coming: Coming::default(),
             fetching: Fetching::default(),
             store: StoreSide::new(config.store),
             now: Now::ZERO,
@@ -183,6 +194,8 @@ impl Receiver {
             writes: VecDeque::new(),
             patience: DEFAULT_PATIENCE,
             stats: ReceiveStats::default(),
+            work: 0,
+            failed_resends: 0,
             copies: Vec::new(),
             plain: Vec::new(),
             residue: Vec::new(),
@@ -258,6 +271,7 @@ impl Receiver {
         self.highest = 0;
         self.held.base = 0;
         self.released = None;
+        self.coming = Coming::default();
         for head in self.parked.clear() {
             self.ask_again(&head, RefetchReason::Missing, now);
         }
@@ -282,6 +296,7 @@ impl ReceivingHalf for Receiver {
             offset,
             plain_len,
             fin,
+            resent,
             epoch: 0,
             start: 0,
             remembered: false,
@@ -307,6 +322,10 @@ impl ReceivingHalf for Receiver {
             }
         }
         self.fetch_queued(now);
+        if self.failed_resends > MOST_FAILED_RESENDS {
+            self.failed_resends = 0;
+            return Err(PeerFault::NeverRight { seq });
+        }
         Ok(())
     }
 
@@ -367,6 +386,7 @@ impl ReceivingHalf for Receiver {
         self.strong = StrongDigests::new(digest_seed, strong);
         self.arrived = Arrived::default();
         self.parked.clear();
+        self.coming = Coming::default();
         self.fetching.clear();
         self.store.meet(names);
         self.missing.clear();
@@ -400,6 +420,7 @@ impl ReceivingHalf for Receiver {
 
     fn handle_timeout(&mut self, now: Now) {
         self.acks.waited_enough |= self.acks.due.is_some_and(|due| due <= now);
+        self.wake_parked(now);
         if !self.frames.is_empty() {
             return;
         }
@@ -411,14 +432,8 @@ impl ReceivingHalf for Receiver {
         let (ranges, hopeless) = match self.released {
             Some(_) => Default::default(),
             None => {
-                let mut coming = RangeSet::default();
-                let is_any_late = self.parked.deadline().is_some_and(|deadline| deadline <= now);
-                if is_any_late && !self.fetching.is_empty() {
-                    // What is being fetched will come, and what waits for it too; asking for it would bring it twice.
-                    let ranges = self.fetching.ranges().chain(self.parked.ranges());
-                    ranges.for_each(|range| coming.insert(range));
-                }
-                self.parked.overdue(now, self.patience, [&self.written, &coming])
+                self.look_for_coming(now);
+                self.parked.overdue(now, self.patience, [&self.written, &self.coming.ranges])
             }
         };
         let ranges: Vec<Range64> = ranges.iter().collect();
@@ -434,6 +449,9 @@ impl ReceivingHalf for Receiver {
     }
 
     fn poll_timeout(&self) -> Option<Now> {
+        if self.parked.has_ready() {
+            return Some(self.now);
+        }
         let acks = self.acks.due.filter(|_| !self.acks.are_due());
         if !self.frames.is_empty() {
             // What was asked for has not even left: asking more often does not help.
@@ -531,8 +549,9 @@ impl ReceivingHalf for Receiver {
     }
 
     fn holds(&self, flow: FlowId, before: u64) -> bool {
-        let mut heads = self.fetching.heads().chain(self.parked.heads());
-        heads.any(|head| head.begins(flow, before)) || self.missing.holds(flow, before)
+        self.fetching.holds(flow, before)
+            || self.parked.holds(flow, before)
+            || self.missing.holds(flow, before)
     }
 
     fn demand(&self, now: Now) -> Demand {
@@ -555,6 +574,10 @@ impl ReceivingHalf for Receiver {
         self.claim_held()
     }
 
+    fn work(&self) -> u64 {
+        self.work + self.stats.steps + self.parked.steps
+    }
+
     fn stats(&self) -> ReceiveStats {
         ReceiveStats {
             epoch: self.epoch,
@@ -564,6 +587,7 @@ impl ReceivingHalf for Receiver {
             log_used: self.written.total(),
             curve: self.held.curve,
             chunks: self.chunk_stats(),
+            steps: self.stats.steps + self.parked.steps,
             memory: self.log.memory()
                 + (self.decompressor.memory() + self.parked.bytes() + self.fetching.bytes()) as u64,
             ..self.stats

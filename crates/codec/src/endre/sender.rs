@@ -6,6 +6,7 @@ mod emulation;
 mod encode;
 mod ghosts;
 mod headroom;
+mod lacked;
 mod left_out;
 mod naming;
 mod price;
@@ -18,11 +19,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use self::density::Density;
 use self::emulation::{Emulation, Settings};
 use self::encode::{Scratch, Source};
+use self::lacked::Lacked;
 use self::naming::{Doubted, Naming, Tags};
 use self::price::Spent;
+use self::recovery::Suspected;
 use super::matcher::MatchParams;
 use super::slots::Slots;
-use crate::cache::{Content, Item, Ledger, LogOffset, Quotas};
+use crate::cache::{Content, Item, Ledger, LogOffset, Quotas, RangeSet};
 use crate::contract::{
     AskedOf, Behind, Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats,
     SendingHalf,
@@ -74,7 +77,10 @@ pub struct Sender {
     /// Chunks that were asked for, by their blocks.
     requested: BTreeMap<u64, BTreeSet<u32>>,
     /// Chunks to be sent on the lane that brought their names, since the peer's store does not have them.
-    lacked: BTreeMap<u64, BTreeSet<u32>>,
+    lacked: Lacked,
+    /// Ranges of the log that the peer needs, of which the blocks are looked for when the next repair is sent: however often
+    /// they are asked for until then.
+    needed: RangeSet,
     /// What the entropy stage made of each flow.
     spent: BTreeMap<FlowId, Spent>,
     /// Where the flow's next bytes would stand if it goes on repeating what it repeated.
@@ -83,7 +89,7 @@ pub struct Sender {
     tails: Option<BTreeMap<LaneId, LaneTail>>,
     /// How finely each flow is searched.
     densities: BTreeMap<FlowId, Density>,
-    recent_mismatches: VecDeque<Now>,
+    recent_mismatches: VecDeque<Suspected>,
     events: VecDeque<SendEvent>,
     writes: VecDeque<LogWrite>,
     /// The bytes of log that this end has memory for.
@@ -134,7 +140,8 @@ impl Sender {
         Self {
             naming,
             requested: BTreeMap::new(),
-            lacked: BTreeMap::new(),
+            lacked: Lacked::default(),
+            needed: RangeSet::default(),
             spent: BTreeMap::new(),
             log: Emulation::new(config.capacity, Settings::of(&config)),
             ledger: Ledger::default(),
@@ -337,7 +344,7 @@ impl SendingHalf for Sender {
     fn handle_frame(&mut self, frame: Feedback, now: Now) -> Result<(), PeerFault> {
         match frame {
             Feedback::Ack(ack) => self.handle_ack(&ack, now)?,
-            Feedback::Need(ranges) => _ = self.ledger.request_ranges(&ranges),
+            Feedback::Need(ranges) => self.handle_need(&ranges),
             Feedback::Refetch(refetch) => self.handle_refetch(&refetch, now),
             Feedback::Held(held) => self.log.handle_held(held),
             Feedback::Chunks(request) => self.handle_request(&request)?,
@@ -360,15 +367,15 @@ impl SendingHalf for Sender {
         let slots = &mut self.slots;
         self.ledger.lose_lane(lane, |item| item.slot.into_iter().for_each(|slot| slots.restart(slot)));
         // Their blocks come again, without names.
-        let Self { ledger, lacked, .. } = self;
-        lacked.retain(|&seq, _| ledger.item(seq).is_some_and(|item| item.lane.is_some()));
+        self.lacked.lose_lane(lane);
         self.naming.iter_mut().for_each(Naming::handle_lane_lost);
     }
 
     fn handle_peer_state(&mut self, peer: PeerState) {
         self.ledger.clear();
         self.requested.clear();
-        self.lacked.clear();
+        self.lacked = Lacked::default();
+        self.needed.clear();
         if let Some(naming) = &mut self.naming {
             naming.meet(peer.store, Tags::new(peer.short_names_below, peer.is_of_group), peer.is_of_group);
         }
@@ -501,7 +508,7 @@ impl SendingHalf for Sender {
     }
 
     fn has_repairs(&self) -> bool {
-        self.ledger.has_repairs() || !self.requested.is_empty()
+        self.ledger.has_repairs() || !self.requested.is_empty() || !self.needed.is_empty()
     }
 
     fn has_room(&self) -> bool {
@@ -535,7 +542,7 @@ impl SendingHalf for Sender {
     fn asked_of(&self, seq: u64) -> Option<AskedOf> {
         let item = self.ledger.item(seq)?;
         let repairs = self.requested.contains_key(&seq);
-        let lane = item.lane.filter(|_| self.lacked.contains_key(&seq));
+        let lane = item.lane.filter(|lane| self.lacked.contains(*lane, seq));
         (repairs || lane.is_some()).then_some(AskedOf { flow: item.flow, repairs, lane })
     }
 
@@ -557,6 +564,10 @@ impl SendingHalf for Sender {
 
     fn poll_event(&mut self) -> Option<SendEvent> {
         self.events.pop_front()
+    }
+
+    fn work(&self) -> u64 {
+        self.stats.steps
     }
 
     fn stats(&self) -> SendStats {

@@ -1,5 +1,6 @@
 //! Chunks that are named by their tags alone: what crosses, and what becomes of a tag that leads to other bytes.
 
+mod mistakes;
 mod parts;
 
 use std::collections::BTreeMap;

@@ -103,6 +103,8 @@ pub(crate) struct Peer {
     /// What they ask for then.
     share: watch::Sender<Share>,
     timer: Notify,
+    /// Held between the turns of lanes that have more than one.
+    long_turns: tokio::sync::Mutex<()>,
     reach: watch::Sender<Reach>,
     /// The networks behind it, as it announces them; none before it has spoken.
     announced: watch::Sender<Option<Vec<Network>>>,
@@ -241,6 +243,7 @@ impl Peer {
             released: watch::Sender::new(false),
             share: watch::Sender::new(Share::Idle),
             timer: Notify::new(),
+            long_turns: tokio::sync::Mutex::new(()),
             reach: watch::Sender::new(Reach { up: false, leaving: false, since: clock.now() }),
             announced: watch::Sender::new(None),
             trouble: Mutex::new(None),

@@ -14,6 +14,7 @@ use crate::classify::Recogniser;
 use crate::event::{CloseReason, Event, OpenRequest};
 use crate::flow::{Flow, OpenState, Outbound};
 use crate::lanes::MAX_PONGS;
+use crate::toll::{Toll, Turn};
 
 impl Link {
     /// Takes every whole frame at the front of `input` and leaves a frame that is not whole yet.
@@ -21,6 +22,21 @@ impl Link {
     /// # Errors
     /// What the protocol forbids: the lane is to be closed, and [`Self::handle_lane_lost`] called.
     pub fn handle_input(&mut self, lane: LaneId, input: &mut BytesMut, now: Now) -> Result<(), PeerFault> {
+        while self.handle_some_input(lane, input, now)?.more {}
+        Ok(())
+    }
+
+    /// As [`Self::handle_input`], but ends once the frames were some milliseconds of work: between turns others have the
+    /// processor, and what holds the link.
+    ///
+    /// # Errors
+    /// As [`Self::handle_input`].
+    pub fn handle_some_input(
+        &mut self,
+        lane: LaneId,
+        input: &mut BytesMut,
+        now: Now,
+    ) -> Result<Turn, PeerFault> {
         let relieves = match self.lanes.get_mut(lane) {
             Some(lane) => {
                 lane.hear(now);
@@ -29,10 +45,10 @@ impl Link {
             // A lane that was fenced: what it still brings belongs to the past.
             None => {
                 input.clear();
-                return Ok(());
+                return Ok(Turn::default());
             }
         };
-        let mut taken = 0;
+        let (mut taken, enough) = (0, self.work() + Toll::WORK_OF_A_TURN);
         let outcome = loop {
             match take_frame(&input[taken..]) {
                 Ok(Some((kind, body, used))) => {
@@ -45,11 +61,14 @@ impl Link {
                         Err(error) => Err(error.into()),
                     };
                     taken += used;
-                    if outcome.is_err() {
-                        break outcome;
+                    if let Err(error) = outcome {
+                        break Err(error);
+                    }
+                    if self.work() >= enough {
+                        break Ok(true);
                     }
                 }
-                Ok(None) => break Ok(()),
+                Ok(None) => break Ok(false),
                 Err(error) => break Err(error.into()),
             }
         };
@@ -67,7 +86,13 @@ impl Link {
             self.relieve();
         }
         self.end_left(now);
-        outcome
+        let excess = self.toll.take_excess(self.work(), taken);
+        outcome.map(|more| Turn { more, excess })
+    }
+
+    /// What both halves did for the peer, in steps.
+    fn work(&self) -> u64 {
+        self.receiver.work() + self.sender.work()
     }
 
     fn handle_frame(&mut self, lane: LaneId, frame: Frame<'_>, now: Now) -> Result<(), PeerFault> {
@@ -176,7 +201,10 @@ impl Link {
         let mut outcome = Ok(());
         while let Some(delivery) = self.receiver.poll_payload() {
             let result = match delivery {
-                Delivery::Data { flow, offset, plain, fin } => self.deliver(flow, offset, plain, fin),
+                Delivery::Data { flow, offset, plain, fin } => {
+                    self.toll.note_delivered(plain.len());
+                    self.deliver(flow, offset, plain, fin)
+                }
                 Delivery::Message { flow, message } => self.handle_message(flow, message, now),
             };
             outcome = outcome.and(result);

@@ -112,6 +112,7 @@ impl Link {
         // Without a lane there is nobody to ask; what waits is asked for again when one comes.
         if self.is_up() {
             self.receiver.handle_timeout(now);
+            self.take_deliveries(now);
             self.end_overdue(now);
         }
         if self.receiver.has_urgent_frame() {

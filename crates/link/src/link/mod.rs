@@ -41,6 +41,7 @@ use crate::limit::Limiter;
 use crate::renewal::Renewals;
 use crate::room::LaneRoom;
 use crate::stats::{FlowOutcome, FlowStats, LinkStats};
+use crate::toll::Toll;
 use group::GroupTalk;
 use liveness::RoundTrip;
 use networks::Announcements;
@@ -89,6 +90,7 @@ pub struct Link {
     limiter: Option<Limiter>,
     renewals: Renewals,
     lane_room: LaneRoom,
+    toll: Toll,
     events: VecDeque<Event>,
     stats: LinkStats,
 }
@@ -219,6 +221,7 @@ impl Link {
             limiter: config.rate_limit.map(Limiter::new),
             renewals: Renewals::default(),
             lane_room: LaneRoom::new(config.max_lanes),
+            toll: Toll::default(),
             events: VecDeque::new(),
             stats: LinkStats::default(),
             config,

@@ -96,9 +96,12 @@ impl Awaited {
     ) -> Vec<u64> {
         let mut overdue = Vec::new();
         for seq in self.blocks.late(now).collect::<Vec<u64>>() {
+            if overdue.len() >= most {
+                break;
+            }
             if is_known(seq) {
                 self.blocks.change(seq, |block| block.deadline = now + patience);
-            } else if overdue.len() < most {
+            } else {
                 let deadline = now + patience * ASKED_PATIENCE;
                 self.blocks.change(seq, |block| (block.deadline, block.asked) = (deadline, true));
                 overdue.push(seq);
@@ -112,16 +115,18 @@ impl Fetching {
     /// Lets an entry wait for the block that brings its chunk.
     pub(super) fn wait(&mut self, fetch: &mut Fetch, index: u32, seq: u64, patience: Now, now: Now) {
         self.counts.waited += 1;
-        fetch.awaited.insert(index, seq);
+        fetch.awaited.entry(seq).or_default().push(index);
         self.awaited.wait(seq, fetch.head.seq, patience, now);
+        self.note_wanted(seq);
     }
 
     /// Goes on with the entries that waited for a block, which is there and, if there is a store, was put.
     pub(super) fn handle_arrived(&mut self, seq: u64, now: Now) {
-        for waiting in self.awaited.take(seq) {
+        let waiting = self.awaited.take(seq);
+        self.note_wanted(seq);
+        for waiting in waiting {
             let Some(mut fetch) = self.blocks.remove(waiting) else { continue };
-            let brought: Vec<u32> =
-                fetch.awaited.extract_if(.., |_, by| *by == seq).map(|(at, _)| at).collect();
+            let brought = fetch.awaited.remove(&seq).unwrap_or_default();
             match fetch.key {
                 Some(_) => self.peek(&mut fetch, brought, now),
                 None => brought.iter().for_each(|&index| self.ask(&mut fetch, index, ChunkReason::Absent)),

@@ -23,8 +23,8 @@ pub(super) struct Fetch {
     pub(super) chunks: Vec<Option<Bytes>>,
     /// How many are not.
     pub(super) wanting: usize,
-    /// Entries whose chunks come with blocks that are not there yet, and those blocks.
-    pub(super) awaited: BTreeMap<u32, u64>,
+    /// Blocks that are not there yet, and the entries whose chunks come with them.
+    pub(super) awaited: BTreeMap<u64, Vec<u32>>,
     /// What names were made with, if there is a store to ask.
     pub(super) key: Option<NameKey>,
     /// Tickets of questions where chunks are that were not answered, and which entries those are.

@@ -8,6 +8,7 @@ use super::super::matcher::Copy;
 use super::Head;
 use super::awaited::Awaited;
 use super::blocks::{Blocks, Fetch};
+use super::by_flow::ByFlow;
 use super::lanes::Place;
 use super::queue::{Queue, Room};
 use super::reads::Reads;
@@ -18,7 +19,7 @@ use crate::wanax::NameKey;
 use crate::wanax::backlog::Backlog;
 use crate::wanax::gain::Gain;
 use crate::wanax::shed::{Entry, Path, Planner};
-use crate::wire::{ChunkReason, ChunkRequest, NameEntry, Range64};
+use crate::wire::{ChunkReason, ChunkRequest, FlowId, NameEntry, Range64};
 
 /// All blocks that wait for chunks, and the requests that they make.
 pub(super) struct Fetching {
@@ -27,6 +28,10 @@ pub(super) struct Fetching {
     pub(super) reads: Reads,
     pub(super) requests: VecDeque<StoreRequest>,
     pub(super) queue: Queue,
+    /// The blocks of [`Self::blocks`] by their flows.
+    by_flow: ByFlow,
+    /// Blocks that wait for room, and that others wait for.
+    pub(super) wanted: BTreeSet<u64>,
     pub(super) room: Room,
     pub(super) bytes: usize,
     /// Plain bytes that were asked for over the network and are not there.
@@ -78,6 +83,8 @@ impl Default for Fetching {
             reads: Reads::default(),
             requests: VecDeque::new(),
             queue: Queue::default(),
+            by_flow: ByFlow::default(),
+            wanted: BTreeSet::new(),
             room: Room::default(),
             bytes: 0,
             asked_bytes: 0,
@@ -147,6 +154,7 @@ impl Fetching {
                 (0..entries.len() as u32).for_each(|index| self.ask(&mut fetch, index, ChunkReason::Absent))
             }
         }
+        self.by_flow.insert(head);
         self.blocks.insert(head.seq, fetch);
     }
 
@@ -285,13 +293,15 @@ impl Fetching {
     /// Forgets what a block that is no longer there had asked for.
     fn let_go(&mut self, fetch: &Fetch) {
         self.bytes -= fetch.size();
+        self.by_flow.remove(&fetch.head);
         self.due.remove(&fetch.head.seq);
         self.backlog.forget(fetch.head.seq);
         for ticket in fetch.reads.keys().chain(fetch.peeks.keys()) {
             self.reads.close(*ticket);
         }
-        for seq in fetch.awaited.values() {
+        for seq in fetch.awaited.keys() {
             self.awaited.leave(*seq, fetch.head.seq);
+            self.note_wanted(*seq);
         }
         let asked = fetch.asked.iter().filter_map(|&index| fetch.entries.get(index as usize));
         self.asked_bytes -= asked.map(|entry| u64::from(entry.len)).sum::<u64>();
@@ -311,7 +321,7 @@ impl Fetching {
 
     /// Gives a block up: it came otherwise.
     pub(super) fn take(&mut self, seq: u64) {
-        let _ = self.queue.take(seq);
+        let _ = self.take_queued(seq);
         if let Some(fetch) = self.blocks.remove(seq) {
             self.let_go(&fetch);
         }
@@ -325,12 +335,15 @@ impl Fetching {
         self.backlog.forget_all();
         self.requests.clear();
         self.queue = Queue::default();
+        self.by_flow.clear();
+        self.wanted.clear();
         self.due.clear();
         (self.bytes, self.asked_bytes) = (0, 0);
     }
 
-    pub(super) fn heads(&self) -> impl Iterator<Item = &Head> {
-        self.blocks.values().map(|fetch| &fetch.head).chain(self.queue.heads())
+    /// Whether one is of a flow and begins before an offset.
+    pub(super) fn holds(&self, flow: FlowId, before: u64) -> bool {
+        self.by_flow.begins(flow, before) || self.queue.holds(flow, before)
     }
 
     /// The log ranges that blocks will fill which are being fetched, or will be once there is room. Who waits for room that

@@ -83,10 +83,10 @@ impl Receiver {
             return;
         }
         let Some(parked) = self.parked.take_late(self.arrived.next(), now) else { return };
-        let mut lacked = Vec::new();
-        parked.copies.iter().for_each(|copy| self.written.missing(&copy.range(), &mut lacked));
-        if let Some(end) = lacked.iter().map(|range| range.end).max() {
-            self.raise_base(end);
+        let lacked = parked.copies.iter().filter_map(|copy| self.written.last_missing(&copy.range()));
+        self.stats.steps += parked.copies.len() as u64;
+        if let Some(last) = lacked.max() {
+            self.raise_base(last + 1);
             self.held.tell();
         }
         self.go_on(parked, now);
@@ -175,6 +175,7 @@ impl Receiver {
             self.raise_base(last);
             self.held.tell();
         }
+        self.parked.handle_written(&(0..u64::MAX));
         self.wake_parked(now);
     }
 

@@ -1,6 +1,7 @@
 //! Blocks that were asked for whole, and when to ask for them again.
 
 use super::Head;
+use super::by_flow::ByFlow;
 use super::timed::{Due, Timed};
 use crate::Now;
 use crate::wire::{FlowId, RefetchReason};
@@ -9,6 +10,7 @@ use crate::wire::{FlowId, RefetchReason};
 #[derive(Default)]
 pub(super) struct Missing {
     blocks: Timed<Asked>,
+    by_flow: ByFlow,
 }
 
 /// A block that was asked for.
@@ -46,12 +48,16 @@ impl Missing {
     }
 
     fn put(&mut self, asked: Asked) {
+        self.remove(asked.head.seq);
+        self.by_flow.insert(&asked.head);
         self.blocks.insert(asked.head.seq, asked);
     }
 
     /// Forgets a block: it is there.
     pub(super) fn remove(&mut self, seq: u64) {
-        self.blocks.remove(seq);
+        if let Some(asked) = self.blocks.remove(seq) {
+            self.by_flow.remove(&asked.head);
+        }
     }
 
     pub(super) fn contains(&self, seq: u64) -> bool {
@@ -60,7 +66,7 @@ impl Missing {
 
     /// Whether one is of a flow and begins before an offset.
     pub(super) fn holds(&self, flow: FlowId, before: u64) -> bool {
-        self.blocks.values().any(|asked| asked.head.begins(flow, before))
+        self.by_flow.begins(flow, before)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use super::Head;
+use super::by_flow::ByFlow;
 use super::timed::{Due, Timed};
 use crate::Now;
 use crate::cache::RangeSet;
 use crate::endre::matcher::Copy;
-use crate::wire::{MAX_RANGES, Range64};
+use crate::wire::{FlowId, MAX_RANGES, Range64};
 
 /// A block that waits.
 pub(super) struct Parked {
@@ -18,11 +19,16 @@ pub(super) struct Parked {
     pub(super) literals: Vec<u8>,
     /// Chunks that the block names, and where they stand.
     pub(super) named: Vec<(u32, Bytes)>,
-    /// The first range that it lacks; nothing else is looked at until that is there.
-    pub(super) lacks: Range64,
+    /// The last byte of the log that it lacks; nothing is looked at until that is there. What comes in order has then all
+    /// come.
+    pub(super) lacks: u64,
+    /// How often that came, and something else was lacking.
+    pub(super) wakes: u32,
     /// The lowest offset that it copies from.
     pub(super) oldest: u64,
     pub(super) deadline: Now,
+    /// How long it was waited for the last time.
+    pub(super) interval: Now,
     /// Whether what it lacks was asked for.
     pub(super) asked: bool,
 }
@@ -37,14 +43,18 @@ impl Due for Parked {
 #[derive(Default)]
 pub(super) struct Parking {
     blocks: Timed<Parked>,
-    /// The blocks by the lowest offset that they copy from, and by the start of what they lack: each block that is rebuilt
-    /// may end the wait of others.
+    by_flow: ByFlow,
+    /// The blocks by the lowest offset that they copy from, and by the byte that they lack.
     oldest: BTreeSet<(u64, u64)>,
     lacking: BTreeSet<(u64, u64)>,
+    /// The blocks that have the byte that they lacked.
+    ready: BTreeSet<u64>,
     bytes: usize,
     /// Ranges that were asked for of late, for whichever block.
     asked: RangeSet,
     asked_until: Now,
+    /// Ranges and copies that were looked at, since the start.
+    pub(super) steps: u64,
 }
 
 /// What was asked for is on its way, behind whatever waits for a slow link: many blocks may want it, and each asking
@@ -53,6 +63,15 @@ const ASKED_PATIENCE: u32 = 8;
 
 /// Ranges that are asked for at once, but for those of the last block: four frames.
 const MAX_ASKED: usize = 4 * MAX_RANGES;
+
+/// A block that lacks more pieces than this is asked for whole: that costs less than to ask for each of them.
+const MOST_PIECES: usize = MAX_ASKED;
+
+/// Pieces and copies that are looked at in one go.
+const MOST_LOOKS: usize = 16 * MAX_ASKED;
+
+/// A block is looked at again so often because a byte came that it lacked; then it is asked for whole.
+pub(super) const MOST_WAKES: u32 = 32;
 
 const MAX_PARKED: usize = 4096;
 const MAX_PARKED_BYTES: usize = 32 << 20;
@@ -67,8 +86,9 @@ impl Parking {
         let seq = parked.head.seq;
         self.take(seq);
         self.bytes += bytes;
+        self.by_flow.insert(&parked.head);
         self.oldest.insert((parked.oldest, seq));
-        self.lacking.insert((parked.lacks.start, seq));
+        self.lacking.insert((parked.lacks, seq));
         self.blocks.insert(seq, parked);
         true
     }
@@ -79,6 +99,11 @@ impl Parking {
 
     pub(super) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
+    }
+
+    /// Whether one is of a flow and begins before an offset.
+    pub(super) fn holds(&self, flow: FlowId, before: u64) -> bool {
+        self.by_flow.begins(flow, before)
     }
 
     /// Takes the blocks that copy something from below an offset.
@@ -95,8 +120,10 @@ impl Parking {
     pub(super) fn take(&mut self, seq: u64) -> Option<Parked> {
         let parked = self.blocks.remove(seq)?;
         self.bytes -= size(&parked);
+        self.by_flow.remove(&parked.head);
         self.oldest.remove(&(parked.oldest, seq));
-        self.lacking.remove(&(parked.lacks.start, seq));
+        self.lacking.remove(&(parked.lacks, seq));
+        self.ready.remove(&seq);
         Some(parked)
     }
 
@@ -106,24 +133,28 @@ impl Parking {
         self.take(seq)
     }
 
-    /// Takes a block that has what it lacked. Those that lack what begins in the same hole of `written` are passed over at
-    /// once.
-    pub(super) fn take_ready(&mut self, written: &RangeSet) -> Option<Parked> {
-        let mut from = (0, 0);
-        while let Some(&(start, seq)) = self.lacking.range(from..).next() {
-            let next = written.from(start)?;
-            if next.start > start {
-                from = (next.start, 0);
-            } else if self.blocks.get(seq).is_some_and(|parked| written.contains(&parked.lacks)) {
-                return self.take(seq);
-            } else {
-                from = (start, seq + 1);
-            }
+    /// Notes that a range was written: blocks that lacked a byte of it are ready to be looked at again.
+    pub(super) fn handle_written(&mut self, range: &Range64) {
+        let here = |&(byte, _): &(u64, u64)| byte < range.end;
+        let from = (range.start, 0);
+        while let Some(&lacking) = self.lacking.range(from..).next().filter(|lacking| here(lacking)) {
+            self.lacking.remove(&lacking);
+            self.ready.insert(lacking.1);
+            self.steps += 1;
         }
-        None
     }
 
-    pub(super) fn heads(&self) -> impl Iterator<Item = &Head> {
+    /// Takes a block that has the byte that it lacked.
+    pub(super) fn take_ready(&mut self) -> Option<Parked> {
+        let seq = *self.ready.first()?;
+        self.take(seq)
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn heads(&self) -> impl Iterator<Item = &Head> {
         self.blocks.values().map(|parked| &parked.head)
     }
 
@@ -134,12 +165,8 @@ impl Parking {
 
     /// Gives up all blocks and returns their heads.
     pub(super) fn clear(&mut self) -> Vec<Head> {
-        self.bytes = 0;
-        self.asked.clear();
-        self.oldest.clear();
-        self.lacking.clear();
         let heads = self.heads().copied().collect();
-        self.blocks.clear();
+        *self = Self { asked_until: self.asked_until, steps: self.steps, ..Self::default() };
         heads
     }
 
@@ -156,9 +183,10 @@ impl Parking {
         self.blocks.deadline()
     }
 
-    /// Returns the ranges to ask for now, and the blocks for which that was done before and did not help. `written` is what
-    /// is there, `coming` what will be: a block that lacks nothing else waits on. Blocks that come to lack more than
-    /// [`MAX_ASKED`] ranges together have their turn the next time.
+    /// Returns the ranges to ask for now, and the blocks to be asked for whole: those for which ranges were asked for before
+    /// and did not help, and those that lack too many. `written` is what is there, `coming` what will be: a block that
+    /// lacks nothing else waits on. Once [`MAX_ASKED`] ranges are to be asked for, or [`MOST_LOOKS`] were looked at, other
+    /// blocks have their turn the next time.
     pub(super) fn overdue(
         &mut self,
         now: Now,
@@ -166,7 +194,7 @@ impl Parking {
         [written, coming]: [&RangeSet; 2],
     ) -> (RangeSet, Vec<u64>) {
         let (mut ranges, mut hopeless) = (RangeSet::default(), Vec::new());
-        let (mut unwritten, mut missing, mut news) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut missing, mut news, mut looks) = (Vec::new(), Vec::new(), 0);
         if self.asked_until <= now {
             self.asked.clear();
             self.asked_until = now + patience * ASKED_PATIENCE;
@@ -174,28 +202,51 @@ impl Parking {
         let mut late: Vec<u64> = self.blocks.late(now).collect();
         late.sort_unstable();
         for seq in late {
-            if news.len() >= MAX_ASKED {
+            if news.len() >= MAX_ASKED || looks >= MOST_LOOKS {
                 break;
             }
+            looks += 1;
+            missing.clear();
             self.blocks.change(seq, |parked| {
-                if parked.asked {
+                if parked.asked || !parked.find_missing([written, coming], &mut missing, &mut looks) {
                     hopeless.push(seq);
                     return;
                 }
-                for copy in &parked.copies {
-                    written.missing(&copy.range(), &mut unwritten);
-                }
-                unwritten.drain(..).for_each(|range| coming.missing(&range, &mut missing));
                 parked.asked = !missing.is_empty();
-                parked.deadline = now + if parked.asked { patience * ASKED_PATIENCE } else { patience };
+                let longest = patience * ASKED_PATIENCE;
+                parked.interval = if parked.asked { longest } else { (parked.interval * 2).min(longest) };
+                parked.deadline = now + parked.interval.max(patience);
             });
-            missing.drain(..).for_each(|range| self.asked.missing(&range, &mut news));
+            missing.iter().for_each(|range| self.asked.missing(range, &mut news));
         }
         for range in news {
             self.asked.insert(range.clone());
             ranges.insert(range);
         }
+        self.steps += looks as u64;
         (ranges, hopeless)
+    }
+}
+
+impl Parked {
+    /// Appends the pieces that the block lacks and that are neither `written` nor `coming`; returns false if there are too
+    /// many of them, or of those that are coming.
+    fn find_missing(
+        &self,
+        [written, coming]: [&RangeSet; 2],
+        missing: &mut Vec<Range64>,
+        looks: &mut usize,
+    ) -> bool {
+        let mut unwritten = Vec::new();
+        for copy in &self.copies {
+            *looks += 1;
+            written.missing_up_to(&copy.range(), MOST_PIECES + 1, &mut unwritten);
+        }
+        for range in unwritten.iter().take(MOST_PIECES) {
+            coming.missing_up_to(range, MOST_PIECES + 1, missing);
+        }
+        *looks += unwritten.len() + missing.len();
+        unwritten.len().max(missing.len()) <= MOST_PIECES
     }
 }
 
@@ -219,8 +270,18 @@ mod tests {
     fn lacking(seq: u64, lacks: Range64, deadline: Now) -> Parked {
         let len = (lacks.end - lacks.start) as u32;
         let copies = vec![Copy { at: 0, len, source: LogOffset(lacks.start) }];
-        let (head, literals, named, oldest) = (Head::of(seq), Vec::new(), Vec::new(), lacks.start);
-        Parked { head, copies, literals, named, lacks, oldest, deadline, asked: false }
+        Parked {
+            head: Head::of(seq),
+            copies,
+            literals: Vec::new(),
+            named: Vec::new(),
+            lacks: lacks.end - 1,
+            wakes: 0,
+            oldest: lacks.start,
+            deadline,
+            interval: PATIENCE,
+            asked: false,
+        }
     }
 
     /// Blocks that all lack the same range, each with its deadline a patience behind the one before.
@@ -252,18 +313,17 @@ mod tests {
         assert_eq!(pass(&mut parking, 9..10), (0, vec![1]), "eight times the patience, and it did not come");
     }
 
+    /// A block with so many copies of five bytes each, ten bytes apart.
+    fn scattered(seq: u64, copies: usize) -> Parked {
+        let source = |at| LogOffset(1_000_000 * seq + at * 10);
+        let copies = (0..copies as u64).map(|at| Copy { at: at as u32 * 5, len: 5, source: source(at) });
+        Parked { copies: copies.collect(), ..lacking(seq, 5000..6000, Now::ZERO) }
+    }
+
     #[test]
     fn what_finds_no_room_in_what_is_asked_for_has_its_turn_the_next_time() {
-        let mut parking = parking(3);
-        let many = MAX_ASKED as u64;
-        for number in 0..3 {
-            let mut parked = parking.take(number + 1).unwrap();
-            let source = |at| LogOffset(1_000_000 * number + at * 10);
-            parked.copies =
-                (0..many).map(|at| Copy { at: at as u32 * 5, len: 5, source: source(at) }).collect();
-            parked.deadline = Now::ZERO;
-            assert!(parking.park(parked));
-        }
+        let mut parking = Parking::default();
+        (0..3).for_each(|seq| assert!(parking.park(scattered(seq, MOST_PIECES))));
         assert_eq!(pass(&mut parking, 1..2), (MAX_ASKED, vec![]));
         assert_eq!(parking.deadline(), Some(Now::ZERO));
         assert_eq!(pass(&mut parking, 1..2), (MAX_ASKED, vec![]));
@@ -271,32 +331,75 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_what_it_lacked_is_found_among_those_that_wait_on() {
+    fn a_block_that_lacks_too_many_pieces_is_asked_for_whole() {
         let mut parking = Parking::default();
-        // Of each three, the first lacks a whole kilobyte, the second its end and what lies behind, the third the latter.
-        for seq in 0..30 {
-            let kilobyte = 5000 + seq / 3 * 3000;
-            let lacks = [
-                kilobyte..kilobyte + 1000,
-                kilobyte + 900..kilobyte + 1100,
-                kilobyte + 1000..kilobyte + 1500,
-            ];
-            assert!(parking.park(lacking(seq, lacks[seq as usize % 3].clone(), PATIENCE)));
+        assert!(parking.park(scattered(1, MOST_PIECES + 1)) && parking.park(scattered(2, MOST_PIECES)));
+        assert_eq!(pass(&mut parking, 1..2), (MOST_PIECES, vec![1]));
+        // One copy over as many holes, and one over as much that is coming.
+        let mut holes = RangeSet::default();
+        (0..=MOST_PIECES as u64 + 1).for_each(|piece| holes.insert(2 * piece..2 * piece + 1));
+        for sets in [[holes.clone(), RangeSet::default()], [RangeSet::default(), holes]] {
+            let mut parking = Parking::default();
+            assert!(parking.park(lacking(1, 0..1 << 14, Now::ZERO)));
+            let [written, coming] = &sets;
+            let (ranges, whole) = parking.overdue(PATIENCE, PATIENCE, [written, coming]);
+            assert_eq!((ranges.len(), whole), (0, vec![1]));
+            assert!(parking.steps <= 3 * MOST_PIECES as u64, "{}", parking.steps);
         }
+    }
+
+    #[test]
+    fn one_go_looks_at_so_much_and_leaves_the_rest_for_the_next() {
+        let mut parking = Parking::default();
         let mut written = RangeSet::default();
-        assert!(parking.take_ready(&written).is_none());
-        for third in [7, 2, 9, 0, 1, 8, 3, 6, 5, 4] {
-            let kilobyte = 5000 + third * 3000;
-            let mut ready = || parking.take_ready(&written).map(|parked| parked.head.seq);
-            assert_eq!(ready(), None);
-            written.insert(kilobyte..kilobyte + 1000);
-            let mut ready = || parking.take_ready(&written).map(|parked| parked.head.seq);
-            assert_eq!((ready(), ready()), (Some(3 * third), None));
-            written.insert(kilobyte + 1000..kilobyte + 2000);
-            let mut ready = || parking.take_ready(&written).map(|parked| parked.head.seq);
-            assert_eq!([ready(), ready(), ready()], [Some(3 * third + 1), Some(3 * third + 2), None]);
+        (0..32_000).for_each(|piece| written.insert(2 * piece..2 * piece + 1));
+        (0..4000).for_each(|seq| assert!(parking.park(lacking(seq, 0..64_000, Now::ZERO))));
+        let (mut whole, mut goes, none) = (0, 0, RangeSet::default());
+        while !parking.is_empty() {
+            let before = parking.steps;
+            let (_, given_up) = parking.overdue(PATIENCE, PATIENCE, [&written, &none]);
+            let steps = parking.steps - before;
+            assert!(steps <= (MOST_LOOKS + 4 * MOST_PIECES) as u64, "{steps}");
+            whole += given_up.len();
+            goes += 1;
+            given_up.iter().for_each(|seq| drop(parking.take(*seq)));
         }
-        assert!(parking.is_empty());
+        assert!(whole == 4000 && goes < 400, "{goes}");
+    }
+
+    #[test]
+    fn a_block_that_lacks_only_what_is_coming_is_looked_at_ever_more_seldom() {
+        let mut parking = Parking::default();
+        assert!(parking.park(lacking(1, 0..100, PATIENCE)));
+        let (none, mut coming) = (RangeSet::default(), RangeSet::default());
+        coming.insert(0..200);
+        let deadlines: Vec<u64> = std::iter::from_fn(|| {
+            let now = parking.deadline()?;
+            assert_eq!(parking.overdue(now, PATIENCE, [&none, &coming]).0.len(), 0);
+            Some(now.as_secs())
+        })
+        .take(6)
+        .collect();
+        assert_eq!(deadlines, [1, 3, 7, 15, 23, 31]);
+    }
+
+    #[test]
+    fn only_blocks_that_lacked_a_written_byte_are_ready() {
+        let mut parking = Parking::default();
+        for seq in 0..30 {
+            assert!(parking.park(lacking(seq, 5000 + 100 * seq..5100 + 100 * seq, PATIENCE)));
+        }
+        parking.handle_written(&(0..5099));
+        assert!(!parking.has_ready(), "its last byte is not there");
+        parking.handle_written(&(5150..5300));
+        let mut ready = || parking.take_ready().map(|parked| parked.head.seq);
+        assert_eq!([ready(), ready(), ready()], [Some(1), Some(2), None]);
+        assert_eq!(parking.steps, 2);
+        parking.handle_written(&(5000..5100));
+        assert!(parking.take(0).is_some() && !parking.has_ready());
+        parking.handle_written(&(0..1 << 20));
+        assert_eq!(std::iter::from_fn(|| parking.take_ready()).count(), 27);
+        assert!(parking.is_empty() && !parking.holds(FlowId(1), u64::MAX));
     }
 
     #[test]

@@ -8,16 +8,18 @@ use std::collections::BTreeMap;
 use super::super::matcher::Copy;
 use super::Head;
 use super::blocks::size_of_fetch;
+use super::by_flow::ByFlow;
 use super::fetching::{Fetching, Wanted};
 use crate::Now;
 use crate::cache::Arrived;
 use crate::wanax::NameKey;
-use crate::wire::NameEntry;
+use crate::wire::{FlowId, NameEntry};
 
 /// Such blocks by sequence number: the oldest is fetched first.
 #[derive(Default)]
 pub(super) struct Queue {
     blocks: BTreeMap<u64, Queued>,
+    by_flow: ByFlow,
     bytes: usize,
 }
 
@@ -76,6 +78,7 @@ impl Queue {
             return false;
         }
         self.bytes += queued.size();
+        self.by_flow.insert(&head);
         self.blocks.insert(head.seq, queued);
         true
     }
@@ -83,6 +86,7 @@ impl Queue {
     pub(super) fn take(&mut self, seq: u64) -> Option<Queued> {
         let queued = self.blocks.remove(&seq)?;
         self.bytes -= queued.size();
+        self.by_flow.remove(&queued.head);
         Some(queued)
     }
 
@@ -105,6 +109,11 @@ impl Queue {
 
     pub(super) fn heads(&self) -> impl Iterator<Item = &Head> {
         self.blocks.values().map(|queued| &queued.head)
+    }
+
+    /// Whether one is of a flow and begins before an offset.
+    pub(super) fn holds(&self, flow: FlowId, before: u64) -> bool {
+        self.by_flow.begins(flow, before)
     }
 }
 
@@ -130,7 +139,25 @@ impl Fetching {
             self.begin(wanted, arrived, patience, now);
             return true;
         }
-        self.queue.push(wanted, self.room.queued)
+        let has_room = self.queue.push(wanted, self.room.queued);
+        self.note_wanted(wanted.head.seq);
+        has_room
+    }
+
+    /// Notes whether a block waits for room that others wait for, after either has changed.
+    pub(super) fn note_wanted(&mut self, seq: u64) {
+        if self.queue.contains(seq) && self.awaited.contains(seq) {
+            self.wanted.insert(seq);
+        } else {
+            self.wanted.remove(&seq);
+        }
+    }
+
+    /// Takes a block that waits for room.
+    pub(super) fn take_queued(&mut self, seq: u64) -> Option<Queued> {
+        let queued = self.queue.take(seq);
+        self.note_wanted(seq);
+        queued
     }
 
     /// Starts as many of the blocks that wait for room as there is room for. Returns one to be asked for whole, which
@@ -144,13 +171,12 @@ impl Fetching {
     ) -> Option<Head> {
         while let Some((&seq, queued)) = self.queue.blocks.first_key_value()
             && self.has_room(&queued.wanted(key))
-            && let Some(queued) = self.queue.take(seq)
+            && let Some(queued) = self.take_queued(seq)
         {
             self.begin(&queued.wanted(key), arrived, patience, now);
         }
-        let awaited = |seq: &u64| self.awaited.contains(*seq);
-        let seq = self.queue.blocks.keys().copied().filter(|_| self.is_stuck()).find(awaited)?;
-        self.queue.take(seq).map(|queued| queued.head)
+        let seq = self.wanted.first().copied().filter(|_| self.is_stuck())?;
+        self.take_queued(seq).map(|queued| queued.head)
     }
 
     /// Whether all that are fetched wait for other blocks, so that nothing makes room.

@@ -5,14 +5,14 @@ use bytes::Bytes;
 use super::super::matcher::Copy;
 use super::super::tokens;
 use super::fetching::Wanted;
-use super::parked::Parked;
+use super::parked::{MOST_WAKES, Parked};
 use super::{Head, Receiver};
 use crate::Now;
 use crate::cache::LogOffset;
 use crate::contract::{Delivery, LogWrite};
 use crate::digest::block_digest;
 use crate::entropy::Mode;
-use crate::wire::{BlockBody, Body, Digest, Frame, LaneId, MAX_RANGES, Range64, Refetch, RefetchReason};
+use crate::wire::{BlockBody, Body, Digest, Frame, LaneId, MAX_RANGES, Refetch, RefetchReason};
 
 impl Receiver {
     /// Undoes the entropy stage of a block into `raw`; returns whether that was possible.
@@ -32,6 +32,7 @@ impl Receiver {
             }
             Mode::Next(_) => {}
         }
+        self.work += body.uncompressed_len() as u64 / BYTES_PER_STEP;
         self.decompressor.decompress(kind, mode, body.bytes, body.uncompressed_len(), raw).is_ok()
     }
 
@@ -76,6 +77,7 @@ impl Receiver {
     /// Fetches the chunks that a block names; the whole block is asked for if too many wait.
     fn fetch(&mut self, wanted: &Wanted<'_>, now: Now) {
         let wanted = Wanted { key: self.store.key(), ..*wanted };
+        self.coming.note(&wanted.head);
         if !self.fetching.start(&wanted, &self.arrived, self.patience, now) {
             self.ask_again(&wanted.head, RefetchReason::Missing, now);
         }
@@ -104,6 +106,7 @@ impl Receiver {
 
     /// Rebuilds the block if what it copies from is there; parks it or asks for it again if not.
     pub(super) fn place(&mut self, head: Head, pieces: &Pieces<'_>, now: Now) {
+        self.work += pieces.copies.len() as u64;
         match self.sources(head.epoch, pieces.copies) {
             Sources::Present => {
                 self.rebuild(head, pieces, now);
@@ -111,7 +114,18 @@ impl Receiver {
             }
             Sources::Waiting(lacks) => {
                 self.stats.waited += 1;
-                self.park(head, pieces, lacks, now);
+                self.park(Parked {
+                    head,
+                    copies: pieces.copies.to_vec(),
+                    literals: pieces.literals.to_vec(),
+                    named: pieces.named.clone(),
+                    lacks,
+                    wakes: 0,
+                    oldest: pieces.copies.iter().map(|copy| copy.source.0).min().unwrap_or(lacks),
+                    deadline: now + self.patience,
+                    interval: self.patience,
+                    asked: false,
+                });
             }
             Sources::Gone => self.ask_again(&head, RefetchReason::Missing, now),
             Sources::GivenUp => self.note_given_up(&head, now),
@@ -119,7 +133,7 @@ impl Receiver {
         }
     }
 
-    fn sources(&self, epoch: u64, copies: &[Copy]) -> Sources {
+    fn sources(&mut self, epoch: u64, copies: &[Copy]) -> Sources {
         let floor = self.highest.saturating_sub(self.log.capacity());
         // Nearly always all is there that lies between them, which is one look-up and not one for each.
         let start = copies.iter().map(|copy| copy.source.0).min().unwrap_or_default();
@@ -128,6 +142,7 @@ impl Receiver {
         if epoch == self.epoch && is_held && self.written.contains(&(start..end)) {
             return Sources::Present;
         }
+        self.stats.steps += copies.len() as u64;
         let mut lacks = None;
         for copy in copies {
             let range = copy.range();
@@ -140,9 +155,7 @@ impl Receiver {
             if range.start < self.held.base {
                 return Sources::GivenUp;
             }
-            if lacks.is_none() && !self.written.contains(&range) {
-                lacks = Some(range);
-            }
+            lacks = lacks.max(self.written.last_missing(&range));
         }
         lacks.map_or(Sources::Present, Sources::Waiting)
     }
@@ -159,33 +172,44 @@ impl Receiver {
         self.ask_again(head, RefetchReason::Missing, now);
     }
 
-    fn park(&mut self, head: Head, pieces: &Pieces<'_>, lacks: Range64, now: Now) {
-        let (copies, literals) = (pieces.copies.to_vec(), pieces.literals.to_vec());
-        let (named, deadline) = (pieces.named.clone(), now + self.patience);
-        let oldest = copies.iter().map(|copy| copy.source.0).min().unwrap_or(lacks.start);
-        let parked = Parked { head, copies, literals, named, lacks, oldest, deadline, asked: false };
-        if !self.parked.park(parked) {
-            self.ask_again(&head, RefetchReason::Missing, now);
+    fn park(&mut self, parked: Parked) {
+        let head = parked.head;
+        if self.parked.park(parked) {
+            self.coming.note(&head);
+        } else {
+            self.ask_again(&head, RefetchReason::Missing, self.now);
         }
     }
 
-    /// Goes on with parked blocks whose ranges have come, until none is left that can.
+    /// Goes on with parked blocks whose ranges have come, until none is left that can, or they have been enough work for
+    /// once.
     pub(super) fn wake_parked(&mut self, now: Now) {
-        while let Some(parked) = self.parked.take_ready(&self.written) {
+        let enough = self.work + WORK_AT_ONCE;
+        while self.work < enough
+            && let Some(parked) = self.parked.take_ready()
+        {
             self.go_on(parked, now);
         }
     }
 
     /// Looks again at a block that was parked.
-    pub(super) fn go_on(&mut self, parked: Parked, now: Now) {
-        let Parked { head, copies, literals, named, .. } = parked;
-        let pieces = Pieces { copies: &copies, literals: &literals, named };
-        match self.sources(head.epoch, &copies) {
-            Sources::Present => self.rebuild(head, &pieces, now),
-            Sources::Waiting(lacks) => self.park(head, &pieces, lacks, now),
-            Sources::Gone => self.ask_again(&head, RefetchReason::Missing, now),
-            Sources::GivenUp => self.note_given_up(&head, now),
-            Sources::Overwritten => self.note_overwritten(&head, now),
+    pub(super) fn go_on(&mut self, mut parked: Parked, now: Now) {
+        match self.sources(parked.head.epoch, &parked.copies) {
+            Sources::Present => {
+                let Parked { head, copies, literals, named, .. } = parked;
+                self.rebuild(head, &Pieces { copies: &copies, literals: &literals, named }, now);
+            }
+            Sources::Waiting(lacks) if parked.wakes < MOST_WAKES => {
+                (parked.lacks, parked.wakes) = (lacks, parked.wakes + 1);
+                (parked.deadline, parked.interval) = (now + self.patience, self.patience);
+                parked.asked = false;
+                self.park(parked);
+            }
+            Sources::Waiting(_) | Sources::Gone => {
+                self.ask_again(&parked.head, RefetchReason::Missing, now);
+            }
+            Sources::GivenUp => self.note_given_up(&parked.head, now),
+            Sources::Overwritten => self.note_overwritten(&parked.head, now),
         }
     }
 
@@ -201,6 +225,7 @@ impl Receiver {
         let Pieces { copies, literals, named } = pieces;
         let mut plain = self.buffers.take(head.plain_len);
         let copied: u64 = copies.iter().map(|copy| u64::from(copy.len)).sum();
+        self.work += copies.len() as u64 + head.plain_len as u64 / BYTES_PER_STEP;
         if named.is_empty() {
             tokens::rebuild(copies, literals, head.plain_len, &self.log, &mut plain);
         } else {
@@ -211,6 +236,7 @@ impl Receiver {
             interleave(named, &self.residue, &mut plain);
         }
         if plain.len() != head.plain_len || !self.matches(&head, &plain) {
+            self.failed_resends += u32::from(head.resent);
             return self.ask_again(&head, RefetchReason::Mismatch, now);
         }
         self.stats.copied += copied;
@@ -233,6 +259,7 @@ impl Receiver {
         }
         self.log.write(LogOffset(start), plain);
         self.written.insert(start..end);
+        self.parked.handle_written(&(start..end));
         self.highest = self.highest.max(end);
         self.raise_base(self.highest.saturating_sub(self.limit()));
         self.bound_ranges();
@@ -255,6 +282,11 @@ impl Receiver {
         });
     }
 }
+
+/// Bytes of a block that are as much work as one step.
+const BYTES_PER_STEP: u64 = 32;
+/// Work that blocks may be which wait, in steps, before others have their turn: some milliseconds.
+const WORK_AT_ONCE: u64 = 128 << 10;
 
 /// What a block is rebuilt from.
 pub(super) struct Pieces<'a> {
@@ -280,8 +312,8 @@ fn interleave(named: &[(u32, Bytes)], residue: &[u8], plain: &mut Vec<u8>) {
 /// The outcome of an attempt to rebuild a block.
 enum Sources {
     Present,
-    /// The first range that has not arrived.
-    Waiting(Range64),
+    /// The last byte that has not arrived.
+    Waiting(u64),
     /// Of an epoch that is over, or not begun.
     Gone,
     /// Within the log's capacity, but given up here before the sender heard of it.

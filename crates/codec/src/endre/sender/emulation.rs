@@ -38,7 +38,7 @@ pub(super) struct Emulation {
     /// First offset of the epoch that may be referred to.
     base: u64,
     head: u64,
-    /// Ranges below the head that the receiver does not have, or this end lost.
+    /// Ranges below the head that the receiver does not have or has otherwise, or that this end lost.
     holes: RangeSet,
     /// The bytes of log that this end has memory for.
     limit: u64,
@@ -309,6 +309,16 @@ impl Emulation {
         }
         self.noise.note_written(self.head, block.len(), copies);
         self.head += block.len() as u64;
+    }
+
+    /// Refers to a range no more, about which the two ends disagree. What it held is indexed anew when it comes again.
+    ///
+    /// Nothing goes through a table for that: a peer decides how often it is done.
+    pub(super) fn distrust(&mut self, range: Range64) {
+        if let Some(chunks) = &mut self.chunks {
+            chunks.forget(std::slice::from_ref(&range), LogOffset(self.head));
+        }
+        self.holes.insert(range);
     }
 
     /// Drops what would lead to ranges that the two ends disagree about.

@@ -12,7 +12,7 @@ use crate::digest::block_digest;
 use crate::entropy::Mode;
 use crate::wire::{
     Block, BlockBody, Body, ChunkReason, ChunkRequest, Chunks, Digest, FlowId, Frame, LaneId, LaneTail,
-    Refetch, RefetchReason, WireError,
+    Range64, Refetch, RefetchReason, WireError,
 };
 
 /// Mismatches within [`MISMATCH_WINDOW`] that start a new epoch.
@@ -20,6 +20,21 @@ const MISMATCHES_TO_NEW_EPOCH: usize = 4;
 const MISMATCH_WINDOW: Now = Now::from_secs(60);
 /// Ranges that a wrong block may have referred to for them to be forgotten one by one.
 const SOURCES_TO_FORGET: usize = 16;
+/// Ranges that all of them together may have, within [`MISMATCH_WINDOW`].
+const SOURCES_IN_WINDOW: usize = 4 * SOURCES_TO_FORGET;
+/// Ranges that may be left out of the log; with more, a new epoch is cheaper.
+const MOST_HOLES: usize = 2 * MAX_UNACKED as usize;
+/// Ranges that may be needed before their blocks are looked for.
+const MOST_NEEDED: usize = 4096;
+
+/// A block of late that was rebuilt wrongly from the log as it is now.
+pub(super) struct Suspected {
+    at: Now,
+    /// Whether it counts towards a new epoch.
+    counts: bool,
+    /// The ranges that it referred to.
+    sources: usize,
+}
 
 impl Sender {
     pub(super) fn start_epoch(&mut self, epoch: u64, reason: &'static str) {
@@ -30,10 +45,11 @@ impl Sender {
         self.events.push_back(SendEvent::NewEpoch { epoch, reason });
     }
 
+    /// Has blocks sent again. Those that were rebuilt wrongly cast doubt on what they referred to: ranges of the log are not
+    /// referred to again, and a new epoch begins once there are more than a few, of one frame or of many.
     pub(super) fn handle_refetch(&mut self, refetch: &Refetch, now: Now) {
-        let mut start_over = false;
-        let mut sources = Vec::new();
         for &seq in &refetch.seqs {
+            self.stats.steps += 1;
             let item = match refetch.reason {
                 RefetchReason::Missing => self.ledger.request_repair(seq),
                 RefetchReason::Mismatch => self.ledger.request_mistaken(seq),
@@ -42,44 +58,53 @@ impl Sender {
             if let Some(slot) = item.slot {
                 self.slots.restart(slot);
             }
-            if refetch.reason == RefetchReason::Missing {
-                continue;
+            if refetch.reason == RefetchReason::Mismatch {
+                self.handle_mistaken(seq, now);
             }
-            self.stats.mismatches += 1;
-            self.events.push_back(SendEvent::Mismatch(item.flow));
-            self.diagonals.remove(&item.flow);
-            if let Some(naming) = &mut self.naming {
-                naming.forget(item.names.iter());
-                if item.names.iter().any(|entry| entry.name.is_short()) {
-                    // The tag or the log: if it was the log, the next one, without tags, shows it.
-                    if item.sources.len() <= SOURCES_TO_FORGET {
-                        sources.extend(item.sources.iter().cloned());
-                    }
-                    naming.distrust_tags(now);
-                    // All that it names crosses with it, and is put, so that the store has the right chunk by that tag.
-                    let (all, keep) = (0..item.names.len() as u32, naming.is_put());
-                    self.ledger.note_absent(seq, &all.collect::<Vec<u32>>(), keep);
-                    continue;
-                }
-            }
-            // What it referred to is forgotten with its epoch.
-            if item.epoch != self.log.epoch() {
-                continue;
-            }
-            // Most of the table would be looked at closely: beyond a few, a new epoch is cheaper.
-            start_over |= item.sources.len() > SOURCES_TO_FORGET;
-            sources.extend(item.sources.iter().filter(|_| !start_over).cloned());
-            self.recent_mismatches.push_back(now);
-            while self.recent_mismatches.front().is_some_and(|&at| at + MISMATCH_WINDOW < now) {
-                self.recent_mismatches.pop_front();
-            }
-            start_over |= self.recent_mismatches.len() >= MISMATCHES_TO_NEW_EPOCH;
         }
-        if start_over {
+    }
+
+    fn handle_mistaken(&mut self, seq: u64, now: Now) {
+        let Some(item) = self.ledger.item(seq) else { return };
+        self.stats.steps += (item.names.len() + item.sources.len()) as u64;
+        self.stats.mismatches += 1;
+        self.events.push_back(SendEvent::Mismatch(item.flow));
+        self.diagonals.remove(&item.flow);
+        let is_of_epoch = item.epoch == self.log.epoch();
+        let mut counts = true;
+        let sources = item.sources.get(..SOURCES_TO_FORGET + 1).unwrap_or(&item.sources).to_vec();
+        if let Some(naming) = &mut self.naming {
+            naming.forget(item.names.iter());
+            if item.names.iter().any(|entry| entry.name.is_short()) {
+                naming.distrust_tags(now);
+                // The tag or the log: if it was the log, the next one, without tags, shows it.
+                counts = false;
+                // All that it names crosses with it, and is put, so that the store has the right chunk by that tag.
+                let (all, keep) = (0..item.names.len() as u32, naming.is_put());
+                self.ledger.note_absent(seq, &all.collect::<Vec<u32>>(), keep);
+            }
+        }
+        // What it referred to is forgotten with its epoch.
+        if is_of_epoch && (counts || !sources.is_empty()) {
+            self.suspect(&sources, counts, now);
+        }
+    }
+
+    /// Refers to none of the ranges any more, which a wrong block did, or to nothing at all if there are too many of either;
+    /// `counts` says that only the log can have been wrong.
+    fn suspect(&mut self, sources: &[Range64], counts: bool, now: Now) {
+        self.recent_mismatches.push_back(Suspected { at: now, counts, sources: sources.len() });
+        while self.recent_mismatches.front().is_some_and(|block| block.at + MISMATCH_WINDOW < now) {
+            self.recent_mismatches.pop_front();
+        }
+        sources.iter().for_each(|source| self.log.distrust(source.clone()));
+        let recent = || self.recent_mismatches.iter();
+        if sources.len() > SOURCES_TO_FORGET
+            || recent().filter(|block| block.counts).count() >= MISMATCHES_TO_NEW_EPOCH
+            || recent().map(|block| block.sources).sum::<usize>() > SOURCES_IN_WINDOW
+            || self.log.holes().len() > MOST_HOLES
+        {
             self.start_epoch(self.log.epoch() + 1, "repeated mismatches");
-        } else if !sources.is_empty() {
-            // It goes through the whole table, whatever there is to forget.
-            self.log.forget(&sources);
         }
     }
 
@@ -100,11 +125,9 @@ impl Sender {
             }
             ChunkReason::Shed => request.indexes.clone(),
         };
-        let mut waiting = &mut self.requested;
+        let lane = item.lane.filter(|_| request.reason == ChunkReason::Absent);
+        self.stats.steps += request.indexes.len() as u64;
         if request.reason == ChunkReason::Absent {
-            if item.lane.is_some() {
-                waiting = &mut self.lacked;
-            }
             self.stats.absent += request.indexes.len() as u64;
             if let Some(naming) = &mut self.naming {
                 naming.forget(request.indexes.iter().filter_map(entry));
@@ -114,14 +137,35 @@ impl Sender {
         } else {
             self.ledger.note_crossed(request.seq, &request.indexes);
         }
-        if waiting.len() as u64 > 2 * MAX_UNACKED {
+        let Self { ledger, lacked, requested, .. } = self;
+        if let Some(lane) = lane {
+            lacked.insert(lane, request.seq, news, |seq| ledger.is_unacked(seq));
+            return Ok(());
+        }
+        if requested.len() as u64 > 2 * MAX_UNACKED {
             // What a lane is not asked for, since its socket is full, is acknowledged meanwhile.
-            waiting.retain(|&seq, _| self.ledger.is_unacked(seq));
+            requested.retain(|&seq, _| ledger.is_unacked(seq));
         }
         if !news.is_empty() {
-            waiting.entry(request.seq).or_default().extend(news);
+            requested.entry(request.seq).or_default().extend(news);
         }
         Ok(())
+    }
+
+    /// Notes ranges of the log that the peer needs.
+    pub(super) fn handle_need(&mut self, ranges: &[Range64]) {
+        self.stats.steps += ranges.len() as u64;
+        ranges.iter().for_each(|range| self.needed.insert(range.clone()));
+        if self.needed.len() > MOST_NEEDED {
+            self.look_for_needed();
+        }
+    }
+
+    /// Has the blocks sent again that brought what is needed.
+    fn look_for_needed(&mut self) {
+        let ranges: Vec<Range64> = self.needed.iter().collect();
+        self.needed.clear();
+        self.stats.steps += self.ledger.request_ranges(&ranges) as u64;
     }
 
     /// Appends the chunks of one block that were asked for; returns whether there were any.
@@ -136,13 +180,13 @@ impl Sender {
 
     /// Appends the chunks that the peer lacks of one block that was sent on the lane; returns whether there were any.
     pub(super) fn put_lacked(&mut self, lane: LaneId, out: &mut Vec<u8>) -> bool {
-        let Self { ledger, lacked, .. } = self;
-        lacked.retain(|&seq, _| ledger.is_unacked(seq));
-        let mut of_lane =
-            lacked.extract_if(.., |&seq, _| ledger.item(seq).is_some_and(|item| item.lane == Some(lane)));
-        let Some((seq, indexes)) = of_lane.next() else { return false };
-        drop(of_lane);
-        self.put_chunks_of(seq, indexes, out)
+        while let Some((seq, indexes)) = self.lacked.pop(lane) {
+            self.stats.steps += 1;
+            if self.put_chunks_of(seq, indexes, out) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Appends chunks of one block, at most `most` bytes of them, or one if that is longer: those that the peer lacks and
@@ -154,15 +198,12 @@ impl Sender {
         most: usize,
         out: &mut Vec<u8>,
     ) -> bool {
-        let waiting = if lane.is_some() { &mut self.lacked } else { &mut self.requested };
-        let Some(item) = self.ledger.item(seq) else {
-            waiting.remove(&seq);
-            return false;
+        let mut take = |lane: Option<LaneId>| match lane {
+            Some(lane) => self.lacked.take(lane, seq),
+            None => self.requested.remove(&seq),
         };
-        if lane.is_some() && lane != item.lane {
-            return false;
-        }
-        let Some(mut indexes) = waiting.remove(&seq) else { return false };
+        let Some(mut indexes) = take(lane) else { return false };
+        let Some(item) = self.ledger.item(seq) else { return false };
         let mut bytes = 0;
         let beyond = indexes.iter().copied().find(|&index| {
             let before = bytes;
@@ -170,7 +211,11 @@ impl Sender {
             before > 0 && bytes > most
         });
         if let Some(index) = beyond {
-            waiting.insert(seq, indexes.split_off(&index));
+            let rest = indexes.split_off(&index);
+            match lane {
+                Some(lane) => self.lacked.insert(lane, seq, rest, |_| true),
+                None => drop(self.requested.insert(seq, rest)),
+            }
         }
         self.put_chunks_of(seq, indexes, out)
     }
@@ -209,6 +254,9 @@ impl Sender {
 
     /// Appends an item that was asked for, behind what opens its flow; returns whether there was one.
     pub(super) fn put_repair(&mut self, out: &mut Vec<u8>) -> bool {
+        if !self.needed.is_empty() {
+            self.look_for_needed();
+        }
         let Some(Repair { open, seq, item }) = self.ledger.take_repair() else { return false };
         let (open, item) = (open.map(|(seq, item)| (seq, item.clone())), item.clone());
         if let Some((seq, open)) = open {

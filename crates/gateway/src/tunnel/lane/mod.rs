@@ -276,7 +276,7 @@ async fn read_lane<S: LaneStream>(
 ) -> io::Result<()> {
     loop {
         if !input.is_empty() {
-            match peer.input(signal.id, &mut input) {
+            match peer.input(signal.id, &mut input).await {
                 Ok(()) => {}
                 Err(LaneGone::Closed) => return Ok(()),
                 Err(LaneGone::Protocol(error)) => {

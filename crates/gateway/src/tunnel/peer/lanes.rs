@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::time::Instant;
 
 use oncewire_codec::wire::{Hello, LaneId, LaneRole};
-use oncewire_link::{LaneRefused, ProtocolError};
+use oncewire_link::{LaneRefused, ProtocolError, Turn};
 
 use super::{Due, Peer};
 use crate::group_key::{Claim, ProofKey};
@@ -192,16 +193,33 @@ impl Peer {
         self.dial.notify_one();
     }
 
-    /// Hands received bytes to the link.
+    /// Hands received bytes to the link, turn by turn. Between turns others have the link and the processor; what the peer
+    /// makes work of beyond proportion is waited for, all its lanes behind one another.
     ///
     /// # Errors
     /// If the lane is to be closed.
-    pub(crate) fn input(self: &Arc<Self>, lane: LaneId, input: &mut BytesMut) -> Result<(), LaneGone> {
+    pub(crate) async fn input(self: &Arc<Self>, lane: LaneId, input: &mut BytesMut) -> Result<(), LaneGone> {
+        loop {
+            let turn = self.input_turn(lane, input)?;
+            if turn == Turn::default() {
+                return Ok(());
+            }
+            let _gate = self.long_turns.lock().await;
+            if turn.excess > 0 {
+                let pause = WAIT_FOR_A_STEP.saturating_mul(u32::try_from(turn.excess).unwrap_or(u32::MAX));
+                tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
+            } else {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn input_turn(self: &Arc<Self>, lane: LaneId, input: &mut BytesMut) -> Result<Turn, LaneGone> {
         self.with(|core, now| {
             if !core.lanes.contains_key(&lane) {
                 return Err(LaneGone::Closed);
             }
-            core.link.handle_input(lane, input, now).map_err(LaneGone::Protocol)
+            core.link.handle_some_input(lane, input, now).map_err(LaneGone::Protocol)
         })
     }
 
@@ -268,6 +286,12 @@ impl Peer {
         self.core.lock().lanes.len()
     }
 }
+
+/// Several times as long as a step takes.
+const WAIT_FOR_A_STEP: Duration = Duration::from_nanos(100);
+
+/// Nothing is waited for longer than this at once.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Where the counts of a role lie.
 pub(crate) fn role_index(role: LaneRole) -> usize {

@@ -46,6 +46,8 @@ impl Peer {
                     tokio::select! {
                         () = tokio::time::sleep_until(self.clock.instant(at)) => {
                             self.with(|core, now| core.link.handle_timeout(now));
+                            // It does so much at a time, and may have more to do at once.
+                            tokio::task::yield_now().await;
                         }
                         () = self.timer.notified() => {}
                     }

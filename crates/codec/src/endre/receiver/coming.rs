@@ -1,0 +1,51 @@
+//! The ranges of the log that blocks will fill which are here and wait: what lacks only those is not asked for.
+
+use super::{Head, Receiver};
+use crate::Now;
+use crate::cache::RangeSet;
+
+/// Such ranges, as they were a while ago, and those of the blocks that came since.
+#[derive(Default)]
+pub(super) struct Coming {
+    pub(super) ranges: RangeSet,
+    /// Until when they do.
+    until: Option<Now>,
+}
+
+/// They do for this part of the patience: with each block that is late, all that wait would be walked.
+const FRESH: u32 = 4;
+
+impl Coming {
+    /// Notes a block that came and waits.
+    pub(super) fn note(&mut self, head: &Head) {
+        if let (Some(range), Some(_)) = (head.range(), self.until) {
+            self.ranges.insert(range);
+        }
+    }
+
+    /// Whether the ranges are to be put together anew.
+    pub(super) fn is_stale(&self, now: Now) -> bool {
+        self.until.is_none_or(|until| until <= now)
+    }
+
+    /// Takes the ranges as they are now.
+    pub(super) fn set(&mut self, ranges: RangeSet, patience: Now, now: Now) {
+        *self = Self { ranges, until: Some(now + patience / FRESH) };
+    }
+}
+
+impl Receiver {
+    /// Puts together what blocks will fill that are being fetched, and those that wait for them: it will come, and asking
+    /// for it would bring it twice. Only if a block is late does that matter.
+    pub(super) fn look_for_coming(&mut self, now: Now) {
+        if self.fetching.is_empty() {
+            self.coming = Coming::default();
+        } else if self.coming.is_stale(now) && self.parked.deadline().is_some_and(|deadline| deadline <= now)
+        {
+            let mut ranges = RangeSet::default();
+            self.fetching.ranges().chain(self.parked.ranges()).for_each(|range| ranges.insert(range));
+            self.stats.steps += ranges.len() as u64;
+            self.coming.set(ranges, self.patience, now);
+        }
+    }
+}
