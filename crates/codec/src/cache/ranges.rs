@@ -77,7 +77,7 @@ impl RangeSet {
             }
             at = end;
         }
-        if at < range.end {
+        if at < range.end && out.len() < most {
             out.push(at..range.end);
         }
     }
