@@ -41,11 +41,12 @@ pub(crate) fn steps(data: &[u8]) {
 /// What a peer does, so many times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Attack {
-    /// Blocks of one byte that are remembered, the first at `from`, each `stride` behind the one before, or before it.
+    /// Blocks that are remembered, as short as coded ones are, the first at `from`; each leaves `stride` less one byte to the
+    /// one before, or behind it.
     Fill { count: u64, from: u64, stride: u64, down: bool },
     /// Blocks that are one copy each.
     Copies { count: u64, from: u64, len: u64 },
-    /// Blocks of so many copies of a byte each, two apart.
+    /// Blocks of so many copies of a byte each, of which each lies in another block that [`Self::Fill`] makes.
     Scattered { count: u64, from: u64, copies: u64 },
     /// Blocks of flows of their own that do not match their digests.
     Wrong { count: u64 },
@@ -126,7 +127,8 @@ impl Hostile {
             Attack::Fill { count, from, stride, down } => {
                 for number in 0..count {
                     let number = if down { count - 1 - number } else { number };
-                    self.send(self.next, Some(from + number * stride), &[], b"x", false);
+                    let start = from + number * (SHORTEST.len() as u64 + stride - 1);
+                    self.send(self.next, Some(start), &[], SHORTEST, false);
                     each(&self.receiver);
                 }
             }
@@ -139,7 +141,7 @@ impl Hostile {
                 }
             }
             Attack::Scattered { count, from, copies } => {
-                let source = |at: u64| LogOffset(from + 2 * at);
+                let source = |at: u64| LogOffset(from + (SHORTEST.len() as u64 + 1) * at);
                 let copies: Vec<Copy> =
                     (0..copies.max(1)).map(|at| Copy { at: at as u32, len: 1, source: source(at) }).collect();
                 for _ in 0..count {
@@ -149,7 +151,7 @@ impl Hostile {
             }
             Attack::Wrong { count } => {
                 for _ in 0..count {
-                    self.send(self.next, Some(0), &[], b"y", false);
+                    self.send(self.next, Some(0), &[], WRONG, false);
                     each(&self.receiver);
                 }
             }
@@ -204,7 +206,9 @@ impl Hostile {
         tokens::encode(copies, LogOffset(start_at), &mut raw);
         let tokens = (!copies.is_empty()).then_some(raw.len());
         raw.extend_from_slice(literals);
-        let digest = *self.digests.entry(plain_len).or_insert_with(|| digest(plain_len));
+        // What is shorter is never coded, and matches nothing.
+        let known = plain_len.max(SHORTEST.len());
+        let digest = *self.digests.entry(known).or_insert_with(|| digest(known));
         let body = BlockBody::Coded(Body {
             epoch: 1,
             start: start_at,
@@ -263,6 +267,8 @@ fn reach(steps_of_a_byte: u64) {
     rungs!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 18 20 22 24 26 28 30 32 35 38 41 44 48 52 56 60 64);
 }
 
+const SHORTEST: &[u8] = &[b'x'; 48];
+const WRONG: &[u8] = &[b'y'; 48];
 const SEED: u64 = 1;
 const CAPACITY: u64 = 1 << 30;
 const MOST_ATTACKS: usize = 12;
