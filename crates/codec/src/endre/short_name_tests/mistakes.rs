@@ -60,7 +60,7 @@ fn what_is_needed_is_looked_for_once_however_often_it_is_asked_for() {
         let mut halves = Halves::new(0);
         halves.plan.layers = Layers::Log;
         let blocks = 2000;
-        (0..blocks).for_each(|seed| drop(halves.send(noise(seed, 20))));
+        (0..blocks).for_each(|seed| drop(halves.send(noise(seed, 60))));
         let before = halves.sender.stats().steps;
         for _ in 0..times {
             let all = std::iter::once(0..1 << 40).collect();
