@@ -3,6 +3,7 @@
 pub(crate) mod neighbours;
 #[allow(dead_code, reason = "a part of it is used here")]
 pub(crate) mod script;
+pub(crate) mod steps;
 
 use std::collections::{BTreeMap, VecDeque};
 

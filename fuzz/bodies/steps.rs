@@ -4,10 +4,6 @@
 //! scripts with many for each byte. `crates/codec/tests/replay.rs` replays the corpus with this code, and
 //! `crates/lab/benches/hostile` times it.
 
-#[allow(dead_code, reason = "a part of it is used here")]
-#[path = "script.rs"]
-mod script;
-
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -19,7 +15,7 @@ use oncewire_codec::entropy::Entropy;
 use oncewire_codec::wire::{Block, BlockBody, Body, Digest, FlowId, Frame, LaneId, take_frame};
 use oncewire_codec::{Now, Plan, StrongKind};
 
-use script::Script;
+use super::script::Script;
 
 /// Runs a script, and fails if it took more steps than its bytes allow.
 pub(crate) fn steps(data: &[u8]) {

@@ -1,8 +1,8 @@
 //! See `bodies/steps.rs`.
 #![no_main]
 
-#[allow(dead_code, reason = "each user has use for a part of it")]
-#[path = "../bodies/steps.rs"]
+#[allow(dead_code, reason = "each target uses one of the bodies")]
+#[path = "../bodies/codec.rs"]
 mod bodies;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::steps(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::steps::steps(data));

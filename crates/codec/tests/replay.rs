@@ -5,9 +5,6 @@
 mod bodies;
 #[path = "../../../fuzz/bodies/replay.rs"]
 mod replay;
-#[allow(dead_code, reason = "the rest of it is for the bench")]
-#[path = "../../../fuzz/bodies/steps.rs"]
-mod steps;
 
 use replay::{random, replay};
 
@@ -58,12 +55,12 @@ fn a_site_survives_random_scripts() {
 
 #[test]
 fn steps_grow_no_faster_than_input_in_the_corpus() {
-    replay("steps", steps::steps);
+    replay("steps", bodies::steps::steps);
 }
 
 #[test]
 fn steps_grow_no_faster_than_input_at_ten_times_the_size() {
-    use steps::{Attack, Hostile};
+    use bodies::steps::{Attack, Hostile};
     // What does not arrive may be 32,768 numbers ahead.
     let copies = Attack::Copies { count: 15_000, from: 0, len: 1 << 16 };
     let wait = Attack::Wait { count: 40 };
@@ -86,7 +83,7 @@ fn steps_grow_no_faster_than_input_at_ten_times_the_size() {
 
 #[test]
 fn wrong_blocks_sent_again_end_the_lane_after_a_few() {
-    use steps::{Attack, Hostile};
+    use bodies::steps::{Attack, Hostile};
     let mut peer = Hostile::new();
     let (mut taken, mut last) = (0, 0);
     peer.run(&Attack::Fill { count: 2, from: 0, stride: 1, down: false }, &mut |_| ());

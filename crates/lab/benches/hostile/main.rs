@@ -9,16 +9,16 @@
 //! looks at what is kept and the time for each byte of it, the longest turn, and how long the exchange took at worst from
 //! when it was due: behind the turn before.
 
-#[allow(dead_code, reason = "a part of it is used here")]
-#[path = "../../../../fuzz/bodies/steps.rs"]
-mod steps;
+#[allow(dead_code, clippy::unwrap_used, reason = "a part of the bodies of fuzzers is used here")]
+#[path = "../../../../fuzz/bodies/codec.rs"]
+mod bodies;
 
 use std::time::{Duration, Instant};
 
+use bodies::steps::{Attack, Hostile};
 use oncewire_codec::contract::ReceivingHalf as _;
 use oncewire_codec::wire::FlowId;
 use oncewire_lab::pair::{Pair, PairConfig};
-use steps::{Attack, Hostile};
 
 /// A gateway's turn ends after so much work of the receiving half.
 const WORK_OF_A_TURN: u64 = 128 << 10;
@@ -58,7 +58,7 @@ impl Other {
 
     /// Its turn: behind it, the next exchange is due.
     fn exchange(&mut self) {
-        let plain: Vec<u8> = (0..1024u64).map(|at| (at * self.offset >> 3) as u8).collect();
+        let plain: Vec<u8> = (0..1024u64).map(|at| ((at * self.offset) >> 3) as u8).collect();
         if let Err(error) = self.pair.send(FlowId(1), self.offset, plain.into(), false) {
             panic!("the other peer's exchange: {error}");
         }
