@@ -51,7 +51,7 @@ fn the_documented_tools_of_stores_print_what_is_written() {
 
 #[test]
 fn the_documented_measure_settings_are_the_defaults() {
-    let settings = oncewire_gateway::config::CodecSettings::for_measure();
+    let settings = oncewire_gateway::config::CodecSettings::for_gateway();
     assert_eq!(serde_json::to_value(settings).unwrap(), example("measure")["config"]);
 }
 

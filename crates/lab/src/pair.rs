@@ -29,7 +29,7 @@ use self::store::MemoryStore;
 use crate::cpu::Stopwatch;
 use crate::encoder::DIGEST_SEED;
 
-/// How a pair is set up; [`PairConfig::default`] is what `oncewire measure` does unless told otherwise.
+/// How a pair is set up; [`PairConfig::default`] is how the figures of the papers are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairConfig {
     /// How the bytes are coded; `None`: they cross as they are.

@@ -125,8 +125,8 @@ impl CodecSettings {
         }
     }
 
-    /// Returns the defaults of `oncewire measure`: EndRE alone, a log of 256 MiB and `zstd:1`.
-    pub fn for_measure() -> Self {
+    /// Returns the settings of the lab's figures, and of `oncewire train`: EndRE alone, a log of 256 MiB and `zstd:1`.
+    pub fn for_lab() -> Self {
         Self { codec: Codec::Endre, entropy: Entropy::Zstd(1), log_memory: 256 << 20, ..Self::for_gateway() }
     }
 
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn every_key_can_be_set_and_is_reported() {
-        let mut settings = CodecSettings::for_measure();
+        let mut settings = CodecSettings::for_lab();
         for assignment in [
             "codec=none",
             "entropy=lz4",
@@ -442,7 +442,7 @@ mod tests {
             ("sample_bytes=[32, 101]", "sample_bytes", serde_json::json!([32, 101])),
             ("sample_bytes=\"adaptive\"", "sample_bytes", serde_json::json!("adaptive")),
         ] {
-            let mut settings = CodecSettings::for_measure();
+            let mut settings = CodecSettings::for_lab();
             settings.set(assignment).unwrap_or_else(|error| panic!("{assignment}: {error}"));
             assert_eq!(serde_json::to_value(&settings).unwrap()[key], expected, "{assignment}");
         }
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_setting_without_effect_is_an_error_that_helps() {
-        let error = |assignment: &str| CodecSettings::for_measure().set(assignment).unwrap_err().to_string();
+        let error = |assignment: &str| CodecSettings::for_lab().set(assignment).unwrap_err().to_string();
         assert!(error("log_memory").contains("KEY=VALUE"));
         assert!(
             error("log_memroy=1MiB").contains("did you mean `log_memory`?"),
@@ -476,7 +476,7 @@ mod tests {
 
     #[test]
     fn more_in_flight_than_half_the_log_is_refused() {
-        let mut settings = CodecSettings::for_measure();
+        let mut settings = CodecSettings::for_lab();
         settings.set("log_memory=1MiB").unwrap();
         settings.set("max_in_flight=1MiB").unwrap();
         let said = settings.check().unwrap_err().to_string();

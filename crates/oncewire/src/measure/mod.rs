@@ -3,82 +3,134 @@
 //! The codec runs in this process: a sending and a receiving half with nothing between them, set up by the same keys
 //! as the daemon's.
 
+mod content;
 mod report;
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use oncewire_gateway::config::CodecSettings;
+use oncewire_gateway::config::{CodecSettings, Config};
 use oncewire_lab::measure::{self, Measurement};
 use oncewire_lab::pair::PairConfig;
 
 use crate::cli::source;
+use crate::demo::corpus::files_below;
 use crate::failure::Usage;
 use crate::output::print;
+use content::{Content, Looking};
 
 /// Measure what files would save: sends them in order through a real encoder and decoder, and compares every byte
 ///
 /// Each file is a flow of its own; what came before it is remembered, so name a file twice to see what a repeat
-/// saves, or two releases in order. WIRE counts all frames of the codec both ways; what a tunnel adds, such as TLS,
-/// is not in it. Speeds are those of one processor core.
+/// saves, or two releases in order. Of a folder, all files below it are sent in the order of their names. WIRE counts
+/// all frames of the codec both ways; what a tunnel adds, such as TLS, is not in it. Speeds are those of one processor
+/// core. Settings are those of a gateway without a chunk store, unless --like or --set says otherwise.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Sets a key as in the configuration, for example codec=auto (adds a chunk store) or entropy=zstd:3: codec, entropy,
+    /// Sets a key as in the configuration, for example codec=auto (adds a chunk store) or entropy=zstd:1: codec, entropy,
     /// markers, matching, period, window, index_slots, sample_bytes, chunk_sizes, log_memory, max_in_flight or hint_memory;
-    /// not as there, the defaults are codec=endre, entropy=zstd:1, log_memory=256MiB and hint_memory=64MiB
+    /// not as there, the default of hint_memory is 64MiB
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Take the settings of this configuration's first peer, with a chunk store if store_disk is set
+    #[arg(long, value_name = "CONFIG")]
+    like: Option<PathBuf>,
     /// Print one JSON object, as docs/json.md describes it
     #[arg(long)]
     json: bool,
-    /// The files, sent in this order; - is standard input
-    #[arg(required = true, value_name = "FILE", value_parser = source())]
+    /// Files and folders, sent in this order; - is standard input
+    #[arg(required = true, value_name = "PATH", value_parser = source())]
     files: Vec<PathBuf>,
+}
+
+/// What is measured with.
+#[derive(Debug)]
+struct Setup {
+    settings: CodecSettings,
+    /// Whether the receiving half has a chunk store.
+    chunk_store: bool,
 }
 
 /// Measures and prints the report.
 ///
 /// # Errors
-/// A bad setting or a folder, which is wrong usage; a file that cannot be read; a byte that came out differently.
+/// A bad setting, which is wrong usage; a file that cannot be read; a byte that came out differently.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let settings = settings(&args.set)?;
+    let setup = Setup::new(args.like.as_deref(), &args.set)?;
+    let files = expand(&args.files)?;
     // Before anything is sent: a misspelt last name should not cost the time of all others.
-    let sizes =
-        args.files.iter().map(|path| measure::size(path).map_err(blame)).collect::<Result<Vec<_>, _>>()?;
+    let sizes = files.iter().map(|path| measure::size(path).map_err(blame)).collect::<Result<Vec<_>, _>>()?;
     let progress = progress_bar(sizes.iter().sum());
-    let mut measurement = Measurement::new(pair_config(&settings));
-    for path in &args.files {
+    let mut measurement = Measurement::new(setup.pair_config());
+    let mut content = Content::default();
+    for path in &files {
         progress.set_message(crate::table::printable(&path.display().to_string()));
-        measurement.send_file(path, |bytes| progress.inc(bytes)).map_err(blame)?;
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let looking = Looking::new(file, &mut content);
+        measurement.send(path, looking, |bytes| progress.inc(bytes)).map_err(blame)?;
     }
     progress.finish_and_clear();
     let report = measurement.finish();
     let text = match args.json {
-        true => report::json(&settings, &report)?,
-        false => report::table(&settings, &report),
+        true => report::json(&setup, &report, content)?,
+        false => report::table(&setup, &report, content),
     };
     print(text)
 }
 
-fn settings(assignments: &[String]) -> anyhow::Result<CodecSettings> {
-    let mut settings = CodecSettings::for_measure();
-    for assignment in assignments {
-        settings.set(assignment)?;
+/// Puts the files below a folder in its place, in the order of their names.
+fn expand(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let before = files.len();
+        files.extend(files_below(path).map(|(path, _)| path));
+        if files.len() == before {
+            return Err(Usage(format!("there are no files below {}", path.display())).into());
+        }
     }
-    settings.check()?;
-    Ok(settings)
+    Ok(files)
 }
 
-fn pair_config(settings: &CodecSettings) -> PairConfig {
-    let plan = settings.usual().coded.then(|| settings.plan());
-    PairConfig {
-        plan,
-        log_memory: settings.log_memory,
-        max_in_flight: settings.in_flight(),
-        params: settings.params(),
-        // As at a peer that has one, large enough for all files.
-        store: plan.filter(|plan| plan.layers.use_names()).map(|_| settings.chunk_sizes),
-        hint_memory: settings.hints(),
+impl Setup {
+    /// Takes the settings of a gateway, or those of a configuration, and changes them.
+    fn new(like: Option<&Path>, assignments: &[String]) -> anyhow::Result<Self> {
+        let mut setup = match like {
+            None => Self { settings: CodecSettings::for_gateway(), chunk_store: false },
+            Some(path) => {
+                let config = Config::load(path)?;
+                let Some(peer) = config.peers.first() else {
+                    return Err(Usage(format!("{}: no [[peer]] to take settings of", path.display())).into());
+                };
+                Self { settings: peer.settings.clone(), chunk_store: config.store.is_some() }
+            }
+        };
+        for assignment in assignments {
+            setup.settings.set(assignment)?;
+            setup.chunk_store |= assignment.trim_start().starts_with("codec");
+        }
+        setup.settings.check()?;
+        let names = setup.settings.usual().coded && setup.settings.plan().layers.use_names();
+        setup.chunk_store &= names;
+        Ok(setup)
+    }
+
+    fn pair_config(&self) -> PairConfig {
+        let settings = &self.settings;
+        PairConfig {
+            plan: settings.usual().coded.then(|| settings.plan()),
+            log_memory: settings.log_memory,
+            max_in_flight: settings.in_flight(),
+            params: settings.params(),
+            // As at a peer that has one, large enough for all files.
+            store: self.chunk_store.then_some(settings.chunk_sizes),
+            hint_memory: settings.hints(),
+        }
     }
 }
 
@@ -103,24 +155,59 @@ fn progress_bar(bytes: u64) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use oncewire_codec::endre::matcher::MatchParams;
+    use oncewire_gateway::identity::Identity;
 
     use super::*;
 
+    fn setup(set: &[&str]) -> Setup {
+        let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
+        Setup::new(None, &set).unwrap()
+    }
+
     #[test]
     fn the_codec_is_set_up_as_the_settings_say() {
-        assert_eq!(
-            pair_config(&settings(&[]).unwrap()),
-            PairConfig::default(),
-            "both know the same defaults"
-        );
-        let set = ["period=32", "window=48", "log_memory=1MiB", "entropy=lz4"];
-        let config = pair_config(&settings(&set.map(str::to_owned)).unwrap());
+        let default = setup(&[]);
+        assert_eq!(default.settings, CodecSettings::for_gateway());
+        assert_eq!((default.pair_config().log_memory, default.pair_config().store), (64 << 20, None));
+        let config = setup(&["period=32", "window=48", "log_memory=1MiB", "entropy=lz4"]).pair_config();
         assert_eq!(config.params, MatchParams { period: 32, window: 48, ..MatchParams::default() });
         assert_eq!((config.log_memory, config.max_in_flight), (1 << 20, 1 << 18));
         let plan = config.plan.unwrap();
         assert_eq!((plan.period, plan.entropy), (32, oncewire_codec::entropy::Entropy::Lz4));
-        let config = pair_config(&settings(&["codec=none".to_owned()]).unwrap());
-        assert_eq!(config.plan, None);
+        assert!(setup(&["codec=auto"]).pair_config().store.is_some());
+        assert!(setup(&["codec=endre"]).pair_config().store.is_none());
+        let none = setup(&["codec=none"]).pair_config();
+        assert!(none.plan.is_none() && none.store.is_none());
+    }
+
+    #[test]
+    fn settings_of_a_configuration_are_taken_from_its_first_peer() {
+        let dir = tempfile::tempdir().unwrap();
+        Identity::create(&dir.path().join("a.key")).unwrap();
+        let path = dir.path().join("a.toml");
+        let peer = Identity::from_seed([1; 32]).public_key();
+        let text = format!(
+            "[gateway]\nname = \"a\"\nkey_file = \"a.key\"\nstate = \"s\"\n[cache]\nstore_disk = \"1 GiB\"\n\
+             [[peer]]\nname = \"b\"\npublic_key = \"{peer}\"\naddress = \"h:1\"\nentropy = \"lz4\"\nlog_memory = \"2 MiB\"\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        let like = Setup::new(Some(&path), &["period=32".to_owned()]).unwrap();
+        assert_eq!((like.settings.log_memory, like.settings.period, like.chunk_store), (2 << 20, 32, true));
+        assert_eq!(like.settings.entropy, oncewire_codec::entropy::Entropy::Lz4);
+    }
+
+    #[test]
+    fn folders_are_walked_in_order_of_names() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["b", "a/z", "a/y", "c"] {
+            std::fs::create_dir_all(dir.path().join("f").join(name).parent().unwrap()).unwrap();
+            std::fs::write(dir.path().join("f").join(name), name).unwrap();
+        }
+        let folder = dir.path().join("f");
+        let files = expand(&[folder.join("c"), folder.clone()]).unwrap();
+        assert_eq!(files, ["c", "a/y", "a/z", "b", "c"].map(|name| folder.join(name)));
+        std::fs::create_dir(dir.path().join("empty")).unwrap();
+        assert!(expand(&[dir.path().join("empty")]).unwrap_err().is::<Usage>());
     }
 
     #[test]
@@ -138,6 +225,6 @@ mod tests {
     #[test]
     fn settings_that_contradict_each_other_are_wrong_usage() {
         let set = ["log_memory=1MiB", "max_in_flight=1MiB"].map(str::to_owned);
-        assert!(settings(&set).unwrap_err().is::<oncewire_gateway::config::SetError>());
+        assert!(Setup::new(None, &set).unwrap_err().is::<oncewire_gateway::config::SetError>());
     }
 }

@@ -7,6 +7,8 @@ use oncewire_gateway::config::CodecSettings;
 use oncewire_lab::measure::Report;
 use serde::Serialize;
 
+use super::Setup;
+use super::content::Content;
 use crate::table::{Align, Table, bytes, percent_of, unknown};
 
 /// The object on standard output; its keys are a contract with scripts (docs/json.md).
@@ -23,6 +25,8 @@ struct Json<'a> {
     receiver_memory: u64,
     /// Whether every byte came out as it went in; a run that cannot say so fails instead.
     verified: bool,
+    chunk_store: bool,
+    content: Content,
 }
 
 #[derive(Serialize)]
@@ -33,14 +37,14 @@ struct JsonFile<'a> {
 }
 
 /// Writes the report as one line of JSON.
-pub(super) fn json(settings: &CodecSettings, report: &Report) -> serde_json::Result<String> {
+pub(super) fn json(setup: &Setup, report: &Report, content: Content) -> serde_json::Result<String> {
     let files = report.files.iter().map(|file| JsonFile {
         path: file.path.to_string_lossy(),
         delivered: file.delivered,
         wire: file.wire,
     });
     let json = Json {
-        config: settings,
+        config: &setup.settings,
         files: files.collect(),
         delivered: report.delivered,
         wire: report.wire,
@@ -50,12 +54,15 @@ pub(super) fn json(settings: &CodecSettings, report: &Report) -> serde_json::Res
         sender_memory: report.sender_memory,
         receiver_memory: report.receiver_memory,
         verified: true,
+        chunk_store: setup.chunk_store,
+        content,
     };
     Ok(serde_json::to_string(&json)? + "\n")
 }
 
 /// Writes the report for people.
-pub(super) fn table(settings: &CodecSettings, report: &Report) -> String {
+pub(super) fn table(setup: &Setup, report: &Report, content: Content) -> String {
+    let settings = &setup.settings;
     let mut table = Table::new(&[
         ("FILE", Align::Left),
         ("DELIVERED", Align::Right),
@@ -77,7 +84,7 @@ pub(super) fn table(settings: &CodecSettings, report: &Report) -> String {
         text,
         "\nSpeed of one core: encoding {}, decoding {} of delivered bytes.\n\
          Memory: sending half {}, receiving half {}.\n\
-         Codec {}, entropy stage {}, log of {}.\n\
+         Codec {}, entropy stage {}, log of {}, {} chunk store.\n\
          Every byte was compared, and all were equal.",
         gbps(report.encode_gbps()),
         gbps(report.decode_gbps()),
@@ -86,8 +93,33 @@ pub(super) fn table(settings: &CodecSettings, report: &Report) -> String {
         settings.codec,
         settings.entropy,
         bytes(settings.log_memory),
+        if setup.chunk_store { "with a" } else { "no" },
     );
+    text.extend(met(content, report.delivered));
     text
+}
+
+/// Says how much was compressed or encrypted already, if anything was.
+fn met(content: Content, delivered: u64) -> Option<String> {
+    let Content { compressed, encrypted, either } = content;
+    let part = |count: u64, what: &str| {
+        let share = count as f64 / delivered.max(1) as f64;
+        (count > 0).then(|| format!("{} ({}) {what}", bytes(count), percent_of(share, 0)))
+    };
+    let parts = [
+        part(compressed, "compressed"),
+        part(encrypted, "encrypted"),
+        part(either, "one of the two, as dense as it is"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "Of {} these were packed already: {}. Such bytes save nothing the first time; again they save, unless they were \
+             encrypted anew.\n",
+            bytes(delivered),
+            parts.join(", ")
+        )
+    })
 }
 
 /// Writes a share with two digits: repeats differ in the second.
@@ -107,6 +139,12 @@ mod tests {
 
     use super::*;
 
+    const PACKED: Content = Content { compressed: 1_000_000, encrypted: 0, either: 0 };
+
+    fn setup() -> Setup {
+        Setup { settings: CodecSettings::for_gateway(), chunk_store: false }
+    }
+
     fn report() -> Report {
         let file = |path: &str, wire| FileReport { path: path.into(), delivered: 1_000_000, wire };
         Report {
@@ -123,15 +161,16 @@ mod tests {
     #[test]
     fn json_has_the_documented_form() {
         let expected = concat!(
-            r#"{"config":{"codec":"endre","entropy":"zstd:1","markers":"maxp","matching":"max","period":64,"#,
+            r#"{"config":{"codec":"auto","entropy":"zstd:3","markers":"maxp","matching":"max","period":64,"#,
             r#""window":32,"index_slots":2,"sample_bytes":[0,32,48,101,105,115,116,255],"chunk_sizes":"mrc:8:128","#,
-            r#""log_memory":268435456,"max_in_flight":67108864,"hint_memory":67108864},"#,
+            r#""log_memory":67108864,"max_in_flight":16777216,"hint_memory":67108864},"#,
             r#""files":[{"path":"a","delivered":1000000,"wire":250000},{"path":"b","delivered":1000000,"wire":1500}],"#,
             r#""delivered":2000000,"wire":251500,"savings":0.87425,"encode_gbps":1.0,"decode_gbps":4.0,"#,
-            r#""sender_memory":3145728,"receiver_memory":2097152,"verified":true}"#,
+            r#""sender_memory":3145728,"receiver_memory":2097152,"verified":true,"#,
+            r#""chunk_store":false,"content":{"compressed":1000000,"encrypted":0,"either":0}}"#,
             "\n"
         );
-        assert_eq!(json(&CodecSettings::for_measure(), &report()).unwrap(), expected);
+        assert_eq!(json(&setup(), &report(), PACKED).unwrap(), expected);
     }
 
     #[test]
@@ -144,10 +183,13 @@ all     1.9 MiB  245.6 KiB  87.42 %
 
 Speed of one core: encoding 1.00 Gbit/s, decoding 4.00 Gbit/s of delivered bytes.
 Memory: sending half 3 MiB, receiving half 2 MiB.
-Codec endre, entropy stage zstd:1, log of 256 MiB.
+Codec auto, entropy stage zstd:3, log of 64 MiB, no chunk store.
 Every byte was compared, and all were equal.
 ";
-        assert_eq!(table(&CodecSettings::for_measure(), &report()), expected);
+        assert_eq!(table(&setup(), &report(), Content::default()), expected);
+        let said = table(&setup(), &report(), PACKED);
+        let sentence = "Of 1.9 MiB these were packed already: 976.6 KiB (50 %) compressed. Such bytes";
+        assert!(said.contains(sentence), "{said}");
     }
 
     #[test]
@@ -158,8 +200,7 @@ Every byte was compared, and all were equal.
             wire: 30,
             ..report()
         };
-        let settings = CodecSettings::for_measure();
-        assert!(json(&settings, &report).unwrap().contains(r#""savings":null,"encode_gbps":null"#));
-        assert!(!table(&settings, &report).contains("NaN"));
+        assert!(json(&setup(), &report, PACKED).unwrap().contains(r#""savings":null,"encode_gbps":null"#));
+        assert!(!table(&setup(), &report, PACKED).contains("NaN"));
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// Holds the settings to the bounds that a gateway's configuration has.
 fn config(args: &Args) -> anyhow::Result<TrainConfig> {
-    let mut settings = CodecSettings::for_measure();
+    let mut settings = CodecSettings::for_lab();
     settings.set(&format!("period={}", args.period))?;
     settings.set(&format!("log_memory={}", args.log_memory))?;
     settings.check()?;
