@@ -40,6 +40,7 @@ pub(crate) enum Command {
     /// Run a gateway until SIGTERM or SIGINT; flows may finish, a second signal stops it at once; SIGHUP reloads
     Run(WithConfig),
     /// Print a running gateway's links and savings
+    #[command(after_long_help = STATUS_LEGEND, after_help = "With --help: what the columns mean.")]
     Status(Ask),
     /// Print the flows that are open in a running gateway
     Flows(Ask),
@@ -82,6 +83,21 @@ pub(crate) struct Keygen {
     #[arg(long, conflicts_with_all = ["show", "encrypt_key"])]
     pub(crate) group: bool,
 }
+
+/// What the columns of `status` mean.
+const STATUS_LEGEND: &str = "\
+Columns, of bytes and flows since the gateway started:
+  ROUND TRIP       to the peer and back, smoothed
+  LANES            2+3: two TLS connections carry flows, three are spare and wait for some
+  FLOWS            1 of 20: one is open, twenty were opened
+  DELIVERED        what applications sent, both ways
+  WIRE             what crossed the link for it, both ways, TLS and all that gateways tell each other included
+  SAVINGS          1 - WIRE / DELIVERED; below zero where it cost more than it saved
+  LOG OUT, LOG IN  how full the logs are: what is remembered of what was sent to the peer, and of what it sent
+  FLOWS NOT CODED  where flows went that were not coded, what became of them (uncoded: copied through a lane; direct:
+                   connected from here; bypassed: never taken in; refused) and why
+  TURNED AWAY      what was refused before it became a flow
+docs/json.md says more, under the same words of --json.";
 
 /// Arguments of commands that need a configuration.
 #[derive(Args, Debug)]

@@ -31,7 +31,8 @@ pub(crate) struct Args {
     /// Congestion control of the transfers without oncewire: cubic or bbr
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub(crate) congestion: Policy,
-    /// Keep the gateways and a SOCKS proxy running afterwards, to try other traffic; Ctrl-C ends them
+    /// Keep the gateways and a SOCKS proxy running afterwards, to try other traffic; Ctrl-C ends them, and says what was
+    /// saved. The proxy is at 127.0.0.1:11080, the near gateway's admin interface at 127.0.0.1:17411, unless taken
     #[arg(long)]
     pub(crate) keep: bool,
     /// Print one JSON object instead of a table

@@ -230,7 +230,7 @@ fn bundle(root: &Path, wanted: fn(&Path) -> bool) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Walks a folder by name, folders where their name puts them; gives files and their sizes.
-fn files_below(root: &Path) -> impl Iterator<Item = (PathBuf, u64)> {
+pub(crate) fn files_below(root: &Path) -> impl Iterator<Item = (PathBuf, u64)> {
     // The last is taken first, hence the reversals.
     let mut open: Vec<PathBuf> = folder(root).into_iter().rev().collect();
     std::iter::from_fn(move || {

@@ -1,6 +1,6 @@
 //! The pair of gateways, in this process.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,11 +15,20 @@ pub(crate) struct Pair {
     folder: PathBuf,
     hub: Gateway,
     branch: Option<Gateway>,
-    /// What the branch is started with.
+    /// What the branch is started with, between its own keys and the address of its SOCKS proxy.
     branch_config: String,
     hub_address: SocketAddr,
     forward_address: SocketAddr,
     socks_address: SocketAddr,
+    admin_address: Option<SocketAddr>,
+}
+
+/// Flows and bytes of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) flows: u64,
+    pub(crate) delivered: u64,
+    pub(crate) wire: u64,
 }
 
 impl Pair {
@@ -47,6 +56,7 @@ impl Pair {
             hub_address,
             forward_address: unknown,
             socks_address: unknown,
+            admin_address: None,
         })
     }
 
@@ -63,34 +73,43 @@ impl Pair {
     pub(crate) async fn start_branch(&mut self, hub: SocketAddr, origin: SocketAddr) -> anyhow::Result<()> {
         let hub_key = Identity::load(&self.folder.join("hub.key"))?;
         self.branch_config = format!(
-            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n\
-             [cache]\nstore_disk = \"{STORE_DISK}\"\nstore_path = \"store\"\n\
+            "[cache]\nstore_disk = \"{STORE_DISK}\"\nstore_path = \"store\"\n\
              [[peer]]\nname = \"hub\"\npublic_key = \"{}\"\naddress = \"{hub}\"\n\
              [[intercept]]\nmode = \"forward\"\nlisten = \"127.0.0.1:0\"\ntarget = \"{origin}\"\npeer = \"hub\"\n\
              on_peer_loss = \"refuse\"\n\
-             [[intercept]]\nmode = \"socks5\"\nlisten = \"127.0.0.1:0\"\npeer = \"hub\"\non_peer_loss = \"refuse\"\n",
+             [[intercept]]\nmode = \"socks5\"\npeer = \"hub\"\non_peer_loss = \"refuse\"\n",
             hub_key.public_key()
         );
-        self.run_branch().await
+        self.run_branch(false).await
     }
 
-    /// Ends the branch, whose logs are in memory alone, and starts it again, with what its chunk store has on disk.
+    /// Ends the branch, whose logs are in memory alone, and starts it again, with what its chunk store has on disk. To be
+    /// kept, it has an admin interface from then on, and the usual ports.
     ///
     /// # Errors
     ///
     /// As [`Self::start_branch`].
-    pub(crate) async fn restart_branch(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn restart_branch(&mut self, kept: bool) -> anyhow::Result<()> {
         if let Some(branch) = self.branch.take() {
             branch.shutdown(DRAIN).await;
         }
-        self.run_branch().await
+        self.run_branch(kept).await
     }
 
-    async fn run_branch(&mut self) -> anyhow::Result<()> {
-        let branch = start(&self.branch_config, &self.folder, "branch").await?;
+    async fn run_branch(&mut self, kept: bool) -> anyhow::Result<()> {
+        let (socks, admin) = match kept {
+            true => (usual(SOCKS_PORT), format!("admin = \"{}\"\n", usual(ADMIN_PORT))),
+            false => (usual(0), String::new()),
+        };
+        let text = format!(
+            "[gateway]\nname = \"branch\"\nkey_file = \"branch.key\"\n{admin}{}listen = \"{socks}\"\n",
+            self.branch_config
+        );
+        let branch = start(&text, &self.folder, "branch").await?;
         if let [forward, socks] = branch.local_addrs().intercepts.as_slice() {
             (self.forward_address, self.socks_address) = (*forward, *socks);
         }
+        self.admin_address = branch.local_addrs().admin;
         self.branch = Some(branch);
         Ok(())
     }
@@ -120,6 +139,19 @@ impl Pair {
         self.socks_address
     }
 
+    /// Returns where the branch's admin interface listens, if it has one.
+    pub(crate) fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin_address
+    }
+
+    /// Returns what the branch counted on its link since it was started last.
+    pub(crate) fn counted(&self) -> Counted {
+        let status = self.branch.as_ref().map(Gateway::status);
+        let hub = status.and_then(|status| status.peers.into_iter().next());
+        hub.map(|hub| Counted { flows: hub.flows_total, delivered: hub.delivered, wire: hub.wire })
+            .unwrap_or_default()
+    }
+
     /// Stops both gateways in order.
     pub(crate) async fn shutdown(self) {
         if let Some(branch) = self.branch {
@@ -129,12 +161,25 @@ impl Pair {
     }
 }
 
+/// Returns an address of loopback with this port, or with any port if somebody has it.
+pub(crate) fn usual(port: u16) -> SocketAddr {
+    let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    match TcpListener::bind(wanted) {
+        Ok(_) => wanted,
+        Err(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+    }
+}
+
 async fn start(text: &str, folder: &Path, name: &str) -> anyhow::Result<Gateway> {
     let config = Config::parse(text, &folder.join(format!("{name}.toml")))
         .with_context(|| format!("the demonstration's configuration of the {name} is refused"))?;
     Gateway::start(config).await.with_context(|| format!("the {name} gateway does not start"))
 }
 
+/// Where the SOCKS proxy of a kept pair listens, if nobody else does.
+const SOCKS_PORT: u16 = 11_080;
+/// Where the admin interface of its near gateway does.
+const ADMIN_PORT: u16 = 17_411;
 /// Time for the first lane to come up; a lost SYN costs a second on any link.
 const LINK_LIMIT: Duration = Duration::from_secs(30);
 /// Disk for the branch's chunk store.

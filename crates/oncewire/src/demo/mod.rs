@@ -9,7 +9,7 @@
 //! [`oncewire_netem::tcp`] for what the model leaves out.
 
 mod args;
-mod corpus;
+pub(crate) mod corpus;
 mod edit;
 mod fetch;
 mod gateways;
@@ -114,7 +114,7 @@ impl Run<'_> {
         self.say(&self.table.headings())?;
         for step in Step::MAIN {
             if step == Step::Restart {
-                self.stage.restart_branch().await?;
+                self.stage.restart_branch(self.args.keep).await?;
             }
             let work = async {
                 self.stage.wait_linked().await?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::corpus::Editions;
+use super::gateways::usual;
 use super::tls::Tls;
 
 /// A running server; it stops when dropped.
@@ -39,19 +40,19 @@ impl Edition {
 }
 
 impl Origin {
-    /// Starts serving every edition of each file on loopback.
+    /// Starts serving every edition of each file on loopback, on the usual port if it is to be kept.
     ///
     /// # Errors
     ///
     /// Loopback cannot be listened on.
-    pub(crate) async fn start(files: &Editions, tls: Tls) -> io::Result<Self> {
+    pub(crate) async fn start(files: &Editions, tls: Tls, kept: bool) -> io::Result<Self> {
         let mut contents = BTreeMap::new();
         for edition in Edition::ALL {
             for (index, file) in files.of(edition).iter().enumerate() {
                 contents.insert(resource(edition, index), file.bytes.clone());
             }
         }
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let listener = TcpListener::bind(usual(if kept { PORT } else { 0 })).await?;
         let address = listener.local_addr()?;
         Ok(Self { address, serving: tokio::spawn(accept(listener, Arc::new(contents), tls)) })
     }
@@ -146,6 +147,8 @@ async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> 
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
+/// Where a kept origin listens, if nobody else does.
+const PORT: u16 = 18_080;
 const MAX_HEAD: usize = 8 << 10;
 /// The content type of a TLS record that holds a handshake message [RFC 8446 §5.1].
 const TLS_HANDSHAKE: u8 = 22;
@@ -170,7 +173,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_unknown_resource_is_not_found_and_the_server_goes_on() {
-        let origin = Origin::start(&editions(), Tls::new().unwrap()).await.unwrap();
+        let origin = Origin::start(&editions(), Tls::new().unwrap(), false).await.unwrap();
         for (path, wanted) in [("/edited/0", "404"), ("/original/0", "200"), ("/", "404")] {
             let mut stream = TcpStream::connect(origin.address()).await.unwrap();
             stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
@@ -183,7 +186,7 @@ mod tests {
     #[tokio::test]
     async fn tls_and_plain_clients_share_the_port() {
         let tls = Tls::new().unwrap();
-        let origin = Origin::start(&editions(), tls.clone()).await.unwrap();
+        let origin = Origin::start(&editions(), tls.clone(), false).await.unwrap();
         let progress = ProgressBar::hidden();
         fetch(origin.address(), None, "/original/0", b"content", &progress).await.unwrap();
         fetch(origin.address(), Some(&tls), "/encrypted/0", b"secret", &progress).await.unwrap();

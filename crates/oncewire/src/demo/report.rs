@@ -270,7 +270,8 @@ fn cells(row: &Row, name: &str) -> [String; HEADINGS.len()] {
     ]
 }
 
-fn bytes(count: u64) -> String {
+/// Writes a number of bytes in decimal units.
+pub(crate) fn bytes(count: u64) -> String {
     match count {
         0..1_000 => format!("{count} B"),
         1_000..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),

@@ -11,12 +11,14 @@ use oncewire_netem::tcp::{Account, Side};
 
 use super::args::Args;
 use super::corpus::Editions;
-use super::gateways::Pair;
+use super::gateways::{Counted, Pair};
 use super::origin::Origin;
 use super::path::{EmulatedLink, PathTraffic, Relay};
+use super::report;
 use super::signals::Signals;
 use super::tls::Tls;
 use crate::output::print;
+use crate::table::{counted, percent_of};
 
 /// The path, the origin behind it, the gateways across it, and the ways to go.
 pub(crate) struct Stage {
@@ -64,7 +66,8 @@ impl Stage {
         let (up, down) = args.links();
         let link = EmulatedLink::start(up, down).context("the link cannot be emulated")?;
         let tls = Tls::new()?;
-        let origin = Origin::start(files, tls.clone()).await.context("cannot start the origin server")?;
+        let origin =
+            Origin::start(files, tls.clone(), args.keep).await.context("cannot start the origin server")?;
         let relay = |target, policy, route: Route| {
             link.relay(ANY_PORT, target, policy, route.account()).context("cannot listen on loopback")
         };
@@ -90,8 +93,8 @@ impl Stage {
     /// # Errors
     ///
     /// As [`Self::start`].
-    pub(crate) async fn restart_branch(&mut self) -> anyhow::Result<()> {
-        self.pair.restart_branch().await
+    pub(crate) async fn restart_branch(&mut self, kept: bool) -> anyhow::Result<()> {
+        self.pair.restart_branch(kept).await
     }
 
     /// Returns what the client needs for HTTPS.
@@ -143,24 +146,53 @@ impl Stage {
     /// Tells how to use the running pair, on standard error if standard output is for JSON, and waits for a signal.
     pub(crate) async fn keep(&self, json: bool, signals: &mut Signals) -> anyhow::Result<()> {
         let (socks, origin) = (self.pair.socks_address(), self.origin.address());
-        let text = format!(
-            "\nThe gateways keep running. A SOCKS proxy at {socks} goes through them and the emulated link:\n\
-             \n    curl -o /dev/null -x socks5h://{socks} http://{origin}/original/0\n\
-             \n\
-             Ctrl-C ends them.\n"
-        );
-        match json {
-            true => io::stderr().write_all(text.as_bytes())?,
-            false => print(text)?,
-        }
+        let admin = self.pair.admin_address().map(|admin| {
+            format!("\nThe near gateway's figures, and its metrics at http://{admin}/metrics:\n\n    oncewire status --admin {admin}\n")
+        });
+        let before = self.pair.counted();
+        tell(
+            json,
+            &format!(
+                "\nThe gateways keep running. A SOCKS proxy at {socks} goes through them and the emulated link:\n\
+                 \n    curl -o /dev/null -x socks5h://{socks} http://{origin}/original/0\n\
+                 {}\n\
+                 Ctrl-C ends them.\n",
+                admin.unwrap_or_default()
+            ),
+        )?;
         signals.next().await;
-        Ok(())
+        tell(json, &saved(before, self.pair.counted()))
     }
 
     /// Stops everything in order.
     pub(crate) async fn stop(self) {
         self.pair.shutdown().await;
     }
+}
+
+/// Prints on standard output, or on standard error if that is for JSON.
+fn tell(json: bool, text: &str) -> anyhow::Result<()> {
+    match json {
+        true => Ok(io::stderr().write_all(text.as_bytes())?),
+        false => print(text),
+    }
+}
+
+/// Sums up what crossed while the pair was kept.
+fn saved(before: Counted, after: Counted) -> String {
+    let flows = after.flows.saturating_sub(before.flows);
+    let delivered = after.delivered.saturating_sub(before.delivered);
+    let wire = after.wire.saturating_sub(before.wire);
+    if delivered == 0 {
+        return String::from("\nNothing crossed while the gateways were kept.\n");
+    }
+    format!(
+        "\nWhile the gateways were kept: {}, {} delivered, {} on the link, {} saved.\n",
+        counted(flows, "connection", "connections"),
+        report::bytes(delivered),
+        report::bytes(wire),
+        percent_of(1.0 - wire as f64 / delivered as f64, 1)
+    )
 }
 
 impl Route {
@@ -178,3 +210,19 @@ pub(crate) const LANE_CONGESTION: Policy = Policy::Bbr;
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const MAX_SETTLE_ROUNDS: u32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_traffic_is_summed_up() {
+        let before = Counted { flows: 7, delivered: 1_000, wire: 900 };
+        assert!(saved(before, before).contains("Nothing crossed"));
+        let after = Counted { flows: 8, delivered: 2_001_000, wire: 100_900 };
+        assert_eq!(
+            saved(before, after),
+            "\nWhile the gateways were kept: 1 connection, 2.00 MB delivered, 100.0 kB on the link, 95.0 % saved.\n"
+        );
+    }
+}

@@ -199,6 +199,41 @@ fn status_speaks_to_people_and_to_scripts() {
 }
 
 #[test]
+fn status_help_explains_its_columns() {
+    let help = text(&oncewire(&["status", "--help"]), 0);
+    for column in
+        ["ROUND TRIP", "LANES", "FLOWS", "DELIVERED", "WIRE", "SAVINGS", "LOG OUT, LOG IN", "TURNED AWAY"]
+    {
+        assert!(help.lines().any(|line| line.starts_with(&format!("  {column} "))), "{column}: {help}");
+    }
+    assert!(help.contains("2+3: two TLS connections"), "{help}");
+}
+
+#[test]
+fn measure_walks_folders_and_says_what_was_packed() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(
+        dir.path().join("b.gz"),
+        [&b"\x1f\x8b"[..], &crate::common::data::random(7, 99_998)].concat(),
+    )
+    .unwrap();
+    std::fs::write(dir.path().join("a.txt"), crate::common::data::text(8, 100_000)).unwrap();
+    let path = dir.path().to_str().unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&text(&oncewire(&["measure", "--json", path]), 0)).unwrap();
+    let names: Vec<&str> =
+        report["files"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
+    assert!(names.len() == 2 && names[0].ends_with("a.txt") && names[1].ends_with("b.gz"), "{names:?}");
+    assert_eq!(
+        (&report["config"]["codec"], &report["config"]["entropy"]),
+        (&"auto".into(), &"zstd:3".into())
+    );
+    assert_eq!((&report["content"]["compressed"], &report["chunk_store"]), (&100_000.into(), &false.into()));
+    let said = text(&oncewire(&["measure", path]), 0);
+    assert!(said.contains("97.7 KiB (50 %) compressed"), "{said}");
+}
+
+#[test]
 fn measure_reports_what_it_checked() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");

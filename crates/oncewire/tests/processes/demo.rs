@@ -75,6 +75,8 @@ fn a_demonstration_that_is_kept_ends_with_a_signal_as_it_should() {
         let demo = demo(temporary.path(), &["--json", "--keep", "--rtt", "1 ms", "--loss", "0"]);
         let (code, said) = ended_by(signal, temporary.path(), demo, "Ctrl-C ends them");
         assert_eq!((code, entries(temporary.path())), (Some(0), vec![]), "{said}");
+        assert!(said.contains("oncewire status --admin 127.0.0.1:"), "{said}");
+        assert!(said.contains("Nothing crossed while the gateways were kept"), "{said}");
     }
 }
 
