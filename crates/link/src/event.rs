@@ -165,9 +165,15 @@ impl fmt::Display for Note {
             Self::Mismatch(flow) => {
                 write!(f, "a block of flow {} was rebuilt wrongly, caught, and is sent again", flow.0)
             }
-            Self::NewEpoch { epoch, reason } => write!(f, "log starts over as epoch {epoch}: {reason}"),
+            // Each end tells of the direction in which it sends; the other direction may be different.
+            Self::NewEpoch { epoch, reason } => {
+                write!(f, "the log of what is sent to the peer starts over as epoch {epoch}: {reason}")
+            }
             Self::Warm { bytes } => {
-                write!(f, "log is warm: {bytes} bytes of earlier connections can be used")
+                write!(
+                    f,
+                    "the log of what is sent to the peer is warm: {bytes} bytes of earlier connections can be used"
+                )
             }
             Self::HintsLost(error) => {
                 write!(f, "{error}: what the peer's store has is learnt again")

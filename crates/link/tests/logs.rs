@@ -6,7 +6,7 @@ use common::{Pair, config};
 use oncewire_codec::wire::Understood;
 use oncewire_codec::{Matching, Plan};
 use oncewire_link::{
-    LinkConfig, LoadedLogs, Log, LogLimits, LogOffset, LogSide, Now, RangeSet, SavedLog, SavedLogs,
+    LinkConfig, LoadedLogs, Log, LogLimits, LogOffset, LogSide, Note, Now, RangeSet, SavedLog, SavedLogs,
 };
 
 /// Sends bytes on a flow of its own and returns how many of them were copied from the log.
@@ -17,6 +17,14 @@ fn cross(pair: &mut Pair, bytes: &[u8]) -> u64 {
     pair.pass(Now::from_secs(1));
     assert_eq!(pair.sides[1].stream(flow).bytes, bytes);
     pair.sides[1].link.stats().inbound.copied - copied
+}
+
+#[test]
+fn notes_of_logs_name_their_direction() {
+    let over = Note::NewEpoch { epoch: 3, reason: "the peer has another log" }.to_string();
+    let direction = "the log of what is sent to the peer ";
+    assert_eq!(over, format!("{direction}starts over as epoch 3: the peer has another log"));
+    assert!(Note::Warm { bytes: 7 }.to_string().starts_with(&format!("{direction}is warm: 7 bytes")));
 }
 
 #[test]
