@@ -88,14 +88,17 @@ pub(crate) struct Keygen {
 const STATUS_LEGEND: &str = "\
 Columns, of bytes and flows since the gateway started:
   ROUND TRIP       to the peer and back, smoothed
-  LANES            2+3: two TLS connections carry flows, three are spare and wait for some
+  LANES            2+3: two TLS connections carry flows, three are spare
   FLOWS            1 of 20: one is open, twenty were opened
   DELIVERED        what applications sent, both ways
-  WIRE             what crossed the link for it, both ways, TLS and all that gateways tell each other included
-  SAVINGS          1 - WIRE / DELIVERED; below zero where it cost more than it saved
-  LOG OUT, LOG IN  how full the logs are: what is remembered of what was sent to the peer, and of what it sent
-  FLOWS NOT CODED  where flows went that were not coded, what became of them (uncoded: copied through a lane; direct:
-                   connected from here; bypassed: never taken in; refused) and why
+  WIRE             what crossed the link, both ways, with TLS and all that
+                   gateways tell each other
+  SAVINGS          1 - WIRE / DELIVERED; below zero where it cost more
+  LOG OUT, LOG IN  how full the logs are: what is remembered of bytes to the
+                   peer, and of bytes from it
+  FLOWS NOT CODED  where flows went that were not coded, and why; OUTCOME is
+                   uncoded (copied through a lane), direct (connected from
+                   here), bypassed (never taken in) or refused
   TURNED AWAY      what was refused before it became a flow
 docs/json.md says more, under the same words of --json.";
 
