@@ -86,6 +86,8 @@ pub enum Event {
     Group(GroupFrame),
     /// The logs were released, and there is traffic again: [`crate::Link::restore_logs`].
     LogsWanted,
+    /// So much was remembered as was asked for: [`crate::Link::tell_when_filled`].
+    LogsFill,
     /// Something for the log.
     Note(Note),
 }

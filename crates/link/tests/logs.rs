@@ -55,6 +55,22 @@ fn a_limit_of_either_end_holds_for_both_and_can_be_lifted() {
 }
 
 #[test]
+fn logs_tell_once_that_so_much_was_remembered() {
+    let mut pair = Pair::new(21);
+    let filled = |pair: &Pair| [pair.sides[0].filled, pair.sides[1].filled];
+    let bytes = pair.random_bytes(400_000);
+    cross(&mut pair, &bytes);
+    assert_eq!(filled(&pair), [0, 0], "nobody asked");
+    pair.sides[0].link.tell_when_filled(LogLimits { out: 500_000, inbound: 0 });
+    pair.sides[1].link.tell_when_filled(LogLimits { out: 0, inbound: 700_000 });
+    for (round, told) in [[0, 0], [1, 1], [1, 1], [1, 1]].into_iter().enumerate() {
+        let bytes = pair.random_bytes(400_000);
+        cross(&mut pair, &bytes);
+        assert_eq!(filled(&pair), told, "round {round}");
+    }
+}
+
+#[test]
 fn a_limit_that_falls_before_the_sender_hears_of_it_costs_a_round_trip_and_no_byte() {
     let mut pair = Pair::new(22);
     let bytes = pair.random_bytes(700_000);

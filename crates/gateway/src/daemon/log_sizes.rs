@@ -1,7 +1,7 @@
 //! How much memory each log has: shared out anew every second by what logs save, and given back by those that nobody
 //! uses. The decisions stand in `docs/design/log-sizes.md`.
 
-use std::future::{Future as _, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -23,8 +23,6 @@ struct Watched {
     /// What they ask for as far as the configuration says.
     demands: [Demand; 2],
     limits: LogLimits,
-    /// What they held at the last look.
-    used: [u64; 2],
     flows: FlowMemory,
     /// What was counted when there was traffic last, and when that was.
     traffic: Traffic,
@@ -50,18 +48,20 @@ pub(super) fn first_limits(peer: &config::Peer) -> LogLimits {
 pub(super) async fn run(mut state: watch::Receiver<Arc<State>>) {
     let mut now = Arc::clone(&state.borrow_and_update());
     let mut watched = watch_peers(&now, Vec::new());
-    let mut due = Instant::now();
+    let (mut due, mut looked) = (Instant::now(), Instant::now());
     loop {
         let budget = now.config.log_budget;
         if Instant::now() >= due || budget.contested && watched.iter().any(Watched::presses) {
             look(budget, now.config.log_idle, &mut watched);
-            due = Instant::now() + LOOK_EVERY;
+            looked = Instant::now();
+            due = looked + LOOK_EVERY;
         }
         let pause = due.duration_since(Instant::now());
         let glances = budget.contested && watched.iter().any(Watched::is_busy);
         tokio::select! {
             () = tokio::time::sleep(if glances { pause.min(GLANCE_EVERY) } else { pause }) => {}
             () = any_asks(&watched) => due = Instant::now(),
+            () = any_fills(&watched) => due = due.min(looked + LEAST_PAUSE),
         }
         if state.has_changed().unwrap_or(false) {
             now = Arc::clone(&state.borrow_and_update());
@@ -87,7 +87,6 @@ fn watch_peers(state: &State, mut before: Vec<Watched>) -> Vec<Watched> {
             None => Watched {
                 demands,
                 limits: first_limits(settings),
-                used: [0; 2],
                 flows,
                 traffic: Traffic::of(&peer.status().link),
                 since: Instant::now(),
@@ -101,8 +100,18 @@ fn watch_peers(state: &State, mut before: Vec<Watched>) -> Vec<Watched> {
 
 /// Waits until logs that are on disk only ask for memory.
 async fn any_asks(watched: &[Watched]) {
-    let mut asking: Vec<_> = watched.iter().map(|watched| Box::pin(watched.peer.asked_for_share())).collect();
-    poll_fn(|cx| match asking.iter_mut().any(|asked| asked.as_mut().poll(cx).is_ready()) {
+    any(watched.iter().map(|watched| watched.peer.asked_for_share())).await;
+}
+
+/// Waits until logs of a peer are about to be full.
+async fn any_fills(watched: &[Watched]) {
+    any(watched.iter().map(|watched| watched.peer.logs_fill())).await;
+}
+
+/// Waits for the first of these.
+async fn any(waits: impl Iterator<Item = impl Future<Output = ()>>) {
+    let mut waits: Vec<_> = waits.map(Box::pin).collect();
+    poll_fn(|cx| match waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) {
         true => Poll::Ready(()),
         false => Poll::Pending,
     })
@@ -112,7 +121,7 @@ async fn any_asks(watched: &[Watched]) {
 fn look(budget: LogBudget, log_idle: Duration, watched: &mut [Watched]) {
     let seen: Vec<Seen> = watched.iter().map(|watched| Seen::of(&watched.peer)).collect();
     let mut demands: Vec<Demand> =
-        watched.iter_mut().zip(&seen).flat_map(|(watched, seen)| watched.ask(seen)).collect();
+        watched.iter().zip(&seen).flat_map(|(watched, seen)| watched.ask(seen)).collect();
     let (flow_limits, bytes) = divide(budget, watched, &seen);
     if least(&demands) > bytes {
         demands.iter_mut().for_each(|demand| demand.minimum = demand.minimum.min(LEAST_LOG));
@@ -126,6 +135,7 @@ fn look(budget: LogBudget, log_idle: Duration, watched: &mut [Watched]) {
     for ((watched, seen), (sizes, demands)) in logs {
         if seen.takes_memory {
             watched.set_log_limits(budget, sizes, demands);
+            watched.tell_when_filled(budget, &seen.stats);
         }
         watched.release_if_idle(&seen.stats, log_idle);
     }
@@ -174,14 +184,13 @@ impl Seen {
 
 impl Watched {
     /// What both logs ask for now.
-    fn ask(&mut self, seen: &Seen) -> [Demand; 2] {
+    fn ask(&self, seen: &Seen) -> [Demand; 2] {
         if !seen.takes_memory {
             return [Demand::default(); 2];
         }
         let LogLimits { out, inbound } = self.limits;
         let [for_out, for_inbound] = self.demands;
         let (sent, received) = (&seen.stats.out, &seen.stats.inbound);
-        self.used = [sent.log_used, received.log_used];
         // What is still to be read of a disk is as large as it was.
         let used = |own: u64, used: u64| if received.released { own } else { used.saturating_mul(2) };
         [
@@ -224,20 +233,22 @@ impl Watched {
         self.since.elapsed() < 2 * LOOK_EVERY
     }
 
-    /// Whether a log is about to be full that has grown since the last look, or flows are short of memory.
-    fn presses(&self) -> bool {
-        if !self.is_busy() {
-            return false;
-        }
-        let stats = self.peer.status().link;
-        let [before_out, before_inbound] = self.used;
-        let [most_out, most_inbound] = self.demands.map(|demand| demand.maximum);
-        let fills = |used: u64, before: u64, own: u64, most: u64| {
-            own < most && used > own / 2 && used > before / 4 * 5 + LITTLE
+    /// Has a look come before a log is full that may become larger.
+    fn tell_when_filled(&self, budget: LogBudget, stats: &LinkStats) {
+        let more = |own: u64, used: u64, demand: &Demand| {
+            let left = own.saturating_sub(used) / 2;
+            if budget.contested && own < demand.maximum && left >= LITTLE { left } else { 0 }
         };
-        fills(stats.out.log_used, before_out, self.limits.out, most_out)
-            || fills(stats.inbound.log_used, before_inbound, self.limits.inbound, most_inbound)
-            || self.flows.presses(stats.flows_reserved)
+        let [for_out, for_inbound] = &self.demands;
+        self.peer.tell_when_filled(LogLimits {
+            out: more(self.limits.out, stats.out.log_used, for_out),
+            inbound: more(self.limits.inbound, stats.inbound.log_used, for_inbound),
+        });
+    }
+
+    /// Whether flows are short of memory.
+    fn presses(&self) -> bool {
+        self.is_busy() && self.flows.presses(self.peer.status().link.flows_reserved)
     }
 
     fn release_if_idle(&mut self, stats: &LinkStats, log_idle: Duration) {
@@ -264,9 +275,11 @@ fn ask(demand: Demand, own: u64, wanted: u64, in_use: u64, capacity: u64, curve:
 }
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often it is seen whether a look is due sooner, where logs compete.
+/// How often it is seen whether flows are short of memory, where logs compete.
 const GLANCE_EVERY: Duration = Duration::from_millis(250);
-/// A log that grows by less is not worth a look of its own.
+/// How long after a look another is made for logs that fill, at least.
+const LEAST_PAUSE: Duration = Duration::from_millis(20);
+/// No look is made before so much was remembered.
 const LITTLE: u64 = 256 << 10;
 /// The least that a log gets where busy flows have what all would need for more.
 const LEAST_LOG: u64 = 256 << 10;
@@ -288,7 +301,7 @@ mod tests {
         let limits = LogLimits { out: 8 * MIB, inbound: 8 * MIB };
         peer.set_log_limits(limits);
         let flows = FlowMemory::of(0, true);
-        Watched { peer, demands: [demand; 2], limits, used: [0; 2], flows, traffic, since }
+        Watched { peer, demands: [demand; 2], limits, flows, traffic, since }
     }
 
     /// What the logs of each may hold.

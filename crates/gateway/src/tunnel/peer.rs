@@ -102,6 +102,8 @@ pub(crate) struct Peer {
     released: watch::Sender<bool>,
     /// What they ask for then.
     share: watch::Sender<Share>,
+    /// Told when logs need a look at how much memory they have.
+    filling: Notify,
     timer: Notify,
     /// Held between the turns of lanes that have more than one.
     long_turns: tokio::sync::Mutex<()>,
@@ -242,6 +244,7 @@ impl Peer {
             hints_fail: AtomicBool::new(false),
             released: watch::Sender::new(false),
             share: watch::Sender::new(Share::Idle),
+            filling: Notify::new(),
             timer: Notify::new(),
             long_turns: tokio::sync::Mutex::new(()),
             reach: watch::Sender::new(Reach { up: false, leaving: false, since: clock.now() }),
@@ -391,6 +394,7 @@ impl Peer {
                     }
                 }
                 Event::LogsWanted => due.logs = true,
+                Event::LogsFill => self.filling.notify_one(),
                 // Under the lock, so that the last word is the last.
                 Event::Announced(networks) => _ = self.announced.send_replace(Some(networks)),
                 Event::Group(frame) => due.said.push(frame),

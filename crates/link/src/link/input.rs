@@ -8,7 +8,7 @@ use oncewire_codec::wire::{
     Opened, ResetReason, WireError, take_frame,
 };
 
-use super::Link;
+use super::{Link, LogSide};
 use crate::budget::{Part, divided};
 use crate::classify::Recogniser;
 use crate::event::{CloseReason, Event, OpenRequest};
@@ -213,6 +213,7 @@ impl Link {
     }
 
     fn deliver(&mut self, id: FlowId, offset: u64, plain: bytes::Bytes, fin: bool) -> Result<(), PeerFault> {
+        self.note_filled(LogSide::Inbound, plain.len());
         // Blocks of a flow that is over still went to the log [EndRE §6.2]; nobody waits for their bytes.
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) else { return Ok(()) };
         if self.budget.is_overrun(self.config.initial_credit) {

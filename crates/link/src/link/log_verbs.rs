@@ -4,7 +4,7 @@ use oncewire_codec::Now;
 
 use oncewire_codec::wire::Hello;
 
-use super::{Link, LoadedLogs, LogLimits, Wanted};
+use super::{Link, LoadedLogs, LogLimits, LogSide, Wanted};
 use crate::event::Event;
 
 impl Link {
@@ -20,6 +20,25 @@ impl Link {
         self.sender.set_limit(limits.out, now);
         self.receiver.set_limit(limits.inbound);
         self.wake_control();
+    }
+
+    /// Has [`Event::LogsFill`] come once, as soon as about so many more bytes of either log were remembered; 0 is never.
+    pub fn tell_when_filled(&mut self, more: LogLimits) {
+        self.until_told = more;
+    }
+
+    /// Counts bytes that are remembered.
+    pub(super) fn note_filled(&mut self, side: LogSide, bytes: usize) {
+        let left = match side {
+            LogSide::Out => &mut self.until_told.out,
+            LogSide::Inbound => &mut self.until_told.inbound,
+        };
+        let fills = *left > 0 && *left <= bytes as u64;
+        *left = left.saturating_sub(bytes as u64);
+        if fills {
+            self.until_told = LogLimits { out: 0, inbound: 0 };
+            self.events.push_back(Event::LogsFill);
+        }
     }
 
     /// Gives the memory of both logs back, which are on disk; [`Event::LogsWanted`] asks for them once there is traffic

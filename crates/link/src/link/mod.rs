@@ -76,6 +76,8 @@ pub struct Link {
     down_since: Option<Now>,
     /// Whether the logs' memory is given back, and whether they have been asked for since.
     released: Option<Wanted>,
+    /// How many more bytes of either log are remembered before [`Event::LogsFill`]; 0 if it is not wanted.
+    until_told: LogLimits,
     draining: bool,
     lanes_wanted: BTreeMap<LaneRole, u32>,
     /// At the dialling side: how many flow lanes the peer has use for.
@@ -210,6 +212,7 @@ impl Link {
             arrivals: Arrivals::default(),
             down_since: Some(now),
             released: None,
+            until_told: LogLimits { out: 0, inbound: 0 },
             draining: false,
             lanes_wanted: BTreeMap::new(),
             peer_needs_lanes: 0,

@@ -4,7 +4,7 @@ use oncewire_codec::Now;
 use oncewire_codec::contract::Payload;
 use oncewire_codec::wire::{FlowId, Frame, LaneId, LaneRole, MAX_BLOCK, Message};
 
-use super::Link;
+use super::{Link, LogSide};
 use crate::event::Event;
 use crate::lanes::Stay;
 use crate::limit::Limiter;
@@ -302,6 +302,9 @@ impl Link {
             self.events.push_back(Event::FlowWritable(id));
         }
         self.pacing.sent(plain.len(), configured.is_some() && plan.is_none());
+        if plan.is_some() {
+            self.note_filled(LogSide::Out, plain.len());
+        }
         self.sender.handle_payload(Payload { flow: id, offset, plain, fin, plan }, lane, now, out);
         true
     }

@@ -27,6 +27,8 @@ pub struct Side {
     pub received: BTreeMap<FlowId, Stream>,
     pub notes: Vec<String>,
     pub restarts: u32,
+    /// How often logs were said to fill.
+    pub filled: usize,
     /// What the peer said as a member of the group.
     pub heard: Vec<GroupFrame>,
     /// What the peer's store has, as the link says to be passed on.
@@ -148,6 +150,7 @@ impl Side {
             received: BTreeMap::new(),
             notes: Vec::new(),
             restarts: 0,
+            filled: 0,
             heard: Vec::new(),
             stored: Vec::new(),
             stalled: Vec::new(),
@@ -349,6 +352,7 @@ impl Pair {
                 }
                 Event::FlowReadable(flow) => self.read(side, flow),
                 Event::PeerRestarted => self.sides[side].restarts += 1,
+                Event::LogsFill => self.sides[side].filled += 1,
                 Event::Group(frame) => self.sides[side].heard.push(frame),
                 Event::Stored(chunks) => self.sides[side].stored.extend(chunks),
                 Event::Note(note) => self.sides[side].notes.push(note.to_string()),

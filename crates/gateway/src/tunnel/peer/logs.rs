@@ -62,6 +62,16 @@ impl Peer {
         self.with(|core, now| core.link.set_log_limits(limits, now));
     }
 
+    /// Has [`Self::logs_fill`] return once so much more was remembered in either log; 0 is never.
+    pub(crate) fn tell_when_filled(self: &Arc<Self>, more: LogLimits) {
+        self.with(|core, _| core.link.tell_when_filled(more));
+    }
+
+    /// Waits until so much was remembered as [`Self::tell_when_filled`] says.
+    pub(crate) async fn logs_fill(&self) {
+        self.filling.notified().await;
+    }
+
     /// Sets how much memory there is for flows.
     pub(crate) fn set_flow_memory(self: &Arc<Self>, bytes: u64) {
         self.with(|core, _| core.link.set_flow_memory(bytes));
