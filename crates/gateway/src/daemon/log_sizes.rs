@@ -191,8 +191,9 @@ impl Watched {
         let LogLimits { out, inbound } = self.limits;
         let [for_out, for_inbound] = self.demands;
         let (sent, received) = (&seen.stats.out, &seen.stats.inbound);
+        let is_busy = self.is_busy() || Traffic::of(&seen.stats) != self.traffic;
         // What is still to be read of a disk is as large as it was.
-        let used = |own: u64, used: u64| if received.released { own } else { used.saturating_mul(2) };
+        let used = |own: u64, used: u64| if received.released { own } else { wanted(used, is_busy) };
         [
             ask(for_out, out, used(out, sent.log_used), sent.log_limit, sent.log_capacity, sent.curve),
             ask(
@@ -264,8 +265,14 @@ impl Watched {
     }
 }
 
-/// Returns what one log asks for. It has `own`, of which it keeps twice what it holds sooner than others get more: what
-/// is not filled is lent.
+/// Returns what a log that holds so much gets sooner than others get more: what it holds and room for what is in flight,
+/// and room to grow where there is traffic.
+fn wanted(used: u64, is_busy: bool) -> u64 {
+    let more = if is_busy { used.max(GROWTH) } else { used / 8 + LEFT_FREE };
+    used.saturating_add(more)
+}
+
+/// Returns what one log asks for. It has `own`, and gets `wanted` sooner than others get more: what is not filled is lent.
 fn ask(demand: Demand, own: u64, wanted: u64, in_use: u64, capacity: u64, curve: Curve) -> Demand {
     // Where the other end has less memory, more of ours is of no use; twice as much lets both grow step by step.
     let useful = if in_use < own { in_use.saturating_mul(2) } else { u64::MAX };
@@ -279,6 +286,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const GLANCE_EVERY: Duration = Duration::from_millis(250);
 /// How long after a look another is made for logs that fill, at least.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
+/// What a log with traffic gets beyond what it holds, sooner than others get more.
+const GROWTH: u64 = 4 << 20;
+/// What a sender leaves free at least for what is in flight.
+const LEFT_FREE: u64 = 1 << 20;
 /// No look is made before so much was remembered.
 const LITTLE: u64 = 256 << 10;
 /// The least that a log gets where busy flows have what all would need for more.
@@ -337,10 +348,15 @@ mod tests {
     async fn full_log_gets_what_empty_ones_do_not_use() {
         let full = Demand { minimum: MIB, maximum: 16 * MIB, quarters: 4, ..Demand::default() };
         let curve = Curve::default();
-        let held = |own: u64, used: u64| ask(full, own, 2 * used, own, 16 * MIB, curve);
+        let held = |own: u64, used: u64| ask(full, own, wanted(used, used > 0), own, 16 * MIB, curve);
         let empty = held(4 * MIB, 0);
         let sizes = share_out(16 * MIB, &[held(4 * MIB, 4 * MIB), empty, empty, empty]);
         assert!(sizes[0] >= 8 * MIB && sizes[1] >= 2 * MIB, "{sizes:?}");
+        // One that begins gets room to grow from those that are full and idle, and they keep what they hold.
+        let idle = ask(full, 16 * MIB, wanted(10 * MIB, false), 16 * MIB, 16 * MIB, curve);
+        let begins = ask(full, MIB, wanted(MIB, true), MIB, 16 * MIB, curve);
+        let sizes = share_out(42 * MIB, &[idle, idle, idle, begins]);
+        assert!(sizes[..3].iter().all(|size| *size >= 12 * MIB) && sizes[3] >= 5 * MIB, "{sizes:?}");
         // Once all are full, they have the same again.
         let full = held(4 * MIB, 4 * MIB);
         assert_eq!(share_out(16 * MIB, &[held(9 * MIB, 9 * MIB), full, full, full])[1..], [4 * MIB; 3]);
