@@ -268,7 +268,7 @@ impl Watched {
 /// Returns what a log that holds so much gets sooner than others get more: what it holds and room for what is in flight,
 /// and room to grow where there is traffic.
 fn wanted(used: u64, is_busy: bool) -> u64 {
-    let more = if is_busy { used.max(GROWTH) } else { used / 8 + LEFT_FREE };
+    let more = if is_busy { used.max(GROWTH) } else { used / 3 };
     used.saturating_add(more)
 }
 
@@ -288,8 +288,6 @@ const GLANCE_EVERY: Duration = Duration::from_millis(250);
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 /// What a log with traffic gets beyond what it holds, sooner than others get more.
 const GROWTH: u64 = 4 << 20;
-/// What a sender leaves free at least for what is in flight.
-const LEFT_FREE: u64 = 1 << 20;
 /// No look is made before so much was remembered.
 const LITTLE: u64 = 256 << 10;
 /// The least that a log gets where busy flows have what all would need for more.
@@ -355,8 +353,8 @@ mod tests {
         // One that begins gets room to grow from those that are full and idle, and they keep what they hold.
         let idle = ask(full, 16 * MIB, wanted(10 * MIB, false), 16 * MIB, 16 * MIB, curve);
         let begins = ask(full, MIB, wanted(MIB, true), MIB, 16 * MIB, curve);
-        let sizes = share_out(42 * MIB, &[idle, idle, idle, begins]);
-        assert!(sizes[..3].iter().all(|size| *size >= 12 * MIB) && sizes[3] >= 5 * MIB, "{sizes:?}");
+        let sizes = share_out(46 * MIB, &[idle, idle, idle, begins]);
+        assert!(sizes[..3].iter().all(|size| *size >= 13 * MIB) && sizes[3] >= 5 * MIB, "{sizes:?}");
         // Once all are full, they have the same again.
         let full = held(4 * MIB, 4 * MIB);
         assert_eq!(share_out(16 * MIB, &[held(9 * MIB, 9 * MIB), full, full, full])[1..], [4 * MIB; 3]);
