@@ -1,5 +1,6 @@
 //! What a gateway writes down for its status: who was turned away, and which flows were not coded.
 
+pub(crate) mod arrivals;
 pub(crate) mod direct;
 
 use std::fmt::Display;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use oncewire_link::{Cipher, FlowOutcome, FlowStats};
 
+use self::arrivals::Arrivals;
 use self::direct::{Direct, DirectTable};
 use crate::intercept::Heads;
 use crate::lifecycle::limits::Shortage;
@@ -20,6 +22,8 @@ pub(crate) struct Ledger {
     pub(crate) not_coded: NotCodedTable,
     /// The connections that this gateway has made by itself and not ended yet.
     pub(crate) connections: Arc<DirectTable>,
+    /// Whether what is taken in arrives.
+    pub(crate) arrivals: Arrivals,
     pub(crate) shortage: Shortage,
     /// The heads of requests that are being read.
     pub(crate) heads: Heads,

@@ -118,6 +118,10 @@ pub struct Gateway {
     pub announce: Vec<Network>,
     /// The place where it stands, whose gateways are its neighbours; none if it has none.
     pub site: Option<String>,
+    /// The place of the routing rule that leads taken-in packets here; none has the default.
+    pub rule_priority: Option<u32>,
+    /// The mark of packets that rules lead here; none has one by the gateway's name.
+    pub mark: Option<u32>,
 }
 
 /// A trust group, whose members share the chunks in their stores.

@@ -56,6 +56,8 @@ pub(super) struct RawGateway {
     pub(super) announce: Option<Spanned<Vec<Text>>>,
     pub(super) site: Option<Text>,
     pub(super) discover_port: Option<Spanned<i64>>,
+    pub(super) rule_priority: Option<Spanned<i64>>,
+    pub(super) mark: Option<Spanned<i64>>,
 }
 
 /// `[[group]]`.
@@ -115,6 +117,8 @@ pub(super) struct RawIntercept {
     pub(super) groups: Option<Vec<Text>>,
     pub(super) cgroups: Option<Vec<Text>>,
     pub(super) rules: Option<Text>,
+    pub(super) rule_priority: Option<Spanned<i64>>,
+    pub(super) mark: Option<Spanned<i64>>,
 }
 
 /// `[[policy]]`.

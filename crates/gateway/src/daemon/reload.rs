@@ -344,6 +344,8 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         keepalive: is.keepalive,
         log_level: is.log_level,
         announce: is.announce.clone(),
+        rule_priority: is.rule_priority,
+        mark: is.mark,
         ..was.clone()
     };
     // What stays until the next start takes its part of the memory until then.

@@ -175,6 +175,7 @@ impl Report {
             logs_not_kept_s: unkept.as_ref().map(|unkept| unkept.since.elapsed().as_secs_f64()),
             logs_not_kept: unkept.map(|unkept| unkept.why),
             log_lines_dropped: log_lines::dropped(),
+            not_arriving: self.ledger.arrivals.sentence(),
             handshakes_pending: self.tunnel.pending() as u64,
             refused: self.ledger.refusals.counts(),
             announces: state.config.gateway.announce.iter().map(ToString::to_string).collect(),

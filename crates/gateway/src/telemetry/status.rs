@@ -59,6 +59,9 @@ pub struct GatewayReport {
     /// Log lines that were dropped since nobody took them, or that could not be written; of the whole process.
     #[serde(default)]
     pub log_lines_dropped: u64,
+    /// Why connections that were taken in, or servers' answers, do not arrive here, as a sentence; null if they do.
+    #[serde(default)]
+    pub not_arriving: Option<String>,
     /// Connections that have not finished TLS yet.
     pub handshakes_pending: u64,
     /// What was turned away, by reason.

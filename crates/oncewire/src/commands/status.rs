@@ -41,8 +41,9 @@ fn summary(status: &StatusReport) -> String {
         let what = counted(lines, "line of its log was", "lines of its log were");
         format!("{what} dropped: what reads the log does not take them, or there is no room\n")
     });
+    let lost = gateway.not_arriving.as_deref().map(|why| format!("{}\n", printable(why))).unwrap_or_default();
     format!(
-        "gateway {}, oncewire {}, up {}, memory {memory} of {}{draining}\n{not_kept}{dropped}",
+        "gateway {}, oncewire {}, up {}, memory {memory} of {}{draining}\n{not_kept}{dropped}{lost}",
         printable(&gateway.name),
         printable(&status.version),
         age(gateway.uptime_s),
@@ -432,6 +433,15 @@ hub: shed 884 chunks, late 12; path 9.8 Mbit/s, wait 20 ms, 120 KiB pending
         assert!(!render(&status).contains("log"));
         status.gateway.log_lines_dropped = 2;
         assert!(render(&status).contains("\n2 lines of its log were dropped: "), "{}", render(&status));
+    }
+
+    #[test]
+    fn connections_without_arrival_are_a_remark() {
+        let mut status = StatusReport::default();
+        let why = "3 connections did not arrive";
+        assert!(!render(&status).contains(why));
+        status.gateway.not_arriving = Some(why.to_owned());
+        assert!(render(&status).contains(&format!("\n{why}\n")), "{}", render(&status));
     }
 
     #[test]

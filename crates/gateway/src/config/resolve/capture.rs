@@ -1,6 +1,7 @@
 //! The keys of `[[intercept]]` that say which connections `tproxy` and `redirect` take in.
 
 use std::net::SocketAddr;
+use std::ops::{Range, RangeInclusive};
 
 use toml::Spanned;
 
@@ -122,6 +123,8 @@ impl Resolver {
             ("groups", of(&raw.groups)),
             ("cgroups", of(&raw.cgroups)),
             ("rules", raw.rules.as_ref().map(Spanned::span)),
+            ("rule_priority", raw.rule_priority.as_ref().map(Spanned::span)),
+            ("mark", raw.mark.as_ref().map(Spanned::span)),
         ];
         for (key, span) in keys {
             if let Some(span) = span {
@@ -159,6 +162,34 @@ impl Resolver {
         }
     }
 
+    /// Reads a number that all rules of a gateway share, from `[gateway]` or any `[[intercept]]`.
+    pub(super) fn of_rules(&mut self, key: &str, raw: &RawConfig, bounds: Range<i64>) -> Option<u32> {
+        let pick = |priority, mark| if key == "mark" { mark } else { priority };
+        let gateway = raw.gateway.get_ref();
+        let mut given: Vec<&Spanned<i64>> = Vec::new();
+        given.extend(pick(gateway.rule_priority.as_ref(), gateway.mark.as_ref()));
+        for intercept in raw.intercept.iter().map(Spanned::get_ref) {
+            given.extend(pick(intercept.rule_priority.as_ref(), intercept.mark.as_ref()));
+        }
+        let first = *given.first()?;
+        for other in given.iter().filter(|other| other.get_ref() != first.get_ref()) {
+            let message = format!(
+                "{key}: {} elsewhere, and all rules of a gateway share one; write it once, in [gateway]",
+                first.get_ref()
+            );
+            self.problems.at_value(other.span(), message);
+        }
+        let value = self.within(key, first, bounds)?;
+        let reserved = key == "mark" && (value == ERRORS_TOGGLE || OWN_MARKS.contains(&(value >> 16)));
+        if reserved {
+            let message = format!(
+                "mark: {value:#x} is one of those that gateways give packets for other ends; choose another"
+            );
+            self.problems.at_value(first.span(), message);
+        }
+        (!reserved).then_some(value)
+    }
+
     /// Reads one of a few words; none if it is not given, and nothing at all if it is another.
     fn choice<T: Copy, const N: usize>(
         &mut self,
@@ -194,6 +225,18 @@ impl Resolver {
         ports.iter().filter_map(read).collect()
     }
 }
+
+/// The routing rule may stand between those for the local and for the main table, with one before it.
+pub(super) const RULE_PRIORITIES: Range<i64> = 2..32_766;
+
+/// What packets can be marked with.
+pub(super) const MARKS: Range<i64> = 1..1 << 32;
+
+/// Marks whose upper half is one of these have other meanings, or may be another gateway's by its name.
+const OWN_MARKS: RangeInclusive<u32> = 0x6d00..=0x6fff;
+
+/// The mark of errors differs from the other by this, and must not be 0.
+const ERRORS_TOGGLE: u32 = 0x0003_0000;
 
 impl Intercept {
     /// Returns where it listens.

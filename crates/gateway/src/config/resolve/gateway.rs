@@ -7,6 +7,7 @@ use oncewire_codec::wire::{MAX_NETWORKS, Network};
 use tracing::level_filters::LevelFilter;
 
 use super::Resolver;
+use super::capture::{MARKS, RULE_PRIORITIES};
 use crate::config::raw::{RawConfig, RawGateway, Text};
 use crate::config::{Admin, Gateway, Intercept, explain, secrets};
 use crate::identity::Identity;
@@ -46,6 +47,8 @@ impl Resolver {
             log_level,
             announce,
             site,
+            rule_priority: self.of_rules("rule_priority", whole, RULE_PRIORITIES),
+            mark: self.of_rules("mark", whole, MARKS),
         })
     }
 

@@ -7,6 +7,7 @@
 
 use std::fmt::Write as _;
 
+use super::arrivals::stopped;
 use super::{How, RuleSet, Taker};
 
 impl RuleSet {
@@ -25,11 +26,18 @@ impl RuleSet {
         for (number, taker) in self.transparent() {
             let _ = write!(text, "\tchain intercept-{number} {{\n\t\tfib daddr type local return\n");
             for (family, ip, _) in FAMILIES {
+                // What is let pass below has begun nothing here.
+                let _ = writeln!(text, "\t\tdelete @begun-{number}-{family} {{ {} }}", connection(ip));
+                let _ = writeln!(text, "\t\t{} @pending-{family} goto unheard-{family}", connection(ip));
+                stopped(family, ip).iter().for_each(|rule| text.push_str(&format!("\t\t{rule} return\n")));
+            }
+            for (family, ip, _) in FAMILIES {
                 // In one rule: where there is no room, what follows could not be taken in, so the SYN is not either.
                 let (begins, takes) = (connection(ip), self.take(taker, family));
                 let _ = writeln!(
                     text,
-                    "\t\tmeta nfproto ip{family} meta l4proto tcp update @begun-{number}-{family} {{ {begins} }} {takes}"
+                    "\t\tmeta nfproto ip{family} meta l4proto tcp update @begun-{number}-{family} {{ {begins} }} \
+                     {takes} update @pending-{family} {{ {begins} }} accept"
                 );
             }
             text.push_str("\t}\n");
@@ -40,7 +48,7 @@ impl RuleSet {
     pub(super) fn rules_without_socket(&self) -> Vec<String> {
         let each = self.transparent().flat_map(|(number, taker)| {
             FAMILIES.map(|(family, ip, _)| {
-                format!("{} @begun-{number}-{family} {}", connection(ip), self.take(taker, family))
+                format!("{} @begun-{number}-{family} {} accept", connection(ip), self.take(taker, family))
             })
         });
         each.collect()
@@ -66,16 +74,16 @@ impl RuleSet {
     fn take(&self, taker: &Taker, family: &str) -> String {
         let (port, mark) = (taker.port, self.mark());
         let to = if family == "v4" { "ip to 127.0.0.1" } else { "ip6 to [::1]" };
-        format!("tproxy {to}:{port} meta mark set {mark:#x} accept")
+        format!("tproxy {to}:{port} meta mark set {mark:#x}")
     }
 }
 
 /// Both ends of the connection of a packet.
-fn connection(ip: &str) -> String {
+pub(super) fn connection(ip: &str) -> String {
     format!("{ip} saddr . tcp sport . {ip} daddr . tcp dport")
 }
 
-const FAMILIES: [(&str, &str, &str); 2] = [("v4", "ip", "ipv4_addr"), ("v6", "ip6", "ipv6_addr")];
+pub(super) const FAMILIES: [(&str, &str, &str); 2] = [("v4", "ip", "ipv4_addr"), ("v6", "ip6", "ipv6_addr")];
 
 pub(super) const SYN: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
@@ -98,11 +106,14 @@ mod tests {
         let set = RuleSet { takers: takers.to_vec(), ..RuleSet::empty("branch", RulesBy::Install) };
         let text = set.nft();
         let connection = "ip saddr . tcp sport . ip daddr . tcp dport";
-        let takes = format!("tproxy ip to 127.0.0.1:15001 meta mark set {:#x} accept", set.mark());
+        let takes = format!("tproxy ip to 127.0.0.1:15001 meta mark set {:#x}", set.mark());
         let rules = [
             format!("{SYN} delete @begun-1-v4 {{ {connection} }}"),
-            format!("meta nfproto ipv4 meta l4proto tcp update @begun-1-v4 {{ {connection} }} {takes}"),
-            format!("{connection} @begun-1-v4 {takes}"),
+            format!(
+                "meta nfproto ipv4 meta l4proto tcp update @begun-1-v4 {{ {connection} }} {takes} \
+                 update @pending-v4 {{ {connection} }} accept"
+            ),
+            format!("{connection} @begun-1-v4 {takes} accept"),
         ];
         for rule in &rules {
             assert_eq!(text.lines().filter(|line| line.trim() == rule).count(), 1, "{rule}\n{text}");

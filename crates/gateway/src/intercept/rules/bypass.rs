@@ -12,6 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::RuleSet;
+use super::arrivals::Losses;
 use super::text::{joined, networks};
 use crate::config::{Network, PathChoice, PeerChoice, Policies};
 use crate::ledger::Ledger;
@@ -133,11 +134,13 @@ pub(super) struct Bypassed {
     ledger: Arc<Ledger>,
     /// The kernel's counters when they were last read, by policy.
     read: Mutex<BTreeMap<usize, u64>>,
+    /// What did not arrive by then.
+    losses: Mutex<Losses>,
 }
 
 impl Bypassed {
     pub(super) fn new(ledger: Arc<Ledger>) -> Self {
-        Self { ledger, read: Mutex::default() }
+        Self { ledger, read: Mutex::default(), losses: Mutex::default() }
     }
 
     /// Takes note of the counters of a table that is loaded.
@@ -155,9 +158,31 @@ impl Bypassed {
         }
     }
 
+    /// Takes note of what did not arrive, and says why if that is more than before.
+    pub(super) fn look_for_losses(&self, rules: &RuleSet, table: &str) {
+        let losses = Losses::read(table);
+        let before = std::mem::replace(&mut *self.losses.lock(), losses);
+        let more = losses.since(before);
+        if more != Losses::default() {
+            self.ledger.arrivals.tell(more.connections, more.answers, &rules.stops());
+        }
+    }
+
+    /// Says whether what stopped connections that were taken in is there no more.
+    pub(super) fn is_mended(&self, rules: &RuleSet) -> bool {
+        self.ledger.arrivals.has_reason() && rules.stops().is_empty()
+    }
+
+    /// Says whether connections were lost lately, which are let pass until rules are loaded anew.
+    pub(super) fn has_losses(&self) -> bool {
+        self.ledger.arrivals.sentence().is_some()
+    }
+
     /// Forgets what was read: another table begins to count.
     pub(super) fn begin_anew(&self) {
         self.read.lock().clear();
+        *self.losses.lock() = Losses::default();
+        self.ledger.arrivals.forget();
     }
 }
 
@@ -335,7 +360,7 @@ mod tests {
         ];
         assert_eq!(rules[1..3], expected);
         let rules = super::super::text::tests::excluding(exclusions);
-        assert!(rules.bypasses().is_empty() && !rules.nft().contains("counter"), "{}", rules.nft());
+        assert!(rules.bypasses().is_empty() && !rules.nft().contains("counter policy-"), "{}", rules.nft());
     }
 
     #[test]

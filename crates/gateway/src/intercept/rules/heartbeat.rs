@@ -16,6 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::RuleSet;
 use crate::intercept::Held;
+use crate::ledger::Ledger;
 use crate::sockets;
 
 /// Sends signs of life, one for each family that this machine has, and one for each bridge.
@@ -25,6 +26,7 @@ pub(super) struct Heartbeat {
     loops: Vec<UdpSocket>,
     bridges: Mutex<BTreeMap<String, UdpSocket>>,
     held: Arc<Held>,
+    ledger: Arc<Ledger>,
 }
 
 impl Heartbeat {
@@ -32,11 +34,11 @@ impl Heartbeat {
     ///
     /// # Errors
     /// If they cannot be marked, for want of CAP_NET_ADMIN, or there is not even IPv4's loopback address.
-    pub(super) fn new(mark: u32, held: Arc<Held>) -> io::Result<Self> {
+    pub(super) fn new(mark: u32, held: Arc<Held>, ledger: Arc<Ledger>) -> io::Result<Self> {
         let mut loops = vec![sockets::marked_loop(Ipv4Addr::LOCALHOST.into(), mark)?];
         // Where there is no IPv6, none of its connections are to be taken in.
         loops.extend(sockets::marked_loop(Ipv6Addr::LOCALHOST.into(), mark));
-        Ok(Self { mark, loops, bridges: Mutex::default(), held })
+        Ok(Self { mark, loops, bridges: Mutex::default(), held, ledger })
     }
 
     /// Gives one sign of life to rules.
@@ -47,6 +49,10 @@ impl Heartbeat {
             // A failure is noticed by those whose connections go direct; the next beat may do better.
             let _ = socket.send(&[0]);
             while socket.recv(&mut [0; 8]).is_ok() {}
+        }
+        if self.ledger.arrivals.connections_are_lost() {
+            // What is lifted from a bridge and not taken in would have to be routed.
+            return;
         }
         let mut sockets = self.bridges.lock();
         sockets.retain(|known, _| rules.bridges().any(|bridge| bridge == known));

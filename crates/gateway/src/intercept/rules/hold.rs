@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use super::begun::SYN;
 use super::commands::{filter, nft};
 use super::{How, LoadError, Programs, RuleSet, Taker};
 
@@ -66,8 +67,8 @@ impl RuleSet {
     /// Returns the numbers for packets that are held; none if none are.
     pub(crate) fn hold_numbers(&self) -> Option<HoldNumbers> {
         let holds = self.takers.iter().any(|taker| taker.hold.is_some());
-        // The mark's lower half is this gateway's own.
-        holds.then(|| HoldNumbers((self.mark() & 0xffff) as u16))
+        // The lower half is this gateway's own.
+        holds.then(|| HoldNumbers((self.routing_table() & 0xffff) as u16))
     }
 
     /// Chooses how packets are queued, if any are, by what the kernel has; who may not ask it is given what most have.
@@ -92,7 +93,7 @@ impl RuleSet {
             taker.excluded.chain(text, &format!("hold-policy-{number}"), "accept", false);
         }
         let priority = "filter hook prerouting priority -310";
-        let _ = write!(text, "\tchain hold {{\n\t\ttype {priority}; policy accept;\n");
+        let _ = write!(text, "\tchain hold {{\n\t\ttype {priority}; policy accept;\n\t\t{SYN} jump aside\n");
         for (number, taker) in takers() {
             let verdict = match (taker.hold, self.queue_by) {
                 // What it takes in is not for those behind it.
@@ -239,7 +240,7 @@ mod tests {
                     fib daddr type != local meta mark set 0x6e01";
         let by_nft = rules(&[false, true], QueueBy::Nft);
         let queue = by_nft.hold_numbers().unwrap().queue();
-        let [first, second] = &chain(&by_nft, "hold")[..] else { panic!("{}", by_nft.nft()) };
+        let [_, first, second] = &chain(&by_nft, "hold")[..] else { panic!("{}", by_nft.nft()) };
         assert!(first.ends_with("fib daddr type != local accept"), "{first}");
         assert!(
             second.starts_with(asks) && second.ends_with(&format!("queue num {queue} bypass")),
@@ -247,7 +248,7 @@ mod tests {
         );
         assert_eq!(by_nft.queue_rule(), None);
         let by_iptables = rules(&[false, true], QueueBy::Iptables);
-        let [_, second] = &chain(&by_iptables, "hold")[..] else { panic!("{}", by_iptables.nft()) };
+        let [_, _, second] = &chain(&by_iptables, "hold")[..] else { panic!("{}", by_iptables.nft()) };
         assert!(second.starts_with(asks) && second.ends_with("accept"), "{second}");
         let rule = by_iptables.queue_rule().unwrap();
         assert!(rule.ends_with(&format!("NFQUEUE --queue-num {queue} --queue-bypass")), "{rule}");

@@ -41,7 +41,8 @@ pub(crate) async fn load(
     ledger: Arc<Ledger>,
     held: Arc<Held>,
 ) -> Result<Loaded, LoadError> {
-    let heartbeat = Heartbeat::new(beat_mark(gateway), Arc::clone(&held)).map_err(LoadError::Mark)?;
+    let heartbeat = Heartbeat::new(beat_mark(gateway), Arc::clone(&held), Arc::clone(&ledger))
+        .map_err(LoadError::Mark)?;
     let mut loaded = Loaded {
         current: Arc::default(),
         bypassed: Arc::new(Bypassed::new(ledger)),
@@ -97,7 +98,7 @@ impl Current {
             None => rules,
         };
         let wanted = rules.map(|rules| Arc::new(self.fit(rules, Links::of_this_machine())));
-        if turn.ended || old == wanted {
+        if turn.ended || old == wanted && !bypassed.has_losses() {
             return Ok(false);
         }
         if let Some(old) = &old
@@ -164,7 +165,10 @@ async fn look_after(current: Arc<Current>, bypassed: Arc<Bypassed>, heartbeat: A
 fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<RuleSet> {
     let there = match Programs(rules).installed() {
         Ok(table) => {
-            table.iter().for_each(|table| bypassed.look(rules, table));
+            if let Some(table) = &table {
+                bypassed.look(rules, table);
+                bypassed.look_for_losses(rules, table);
+            }
             let queued = |table: &str| rules.queue_rule().is_none_or(|rule| table.contains(&rule));
             table.is_some_and(|table| queued(&table) && (!rules.bridged || table.contains("table bridge")))
         }
@@ -179,10 +183,17 @@ fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<R
             Err(error) => tracing::error!(table, "routing rules or routes are missing, and {error}"),
         }
     }
-    if rules.by() != RulesBy::Install || there && fitting == **rules {
+    let mended = there && bypassed.is_mended(rules);
+    if rules.by() != RulesBy::Install || there && fitting == **rules && !mended {
         return Arc::new(fitting);
     }
     match Programs(&fitting).install() {
+        Ok(()) if mended => {
+            tracing::info!(
+                table,
+                "what stopped connections that were taken in is gone; rules installed again"
+            );
+        }
         Ok(()) if there => {
             tracing::info!(table, "this machine's bridges or control groups changed; rules installed again");
         }
@@ -291,6 +302,9 @@ fn exchange(old: Option<&RuleSet>, new: Option<&RuleSet>) -> Result<(), LoadErro
     };
     if new.by() == RulesBy::Install {
         Programs(new).install()?;
+        if let Some(old) = old.filter(|old| old.other_routes(new)) {
+            Programs(old).remove_rules();
+        }
         if old.is_some_and(|old| old.bridged && !new.bridged) {
             Programs(new).remove_bridge_table();
         }

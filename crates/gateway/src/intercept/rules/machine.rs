@@ -19,6 +19,7 @@ impl RuleSet {
             Err(error) => found.push(format!("bridges and routes need `ip`: {error}")),
         }
         found.extend(self.missing_groups());
+        found.extend(self.stops());
         found.extend(self.bad_settings(|key| {
             let value = std::fs::read_to_string(format!("/proc/sys/{}", key.replace('.', "/"))).ok()?;
             Some(value.trim().to_owned())

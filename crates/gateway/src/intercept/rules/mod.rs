@@ -4,6 +4,7 @@
 //! What takes new connections in holds only while the gateway says that it is alive. Once it is killed or hangs,
 //! traffic flows as if it were not there.
 
+mod arrivals;
 mod begun;
 mod bridge;
 mod bypass;
@@ -16,6 +17,7 @@ mod load;
 mod machine;
 mod programs;
 mod routes;
+mod stops;
 mod text;
 
 pub(crate) use heartbeat::LIFE_MS;
@@ -54,6 +56,10 @@ pub struct RuleSet {
     queue_by: QueueBy,
     /// Whether sets can be keyed by what an ICMP error quotes.
     quoted_keys: bool,
+    /// The mark of packets for sockets here, if it is not by the gateway's name.
+    mark: Option<u32>,
+    /// The place of the routing rule for it.
+    priority: u32,
 }
 
 /// One interception.
@@ -112,12 +118,18 @@ impl RuleSet {
         let needed = in_clients_names || !takers.is_empty();
         // Whoever is quiet for longer is asked whether he is there, and answers.
         let silence = config.gateway.keepalive.map_or(LONGEST_SILENCE, |time| 2 * time + SOME_PROBES);
-        needed.then(|| Self { takers, in_clients_names, silence, ..Self::empty(&config.gateway.name, by) })
+        needed.then(|| Self { takers, in_clients_names, silence, ..Self::without_rules(config, by) })
     }
 
     /// Returns a set without rules, for a gateway that may have had others.
     pub fn none(config: &Config) -> Self {
-        Self::empty(&config.gateway.name, RulesBy::Install)
+        Self::without_rules(config, RulesBy::Install)
+    }
+
+    fn without_rules(config: &Config, by: RulesBy) -> Self {
+        let gateway = &config.gateway;
+        let priority = gateway.rule_priority.unwrap_or(DEFAULT_PRIORITY);
+        Self { mark: gateway.mark, priority, ..Self::empty(&gateway.name, by) }
     }
 
     /// Returns these rules with what connections need that older rules took in: they go on as they are.
@@ -126,7 +138,11 @@ impl RuleSet {
         if kept.is_empty() {
             return wanted;
         }
-        let wanted = wanted.unwrap_or_else(|| Self::empty(&old.gateway, old.by));
+        let wanted = wanted.unwrap_or_else(|| Self {
+            mark: old.mark,
+            priority: old.priority,
+            ..Self::empty(&old.gateway, old.by)
+        });
         // What it does anyway is no difference.
         wanted.ways().for_each(|way| _ = kept.remove(&way));
         Some(Self { kept, keeps_bridges: old.bridged, ..wanted })
@@ -153,6 +169,8 @@ impl RuleSet {
             cgroups: Groups::default(),
             queue_by: QueueBy::default(),
             quoted_keys: true,
+            mark: None,
+            priority: DEFAULT_PRIORITY,
         }
     }
 
@@ -172,9 +190,14 @@ impl RuleSet {
         kept || self.takers.iter().any(|taker| taker.how == How::Tproxy)
     }
 
-    /// Returns the mark of such packets, which is the number of the routing table too; a hash of the gateway's name
-    /// (FNV-1a), so that gateways on one machine stay apart.
+    /// Returns the mark of such packets; by default the number of the routing table.
     fn mark(&self) -> u32 {
+        self.mark.unwrap_or_else(|| self.routing_table())
+    }
+
+    /// Returns the number of the routing table: a hash of the gateway's name (FNV-1a), so that gateways on one machine
+    /// stay apart.
+    fn routing_table(&self) -> u32 {
         0x6f77_0000 | hash(&self.gateway)
     }
 }
@@ -205,6 +228,10 @@ impl Taker {
         }
     }
 }
+
+/// Where the routing rule stands unless `rule_priority` says otherwise: before those of VPNs and of programs that share
+/// traffic out between uplinks.
+const DEFAULT_PRIORITY: u32 = 90;
 
 /// What connections may be silent that nobody asks: as long as the kernel remembers those whose addresses it changes.
 const LONGEST_SILENCE: Duration = Duration::from_secs(5 * 24 * 3600);

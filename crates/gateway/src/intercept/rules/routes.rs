@@ -25,26 +25,37 @@ impl RuleSet {
 
     /// Returns the arguments of `ip` that undo [`RuleSet::routes`].
     pub fn routes_undone(&self) -> Vec<String> {
-        self.with_families(&[
+        let mut commands = self.with_families(&[
             "rule del priority BEFORE fwmark MARK iif lo lookup main",
             "rule del priority PRIORITY fwmark MARK lookup TABLE",
             "rule del priority PRIORITY fwmark ERRORS lookup TABLE",
             "route flush table TABLE",
-        ])
+        ]);
+        let earlier = Self { mark: None, priority: EARLIER_PRIORITY, ..self.clone() };
+        commands.extend(earlier.with_families(&[
+            "rule del priority BEFORE fwmark MARK iif lo lookup main",
+            "rule del priority PRIORITY fwmark MARK lookup TABLE",
+        ]));
+        commands
     }
 
     fn with_families(&self, commands: &[&str]) -> Vec<String> {
         let mark = self.mark();
         let fill = |command: &str| {
-            let filled = command.replace("PRIORITY", &PRIORITY.to_string());
-            let filled = filled.replace("BEFORE", &(PRIORITY - 1).to_string());
+            let filled = command.replace("PRIORITY", &self.priority.to_string());
+            let filled = filled.replace("BEFORE", &(self.priority - 1).to_string());
             let filled = filled.replace("ERRORS", &format!("{:#x}", self.error_mark()));
-            filled.replace("MARK", &format!("{mark:#x}")).replace("TABLE", &mark.to_string())
+            filled.replace("MARK", &format!("{mark:#x}")).replace("TABLE", &self.routing_table().to_string())
         };
         FAMILIES
             .iter()
             .flat_map(|family| commands.iter().map(move |c| format!("{family} {}", fill(c))))
             .collect()
+    }
+
+    /// Says whether other rules of the same gateway have routing rules of their own.
+    pub(super) fn other_routes(&self, other: &Self) -> bool {
+        (self.mark(), self.priority) != (other.mark(), other.priority)
     }
 
     /// Says whether a family has all of [`RuleSet::routes`], by what `ip` shows of its rules and of the routing table.
@@ -53,9 +64,9 @@ impl RuleSet {
             let (begin, mark) = (format!("{priority}:"), format!("fwmark {mark:#x} "));
             rules.lines().any(|line| line.starts_with(&begin) && line.contains(&mark))
         };
-        has_rule(PRIORITY - 1, self.mark())
-            && has_rule(PRIORITY, self.mark())
-            && (!self.leads_own_errors() || has_rule(PRIORITY, self.error_mark()))
+        has_rule(self.priority - 1, self.mark())
+            && has_rule(self.priority, self.mark())
+            && (!self.leads_own_errors() || has_rule(self.priority, self.error_mark()))
             && table.lines().any(|line| line.starts_with("local default dev lo "))
     }
 }
@@ -82,12 +93,19 @@ impl Programs<'_> {
 
     fn has_routes_of(&self, family: &str) -> Result<bool, LoadError> {
         let rules = ip(&format!("{family} rule show"))?;
-        let table = match ip(&format!("{family} route show table {}", self.0.mark())) {
+        let table = match ip(&format!("{family} route show table {}", self.0.routing_table())) {
             // A table is there from its first route to its last.
             Err(LoadError::Refused { said, .. }) if said.contains("table does not exist") => String::new(),
             table => table?,
         };
         Ok(self.0.leads_here(&rules, &table))
+    }
+
+    /// Removes the routing rules alone: others lead to the same routes by now.
+    pub(super) fn remove_rules(&self) {
+        for command in self.0.routes_undone().iter().filter(|command| command.contains(" rule del ")) {
+            let _ = ip(command);
+        }
     }
 
     /// What is not there cannot be removed; without the table of nftables no packet is marked, and none goes there.
@@ -104,10 +122,10 @@ fn has_ipv6() -> bool {
     Path::new("/proc/net/if_inet6").exists() && !is_off
 }
 
-const FAMILIES: [&str; 2] = ["-4", "-6"];
+pub(super) const FAMILIES: [&str; 2] = ["-4", "-6"];
 
-/// Where the routing rule stands among others: before those for the main table.
-const PRIORITY: u32 = 7400;
+/// Where gateways have put their routing rule that had no `rule_priority`; one that was killed has left it.
+const EARLIER_PRIORITY: u32 = 7400;
 
 #[cfg(test)]
 mod tests {
@@ -123,15 +141,21 @@ mod tests {
         };
         let (branch, other) = (named("branch"), named("other"));
         let mark = branch.mark();
-        let before = format!("7399:\tfrom all fwmark {mark:#x} iif lo lookup main\n");
-        let rule = format!("7400:\tfrom all fwmark {mark:#x} lookup {mark}\n");
+        let before = format!("89:\tfrom all fwmark {mark:#x} iif lo lookup main\n");
+        let rule = format!("90:\tfrom all fwmark {mark:#x} lookup {mark}\n");
         let rules = format!("0:\tfrom all lookup local\n{before}{rule}32766:\tfrom all lookup main\n");
         let route = "local default dev lo scope host \n";
         assert!(branch.leads_here(&rules, route));
         assert!(!branch.leads_here(&rules, ""));
         assert!(!branch.leads_here(&rule, route) && !branch.leads_here(&before, route));
         assert!(!other.leads_here(&rules, route));
+        let elsewhere = RuleSet { mark: Some(0x100), priority: 40, ..branch.clone() };
+        assert!(!elsewhere.leads_here(&rules, route));
+        let rules = format!(
+            "39:\tfrom all fwmark 0x100 iif lo lookup main\n40:\tfrom all fwmark 0x100 lookup {mark}\n"
+        );
+        assert!(elsewhere.leads_here(&rules, route));
         // As IPv6 shows it.
-        assert!(branch.leads_here(&rules, "local default dev lo metric 1024 pref medium\n"));
+        assert!(elsewhere.leads_here(&rules, "local default dev lo metric 1024 pref medium\n"));
     }
 }

@@ -30,6 +30,8 @@ impl RuleSet {
         self.hook(&mut text, "prerouting", "nat hook prerouting priority dstnat", How::Redirect);
         self.hook(&mut text, "output", "nat hook output priority -100", How::RedirectOwn);
         self.own_errors(&mut text);
+        self.arrivals(&mut text);
+        self.redirects(&mut text);
         self.takes(&mut text);
         text.push_str("}\n");
         self.bridge_table(&mut text);
@@ -55,9 +57,7 @@ impl RuleSet {
                 }
                 rules.push(match how {
                     How::Tproxy => format!("{condition} goto intercept-{number}"),
-                    How::Redirect => {
-                        format!("{condition} fib daddr type != local redirect to :{}", taker.port)
-                    }
+                    How::Redirect => format!("{condition} goto redirect-{number}"),
                     How::RedirectOwn => format!("{condition} redirect to :{}", taker.port),
                 });
             }
@@ -66,6 +66,7 @@ impl RuleSet {
             // Behind the rules for new connections: a SYN that meets a socket in TIME-WAIT is new all the same.
             rules.extend(self.rules_to_forget());
             let mark = self.mark();
+            rules.extend(self.awaited_answers());
             rules.push(format!("meta l4proto tcp socket transparent 1 meta mark set {mark:#x} accept"));
             rules.push(self.errors_from_outside());
             rules.extend(self.rules_without_socket());
@@ -180,7 +181,7 @@ pub(super) mod tests {
         let set = set(How::Tproxy, capture, None);
         let expected = "iifname { \"lan0\" } meta nfproto @alive tcp flags & (fin | syn | rst | ack) == syn \
                         tcp dport { 80, 8000-8100 } goto intercept-0";
-        assert_eq!(rules(&set, "goto"), [expected]);
+        assert_eq!(rules(&set, "goto intercept"), [expected]);
         assert_eq!(rules(&set, "socket transparent").len(), 2);
         assert_eq!(set.routes().len(), 6);
     }
@@ -190,12 +191,15 @@ pub(super) mod tests {
         let networks =
             |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Network>>();
         let to = |texts: &[&str]| Capture { networks: networks(texts), ..Capture::default() };
-        let v4 = rules(&set(How::Redirect, to(&["10.0.0.0/8"]), None), "redirect to");
+        let v4 = rules(&set(How::Redirect, to(&["10.0.0.0/8"]), None), "goto redirect-0");
         assert_eq!(v4.len(), 1);
         assert!(v4[0].contains("ip daddr { 10.0.0.0/8 } meta l4proto tcp"), "{v4:?}");
-        assert_eq!(rules(&set(How::Redirect, to(&["10.0.0.0/8", "fd00::/8"]), None), "redirect to").len(), 2);
+        assert_eq!(
+            rules(&set(How::Redirect, to(&["10.0.0.0/8", "fd00::/8"]), None), "goto redirect-0").len(),
+            2
+        );
         let from = Some(networks(&["fd01::/16"]));
-        assert!(rules(&set(How::Redirect, to(&["10.0.0.0/8"]), from), "redirect to").is_empty());
+        assert!(rules(&set(How::Redirect, to(&["10.0.0.0/8"]), from), "goto redirect-0").is_empty());
     }
 
     #[test]

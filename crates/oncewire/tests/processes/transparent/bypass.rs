@@ -81,7 +81,7 @@ fn a_reload_changes_what_passes_and_forgets_no_count() {
         deployment.connect_as(server, PORTS[0], hub).say("by way of the link");
         let mut passed = eventually("a connection passes by and is counted", LIMIT, || {
             let passed = deployment.connect(server, PORTS[1]).filter(|passed| passed.seen_as.ip() == client);
-            passed.filter(|_| !deployment.rules(&["--installed"]).contains("packets 0"))
+            passed.filter(|_| !deployment.rules(&["--installed"]).contains("policy-1 {\n\t\tpackets 0 "))
         });
         let text = std::fs::read_to_string(deployment.branch.config()).unwrap();
         let reloaded = text.replace(&excluding(PORTS[1]), &excluding(PORTS[0]));

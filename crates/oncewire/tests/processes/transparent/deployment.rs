@@ -149,6 +149,11 @@ impl Deployment {
         format!("{}{intercepts}", self.head)
     }
 
+    /// The name of the host of the branch's gateway.
+    pub(super) fn on(&self) -> &str {
+        &self.on
+    }
+
     /// The host of the branch's gateway.
     pub(super) fn gateway_host(&self) -> &Host {
         self.network.host(&self.on)

@@ -2,6 +2,7 @@
 //!
 //! No test says when something must have happened: they wait until it does, on a machine that may be busy with others.
 
+mod arrivals;
 mod bridge;
 mod bypass;
 mod connection;

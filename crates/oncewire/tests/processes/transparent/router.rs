@@ -17,7 +17,7 @@ fn new_connections_are_taken_in_and_older_ones_are_left_alone() {
         let mut older = deployment.take_in_beside_older("goto intercept-0");
         assert_eq!(deployment.rules(&["--installed"]), "# not installed\n");
         let routing = deployment.command(Command::new("ip").arg("rule"));
-        assert!(!routing.contains("7400"), "{routing}");
+        assert!(!routing.contains("fwmark"), "{routing}");
         for older in &mut older {
             older.say("still here");
         }
@@ -194,15 +194,15 @@ fn routing_rules_and_routes_that_somebody_removed_come_back() {
         let Some(mut deployment) = Deployment::of_routers() else { return };
         deployment.start();
         // The routing table has the number of the mark.
-        let rule = deployment.command(Command::new("sh").args(["-c", "ip -4 rule | grep ^7400:"]));
+        let rule = deployment.command(Command::new("sh").args(["-c", "ip -4 rule | grep ^90:"]));
         let table = rule.trim().rsplit(' ').next().unwrap();
         let show = format!(
             "ip -4 rule; ip -6 rule; ip -4 route show table {table}; ip -6 route show table {table}; true"
         );
         let before = deployment.gateway_host().sh(&show);
         let ways = [
-            "ip -4 rule del priority 7400; ip -6 rule del priority 7400",
-            "ip -4 rule del priority 7399; ip -6 rule del priority 7399",
+            "ip -4 rule del priority 90; ip -6 rule del priority 90",
+            "ip -4 rule del priority 89; ip -6 rule del priority 89",
             &format!("ip -4 route flush table {table}; ip -6 route flush table {table}"),
             "ip link set lo down; ip link set lo up",
         ];

@@ -1,0 +1,220 @@
+//! Whether connections that are taken in arrive.
+//!
+//! A firewall of this machine or an earlier routing rule may stop a packet between the rule that takes it in and the
+//! socket that it is for. So a SYN that is taken in is pending until it has passed the last chain of the hook `input`. One
+//! that comes again while it is pending goes its way, and what is like it for some minutes: what goes to the same server,
+//! and all that comes in by the same interface to the same port, if nothing of that has arrived.
+
+use std::fmt::Write as _;
+
+use super::begun::{FAMILIES, SYN, connection};
+use super::{How, RuleSet};
+
+impl RuleSet {
+    /// Says whether answers or new connections are led to sockets here by their mark.
+    fn awaits(&self) -> bool {
+        self.in_clients_names || self.has(How::Tproxy)
+    }
+
+    fn has(&self, how: How) -> bool {
+        self.takers.iter().any(|taker| taker.how == how)
+    }
+
+    /// Writes the sets and the chains that find out what arrives.
+    pub(super) fn arrivals(&self, text: &mut String) {
+        if self.awaits() {
+            self.marked_arrivals(text);
+        }
+        if self.has(How::Redirect) {
+            redirected_arrivals(text);
+        }
+        if !self.awaits() && !self.has(How::Redirect) {
+            return;
+        }
+        let mut heard = Vec::new();
+        for (family, ip, _) in FAMILIES.into_iter().filter(|_| self.awaits()) {
+            let ends = connection(ip);
+            heard.push(format!(
+                "{SYN} {ends} @pending-{family} update @arrived-{family} {{ iifname . tcp dport }}"
+            ));
+            heard.push(format!("delete @pending-{family} {{ {ends} }}"));
+        }
+        for (family, ip, _) in FAMILIES.into_iter().filter(|_| self.has(How::Redirect)) {
+            let end = client(ip);
+            heard.push(format!(
+                "{end} @pending-redirect-{family} update @arrived-redirect {{ iifname . meta nfproto }}"
+            ));
+            heard.push(format!("delete @pending-redirect-{family} {{ {end} }}"));
+        }
+        chain(text, "heard", &heard);
+        // Behind the chains of firewalls.
+        let hook = "type filter hook input priority 300; policy accept;".to_owned();
+        chain(text, "arrived", &[hook, "tcp flags & syn == syn jump heard".to_owned()]);
+    }
+
+    fn marked_arrivals(&self, text: &mut String) {
+        let _ = write!(text, "\tcounter {UNHEARD} {{\n\t}}\n");
+        for (family, ip, address) in FAMILIES {
+            set(
+                text,
+                &format!("pending-{family}"),
+                &format!("{address} . inet_service . {address} . inet_service"),
+                "30s",
+            );
+            set(text, &format!("lost-{family}"), &format!("{address} . inet_service"), REST);
+            for name in ["blocked", "arrived"] {
+                set(text, &format!("{name}-{family}"), "ifname . inet_service", REST);
+            }
+            let unheard = [
+                format!("counter name \"{UNHEARD}\""),
+                format!("update @lost-{family} {{ {ip} daddr . tcp dport }}"),
+                format!(
+                    "iifname . tcp dport != @arrived-{family} update @blocked-{family} {{ iifname . tcp dport }}"
+                ),
+                "accept".to_owned(),
+            ];
+            chain(text, &format!("unheard-{family}"), &unheard);
+        }
+        if self.hold_numbers().is_some() {
+            let aside = FAMILIES.map(|(family, ip, _)| {
+                let mut rules = stopped(family, ip).to_vec();
+                rules.push(format!("{} @pending-{family}", connection(ip)));
+                rules.into_iter().map(|rule| format!("{rule} accept"))
+            });
+            chain(text, "aside", &aside.into_iter().flatten().collect::<Vec<_>>());
+        }
+        if self.in_clients_names {
+            let _ = write!(text, "\tcounter {UNANSWERED} {{\n\t}}\n");
+            let answer = FAMILIES.map(|(family, ip, _)| {
+                let ends = connection(ip);
+                [
+                    format!("{ends} @pending-{family} counter name \"{UNANSWERED}\""),
+                    format!("update @pending-{family} {{ {ends} }}"),
+                ]
+            });
+            chain(text, "answer", &answer.concat());
+        }
+    }
+
+    /// Returns the rule that waits for servers' answers to connects in clients' names, which stands before the rule that
+    /// leads them here.
+    pub(super) fn awaited_answers(&self) -> Option<String> {
+        let answers = "tcp flags & (fin | syn | rst | ack) == (syn | ack) socket transparent 1 jump answer";
+        self.in_clients_names.then(|| answers.to_owned())
+    }
+
+    /// Writes the chains that redirect, one for each interception.
+    pub(super) fn redirects(&self, text: &mut String) {
+        let numbered = self.takers.iter().enumerate().filter(|(_, taker)| taker.how == How::Redirect);
+        for (number, taker) in numbered {
+            let mut rules = vec!["fib daddr type local return".to_owned()];
+            rules.extend(FAMILIES.map(|(family, ip, _)| {
+                format!("{} @pending-redirect-{family} goto unheard-redirect", client(ip))
+            }));
+            rules.push("iifname . meta nfproto @blocked-redirect return".to_owned());
+            rules.extend(FAMILIES.map(|(family, ip, _)| {
+                let (client, port) = (client(ip), taker.port);
+                format!("update @pending-redirect-{family} {{ {client} }} redirect to :{port}")
+            }));
+            chain(text, &format!("redirect-{number}"), &rules);
+        }
+    }
+}
+
+/// Returns the rules, without their verdict, for connections that would not arrive.
+pub(super) fn stopped(family: &str, ip: &str) -> [String; 2] {
+    [
+        format!("meta nfproto ip{family} iifname . tcp dport @blocked-{family}"),
+        format!("{ip} daddr . tcp dport @lost-{family}"),
+    ]
+}
+
+fn redirected_arrivals(text: &mut String) {
+    for (family, _, address) in FAMILIES {
+        set(text, &format!("pending-redirect-{family}"), &format!("{address} . inet_service"), "30s");
+    }
+    for name in ["blocked", "arrived"] {
+        set(text, &format!("{name}-redirect"), "ifname . nf_proto", REST);
+    }
+    let _ = write!(text, "\tcounter {UNHEARD}-redirect {{\n\t}}\n");
+    let blocked =
+        "iifname . meta nfproto != @arrived-redirect update @blocked-redirect { iifname . meta nfproto }";
+    let unheard = [format!("counter name \"{UNHEARD}-redirect\""), blocked.to_owned(), "accept".to_owned()];
+    chain(text, "unheard-redirect", &unheard);
+}
+
+/// The client's end of a packet's connection, which no redirection changes.
+fn client(ip: &str) -> String {
+    format!("{ip} saddr . tcp sport")
+}
+
+fn set(text: &mut String, name: &str, kind: &str, timeout: &str) {
+    let _ = write!(
+        text,
+        "\tset {name} {{\n\t\ttype {kind}\n\t\tsize {MOST}\n\t\tflags dynamic,timeout\n\t\ttimeout {timeout}\n\t}}\n"
+    );
+}
+
+fn chain(text: &mut String, name: &str, rules: &[String]) {
+    let rules: String = rules.iter().map(|rule| format!("\t\t{rule}\n")).collect();
+    let _ = write!(text, "\tchain {name} {{\n{rules}\t}}\n");
+}
+
+/// What tables have counted that did not arrive: SYNs that came again, and servers' answers that did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Losses {
+    pub(super) connections: u64,
+    pub(super) answers: u64,
+}
+
+impl Losses {
+    /// Reads the counters of tables as `nft` lists them.
+    pub(super) fn read(tables: &str) -> Self {
+        let count = |name: &str| {
+            let after = tables.split(&format!("counter {name} {{\n")).nth(1)?;
+            after.trim_start().strip_prefix("packets ")?.split(' ').next()?.parse::<u64>().ok()
+        };
+        let redirected = count(&format!("{UNHEARD}-redirect")).unwrap_or(0);
+        let connections = count(UNHEARD).unwrap_or(0).saturating_add(redirected);
+        Self { connections, answers: count(UNANSWERED).unwrap_or(0) }
+    }
+
+    /// Returns what is more than before; a table that counts less was loaded meanwhile.
+    pub(super) fn since(self, before: Self) -> Self {
+        let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
+        Self {
+            connections: more(self.connections, before.connections),
+            answers: more(self.answers, before.answers),
+        }
+    }
+}
+
+const UNHEARD: &str = "unheard";
+const UNANSWERED: &str = "unanswered";
+
+/// For how long what did not arrive is let pass before it is tried again.
+const REST: &str = "10m";
+
+/// So many of each kind; more are taken in as if they arrived.
+const MOST: u32 = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_read_as_nft_lists_them_and_counted_once() {
+        let table = |unheard: u64, redirected: u64, unanswered: u64| {
+            format!(
+                "table inet oncewire-branch {{\n\tcounter unheard {{\n\t\tpackets {unheard} bytes 60\n\t}}\n\n\
+                 \tcounter unheard-redirect {{\n\t\tpackets {redirected} bytes 60\n\t}}\n\n\
+                 \tcounter unanswered {{\n\t\tpackets {unanswered} bytes 60\n\t}}\n}}\n"
+            )
+        };
+        let first = Losses::read(&table(3, 1, 2));
+        assert_eq!(first, Losses { connections: 4, answers: 2 });
+        assert_eq!(Losses::read(&table(5, 1, 2)).since(first), Losses { connections: 2, answers: 0 });
+        assert_eq!(Losses::read(&table(1, 0, 0)).since(first), Losses { connections: 1, answers: 0 });
+        assert_eq!(Losses::read("table inet oncewire-branch {\n}\n"), Losses::default());
+    }
+}

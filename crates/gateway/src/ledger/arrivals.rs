@@ -1,0 +1,121 @@
+//! Whether connections that rules take in arrive at the gateway.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// What did not arrive lately, and why.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals(Mutex<Option<Lost>>);
+
+#[derive(Debug)]
+struct Lost {
+    connections: u64,
+    answers: u64,
+    reasons: String,
+    at: Instant,
+    logged: Instant,
+}
+
+impl Arrivals {
+    /// Takes note of connections that did not arrive, and of servers' answers, with what stops them; logs it once in a
+    /// while, and whenever there is another reason.
+    pub(crate) fn tell(&self, connections: u64, answers: u64, reasons: &[String]) {
+        let now = Instant::now();
+        let mut told = self.0.lock();
+        let before = told.take().filter(|lost| lost.at.elapsed() < CURRENT);
+        let reasons = match (reasons, &before) {
+            // It may have been mended since they were lost.
+            ([], Some(before)) => before.reasons.clone(),
+            ([], None) => NOT_FOUND.to_owned(),
+            (reasons, _) => reasons.join("; "),
+        };
+        let logged =
+            before.as_ref().filter(|lost| lost.reasons == reasons && lost.logged.elapsed() < CURRENT);
+        let logged = logged.map(|lost| lost.logged);
+        let sum = |before: Option<u64>, more: u64| before.unwrap_or(0).saturating_add(more);
+        let lost = Lost {
+            connections: sum(before.as_ref().map(|lost| lost.connections), connections),
+            answers: sum(before.as_ref().map(|lost| lost.answers), answers),
+            reasons,
+            at: now,
+            logged: logged.unwrap_or(now),
+        };
+        if logged.is_none() {
+            tracing::warn!("{}", lost.sentence());
+        }
+        *told = Some(lost);
+    }
+
+    /// Forgets what was lost: other rules hold.
+    pub(crate) fn forget(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// Says whether connections that are taken in were lost lately.
+    pub(crate) fn connections_are_lost(&self) -> bool {
+        let told = self.0.lock();
+        told.as_ref().is_some_and(|lost| lost.connections > 0 && lost.at.elapsed() < CURRENT)
+    }
+
+    /// Says whether the reason of what was lost lately is known.
+    pub(crate) fn has_reason(&self) -> bool {
+        let told = self.0.lock();
+        told.as_ref().is_some_and(|lost| lost.reasons != NOT_FOUND && lost.at.elapsed() < CURRENT)
+    }
+
+    /// Returns what was lost lately, and why, as a sentence.
+    pub(crate) fn sentence(&self) -> Option<String> {
+        let told = self.0.lock();
+        told.as_ref().filter(|lost| lost.at.elapsed() < CURRENT).map(Lost::sentence)
+    }
+}
+
+impl Lost {
+    fn sentence(&self) -> String {
+        let Self { connections, answers, reasons, .. } = self;
+        let mut parts = Vec::new();
+        if *connections > 0 {
+            parts.push(format!(
+                "{connections} packets of connections that were taken in did not arrive, and what is like them goes direct \
+                 for 10 min"
+            ));
+        }
+        if *answers > 0 {
+            parts.push(format!("{answers} answers of servers to connects in clients' names did not arrive"));
+        }
+        format!("{}: {reasons}", parts.join(", and "))
+    }
+}
+
+/// For how long what did not arrive is let pass: as long as elements of the rules' sets live.
+const CURRENT: Duration = Duration::from_secs(600);
+
+const NOT_FOUND: &str = "no firewall or routing rule was found that explains it; look at what drops or reroutes packets in \
+                         the hooks prerouting and input (`nft list ruleset`, `iptables-save`, `ip rule`)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_add_up_and_name_their_reason_until_rules_change() {
+        let arrivals = Arrivals::default();
+        assert_eq!(arrivals.sentence(), None);
+        arrivals.tell(0, 2, &[]);
+        assert!(!arrivals.connections_are_lost() && !arrivals.has_reason());
+        assert!(arrivals.sentence().unwrap().starts_with("2 answers of servers"));
+        arrivals.tell(3, 0, &["the firewall".to_owned(), "a rule".to_owned()]);
+        assert!(arrivals.connections_are_lost() && arrivals.has_reason());
+        let sentence = arrivals.sentence().unwrap();
+        assert!(sentence.starts_with("3 packets") && sentence.contains("2 answers"), "{sentence}");
+        assert!(sentence.ends_with(": the firewall; a rule"), "{sentence}");
+        arrivals.tell(1, 0, &[]);
+        assert!(
+            arrivals.has_reason() && arrivals.sentence().unwrap().ends_with("a rule"),
+            "it is mended by now"
+        );
+        arrivals.forget();
+        assert_eq!(arrivals.sentence(), None);
+    }
+}
