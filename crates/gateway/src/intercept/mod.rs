@@ -9,6 +9,7 @@ mod pipes;
 mod proxy_protocol;
 mod router;
 pub mod rules;
+mod socks4;
 mod socks5;
 mod transparent;
 

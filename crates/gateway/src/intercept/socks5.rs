@@ -1,4 +1,4 @@
-//! `socks5`: CONNECT of RFC 1928, with no authentication or the names and passwords of RFC 1929.
+//! `socks5`: CONNECT of RFC 1928, with no authentication or the names and passwords of RFC 1929; and of SOCKS 4 and 4a.
 //!
 //! Names are resolved at the far end. The reply comes after the far connect and tells its outcome. Bytes are read
 //! exactly as far as the protocol needs, so that nothing of the application's own is ever held here.
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use oncewire_codec::wire::{Destination, Host, OpenFailure};
 
 use super::router::{NoWay, Way};
-use super::{Door, HANDSHAKE_LIMIT, direct};
+use super::{Door, HANDSHAKE_LIMIT, direct, socks4};
 use crate::config::Users;
 use crate::flows::{ends, pump};
 use crate::sockets;
@@ -22,8 +22,8 @@ use crate::telemetry::Refusal;
 /// Serves one client.
 pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr) {
     let asked = tokio::time::timeout(HANDSHAKE_LIMIT, negotiate(&mut stream, &door.intercept.users)).await;
-    let destination = match asked {
-        Ok(Ok(destination)) => destination,
+    let (version, destination) = match asked {
+        Ok(Ok(asked)) => asked,
         Ok(Err(refusal)) => return refuse(door, stream, source, refusal).await,
         Err(_) => return refuse(door, stream, source, Turned::TooSlow).await,
     };
@@ -35,7 +35,7 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
     };
     match connected {
         Ok((way, local)) => {
-            if stream.write_all(&reply(Reply::Succeeded, local)).await.is_err() {
+            if stream.write_all(&version.reply(Reply::Succeeded, local)).await.is_err() {
                 return;
             }
             match way {
@@ -44,7 +44,7 @@ pub(super) async fn serve(door: &Door, mut stream: TcpStream, source: SocketAddr
             };
         }
         Err(why) => {
-            end(stream, &reply(Reply::from(why), None)).await;
+            end(stream, &version.reply(Reply::from(why), None)).await;
             door.no_way(source, &destination, why);
         }
     }
@@ -55,6 +55,23 @@ async fn gone(stream: &TcpStream) {
     // What it sends before the reply is for the server, and stays where it is.
     if let Ok(1..) = stream.peek(&mut [0]).await {
         ends::socket_error(stream).await;
+    }
+}
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Socks4,
+    Socks5,
+}
+
+impl Version {
+    /// Writes a reply as the client reads it.
+    fn reply(self, outcome: Reply, bound: Option<SocketAddr>) -> Vec<u8> {
+        match self {
+            Self::Socks5 => reply(outcome, bound),
+            Self::Socks4 => socks4::reply(outcome == Reply::Succeeded, bound),
+        }
     }
 }
 
@@ -90,7 +107,7 @@ impl From<NoWay> for Reply {
 
 /// Why a client was not served.
 #[derive(Debug)]
-enum Turned {
+pub(super) enum Turned {
     Io(io::Error),
     TooSlow,
     /// Not SOCKS 5; the first byte tells what it might have been.
@@ -98,6 +115,8 @@ enum Turned {
     /// It does not offer the one method of authentication that we accept.
     NoMethod(u8),
     WrongPassword,
+    /// A request of SOCKS 4 that is not served, and why.
+    Socks4(&'static str),
     Command(u8),
     AddressType(u8),
     Malformed(&'static str),
@@ -109,8 +128,15 @@ impl From<io::Error> for Turned {
     }
 }
 
-async fn negotiate(stream: &mut TcpStream, users: &Users) -> Result<Destination, Turned> {
+async fn negotiate(stream: &mut TcpStream, users: &Users) -> Result<(Version, Destination), Turned> {
     let version = stream.read_u8().await?;
+    if version == socks4::VERSION {
+        let asked = socks4::read_request(stream).await?;
+        return match users.is_empty() {
+            true => Ok((Version::Socks4, asked)),
+            false => Err(Turned::Socks4("speaks SOCKS 4, which has no passwords; use version 5")),
+        };
+    }
     if version != VERSION {
         return Err(Turned::NotSocks5(version));
     }
@@ -123,7 +149,7 @@ async fn negotiate(stream: &mut TcpStream, users: &Users) -> Result<Destination,
     if method == USERNAME_PASSWORD {
         authenticate(stream, users).await?;
     }
-    read_request(stream).await
+    Ok((Version::Socks5, read_request(stream).await?))
 }
 
 /// RFC 1929 §2.
@@ -160,8 +186,14 @@ async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Destinatio
 }
 
 /// Clients send addresses as names too.
-fn host_of(name: &[u8]) -> Result<Host, Turned> {
+pub(super) fn host_of(name: &[u8]) -> Result<Host, Turned> {
     let name = str::from_utf8(name).map_err(|_| Turned::Malformed("a host name that is not text"))?;
+    if let Some(inner) = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        let ip = inner.parse::<Ipv6Addr>();
+        return ip
+            .map(|ip| Host::Ip(ip.into()))
+            .map_err(|_| Turned::Malformed("brackets without an IPv6 address"));
+    }
     match name.parse() {
         Ok(ip) => Ok(Host::Ip(ip)),
         Err(_) if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) => {
@@ -184,6 +216,10 @@ async fn refuse(door: &Door, stream: TcpStream, source: SocketAddr, refusal: Tur
         Turned::Io(error) => (garbage, format!("left before it asked for anything: {error}"), vec![]),
         Turned::TooSlow => (garbage, "did not say in time what it wants".to_owned(), vec![]),
         Turned::NotSocks5(first) => (garbage, guess(first), vec![]),
+        Turned::Socks4(what) => {
+            let why = if door.intercept.users.is_empty() { garbage } else { Refusal::BadCredentials };
+            (why, what.to_owned(), socks4::reply(false, None))
+        }
         Turned::NoMethod(USERNAME_PASSWORD) => {
             let line = "offers no authentication that is accepted here; it needs a name and a password";
             (Refusal::BadCredentials, line.to_owned(), vec![VERSION, NO_ACCEPTABLE_METHOD])
@@ -217,7 +253,6 @@ async fn refuse(door: &Door, stream: TcpStream, source: SocketAddr, refusal: Tur
 /// Says what a client probably is that does not speak SOCKS 5.
 fn guess(first: u8) -> String {
     let what = match first {
-        4 => "SOCKS 4; use version 5",
         0x16 => "TLS; this is a SOCKS 5 proxy",
         b'A'..=b'Z' => "HTTP; this is a SOCKS 5 proxy",
         _ => "something that is not SOCKS 5",
@@ -274,6 +309,8 @@ mod tests {
         assert_eq!(request(&bytes).await.unwrap().to_string(), "[2001:db8::7]:443");
         let name = request(b"\x05\x01\x00\x03\x0bexample.net\x00\x16").await.unwrap();
         assert_eq!(name.host, Host::Name("example.net".to_owned()));
+        let bracketed = request(b"\x05\x01\x00\x03\x0d[2001:db8::7]\x00\x16").await.unwrap();
+        assert_eq!(bracketed.to_string(), "[2001:db8::7]:22");
         let literal = request(b"\x05\x01\x00\x03\x09127.0.0.1\x00\x16").await.unwrap();
         assert_eq!(literal.host, Host::Ip(Ipv4Addr::LOCALHOST.into()));
     }
@@ -286,6 +323,7 @@ mod tests {
         assert!(matches!(request(&[4, 1, 0, 1]).await, Err(Turned::Malformed(_))));
         assert!(matches!(request(b"\x05\x01\x00\x03\x00\x00\x16").await, Err(Turned::Malformed(_))));
         assert!(matches!(request(b"\x05\x01\x00\x03\x03a b\x00\x16").await, Err(Turned::Malformed(_))));
+        assert!(matches!(request(b"\x05\x01\x00\x03\x06[name]\x00\x16").await, Err(Turned::Malformed(_))));
         assert!(matches!(request(&[5, 1]).await, Err(Turned::Io(_))));
     }
 

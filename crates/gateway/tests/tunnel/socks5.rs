@@ -161,9 +161,7 @@ async fn garbage_is_turned_away_and_others_are_served() {
     within(async {
         let origin = Origin::echo().await;
         let pair = Pair::start(&proxy("socks5", "")).await;
-        for garbage in
-            [&b"GET / HTTP/1.1\r\n\r\n"[..], &[4, 1, 0, 80, 127, 0, 0, 1, 0], &[5, 0], &[0xff; 600]]
-        {
+        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[5, 0], &[0xff; 600]] {
             let mut client = pair.connect().await;
             let _ = client.write_all(garbage).await;
             let mut answer = Vec::new();
@@ -172,6 +170,52 @@ async fn garbage_is_turned_away_and_others_are_served() {
         }
         let mut client = pair.connect().await;
         assert_eq!(ask(&mut client, &connect_to(origin.address)).await, 0);
+    })
+    .await;
+}
+
+/// A request of SOCKS 4 for an address, or of 4a for a name.
+fn version_4(command: u8, to: SocketAddr, name: Option<&str>) -> Vec<u8> {
+    let IpAddr::V4(ip) = to.ip() else { panic!("{to}") };
+    let head = [&[4, command][..], &to.port().to_be_bytes()].concat();
+    match name {
+        None => [&head[..], &ip.octets(), b"user\0"].concat(),
+        Some(name) => [&head[..], &[0, 0, 0, 9], b"user\0", name.as_bytes(), b"\0"].concat(),
+    }
+}
+
+async fn answer_of_4(client: &mut TcpStream, request: &[u8]) -> u8 {
+    client.write_all(request).await.unwrap();
+    let mut reply = [0; 8];
+    client.read_exact(&mut reply).await.unwrap();
+    assert_eq!(reply[0], 0);
+    reply[1]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn version_4_is_served_or_refused_by_its_own_reply() {
+    within(async {
+        let (origin, nobody) = (Origin::echo().await, nobody());
+        let pair = Pair::start(&proxy("socks5", "")).await;
+        for name in [None, Some("localhost"), Some("[::1]")] {
+            let v6 = name == Some("[::1]");
+            let request = version_4(1, origin.address, name);
+            let mut client = pair.connect().await;
+            let code = answer_of_4(&mut client, &request).await;
+            // The origin listens on IPv4 alone.
+            assert_eq!(code, if v6 { 91 } else { 90 }, "{name:?}");
+            if !v6 {
+                assert_eq!(exchange(client, b"hello").await.unwrap(), b"hello");
+            }
+        }
+        for request in [version_4(1, nobody.address, None), version_4(2, origin.address, None)] {
+            let mut client = pair.connect().await;
+            assert_eq!(answer_of_4(&mut client, &request).await, 91);
+            assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+        }
+        let guarded = Pair::start(&proxy("socks5", "users = [\"anna:secret\"]")).await;
+        let mut client = guarded.connect().await;
+        assert_eq!(answer_of_4(&mut client, &version_4(1, origin.address, None)).await, 91);
     })
     .await;
 }
