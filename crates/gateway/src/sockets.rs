@@ -220,11 +220,17 @@ pub(crate) fn prepare_application(stream: &TcpStream, idle: Option<Duration>) {
 pub(crate) fn keep_half_open(stream: &TcpStream) {
     let socket = SockRef::from(stream);
     if socket.keepalive().unwrap_or(false)
-        && let (Ok(idle), Ok(interval)) = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval())
+        && let (Ok(idle), Ok(interval), Ok(probes)) =
+            (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval(), socket.tcp_keepalive_retries())
     {
-        // A third of what was asked for, as the interval has it, which stays when the other stream ends too.
+        // A third of what was asked for, as the interval has it.
         let idle = idle.min(interval * (PROBES / 3)).min(HALF_OPEN_IDLE);
-        let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle));
+        // More probes in what was asked for, as far as the kernel counts; the same if the other stream ends too.
+        let often = interval.min(HALF_OPEN_IDLE).max(LEAST_INTERVAL);
+        let probes = (interval * probes).as_secs() / often.as_secs().max(1);
+        let probes = u32::try_from(probes).unwrap_or(MOST_PROBES).clamp(PROBES, MOST_PROBES);
+        let probed = TcpKeepalive::new().with_time(idle).with_interval(often).with_retries(probes);
+        let _ = socket.set_tcp_keepalive(&probed);
     }
 }
 
@@ -404,8 +410,7 @@ const LEAST_NOT_SENT: u32 = 16 << 10;
 /// By way of a geostationary satellite, with room for queues.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(700);
 
-/// Two probes may be lost before what tracks a half-closed connection forgets it; with a `keepalive` above 120 s one that
-/// is lost may be the last, since the next is sent after a sixth of that.
+/// Two probes may be lost before what tracks a half-closed connection forgets it.
 const HALF_OPEN_IDLE: Duration = Duration::from_secs(20);
 
 /// The link has its own liveness; the kernel's probes catch lanes that it is not using.
@@ -417,6 +422,9 @@ const LANE_INTERVAL: Duration = Duration::from_secs(10);
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 const PROBES: u32 = 6;
+
+/// Linux counts no more.
+const MOST_PROBES: u32 = 127;
 
 #[cfg(test)]
 mod tests {
@@ -442,10 +450,11 @@ mod tests {
     async fn who_is_probed_is_probed_before_connection_tracking_forgets_half_a_connection() {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let cases = [
-            (Some(60), Some(20)),
-            (Some(30_000), Some(20)),
-            (Some(7), Some(2)),
-            (Some(1), Some(1)),
+            (Some(60), Some((20, 10, 6))),
+            (Some(1200), Some((20, 20, 60))),
+            (Some(30_000), Some((20, 20, 127))),
+            (Some(7), Some((2, 1, 6))),
+            (Some(1), Some((1, 1, 6))),
             (None, None),
         ];
         for (asked, expected) in cases {
@@ -454,8 +463,12 @@ mod tests {
             keep_half_open(&stream);
             keep_half_open(&stream);
             let socket = SockRef::from(&stream);
-            let probed = socket.keepalive().unwrap().then(|| socket.tcp_keepalive_time().unwrap());
-            assert_eq!(probed, expected.map(Duration::from_secs));
+            let probed = socket.keepalive().unwrap().then(|| {
+                let (idle, interval) = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval());
+                let probes = socket.tcp_keepalive_retries().unwrap();
+                (idle.unwrap().as_secs(), interval.unwrap().as_secs(), probes)
+            });
+            assert_eq!(probed, expected);
         }
     }
 

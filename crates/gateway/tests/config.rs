@@ -229,6 +229,8 @@ fn the_least_configuration_stands_with_its_defaults() {
     let config = read(dir.path(), &fixtures("good_least")[0]).unwrap();
     assert!(config.gateway.listen.is_empty() && config.gateway.admin.is_none() && config.peers.is_empty());
     assert_eq!(config.gateway.drain.as_secs(), 30);
+    let keepalive = config.gateway.keepalive.unwrap();
+    assert!(keepalive.as_secs() >= 2 * 3600, "RFC 9293 §3.8.4: {keepalive:?}");
     assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
 }
 

@@ -185,8 +185,9 @@ const WATCHDOG: Duration = Duration::from_secs(10);
 
 const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 
-/// An application that says nothing for so long is probed, unless `keepalive` says otherwise.
-const KEEPALIVE: Duration = Duration::from_secs(60);
+/// An application that says nothing for so long is probed, unless `keepalive` says otherwise; no less by default, RFC 9293
+/// §3.8.4, since a host that sleeps for minutes goes on when it wakes.
+const KEEPALIVE: Duration = Duration::from_secs(2 * 3600);
 
 /// The kernel counts whole seconds, and no more than this.
 const LEAST_KEEPALIVE: Duration = Duration::from_secs(1);
