@@ -163,6 +163,71 @@ async fn connect_tunnels_bytes_even_those_sent_early() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_of_old_servers_reach_clients_in_todays_form() {
+    within(async {
+        let pair = Pair::start(&proxy("http", "")).await;
+        for (field, expected) in [
+            ("X-Allowed : true", Some("x-allowed: true")),
+            ("X-Tab\t: true", Some("x-tab: true")),
+            ("X-Long: a\r\n b", Some("x-long: a b")),
+            ("Secured by somebody : x", None),
+            ("HTTP 1/1 302:", None),
+        ] {
+            let answer = format!("HTTP/1.1 200 OK\r\n{field}\r\nContent-Length : 2\r\nX-Last: 1\r\n\r\nok");
+            let origin = Origin::start(move |stream| {
+                let answer = answer.clone();
+                async move {
+                    let mut stream = BufReader::new(stream);
+                    head(&mut stream).await;
+                    stream.get_mut().write_all(answer.as_bytes()).await.unwrap();
+                    // Its length ends the answer, not its connection.
+                    head(&mut stream).await;
+                }
+            })
+            .await;
+            let mut client = BufReader::new(pair.connect().await);
+            let request = format!("GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.address);
+            client.get_mut().write_all(request.as_bytes()).await.unwrap();
+            let lines: Vec<_> =
+                head(&mut client).await.iter().map(|line| line.to_ascii_lowercase()).collect();
+            let mut body = [0; 2];
+            client.read_exact(&mut body).await.unwrap();
+            assert_eq!((lines[0].as_str(), &body), ("http/1.1 200 ok", b"ok"), "{field}");
+            let sent: Vec<_> = ["content-length: 2", "x-last: 1"].into_iter().chain(expected).collect();
+            assert!(sent.iter().all(|line| lines.iter().any(|got| got == line)), "{field}: {lines:?}");
+            assert_eq!(lines.len(), sent.len() + 2, "status line and Via besides: {lines:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_pass_as_many_proxies_as_they_may() {
+    within(async {
+        let connections = Arc::new(AtomicUsize::new(0));
+        let origin = mirror(Arc::clone(&connections)).await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        let mut client = BufReader::new(pair.connect().await);
+        for (method, number, expected) in [
+            ("OPTIONS", 0, "HTTP/1.1 200 OK"),
+            ("TRACE", 0, "HTTP/1.1 501 Not Implemented"),
+            ("OPTIONS", 3, "HTTP/1.1 200 OK"),
+        ] {
+            assert_eq!(connections.load(Relaxed), 0, "sent on");
+            let request = format!(
+                "{method} http://{0}/ HTTP/1.1\r\nHost: {0}\r\nMax-Forwards: {number}\r\n\r\n",
+                origin.address
+            );
+            let (status, body) = get(&mut client, &request).await;
+            assert_eq!(status, expected, "{method} {number}");
+            assert_eq!(body.contains("Max-Forwards: 2"), number == 3, "{body}");
+        }
+        assert_eq!(connections.load(Relaxed), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_fails_has_a_status() {
     within(async {
         let pair = Pair::with(&proxy("http", ""), "deny = [\"127.9.0.0/16\"]", async |hub| hub).await;

@@ -1,11 +1,11 @@
 //! What a proxy changes in a message's head (RFC 9110 §7.6, RFC 9112 §3.2).
 
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use hyper::http::uri::PathAndQuery;
-use hyper::{Request, Response, Uri, Version};
+use hyper::{Method, Request, Response, Uri, Version};
 
 /// Turns a client's request into the one for the origin; false if the address does not allow it.
 pub(super) fn to_origin<B>(request: &mut Request<B>, uri: &Uri) -> bool {
@@ -32,6 +32,22 @@ pub(super) fn to_client<B>(response: &mut Response<B>) {
     let headers = response.headers_mut();
     remove_hop_by_hop(headers);
     add_via(headers, version);
+}
+
+/// Counts this proxy in a request that may pass only so many; false if it may go no further (RFC 9110 §7.6.2).
+pub(super) fn may_go_on<B>(request: &mut Request<B>) -> bool {
+    if ![Method::OPTIONS, Method::TRACE].contains(request.method()) {
+        return true;
+    }
+    let Some(value) = request.headers_mut().get_mut(MAX_FORWARDS) else { return true };
+    let number = value.to_str().ok().and_then(|value| value.trim().parse::<u64>().ok());
+    match number.map(|number| number.checked_sub(1)) {
+        Some(Some(left)) => *value = HeaderValue::from(left),
+        Some(None) => return false,
+        // What is no number says nothing.
+        None => {}
+    }
+    true
 }
 
 /// Whether the body is sent as it is, or in chunks; another coding would be lost with the field that names it, for it is
@@ -96,6 +112,25 @@ mod tests {
         assert_eq!(request.uri(), "/a?b=c");
         assert_eq!(request.headers()[HOST], "example.net:81");
         assert_eq!(sent_on("http://example.net", &[]).uri(), "/");
+    }
+
+    #[test]
+    fn max_forwards_counts_down_for_options_and_trace_alone() {
+        for (method, value, left) in [
+            ("OPTIONS", "3", Some("2")),
+            ("TRACE", "1", Some("0")),
+            ("OPTIONS", "0", None),
+            ("TRACE", "0", None),
+            ("GET", "0", Some("0")),
+            ("OPTIONS", "many", Some("many")),
+        ] {
+            let mut request = Request::builder().method(method).header(MAX_FORWARDS, value).body(()).unwrap();
+            assert_eq!(may_go_on(&mut request), left.is_some(), "{method} {value}");
+            if let Some(left) = left {
+                assert_eq!(request.headers()[MAX_FORWARDS], left, "{method} {value}");
+            }
+        }
+        assert!(may_go_on(&mut Request::builder().method("TRACE").body(()).unwrap()));
     }
 
     #[test]

@@ -235,7 +235,7 @@ struct Client {
 impl Client {
     async fn handle(
         self: &Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         exchange: &Arc<Exchange>,
     ) -> Response<Body> {
         if !is_authorized(&request, &self.door.intercept.users) {
@@ -249,6 +249,8 @@ impl Client {
         self.interim.head().authorise();
         if request.method() == Method::CONNECT {
             self.tunnel(request).await
+        } else if !headers::may_go_on(&mut request) {
+            answer_as_last(request.method())
         } else {
             self.forward(request, exchange).await
         }
@@ -424,6 +426,15 @@ fn destination(uri: &Uri, default_port: Option<u16>) -> Option<Destination> {
         Err(_) => Host::Name(bare.to_owned()),
     };
     Some(Destination { host, port })
+}
+
+/// Answers a request that is not to be sent on, as its last recipient.
+fn answer_as_last(method: &Method) -> Response<Body> {
+    if method == Method::OPTIONS {
+        return Response::new(Either::Right(Full::default()));
+    }
+    // A request that is sent back may hold what scripts are not to see.
+    answer(StatusCode::NOT_IMPLEMENTED, "TRACE is not answered here")
 }
 
 fn answer(status: StatusCode, line: &str) -> Response<Body> {

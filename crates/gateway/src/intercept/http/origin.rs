@@ -90,6 +90,11 @@ impl Origins<'_> {
         };
         let mut builder = Builder::new();
         builder.preserve_header_case(true).max_headers(MAX_FIELDS);
+        // What old servers send, clients take direct: the space is removed (RFC 9112 §5.1), a folded line unfolded (§5.2),
+        // and what is no field is not sent on.
+        builder.allow_spaces_after_header_name_in_responses(true);
+        builder.allow_obsolete_multiline_headers_in_responses(true);
+        builder.ignore_invalid_headers_in_responses(true);
         let handshake = builder.handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(Failed::Http)?;
         self.door.tasks.spawn(async move {
