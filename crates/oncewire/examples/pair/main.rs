@@ -1,6 +1,6 @@
 //! Measures a pair of gateways as processes: `pair throughput FILE…`, `pair savings FILE…`, `pair stall`,
-//! `pair adapt`, `pair connections`; and on the test network, as root, `pair shed`, `pair edited`, `pair site`,
-//! `pair lost`, `pair soak` and `pair outage`.
+//! `pair adapt`, `pair connections`, `pair stored`; and on the test network, as root, `pair shed`, `pair edited`,
+//! `pair site`, `pair lost`, `pair soak` and `pair outage`.
 //!
 //! It runs the `oncewire` beside it, so build that too: `cargo build --release --bins --examples`.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on has nothing to say")]
@@ -20,6 +20,7 @@ mod shed;
 mod site;
 mod soak;
 mod stall;
+mod stored;
 mod throughput;
 
 use std::path::PathBuf;
@@ -45,6 +46,8 @@ enum What {
     Adapt(adapt::Arguments),
     /// Many connections, most of them idle.
     Connections(connections::Arguments),
+    /// Stored noise again over fast links, with load shedding and without.
+    Stored(stored::Arguments),
     /// A slow disk behind a slow line, with load shedding and without.
     Shed(shed::Arguments),
     /// A text and the same after edits, from a slow disk, over lines that are faster.
@@ -75,6 +78,7 @@ fn main() {
         What::Stall(arguments) => stall::run(&arguments),
         What::Adapt(arguments) => adapt::run(&arguments),
         What::Connections(arguments) => connections::run(&arguments),
+        What::Stored(arguments) => stored::run(&arguments),
         What::Shed(arguments) => shed::run(&arguments),
         What::Edited(arguments) => edited::run(&arguments),
         What::Site(arguments) => site::run(&arguments),

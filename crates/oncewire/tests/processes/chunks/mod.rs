@@ -170,6 +170,26 @@ fn a_limit_on_the_line_costs_names_little() {
     });
 }
 
+/// With load shedding, which is what a gateway does unless it is told otherwise: pages of memory hold nobody up.
+#[test]
+fn stored_noise_crosses_once_where_the_disk_is_idle() {
+    let origin = Origin::server();
+    let options = Options::to(origin.address()).without_adapting().with(CACHE);
+    let file = Request { seed: 97, len: 64_000_000 };
+    for rate_bytes_per_s in [None, Some(25_000_000)] {
+        let pair = pair(&Options { rate_bytes_per_s, ..options.clone() });
+        fetch(&pair, file);
+        // A store that is behind drops what it is given and has it the next time, and a busy machine reads late.
+        eventually("all but a two-hundredth is saved", LIMIT * 2, || {
+            wait_until_stored(&pair);
+            let wire = fetch(&pair, file);
+            let names = &pair.branch.peer()["in"]["names"];
+            println!("{wire} bytes crossed at {rate_bytes_per_s:?} bytes a second; {names}");
+            (wire * 200 <= file.len as u64).then_some(())
+        });
+    }
+}
+
 #[test]
 fn kills_in_mid_transfer_never_change_a_byte() {
     let origin = Origin::server();

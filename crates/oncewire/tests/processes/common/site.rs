@@ -152,6 +152,22 @@ impl Site {
         });
     }
 
+    /// Chunks that a gateway of the site has given to the only other one, and those that it took.
+    pub(crate) fn given(&self, member: usize) -> [u64; 2] {
+        let [own, other] = [member, 1 - member].map(Seat::Member);
+        [self.group(own, "given"), self.group(other, "taken")].map(Option::unwrap_or_default)
+    }
+
+    /// Waits until what a gateway gave since `before` is stored at the other.
+    pub(crate) fn wait_given(&self, member: usize, before: [u64; 2]) {
+        let other = Seat::Member(1 - member);
+        eventually("all is given", LIMIT, || {
+            let [given, taken] = self.given(member);
+            let stored = self.status(other)?["store"]["waiting_bytes"] == 0;
+            (stored && given > before[0] && taken - before[1] >= given - before[0]).then_some(())
+        });
+    }
+
     /// The folder of what a gateway keeps.
     pub(crate) fn state(&self, seat: Seat) -> PathBuf {
         self.dir.path().join(format!("{}-state", seat.name()))

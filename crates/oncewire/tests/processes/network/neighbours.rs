@@ -86,6 +86,39 @@ fn what_one_gateway_of_a_site_fetched_crosses_the_line_once_and_its_loss_stalls_
 }
 
 #[test]
+fn what_two_gateways_had_between_them_the_survivor_has() {
+    isolated(|| {
+        let Some(mut site) = Site::start(binary(), &plan(2, 1)) else { return };
+        let _origin = serve(&site, 0);
+        let mut numbers = 0..;
+        // What a busy machine offers or finds too late crosses, and rightly so.
+        eventually("at most a twentieth crosses again", LIMIT * 2, || {
+            let of: Vec<(usize, u64)> =
+                [0, 1, 0, 1].into_iter().map(|member| (member, numbers.next().unwrap())).collect();
+            for (member, number) in &of {
+                let before = site.given(*member);
+                assert_same(&fetch(&site, *member, *number).0, &file(*number), "cold");
+                site.wait_given(*member, before);
+            }
+            site.gateway_mut(FIRST).kill();
+            let crossed: u64 = of
+                .iter()
+                .map(|(_, number)| {
+                    let (got, crossed) = fetch(&site, 1, *number);
+                    assert_same(&got, &file(*number), "beside one that was killed");
+                    crossed
+                })
+                .sum();
+            println!("{crossed} bytes of {} crossed again", of.len() * LEN);
+            site.launch(FIRST);
+            site.wait_until_met();
+            (crossed <= (of.len() * LEN / 20) as u64).then_some(())
+        });
+        assert_eq!(site.group(SECOND, "wrong"), Some(0));
+    });
+}
+
+#[test]
 fn what_one_hub_sent_to_a_gateway_of_a_site_another_hub_names_to_its_neighbour() {
     isolated(|| {
         let Some(site) = Site::start(binary(), &plan(2, 2)) else { return };
