@@ -114,6 +114,13 @@ impl RuleSet {
                  \t\tflags dynamic,timeout\n\t\ttimeout {CARRIED_FOR}\n\t}}\n"
             );
         }
+        for (family, ip) in FAMILIES {
+            let _ = write!(
+                text,
+                "\tset ended-{family} {{\n\t\ttype {ip} . inet_service . {ip} . inet_service\n\t\tsize {CARRIED}\n\
+                 \t\tflags dynamic,timeout\n\t\ttimeout {BRIEFLY}\n\t}}\n"
+            );
+        }
         for Quote { family, quoted_ends, .. } in self.quotes() {
             let _ = write!(
                 text,
@@ -129,7 +136,13 @@ impl RuleSet {
             let _ = write!(text, "\tchain {name} {{\n{rules}\t}}\n");
         };
         chain("lift", &[format!("ether daddr set iifname map @addresses meta pkttype set host {LEARN_IN}")]);
-        chain("take", &each_family(|family| format!("{} goto lift", self.remember(family, &to(family)))));
+        chain(
+            "take",
+            &each_family(|family| {
+                let flow = to(family);
+                format!("delete @ended-{family} {{ {flow} }} {} goto lift", remember_briefly(family, &flow))
+            }),
+        );
         let mut forget = each_family(|family| format!("delete @carried-{family} {{ {} }}", to(family)));
         forget.push("accept".to_owned());
         chain("forget", &forget);
@@ -144,6 +157,15 @@ impl RuleSet {
         chain("output", &leaving);
         let mut entering = vec!["type filter hook prerouting priority dstnat; policy accept;".to_owned()];
         entering.push(format!("{SYN} goto new"));
+        entering.extend(each_family(|family| {
+            let flow = to(family);
+            format!("tcp flags & (fin | rst) != 0 {flow} @carried-{family} {}", note_end(family, &flow))
+        }));
+        entering.extend(each_family(|family| {
+            let flow = to(family);
+            let brief = remember_briefly(family, &flow);
+            format!("{flow} @ended-{family} {} {brief} goto lift", note_end(family, &flow))
+        }));
         entering.extend(each_family(|family| {
             let flow = to(family);
             format!("{flow} @carried-{family} {} goto lift", self.remember(family, &flow))
@@ -176,7 +198,10 @@ impl RuleSet {
     /// Returns the rules for connections that a gateway makes: the answers to them are for it.
     fn own_connections(&self) -> Vec<String> {
         let mut rules = vec![LEARN_OUT.to_owned()];
-        rules.extend(each_family(|family| self.remember(family, &from(family))));
+        rules.extend(each_family(|family| {
+            let flow = from(family);
+            format!("delete @ended-{family} {{ {flow} }} {}", remember_briefly(family, &flow))
+        }));
         rules
     }
 
@@ -234,6 +259,16 @@ fn key(family: &str) -> &'static str {
     if family == "v4" { "ip" } else { "ip6" }
 }
 
+/// Has a connection that begins or ends count as carried for a while.
+fn remember_briefly(family: &str, flow: &str) -> String {
+    format!("update @carried-{family} {{ {flow} timeout {BRIEFLY} }}")
+}
+
+/// Notes that a side of a connection has ended its stream, or goes on after that.
+fn note_end(family: &str, flow: &str) -> String {
+    format!("update @ended-{family} {{ {flow} timeout {BRIEFLY} }}")
+}
+
 const BRIDGE: &str = "bridge";
 
 const FAMILIES: [(&str, &str); 2] = [("v4", "ipv4_addr"), ("v6", "ipv6_addr")];
@@ -244,6 +279,10 @@ const LEARN_IN: &str = "update @addresses { iifname : ether daddr }";
 
 /// What sets have to say; each connection has its own time.
 const CARRIED_FOR: &str = "10m";
+
+/// How long a connection is remembered of which only the first packet came, or which has ended: such are many. What goes on
+/// in one direction is heard of at least each two minutes, as the kernel asks whether a full window is open again.
+const BRIEFLY: &str = "300s";
 
 /// Two for each connection that is carried; further ones pass the bridge.
 const CARRIED: u32 = 131_072;

@@ -1,5 +1,6 @@
 //! Gateways on bridges that join the clients' part of a network with the servers'. Nobody routes there.
 
+use std::net::SocketAddr;
 use std::process::Command;
 
 use oncewire_testnet::{Line, Network, isolated};
@@ -60,6 +61,39 @@ fn servers_behind_bridges_see_the_clients_address_and_port() {
                 (deployment.taken_count() > before).then_some(())
             });
         }
+    });
+}
+
+/// For how many seconds the branch's bridge goes on to remember a client's connection.
+fn remembered_for(deployment: &Deployment, client: SocketAddr) -> Option<u64> {
+    let listed = deployment.network.host("branch").sh("nft -j list set bridge oncewire-branch carried-v4");
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let mut sets = listed["nftables"].as_array().unwrap().iter();
+    let elements = sets.find_map(|item| item["set"]["elem"].as_array())?;
+    let is_its = |value: &serde_json::Value| {
+        value["concat"][0] == client.ip().to_string() && value["concat"][1] == client.port()
+    };
+    let its = elements.iter().find(|element| is_its(&element["elem"]["val"]))?;
+    its["elem"]["expires"].as_u64()
+}
+
+#[test]
+fn ended_connections_leave_their_bridge_in_minutes_and_open_ones_stay() {
+    isolated(|| {
+        let Some(mut deployment) = bridged(&tproxy("gateway"), "") else { return };
+        deployment.start();
+        let server = deployment.servers()[0];
+        let mut taken = deployment.taken_in(server);
+        taken.say("to be remembered");
+        let client = taken.local();
+        eventually("what goes on is remembered for hours", LIMIT, || {
+            remembered_for(&deployment, client).filter(|seconds| *seconds > 4 * 3600)
+        });
+        drop(taken);
+        eventually("what has ended is remembered for minutes", LIMIT, || {
+            remembered_for(&deployment, client).filter(|seconds| *seconds <= 300)
+        });
+        deployment.taken_in(server).say("again");
     });
 }
 
