@@ -103,12 +103,13 @@ impl<'a> Ahead<'a> {
 mod tests {
     use std::time::Instant;
 
+    use oncewire_link::LinkConfig;
     use oncewire_sys::connections;
     use socket2::{Domain, Socket, Type};
 
     use super::*;
     use crate::flows::pump::{Read, read_block};
-    use crate::tunnel::lane::testing::{Other, SMALLER, peer, request};
+    use crate::tunnel::lane::testing::{Other, SMALLER, config, peer, peer_with, request};
 
     const PART: usize = 1 << 20;
 
@@ -160,7 +161,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_read_makes_room_for_the_other_end_each_time_and_little_more() {
         use std::io::Write as _;
-        let (peer, mut lanes) = (peer(), Other::new(2, SMALLER));
+        // The other end answers no probes, and this takes as long as it takes.
+        let link = LinkConfig { dead_after: Some(Now::from_secs(3600)), ..config(1) };
+        let (peer, mut lanes) = (peer_with(link), Other::new(2, SMALLER));
         let begun = lanes.begin(&peer).await;
         let _lane = lanes.join(begun).await.unwrap();
         let flow = peer.open(request()).unwrap();
