@@ -52,6 +52,8 @@ pub(crate) fn kernel_patience(silence: Duration) -> Duration {
 pub(crate) enum Sharing {
     Alone,
     Shared,
+    /// The port is bound, and nothing listens before [`listen_late`].
+    Late,
 }
 
 /// Binds and listens with a backlog that outlives a burst.
@@ -80,10 +82,12 @@ fn listen_as(address: SocketAddr, sharing: Sharing, transparent: bool) -> io::Re
         set_transparent(&socket, address)?;
     }
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(sharing == Sharing::Shared)?;
+    socket.set_reuse_port(sharing != Sharing::Alone)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    if sharing != Sharing::Late {
+        socket.listen(BACKLOG)?;
+    }
     TcpListener::from_std(socket.into())
 }
 
@@ -102,7 +106,19 @@ pub(crate) fn take_in_to_reset(listener: &TcpListener) -> io::Result<()> {
 /// # Errors
 /// What the kernel says.
 pub(crate) fn share(listener: &TcpListener, sharing: Sharing) -> io::Result<()> {
-    SockRef::from(listener).set_reuse_port(sharing == Sharing::Shared)
+    SockRef::from(listener).set_reuse_port(sharing != Sharing::Alone)
+}
+
+/// Begins to listen where a port was bound with [`Sharing::Late`]; whoever has the same port shares it meanwhile.
+///
+/// # Errors
+/// What the kernel says, as for [`listen`].
+pub(crate) fn listen_late(listener: &mut TcpListener) -> io::Result<()> {
+    let socket = SockRef::from(&*listener).try_clone()?;
+    socket.listen(BACKLOG)?;
+    // What did not listen has ended, as far as tokio knows of it.
+    *listener = TcpListener::from_std(socket.into())?;
+    Ok(())
 }
 
 /// Connects to a gateway, with [`OWN_MARK`] if `marked`.

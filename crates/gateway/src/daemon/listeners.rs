@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
@@ -24,13 +25,16 @@ pub(super) struct Bound {
     pub(super) address: SocketAddr,
     /// The socket of the other family, where rules lead both families here.
     pub(super) twin: Option<TcpListener>,
+    /// What listens on all addresses of a family until a reload is done. While there is any, this does not listen yet.
+    pub(super) behind: Vec<Arc<TcpListener>>,
 }
 
 impl Bound {
     /// Listens on `address`, which stands at `key` in the configuration.
     pub(super) fn new(address: SocketAddr, key: &'static str, sharing: Sharing) -> Result<Self, StartError> {
-        let bound = sockets::listen(address, sharing)
-            .and_then(|listener| listener.local_addr().map(|address| Self { listener, address, twin: None }));
+        let bound = sockets::listen(address, sharing).and_then(|listener| {
+            listener.local_addr().map(|address| Self { listener, address, twin: None, behind: Vec::new() })
+        });
         bound.map_err(|source| StartError::Listen { address, key, source })
     }
 
@@ -42,7 +46,7 @@ impl Bound {
                 Some(_) => intercept::listen(config, sharing)?,
                 None => (sockets::listen(address, sharing)?, None),
             };
-            let bound = Self { address: listener.local_addr()?, listener, twin };
+            let bound = Self { address: listener.local_addr()?, listener, twin, behind: Vec::new() };
             bound.listeners().try_for_each(sockets::take_in_to_reset)?;
             Ok(bound)
         };
@@ -57,6 +61,22 @@ impl Bound {
 }
 
 impl Bound {
+    /// Listens, if it does not yet.
+    pub(super) fn listen_late(&mut self) -> io::Result<()> {
+        let behind = std::mem::take(&mut self.behind);
+        if behind.is_empty() {
+            return Ok(());
+        }
+        let share = |bound: &Self, sharing| {
+            let mut all = behind.iter().map(Arc::as_ref).chain(bound.listeners());
+            all.try_for_each(|listener| sockets::share(listener, sharing))
+        };
+        share(self, Sharing::Shared)?;
+        let mut own = std::iter::once(&mut self.listener).chain(&mut self.twin);
+        own.try_for_each(sockets::listen_late)?;
+        share(self, Sharing::Alone)
+    }
+
     /// Returns what listens, of both families.
     pub(super) fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
         std::iter::once(&self.listener).chain(&self.twin)

@@ -9,7 +9,7 @@ use super::StartError;
 use super::listeners::{ADMIN, Bound, INTERCEPT, TUNNEL};
 use super::reload::Reloaded;
 use super::state::State;
-use crate::config::{Config, Intercept};
+use crate::config::{Config, Intercept, Scope};
 use crate::intercept::Entrance;
 use crate::sockets::{self, Sharing};
 use crate::tunnel::listener::TunnelPort;
@@ -83,6 +83,19 @@ impl Places {
         })
     }
 
+    /// Has those listen that could not before the rules of what they replace were gone.
+    ///
+    /// # Errors
+    /// If one cannot.
+    pub(super) fn listen_late(&mut self) -> Result<(), StartError> {
+        for place in &mut self.entrances {
+            let Place::New(bound) = place else { continue };
+            let address = bound.address;
+            bound.listen_late().map_err(|source| StartError::Listen { address, key: INTERCEPT, source })?;
+        }
+        Ok(())
+    }
+
     /// Returns where what is new listens.
     pub(super) fn new_addresses(&self) -> Vec<SocketAddr> {
         let ports = self.ports.iter().filter_map(Place::bound);
@@ -140,7 +153,8 @@ impl Own {
     }
 
     /// Binds. Where only what goes is in the way, and takes in the same kind of connections, both have the port until it
-    /// goes: nobody who connects meanwhile is turned away, and nothing has to be opened again if the reload fails.
+    /// goes: nobody who connects meanwhile is turned away, and nothing has to be opened again if the reload fails. If it
+    /// takes in another kind, at another address, what rules lead here listens once these are loaded.
     fn bind(&self, wanted: Wanted<'_>) -> Result<Bound, StartError> {
         let error = match wanted.bind(Sharing::Alone) {
             Err(StartError::Listen { address, key, source })
@@ -169,15 +183,22 @@ impl Own {
         let in_the_way: Vec<(SocketAddr, &'static str, bool, Vec<Arc<TcpListener>>)> =
             ports.chain(entrances).collect();
         let Some((other, other_key, ..)) = in_the_way.first() else { return Err(error) };
-        if let Some((other, other_key, ..)) = in_the_way.iter().find(|(_, _, alike, _)| !alike) {
-            return Err(itself(*other, other_key));
+        let mut sharing = Sharing::Shared;
+        for (other, other_key, ..) in in_the_way.iter().filter(|(_, _, alike, _)| !alike) {
+            if !wanted.can_wait_for(*other) {
+                return Err(itself(*other, other_key));
+            }
+            sharing = Sharing::Late;
         }
         let listeners = || in_the_way.iter().flat_map(|(.., listeners)| listeners);
         let share = |sharing| listeners().try_for_each(|listener| sockets::share(listener, sharing));
-        let bound = share(Sharing::Shared).ok().and_then(|()| wanted.bind(Sharing::Shared).ok());
+        let bound = share(Sharing::Shared).ok().and_then(|()| wanted.bind(sharing).ok());
         // Another gateway does not ask to share, and is to find the port taken. An error means that the socket is broken.
         let _ = share(Sharing::Alone);
-        let Some(bound) = bound else { return Err(itself(*other, other_key)) };
+        let Some(mut bound) = bound else { return Err(itself(*other, other_key)) };
+        if sharing == Sharing::Late {
+            bound.behind = listeners().cloned().collect();
+        }
         let _ = bound.listeners().try_for_each(|listener| sockets::share(listener, Sharing::Alone));
         Ok(bound)
     }
@@ -189,6 +210,17 @@ impl Wanted<'_> {
             Self::Port(address) => Bound::new(address, TUNNEL, sharing),
             Self::Entrance(intercept) => Bound::of(intercept, sharing),
         }
+    }
+
+    /// Says whether what comes by new rules reaches this and not what listens on `other`, although both have the port.
+    fn can_wait_for(self, other: SocketAddr) -> bool {
+        let Self::Entrance(intercept) = self else { return false };
+        let Some(capture) = intercept.mode.capture() else { return false };
+        let own = intercept.addresses();
+        let is_all = own.iter().any(|address| address.ip().is_unspecified());
+        // Redirection at a gateway leads to the address of an interface.
+        let is_apart = capture.scope == Scope::Gateway && other.ip().is_loopback();
+        !own.contains(&other) && (!is_all || is_apart)
     }
 
     /// Where, of both families.

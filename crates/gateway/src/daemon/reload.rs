@@ -49,11 +49,15 @@ impl Gateway {
         let old = self.report.state();
         let mut done = Reloaded::default();
         let config = Arc::new(settle(&old.config, wanted, &mut done));
-        let places = Places::find(&old, &config, &mut done)?;
+        let mut places = Places::find(&old, &config, &mut done)?;
         // They take connections in from now on, which peers must not make.
         let listening = self.site.own.claim(places.new_addresses());
         if self.change_rules(&config, places.weak_entrances()).await? {
             done.changes.push("the rules that lead connections here changed".to_owned());
+        }
+        if let Err(error) = places.listen_late() {
+            self.change_rules(&old.config, old.weak_entrances()).await?;
+            return Err(error);
         }
         let lanes = settings::lane_options(&config, &self.site.said);
         let changing = Changing { site: &self.site, report: &self.report, logs: self.logs.as_ref() };

@@ -46,6 +46,28 @@ fn the_first_interception_comes_and_the_last_goes_without_a_restart() {
 }
 
 #[test]
+fn redirection_and_tproxy_take_each_others_place_on_a_port() {
+    isolated(|| {
+        let Some(mut deployment) = Deployment::new(&Plan::default()) else { return };
+        deployment.start();
+        let (hubs, servers) = (deployment.hubs(), deployment.servers());
+        let redirect = REDIRECT.replace("15002", "15001").replace("9090", "8080");
+        let added = "intercept redirect on 0.0.0.0:15001 added";
+        let mut taken = Vec::new();
+        for (intercepts, said) in [
+            (redirect.clone(), added),
+            (tproxy("gateway"), "intercept tproxy on 127.0.0.1:15001 added"),
+            (redirect, added),
+        ] {
+            let reloaded = deployment.reload(&intercepts);
+            assert!(reloaded.contains(said), "{reloaded}");
+            taken.extend([0, 1].map(|family| deployment.connect_as(servers[family], PORTS[0], hubs[family])));
+            taken.iter_mut().for_each(|connection| connection.say("through each of them"));
+        }
+    });
+}
+
+#[test]
 fn rules_that_cannot_be_loaded_leave_those_that_are() {
     isolated(|| {
         let Some(mut deployment) = Deployment::of_routers() else { return };
@@ -90,6 +112,6 @@ fn rules_that_are_printed_work_once_a_shell_has_loaded_them() {
         deployment.wait_until_direct();
         assert!(deployment.rules(&["--remove"]).starts_with("removed table"));
         let routing = deployment.command(Command::new("ip").arg("rule"));
-        assert!(!routing.contains("7400"), "{routing}");
+        assert!(!routing.contains("fwmark"), "{routing}");
     });
 }
