@@ -140,7 +140,10 @@ impl RuleSet {
             "take",
             &each_family(|family| {
                 let flow = to(family);
-                format!("delete @ended-{family} {{ {flow} }} {} goto lift", remember_briefly(family, &flow))
+                format!(
+                    "delete @ended-{family} {{ {flow} }} {} goto lift",
+                    self.remember_briefly(family, &flow)
+                )
             }),
         );
         let mut forget = each_family(|family| format!("delete @carried-{family} {{ {} }}", to(family)));
@@ -163,7 +166,7 @@ impl RuleSet {
         }));
         entering.extend(each_family(|family| {
             let flow = to(family);
-            let brief = remember_briefly(family, &flow);
+            let brief = self.remember_briefly(family, &flow);
             format!("{flow} @ended-{family} {} {brief} goto lift", note_end(family, &flow))
         }));
         entering.extend(each_family(|family| {
@@ -200,7 +203,7 @@ impl RuleSet {
         let mut rules = vec![LEARN_OUT.to_owned()];
         rules.extend(each_family(|family| {
             let flow = from(family);
-            format!("delete @ended-{family} {{ {flow} }} {}", remember_briefly(family, &flow))
+            format!("delete @ended-{family} {{ {flow} }} {}", self.remember_briefly(family, &flow))
         }));
         rules
     }
@@ -221,6 +224,15 @@ impl RuleSet {
     /// Has a connection count as one that is carried.
     fn remember(&self, family: &str, flow: &str) -> String {
         format!("update @carried-{family} {{ {flow} timeout {}s }}", self.silence.as_secs())
+    }
+
+    /// Has a connection that begins or ends count as carried for a while.
+    ///
+    /// It is made with the longer time: `nft` loads no listing of which an element expires later than the time that it was
+    /// made with.
+    fn remember_briefly(&self, family: &str, flow: &str) -> String {
+        let made = format!("add @carried-{family} {{ {flow} timeout {}s }}", self.silence.as_secs());
+        format!("{made} update @carried-{family} {{ {flow} timeout {BRIEFLY} }}")
     }
 
     /// Returns the interceptions that name ports of bridges, with their numbers.
@@ -257,11 +269,6 @@ fn from(family: &str) -> String {
 
 fn key(family: &str) -> &'static str {
     if family == "v4" { "ip" } else { "ip6" }
-}
-
-/// Has a connection that begins or ends count as carried for a while.
-fn remember_briefly(family: &str, flow: &str) -> String {
-    format!("update @carried-{family} {{ {flow} timeout {BRIEFLY} }}")
 }
 
 /// Notes that a side of a connection has ended its stream, or goes on after that.

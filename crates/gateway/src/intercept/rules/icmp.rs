@@ -74,6 +74,8 @@ impl RuleSet {
 }
 
 /// How errors of one family quote the packet that they are about: its addresses, its ports, its sequence number.
+///
+/// No part is a field that `nft` knows: it would list the field's name, and not load such a listing.
 pub(super) struct Quote {
     pub(super) family: &'static str,
     /// The errors.
@@ -99,10 +101,10 @@ pub(super) const QUOTES: [Quote; 2] = [
     Quote {
         family: "v6",
         errors: "icmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem } @th,112,8 6",
-        ends: "@nh,64,128 . @nh,192,128 . @th,0,32",
-        quoted_ends: "@th,128,128 . @th,256,128 . @th,384,32",
-        syn: "@nh,64,128 . @nh,192,128 . @th,0,64",
-        quoted_syn: "@th,128,128 . @th,256,128 . @th,384,64",
+        ends: "@nh,64,96 . @nh,160,96 . @nh,256,64 . @th,0,32",
+        quoted_ends: "@th,128,96 . @th,224,96 . @th,320,64 . @th,384,32",
+        syn: "@nh,64,96 . @nh,160,96 . @nh,256,64 . @th,0,64",
+        quoted_syn: "@th,128,96 . @th,224,96 . @th,320,64 . @th,384,64",
     },
 ];
 

@@ -89,6 +89,9 @@ fn ended_connections_leave_their_bridge_in_minutes_and_open_ones_stay() {
         eventually("what goes on is remembered for hours", LIMIT, || {
             remembered_for(&deployment, client).filter(|seconds| *seconds > 4 * 3600)
         });
+        // What the bridge remembers may be saved and loaded with all other rules of the machine.
+        let host = deployment.network.host("branch");
+        host.sh("saved=$(nft list ruleset); echo \"$saved\" | nft -c -f -");
         drop(taken);
         eventually("what has ended is remembered for minutes", LIMIT, || {
             remembered_for(&deployment, client).filter(|seconds| *seconds <= 300)
