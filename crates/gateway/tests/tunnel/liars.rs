@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::common::{LIMIT, noise, until, within};
+use crate::common::{LIMIT, noise, until, within_many_rounds};
 use crate::neighbours::{LEN, Plan, fetch, file, files_for, folder, group, same, told, tunnel};
 
 /// What it answers when it is asked for a chunk.
@@ -387,27 +387,27 @@ async fn is_found_out_and_left_alone(lie: Lie, seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_neighbour_that_gives_other_content_is_left_alone_and_the_other_asked() {
-    within(is_found_out_and_left_alone(Lie::Other, 21)).await;
+    within_many_rounds(is_found_out_and_left_alone(Lie::Other, 21)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_neighbour_that_gives_other_lengths_is_left_alone_and_the_other_asked() {
-    within(is_found_out_and_left_alone(Lie::Lengths, 22)).await;
+    within_many_rounds(is_found_out_and_left_alone(Lie::Lengths, 22)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_neighbour_that_answers_beside_the_question_is_left_alone_and_the_other_asked() {
-    within(is_found_out_and_left_alone(Lie::Beside, 23)).await;
+    within_many_rounds(is_found_out_and_left_alone(Lie::Beside, 23)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_neighbour_that_says_nothing_is_left_alone_and_the_other_asked() {
-    within(is_found_out_and_left_alone(Lie::Silence, 24)).await;
+    within_many_rounds(is_found_out_and_left_alone(Lie::Silence, 24)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_babbles_is_heard_in_part_and_takes_no_savings_from_others() {
-    within(async {
+    within_many_rounds(async {
         let origin = files_for(2, 25, same).await;
         let dir = folder(&["hub", "branch", "liar"]);
         let town = Some("town");
@@ -438,7 +438,7 @@ async fn a_member_that_babbles_is_heard_in_part_and_takes_no_savings_from_others
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_asks_without_end_is_told_no_and_others_get_what_they_ask_for() {
-    within(async {
+    within_many_rounds(async {
         let origin = files_for(2, 26, same).await;
         let dir = folder(&["hub", "first", "second", "liar"]);
         let town = Some("town");
