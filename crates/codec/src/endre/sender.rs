@@ -593,11 +593,3 @@ impl SendingHalf for Sender {
         }
     }
 }
-
-#[cfg(test)]
-impl Sender {
-    /// Ranges of the log that are not referred to.
-    pub(super) fn holes(&self) -> Vec<crate::wire::Range64> {
-        self.log.holes().iter().collect()
-    }
-}

@@ -25,11 +25,6 @@ pub(crate) async fn within<R>(body: impl Future<Output = R>) -> R {
     tokio::time::timeout(LIMIT, body).await.expect("the test hangs")
 }
 
-/// Runs a test's body that goes on until something rare has happened a few times.
-pub(crate) async fn within_many_rounds<R>(body: impl Future<Output = R>) -> R {
-    tokio::time::timeout(LIMIT * 6, body).await.expect("the test hangs")
-}
-
 /// Waits until a condition holds.
 pub(crate) async fn until(holds: impl Fn() -> bool) {
     while !holds() {

@@ -349,3 +349,11 @@ impl Sender {
             .encode(out);
     }
 }
+
+#[cfg(test)]
+impl Sender {
+    /// Ranges of the log that are not referred to.
+    pub(in crate::endre) fn holes(&self) -> Vec<Range64> {
+        self.log.holes().iter().collect()
+    }
+}
