@@ -13,11 +13,13 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use serde::{Serialize, Serializer};
 
 use crate::key_file::{self, NotMade, Unreadable};
+use crate::tunnel::tls::PinnedKeys;
 
 /// The public half of a gateway's identity: what `keygen` prints and `[[peer]] public_key` takes.
 ///
@@ -46,6 +48,11 @@ pub enum PublicKeyError {
 }
 
 impl PublicKey {
+    /// Returns what takes a TLS 1.3 server that presents this key, and no other.
+    pub fn verifier(self) -> Arc<dyn ServerCertVerifier> {
+        PinnedKeys::new([self])
+    }
+
     /// Takes the 32 bytes of a raw Ed25519 public key.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)

@@ -14,11 +14,10 @@ use oncewire_gateway::group_key::{Claim, GroupKey, ProofKey};
 use oncewire_gateway::identity::{Identity, PublicKey};
 use oncewire_gateway::telemetry::LinkState;
 use oncewire_link::{Event, Link, LinkConfig, Now};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::ClientConfig;
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
-use rustls::crypto::{CryptoProvider, ring, verify_tls13_signature_with_raw_key};
-use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -207,7 +206,8 @@ impl Liar {
     async fn dial(&mut self, lane: LaneId, role: LaneRole) {
         let stream = TcpStream::connect(self.victim).await.unwrap();
         let name = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
-        let mut stream = TlsConnector::from(tls(&self.identity)).connect(name, stream).await.unwrap();
+        let mut stream =
+            TlsConnector::from(tls(&self.identity, self.theirs)).connect(name, stream).await.unwrap();
         let mut input = BytesMut::new();
         let hello = loop {
             assert!(stream.read_buf(&mut input).await.unwrap() > 0, "no hello");
@@ -278,63 +278,18 @@ async fn read_lane(
     }
 }
 
-fn tls(identity: &Identity) -> Arc<ClientConfig> {
+fn tls(identity: &Identity, theirs: PublicKey) -> Arc<ClientConfig> {
     let keys = AlwaysResolvesClientRawPublicKeys::new(identity.certified_key().unwrap());
-    let provider = Arc::new(ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        .with_custom_certificate_verifier(theirs.verifier())
         .with_client_cert_resolver(Arc::new(keys));
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
     config.alpn_protocols = vec![b"oncewire/1".to_vec()];
     Arc::new(config)
-}
-
-/// Takes whoever answers for the gateway that was dialled.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("only TLS 1.3 is spoken".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let spki = SubjectPublicKeyInfoDer::from(cert.as_ref());
-        verify_tls13_signature_with_raw_key(message, &spki, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
 }
 
 /// A neighbour of the first gateway that the second does not know. The first gives each chunk to one neighbour, so that the

@@ -8,14 +8,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use oncewire_gateway::identity::Identity;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
-use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::ServerName;
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, PeerIncompatible, ServerConfig,
-    SignatureScheme,
-};
+use rustls::{ClientConfig, Error, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
@@ -36,10 +33,7 @@ impl Tls {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let identity = Identity::generate().context("cannot make the origin's key")?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = OneKey {
-            spki: identity.public_key().spki_der(),
-            algorithms: provider.signature_verification_algorithms,
-        };
+        let verifier = identity.public_key().verifier();
         Ok(Self {
             connector: Arc::new(client_config(provider.clone(), verifier)?).into(),
             acceptor: Arc::new(server_config(provider, &identity)?).into(),
@@ -66,11 +60,14 @@ impl Tls {
     }
 }
 
-fn client_config(provider: Arc<CryptoProvider>, verifier: OneKey) -> Result<ClientConfig, Error> {
+fn client_config(
+    provider: Arc<CryptoProvider>,
+    verifier: Arc<dyn ServerCertVerifier>,
+) -> Result<ClientConfig, Error> {
     Ok(ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_custom_certificate_verifier(verifier)
         .with_no_client_auth())
 }
 
@@ -80,54 +77,4 @@ fn server_config(provider: Arc<CryptoProvider>, identity: &Identity) -> Result<S
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(keys)))
-}
-
-/// Takes the origin's key alone.
-#[derive(Debug)]
-struct OneKey {
-    spki: Vec<u8>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for OneKey {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        match end_entity.as_ref() == self.spki {
-            true => Ok(ServerCertVerified::assertion()),
-            false => Err(CertificateError::ApplicationVerificationFailure.into()),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::PeerIncompatible(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let spki = SubjectPublicKeyInfoDer::from(cert.as_ref());
-        verify_tls13_signature_with_raw_key(message, &spki, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
 }
