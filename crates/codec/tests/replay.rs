@@ -82,6 +82,22 @@ fn steps_grow_no_faster_than_input_at_ten_times_the_size() {
 }
 
 #[test]
+fn blocks_that_wait_for_one_byte_wake_in_turns() {
+    use bodies::steps::{Attack, Hostile};
+    use oncewire_codec::contract::ReceivingHalf as _;
+    let mut peer = Hostile::new();
+    let (mut before, mut most) = (0, 0);
+    let mut note = |receiver: &oncewire_codec::endre::Receiver| {
+        most = most.max(receiver.work() - std::mem::replace(&mut before, receiver.work()));
+    };
+    peer.run(&Attack::Scattered { count: 100, from: 1, copies: 16_000 }, &mut note);
+    // The last byte of all comes, and they lack the one before.
+    peer.run(&Attack::Fill { count: 2, from: 49 * 15_998, stride: 2, down: true }, &mut note);
+    assert!(peer.receiver.poll_timeout().is_some_and(|due| due.is_zero()), "some have their turn later");
+    assert!(most <= 2 * (128 << 10), "{most} steps at once");
+}
+
+#[test]
 fn wrong_blocks_sent_again_end_the_lane_after_a_few() {
     use bodies::steps::{Attack, Hostile};
     let mut peer = Hostile::new();

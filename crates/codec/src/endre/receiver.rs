@@ -395,6 +395,7 @@ impl ReceivingHalf for Receiver {
         self.decompressor = Decompressor::new(self.contexts);
         self.context_lanes.clear();
         (self.held.wished, self.held.worth_serial) = (u64::MAX, 0);
+        self.failed_resends = 0;
         if self.claim().is_none() {
             // Nothing is claimed, so the peer may begin again with any epoch and offset.
             self.start_epoch(0, Now::ZERO);

@@ -9,7 +9,7 @@ use super::parked::{MOST_WAKES, Parked};
 use super::{Head, Receiver};
 use crate::Now;
 use crate::cache::LogOffset;
-use crate::contract::{Delivery, LogWrite};
+use crate::contract::{Delivery, LogWrite, ReceivingHalf as _};
 use crate::digest::block_digest;
 use crate::entropy::Mode;
 use crate::wire::{BlockBody, Body, Digest, Frame, LaneId, MAX_RANGES, Refetch, RefetchReason};
@@ -184,8 +184,8 @@ impl Receiver {
     /// Goes on with parked blocks whose ranges have come, until none is left that can, or they have been enough work for
     /// once.
     pub(super) fn wake_parked(&mut self, now: Now) {
-        let enough = self.work + WORK_AT_ONCE;
-        while self.work < enough
+        let enough = self.work() + WORK_AT_ONCE;
+        while self.work() < enough
             && let Some(parked) = self.parked.take_ready()
         {
             self.go_on(parked, now);
