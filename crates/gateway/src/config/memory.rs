@@ -1,5 +1,7 @@
 //! How the memory of a gateway is shared out among its peers.
 
+use std::collections::BTreeMap;
+
 use oncewire_codec::cache::{self as sizes, Demand};
 use oncewire_codec::entropy::Entropy;
 
@@ -88,18 +90,20 @@ pub(super) struct Wanted<'a> {
     pub(super) names: bool,
     /// Whether it is a neighbour, across a LAN: there the smallest windows are large.
     pub(super) is_near: bool,
+    /// Whether its link has logs already, whose sizes stay.
+    pub(super) keeps_logs: bool,
 }
 
 impl<'a> Wanted<'a> {
     /// Returns what the flows of a peer ask for under these rules, seen from a gateway that stands at `site`.
-    pub(super) fn of(peer: &'a Peer, policies: &Policies, site: Option<&str>) -> Self {
+    pub(super) fn of(peer: &'a Peer, policies: &Policies, site: Option<&str>, keeps_logs: bool) -> Self {
         let settings = &peer.settings;
         let matchings = policies.matchings(&peer.name, settings.plan());
         let entropies = policies.plans(&peer.name, settings.plan()).map(|(_, plan)| plan.entropy);
         let contexts = ContextMemory::of(entropies);
         let is_near = peer.is_near(site);
         let names = policies.name_chunks(&peer.name, settings.usual());
-        Self { settings, matchings, contexts, names, is_near }
+        Self { settings, matchings, contexts, names, is_near, keeps_logs }
     }
 }
 
@@ -225,22 +229,32 @@ pub(super) fn beside_peers(store: Option<&StoreSettings>, discovery: Option<&Dis
     store.map_or(0, |store| store.index_memory) + for_found
 }
 
+/// The sizes of logs of running links, which stay, by the name of the peer.
+pub(crate) type KeptLogs = BTreeMap<String, u64>;
+
 /// Shares `memory` out among peers ([`share_out`]), seen from a gateway that stands at `site`.
 ///
 /// # Errors
-/// If there is too little; all stay as they are then.
+/// If there is too little; all stay as they are then, except for logs that are `kept`.
 pub(super) fn share_among(
     peers: &mut [Peer],
     memory: u64,
     policies: &Policies,
     site: Option<&str>,
     set: SetMemory,
+    kept: &KeptLogs,
 ) -> Result<LogBudget, Least> {
-    let wanted: Vec<_> = peers.iter().map(|peer| Wanted::of(peer, policies, site)).collect();
+    for peer in peers.iter_mut() {
+        peer.settings.log_memory = kept.get(&peer.name).copied().unwrap_or(peer.settings.log_memory);
+    }
+    let want = |peer| Wanted::of(peer, policies, site, kept.contains_key(&peer.name));
+    let wanted: Vec<_> = peers.iter().map(want).collect();
     let Shared { plans, budget, log_memory } = share_out(memory, &wanted, set)?;
     for (peer, plan) in peers.iter_mut().zip(plans) {
         peer.memory = plan;
-        peer.settings.log_memory = peer.settings.log_memory.min(log_memory);
+        if !kept.contains_key(&peer.name) {
+            peer.settings.log_memory = peer.settings.log_memory.min(log_memory);
+        }
     }
     Ok(budget)
 }
@@ -252,19 +266,24 @@ pub(super) struct Shared {
     pub(super) plans: Vec<MemoryPlan>,
     /// What logs get together.
     pub(super) budget: LogBudget,
-    /// The largest log that any peer is to have.
+    /// The largest log that any peer is to have whose logs are not kept.
     pub(super) log_memory: u64,
 }
 
 impl Config {
-    /// Returns it with this store and these who are looked for in place of its own, and memory shared out accordingly.
-    /// Where that is too little, logs are as small as can be.
-    pub(crate) fn keeping(self, store: Option<StoreSettings>, discovery: Option<Discovery>) -> Self {
+    /// Returns it with this store, these who are looked for and these logs in place of its own, and memory shared out
+    /// accordingly. Where that is too little, logs are as small as can be.
+    pub(crate) fn keeping(
+        self,
+        store: Option<StoreSettings>,
+        discovery: Option<Discovery>,
+        logs: &KeptLogs,
+    ) -> Self {
         let mut kept = Self { store, discovery, ..self };
         let beside = beside_peers(kept.store.as_ref(), kept.discovery.as_ref());
         let site = kept.gateway.site.as_deref();
         let memory = kept.memory.saturating_sub(beside);
-        let shared = share_among(&mut kept.peers, memory, &kept.policies, site, kept.set_memory);
+        let shared = share_among(&mut kept.peers, memory, &kept.policies, site, kept.set_memory, logs);
         kept.log_budget = shared.unwrap_or(LogBudget { bytes: 0, contested: true });
         kept
     }
@@ -287,7 +306,8 @@ pub(super) fn share_out(memory: u64, peers: &[Wanted<'_>], set: SetMemory) -> Re
     for tier in &TIERS {
         let log_memory = if set.logs { u64::MAX } else { tier.log };
         let fit = |peer: &Wanted<'_>| {
-            let log_memory = peer.settings.log_memory.min(log_memory);
+            let most = if peer.keeps_logs { u64::MAX } else { log_memory };
+            let log_memory = peer.settings.log_memory.min(most);
             CodecSettings { log_memory, ..peer.settings.clone() }
         };
         let settings: Vec<_> = peers.iter().map(fit).collect();
@@ -390,7 +410,7 @@ mod tests {
 
     fn wanted(settings: &CodecSettings) -> Wanted<'_> {
         let contexts = ContextMemory::of([Entropy::Zstd(3)].into_iter());
-        Wanted { settings, matchings: MAX, contexts, names: true, is_near: false }
+        Wanted { settings, matchings: MAX, contexts, names: true, is_near: false, keeps_logs: false }
     }
 
     #[test]

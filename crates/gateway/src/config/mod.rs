@@ -40,7 +40,7 @@ use crate::storage_key::StorageKey;
 pub(crate) use capture::both_families;
 pub use capture::{Capture, PortRange, RulesBy, Scope};
 pub use codec::Codec;
-pub(crate) use memory::{ContextMemory, index_memory, log_demand};
+pub(crate) use memory::{ContextMemory, KeptLogs, index_memory, log_demand};
 pub use memory::{LogBudget, MemoryPlan, SetMemory};
 pub use network::{Access, Network, NetworkError};
 pub use policy::{PathChoice, Policies, Policy, PolicyOutcome, Usual};

@@ -7,7 +7,7 @@ use super::report::Report;
 use super::start::{Site, log_owner};
 use super::state::State;
 use super::{Gateway, StartError, end_links, save_hints, settings};
-use crate::config::{self, CodecSettings, Config, ContextMemory};
+use crate::config::{self, CodecSettings, Config, ContextMemory, KeptLogs};
 use crate::intercept::Entrance;
 use crate::intercept::rules::{self, RuleSet};
 use crate::logs::{Logs, PeerLogs};
@@ -229,7 +229,7 @@ fn note_settings(old: &Config, config: &Config, done: &mut Reloaded) {
         (old.log_idle != config.log_idle, "`log_idle` changed"),
         (
             old.memory != config.memory,
-            "`memory` changed: logs have it at once; flows, hints and contexts once their link starts anew",
+            "`memory` changed: logs and flows have it at once; hints and contexts once their link starts anew",
         ),
     ];
     done.changes.extend(changed.iter().filter(|(changed, _)| *changed).map(|(_, line)| (*line).to_owned()));
@@ -352,9 +352,14 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
         mark: is.mark,
         ..was.clone()
     };
+    let logs = kept_log_sizes(old, &wanted);
+    let is_kept =
+        |peer: &config::Peer| logs.get(&peer.name).is_some_and(|&size| size != peer.settings.log_memory);
+    if wanted.peers.iter().any(is_kept) {
+        done.at_next_start.push("`log_memory` in [cache] (of `memory` and peers, where it is not set)");
+    }
     // What stays until the next start takes its part of the memory until then.
-    let mut wanted = Config { gateway, ..wanted }.keeping(old.store.clone(), discovery);
-    keep_log_sizes(old, &mut wanted);
+    let wanted = Config { gateway, ..wanted }.keeping(old.store.clone(), discovery, &logs);
     // Whoever was found stays, unless the file names it now.
     let named = |peer: &config::Peer| peer.public_keys.iter().any(|key| wanted.peer_of_key(key).is_some());
     let found = old.peers.iter().filter(|peer| peer.found && !named(peer)).cloned().map(|mut peer| {
@@ -366,17 +371,15 @@ fn settle(old: &Config, wanted: Config, done: &mut Reloaded) -> Config {
     Config { peers, ..wanted }
 }
 
-/// Keeps the sizes of logs that are not set: with another number of peers they would be others, and each link would start
-/// anew.
-fn keep_log_sizes(old: &Config, wanted: &mut Config) {
+/// The sizes of running logs that are not set: with another number of peers they would be others, and each link would
+/// start anew.
+fn kept_log_sizes(old: &Config, wanted: &Config) -> KeptLogs {
     if old.set_memory.logs || wanted.set_memory.logs {
-        return;
+        return KeptLogs::new();
     }
-    for peer in &mut wanted.peers {
-        if let Some(before) = old.peers.iter().find(|before| before.name == peer.name) {
-            peer.settings.log_memory = before.settings.log_memory;
-        }
-    }
+    let is_wanted = |peer: &&config::Peer| wanted.peers.iter().any(|wanted| wanted.name == peer.name);
+    let kept = old.peers.iter().filter(is_wanted);
+    kept.map(|peer| (peer.name.clone(), peer.settings.log_memory)).collect()
 }
 
 /// Has groups whose members are looked for be called what they are in another configuration.
@@ -453,6 +456,12 @@ mod tests {
         let settled = settle(&few, many.clone(), &mut done);
         assert_eq!(sizes(&settled)[..3], [64, 64, sizes(&many)[2]]);
         assert!(sizes(&many)[2] < 64, "{:?}", sizes(&many));
+        let memory = settled.peers.iter().map(|peer| peer.memory.total()).sum::<u64>();
+        assert!(memory <= 256 << 20, "tables of logs that stay have their part: {memory}");
+        let table = |config: &Config| config.peers[0].memory.table;
+        assert!(table(&settled) == table(&few) && table(&settled) > table(&many));
+        let line = "`log_memory` in [cache] (of `memory` and peers, where it is not set)";
+        assert_eq!(done.at_next_start, [line]);
         assert_eq!(sizes(&settle(&many, few.clone(), &mut done)), sizes(&many)[..2]);
         // What is set holds.
         let set = parse(2, "log_memory = \"8 MiB\"\n");

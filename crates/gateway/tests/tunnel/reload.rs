@@ -362,7 +362,7 @@ async fn what_holds_at_once_is_said_and_what_a_link_is_made_with_makes_it_anew()
     within(async {
         let mut site = Site::start("").await;
         let memory =
-            "`memory` changed: logs have it at once; flows, hints and contexts once their link starts anew";
+            "`memory` changed: logs and flows have it at once; hints and contexts once their link starts anew";
         let anew = "peer hub changed; its link starts anew";
         let plain = branch_config(site.hub_key, site.tunnel, "");
         let in_gateway = plain.replace("key_file", "drain = \"7 s\"\nkey_file");

@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 
 use super::Resolver;
-use crate::config::memory::{self, ContextMemory, Least, MIN_CONTEXTS, SetMemory};
+use crate::config::memory::{self, ContextMemory, KeptLogs, Least, MIN_CONTEXTS, SetMemory};
 use crate::config::raw::{RawCache, RawConfig, Text};
 use crate::config::units::Size;
 use crate::config::{CodecSettings, Discovery, LogBudget, Peer, Policies, StoreSettings, machine, settings};
@@ -97,7 +97,9 @@ impl Resolver {
             return (memory, LogBudget::default());
         };
         let site = raw.gateway.get_ref().site.as_ref().map(|site| site.get_ref().as_str());
-        match memory::share_among(peers, memory.saturating_sub(beside.memory), policies, site, set_memory) {
+        let for_peers = memory.saturating_sub(beside.memory);
+        let none_kept = KeptLogs::new();
+        match memory::share_among(peers, for_peers, policies, site, set_memory, &none_kept) {
             Ok(logs) => (memory, logs),
             Err(least) => {
                 self.refuse_memory(raw, memory, peers.len() as u64, least, &beside);
