@@ -32,13 +32,28 @@ pub(super) fn refused(text: &str, error: &Error) -> (Option<usize>, String) {
         return (Some(at), "a text in three quotes is not closed, or holds a control character".to_owned());
     }
     let line = Line::around(text, at);
-    if line.text.trim_start().starts_with('[') {
+    let listed = open_list(text, &line);
+    if listed.is_none() && line.text.trim_start().starts_with('[') {
         return (Some(at), header(line.text).unwrap_or_else(|| malformed(message).to_owned()));
     }
-    if let Some(said) = of_key(message, &line) {
+    if listed.is_none()
+        && let Some(said) = of_key(message, &line)
+    {
         return (Some(at), said);
     }
-    let Some(statement) = line.statement() else { return (Some(at), malformed(message).to_owned()) };
+    let Some(statement) = listed.or_else(|| line.statement()) else {
+        return (Some(at), malformed(message).to_owned());
+    };
+    if statement.listed && message.starts_with("missing comma") {
+        let before = Line::around(text, line.start.saturating_sub(1));
+        let bare = without_comment(before.text);
+        if bare.matches('"').count() % 2 == 1 {
+            return (
+                Some(before.start),
+                format!("{}: the closing quote is missing in this line", statement.key),
+            );
+        }
+    }
     let said = in_text(message).or_else(|| between(message)).map(str::to_owned);
     match said {
         Some(said) => (Some(at), format!("{}: {said}", statement.key)),
@@ -75,12 +90,14 @@ pub(super) fn rephrase(text: &str, message: &str, span: Option<&Range<usize>>) -
     let line = Line::around(text, offset);
     let wrong = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     let wrong = wrong.and_then(|wrong| wrong.split_once(", expected "));
+    let listed = open_list(text, &line);
     if wrong.is_some()
+        && listed.is_none()
         && let Some(said) = header(line.text)
     {
         return said;
     }
-    let Some(statement) = line.statement() else { return message };
+    let Some(statement) = listed.or_else(|| line.statement()) else { return message };
     let said = match wrong {
         Some((found, wanted)) => statement.wrong_type(text, span, found, wanted),
         None if message.ends_with(" number overflowed") => {
@@ -138,6 +155,36 @@ fn first_of(text: &str, name: &str, before: usize) -> Option<usize> {
             && behind.starts_with(['=', ']', '.'])
     };
     earlier.rmatch_indices(name).map(|(at, _)| at).find(|at| is_one(*at))
+}
+
+/// Returns a line as part of the list or table that it stands in, if that began in a line before.
+fn open_list<'a>(text: &'a str, line: &Line<'a>) -> Option<Statement<'a>> {
+    let (mut key, mut open) = ("", 0);
+    for before in text.get(..line.start)?.lines() {
+        let bare = without_comment(before);
+        let value = match bare.split_once('=') {
+            Some((first, value)) if open == 0 => {
+                key = first.trim();
+                value
+            }
+            _ if open == 0 => continue,
+            _ => bare,
+        };
+        open = depth(value, open);
+    }
+    let bare = without_comment(line.text);
+    let value = bare.trim_start();
+    let at = line.start + bare.len() - value.len();
+    (open > 0).then_some(Statement { key, value: value.trim_end(), at, listed: true })
+}
+
+/// Returns how many brackets are open behind a line.
+fn depth(line: &str, open: usize) -> usize {
+    outside_quotes(line).fold(open, |open, (_, char)| match char {
+        '[' | '{' => open + 1,
+        ']' | '}' => open.saturating_sub(1),
+        _ => open,
+    })
 }
 
 /// Says that a list or an inline table is not closed, where it begins.
@@ -268,6 +315,8 @@ struct Statement<'a> {
     value: &'a str,
     /// Where the value begins in the text.
     at: usize,
+    /// Whether it is a line of a list or table over several lines; the key stands in the first.
+    listed: bool,
 }
 
 impl<'a> Line<'a> {
@@ -282,7 +331,7 @@ impl<'a> Line<'a> {
         let (key, value) = bare.split_once('=')?;
         let trimmed = value.trim_start();
         let at = self.start + bare.len() - trimmed.len();
-        Some(Statement { key: key.trim(), value: trimmed.trim_end(), at })
+        Some(Statement { key: key.trim(), value: trimmed.trim_end(), at, listed: false })
     }
 }
 
@@ -300,7 +349,7 @@ impl Statement<'_> {
             };
             return (self.at, said);
         }
-        if value.starts_with(['[', '{']) && value.parse::<std::net::SocketAddr>().is_err() {
+        if self.listed || value.starts_with(['[', '{']) && value.parse::<std::net::SocketAddr>().is_err() {
             let (start, element) = self.element(offset);
             return (start, self.of_word(element, false));
         }
@@ -365,7 +414,7 @@ impl Statement<'_> {
 
     /// Says that a value is of another type than its key takes.
     fn wrong_type(&self, text: &str, span: Option<&Range<usize>>, found: &str, wanted: &str) -> String {
-        let alone = span.is_none_or(|span| span.start == self.at);
+        let alone = !self.listed && span.is_none_or(|span| span.start == self.at);
         let literal = span.and_then(|span| text.get(span.clone())).unwrap_or_default();
         // A date is read as a table.
         if found == "map" && literal.starts_with(|first: char| first.is_ascii_digit()) {
@@ -415,18 +464,24 @@ impl Statement<'_> {
 
 /// Cuts off a comment.
 fn without_comment(line: &str) -> &str {
+    let mut comments = outside_quotes(line).filter(|(_, char)| *char == '#');
+    comments.next().and_then(|(at, _)| line.get(..at)).unwrap_or(line)
+}
+
+/// Returns the characters of a line that stand in no quotes, with their places.
+fn outside_quotes(line: &str) -> impl Iterator<Item = (usize, char)> {
     let (mut quote, mut escaped) = (None, false);
-    for (at, char) in line.char_indices() {
+    line.char_indices().filter(move |&(_, char)| {
         match quote {
             _ if escaped => escaped = false,
             Some('"') if char == '\\' => escaped = true,
             Some(open) if char == open => quote = None,
             None if matches!(char, '"' | '\'') => quote = Some(char),
-            None if char == '#' => return line.get(..at).unwrap_or(line),
-            _ => {}
+            None => return true,
+            Some(_) => {}
         }
-    }
-    line
+        false
+    })
 }
 
 /// Takes quotes of any kind off a word, also where one is missing.

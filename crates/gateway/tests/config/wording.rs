@@ -50,6 +50,31 @@ fn values_without_quotes_are_shown_with_quotes() {
 }
 
 #[test]
+fn lists_over_several_lines_are_told_by_their_key() {
+    for (text, expected) in [
+        (
+            "allow = [\n  \"10.0.0.0/8\", # here [\n  11.0.0.0/8,\n]",
+            "3:3 allow: put it in quotes: \"11.0.0.0/8\"",
+        ),
+        (
+            "users = [\n  \"a:b\",\n  me:se=cret,\n]",
+            "3:8 users: a list has values and no keys; for keys write { KEY = VALUE }",
+        ),
+        (
+            "users = [\n  \"me:se=cret,\n  \"you:[hidden\",\n]",
+            "2:1 users: the closing quote is missing in this line",
+        ),
+        ("users = [\n  “me:secret”,\n]", "2:3 users: write straight quotes: \"…\""),
+        ("match = {\n  ports = [22],\n  hosts = [a.b],\n}", "3:12 match: put it in quotes: \"a.b\""),
+        ("[[peer]]\nnetworks = [\n  5,\n]", "3:3 networks: 5 is not a text in quotes; write \"5\""),
+    ] {
+        let said = said(text);
+        let line = said.lines().find(|line| *line == expected);
+        assert!(line.is_some() && !said.contains("cret") && !said.contains("hidden"), "{text}: {said}");
+    }
+}
+
+#[test]
 fn what_stands_twice_names_the_first_place() {
     for (text, expected) in [
         (
