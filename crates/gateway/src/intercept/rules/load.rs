@@ -303,7 +303,7 @@ fn exchange(old: Option<&RuleSet>, new: Option<&RuleSet>) -> Result<(), LoadErro
     if new.by() == RulesBy::Install {
         Programs(new).install()?;
         if let Some(old) = old.filter(|old| old.other_routes(new)) {
-            Programs(old).remove_rules();
+            Programs(old).remove_rules(new);
         }
         if old.is_some_and(|old| old.bridged && !new.bridged) {
             Programs(new).remove_bridge_table();

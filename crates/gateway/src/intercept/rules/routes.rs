@@ -39,6 +39,14 @@ impl RuleSet {
         commands
     }
 
+    /// Returns the arguments of `ip` that remove its routing rules but for those that others have too.
+    fn rules_undone_beside(&self, kept: &Self) -> Vec<String> {
+        let kept = kept.routes();
+        let is_kept = |command: &str| kept.contains(&command.replace(" rule del ", " rule add "));
+        let undone = self.routes_undone().into_iter();
+        undone.filter(|command| command.contains(" rule del ") && !is_kept(command)).collect()
+    }
+
     fn with_families(&self, commands: &[&str]) -> Vec<String> {
         let mark = self.mark();
         let fill = |command: &str| {
@@ -101,10 +109,10 @@ impl Programs<'_> {
         Ok(self.0.leads_here(&rules, &table))
     }
 
-    /// Removes the routing rules alone: others lead to the same routes by now.
-    pub(super) fn remove_rules(&self) {
-        for command in self.0.routes_undone().iter().filter(|command| command.contains(" rule del ")) {
-            let _ = ip(command);
+    /// Removes the routing rules alone that `new` ones do not have: those lead to the same routes by now.
+    pub(super) fn remove_rules(&self, new: &RuleSet) {
+        for command in self.0.rules_undone_beside(new) {
+            let _ = ip(&command);
         }
     }
 
@@ -157,5 +165,21 @@ mod tests {
         assert!(elsewhere.leads_here(&rules, route));
         // As IPv6 shows it.
         assert!(elsewhere.leads_here(&rules, "local default dev lo metric 1024 pref medium\n"));
+    }
+
+    #[test]
+    fn routing_rules_that_others_have_too_stay() {
+        let takers = vec![Taker::new(How::Tproxy, Capture::default(), 15001)];
+        let now = RuleSet { takers, ..RuleSet::empty("branch", RulesBy::Install) };
+        // Where gateways without a `rule_priority` have put theirs.
+        let earlier = RuleSet { priority: EARLIER_PRIORITY, ..now.clone() };
+        let (added, undone) = (earlier.routes(), now.rules_undone_beside(&earlier));
+        let mark = now.mark();
+        for family in FAMILIES {
+            let kept = format!("{family} rule del priority 7400 fwmark {mark:#x} lookup {mark}");
+            assert!(added.contains(&kept.replace(" del ", " add ")) && !undone.contains(&kept), "{undone:?}");
+            let gone = format!("{family} rule del priority {} fwmark {mark:#x} lookup {mark}", now.priority);
+            assert!(undone.contains(&gone), "{undone:?}");
+        }
     }
 }
