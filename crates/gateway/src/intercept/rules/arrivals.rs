@@ -112,10 +112,12 @@ impl RuleSet {
                 format!("{} @pending-redirect-{family} goto unheard-redirect", client(ip))
             }));
             rules.push("iifname . meta nfproto @blocked-redirect return".to_owned());
-            rules.extend(FAMILIES.map(|(family, ip, _)| {
-                let (client, port) = (client(ip), taker.port);
-                format!("update @pending-redirect-{family} {{ {client} }} redirect to :{port}")
-            }));
+            // A rule of their own: a set that is full ends a rule.
+            rules
+                .extend(FAMILIES.map(|(family, ip, _)| {
+                    format!("update @pending-redirect-{family} {{ {} }}", client(ip))
+                }));
+            rules.push(format!("meta l4proto tcp redirect to :{}", taker.port));
             chain(text, &format!("redirect-{number}"), &rules);
         }
     }
