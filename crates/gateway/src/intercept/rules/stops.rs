@@ -40,12 +40,11 @@ impl RuleSet {
             let at = words.iter().position(|word| *word == key)?;
             words.get(at + 1).copied()
         };
+        let mut marked = true;
         if let Some(mark) = after("fwmark") {
             let (mark, mask) = mark.split_once('/').unwrap_or((mark, "0xffffffff"));
             let read = |text: &str| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok();
-            if self.mark() & read(mask)? != read(mark)? {
-                return None;
-            }
+            marked = self.mark() & read(mask)? == read(mark)?;
         }
         let by = |name: &str| {
             let mut named = self.takers.iter().filter(|taker| taker.how == How::Tproxy);
@@ -54,11 +53,10 @@ impl RuleSet {
         let elsewhere = after("iif").is_some_and(|name| name == "lo" || !by(name));
         let other = after("oif").is_some() || after("uidrange").is_some();
         let unlike = after("ipproto").is_some_and(|protocol| protocol != "tcp");
-        if elsewhere
-            || other
-            || unlike
-            || after("lookup").is_some_and(|table| table == "local" || !leads(table))
-        {
+        let is_never = !marked || elsewhere || other || unlike;
+        // With `not` it means all packets but those.
+        let passes_by = if words.first() == Some(&"not") { !is_never && means_all(&words) } else { is_never };
+        if passes_by || after("lookup").is_some_and(|table| table == "local" || !leads(table)) {
             return None;
         }
         let remedy = if number > 2 {
@@ -239,6 +237,13 @@ fn any(right: &Value, is: &dyn Fn(&Value) -> Option<bool>) -> Option<bool> {
     (!unknown).then_some(false)
 }
 
+/// Says whether a routing rule has no condition beside the mark and the protocol.
+fn means_all(words: &[&str]) -> bool {
+    const OTHERS: [&str; 8] = ["to", "iif", "tos", "dsfield", "sport", "dport", "l3mdev", "tun_id"];
+    let is_from_all = !words.windows(2).any(|pair| pair[0] == "from" && pair[1] != "all");
+    is_from_all && !words.iter().any(|word| OTHERS.contains(word))
+}
+
 impl Taker {
     /// Says whether packets that it takes in come in by an interface as the rules for packets see it.
     fn enters_by(&self, name: &str) -> bool {
@@ -277,6 +282,9 @@ mod tests {
             "2001:\tfrom all fwmark 0x61/0xff lookup 2",
             "2061:\tfrom all fwmark 0x8000/0x8000 unreachable",
             "9:\tfrom all to 10.0.0.0/8 lookup main",
+            "5:\tnot from all fwmark 0xca6c lookup 51820",
+            "5:\tnot from all iif wan0 lookup 1",
+            "5:\tnot from 10.0.0.0/8 fwmark 0x6f778061 lookup 1",
         ] {
             assert!(told(stops).is_some(), "{stops}");
         }
@@ -290,6 +298,8 @@ mod tests {
             "100:\tfrom all uidrange 1000-1000 lookup 1",
             "100:\tfrom all ipproto udp lookup 1",
             "5270:\tfrom all lookup empty",
+            "5:\tnot from all fwmark 0x6f778061 lookup 1",
+            "5:\tnot from all fwmark 0x61/0xff ipproto tcp lookup 1",
             "32766:\tfrom all lookup main",
         ] {
             assert_eq!(told(other), None, "{other}");
