@@ -53,6 +53,24 @@ pub(crate) async fn carry_unanswered(
     flow: Flow,
     early: Bytes,
 ) -> Result<Ended, TurnedBack> {
+    carry_all(stream, flow, early, Backlog::default()).await
+}
+
+/// Carries a flow that has brought something already, as [`carry`].
+pub(crate) async fn carry_begun(
+    stream: impl Borrow<TcpStream>,
+    (flow, backlog): (Flow, Backlog),
+    early: Bytes,
+) -> Ended {
+    carry_all(stream.borrow(), flow, early, backlog).await.unwrap_or(Ended::Reset)
+}
+
+async fn carry_all(
+    stream: &TcpStream,
+    flow: Flow,
+    early: Bytes,
+    backlog: Backlog,
+) -> Result<Ended, TurnedBack> {
     let (ended_here, end) = (Notify::new(), End::default());
     // Before anything is looked at that may end this: what is behind it must not arrive without it.
     let given = if early.is_empty() { Ok(()) } else { flow.send(early, false).map(drop) };
@@ -63,7 +81,7 @@ pub(crate) async fn carry_unanswered(
                 Err(_) => pending().await,
             }
         };
-        tokio::try_join!(from, to_application(stream, &flow, &ended_here, &end))
+        tokio::try_join!(from, to_application(stream, &flow, backlog, &ended_here, &end))
     };
     // An application may reset while nobody reads its socket; that must not wait for room.
     let broken = tokio::select! {
@@ -222,10 +240,12 @@ pub(crate) fn read_block(stream: &TcpStream, most: usize) -> Read {
 async fn to_application(
     stream: &TcpStream,
     flow: &Flow,
+    backlog: Backlog,
     ended_here: &Notify,
     end: &End,
 ) -> Result<(), Broken> {
-    let mut out = Outgoing { stream, flow, blocks: Pieces::default(), consumed: 0, finished: false };
+    let Backlog { blocks, consumed, reported } = backlog;
+    let mut out = Outgoing { stream, flow, blocks, consumed, reported, finished: false };
     while !out.is_done() {
         out.step().await?;
     }
@@ -239,6 +259,26 @@ async fn to_application(
     }
 }
 
+/// What a flow has brought before it is carried, and is for the application.
+#[derive(Default)]
+pub(crate) struct Backlog {
+    blocks: Pieces,
+    /// Taken and not yet reported to the link.
+    consumed: usize,
+    /// The first bytes of the blocks, which the link counts as taken.
+    reported: usize,
+}
+
+impl Backlog {
+    /// Of the two pieces, in their order, `taken` is in the count of what was `consumed`, or was reported before.
+    pub(super) fn new(taken: Bytes, rest: Bytes, consumed: usize) -> Self {
+        let reported = taken.len();
+        let mut blocks = Pieces::default();
+        [taken, rest].into_iter().filter(|piece| !piece.is_empty()).for_each(|piece| blocks.push(piece));
+        Self { blocks, consumed, reported }
+    }
+}
+
 /// What is on its way to an application.
 struct Outgoing<'a> {
     stream: &'a TcpStream,
@@ -248,6 +288,8 @@ struct Outgoing<'a> {
     blocks: Pieces,
     /// Written and not yet reported to the link.
     consumed: usize,
+    /// The next bytes to be written, which were reported before.
+    reported: usize,
     /// The far application ended its stream.
     finished: bool,
 }
@@ -302,7 +344,9 @@ impl Outgoing<'_> {
         while let Some(block) = self.blocks.front_mut() {
             match self.stream.try_write(block) {
                 Ok(written) => {
-                    self.consumed += written;
+                    let known = written.min(self.reported);
+                    self.reported -= known;
+                    self.consumed += written - known;
                     block.advance(written);
                     if block.is_empty() {
                         self.blocks.pop();

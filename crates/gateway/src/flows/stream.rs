@@ -13,6 +13,7 @@ use oncewire_codec::wire::ResetReason;
 use oncewire_link::Received;
 
 use super::Flow;
+use super::pump::Backlog;
 use crate::tunnel::tasks::Tasks;
 
 /// A flow with the reading and writing of a socket: an end of stream only if the far application ended its own,
@@ -39,6 +40,13 @@ impl FlowStream {
     /// Wraps a flow whose far connect succeeded.
     pub(crate) fn new(flow: Flow, tasks: Arc<Tasks>) -> Self {
         Self { flow: Some(flow), tasks, rest: Bytes::new(), consumed: 0, end: None }
+    }
+
+    /// Gives the flow back to be carried; `unread` was read last, and is for its application. None if the far side has
+    /// ended already.
+    pub(crate) fn into_flow(mut self, unread: Bytes) -> Option<(Flow, Backlog)> {
+        let backlog = Backlog::new(unread, std::mem::take(&mut self.rest), self.consumed);
+        self.flow.take().filter(|_| self.end.is_none()).map(|flow| (flow, backlog))
     }
 }
 

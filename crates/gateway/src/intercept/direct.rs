@@ -23,21 +23,36 @@ pub(super) async fn carry(
     early: Bytes,
     direct: &Direct,
 ) -> pump::Ended {
-    carry_by(&PIPES, client.borrow(), &server, early, direct).await
+    carry_begun(client, server, (early, Bytes::new()), direct).await
+}
+
+/// As [`carry`]; of the bytes that were read before, the first are the client's, and the others the server's, which have
+/// been counted.
+pub(super) async fn carry_begun(
+    client: impl Borrow<TcpStream>,
+    server: impl Borrow<TcpStream>,
+    early: (Bytes, Bytes),
+    direct: &Direct,
+) -> pump::Ended {
+    carry_by(&PIPES, client.borrow(), server.borrow(), early, direct).await
 }
 
 async fn carry_by(
     pipes: &Pipes,
     client: &TcpStream,
     server: &TcpStream,
-    early: Bytes,
+    (early, early_of_server): (Bytes, Bytes),
     direct: &Direct,
 ) -> pump::Ended {
     let (of_client, of_server) = (End::default(), End::default());
     let (near, far) = ((client, &of_client), (server, &of_server));
     let sent = Course::new(pipes, near, far, Towards::Server, direct);
     let received = Course::new(pipes, far, near, Towards::Client, direct);
-    let (mut sending, mut receiving) = (pin!(sent.carry(early)), pin!(received.carry(Bytes::new())));
+    let receive = async {
+        pump::write_all(client, &early_of_server).await.map_err(|_| Broken::To)?;
+        received.carry(Bytes::new()).await
+    };
+    let (mut sending, mut receiving) = (pin!(sent.carry(early)), pin!(receive));
     let ended = {
         let there = async { sending.as_mut().await.map_err(|broken| broken.of(Towards::Server)) };
         let back = async { receiving.as_mut().await.map_err(|broken| broken.of(Towards::Client)) };
@@ -213,7 +228,7 @@ mod tests {
         };
         let pipes = Pipes::new(most);
         let ended = tokio::join!(
-            carry_by(&pipes, &taken_in, &onward, Bytes::from_static(b""), &counted),
+            carry_by(&pipes, &taken_in, &onward, Default::default(), &counted),
             talk(&mut client),
             talk(&mut server)
         );

@@ -520,7 +520,7 @@ async fn an_origin_that_switches_protocols_unasked_is_a_bad_gateway() {
         let pair = Pair::start(&proxy("http", "")).await;
         let mut client = BufReader::new(pair.connect().await);
         let request = format!(
-            "GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\nConnection: upgrade\r\nUpgrade: chat\r\n\r\n",
+            "GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
             origin.address
         );
         assert_eq!(get(&mut client, &request).await.0, "HTTP/1.1 502 Bad Gateway");

@@ -27,4 +27,6 @@ mod small;
 mod socks5;
 mod status;
 mod strangers;
+mod targets;
 mod truth;
+mod upgrades;

@@ -5,7 +5,7 @@ use hyper::header::{
     PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use hyper::http::uri::PathAndQuery;
-use hyper::{Method, Request, Response, Uri, Version};
+use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 
 /// Turns a client's request into the one for the origin; false if the address does not allow it.
 pub(super) fn to_origin<B>(request: &mut Request<B>, uri: &Uri) -> bool {
@@ -17,8 +17,13 @@ pub(super) fn to_origin<B>(request: &mut Request<B>, uri: &Uri) -> bool {
     let Ok(host) = HeaderValue::from_str(host) else { return false };
     let version = request.version();
     *request.version_mut() = Version::HTTP_11;
+    let protocols = wanted_protocols(request.headers()).filter(|_| version == Version::HTTP_11);
     let headers = request.headers_mut();
     remove_hop_by_hop(headers);
+    if let Some(protocols) = protocols {
+        headers.insert(UPGRADE, protocols);
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    }
     // RFC 9112 §3.2.2: the address in absolute form decides, whatever the Host field said.
     headers.insert(HOST, host);
     add_via(headers, version);
@@ -27,11 +32,46 @@ pub(super) fn to_origin<B>(request: &mut Request<B>, uri: &Uri) -> bool {
 
 /// Turns an origin's response into the one for the client.
 pub(super) fn to_client<B>(response: &mut Response<B>) {
-    let version = response.version();
+    let (version, status) = (response.version(), response.status());
     *response.version_mut() = Version::HTTP_11;
     let headers = response.headers_mut();
+    let mut protocols = Vec::new();
+    if [StatusCode::SWITCHING_PROTOCOLS, StatusCode::UPGRADE_REQUIRED].contains(&status) {
+        protocols.extend(headers.get_all(UPGRADE).iter().cloned());
+    }
     remove_hop_by_hop(headers);
+    if !protocols.is_empty() {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    }
+    protocols.into_iter().for_each(|protocols| {
+        headers.append(UPGRADE, protocols);
+    });
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        // RFC 9110 §8.6: it has none.
+        headers.remove(CONTENT_LENGTH);
+    }
     add_via(headers, version);
+}
+
+/// Says whether a request for an origin asks to switch protocols.
+pub(super) fn asks_to_switch<B>(request: &Request<B>) -> bool {
+    request.headers().contains_key(UPGRADE)
+}
+
+/// Returns the protocols that a client asks to switch to. Not HTTP/2, whose settings are in a field for this hop alone.
+fn wanted_protocols(headers: &HeaderMap) -> Option<HeaderValue> {
+    let is_asked = list(headers, CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+    let protocols: Vec<_> =
+        list(headers, UPGRADE).filter(|protocol| !protocol.eq_ignore_ascii_case(b"h2c")).collect();
+    let is_asked = is_asked && !protocols.is_empty();
+    is_asked.then(|| HeaderValue::from_bytes(&protocols.join(&b", "[..])).ok()).flatten()
+}
+
+/// Returns the members of a field that is a list (RFC 9110 §5.6.1).
+fn list(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+    let values = headers.get_all(name).into_iter();
+    let members = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    members.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
 /// Counts this proxy in a request that may pass only so many; false if it may go no further (RFC 9110 §7.6.2).
@@ -53,22 +93,13 @@ pub(super) fn may_go_on<B>(request: &mut Request<B>) -> bool {
 /// Whether the body is sent as it is, or in chunks; another coding would be lost with the field that names it, for it is
 /// not undone here.
 pub(super) fn is_plain_or_chunked(headers: &HeaderMap) -> bool {
-    let codings = headers
-        .get_all(TRANSFER_ENCODING)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    codings.map(<[u8]>::trim_ascii).all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"chunked"))
+    list(headers, TRANSFER_ENCODING).all(|coding| coding.eq_ignore_ascii_case(b"chunked"))
 }
 
 /// Removes what is meant for the next hop only, and what the Connection field names.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
+    let named: Vec<_> =
+        list(headers, CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
     if headers.contains_key(TRANSFER_ENCODING) {
         // RFC 9112 §6.3: it decides, and a length that says otherwise would cut the body for the next hop.
         headers.remove(CONTENT_LENGTH);
@@ -149,5 +180,53 @@ mod tests {
         let mut names: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         assert_eq!(names, ["accept-encoding", "host", "via", "x-kept"]);
+    }
+
+    #[test]
+    fn protocols_are_sent_on_only_as_a_client_of_today_asks_for_them() {
+        for (connection, upgrade, expected) in [
+            ("Upgrade", "websocket", Some("websocket")),
+            ("keep-alive, UPGRADE, x-secret", "TLS/1.0 , tcp", Some("TLS/1.0, tcp")),
+            ("Upgrade, HTTP2-Settings", "h2c", None),
+            ("Upgrade, HTTP2-Settings", "h2c, websocket", Some("websocket")),
+            ("keep-alive", "websocket", None),
+            ("Upgrade", "", None),
+        ] {
+            let fields = [
+                ("connection", connection),
+                ("upgrade", upgrade),
+                ("x-secret", "1"),
+                ("http2-settings", "AA"),
+            ];
+            let request = sent_on("http://example.net/", &fields);
+            let got = request.headers().get(UPGRADE).map(|value| value.to_str().unwrap());
+            assert_eq!(got, expected, "{connection}: {upgrade}");
+            assert_eq!(asks_to_switch(&request), expected.is_some());
+            let option = request.headers().get(CONNECTION).map(|value| value.to_str().unwrap());
+            assert_eq!(option, expected.map(|_| "Upgrade"));
+            let is_listed = |name: &str| connection.to_ascii_lowercase().contains(name);
+            for name in ["x-secret", "http2-settings"] {
+                assert_eq!(request.headers().contains_key(name), !is_listed(name), "{connection}: {name}");
+            }
+        }
+        let mut old = Request::builder().uri("http://a/").version(Version::HTTP_10);
+        old = old.header(CONNECTION, "Upgrade").header(UPGRADE, "websocket");
+        let mut old = old.body(()).unwrap();
+        assert!(to_origin(&mut old, &"http://a/".parse().unwrap()) && !asks_to_switch(&old));
+    }
+
+    #[test]
+    fn answers_name_protocols_only_if_they_switch_or_require_it() {
+        for (status, named) in [(101, true), (426, true), (200, false)] {
+            let response =
+                Response::builder().status(status).header(UPGRADE, "websocket").header("x-hop", "1");
+            let mut response =
+                response.header(CONNECTION, "upgrade, x-hop").header(CONTENT_LENGTH, "0").body(()).unwrap();
+            to_client(&mut response);
+            let headers = response.headers();
+            assert_eq!(headers.contains_key(UPGRADE) && headers[CONNECTION] == "Upgrade", named, "{status}");
+            assert_eq!(headers.contains_key(CONTENT_LENGTH), status != 101, "{status}");
+            assert!(!headers.contains_key("x-hop"));
+        }
     }
 }

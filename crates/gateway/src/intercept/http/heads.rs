@@ -149,8 +149,8 @@ impl Head {
         Some(room)
     }
 
-    /// Notes that bytes were read.
-    pub(super) fn read(&self, bytes: usize) {
+    /// Notes that bytes were read, of which so many are kept once more.
+    pub(super) fn read(&self, bytes: usize, kept: usize) {
         let mut state = self.state.lock();
         if state.is_over || bytes == 0 {
             return;
@@ -159,7 +159,7 @@ impl Head {
             self.stage.send_replace(Stage::Reading(Instant::now()));
         }
         state.bytes += bytes;
-        self.heads.0.lock().add(self, &mut state, bytes);
+        self.heads.0.lock().add(self, &mut state, bytes + kept);
     }
 
     /// The head has ended.
@@ -253,11 +253,11 @@ mod tests {
         let heads = Heads::default();
         let known = heads.expect(MAX_HEAD);
         known.authorise();
-        known.read(1 << 10);
+        known.read(1 << 10, 0);
         let count = LEAST_ROOM / (CONNECTION_COST + 2 * MAX_FIRST_HEAD) + 10;
         let clients: Vec<_> = (0..count).map(|_| heads.expect(MAX_FIRST_HEAD)).collect();
         for client in &clients {
-            client.read(MAX_FIRST_HEAD - 1);
+            client.read(MAX_FIRST_HEAD - 1, 0);
             assert!(used(&heads).1 <= LEAST_ROOM);
         }
         let given_up = clients.iter().take_while(|client| over(client) == Some(Excess::Many)).count();
@@ -273,7 +273,7 @@ mod tests {
         let heads = Heads::default();
         heads.set_memory(64 << 30);
         let clients: Vec<_> = (0..50).map(|_| heads.expect(MAX_HEAD)).collect();
-        clients.iter().for_each(|client| client.read(100 << 10));
+        clients.iter().for_each(|client| client.read(100 << 10, 0));
         assert!(clients.iter().all(|client| over(client).is_none()));
         heads.set_memory(0);
         assert!(used(&heads).1 <= LEAST_ROOM);
@@ -284,15 +284,15 @@ mod tests {
     fn head_is_limited_until_it_ends_and_again_after_the_exchange() {
         let heads = Heads::default();
         let head = heads.expect(MAX_FIRST_HEAD);
-        head.read(MAX_FIRST_HEAD - 1);
+        head.read(MAX_FIRST_HEAD - 1, 0);
         assert_eq!((head.room(), over(&head)), (Some(1), None));
         let exchange = head.end();
-        head.read(10 * MAX_HEAD);
+        head.read(10 * MAX_HEAD, 0);
         assert_eq!((head.room(), used(&heads)), (None, (0, 0)), "content has no limit");
         head.authorise();
         drop(exchange);
         assert_eq!(head.room(), Some(MAX_HEAD));
-        head.read(MAX_HEAD);
+        head.read(MAX_HEAD, 0);
         assert_eq!((head.room(), over(&head)), (Some(0), Some(Excess::Large(MAX_HEAD))));
     }
 
@@ -304,7 +304,7 @@ mod tests {
         let start = Instant::now();
         let trickle = async {
             loop {
-                head.read(1);
+                head.read(1, 0);
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         };

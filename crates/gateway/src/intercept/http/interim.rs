@@ -19,7 +19,9 @@ use tokio::net::TcpStream;
 
 use super::headers;
 use super::heads::Head;
+use super::position::{Position, Reach};
 use super::socket::ClientStream;
+use super::target::RawTarget;
 
 /// What goes to one client besides what hyper writes, and what it sends that hyper has not asked for.
 pub(super) struct Interim {
@@ -38,9 +40,7 @@ struct State {
     flusher: Option<Waker>,
     /// Who waits until nothing waits.
     follower: Option<Waker>,
-    blank: BlankLine,
-    /// Whether the last bytes from the client went on behind the end of a head.
-    went_on: bool,
+    position: Position,
     /// Whether hyper has something to write that it has begun with.
     is_writing: bool,
     /// Whether what hyper writes next may be its own word to go on.
@@ -61,6 +61,21 @@ impl Interim {
     pub(super) fn is_settled(&self) -> bool {
         let state = self.state.lock();
         state.waiting.is_empty() && !state.is_writing
+    }
+
+    /// A head was read, with so much content, or content in chunks; returns its target if hyper has seen another.
+    pub(super) fn end_head(&self, content: Option<u64>) -> Option<RawTarget> {
+        self.state.lock().position.end_head(content)
+    }
+
+    /// Returns the number of the request that was read last.
+    pub(super) fn request(&self) -> u64 {
+        self.state.lock().position.request()
+    }
+
+    /// The content of a request was read to its end.
+    pub(super) fn end_content(&self, request: u64) {
+        self.state.lock().position.end_content(request);
     }
 
     /// Queues an interim answer; one for which the client leaves no room is dropped, unless it is waited for.
@@ -124,7 +139,7 @@ impl Interim {
     /// Waits until the client sends more than the head of its request, or will send nothing more.
     pub(super) async fn more(&self) {
         // Else hyper, which read them, has them.
-        if !self.state.lock().went_on {
+        if !self.state.lock().position.went_on() {
             // An end and an error are for hyper to find.
             let _ = self.stream.peek(&mut [0]).await;
         }
@@ -174,26 +189,42 @@ impl ClientIo {
     }
 }
 
+impl ClientIo {
+    /// Finds how much may be read at once, which of a head is known once its bytes are there. None if no more of a head
+    /// may be: it is about to be given up, by [`Head::excess`].
+    fn poll_reach(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<Option<usize>>> {
+        let room = self.interim.head.room().unwrap_or(usize::MAX).min(buf.remaining());
+        if room == 0 {
+            return Poll::Ready(Ok(None));
+        }
+        let reach = self.interim.state.lock().position.reach();
+        match reach {
+            Reach::Bytes(most) => Poll::Ready(Ok(Some(most.min(room)))),
+            Reach::ToBlankLine => {
+                let mut there = ReadBuf::new(buf.initialize_unfilled_to(room));
+                ready!(self.stream.0.poll_peek(cx, &mut there))?;
+                let len = match there.filled() {
+                    // The end of the stream, which is to be read.
+                    [] => room,
+                    there => self.interim.state.lock().position.of_head(there),
+                };
+                Poll::Ready(Ok(Some(len)))
+            }
+        }
+    }
+}
+
 impl AsyncRead for ClientIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let before = buf.filled().len();
-        match this.interim.head.room() {
-            None => ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?,
-            // It is about to be given up, by `Head::excess`.
-            Some(0) => return Poll::Pending,
-            Some(room) => {
-                let room = room.min(buf.remaining());
-                let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
-                ready!(Pin::new(&mut this.stream).poll_read(cx, &mut part))?;
-                let read = part.filled().len();
-                buf.advance(read);
-                this.interim.head.read(read);
-            }
-        }
-        let read = buf.filled().get(before..).unwrap_or_default();
-        let state = &mut *this.interim.state.lock();
-        state.went_on = state.blank.go_through(read).is_some_and(|end| end < read.len());
+        let Some(len) = ready!(this.poll_reach(cx, buf))? else { return Poll::Pending };
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(len));
+        ready!(Pin::new(&mut this.stream).poll_read(cx, &mut part))?;
+        let read = part.filled_mut();
+        let kept = this.interim.state.lock().position.go_through(read);
+        let read = read.len();
+        buf.advance(read);
+        this.interim.head.read(read, kept);
         Poll::Ready(Ok(()))
     }
 }
@@ -236,31 +267,6 @@ impl AsyncWrite for ClientIo {
     }
 }
 
-/// Finds empty lines, the ends of heads, in what comes piece by piece.
-#[derive(Clone, Copy, Debug, Default)]
-struct BlankLine {
-    /// Since the last end of a line there was nothing, or a carriage return.
-    is_empty: bool,
-}
-
-impl BlankLine {
-    /// Returns where the first empty line of a piece ends, behind it.
-    fn go_through(&mut self, piece: &[u8]) -> Option<usize> {
-        let mut first = None;
-        for (at, byte) in piece.iter().enumerate() {
-            match byte {
-                b'\n' if self.is_empty => {
-                    first = first.or(Some(at + 1));
-                }
-                b'\n' => self.is_empty = true,
-                b'\r' => {}
-                _ => self.is_empty = false,
-            }
-        }
-        first
-    }
-}
-
 /// What hyper says when a request's body is first looked at.
 const OWN_WORD: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -271,18 +277,6 @@ const MAX_WAITING: usize = 64 << 10;
 mod tests {
     use super::super::heads::Heads;
     use super::*;
-
-    #[test]
-    fn the_end_of_a_head_is_found_wherever_it_is_cut() {
-        let head = b"PUT / HTTP/1.1\r\nHost: a\r\n\r\n";
-        for cut in 0..head.len() {
-            let mut blank = BlankLine::default();
-            assert_eq!(blank.go_through(&head[..cut]), None, "{cut}");
-            assert_eq!(blank.go_through(&head[cut..]), Some(head.len() - cut), "{cut}");
-        }
-        assert_eq!(BlankLine::default().go_through(b"GET / HTTP/1.1\nHost: a\n\nbody\n\n"), Some(24));
-        assert_eq!(BlankLine::default().go_through(b"GET / HTTP/1.1\r\nA\rb: c\r\n"), None);
-    }
 
     #[tokio::test]
     async fn no_more_interim_answers_wait_than_there_is_room_for() {

@@ -8,7 +8,11 @@ mod headers;
 pub(crate) mod heads;
 mod interim;
 mod origin;
+mod origin_io;
+mod position;
 mod socket;
+mod switch;
+mod target;
 mod upload;
 
 use std::convert::Infallible;
@@ -38,12 +42,12 @@ use oncewire_codec::wire::{Destination, Host, OpenFailure};
 use self::heads::{Excess, Exchange, MAX_FIRST_HEAD, MAX_HEAD};
 use self::interim::{ClientIo, Interim};
 use self::origin::{Origin, Origins};
-use self::socket::hear_out;
+use self::socket::{end_in_order, hear_out};
 use self::upload::{Download, Gate, Upload};
-use super::router::{NoWay, Way};
-use super::{Door, direct};
+use super::Door;
+use super::router::NoWay;
 use crate::config::Users;
-use crate::flows::{ends, pump};
+use crate::flows::ends;
 use crate::sockets;
 use crate::telemetry::Refusal;
 
@@ -67,10 +71,14 @@ pub(super) async fn serve(
         _place: place,
     });
     let serves = Arc::clone(&client);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let client = Arc::clone(&serves);
+        // Before hyper reads on.
+        if let Some(raw) = client.interim.end_head(length(request.body())) {
+            request.extensions_mut().insert(raw);
+        }
+        let exchange = Arc::new(client.interim.head().end());
         async move {
-            let exchange = Arc::new(client.interim.head().end());
             let answer = client.handle(request, &exchange).await;
             Ok::<_, Infallible>(answer.map(|body| Answer { body, _exchange: exchange }))
         }
@@ -78,12 +86,18 @@ pub(super) async fn serve(
     // An answer may still be with us when its flow has long ended.
     let _serving = door.ledger.serving();
     match serve_requests((&stream, interim), service, IDLE_LIMIT, last(door)).await {
-        Ok(()) if !client.is_tunnel.load(Relaxed) => hear_out(&stream, door.stopped.clone()).await,
+        Ok(()) if !client.is_tunnel.load(Relaxed) => {
+            if client.interim.is_settled() {
+                // hyper leaves it to whoever switches protocols, also where nobody does.
+                let _ = end_in_order(&stream);
+            }
+            hear_out(&stream, door.stopped.clone()).await;
+        }
         Err(Broken::Http(error)) if error.is_parse() => {
             door.turn_away(source, Refusal::BadRequest, &format!("does not speak HTTP/1: {error}"));
         }
         Err(Broken::Head(excess)) => refuse_head(&client, &stream, excess).await,
-        Ok(()) | Err(Broken::Http(_)) => {}
+        Ok(()) | Err(Broken::Http(_) | Broken::Gone) => {}
     }
 }
 
@@ -92,6 +106,13 @@ pub(super) async fn serve(
 enum Broken {
     Http(hyper::Error),
     Head(Excess),
+    /// Nobody is there any more.
+    Gone,
+}
+
+/// Returns how long content is; none if it comes in chunks.
+fn length(content: &Incoming) -> Option<u64> {
+    if content.is_end_stream() { Some(0) } else { content.size_hint().exact() }
 }
 
 /// Tells a client why its head is not read on, if it has no part of another answer.
@@ -170,7 +191,7 @@ async fn serve_requests(
             }
             excess = &mut excess => return Err(Broken::Head(excess)),
             // While an answer is awaited nobody else looks at the client's socket.
-            () = &mut gone => return Ok(()),
+            () = &mut gone => return Err(Broken::Gone),
             never = &mut kept => match never {},
             // Connections to origins that are kept for the next request would be waited for.
             () = &mut last, if !is_told => {
@@ -256,38 +277,6 @@ impl Client {
         }
     }
 
-    /// Connects, answers, and then carries whatever the client speaks.
-    async fn tunnel(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        let Some(destination) = destination(request.uri(), None) else {
-            return answer(StatusCode::BAD_REQUEST, "CONNECT needs a destination of the form host:port");
-        };
-        if !request.body().is_end_stream() {
-            return answer(
-                StatusCode::BAD_REQUEST,
-                "CONNECT has no content; what is to be tunnelled follows the answer",
-            );
-        }
-        let (way, _) = match self.door.router.connect(&self.door.intercept, &destination, self.source).await {
-            Ok(connected) => connected,
-            Err(why) => return self.no_way(&destination, why),
-        };
-        *self.origin.lock().await = None;
-        self.is_tunnel.store(true, Relaxed);
-        // The tunnel counts as the connection that it was.
-        let client = Arc::clone(self);
-        self.door.tasks.spawn(async move {
-            let _client = client;
-            let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
-            let Ok(parts) = upgraded.downcast::<TokioIo<ClientIo>>() else { return };
-            let stream = parts.io.into_inner().into_stream();
-            match way {
-                Way::Link(flow) => pump::carry(stream, flow, parts.read_buf).await,
-                Way::Direct(server, counted) => direct::carry(stream, server, parts.read_buf, &counted).await,
-            };
-        });
-        Response::new(Either::Right(Full::default()))
-    }
-
     /// Sends one request on to its origin.
     async fn forward(
         self: &Arc<Self>,
@@ -302,7 +291,7 @@ impl Client {
             );
         };
         let destination = match destination(&uri, Some(80)) {
-            Some(destination) if scheme == "http" => destination,
+            Some(destination) if is_plain(scheme) => destination,
             Some(_) => return answer(StatusCode::BAD_REQUEST, "use CONNECT for anything but http://"),
             None => return answer(StatusCode::BAD_REQUEST, "the address names no host that can be one"),
         };
@@ -312,10 +301,11 @@ impl Client {
                 "the only transfer coding that is sent on is chunked",
             );
         }
-        let spoken = request.version();
+        let (spoken, on_client) = (request.version(), hyper::upgrade::on(&mut request));
         if !headers::to_origin(&mut request, &uri) {
             return answer(StatusCode::BAD_REQUEST, "the address cannot be sent on");
         }
+        let asks_to_switch = headers::asks_to_switch(&request);
         let mut kept = self.origin.lock().await;
         let (request, gate) = Upload::of(request, spoken, &self.interim, exchange);
         let answered = self.ask(&mut kept, &destination, request, gate.as_deref()).await;
@@ -333,7 +323,10 @@ impl Client {
             }
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 *kept = None;
-                // The field that asks for it holds for one hop, and is not sent on.
+                // A body that waits for a word to go on would be taken for what follows.
+                if asks_to_switch && refused.is_none() {
+                    return self.switch(on_client, response);
+                }
                 let why = format!("{destination} switches to a protocol that nobody asked for");
                 answer(StatusCode::BAD_GATEWAY, &why)
             }
@@ -345,6 +338,7 @@ impl Client {
                 }
                 response.map(Either::Left)
             }
+            Err(origin::Failed::Target) => answer(StatusCode::BAD_REQUEST, "the address cannot be sent on"),
             Err(origin::Failed::NoWay(why)) => self.no_way(&destination, why),
             Err(origin::Failed::Http(error)) => {
                 answer(StatusCode::BAD_GATEWAY, &format!("{destination} gave no answer: {error}"))
@@ -407,6 +401,12 @@ fn credentials<B>(request: &Request<B>) -> Option<(Vec<u8>, Vec<u8>)> {
     let password = decoded.get(colon + 1..)?.to_vec();
     let name = decoded.get(..colon)?.to_vec();
     scheme.eq_ignore_ascii_case("basic").then_some((name, password))
+}
+
+/// Says whether an address of this scheme is asked for in plain HTTP: a WebSocket begins as such a request
+/// (RFC 6455 §3).
+fn is_plain(scheme: &str) -> bool {
+    ["http", "ws"].iter().any(|plain| scheme.eq_ignore_ascii_case(plain))
 }
 
 /// Reads the destination of an address in absolute or authority form.

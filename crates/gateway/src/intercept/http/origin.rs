@@ -1,10 +1,7 @@
-//! Connections to origins, over a link or direct.
+//! Connections to origins, kept for a client's next request.
 
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body_util::{Either, Empty};
@@ -13,22 +10,21 @@ use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use oncewire_codec::wire::Destination;
 
 use super::super::Door;
-use super::super::router::{NoWay, Way};
+use super::super::router::NoWay;
 use super::MAX_FIELDS;
-use super::socket::ClientStream;
+use super::origin_io::{OriginIo, Written};
+use super::target::RawTarget;
 use super::upload::Upload;
-use crate::flows::stream::FlowStream;
-use crate::ledger::direct::{Direct, Towards};
 
 /// A connection to one origin that can take another request.
 pub(super) struct Origin {
     destination: Destination,
     sender: SendRequest<Body>,
+    written: Written,
 }
 
 /// What a request to an origin carries: what the client sends, or nothing if it is sent once more.
@@ -44,6 +40,8 @@ pub(super) struct Origins<'a> {
 pub(super) enum Failed {
     NoWay(NoWay),
     Http(hyper::Error),
+    /// The address cannot be sent on.
+    Target,
 }
 
 impl Origins<'_> {
@@ -64,6 +62,7 @@ impl Origins<'_> {
         if let Some(mut origin) = kept.take()
             && origin.destination == *destination
             && origin.sender.ready().await.is_ok()
+            && origin.expect(&request)?
         {
             let copy = repeatable(&request);
             match origin.sender.try_send_request(request).await {
@@ -75,6 +74,7 @@ impl Origins<'_> {
             }
         }
         let mut origin = self.connect(destination).await?;
+        origin.expect(&request)?;
         let response = origin.sender.send_request(request).await.map_err(Failed::Http)?;
         *kept = Some(origin);
         Ok(response)
@@ -82,12 +82,8 @@ impl Origins<'_> {
 
     async fn connect(&self, destination: &Destination) -> Result<Origin, Failed> {
         let connected = self.door.router.connect(&self.door.intercept, destination, self.source).await;
-        let stream: Box<dyn OriginStream> = match connected.map_err(Failed::NoWay)?.0 {
-            Way::Link(flow) => Box::new(FlowStream::new(flow, Arc::clone(&self.door.tasks))),
-            Way::Direct(stream, direct) => {
-                Box::new(DirectStream { stream: ClientStream(Arc::new(stream)), direct })
-            }
-        };
+        let stream = OriginIo::new(connected.map_err(Failed::NoWay)?.0, &self.door.tasks);
+        let written = stream.written();
         let mut builder = Builder::new();
         builder.preserve_header_case(true).max_headers(MAX_FIELDS);
         // What old servers send, clients take direct: the space is removed (RFC 9112 §5.1), a folded line unfolded (§5.2),
@@ -99,9 +95,21 @@ impl Origins<'_> {
         let (sender, connection) = handshake.map_err(Failed::Http)?;
         self.door.tasks.spawn(async move {
             // Its errors reach the client as errors of the answer.
-            let _ = connection.await;
+            let _ = connection.with_upgrades().await;
         });
-        Ok(Origin { destination: destination.clone(), sender })
+        Ok(Origin { destination: destination.clone(), sender, written })
+    }
+}
+
+impl Origin {
+    /// Has the request line of the next request sent as its client sent it; false if this connection cannot.
+    ///
+    /// # Errors
+    /// If the request has another address than its client sent.
+    fn expect(&self, request: &Request<Body>) -> Result<bool, Failed> {
+        let Some(raw) = request.extensions().get::<RawTarget>() else { return Ok(true) };
+        let line = raw.line(request.method(), request.uri()).ok_or(Failed::Target)?;
+        Ok(self.written.expect(line))
     }
 }
 
@@ -137,42 +145,3 @@ fn to_send_again(
         None => Err(Failed::Http(failed.into_error())),
     }
 }
-
-/// A connection of our own to an origin, whose bytes are counted.
-struct DirectStream {
-    stream: ClientStream,
-    direct: Direct,
-}
-
-impl AsyncRead for DirectStream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
-        this.direct.add_bytes(Towards::Client, buf.filled().len().saturating_sub(before));
-        polled
-    }
-}
-
-impl AsyncWrite for DirectStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
-        if let Poll::Ready(Ok(written)) = &polled {
-            this.direct.add_bytes(Towards::Server, *written);
-        }
-        polled
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-}
-
-trait OriginStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> OriginStream for S {}

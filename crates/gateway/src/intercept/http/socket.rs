@@ -55,11 +55,16 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        sockets::end_cleanly(&self.0);
-        match SockRef::from(&*self.0).shutdown(Shutdown::Write) {
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
-            ended => Poll::Ready(ended),
-        }
+        Poll::Ready(end_in_order(&self.0))
+    }
+}
+
+/// Ends our stream to a client, to which everything was written.
+pub(super) fn end_in_order(stream: &TcpStream) -> io::Result<()> {
+    sockets::end_cleanly(stream);
+    match SockRef::from(stream).shutdown(Shutdown::Write) {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+        ended => ended,
     }
 }
 

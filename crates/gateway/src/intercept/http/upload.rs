@@ -3,8 +3,8 @@
 
 use std::error::Error;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -19,6 +19,8 @@ use super::interim::Interim;
 /// The content of a client's request.
 pub(super) struct Content {
     body: Incoming,
+    /// Of which client, and of which of its requests.
+    of: (Weak<Interim>, u64),
     /// Its end is not the end of the exchange alone.
     _exchange: Arc<Exchange>,
 }
@@ -68,7 +70,8 @@ impl Upload {
         interim: &Arc<Interim>,
         exchange: &Arc<Exchange>,
     ) -> (Request<Self>, Option<Arc<Gate>>) {
-        let mut request = request.map(|body| Content { body, _exchange: Arc::clone(exchange) });
+        let of = (Arc::downgrade(interim), interim.request());
+        let mut request = request.map(|body| Content { body, of, _exchange: Arc::clone(exchange) });
         if spoken < Version::HTTP_11 {
             // RFC 9110 §10.1.1: from there it means nothing.
             request.headers_mut().remove(EXPECT);
@@ -153,13 +156,25 @@ impl Gate {
     fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut state = self.state.lock();
         match (state.stage, &mut state.body) {
-            (Stage::Open, Some(content)) => Pin::new(&mut content.body).poll_frame(cx).map_err(Into::into),
+            (Stage::Open, Some(content)) => content.poll_frame(cx),
             (Stage::Open | Stage::Over, _) => Poll::Ready(Some(Err("the request is over".into()))),
             (Stage::Asked | Stage::Refused, _) => {
                 state.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
         }
+    }
+}
+
+impl Content {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        // Behind trailers nobody looks for more.
+        if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers)) {
+            let (client, number) = &self.of;
+            client.upgrade().into_iter().for_each(|client| client.end_content(*number));
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 }
 
@@ -175,7 +190,7 @@ impl Body for Upload {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
-            Self::Plain(content) => Pin::new(&mut content.body).poll_frame(cx).map_err(Into::into),
+            Self::Plain(content) => content.poll_frame(cx),
             Self::Asked(gate) => gate.poll_frame(cx),
         }
     }

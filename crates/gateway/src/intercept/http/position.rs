@@ -1,0 +1,234 @@
+//! Where in a client's stream the library reads.
+//!
+//! In a head it is given nothing behind the first empty line, where every head ends. So it holds nothing of the content
+//! when a head has ended, and is then given no more than the content has: the first byte of the next head is known.
+//! Behind content in chunks it is known if all that was read ends with an empty line, as such content does.
+
+use super::target::{RawTarget, TargetReader};
+
+/// The next byte for the library.
+#[derive(Debug)]
+pub(super) struct Position {
+    place: Place,
+    /// How many heads the library has read.
+    heads: u64,
+    blank: BlankLine,
+    /// Whether the last bytes that were read went on behind an empty line.
+    went_on: bool,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// Of a head, whose first byte is known.
+    Head(TargetReader),
+    /// Of content that has so many more, or of a head if it has none.
+    Sized(u64),
+    /// Of content in chunks.
+    Chunked,
+    /// Of what follows such content, of which the library may hold something.
+    BehindChunked,
+    /// Anything: nothing is replaced.
+    Unknown,
+}
+
+/// How much the library may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// What is there, to the end of the head.
+    ToBlankLine,
+    /// So much.
+    Bytes(usize),
+}
+
+impl Default for Position {
+    fn default() -> Self {
+        let (heads, blank, went_on) = Default::default();
+        Self { place: Place::Head(TargetReader::default()), heads, blank, went_on }
+    }
+}
+
+impl Position {
+    /// Returns how much the library may be given now.
+    pub(super) fn reach(&mut self) -> Reach {
+        match self.place {
+            // It holds nothing but parts of empty lines: with more it would not ask.
+            Place::BehindChunked if self.blank.is_behind => self.place = Place::Head(TargetReader::default()),
+            Place::BehindChunked => self.place = Place::Unknown,
+            Place::Sized(0) => self.place = Place::Head(TargetReader::default()),
+            _ => {}
+        }
+        match self.place {
+            Place::Head(_) => Reach::ToBlankLine,
+            Place::Sized(left) => Reach::Bytes(usize::try_from(left).unwrap_or(usize::MAX)),
+            Place::Chunked | Place::BehindChunked | Place::Unknown => Reach::Bytes(usize::MAX),
+        }
+    }
+
+    /// Returns how much of what is there belongs to the head.
+    pub(super) fn of_head(&self, there: &[u8]) -> usize {
+        let mut blank = self.blank;
+        blank.go_through(there).unwrap_or(there.len())
+    }
+
+    /// Goes through what the library is given, and replaces what it must not see; returns how many bytes more are kept.
+    pub(super) fn go_through(&mut self, read: &mut [u8]) -> usize {
+        let blank = self.blank.go_through(read);
+        self.went_on = blank.is_some_and(|end| end < read.len());
+        match &mut self.place {
+            Place::Head(target) => target.mask(read),
+            Place::Sized(left) => {
+                *left = left.saturating_sub(read.len() as u64);
+                0
+            }
+            Place::Chunked | Place::BehindChunked | Place::Unknown => 0,
+        }
+    }
+
+    /// The library has read a head, with so much content, or content in chunks; returns its target if the library has
+    /// seen another.
+    pub(super) fn end_head(&mut self, content: Option<u64>) -> Option<RawTarget> {
+        self.heads += 1;
+        let Place::Head(target) = &mut self.place else {
+            self.place = Place::Unknown;
+            return None;
+        };
+        let raw = target.end();
+        self.place = content.map_or(Place::Chunked, Place::Sized);
+        raw
+    }
+
+    /// Returns the number of the request that was read last.
+    pub(super) fn request(&self) -> u64 {
+        self.heads
+    }
+
+    /// The content of a request has been read to its end.
+    pub(super) fn end_content(&mut self, request: u64) {
+        // That of an earlier one may be found to have ended late.
+        if request == self.heads && matches!(self.place, Place::Chunked) {
+            self.place = Place::BehindChunked;
+        }
+    }
+
+    /// Says whether the library was given more than the head of a request.
+    pub(super) fn went_on(&self) -> bool {
+        self.went_on
+    }
+}
+
+/// Finds empty lines, the ends of heads, in what comes piece by piece.
+#[derive(Clone, Copy, Debug, Default)]
+struct BlankLine {
+    /// Since the last end of a line there was nothing, or a carriage return.
+    is_empty: bool,
+    /// The last byte was the end of an empty line.
+    is_behind: bool,
+}
+
+impl BlankLine {
+    /// Returns where the first empty line of a piece ends, behind it.
+    fn go_through(&mut self, piece: &[u8]) -> Option<usize> {
+        let mut first = None;
+        for (at, byte) in piece.iter().enumerate() {
+            self.is_behind = false;
+            match byte {
+                b'\n' if self.is_empty => {
+                    self.is_behind = true;
+                    first = first.or(Some(at + 1));
+                }
+                b'\n' => self.is_empty = true,
+                b'\r' => {}
+                _ => self.is_empty = false,
+            }
+        }
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_head_is_found_wherever_it_is_cut() {
+        let head = b"PUT / HTTP/1.1\r\nHost: a\r\n\r\n";
+        for cut in 0..head.len() {
+            let mut blank = BlankLine::default();
+            assert_eq!(blank.go_through(&head[..cut]), None, "{cut}");
+            assert_eq!(blank.go_through(&head[cut..]), Some(head.len() - cut), "{cut}");
+        }
+        assert_eq!(BlankLine::default().go_through(b"GET / HTTP/1.1\nHost: a\n\nbody\n\n"), Some(24));
+        assert_eq!(BlankLine::default().go_through(b"GET / HTTP/1.1\r\nA\rb: c\r\n"), None);
+    }
+
+    const HEAD: &[u8] = b"GET http://a/< HTTP/1.1\r\n\r\n";
+
+    /// Reads as the library does from a stream that is all there, until it has read a head.
+    fn read_head(position: &mut Position, stream: &mut &[u8]) -> Vec<u8> {
+        assert_eq!(position.reach(), Reach::ToBlankLine);
+        let (head, rest) = stream.split_at(position.of_head(stream));
+        *stream = rest;
+        let mut head = head.to_vec();
+        position.go_through(&mut head);
+        head
+    }
+
+    fn pass(position: &mut Position, mut bytes: Vec<u8>) -> Vec<u8> {
+        position.go_through(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn heads_behind_sized_content_are_masked_and_the_content_is_not() {
+        let requests = [HEAD, HEAD, HEAD].concat();
+        let (mut position, mut stream) = (Position::default(), requests.as_slice());
+        let seen = HEAD.escape_ascii().to_string().replace('<', "%");
+        assert_eq!(read_head(&mut position, &mut stream).escape_ascii().to_string(), seen);
+        // The content looks like a request.
+        assert!(position.end_head(Some(HEAD.len() as u64)).is_some());
+        assert_eq!(position.reach(), Reach::Bytes(HEAD.len()));
+        let (content, rest) = stream.split_at(HEAD.len());
+        stream = rest;
+        let (first, second) = content.split_at(3);
+        assert_eq!(pass(&mut position, first.to_vec()), first);
+        assert_eq!(position.reach(), Reach::Bytes(HEAD.len() - 3));
+        assert_eq!(pass(&mut position, second.to_vec()), second);
+        assert_eq!(read_head(&mut position, &mut stream).escape_ascii().to_string(), seen);
+        assert!(position.end_head(Some(0)).is_some());
+    }
+
+    #[test]
+    fn head_behind_chunks_is_masked_only_where_its_first_byte_is_known() {
+        for (content, ended, known) in [
+            (&b"1\r\na\r\n0\r\n\r\n"[..], true, true),
+            (b"1\r\na\r\n0\r\nX-Sum: 1\r\n\r\n", true, true),
+            // A part of the next request came with it.
+            (b"1\r\na\r\n0\r\n\r\nGET http://a/", true, false),
+            // The content may go on: nobody has read it to its end.
+            (b"1\r\na\r\n0\r\n\r\n", false, false),
+        ] {
+            let mut position = Position::default();
+            read_head(&mut position, &mut &HEAD[..]);
+            position.end_head(None);
+            assert_eq!(position.reach(), Reach::Bytes(usize::MAX));
+            assert_eq!(pass(&mut position, content.to_vec()), content);
+            position.end_content(position.request() - 1);
+            assert_eq!(position.reach(), Reach::Bytes(usize::MAX), "another request's content has ended");
+            if ended {
+                position.end_content(position.request());
+            }
+            let is_known = position.reach() == Reach::ToBlankLine;
+            assert_eq!(is_known, known, "{}", content.escape_ascii());
+            assert_eq!(pass(&mut position, HEAD.to_vec()) != HEAD, known);
+        }
+    }
+
+    #[test]
+    fn empty_lines_before_a_request_do_not_hide_its_target() {
+        let requests = [b"\r\n\r\n", HEAD].concat();
+        let (mut position, mut stream) = (Position::default(), requests.as_slice());
+        assert_eq!(read_head(&mut position, &mut stream), b"\r\n\r\n");
+        read_head(&mut position, &mut stream);
+        assert!(stream.is_empty() && position.end_head(Some(0)).is_some());
+    }
+}
