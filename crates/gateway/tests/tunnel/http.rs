@@ -146,6 +146,34 @@ async fn what_asks_for_no_change_is_sent_once_more_if_its_origin_ends_a_kept_con
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn content_in_chunks_reaches_the_origin_whatever_the_method() {
+    within(async {
+        let origin = Origin::start(|stream| async move {
+            let mut stream = BufReader::new(stream);
+            let lines = head(&mut stream).await;
+            assert!(lines.iter().any(|line| line.eq_ignore_ascii_case("transfer-encoding: chunked")), "{lines:?}");
+            let mut content = Vec::new();
+            while !content.ends_with(b"\r\n0\r\n\r\n") {
+                stream.read_buf(&mut content).await.unwrap();
+            }
+            assert!(content.windows(5).any(|part| part == b"query"));
+            stream.get_mut().write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        })
+        .await;
+        let pair = Pair::start(&proxy("http", "")).await;
+        for method in ["GET", "HEAD", "OPTIONS", "DELETE", "POST", "REPORT"] {
+            let request = format!(
+                "{method} http://{0}/ HTTP/1.1\r\nHost: {0}\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nquery\r\n0\r\n\r\n",
+                origin.address
+            );
+            let mut client = BufReader::new(pair.connect().await);
+            assert_eq!(get(&mut client, &request).await.0, "HTTP/1.1 204 No Content", "{method}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connect_tunnels_bytes_even_those_sent_early() {
     within(async {
         let pair = Pair::start(&proxy("http", "")).await;

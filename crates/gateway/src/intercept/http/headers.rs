@@ -19,7 +19,12 @@ pub(super) fn to_origin<B>(request: &mut Request<B>, uri: &Uri) -> bool {
     *request.version_mut() = Version::HTTP_11;
     let protocols = wanted_protocols(request.headers()).filter(|_| version == Version::HTTP_11);
     let headers = request.headers_mut();
+    let is_chunked = headers.contains_key(TRANSFER_ENCODING);
     remove_hop_by_hop(headers);
+    if is_chunked {
+        // hyper sends content of a GET or HEAD only if its form is given.
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     if let Some(protocols) = protocols {
         headers.insert(UPGRADE, protocols);
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
