@@ -3,6 +3,7 @@
 pub(crate) mod ahead;
 mod early;
 pub(crate) mod ends;
+mod keepalive;
 pub(crate) mod pump;
 pub(crate) mod stream;
 
@@ -235,6 +236,17 @@ impl Flow {
     /// Takes back that more follows at once.
     pub(crate) fn expect_no_more(&self) {
         self.peer.with(|core, _| core.link.expect_payload(self.id, false));
+    }
+
+    /// Tells the far side how often the host of our application probes, in seconds of silence.
+    fn tell_keepalive(&self, seconds: u16) {
+        self.peer.with(|core, _| core.link.tell_keepalive(self.id, seconds));
+    }
+
+    /// Returns how often the host of the far application probes.
+    fn far_keepalive(&self) -> Option<Duration> {
+        let seconds = self.peer.with(|core, _| core.link.far_keepalive(self.id));
+        seconds.map(|seconds| Duration::from_secs(seconds.into()))
     }
 
     /// Says whether so many bytes may be read of our application although there is no room; then they are counted.

@@ -250,6 +250,16 @@ pub(crate) fn keep_half_open(stream: &TcpStream) {
     }
 }
 
+/// Has an application probed after so much silence, if it is probed after `before` or later: sooner is for another reason.
+pub(crate) fn probe_after(stream: &TcpStream, silence: Duration, before: Duration) {
+    let socket = SockRef::from(stream);
+    let is_set = |now: Duration| now != silence && (now == before || now > silence);
+    if socket.keepalive().unwrap_or(false) && socket.tcp_keepalive_time().is_ok_and(is_set) {
+        let interval = (silence / PROBES).max(LEAST_INTERVAL);
+        let _ = socket.set_tcp_keepalive(&keepalive(silence, interval));
+    }
+}
+
 /// Lets the close of an application's socket be an ordinary end from now on.
 pub(crate) fn end_cleanly(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(None);

@@ -52,11 +52,21 @@ pub(crate) struct Flow {
     /// Whether the application has been told of the far stream's end.
     pub(crate) far_end_told: bool,
     pub(crate) delivered_in: u64,
+    pub(crate) keepalive: Keepalive,
     /// The first credit of this flow's window, as all flows' are counted.
     #[expect(dead_code, reason = "it counts for as long as the flow is there")]
     pub(crate) first_credit: Part,
     /// What the application has not taken of what has come.
     pub(crate) received: Part,
+}
+
+/// How often applications' hosts probe the flow's connections, in seconds of silence; none if they do not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Keepalive {
+    /// The host of our application, as the peer was told.
+    pub(crate) ours: Option<u16>,
+    /// The host of the far one.
+    pub(crate) far: Option<u16>,
 }
 
 /// A cipher that began somewhere in a stream.

@@ -68,6 +68,41 @@ pub fn unread(socket: impl AsFd) -> io::Result<Unread> {
     Ok(read().ok_or(io::ErrorKind::UnexpectedEof)?)
 }
 
+/// What has crossed a connection, by which probes of the other end are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Segments that came, also those without payload.
+    pub segments_received: u32,
+    /// Payload bytes that came so far.
+    pub bytes_received: u64,
+    /// Segments with payload that were sent.
+    pub data_segments_sent: u32,
+    /// Whether anything that was written is not acknowledged.
+    pub is_pending: bool,
+    /// The window that the other end gives; 0 where the system does not say, which it does since Linux 5.4.
+    pub window: u32,
+}
+
+/// Returns what has crossed a connection; `None` if the system says less than that.
+///
+/// # Errors
+///
+/// The descriptor is no TCP socket.
+pub fn traffic(socket: impl AsFd) -> io::Result<Option<Traffic>> {
+    let mut info = [0; LONG_INFO];
+    let info = option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+    let read = || {
+        Some(Traffic {
+            segments_received: word(info, SEGS_IN)?,
+            bytes_received: long(info, BYTES_RECEIVED)?,
+            data_segments_sent: word(info, DATA_SEGS_OUT)?,
+            is_pending: word(info, UNACKED)? > 0 || word(info, NOTSENT_BYTES)? > 0,
+            window: word(info, SND_WND).unwrap_or_default(),
+        })
+    };
+    Ok(read())
+}
+
 /// Reads an option of a socket into `info`, as far as that goes; returns what was read.
 #[allow(unsafe_code, reason = "no library reads options of many words safely")]
 fn option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, info: &mut [u8]) -> io::Result<&[u8]> {
@@ -116,6 +151,10 @@ const BYTES_RECEIVED: usize = 128;
 const NOTSENT_BYTES: usize = 144;
 const MIN_RTT: usize = 148;
 const DELIVERY_RATE: usize = 160;
+const SEGS_IN: usize = 140;
+const DATA_SEGS_OUT: usize = 156;
+const SND_WND: usize = 228;
+const LONG_INFO: usize = SND_WND + size_of::<u32>();
 /// Words of what SO_MEMINFO says, which is there since Linux 4.12.
 const RMEM_ALLOC: usize = libc::SK_MEMINFO_RMEM_ALLOC as usize * size_of::<u32>();
 const RCVBUF: usize = libc::SK_MEMINFO_RCVBUF as usize * size_of::<u32>();
@@ -127,6 +166,8 @@ const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl};
 
     use super::*;
 
@@ -144,6 +185,32 @@ mod tests {
         assert_eq!((sending.slow_start_threshold, sending.unacknowledged, sending.unsent), (None, 0, 0));
         assert!(sending.window >= 10 && sending.segment >= 500, "{sending:?}");
         assert!(sending.least_round_trip < Duration::from_secs(10), "{sending:?}");
+    }
+
+    #[test]
+    fn probes_of_the_other_end_are_segments_without_payload() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        near.write_all(&[7; 1000]).unwrap();
+        far.read_exact(&mut [0; 1000]).unwrap();
+        let before = traffic(&far).unwrap().unwrap();
+        assert!(
+            before.bytes_received == 1000 && before.data_segments_sent == 0 && !before.is_pending,
+            "{before:?}"
+        );
+        let second = Duration::from_secs(1);
+        set_tcp_keepidle(&near, second).unwrap();
+        set_tcp_keepintvl(&near, second).unwrap();
+        set_socket_keepalive(&near, true).unwrap();
+        loop {
+            let now = traffic(&far).unwrap().unwrap();
+            assert_eq!(Traffic { segments_received: before.segments_received, ..now }, before);
+            if now.segments_received > before.segments_received + 1 {
+                break;
+            }
+            std::thread::yield_now();
+        }
     }
 
     #[test]

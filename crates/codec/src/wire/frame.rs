@@ -74,9 +74,23 @@ pub enum Frame<'a> {
     /// Of the lane that it comes on: the dialling gateway sends no flows on it any more, and the other is to end it once
     /// it has none there either.
     LaneLeft,
+    /// The host of the sender's application probes the flow's connection while that is silent.
+    KeepAlive(KeepAlive),
     /// Between members of a trust group.
     Group(GroupFrame),
 }
+
+/// How often an application's host probes a connection by TCP's keep-alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// The flow.
+    pub flow: FlowId,
+    /// The silence before each probe, in seconds, 1 to [`MAX_KEEPALIVE`].
+    pub seconds: u16,
+}
+
+/// The longest silence before a probe that systems allow, in seconds.
+pub const MAX_KEEPALIVE: u16 = 32_767;
 
 /// An uncoded block of the flow of the last block on its lane, from where that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

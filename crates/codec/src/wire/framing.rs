@@ -3,8 +3,8 @@
 use super::block::{Block, Range64};
 use super::chunks::{ChunkRequest, Chunks, StoreHeld};
 use super::frame::{
-    Ack, Frame, LogHeld, LogWorth, MAX_CREDIT_SHIFT, Message, More, Networks, Open, Opened, Refetch,
-    RefetchReason, Reset,
+    Ack, Frame, KeepAlive, LogHeld, LogWorth, MAX_CREDIT_SHIFT, MAX_KEEPALIVE, Message, More, Networks, Open,
+    Opened, Refetch, RefetchReason, Reset,
 };
 use super::group::{self, GroupFrame};
 use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_address, take_address};
@@ -40,6 +40,7 @@ const PROBE: u8 = 0x83;
 const PROBED: u8 = 0x84;
 const LANE_WORN: u8 = 0x85;
 const LANE_LEFT: u8 = 0x86;
+const KEEPALIVE: u8 = 0x87;
 
 /// A frame's type and body, and its length with both.
 pub type RawFrame<'a> = (u8, &'a [u8], usize);
@@ -112,6 +113,7 @@ impl<'a> Frame<'a> {
             PROBED => Self::Probed(Probed::decode(&mut reader)?),
             LANE_WORN => Self::LaneWorn,
             LANE_LEFT => Self::LaneLeft,
+            KEEPALIVE => Self::KeepAlive(decode_keepalive(&mut reader)?),
             group::PEEK..=group::PENDING => Self::Group(GroupFrame::decode(kind, &mut reader)?),
             other => return Err(WireError::UnknownType(other)),
         };
@@ -204,6 +206,11 @@ impl<'a> Frame<'a> {
             }
             Self::LaneWorn => LANE_WORN,
             Self::LaneLeft => LANE_LEFT,
+            Self::KeepAlive(KeepAlive { flow, seconds }) => {
+                put_varint(&mut body, u64::from(flow.0));
+                put_varint(&mut body, u64::from(*seconds));
+                KEEPALIVE
+            }
             Self::Group(frame) => frame.encode(&mut body),
         };
         put_frame(out, kind, &body, &[]);
@@ -314,6 +321,13 @@ fn decode_more<'a>(mut reader: Reader<'a>) -> Result<More<'a>, WireError> {
         return Err(WireError::Invalid("plain length"));
     }
     Ok(More { after, plain })
+}
+
+fn decode_keepalive(reader: &mut Reader<'_>) -> Result<KeepAlive, WireError> {
+    let flow = FlowId(reader.varint_u32("flow")?);
+    let seconds = reader.varint_up_to(u64::from(MAX_KEEPALIVE), "keep-alive")?;
+    let seconds = u16::try_from(seconds).ok().filter(|seconds| *seconds > 0);
+    Ok(KeepAlive { flow, seconds: seconds.ok_or(WireError::Invalid("keep-alive"))? })
 }
 
 fn decode_coding(reader: &mut Reader<'_>) -> Result<bool, WireError> {

@@ -21,8 +21,8 @@ pub mod varint;
 pub use block::{Block, BlockBody, Body, Digest, Range64};
 pub use chunks::{ChunkReason, ChunkRequest, Chunks, NameEntry, StoreHeld, encode_entries};
 pub use frame::{
-    Ack, Frame, LaneTail, LogHeld, LogWorth, MAX_CREDIT_SHIFT, Message, More, Networks, Open, Opened,
-    Refetch, RefetchReason, Reset,
+    Ack, Frame, KeepAlive, LaneTail, LogHeld, LogWorth, MAX_CREDIT_SHIFT, MAX_KEEPALIVE, Message, More,
+    Networks, Open, Opened, Refetch, RefetchReason, Reset,
 };
 pub(crate) use framing::encode_block_in_pieces;
 pub use framing::{RawFrame, take_frame};

@@ -441,6 +441,7 @@ fn frames_are_these_bytes() {
         ),
         (Frame::LaneWorn, "8500"),
         (Frame::LaneLeft, "8600"),
+        (Frame::KeepAlive(KeepAlive { flow: FlowId(4), seconds: 300 }), "870304ac02"),
         (
             Frame::Message { seq: 2, flow: FlowId(4), message: Message::Opened(Err(OpenFailure::Draining)) },
             "1203020407",
@@ -464,7 +465,7 @@ fn reset(behind: Option<u64>) -> Frame<'static> {
 #[test]
 fn wrong_frames_say_what_is_wrong() {
     let name_of_65537 = [&[0x83, 25, 4, 1][..], &[0; 20], &[0x81, 0x80, 4]].concat();
-    let cases: [(&[u8], WireError); 50] = [
+    let cases: [(&[u8], WireError); 53] = [
         (&[0x14, 1, 1], WireError::Invalid("plain length")),
         (&[0x14, 2, 0, 7], WireError::Invalid("sequence number")),
         (&[0x2a, 0], WireError::Short("acknowledgement")),
@@ -520,6 +521,9 @@ fn wrong_frames_say_what_is_wrong() {
         (&[0x84, 3, 1, 9, 0], WireError::Short("bitmap")),
         (&[0x85, 1, 0], WireError::Trailing(1)),
         (&[0x86, 1, 0], WireError::Trailing(1)),
+        (&[0x87, 2, 4, 0], WireError::Invalid("keep-alive")),
+        (&[0x87, 4, 4, 0x80, 0x80, 2], WireError::Invalid("keep-alive")),
+        (&[0x87, 3, 4, 1, 0], WireError::Trailing(1)),
         (&[0x84, 3, 1, 3, 8], WireError::Invalid("bitmap")),
         (&[0x81, 3, 1, 0x81, 2], WireError::Invalid("count of networks")),
         (&[0x81, 8, 1, 1, 1, 10, 1, 0, 0, 8], WireError::Invalid("network")),

@@ -19,6 +19,7 @@ use oncewire_link::{Pieces, Received};
 use super::Flow;
 use super::ahead::{self, Ahead};
 use super::ends::{self, End};
+use super::keepalive;
 use crate::sockets;
 
 /// How a flow ended for its application.
@@ -88,6 +89,7 @@ async fn carry_all(
         ended = both => ended.err(),
         error = end.reset(stream) => Some(Broken::Here(error)),
         never = ends::keep_half_open(stream) => match never {},
+        never = keepalive::mirror(stream, &flow) => match never {},
         () = flow.lost_untouched() => return Err(TurnedBack(Bytes::new())),
     };
     match broken {

@@ -10,6 +10,7 @@ mod discovery;
 mod draining;
 mod http;
 mod interim;
+mod keepalive;
 mod last_words;
 mod late_hello;
 mod liars;

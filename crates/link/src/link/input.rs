@@ -161,6 +161,7 @@ impl Link {
             Frame::Draining => self.handle_draining(),
             Frame::LaneWorn => self.handle_lane_worn(lane, now),
             Frame::LaneLeft => self.handle_lane_left(lane),
+            Frame::KeepAlive(said) => self.handle_keepalive(said),
             Frame::Group(frame) => self.handle_group(frame),
         }
         Ok(())
@@ -319,6 +320,7 @@ impl Link {
             reset: None,
             far_end_told: false,
             delivered_in: 0,
+            keepalive: Default::default(),
             first_credit,
             received: Part::of(&self.budget.received),
         }

@@ -147,6 +147,7 @@ impl Link {
         self.sender.restate();
         self.tell_networks();
         self.tell_draining();
+        self.restate_keepalives();
         if !self.config.dialer && !self.lanes.is_empty() {
             self.tell_lanes_needed(self.lanes_needed());
         }

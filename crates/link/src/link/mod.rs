@@ -9,6 +9,7 @@ mod draining;
 mod flow_verbs;
 mod group;
 mod input;
+mod keepalive;
 mod lane_verbs;
 mod liveness;
 mod log_verbs;

@@ -1,0 +1,150 @@
+//! Keep-alive of the application's own host, mirrored at the far end.
+//!
+//! The kernel answers a host's probes here, so they do not reach the far host, which may have vanished. The far gateway is
+//! told how often they come and probes its host as often. Probes are segments that come in silence; our own bring answers
+//! that look alike, at a rate that is known.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+
+use oncewire_codec::wire::MAX_KEEPALIVE;
+use oncewire_sys::connections::{self, Traffic};
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
+
+use super::Flow;
+use crate::sockets;
+
+/// Watches for probes of the application's host and tells the far side; probes it as the far host does.
+pub(super) async fn mirror(stream: &TcpStream, flow: &Flow) -> Infallible {
+    let own = SockRef::from(stream);
+    // Probes that nobody wants here are none of the far side's either.
+    let Some(most) = own.keepalive().is_ok_and(|on| on).then(|| own.tcp_keepalive_time().ok()).flatten()
+    else {
+        return pending().await;
+    };
+    let (mut silence, mut told, mut applied, mut wait) = (None::<Silence>, None, most, FIRST_LOOK);
+    loop {
+        sleep(wait).await;
+        wait = (wait * 2).min(LONGEST_WAIT);
+        if let Some(far) = flow.far_keepalive() {
+            let wanted = far.min(most);
+            sockets::probe_after(stream, wanted, applied);
+            applied = wanted;
+        }
+        let (Ok(Some(seen)), Ok(own)) = (connections::traffic(stream), own.tcp_keepalive_time()) else {
+            return pending().await;
+        };
+        let now = Instant::now();
+        match silence.as_ref().filter(|silence| silence.goes_on(&seen, own)) {
+            None => silence = Some(Silence { since: now, seen, own }),
+            Some(silence) => {
+                let interval = silence.interval(seen.segments_received, now - silence.since);
+                if let Some(seconds) = interval.map(in_seconds).filter(|seconds| is_news(*seconds, told)) {
+                    told = Some(seconds);
+                    flow.tell_keepalive(seconds);
+                }
+            }
+        }
+    }
+}
+
+/// A time in which nothing but probes and answers to them has crossed.
+struct Silence {
+    since: Instant,
+    /// What had crossed at its beginning.
+    seen: Traffic,
+    /// The silence before a probe of ours.
+    own: Duration,
+}
+
+impl Silence {
+    /// Says whether it goes on, by what has crossed since, with the same probes of ours.
+    fn goes_on(&self, seen: &Traffic, own: Duration) -> bool {
+        let only_segments = Traffic { segments_received: self.seen.segments_received, ..*seen };
+        only_segments == self.seen && !seen.is_pending && own == self.own
+    }
+
+    /// Returns how often the other end probes; none if it does not, as far as is known yet.
+    fn interval(&self, segments_received: u32, lasted: Duration) -> Option<Duration> {
+        let came = segments_received.wrapping_sub(self.seen.segments_received);
+        // The answers to our probes, and one acknowledgement that was under way.
+        let ours = lasted.as_secs_f64() / self.own.as_secs_f64().max(1.0);
+        let probes = came.saturating_sub(ours as u32 + 1);
+        (probes >= LEAST_PROBES).then(|| lasted / probes)
+    }
+}
+
+fn in_seconds(interval: Duration) -> u16 {
+    let seconds = interval.as_secs_f64().ceil().clamp(1.0, MAX_KEEPALIVE.into());
+    seconds as u16
+}
+
+/// Says whether an interval differs enough from what was told to be told; it is known better as time goes by.
+fn is_news(seconds: u16, told: Option<u16>) -> bool {
+    let (seconds, quarter) = (u32::from(seconds), |told: u32| (told / 4).max(1));
+    told.map(u32::from).is_none_or(|told| seconds.abs_diff(told) > quarter(told))
+}
+
+/// Doubled from look to look: most flows end before the first.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// One alone may be anything.
+const LEAST_PROBES: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOURS: Duration = Duration::from_secs(7200);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn silence(own: Duration) -> Silence {
+        Silence { since: Instant::now(), seen: Traffic { segments_received: 100, ..Traffic::default() }, own }
+    }
+
+    /// The interval that is told after so many minutes with so many segments each.
+    fn told(own: Duration, minutes: u32, each: u32) -> Option<u16> {
+        silence(own).interval(100 + minutes * each, MINUTE * minutes).map(in_seconds)
+    }
+
+    #[test]
+    fn interval_is_close_after_some_probes() {
+        assert_eq!(told(HOURS, 2, 1), None);
+        assert_eq!(told(HOURS, 3, 1), Some(90));
+        assert_eq!(told(HOURS, 10, 1), Some(67));
+        assert_eq!(told(HOURS, 60, 1), Some(62));
+    }
+
+    #[test]
+    fn answers_to_our_own_probes_are_no_probes() {
+        assert_eq!(told(MINUTE, 60, 1), None);
+        assert_eq!(told(MINUTE, 60, 2), Some(62), "the other end probes as often");
+        assert_eq!(told(HOURS, 600, 0), None);
+    }
+
+    #[test]
+    fn anything_but_segments_ends_a_silence() {
+        let silence = silence(HOURS);
+        let seen = Traffic { segments_received: 107, ..Traffic::default() };
+        assert!(silence.goes_on(&seen, HOURS));
+        assert!(!silence.goes_on(&seen, MINUTE));
+        for other in [
+            Traffic { bytes_received: 1, ..seen },
+            Traffic { data_segments_sent: 1, ..seen },
+            Traffic { is_pending: true, ..seen },
+            Traffic { window: 1, ..seen },
+        ] {
+            assert!(!silence.goes_on(&other, HOURS), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn only_another_interval_is_told() {
+        assert!(is_news(60, None) && is_news(60, Some(90)) && is_news(90, Some(60)) && is_news(1, Some(3)));
+        assert!(!is_news(62, Some(60)) && !is_news(2, Some(1)) && !is_news(60, Some(75)));
+    }
+}
