@@ -147,6 +147,9 @@ impl BlankLine {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -220,6 +223,61 @@ mod tests {
             let is_known = position.reach() == Reach::ToBlankLine;
             assert_eq!(is_known, known, "{}", content.escape_ascii());
             assert_eq!(pass(&mut position, HEAD.to_vec()) != HEAD, known);
+        }
+    }
+
+    /// A request: its target, its content, and whether that comes in chunks and is read to its end.
+    type Sent = (Vec<u8>, Vec<u8>, bool, bool);
+
+    fn sent() -> impl Strategy<Value = Sent> {
+        let byte = |choice: &'static [u8]| prop::sample::select(choice);
+        let target = vec(byte(b"<>`\"\xe9\xff%?/ab"), 1..8);
+        (target, vec(byte(b"\r\n<\xe9 G:"), 0..30), any::<bool>(), any::<bool>())
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_but_targets_is_masked(requests in vec(sent(), 1..8), pieces in vec(1_usize..40, 1..20)) {
+            let (mut position, mut stream, mut pieces) = (Position::default(), Vec::new(), pieces.iter().cycle());
+            // Where each request's target, head and content end.
+            let mut ends = Vec::new();
+            for (target, content, in_chunks, _) in &requests {
+                stream.extend_from_slice(b"PUT ");
+                let begin = stream.len();
+                stream.extend_from_slice(target);
+                let end = stream.len();
+                stream.extend_from_slice(b" HTTP/1.1\r\nA: <\xe9\r\n\r\n");
+                let head = stream.len();
+                stream.extend_from_slice(content);
+                stream.extend_from_slice(if *in_chunks { b"\r\n0\r\n\r\n" } else { b"" });
+                ends.push((begin..end, head, stream.len()));
+            }
+            let mut given = Vec::new();
+            let mut read_to = |position: &mut Position, given: &mut Vec<u8>, end: usize| {
+                while given.len() < end {
+                    let there = &stream[given.len()..];
+                    let there = &there[..there.len().min(*pieces.next().unwrap())];
+                    let len = match position.reach() {
+                        Reach::ToBlankLine => position.of_head(there),
+                        Reach::Bytes(most) => there.len().min(most),
+                    };
+                    given.extend_from_slice(&pass(position, there[..len].to_vec()));
+                }
+            };
+            for ((_, content, in_chunks, is_read), (target, head, end)) in requests.iter().zip(&ends) {
+                read_to(&mut position, &mut given, *head);
+                let raw = position.end_head((!in_chunks).then_some(content.len() as u64));
+                let is_masked = given[target.clone()] != stream[target.clone()];
+                prop_assert_eq!(raw.is_some(), is_masked);
+                read_to(&mut position, &mut given, *end);
+                if *in_chunks && *is_read {
+                    position.end_content(position.request());
+                }
+            }
+            let in_target = |at: usize| ends.iter().any(|(target, ..)| target.contains(&at));
+            for (at, (got, was)) in given.iter().zip(&stream).enumerate() {
+                prop_assert!(got == was || *got == b'%' && in_target(at), "at {}", at);
+            }
         }
     }
 
