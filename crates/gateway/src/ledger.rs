@@ -1,4 +1,4 @@
-//! What a gateway writes down for its status: who was turned away, and which flows were not coded.
+//! What a gateway writes down for its status: who was turned away, which flows were not coded, and what flows moved.
 
 pub(crate) mod arrivals;
 pub(crate) mod direct;
@@ -13,13 +13,14 @@ use self::arrivals::Arrivals;
 use self::direct::{Direct, DirectTable};
 use crate::intercept::Heads;
 use crate::lifecycle::limits::Shortage;
-use crate::telemetry::{NotCodedCounter, NotCodedTable, Outcome, Reason, Refusals};
+use crate::telemetry::{DestinationTable, NotCodedCounter, NotCodedTable, Outcome, Reason, Refusals};
 
 /// The counters that listeners, interceptions and peers share.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) refusals: Refusals,
     pub(crate) not_coded: NotCodedTable,
+    pub(crate) destinations: DestinationTable,
     /// The connections that this gateway has made by itself and not ended yet.
     pub(crate) connections: Arc<DirectTable>,
     /// Whether what is taken in arrives.

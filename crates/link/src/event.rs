@@ -5,12 +5,16 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use oncewire_codec::Plan;
+use oncewire_codec::contract::LogStart;
 use oncewire_codec::pace::PaceStats;
 use oncewire_codec::wanax::HintsError;
 use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::{
     Destination, FlowId, GroupFrame, LaneId, LaneRole, Network, OpenFailure, ResetReason,
 };
+
+use crate::link::LogSide;
+use crate::stats::FlowTally;
 
 /// A flow to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +72,8 @@ pub enum Event {
     FlowReadable(FlowId),
     /// [`crate::Link::handle_payload`] has room again.
     FlowWritable(FlowId),
+    /// The link has forgotten the flow, which had these figures.
+    FlowEnded(Box<FlowTally>),
     /// The flow turned to a cipher, or back: [`crate::Link::flow`] says what becomes of it.
     FlowOutcome(FlowId),
     /// The first lane is up.
@@ -124,17 +130,14 @@ impl fmt::Display for CloseReason {
 pub enum Note {
     /// The peer rebuilt a block of this flow wrongly; it is being sent again.
     Mismatch(FlowId),
-    /// The log starts over.
-    NewEpoch {
-        /// The epoch.
+    /// A log goes on or starts over; the other end says so of the same direction and epoch.
+    LogStarts {
+        /// Which.
+        side: LogSide,
+        /// The epoch from here on.
         epoch: u64,
-        /// Why.
-        reason: &'static str,
-    },
-    /// The log of an earlier connection is used again.
-    Warm {
-        /// Bytes that can be referred to.
-        bytes: u64,
+        /// Whether anything is left of what is remembered.
+        start: LogStart,
     },
     /// What was saved of the peer's store cannot be used.
     HintsLost(HintsError),
@@ -152,6 +155,8 @@ pub enum Note {
         /// Whether the link has any lane left.
         lanes_left: bool,
     },
+    /// A flow goes on to bring bytes, of which the peer had lost the lane.
+    WentOn,
     /// Flows were reset because the peer did not come back in time.
     GaveUp {
         /// How many.
@@ -167,15 +172,20 @@ impl fmt::Display for Note {
             Self::Mismatch(flow) => {
                 write!(f, "a block of flow {} was rebuilt wrongly, caught, and is sent again", flow.0)
             }
-            // Each end tells of the direction in which it sends; the other direction may be different.
-            Self::NewEpoch { epoch, reason } => {
-                write!(f, "the log of what is sent to the peer starts over as epoch {epoch}: {reason}")
-            }
-            Self::Warm { bytes } => {
-                write!(
-                    f,
-                    "the log of what is sent to the peer is warm: {bytes} bytes of earlier connections can be used"
-                )
+            // The other direction may be different.
+            Self::LogStarts { side, epoch, start } => {
+                let (direction, most) = match side {
+                    LogSide::Out => ("sent to", ""),
+                    LogSide::Inbound => ("received from", "up to "),
+                };
+                write!(f, "the log of what is {direction} the peer ")?;
+                match start {
+                    LogStart::Anew { reason } => write!(f, "starts over as epoch {epoch}: {reason}"),
+                    LogStart::Resumed { bytes } => write!(
+                        f,
+                        "is resumed in epoch {epoch}: {most}{bytes} bytes of earlier connections can be used"
+                    ),
+                }
             }
             Self::HintsLost(error) => {
                 write!(f, "{error}: what the peer's store has is learnt again")
@@ -197,6 +207,9 @@ impl fmt::Display for Note {
                     true => write!(f, "{flows} {what} lane and {are} to go on with another"),
                     false => write!(f, "{flows} {what} lane and {wait} for another: the link has none"),
                 }
+            }
+            Self::WentOn => {
+                f.write_str("1 flow that brings bytes from the peer lost its lane and goes on with another")
             }
             Self::GaveUp { flows } => {
                 let what = if *flows == 1 { "flow was" } else { "flows were" };

@@ -10,6 +10,7 @@ use oncewire_codec::wire::{
 };
 use oncewire_codec::{Now, Plan};
 
+use crate::brought::Brought;
 use crate::budget::{Part, SEND_QUEUE, Sum};
 use crate::classify::{Cipher, Recogniser, Turn};
 use crate::credit::Window;
@@ -53,6 +54,10 @@ pub(crate) struct Flow {
     pub(crate) far_end_told: bool,
     pub(crate) delivered_in: u64,
     pub(crate) keepalive: Keepalive,
+    /// Bytes of frames that were sent for it, and that came for it.
+    pub(crate) wire: [u64; 2],
+    /// On what lane it comes.
+    pub(crate) brought: Brought,
     /// The first credit of this flow's window, as all flows' are counted.
     #[expect(dead_code, reason = "it counts for as long as the flow is there")]
     pub(crate) first_credit: Part,

@@ -34,6 +34,8 @@ pub(crate) struct Lane {
     pub(crate) pinged: Now,
     /// Bytes that crossed on it since then, both ways.
     pub(crate) moved: u64,
+    /// Whether a frame has come in part.
+    pub(crate) is_within: bool,
     /// Where the last block that came on it ended.
     pub(crate) tail: Option<LaneTail>,
     /// What was acknowledged on it last by a single number, by either end: [this one, the peer].
@@ -196,6 +198,7 @@ impl Lanes {
             answered: false,
             pinged: now,
             moved: 0,
+            is_within: false,
             tail: None,
             acked: [0; 2],
             spoke: None,

@@ -6,6 +6,7 @@
 //! give the work that follows. After every mutating call drain [`Link::poll_event`].
 
 mod arrivals;
+mod brought;
 mod budget;
 mod classify;
 mod config;
@@ -36,7 +37,8 @@ pub use link::{Effort, Link, LoadedLogs, LogLimits, LogSide, SavedLogs};
 pub use oncewire_codec::Now;
 pub use oncewire_codec::cache::{Log, LogOffset, RangeSet};
 pub use oncewire_codec::contract::{
-    ChunkPlace, LogWrite, PeerFault as ProtocolError, Purpose, SavedLog, StoreReply, StoreRequest, StoreState,
+    ChunkPlace, LogStart, LogStarts, LogWrite, PeerFault as ProtocolError, Purpose, SavedLog, StoreReply,
+    StoreRequest, StoreState,
 };
 pub use oncewire_codec::pace::{Adapt, PaceStats, Reason as PaceReason};
 pub use oncewire_codec::wanax::NamesConfig;
@@ -48,7 +50,7 @@ pub use pieces::Pieces;
 pub use records::{MAX_RECORD, records};
 pub use renewal::LaneReport;
 pub use sharing::Priority;
-pub use stats::{FlowOutcome, FlowStats, LinkStats};
+pub use stats::{FlowOutcome, FlowStats, FlowTally, LinkStats};
 pub use toll::Turn;
 pub use unsent::most_unsent;
 

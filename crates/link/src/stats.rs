@@ -9,6 +9,7 @@ use oncewire_codec::pace::{PaceStats, Reason};
 use oncewire_codec::wire::{Destination, FlowId};
 
 use crate::classify::Cipher;
+use crate::flow::Flow;
 use crate::sharing::Priority;
 
 /// Counters of a link since its start, and its state now.
@@ -38,7 +39,7 @@ pub struct LinkStats {
     pub delivered_in: u64,
     /// Smoothed round trip on the control lane.
     pub round_trip: Option<Now>,
-    /// Flows that lost their lane and went on.
+    /// Flows that lost their lane with something on it, which either end had sent, and went on.
     pub resumes: u64,
     /// Lanes in whose place another came because losses had left them a small window: at the dialling side all, at the
     /// accepting side those that it asked for.
@@ -72,6 +73,24 @@ pub enum FlowOutcome {
     Cipher(Cipher),
 }
 
+/// What a flow has moved, for sums over flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowTally {
+    /// Where it goes.
+    pub destination: Destination,
+    /// What becomes of its bytes.
+    pub outcome: FlowOutcome,
+    /// Bytes sent for our application.
+    pub sent: u64,
+    /// Bytes given to our application.
+    pub received: u64,
+    /// Bytes of frames that were sent for it: blocks, messages, and what the peer asked for of them. What TLS adds and
+    /// frames that are of no flow, as acknowledgements, are in none.
+    pub wire_sent: u64,
+    /// Bytes of such frames that came for it.
+    pub wire_received: u64,
+}
+
 /// One flow for `flows`.
 #[derive(Clone, Debug)]
 pub struct FlowStats {
@@ -101,8 +120,37 @@ pub struct FlowStats {
     pub sent: u64,
     /// Bytes given to our application.
     pub received: u64,
+    /// Bytes of frames that were sent for it.
+    pub wire_sent: u64,
+    /// Bytes of frames that came for it.
+    pub wire_received: u64,
     /// Blocks and messages that are not acknowledged.
     pub unacked: u64,
     /// Whether it has no lane while it waits for the peer.
     pub waiting: bool,
+}
+
+impl Flow {
+    /// What becomes of its bytes.
+    pub(crate) fn outcome(&self) -> FlowOutcome {
+        match (self.plan, self.cipher) {
+            (None, _) if self.peer_lowered => FlowOutcome::PeerPolicy,
+            (None, _) => FlowOutcome::Policy,
+            (Some(_), Some(begun)) => FlowOutcome::Cipher(begun.cipher),
+            (Some(_), None) => FlowOutcome::Coded,
+        }
+    }
+
+    /// What it has moved.
+    pub(crate) fn tally(&self) -> FlowTally {
+        let [wire_sent, wire_received] = self.wire;
+        FlowTally {
+            destination: self.destination.clone(),
+            outcome: self.outcome(),
+            sent: self.out.sent,
+            received: self.delivered_in,
+            wire_sent,
+            wire_received,
+        }
+    }
 }

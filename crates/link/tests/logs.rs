@@ -6,7 +6,8 @@ use common::{Pair, config};
 use oncewire_codec::wire::Understood;
 use oncewire_codec::{Matching, Plan};
 use oncewire_link::{
-    LinkConfig, LoadedLogs, Log, LogLimits, LogOffset, LogSide, Note, Now, RangeSet, SavedLog, SavedLogs,
+    LinkConfig, LoadedLogs, Log, LogLimits, LogOffset, LogSide, LogStart, LogStarts, Note, Now, RangeSet,
+    SavedLog, SavedLogs,
 };
 
 /// Sends bytes on a flow of its own and returns how many of them were copied from the log.
@@ -21,10 +22,59 @@ fn cross(pair: &mut Pair, bytes: &[u8]) -> u64 {
 
 #[test]
 fn notes_of_logs_name_their_direction() {
-    let over = Note::NewEpoch { epoch: 3, reason: "the peer has another log" }.to_string();
-    let direction = "the log of what is sent to the peer ";
-    assert_eq!(over, format!("{direction}starts over as epoch 3: the peer has another log"));
-    assert!(Note::Warm { bytes: 7 }.to_string().starts_with(&format!("{direction}is warm: 7 bytes")));
+    let anew = LogStart::Anew { reason: "the peer has another log" };
+    let resumed = LogStart::Resumed { bytes: 7 };
+    let said = |side, start| Note::LogStarts { side, epoch: 3, start }.to_string();
+    let out = "the log of what is sent to the peer ";
+    assert_eq!(said(LogSide::Out, anew), format!("{out}starts over as epoch 3: the peer has another log"));
+    let can = "bytes of earlier connections can be used";
+    assert_eq!(said(LogSide::Out, resumed), format!("{out}is resumed in epoch 3: 7 {can}"));
+    let inbound = "the log of what is received from the peer ";
+    assert_eq!(said(LogSide::Inbound, resumed), format!("{inbound}is resumed in epoch 3: up to 7 {can}"));
+}
+
+/// What both ends say of their logs, and what they count: of what side 0 sends, and then of what it receives.
+fn starts(pair: &Pair) -> [[LogStarts; 2]; 2] {
+    let [near, far] = pair.sides.each_ref().map(|side| side.link.stats());
+    [[near.out.log_starts, far.inbound.log_starts], [far.out.log_starts, near.inbound.log_starts]]
+}
+
+#[test]
+fn both_ends_say_the_same_of_a_log_when_one_restarts() {
+    let persisting = |config| LinkConfig { persist: true, ..config };
+    for (restarted, is_kept) in [(0, true), (1, true), (0, false), (1, false)] {
+        let mut pair = Pair::with(31, persisting(config(true, 1)), persisting(config(false, 2)));
+        let bytes = pair.random_bytes(100_000);
+        let both_ways = |pair: &mut Pair| {
+            let flow = pair.connect(0);
+            (0..2).for_each(|side| pair.send(side, flow, &bytes));
+            pair.pass(Now::from_secs(1));
+        };
+        both_ways(&mut pair);
+        assert_eq!(starts(&pair), [[LogStarts::default(); 2]; 2], "of a first log there is nothing to say");
+        let mut files = [None, None];
+        kept(&mut pair, restarted, &mut files);
+        let [out, inbound] = files.map(|file| file.filter(|_| is_kept));
+        pair.sides[1 - restarted].notes.clear();
+        pair.restart_with(restarted, SavedLogs { out, inbound });
+        both_ways(&mut pair);
+        for [out, inbound] in starts(&pair) {
+            assert_eq!((out.resumed, out.anew), (u64::from(is_kept), u64::from(!is_kept)));
+            assert_eq!((out.resumed, out.anew), (inbound.resumed, inbound.anew));
+            if is_kept {
+                assert_eq!((out.last, inbound.last), (Some(LogStart::Resumed { bytes: 100_000 }), out.last));
+            }
+        }
+        for side in &pair.sides {
+            for direction in ["sent to", "received from"] {
+                let of = format!("the log of what is {direction} the peer ");
+                let notes: Vec<_> = side.notes.iter().filter(|note| note.starts_with(&of)).collect();
+                let [note] = notes[..] else { panic!("{notes:?}") };
+                assert_eq!(note.contains("is resumed in epoch 1: "), is_kept, "{note}");
+                assert_eq!(note.contains("starts over as epoch 2: "), !is_kept, "{note}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -88,6 +88,48 @@ fn a_flow_resumes_once_however_many_lanes_break_with_its_own() {
 }
 
 #[test]
+fn flow_that_comes_one_way_resumes_at_both_ends() {
+    for sender in [0, 1] {
+        let mut pair = Pair::new(3);
+        let flow = pair.connect(0);
+        let mut sent = Vec::new();
+        for resumes in 1..=3 {
+            // The other end has nothing on its way any more.
+            pair.pass(SECOND);
+            let bytes = pair.random_bytes(150_000);
+            pair.send(sender, flow, &bytes);
+            sent.extend(bytes);
+            // A block on each lane.
+            pair.step(70_000);
+            assert!(pair.sides[sender].link.flow(flow).unwrap().unacked > 0);
+            pair.cut_all();
+            pair.run();
+            let counted = pair.sides.each_ref().map(|side| side.link.stats().resumes);
+            assert_eq!(counted, [resumes; 2], "side {sender} sends");
+        }
+        assert!(pair.sides[1 - sender].stream(flow).bytes == sent);
+        let notes = &pair.sides[1 - sender].notes;
+        let went_on = notes.iter().filter(|note| note.ends_with("lost its lane and goes on with another"));
+        assert_eq!(went_on.count(), 3);
+    }
+}
+
+#[test]
+fn flow_that_had_nothing_on_its_lane_resumes_at_neither_end() {
+    let mut pair = Pair::new(4);
+    let flow = pair.connect(0);
+    for round in 0..3u8 {
+        (0..2).for_each(|side| pair.send(side, flow, &[round; 100]));
+        pair.pass(3 * SECOND);
+        pair.cut_all();
+    }
+    pair.send(0, flow, b"and more");
+    pair.pass(SECOND);
+    assert_eq!(pair.sides[1].stream(flow).bytes.len(), 308);
+    assert_eq!(pair.sides.each_ref().map(|side| side.link.stats().resumes), [0; 2]);
+}
+
+#[test]
 fn a_flow_that_loses_the_last_lane_is_said_to_wait_and_another_to_go_on() {
     let mut told = Vec::new();
     for last in under_way(1).0.lanes() {

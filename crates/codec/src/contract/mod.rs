@@ -14,7 +14,7 @@ mod stats;
 use bytes::Bytes;
 
 pub use self::chunk_store::{ChunkPlace, Purpose, StoreReply, StoreRequest, StoreState};
-pub use self::stats::{ChunkStats, MAX_LEVELS, NameCounts, ReceiveStats, SendStats};
+pub use self::stats::{ChunkStats, LogStart, LogStarts, MAX_LEVELS, NameCounts, ReceiveStats, SendStats};
 use crate::cache::{Log, LogOffset, RangeSet};
 pub use crate::endre::PreparedLog;
 use crate::wanax::HintsError;
@@ -129,12 +129,19 @@ pub enum SendEvent {
     Settled(FlowId),
     /// The receiving half rebuilt a block wrongly; it was sent again and what it referred to is forgotten.
     Mismatch(FlowId),
-    /// The log starts over.
-    NewEpoch {
-        /// The new epoch.
+    /// The log goes on or starts over, and its receiving half finds that out by itself: [`ReceiveEvent::LogStarts`].
+    LogStarts {
+        /// The epoch from here on.
         epoch: u64,
-        /// Why.
-        reason: &'static str,
+        /// Whether anything is left of what was remembered.
+        start: LogStart,
+    },
+    /// Bytes of frames were sent for a flow beside its own turns, because the peer had asked for them.
+    Repaired {
+        /// The flow.
+        flow: FlowId,
+        /// Bytes of the frames.
+        bytes: u64,
     },
     /// The peer's store has these chunks of 256 bytes and more, as it acknowledged.
     Stored(Vec<PackedTag>),
@@ -148,10 +155,18 @@ pub enum SendEvent {
         /// So many should be.
         believed: usize,
     },
-    /// The peer still had the log of an earlier connection.
-    Warm {
-        /// Bytes that can be referred to again.
-        bytes: u64,
+}
+
+/// Something that the receiving half's owner should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveEvent {
+    /// The log goes on or starts over, as the first coded block of another epoch or of a new peer shows: the sending
+    /// half decides, and tells of it with [`SendEvent::LogStarts`] for the same epoch.
+    LogStarts {
+        /// The epoch from here on.
+        epoch: u64,
+        /// Whether anything is left of what was remembered.
+        start: LogStart,
     },
 }
 
@@ -447,6 +462,10 @@ pub trait ReceivingHalf {
     fn poll_chunk_store(&mut self) -> Option<StoreRequest>;
     /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.
     fn poll_log_write(&mut self) -> Option<LogWrite>;
+    /// Takes the next event.
+    fn poll_event(&mut self) -> Option<ReceiveEvent>;
+    /// Returns the flow of a block that has come and waits for chunks.
+    fn flow_of_fetched(&self, seq: u64) -> Option<FlowId>;
     /// Returns the first piece of what is remembered from an offset on, of at most one block, for a disk that has nothing
     /// of it; none if there is no more, or it is not in memory.
     fn log_piece(&self, from: u64) -> Option<LogWrite>;

@@ -29,6 +29,44 @@ impl NameCounts {
     }
 }
 
+/// What became of a log when either end was another process, or when one of them gave it up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStart {
+    /// It goes on with what is remembered.
+    Resumed {
+        /// Bytes of earlier connections that can be referred to. The receiving half knows the most that it may be: what it
+        /// has claimed. Of that the sending half may have lost some.
+        bytes: u64,
+    },
+    /// It starts over: nothing is referred to that was remembered.
+    Anew {
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+/// How often a log went on or started over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStarts {
+    /// Times that it went on.
+    pub resumed: u64,
+    /// Times that it started over.
+    pub anew: u64,
+    /// What became of it last; `None` if it is the first one.
+    pub last: Option<LogStart>,
+}
+
+impl LogStarts {
+    /// Counts a start.
+    pub(crate) fn count(&mut self, start: LogStart) {
+        match start {
+            LogStart::Resumed { .. } => self.resumed += 1,
+            LogStart::Anew { .. } => self.anew += 1,
+        }
+        self.last = Some(start);
+    }
+}
+
 /// Counters of a sending half since its start; sizes as they are now. Bytes unless named otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendStats {
@@ -66,6 +104,8 @@ pub struct SendStats {
     pub mismatches: u64,
     /// The log's epoch.
     pub epoch: u64,
+    /// How often the log went on or started over.
+    pub log_starts: LogStarts,
     /// The log's capacity.
     pub log_capacity: u64,
     /// The bytes of log that are in use at most, by this end's limit and the peer's.
@@ -109,6 +149,8 @@ pub struct ReceiveStats {
     pub mismatches: u64,
     /// The log's epoch.
     pub epoch: u64,
+    /// How often the log went on or started over.
+    pub log_starts: LogStarts,
     /// The log's capacity.
     pub log_capacity: u64,
     /// The bytes of log that are held at most, by this end's limit and the peer's.

@@ -23,9 +23,14 @@ mod sender;
 #[cfg(test)]
 mod short_name_tests;
 mod slots;
+#[cfg(test)]
+mod start_tests;
 pub mod tokens;
 #[cfg(test)]
 mod verify_tests;
 
 pub use receiver::{Receiver, ReceiverConfig};
 pub use sender::{PreparedLog, Sender, SenderConfig};
+
+/// The epoch of a log that never started over.
+const FIRST_EPOCH: u64 = 1;

@@ -5,6 +5,7 @@ mod awaited;
 mod blocks;
 mod by_flow;
 mod coming;
+mod epochs;
 mod fetching;
 mod held;
 mod lanes;
@@ -33,14 +34,14 @@ use crate::Now;
 use crate::buffers::BlockBuffers;
 use crate::cache::{Arrived, Log, MAX_UNACKED, RangeSet};
 use crate::contract::{
-    Delivery, LogWrite, PeerFault, PeerSender, ReceiveStats, ReceivingHalf, SavedLog, StoreReply,
-    StoreRequest, StoreState,
+    Delivery, LogWrite, PeerFault, PeerSender, ReceiveEvent, ReceiveStats, ReceivingHalf, SavedLog,
+    StoreReply, StoreRequest, StoreState,
 };
 use crate::entropy::Decompressor;
 use crate::strong::{StrongDigests, StrongKind};
 use crate::wanax::path::{Demand, PathRate};
 use crate::wire::{
-    Block, BlockBody, Body, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
+    Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
     Message, Probe, Range64, Refetch, RefetchReason,
 };
 
@@ -72,6 +73,9 @@ pub struct Receiver {
     /// Set while the peer is new and names its epoch with its first coded block: how far beyond that block what came of the
     /// one before may reach.
     epoch_open: Option<u64>,
+    /// Bytes that were claimed of the log when the peer was new.
+    claimed: u64,
+    events: VecDeque<ReceiveEvent>,
     /// At most [`Receiver::most_ranges`] ranges.
     written: RangeSet,
     highest: u64,
@@ -174,6 +178,8 @@ impl Receiver {
             log: Log::new(config.capacity as usize),
             epoch: 0,
             epoch_open: Some(config.max_in_flight),
+            claimed: 0,
+            events: VecDeque::new(),
             written: RangeSet::default(),
             highest: 0,
             held: Held::new(config.capacity),
@@ -257,25 +263,6 @@ impl Receiver {
             self.missing.insert_late(head, reason, now);
         }
     }
-
-    /// Whether the first coded block of a new peer belongs to the log that is held. What came of the one before since that
-    /// was claimed may be of an epoch that has the same number by chance, and is known by what lies further `ahead`.
-    fn goes_on(&self, first: &Body<'_>, ahead: u64) -> bool {
-        first.epoch == self.epoch && first.start.saturating_add(ahead) >= self.highest
-    }
-
-    fn start_epoch(&mut self, epoch: u64, now: Now) {
-        self.epoch = epoch;
-        self.log.clear();
-        self.written.clear();
-        self.highest = 0;
-        self.held.base = 0;
-        self.released = None;
-        self.coming = Coming::default();
-        for head in self.parked.clear() {
-            self.ask_again(&head, RefetchReason::Missing, now);
-        }
-    }
 }
 
 impl ReceivingHalf for Receiver {
@@ -309,10 +296,7 @@ impl ReceivingHalf for Receiver {
                 self.deliver(head, Bytes::copy_from_slice(plain), waits, now);
             }
             BlockBody::Coded(body) => {
-                let open = self.epoch_open.take();
-                if body.epoch > self.epoch || open.is_some_and(|ahead| !self.goes_on(&body, ahead)) {
-                    self.start_epoch(body.epoch, now);
-                }
+                self.take_epoch(&body, now);
                 head.epoch = body.epoch;
                 head.start = body.start;
                 head.remembered = body.remembered;
@@ -404,6 +388,7 @@ impl ReceivingHalf for Receiver {
             self.resize(capacity);
         }
         self.apply_limit();
+        self.claimed = self.claim().map_or(0, |claim| claim.end - claim.start);
     }
 
     fn restate(&mut self, now: Now) {
@@ -565,6 +550,14 @@ impl ReceivingHalf for Receiver {
 
     fn poll_log_write(&mut self) -> Option<LogWrite> {
         self.writes.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<ReceiveEvent> {
+        self.events.pop_front()
+    }
+
+    fn flow_of_fetched(&self, seq: u64) -> Option<FlowId> {
+        self.fetching.flow_of(seq)
     }
 
     fn log_piece(&self, from: u64) -> Option<LogWrite> {

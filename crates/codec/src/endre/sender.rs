@@ -22,13 +22,14 @@ use self::encode::{Scratch, Source};
 use self::lacked::Lacked;
 use self::naming::{Doubted, Naming, Tags};
 use self::price::Spent;
-use self::recovery::Suspected;
+use self::recovery::{Suspected, why_anew};
+use super::FIRST_EPOCH;
 use super::matcher::MatchParams;
 use super::slots::Slots;
 use crate::cache::{Content, Item, Ledger, LogOffset, Quotas, RangeSet};
 use crate::contract::{
-    AskedOf, Behind, Feedback, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent, SendStats,
-    SendingHalf,
+    AskedOf, Behind, Feedback, LogStart, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent,
+    SendStats, SendingHalf,
 };
 use crate::digest::block_digest;
 use crate::entropy::{Compressor, Entropy, Mode};
@@ -394,13 +395,12 @@ impl SendingHalf for Sender {
                 return self.start_epoch(epoch, "another log capacity");
             }
         }
-        let resumed = peer.claim.as_ref().and_then(|claim| self.log.resume(claim));
-        match resumed {
-            Some(bytes) => self.events.push_back(SendEvent::Warm { bytes }),
-            None if !self.log.is_new() || claimed > 0 => {
-                self.start_epoch(epoch, "the peer has another log, or none");
-            }
-            None => {}
+        let is_new = self.log.is_new();
+        match peer.claim.as_ref().and_then(|claim| self.log.resume(claim)) {
+            Some(bytes) => self.note_start(LogStart::Resumed { bytes }),
+            // Of the first log of both ends there is nothing to say.
+            None if is_new && claimed == 0 && self.log.epoch() == FIRST_EPOCH => {}
+            None => self.start_epoch(epoch, why_anew(is_new, peer.claim.as_ref())),
         }
     }
 

@@ -201,7 +201,7 @@ impl Halves {
 
     fn epochs(&mut self) -> usize {
         let events = std::iter::from_fn(|| self.sender.poll_event());
-        events.filter(|event| matches!(event, SendEvent::NewEpoch { .. })).count()
+        events.filter(|event| matches!(event, SendEvent::LogStarts { .. })).count()
     }
 }
 

@@ -9,7 +9,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use super::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::cache::{Log, LogOffset, RangeSet};
 use crate::contract::{
-    Behind, Delivery, Feedback, Payload, PeerSender, PeerState, ReceivingHalf, SavedLog, SendEvent,
+    Behind, Delivery, Feedback, LogStart, Payload, PeerSender, PeerState, ReceivingHalf, SavedLog, SendEvent,
     SendingHalf,
 };
 use crate::entropy::Entropy;
@@ -128,7 +128,7 @@ impl Halves {
             ..PeerState::default()
         });
         std::iter::from_fn(|| self.sender.poll_event()).find_map(|event| match event {
-            SendEvent::Warm { bytes } => Some(bytes),
+            SendEvent::LogStarts { start: LogStart::Resumed { bytes }, .. } => Some(bytes),
             _ => None,
         })
     }
@@ -198,7 +198,7 @@ fn repeated_mismatches_start_a_new_epoch() {
         assert_eq!(halves.cross(block), [&block[..]]);
     }
     let started = std::iter::from_fn(|| halves.sender.poll_event())
-        .filter(|event| matches!(event, SendEvent::NewEpoch { .. }))
+        .filter(|event| matches!(event, SendEvent::LogStarts { start: LogStart::Anew { .. }, .. }))
         .count();
     assert_eq!((halves.sender.stats().epoch, started), (epoch + 1, 1));
     // References never cross epochs: what was in the old log comes as literals, once.

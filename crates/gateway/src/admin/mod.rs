@@ -38,6 +38,11 @@ pub trait Source: Send + Sync + 'static {
     /// Returns the status now.
     fn status(&self) -> StatusReport;
 
+    /// Returns the status without its lists of destinations, which are no metrics.
+    fn figures(&self) -> StatusReport {
+        self.status()
+    }
+
     /// Returns the open flows.
     fn flows(&self) -> FlowsReport;
 
@@ -129,7 +134,7 @@ fn is_addressed_plainly(headers: &HeaderMap) -> bool {
 
 async fn metrics(State(source): State<Arc<dyn Source>>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], encode_metrics(&source.status())).into_response()
+    ([(header::CONTENT_TYPE, kind)], encode_metrics(&source.figures())).into_response()
 }
 
 /// What `/cache/clear` is asked with.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use oncewire_codec::Layers;
-use oncewire_codec::contract::{ChunkStats, ReceiveStats, SendStats};
+use oncewire_codec::contract::{ChunkStats, LogStart, LogStarts, ReceiveStats, SendStats};
 use oncewire_link::{FlowStats, PaceStats};
 
 use super::clearing::{ClearingPast, ClearingPeer, DISK_LIMIT, chunks_cleared};
@@ -22,7 +22,7 @@ use crate::logs::{Logs, NotKept, Unkept};
 use crate::neighbours::Neighbours;
 use crate::telemetry::{
     ClearReport, DiscoveryReport, FlowReport, FlowsReport, GatewayReport, InReport, InterceptReport,
-    LanesReport, NamesIn, NamesOut, OutReport, Outcome, PeerReport, PlanReport, StatusReport,
+    LanesReport, LogStartReport, NamesIn, NamesOut, OutReport, Outcome, PeerReport, PlanReport, StatusReport,
 };
 use crate::tunnel::listener::TunnelDoor;
 use crate::tunnel::peer::Peer;
@@ -50,6 +50,14 @@ const LOG_LIMIT: Duration = Duration::from_millis(20);
 
 impl Source for Report {
     fn status(&self) -> StatusReport {
+        let open = || {
+            let state = self.state();
+            state.peers.iter().flat_map(|peer| peer.flow_figures()).collect()
+        };
+        StatusReport { destinations: self.ledger.destinations.report(open), ..self.figures() }
+    }
+
+    fn figures(&self) -> StatusReport {
         // What is seen here is in the log by then, unless its reader is late.
         log_lines::flush(LOG_LIMIT);
         let state = self.state();
@@ -75,6 +83,7 @@ impl Source for Report {
             store,
             groups: self.neighbours.reports(),
             discovery: self.discovery(),
+            ..StatusReport::default()
         }
     }
 
@@ -243,6 +252,9 @@ fn out_report(out: &SendStats, pace: &PaceStats, is_coded: bool, not_saved: Opti
         log_used: out.log_used,
         log_worth: out.curve.values().to_vec(),
         epoch: out.epoch,
+        log_resumes: out.log_starts.resumed,
+        log_restarts: out.log_starts.anew,
+        log_start: log_start(&out.log_starts),
         blocks: out.blocks,
         plain: out.plain,
         copied: out.copied,
@@ -283,6 +295,9 @@ fn in_report(inbound: &ReceiveStats, not_saved: Option<u64>) -> InReport {
         log_used: inbound.log_used,
         log_worth: inbound.curve.values().to_vec(),
         epoch: inbound.epoch,
+        log_resumes: inbound.log_starts.resumed,
+        log_restarts: inbound.log_starts.anew,
+        log_start: log_start(&inbound.log_starts),
         blocks: inbound.blocks,
         plain: inbound.plain,
         copied: inbound.copied,
@@ -295,6 +310,15 @@ fn in_report(inbound: &ReceiveStats, not_saved: Option<u64>) -> InReport {
         not_saved,
         names: names_in(&inbound.chunks),
     }
+}
+
+fn log_start(starts: &LogStarts) -> Option<LogStartReport> {
+    starts.last.map(|start| match start {
+        LogStart::Resumed { bytes } => LogStartReport { resumed: true, bytes, reason: None },
+        LogStart::Anew { reason } => {
+            LogStartReport { resumed: false, bytes: 0, reason: Some(reason.to_owned()) }
+        }
+    })
 }
 
 /// Names the codec in use. A half without a log has not met its peer yet; without a store at the peer, nothing is named.
@@ -360,6 +384,8 @@ fn flow_report(peer: &str, flow: &FlowStats, age: Duration) -> FlowReport {
         age_s: age.as_secs_f64(),
         sent: flow.sent,
         received: flow.received,
+        wire_sent: Some(flow.wire_sent),
+        wire_received: Some(flow.wire_received),
         unacked: flow.unacked,
         waiting: flow.waiting,
     }

@@ -116,6 +116,8 @@ impl Passing {
             age_s: self.since.elapsed().as_secs_f64(),
             sent: self.sent.load(Relaxed),
             received: self.received.load(Relaxed),
+            wire_sent: None,
+            wire_received: None,
             unacked: 0,
             waiting: false,
         }

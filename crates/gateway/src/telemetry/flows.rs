@@ -49,6 +49,12 @@ pub struct FlowReport {
     pub sent: u64,
     /// Bytes that our application was given.
     pub received: u64,
+    /// Bytes of frames that were sent for it; null for a flow that is on no link.
+    #[serde(default)]
+    pub wire_sent: Option<u64>,
+    /// Bytes of frames that came for it; null for a flow that is on no link.
+    #[serde(default)]
+    pub wire_received: Option<u64>,
     /// Blocks and messages that are not acknowledged.
     pub unacked: u64,
     /// Whether it waits for a lane.
@@ -88,6 +94,8 @@ mod tests {
             age_s,
             sent: 1,
             received: 2,
+            wire_sent: Some(3),
+            wire_received: Some(4),
             unacked: 0,
             waiting: false,
         }

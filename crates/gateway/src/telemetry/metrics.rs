@@ -127,6 +127,15 @@ impl Snapshot {
         self.levels(encoder, "flows_open", "Flows open now", |peer| Some(peer.flows_open as f64))?;
         self.counts(encoder, "flows", "Flows", |peer| peer.flows_total)?;
         self.counts(encoder, "resumes", "Flows that lost their lane and went on", |peer| peer.resumes)?;
+        self.counts_both_ways(
+            encoder,
+            "log_resumes",
+            "Times that the log went on with a new process",
+            |peer| (peer.out.log_resumes, peer.inbound.log_resumes),
+        )?;
+        self.counts_both_ways(encoder, "log_restarts", "Times that the log started over", |peer| {
+            (peer.out.log_restarts, peer.inbound.log_restarts)
+        })?;
         let renewed = "Lanes in whose place another came because losses had left them a small window";
         self.counts(encoder, "lanes_renewed", renewed, |peer| peer.lanes_renewed)?;
         self.counts(encoder, "peer_restarts", "Times that the peer came as a new process", |peer| {

@@ -3,6 +3,7 @@
 //! The JSON is a contract, described in `docs/json.md`: keys are added, never renamed or removed.
 
 mod cleared;
+mod destinations;
 mod discovery;
 mod flows;
 mod group;
@@ -13,6 +14,9 @@ mod status;
 mod store;
 
 pub use cleared::{ClearReport, ClearedReport};
+pub use destinations::{
+    DestinationFigures, DestinationReport, DestinationTable, DestinationsReport, FlowFigures,
+};
 pub use discovery::DiscoveryReport;
 pub use flows::{FlowReport, FlowsReport};
 pub use group::GroupReport;
@@ -20,7 +24,7 @@ pub use metrics::encode as encode_metrics;
 pub use not_coded::{NotCoded, NotCodedCounter, NotCodedTable, Outcome, Reason};
 pub use refusals::{Refusal, RefusalCount, Refusals};
 pub use status::{
-    GatewayReport, InReport, InterceptReport, LanesReport, LinkState, NamesIn, NamesOut, NetworkReport,
-    OutReport, PeerReport, PlanReport, StatusReport,
+    GatewayReport, InReport, InterceptReport, LanesReport, LinkState, LogStartReport, NamesIn, NamesOut,
+    NetworkReport, OutReport, PeerReport, PlanReport, StatusReport,
 };
 pub use store::{CompactReport, LevelReport, StoreCondition, StoreReport, VerifyReport};

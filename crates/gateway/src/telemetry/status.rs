@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::destinations::DestinationsReport;
 use super::discovery::DiscoveryReport;
 use super::group::GroupReport;
 use super::not_coded::NotCoded;
@@ -22,6 +23,9 @@ pub struct StatusReport {
     pub intercepts: Vec<InterceptReport>,
     /// Flows that were not coded, counted by where they went and why.
     pub flows_not_coded: Vec<NotCoded>,
+    /// What flows on links have moved, by where they went.
+    #[serde(default)]
+    pub destinations: DestinationsReport,
     /// The chunk store; none if there is to be none.
     #[serde(default)]
     pub store: Option<StoreReport>,
@@ -150,7 +154,7 @@ pub struct PeerReport {
     pub inbound: InReport,
     /// Rebuilt blocks that did not match their digest, at either end; none of them was delivered.
     pub mismatches: u64,
-    /// Flows that lost their lane and went on.
+    /// Flows that lost their lane with something on it, which either end had sent, and went on.
     pub resumes: u64,
     /// Lanes in whose place another came because losses had left them a small window: all where lanes are dialled, at the
     /// other end those that it asked for.
@@ -201,6 +205,17 @@ pub struct LanesReport {
     pub spare: u32,
 }
 
+/// What became of a log when either end was another process, or when one of them gave it up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogStartReport {
+    /// Whether it went on with what was remembered.
+    pub resumed: bool,
+    /// Bytes of earlier connections that could be referred to; of what is received, at most.
+    pub bytes: u64,
+    /// Why it started over, in words; null if it did not.
+    pub reason: Option<String>,
+}
+
 /// The sending half of a link; bytes unless named otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutReport {
@@ -222,6 +237,15 @@ pub struct OutReport {
     pub log_worth: Vec<u64>,
     /// The log's epoch.
     pub epoch: u64,
+    /// Times that the log went on after either end was another process.
+    #[serde(default)]
+    pub log_resumes: u64,
+    /// Times that it started over.
+    #[serde(default)]
+    pub log_restarts: u64,
+    /// What became of it last; null if it is the first one.
+    #[serde(default)]
+    pub log_start: Option<LogStartReport>,
     /// Blocks encoded.
     pub blocks: u64,
     /// Plain bytes of them.
@@ -300,6 +324,15 @@ pub struct InReport {
     pub log_worth: Vec<u64>,
     /// The log's epoch.
     pub epoch: u64,
+    /// Times that the log went on after either end was another process.
+    #[serde(default)]
+    pub log_resumes: u64,
+    /// Times that it started over.
+    #[serde(default)]
+    pub log_restarts: u64,
+    /// What became of it last; null if it is the first one.
+    #[serde(default)]
+    pub log_start: Option<LogStartReport>,
     /// Blocks delivered.
     pub blocks: u64,
     /// Plain bytes of them.

@@ -357,6 +357,7 @@ impl Peer {
                     }
                 }
                 Event::FlowOutcome(flow) => self.note_outcome(core, flow),
+                Event::FlowEnded(tally) => self.count_ended([*tally]),
                 Event::FlowOffered { flow, open } => {
                     let serial = core.enter(flow);
                     due.offers.push((flow, serial, open));
@@ -383,7 +384,9 @@ impl Peer {
                         );
                     }
                 }
-                Event::Note(note @ (Note::Paced(_) | Note::Resumed { .. } | Note::Mismatch(_))) => {
+                Event::Note(
+                    note @ (Note::Paced(_) | Note::Resumed { .. } | Note::WentOn | Note::Mismatch(_)),
+                ) => {
                     let log = match note {
                         Note::Paced(_) => &self.pace_log,
                         Note::Mismatch(_) => &self.mismatch_log,

@@ -5,6 +5,7 @@
 mod common;
 mod conformance;
 mod cuts;
+mod destinations;
 mod direct;
 mod discovery;
 mod draining;

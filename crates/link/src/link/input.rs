@@ -8,7 +8,9 @@ use oncewire_codec::wire::{
     Opened, ResetReason, WireError, take_frame,
 };
 
+use super::going_on::Arrival;
 use super::{Link, LogSide};
+use crate::brought::Brought;
 use crate::budget::{Part, divided};
 use crate::classify::Recogniser;
 use crate::event::{CloseReason, Event, OpenRequest};
@@ -53,7 +55,7 @@ impl Link {
             match take_frame(&input[taken..]) {
                 Ok(Some((kind, body, used))) => {
                     let outcome = match Frame::decode(kind, body) {
-                        Ok(frame) => self.handle_frame(lane, frame, now),
+                        Ok(frame) => self.handle_frame(lane, frame, used, now),
                         Err(WireError::UnknownType(FIRST_OPTIONAL..)) => {
                             self.stats.passed_over += 1;
                             Ok(())
@@ -75,9 +77,11 @@ impl Link {
         input.advance(taken);
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.moved += taken as u64;
+            lane.is_within = !input.is_empty();
         }
         self.note_arrived(taken as u64, now);
         self.drain_sender(now);
+        self.drain_receiver();
         self.release_held();
         if self.receiver.has_urgent_frame() {
             self.wake_control();
@@ -95,18 +99,26 @@ impl Link {
         self.receiver.work() + self.sender.work()
     }
 
-    fn handle_frame(&mut self, lane: LaneId, frame: Frame<'_>, now: Now) -> Result<(), PeerFault> {
+    fn handle_frame(
+        &mut self,
+        lane: LaneId,
+        frame: Frame<'_>,
+        used: usize,
+        now: Now,
+    ) -> Result<(), PeerFault> {
         match frame {
-            Frame::Block(block) => self.handle_block(lane, block, now)?,
+            Frame::Block(block) => self.handle_block(lane, block, used, now)?,
             Frame::More(more) => {
                 // A lane that was given up has no end to go on from.
                 let Some(lane_now) = self.lanes.get(lane) else { return Ok(()) };
                 let tail = lane_now.tail.ok_or(WireError::Invalid("block that goes on from none"))?;
-                self.handle_block(lane, tail.go_on(more)?, now)?;
+                self.handle_block(lane, tail.go_on(more)?, used, now)?;
             }
             Frame::Message { seq, flow, message } => {
                 self.receiver.handle_message(seq, flow, message, now)?;
                 self.drain_deliveries(now)?;
+                // Behind it, which may have opened the flow.
+                self.note_brought(flow, lane, Arrival { seq, is_resent: false, end: None, wire: used }, now);
             }
             Frame::Ack(ack) => self.sender.handle_frame(Feedback::Ack(ack), now)?,
             Frame::Acked(distance) => {
@@ -126,6 +138,7 @@ impl Link {
                 self.handle_asked(seq);
             }
             Frame::Chunks(chunks) => {
+                self.note_chunks(chunks.seq, used);
                 self.receiver.handle_chunks(chunks, now)?;
                 self.drain_deliveries(now)?;
             }
@@ -138,6 +151,7 @@ impl Link {
             Frame::Probed(probed) => self.sender.handle_frame(Feedback::Probed(probed), now)?,
             Frame::Credit { flow, limit } => {
                 if let Some(flow) = self.flows.get_mut(&flow) {
+                    flow.wire[1] += used as u64;
                     flow.out.credit = flow.out.credit.max(limit);
                 }
                 self.schedule(flow);
@@ -167,13 +181,21 @@ impl Link {
         Ok(())
     }
 
-    fn handle_block(&mut self, lane: LaneId, block: Block<'_>, now: Now) -> Result<(), PeerFault> {
+    fn handle_block(
+        &mut self,
+        lane: LaneId,
+        block: Block<'_>,
+        wire: usize,
+        now: Now,
+    ) -> Result<(), PeerFault> {
+        let end = Some(block.offset.saturating_add(block.plain_len as u64));
+        let came = Arrival { seq: block.seq, is_resent: block.resent, end, wire };
+        self.note_brought(block.flow, lane, came, now);
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.used = now;
             lane.tail = LaneTail::of(&block).or(lane.tail);
         }
         self.want_logs();
-        self.handle_sent(block.flow, block.offset.saturating_add(block.plain_len as u64));
         self.receiver.handle_block(block, lane, now)?;
         self.drain_deliveries(now)
     }
@@ -321,6 +343,8 @@ impl Link {
             far_end_told: false,
             delivered_in: 0,
             keepalive: Default::default(),
+            wire: [0; 2],
+            brought: Brought::default(),
             first_credit,
             received: Part::of(&self.budget.received),
         }

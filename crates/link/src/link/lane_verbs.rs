@@ -112,6 +112,7 @@ impl Link {
             self.receiver.handle_probe(probe.clone());
         }
         self.reset_all(ResetReason::PeerRestarted);
+        self.next_seen = 0;
         self.forget_answers();
         self.control.clear();
         self.dead.clear();
@@ -162,20 +163,20 @@ impl Link {
 
     /// Forgets a lane whose socket is gone; its flows go on with others.
     pub fn handle_lane_lost(&mut self, id: LaneId, now: Now) {
-        self.forget_lane(id, false, now);
+        self.forget_lane(id, Some(now), now);
     }
 
     /// Forgets a lane that its other end has ended in order, behind all that it had sent there: nothing was lost if this
     /// end had left it.
     pub fn handle_lane_ended(&mut self, id: LaneId, now: Now) {
         let is_left = self.lanes.get(id).is_some_and(|lane| lane.stay == Stay::Left { told: true });
-        self.forget_lane(id, is_left, now);
+        self.forget_lane(id, Some(now).filter(|_| !is_left), now);
     }
 
-    fn forget_lane(&mut self, id: LaneId, in_order: bool, now: Now) {
-        if self.lanes.remove(id).is_none() {
-            return;
-        }
+    /// Forgets a lane; unless it ended in order, `lost` is when it was last of use.
+    fn forget_lane(&mut self, id: LaneId, lost: Option<Now>, now: Now) {
+        let Some(gone) = self.lanes.remove(id) else { return };
+        let in_order = lost.is_none();
         // Those that wait since they lost another lane were counted then.
         let waiting: BTreeSet<FlowId> =
             self.flows.keys().copied().filter(|flow| self.sender.has_lost(*flow)).collect();
@@ -193,8 +194,9 @@ impl Link {
                 resumed += u64::from(self.sender.has_lost(flow.id) && !waiting.contains(&flow.id));
             }
         }
-        if !in_order {
+        if let Some(at) = lost {
             self.dead.add(id);
+            self.lose_brought(id, gone.is_within, at);
         }
         if self.lanes.is_empty() {
             self.down_since = Some(now);
@@ -215,9 +217,14 @@ impl Link {
 
     /// Gives up a lane of the link's own accord.
     pub(super) fn close_lane(&mut self, id: LaneId, reason: CloseReason, now: Now) {
-        if self.lanes.get(id).is_some() {
+        if let Some(heard) = self.lanes.get(id).map(|lane| lane.heard) {
             self.events.push_back(Event::CloseLane(id, reason));
-            self.forget_lane(id, reason == CloseReason::Left, now);
+            let lost = match reason {
+                CloseReason::Left => None,
+                CloseReason::Silent | CloseReason::DeadAtPeer => Some(heard),
+                CloseReason::Fenced | CloseReason::Idle => Some(now),
+            };
+            self.forget_lane(id, lost, now);
         }
     }
 

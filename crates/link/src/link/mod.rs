@@ -2,11 +2,12 @@
 //!
 //! The verbs stand in the modules by phase: [`lane_verbs`] (lanes come and go), [`input`] (frames in),
 //! [`output`] (frames out), [`flow_verbs`] (applications), [`liveness`] (time), [`log_verbs`] (what is remembered), [`networks`] (who fronts what),
-//! [`answers`] (chunks that were asked for, under a limit), [`draining`] (who takes no flows), [`pacing`] (effort for CPU), [`renewing`] (a lane in another's place), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store), [`windows`] (what the peer may send).
+//! [`answers`] (chunks that were asked for, under a limit), [`draining`] (who takes no flows), [`going_on`] (flows that come on another lane), [`pacing`] (effort for CPU), [`renewing`] (a lane in another's place), [`resets`] (the peer's, which wait for bytes), [`group`] (what members of a trust group say to each other), [`store_verbs`] (the chunk store), [`windows`] (what the peer may send).
 
 mod answers;
 mod draining;
 mod flow_verbs;
+mod going_on;
 mod group;
 mod input;
 mod keepalive;
@@ -24,7 +25,7 @@ mod windows;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use oncewire_codec::Now;
-use oncewire_codec::contract::{LogWrite, ReceivingHalf, SavedLog, SendEvent, SendingHalf};
+use oncewire_codec::contract::{LogWrite, ReceiveEvent, ReceivingHalf, SavedLog, SendEvent, SendingHalf};
 use oncewire_codec::endre::{PreparedLog, Receiver, ReceiverConfig, Sender, SenderConfig};
 use oncewire_codec::wanax::SHORT_BELOW;
 use oncewire_codec::wanax::path::PathEstimate;
@@ -41,7 +42,7 @@ use crate::learned::LearnedWindow;
 use crate::limit::Limiter;
 use crate::renewal::Renewals;
 use crate::room::LaneRoom;
-use crate::stats::{FlowOutcome, FlowStats, LinkStats};
+use crate::stats::{FlowStats, FlowTally, LinkStats};
 use crate::toll::Toll;
 use group::GroupTalk;
 use liveness::RoundTrip;
@@ -61,6 +62,8 @@ pub struct Link {
     dead: DeadLanes,
     flows: BTreeMap<FlowId, Flow>,
     next_flow: u32,
+    /// Behind the highest sequence number that has come.
+    next_seen: u64,
     /// Unsequenced frames for the control lane.
     control: VecDeque<Frame<'static>>,
     /// Flows whose grant waits to be sent.
@@ -202,6 +205,7 @@ impl Link {
             // A random start: a peer that restarts does not meet its old flows, of which the other side may still
             // be telling applications.
             next_flow: (config.instance as u32) & !1 | u32::from(!config.first),
+            next_seen: 0,
             control: VecDeque::new(),
             credit_due: BTreeSet::new(),
             resets: BTreeSet::new(),
@@ -344,7 +348,13 @@ impl Link {
         self.flows.values().map(|flow| self.flow_stats(flow)).collect()
     }
 
+    /// What each open flow has moved; of those that have ended [`Event::FlowEnded`] tells.
+    pub fn tallies(&self) -> impl Iterator<Item = FlowTally> {
+        self.flows.values().map(Flow::tally)
+    }
+
     fn flow_stats(&self, flow: &Flow) -> FlowStats {
+        let [wire_sent, wire_received] = flow.wire;
         let plan = flow.plan.filter(|_| flow.cipher.is_none()).and_then(|plan| self.pacing.apply(&plan));
         FlowStats {
             flow: flow.id,
@@ -352,12 +362,7 @@ impl Link {
             opened_here: self.is_ours(flow.id),
             destination: flow.destination.clone(),
             source: flow.source,
-            outcome: match (flow.plan, flow.cipher) {
-                (None, _) if flow.peer_lowered => FlowOutcome::PeerPolicy,
-                (None, _) => FlowOutcome::Policy,
-                (Some(_), Some(begun)) => FlowOutcome::Cipher(begun.cipher),
-                (Some(_), None) => FlowOutcome::Coded,
-            },
+            outcome: flow.outcome(),
             begins_after: flow.plan.and(flow.cipher).map(|begun| begun.after),
             priority: flow.priority(self.config.bulk_after),
             entropy: plan.map(|plan| plan.entropy_of_new()),
@@ -365,6 +370,8 @@ impl Link {
             opened_at: flow.opened_at,
             sent: flow.out.sent,
             received: flow.delivered_in,
+            wire_sent,
+            wire_received,
             unacked: self.sender.unacked(flow.id),
             waiting: flow.lane.is_none() && !self.is_up(),
         }
@@ -390,14 +397,27 @@ impl Link {
             match event {
                 SendEvent::Settled(flow) => self.settle(flow, now),
                 SendEvent::Mismatch(flow) => self.note(Note::Mismatch(flow)),
-                SendEvent::NewEpoch { epoch, reason } => self.note(Note::NewEpoch { epoch, reason }),
+                SendEvent::LogStarts { epoch, start } => {
+                    self.note(Note::LogStarts { side: LogSide::Out, epoch, start })
+                }
+                SendEvent::Repaired { flow, bytes } => {
+                    if let Some(flow) = self.flows.get_mut(&flow) {
+                        flow.wire[0] += bytes;
+                    }
+                }
                 SendEvent::Stored(chunks) => self.events.push_back(Event::Stored(chunks)),
                 SendEvent::HintsLost(error) => self.note(Note::HintsLost(error)),
                 SendEvent::StoreDoubted { absent, believed } => {
                     self.note(Note::StoreDoubted { absent, believed })
                 }
-                SendEvent::Warm { bytes } => self.note(Note::Warm { bytes }),
             }
+        }
+    }
+
+    /// Takes what the receiving half has to say.
+    fn drain_receiver(&mut self) {
+        while let Some(ReceiveEvent::LogStarts { epoch, start }) = self.receiver.poll_event() {
+            self.note(Note::LogStarts { side: LogSide::Inbound, epoch, start });
         }
     }
 
@@ -427,6 +447,7 @@ impl Link {
             }
             self.leave_lane(&flow);
             self.sender.finish_flow(id);
+            self.events.push_back(Event::FlowEnded(Box::new(flow.tally())));
         }
     }
 

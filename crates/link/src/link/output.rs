@@ -187,7 +187,9 @@ impl Link {
             if let Some(flow) = self.flows.get_mut(&id)
                 && std::mem::take(&mut flow.credit_due)
             {
+                let before = out.len();
                 Frame::Credit { flow: id, limit: flow.window.granted() }.encode(out);
+                flow.wire[0] += (out.len() - before) as u64;
             }
         }
     }
@@ -211,7 +213,11 @@ impl Link {
                 self.hold(id, class, lane);
                 continue;
             }
-            self.charge(class, lane, out.len() - start);
+            let bytes = out.len() - start;
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.wire[0] += bytes as u64;
+            }
+            self.charge(class, lane, bytes);
             self.schedule(id);
         }
         if let Some(limiter) = &mut self.limiter {

@@ -91,12 +91,4 @@ impl Link {
         let fits = self.budget.fits_beginners(size - present, self.sender.kept_bytes());
         if fits { size } else { present }
     }
-
-    /// Notes how far the peer has sent a flow.
-    pub(super) fn handle_sent(&mut self, id: FlowId, end: u64) {
-        if let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.over.is_none()) {
-            let waits = flow.waits(0);
-            flow.window.handle_sent(end, waits);
-        }
-    }
 }

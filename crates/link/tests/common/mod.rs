@@ -13,7 +13,7 @@ use oncewire_codec::Plan;
 use oncewire_codec::wanax::hints::PackedTag;
 use oncewire_codec::wire::{GroupFrame, GroupProof, Hello, Understood};
 use oncewire_link::{
-    CloseReason, Destination, Event, FlowId, LaneId, LaneRefused, LaneRole, Link, LinkConfig, Now,
+    CloseReason, Destination, Event, FlowId, FlowTally, LaneId, LaneRefused, LaneRole, Link, LinkConfig, Now,
     OpenRequest, Received, SavedLogs, StoreReply, StoreRequest,
 };
 use rand_pcg::Pcg64Mcg;
@@ -27,6 +27,8 @@ pub struct Side {
     pub received: BTreeMap<FlowId, Stream>,
     pub notes: Vec<String>,
     pub restarts: u32,
+    /// What flows had moved that the link has forgotten.
+    pub ended: Vec<FlowTally>,
     /// How often logs were said to fill.
     pub filled: usize,
     /// What the peer said as a member of the group.
@@ -150,6 +152,7 @@ impl Side {
             received: BTreeMap::new(),
             notes: Vec::new(),
             restarts: 0,
+            ended: Vec::new(),
             filled: 0,
             heard: Vec::new(),
             stored: Vec::new(),
@@ -351,6 +354,7 @@ impl Pair {
                     self.sides[1 - side].link.handle_lane_lost(lane, now);
                 }
                 Event::FlowReadable(flow) => self.read(side, flow),
+                Event::FlowEnded(tally) => self.sides[side].ended.push(*tally),
                 Event::PeerRestarted => self.sides[side].restarts += 1,
                 Event::LogsFill => self.sides[side].filled += 1,
                 Event::Group(frame) => self.sides[side].heard.push(frame),

@@ -96,6 +96,8 @@ mod tests {
             age_s: 75.0,
             sent: 4096,
             received: 10,
+            wire_sent: Some(4100),
+            wire_received: Some(30),
             unacked: 0,
             waiting: false,
         };

@@ -17,6 +17,7 @@ mod memory;
 mod names;
 mod network;
 mod programs;
+mod restarts;
 mod sockets;
 mod transparent;
 mod truth;

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use rand_pcg::rand_core::Rng as _;
 
 use super::{CAPACITY, MAX_PLAIN, Model, Reference};
-use crate::contract::{Delivery, Feedback, Payload, ReceivingHalf as _, SendEvent, SendingHalf as _};
+use crate::contract::{
+    Delivery, Feedback, LogStart, Payload, ReceivingHalf as _, SendEvent, SendingHalf as _,
+};
 use crate::entropy::Entropy;
 use crate::wire::{FlowId, Frame, LaneId, take_frame};
 use crate::{Layers, Matching, Plan, Quota};
@@ -180,7 +182,7 @@ impl Model {
             self.put(lane, &out);
         }
         while let Some(event) = self.sender.poll_event() {
-            if let SendEvent::Warm { bytes } = event {
+            if let SendEvent::LogStarts { start: LogStart::Resumed { bytes }, .. } = event {
                 self.warm_bytes += bytes;
             }
         }

@@ -236,6 +236,11 @@ impl Fetching {
         }
     }
 
+    /// Returns the flow of a block that is being fetched.
+    pub(super) fn flow_of(&self, seq: u64) -> Option<FlowId> {
+        self.blocks.get(seq).map(|fetch| fetch.head.flow)
+    }
+
     /// Takes chunks that were asked for, one behind the other; returns the block if nothing else is wanting.
     pub(super) fn handle_chunks(
         &mut self,

@@ -17,6 +17,7 @@ use super::headroom::Headroom;
 use super::sampling::Sampling;
 use crate::cache::samples::Samples;
 use crate::cache::{Curve, Log, LogOffset, RangeSet};
+use crate::endre::FIRST_EPOCH;
 use crate::wire::{LogHeld, Range64};
 use crate::{MarkerKind, Matching, Plan};
 
@@ -93,7 +94,7 @@ impl Emulation {
             chunks: None,
             sampling: Sampling::new(&settings.params),
             searched: Matching::Max,
-            epoch: 1,
+            epoch: FIRST_EPOCH,
             base: 0,
             head: 0,
             holes: RangeSet::default(),

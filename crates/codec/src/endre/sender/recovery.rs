@@ -7,12 +7,12 @@ use super::Sender;
 use super::naming::literals;
 use crate::Now;
 use crate::cache::{Content, Item, LogOffset, MAX_UNACKED, Repair};
-use crate::contract::{PeerFault, SendEvent};
+use crate::contract::{LogStart, PeerFault, SendEvent};
 use crate::digest::block_digest;
 use crate::entropy::Mode;
 use crate::wire::{
     Block, BlockBody, Body, ChunkReason, ChunkRequest, Chunks, Digest, FlowId, Frame, LaneId, LaneTail,
-    Range64, Refetch, RefetchReason, WireError,
+    LogClaim, Range64, Refetch, RefetchReason, WireError,
 };
 
 /// Mismatches within [`MISMATCH_WINDOW`] that start a new epoch.
@@ -42,7 +42,13 @@ impl Sender {
         self.quotas.clear();
         self.diagonals.clear();
         self.recent_mismatches.clear();
-        self.events.push_back(SendEvent::NewEpoch { epoch, reason });
+        self.note_start(LogStart::Anew { reason });
+    }
+
+    /// Counts and tells that the log goes on or starts over.
+    pub(super) fn note_start(&mut self, start: LogStart) {
+        self.stats.log_starts.count(start);
+        self.events.push_back(SendEvent::LogStarts { epoch: self.log.epoch(), start });
     }
 
     /// Has blocks sent again. Those that were rebuilt wrongly cast doubt on what they referred to: ranges of the log are not
@@ -221,9 +227,11 @@ impl Sender {
     }
 
     fn put_chunks_of(&mut self, seq: u64, indexes: BTreeSet<u32>, out: &mut Vec<u8>) -> bool {
-        let Some(Item { names, content: Content::Block { plain, .. }, .. }) = self.ledger.item(seq) else {
+        let Some(Item { flow, names, content: Content::Block { plain, .. }, .. }) = self.ledger.item(seq)
+        else {
             return false;
         };
+        let (flow, before) = (*flow, out.len());
         let mut bytes = Vec::new();
         let chunks = indexes.iter().filter_map(|&index| plain.get(names.get(index as usize)?.range()));
         chunks.for_each(|chunk| bytes.extend_from_slice(chunk));
@@ -236,6 +244,7 @@ impl Sender {
         let entropy = self.config.entropy.kind().filter(|_| smaller);
         let bytes = if smaller { compressed } else { &bytes };
         Frame::Chunks(Chunks { seq, indexes: indexes.into_iter().collect(), entropy, bytes }).encode(out);
+        self.note_repaired(flow, out.len() - before);
         true
     }
 
@@ -259,11 +268,18 @@ impl Sender {
         }
         let Some(Repair { open, seq, item }) = self.ledger.take_repair() else { return false };
         let (open, item) = (open.map(|(seq, item)| (seq, item.clone())), item.clone());
+        let before = out.len();
         if let Some((seq, open)) = open {
             self.resend(seq, &open, out);
         }
         self.resend(seq, &item, out);
+        self.note_repaired(item.flow, out.len() - before);
         true
+    }
+
+    /// Tells that frames were sent for a flow beside its turns.
+    fn note_repaired(&mut self, flow: FlowId, bytes: usize) {
+        self.events.push_back(SendEvent::Repaired { flow, bytes: bytes as u64 });
     }
 
     /// Appends a block whose lane was lost as it was coded at first; returns whether that can be done. What crossed as
@@ -347,6 +363,16 @@ impl Sender {
         };
         Frame::Block(Block { seq, flow, offset, plain_len: plain.len(), fin, resent: true, body })
             .encode(out);
+    }
+}
+
+/// Says why a log starts over of which this end remembers nothing (`is_new`) or something else than the peer claims.
+pub(super) fn why_anew(is_new: bool, claim: Option<&LogClaim>) -> &'static str {
+    match (claim.filter(|claim| claim.start < claim.end), is_new) {
+        (None, true) => "nothing is left of it",
+        (None, false) => "nothing is left of it at the peer",
+        (Some(_), true) => "nothing is left of it here",
+        (Some(_), false) => "the peer has another log",
     }
 }
 

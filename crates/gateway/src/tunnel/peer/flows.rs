@@ -6,12 +6,12 @@ use std::task::Waker;
 use std::time::Duration;
 
 use oncewire_codec::wire::{Destination, FlowId, ResetReason};
-use oncewire_link::{FlowStats, OpenRefused, OpenRequest};
+use oncewire_link::{FlowStats, FlowTally, OpenRefused, OpenRequest};
 
 use super::{Core, Peer};
 use crate::flows::Flow;
-use crate::ledger::Tally;
-use crate::telemetry::{Outcome, Reason};
+use crate::ledger::{self, Tally};
+use crate::telemetry::{FlowFigures, Outcome, Reason};
 
 /// Who waits for a flow.
 pub(crate) struct FlowEntry {
@@ -109,6 +109,27 @@ impl Peer {
             (flow, age)
         };
         flows.into_iter().map(aged).collect()
+    }
+
+    /// Lists what the open flows have moved.
+    pub(crate) fn flow_figures(&self) -> Vec<FlowFigures> {
+        let tallies: Vec<_> = self.core.lock().link.tallies().collect();
+        tallies.into_iter().map(|tally| self.figures_of(&tally)).collect()
+    }
+
+    /// Counts what flows have moved that are over.
+    pub(super) fn count_ended(&self, tallies: impl IntoIterator<Item = FlowTally>) {
+        tallies.into_iter().for_each(|tally| self.ledger.destinations.add(self.figures_of(&tally)));
+    }
+
+    fn figures_of(&self, tally: &FlowTally) -> FlowFigures {
+        FlowFigures {
+            peer: self.name().to_owned(),
+            destination: tally.destination.to_string(),
+            delivered: [tally.sent, tally.received],
+            wire: [tally.wire_sent, tally.wire_received],
+            reason: ledger::reason(tally.outcome),
+        }
     }
 
     /// Asks the link what becomes of a flow, while its bytes may still show it.

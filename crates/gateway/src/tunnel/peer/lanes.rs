@@ -261,6 +261,8 @@ impl Peer {
         self.tasks.end();
         let link = self.with(|core, now| {
             core.over = true;
+            // The link does not tell of what ends with it.
+            self.count_ended(core.link.tallies());
             let link = core.link.end(now);
             self.note_reach(&core.link);
             link

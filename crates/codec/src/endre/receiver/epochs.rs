@@ -1,0 +1,58 @@
+//! Epochs of the log: whether it goes on with a new peer, and when it starts over.
+
+use super::Receiver;
+use super::coming::Coming;
+use crate::Now;
+use crate::contract::{LogStart, ReceiveEvent};
+use crate::endre::FIRST_EPOCH;
+use crate::wire::{Body, RefetchReason};
+
+impl Receiver {
+    /// Whether the first coded block of a new peer belongs to the log that is held. What came of the one before since that
+    /// was claimed may be of an epoch that has the same number by chance, and is known by what lies further `ahead`.
+    fn goes_on(&self, first: &Body<'_>, ahead: u64) -> bool {
+        first.epoch == self.epoch && first.start.saturating_add(ahead) >= self.highest
+    }
+
+    /// Takes the epoch of a coded block: the log goes on, or starts over with the first one of a new epoch.
+    pub(super) fn take_epoch(&mut self, body: &Body<'_>, now: Now) {
+        let open = self.epoch_open.take();
+        let is_first = open.is_some();
+        if body.epoch <= self.epoch && open.is_none_or(|ahead| self.goes_on(body, ahead)) {
+            if is_first {
+                self.note_start(LogStart::Resumed { bytes: self.claimed });
+            }
+            return;
+        }
+        let reason = match (is_first, self.claimed) {
+            (true, 0) => "nothing is left of it here",
+            (true, _) => "the peer has another log, or none",
+            (false, _) => "the peer has given it up",
+        };
+        // Of the first log of both ends there is nothing to say.
+        let is_news = self.epoch > 0 || body.epoch > FIRST_EPOCH;
+        self.start_epoch(body.epoch, now);
+        if is_news {
+            self.note_start(LogStart::Anew { reason });
+        }
+    }
+
+    /// Counts and tells that the log goes on or starts over.
+    fn note_start(&mut self, start: LogStart) {
+        self.stats.log_starts.count(start);
+        self.events.push_back(ReceiveEvent::LogStarts { epoch: self.epoch, start });
+    }
+
+    pub(super) fn start_epoch(&mut self, epoch: u64, now: Now) {
+        self.epoch = epoch;
+        self.log.clear();
+        self.written.clear();
+        self.highest = 0;
+        self.held.base = 0;
+        self.released = None;
+        self.coming = Coming::default();
+        for head in self.parked.clear() {
+            self.ask_again(&head, RefetchReason::Missing, now);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What flows have moved, and what crossed for them, by destination: a bounded table of those with the most bytes.
+
+mod heaviest;
+
+use std::ops::AddAssign;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use self::heaviest::Heaviest;
+use super::not_coded::Reason;
+use super::status::savings;
+
+/// What flows on links have moved, by where they went.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DestinationsReport {
+    /// The destinations with the most delivered bytes, at most [`DestinationTable::MOST`]; those for which most crossed
+    /// come first.
+    pub rows: Vec<DestinationReport>,
+    /// Everything that is in no row.
+    pub other: DestinationFigures,
+}
+
+/// What the flows to one destination have moved.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DestinationReport {
+    /// Where they went, as applications named it, with the port.
+    pub destination: String,
+    /// The peer on whose link.
+    pub peer: String,
+    /// What they moved since the destination has a row.
+    #[serde(flatten)]
+    pub figures: DestinationFigures,
+    /// The delivered bytes that they may have moved before, which are in [`DestinationsReport::other`].
+    pub missed_at_most: u64,
+}
+
+/// Figures of several flows. Bytes unless named otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DestinationFigures {
+    /// Flows, those that are open included.
+    pub flows: u64,
+    /// Flows that are open.
+    pub flows_open: u64,
+    /// What applications sent, both ways.
+    pub delivered: u64,
+    /// Of those, what our applications sent.
+    pub delivered_out: u64,
+    /// Of those, what our applications were given.
+    pub delivered_in: u64,
+    /// Frames of the flows, both ways, without TLS and without frames that are of no flow.
+    pub wire: u64,
+    /// Of those, what we sent.
+    pub wire_out: u64,
+    /// Of those, what we received.
+    pub wire_in: u64,
+    /// 1 − wire/delivered; unknown before anything was delivered.
+    pub savings: Option<f64>,
+    /// Delivered bytes of flows that are not coded.
+    pub uncoded: u64,
+    /// Why one of those flows is not coded, of several the last; null if all are coded.
+    pub reason: Option<Reason>,
+}
+
+impl DestinationFigures {
+    fn summed(mut self) -> Self {
+        self.delivered = self.delivered_out.saturating_add(self.delivered_in);
+        self.wire = self.wire_out.saturating_add(self.wire_in);
+        self.savings = savings(self.wire, self.delivered);
+        self
+    }
+}
+
+impl AddAssign<&Self> for DestinationFigures {
+    /// Adds what is known by direction; sums and savings are filled in by [`Self::summed`].
+    fn add_assign(&mut self, other: &Self) {
+        for (sum, more) in [
+            (&mut self.flows, other.flows),
+            (&mut self.flows_open, other.flows_open),
+            (&mut self.delivered_out, other.delivered_out),
+            (&mut self.delivered_in, other.delivered_in),
+            (&mut self.wire_out, other.wire_out),
+            (&mut self.wire_in, other.wire_in),
+            (&mut self.uncoded, other.uncoded),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self.reason = other.reason.or(self.reason);
+    }
+}
+
+/// What one flow has moved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowFigures {
+    /// The peer on whose link it is.
+    pub peer: String,
+    /// Where it goes.
+    pub destination: String,
+    /// What our application sent, and what it was given.
+    pub delivered: [u64; 2],
+    /// Bytes of frames that were sent for it, and that came for it.
+    pub wire: [u64; 2],
+    /// Why it is not coded; none if it is.
+    pub reason: Option<Reason>,
+}
+
+/// The table of destinations.
+///
+/// It has at most [`DestinationTable::MOST`] rows, since applications choose destinations; see [`DestinationsReport`] for
+/// what becomes of the others. A flow is added when it ends, and to a copy while it is open.
+#[derive(Debug)]
+pub struct DestinationTable(Mutex<Ended>);
+
+#[derive(Debug)]
+struct Ended {
+    table: Table,
+    flows: u64,
+}
+
+type Table = Heaviest<(String, String), DestinationFigures>;
+
+impl Default for DestinationTable {
+    fn default() -> Self {
+        Self(Mutex::new(Ended { table: Heaviest::new(Self::MOST), flows: 0 }))
+    }
+}
+
+impl DestinationTable {
+    /// The most destinations.
+    pub const MOST: usize = 1000;
+
+    /// Adds a flow that has ended.
+    pub fn add(&self, flow: FlowFigures) {
+        let mut ended = self.0.lock();
+        ended.flows += 1;
+        add(&mut ended.table, flow, 0);
+    }
+
+    /// Returns the table, with what the open flows have moved so far.
+    pub fn report(&self, open: impl Fn() -> Vec<FlowFigures>) -> DestinationsReport {
+        let (mut table, flows) = self.with_open(&open);
+        flows.into_iter().for_each(|flow| add(&mut table, flow, 1));
+        let row = |((peer, destination), row): (&(String, String), &heaviest::Row<DestinationFigures>)| {
+            DestinationReport {
+                destination: destination.clone(),
+                peer: peer.clone(),
+                figures: row.sum.clone().summed(),
+                missed_at_most: row.missed_at_most,
+            }
+        };
+        let mut rows: Vec<_> = table.rows().map(row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse((row.figures.wire, row.figures.delivered)));
+        DestinationsReport { rows, other: table.others().clone().summed() }
+    }
+
+    /// Returns the table and the open flows of one moment: one that ends meanwhile would else count twice or not at all.
+    fn with_open(&self, open: &impl Fn() -> Vec<FlowFigures>) -> (Table, Vec<FlowFigures>) {
+        let mut tries = 0;
+        loop {
+            let before = self.0.lock().flows;
+            let flows = open();
+            let ended = self.0.lock();
+            tries += 1;
+            if ended.flows == before || tries == MOST_TRIES {
+                return (ended.table.clone(), flows);
+            }
+        }
+    }
+}
+
+/// Where flows end all the time, a figure that is one flow out does less harm than a status that never comes.
+const MOST_TRIES: u32 = 5;
+
+fn add(table: &mut Table, flow: FlowFigures, open: u64) {
+    let FlowFigures { peer, destination, delivered, wire, reason } = flow;
+    let [delivered_out, delivered_in] = delivered;
+    let weight = delivered_out.saturating_add(delivered_in);
+    let figures = DestinationFigures {
+        flows: 1,
+        flows_open: open,
+        delivered_out,
+        delivered_in,
+        wire_out: wire[0],
+        wire_in: wire[1],
+        uncoded: if reason.is_some() { weight } else { 0 },
+        reason,
+        ..DestinationFigures::default()
+    };
+    table.add((peer, destination), weight, &figures);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(destination: &str, delivered: [u64; 2], wire: [u64; 2]) -> FlowFigures {
+        let (peer, destination) = ("hub".to_owned(), destination.to_owned());
+        FlowFigures { peer, destination, delivered, wire, reason: None }
+    }
+
+    #[test]
+    fn flows_that_ended_and_open_ones_are_one_row_sorted_by_what_crosses() {
+        let table = DestinationTable::default();
+        table.add(flow("a:80", [100, 900], [10, 90]));
+        table.add(FlowFigures { reason: Some(Reason::Tls), ..flow("b:443", [50, 350], [52, 356]) });
+        let report = table.report(|| vec![flow("a:80", [0, 1000], [0, 20])]);
+        let [b, a] = &report.rows[..] else { panic!("{report:?}") };
+        assert_eq!((a.destination.as_str(), a.figures.flows, a.figures.flows_open), ("a:80", 2, 1));
+        assert_eq!((a.figures.delivered, a.figures.wire, a.figures.savings), (2000, 120, Some(0.94)));
+        assert_eq!((a.figures.uncoded, a.figures.reason), (0, None));
+        assert_eq!((b.figures.delivered, b.figures.wire, b.figures.savings), (400, 408, Some(-0.02)));
+        assert_eq!((b.figures.uncoded, b.figures.reason), (400, Some(Reason::Tls)));
+        assert_eq!(report.other, DestinationFigures::default());
+        // An open flow is in the copy only.
+        assert_eq!(table.report(Vec::new).rows[1].figures.delivered, 1000);
+    }
+
+    #[test]
+    fn scan_of_the_world_leaves_what_moves_bytes_and_exact_sums() {
+        let table = DestinationTable::default();
+        let mut sums = [0; 3];
+        for port in 0..5000 {
+            table.add(flow(&format!("scan:{port}"), [10, 20], [30, 40]));
+            table.add(flow("busy:80", [1000, 0], [7, 1]));
+            for (sum, more) in sums.iter_mut().zip([2, 1030, 78]) {
+                *sum += more;
+            }
+        }
+        let report = table.report(Vec::new);
+        assert_eq!(report.rows.len(), DestinationTable::MOST);
+        let all = report.rows.iter().map(|row| &row.figures).chain([&report.other]);
+        let all = all.fold([0; 3], |[flows, delivered, wire], figures| {
+            [flows + figures.flows, delivered + figures.delivered, wire + figures.wire]
+        });
+        assert_eq!(all, sums);
+        let busy = report.rows.iter().find(|row| row.destination == "busy:80").unwrap();
+        assert_eq!((busy.figures.flows, busy.figures.wire, busy.missed_at_most), (5000, 40_000, 0));
+        assert!(report.rows.iter().all(|row| row.missed_at_most <= sums[1] / 1000));
+    }
+
+    #[test]
+    fn flow_that_ends_while_open_ones_are_listed_counts_once() {
+        let table = DestinationTable::default();
+        let asked = std::cell::Cell::new(0);
+        let report = table.report(|| {
+            asked.set(asked.get() + 1);
+            if asked.get() == 1 {
+                let listed = vec![flow("a:80", [1, 2], [3, 4])];
+                table.add(flow("a:80", [1, 2], [3, 4]));
+                return listed;
+            }
+            Vec::new()
+        });
+        assert_eq!((report.rows[0].figures.flows, report.rows[0].figures.delivered), (1, 3));
+    }
+
+    #[test]
+    fn rows_are_flat_in_json_and_read_again() {
+        let table = DestinationTable::default();
+        table.add(flow("a:80", [100, 900], [10, 90]));
+        let report = table.report(Vec::new);
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["rows"][0]["wire"], 100);
+        assert_eq!(json["rows"][0]["reason"], serde_json::Value::Null);
+        assert_eq!(serde_json::from_value::<DestinationsReport>(json).unwrap(), report);
+    }
+}

@@ -1,0 +1,65 @@
+//! Flows that come: what is counted of them, and whether they go on after their lane was lost.
+
+use oncewire_codec::Now;
+use oncewire_codec::wire::{FlowId, LaneId, LaneRole};
+
+use super::Link;
+use crate::event::Note;
+
+/// What came for a flow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) seq: u64,
+    /// Whether it says of itself that it was sent before.
+    pub(super) is_resent: bool,
+    /// How far the peer has sent the flow, if it is bytes.
+    pub(super) end: Option<u64>,
+    /// The length of its frame.
+    pub(super) wire: usize,
+}
+
+impl Link {
+    /// Counts what came for a flow, and the flow if it goes on after it lost its lane.
+    pub(super) fn note_brought(&mut self, id: FlowId, lane: LaneId, came: Arrival, now: Now) {
+        let Arrival { seq, is_resent, end, wire } = came;
+        self.next_seen = self.next_seen.max(seq.saturating_add(1));
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        flow.wire[1] += wire as u64;
+        if let Some(end) = end.filter(|_| flow.over.is_none()) {
+            let waits = flow.waits(0);
+            flow.window.handle_sent(end, waits);
+        }
+        // What was asked for again comes on a lane of its own.
+        let is_flows = |lane| self.lanes.get(lane).is_some_and(|lane| lane.role != LaneRole::Repair);
+        let is_own = flow.brought.is_on(lane) || is_flows(lane);
+        if is_own && flow.brought.note(lane, seq, is_resent, now) {
+            self.stats.resumes += 1;
+            self.note(Note::WentOn);
+        }
+    }
+
+    /// Counts a frame of chunks that came for a block of a flow.
+    pub(super) fn note_chunks(&mut self, seq: u64, wire: usize) {
+        let flow = self.receiver.flow_of_fetched(seq);
+        if let Some(flow) = flow.and_then(|id| self.flows.get_mut(&id)) {
+            flow.wire[1] += wire as u64;
+        }
+    }
+
+    /// A lane is lost, which was last of use at a time, and maybe within a frame: flows may have lost what came on it.
+    /// Those of which this end has lost what it sent are counted by that.
+    pub(super) fn lose_brought(&mut self, lane: LaneId, is_within: bool, at: Now) {
+        let since = at.saturating_sub(LATELY + self.round_trip.smoothed().unwrap_or_default() * 2);
+        let since = if is_within { Now::ZERO } else { since };
+        for flow in self.flows.values_mut() {
+            if self.sender.has_lost(flow.id) {
+                flow.brought.forget_loss();
+            } else if flow.over.is_none() && !flow.inbound.is_finished() {
+                flow.brought.lose(lane, since, self.next_seen);
+            }
+        }
+    }
+}
+
+/// A flow is coming as long as its last bytes are no older than this and two round trips.
+const LATELY: Now = Now::from_millis(100);
