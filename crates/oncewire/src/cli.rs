@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Run(WithConfig),
     /// Print a running gateway's links and savings
     #[command(after_long_help = STATUS_LEGEND, after_help = "With --help: what the columns mean.")]
-    Status(Ask),
+    Status(Status),
     /// Print the flows that are open in a running gateway
     Flows(Ask),
     /// Print the rules that lead connections to a gateway, for a shell to load
@@ -100,6 +100,18 @@ Columns, of bytes and flows since the gateway started:
                    uncoded (copied through a lane), direct (connected from
                    here), bypassed (never taken in) or refused
   TURNED AWAY      what was refused before it became a flow
+
+Columns of --destinations, of flows on links, ended or open:
+  DESTINATION      address or name as the application asked for it, and port;
+                   the 1,000 with the most bytes delivered, the others together
+  FLOWS            how many, those that are open included
+  DELIVERED        what applications sent, both ways
+  WIRE             frames of these flows, both ways, without TLS and without
+                   what gateways tell each other beside them
+  SAVINGS          1 - WIRE / DELIVERED
+  NOT CODED        the share of DELIVERED that was copied as it is, and why
+A row lacks what its destination moved before it had one: no more than a
+thousandth of all that was delivered. No byte is in two rows or in none.
 docs/json.md says more, under the same words of --json.";
 
 /// Arguments of commands that need a configuration.
@@ -231,6 +243,18 @@ pub(crate) struct Ask {
     /// Print one JSON object, as docs/json.md describes it
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Arguments of `status`.
+#[derive(Args, Debug)]
+pub(crate) struct Status {
+    /// Print what flows moved and what crossed for them by destination and port instead, the costliest first; --json has
+    /// it in any case
+    #[arg(long)]
+    pub(crate) destinations: bool,
+
+    #[command(flatten)]
+    pub(crate) ask: Ask,
 }
 
 /// Arguments of `completions`.

@@ -4,6 +4,7 @@ mod advice;
 mod ask;
 mod cache;
 mod check;
+mod destinations;
 mod flows;
 mod keygen;
 mod man;

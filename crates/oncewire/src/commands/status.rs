@@ -5,17 +5,20 @@ use std::fmt::Write as _;
 use oncewire_gateway::config::units::Rate;
 use oncewire_gateway::telemetry::{LinkState, NamesIn, PeerReport, PlanReport, StatusReport};
 
-use super::ask;
-use crate::cli::Ask;
+use super::{ask, destinations};
+use crate::cli::Status;
 use crate::table::{Align, Table, age, bytes, counted, millis, percent, printable, unknown};
 
 /// Asks a gateway and prints its answer.
-pub(super) fn run(args: &Ask) -> anyhow::Result<()> {
-    let answer = ask::ask::<StatusReport>(args, "/status")?;
-    if args.json {
+pub(super) fn run(args: &Status) -> anyhow::Result<()> {
+    let answer = ask::ask::<StatusReport>(&args.ask, "/status")?;
+    if args.ask.json {
         return super::print(format!("{}\n", answer.text.trim_end()));
     }
-    super::print(render(&answer.report))
+    super::print(match args.destinations {
+        true => destinations::render(&answer.report.destinations),
+        false => render(&answer.report),
+    })
 }
 
 fn render(status: &StatusReport) -> String {

@@ -196,6 +196,11 @@ fn status_speaks_to_people_and_to_scripts() {
     }
     text(&oncewire(&["check", "-c", config]), 0);
     text(&oncewire(&["flows", "-c", config]), 0);
+    let json: serde_json::Value =
+        serde_json::from_str(&text(&oncewire(&["status", "--json", "-c", config]), 0)).unwrap();
+    assert!(json["destinations"]["rows"].is_array() && json["destinations"]["other"].is_object(), "{json}");
+    let table = text(&oncewire(&["status", "--destinations", "-c", config]), 0);
+    assert_eq!(table, "no flow has gone to a peer\n");
 }
 
 #[test]
@@ -207,6 +212,9 @@ fn status_help_explains_its_columns() {
         assert!(help.lines().any(|line| line.starts_with(&format!("  {column} "))), "{column}: {help}");
     }
     assert!(help.contains("2+3: two TLS connections"), "{help}");
+    for column in ["DESTINATION", "NOT CODED"] {
+        assert!(help.lines().any(|line| line.starts_with(&format!("  {column} "))), "{column}: {help}");
+    }
 }
 
 #[test]
