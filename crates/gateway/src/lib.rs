@@ -15,6 +15,7 @@ pub mod lifecycle;
 pub mod logs;
 mod neighbours;
 mod peering;
+mod scope;
 pub mod secret;
 mod slow_disk;
 mod sockets;

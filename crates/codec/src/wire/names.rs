@@ -61,6 +61,8 @@ impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
             Host::Ip(ip) => SocketAddr::new(*ip, self.port).fmt(f),
+            // An address with its interface, or what an application took for a name.
+            Host::Name(name) if name.contains(':') => write!(f, "[{name}]:{}", self.port),
             Host::Name(name) => write!(f, "{name}:{}", self.port),
         }
     }

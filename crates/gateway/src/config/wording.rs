@@ -9,6 +9,7 @@ use toml::de::Error;
 
 use super::explain;
 use super::units;
+use crate::scope::read_with_port;
 
 /// Says where a text is no TOML, and what to write instead.
 pub(super) fn refused(text: &str, error: &Error) -> (Option<usize>, String) {
@@ -349,7 +350,8 @@ impl Statement<'_> {
             };
             return (self.at, said);
         }
-        if self.listed || value.starts_with(['[', '{']) && value.parse::<std::net::SocketAddr>().is_err() {
+        let is_address = value.parse::<std::net::SocketAddr>().is_ok() || read_with_port(value).is_some();
+        if self.listed || value.starts_with(['[', '{']) && !is_address {
             let (start, element) = self.element(offset);
             return (start, self.of_word(element, false));
         }

@@ -15,6 +15,7 @@ use oncewire_codec::wire::OpenFailure;
 
 use crate::lifecycle::limits::Shortage;
 use crate::lifecycle::threads;
+use crate::scope::{self, Scoped};
 
 /// The look-ups that one peer may have under way.
 #[derive(Clone, Debug)]
@@ -62,6 +63,9 @@ pub(crate) async fn lookup(host: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse() {
         return Ok(vec![address]);
     }
+    if let Some((scoped, port)) = scope::read_with_port(host) {
+        return Ok(vec![scoped.address(port)?]);
+    }
     let host = host.to_owned();
     threads::run(THREAD, move || host.to_socket_addrs().map(Iterator::collect)).await?
 }
@@ -75,6 +79,9 @@ impl Lookups {
     pub(super) async fn addresses(&self, name: &str, port: u16) -> Found {
         if let Ok(ip) = name.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
+        }
+        if let Some(scoped) = Scoped::read(name) {
+            return scoped.address(port).map(|address| vec![address]).map_err(|_| OpenFailure::NameNotFound);
         }
         let (asked, shortage) = (name.to_owned(), Arc::clone(&self.shortage));
         let lookup = async move {

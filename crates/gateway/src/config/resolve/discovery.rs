@@ -1,6 +1,7 @@
 //! `[[group]] discover`: how gateways of the same site are looked for.
 
 use oncewire_codec::entropy::Entropy;
+use oncewire_codec::wire::{Destination, Host};
 use toml::Spanned;
 
 use super::Resolver;
@@ -8,6 +9,7 @@ use crate::config::raw::{RawConfig, RawGroup, Text};
 use crate::config::{
     Access, Adapt, Codec, CodecSettings, Discovery, Group, LinkSettings, Looked, MemoryPlan, Peer,
 };
+use crate::scope::Scoped;
 
 impl Resolver {
     /// Resolves for which groups this gateway looks for members, and where.
@@ -41,11 +43,21 @@ impl Resolver {
         let (mut interfaces, mut seeds) = (Vec::new(), Vec::new());
         for text in raw.discover.iter().flat_map(|texts| texts.get_ref()) {
             match text.get_ref().contains(':') {
-                true => seeds.extend(self.destination("discover", text)),
+                true => seeds.extend(self.seed(text)),
                 false => interfaces.extend(self.interface(text)),
             }
         }
         Some(Looked { group, interfaces, seeds })
+    }
+
+    fn seed(&mut self, text: &Text) -> Option<Destination> {
+        let seed = self.destination("discover", text)?;
+        if matches!(&seed.host, Host::Name(name) if Scoped::read(name).is_some()) {
+            let message = "discover: gateways find no way to a link-local address; name another address of the seed, or an \
+                           interface to look for it there";
+            self.problems.at_value(text.span(), message);
+        }
+        Some(seed)
     }
 
     fn interface(&mut self, text: &Text) -> Option<String> {

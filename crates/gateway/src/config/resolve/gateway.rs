@@ -1,13 +1,13 @@
 //! `[gateway]`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use oncewire_codec::wire::{MAX_NETWORKS, Network};
 use tracing::level_filters::LevelFilter;
 
-use super::Resolver;
 use super::capture::{MARKS, RULE_PRIORITIES};
+use super::{Resolver, addresses};
 use crate::config::raw::{RawConfig, RawGateway, Text};
 use crate::config::{Admin, Gateway, Intercept, explain, secrets};
 use crate::identity::Identity;
@@ -133,7 +133,11 @@ impl Resolver {
             return None;
         };
         let listen = self.socket("admin", admin)?;
-        if !listen.ip().to_canonical().is_loopback() && raw.admin_token_file.is_none() {
+        if matches!(listen.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local()) {
+            let message = "admin: who asks by HTTP cannot name the interface of a link-local address; listen on 127.0.0.1 or \
+                           another address";
+            self.problems.at(admin.span(), message);
+        } else if !listen.ip().to_canonical().is_loopback() && raw.admin_token_file.is_none() {
             let message =
                 "admin: beyond loopback a token is needed; set admin_token_file, or listen on 127.0.0.1";
             self.problems.at(admin.span(), message);
@@ -144,7 +148,7 @@ impl Resolver {
     /// Reports addresses that are listened on twice; port 0 is a new port each time.
     pub(super) fn check_listens(&mut self, raw: &RawConfig, intercepts: &[Option<Intercept>]) {
         let gateway = raw.gateway.get_ref();
-        let read = |text: &Text| Vec::from_iter(text.get_ref().parse::<SocketAddr>());
+        let read = |text: &Text| Vec::from_iter(addresses::socket(text.get_ref()));
         let ports = gateway.listen.iter().flat_map(|listen| listen.texts());
         let ports = ports.map(|text| ("[gateway] listen", text, read(text)));
         let admin = gateway.admin.iter().map(|text| ("[gateway] admin", text, read(text)));
@@ -157,7 +161,7 @@ impl Resolver {
         for (key, text, addresses) in ports.chain(admin).chain(intercepts) {
             let listen = text.get_ref();
             for address in addresses {
-                let written = listen.parse().ok() == Some(address);
+                let written = addresses::socket(listen) == Ok(address);
                 if let Some((other, whose)) = seen.iter().find(|(other, _)| clash(address, *other)) {
                     let too = if written { String::new() } else { format!(", which is {address} too,") };
                     let message = format!("listen: {listen}{too} clashes with {other} of {whose}");
@@ -175,9 +179,7 @@ impl Resolver {
 /// Says whether two cannot both be listened on.
 fn clash(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
-    one.port() == other.port()
-        && one.port() != 0
-        && (one.ip() == other.ip() || any && one.is_ipv4() == other.is_ipv4())
+    one.port() == other.port() && one.port() != 0 && (one == other || any && one.is_ipv4() == other.is_ipv4())
 }
 
 /// After how long without progress the process ends itself, unless `watchdog` says otherwise.

@@ -1,6 +1,7 @@
 //! From the configuration as typed to the configuration as meant: values are read, defaults filled in, and
 //! contradictions found.
 
+mod addresses;
 mod capture;
 mod discovery;
 mod gateway;
@@ -12,12 +13,12 @@ mod peer;
 mod policy;
 mod store;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use oncewire_codec::wire::{Destination, Host};
+use oncewire_codec::wire::Destination;
 
 use self::memory::Beside;
 use super::network::Network;
@@ -199,25 +200,12 @@ impl Resolver {
 
     /// Reads an address to listen on.
     fn socket(&mut self, key: &str, text: &Text) -> Option<SocketAddr> {
-        let read = text.get_ref().parse::<SocketAddr>().map_err(|_| {
-            let text = text.get_ref();
-            match text.parse::<u16>() {
-                Ok(port) => format!("{text:?} lacks an address; write for example \"127.0.0.1:{port}\""),
-                Err(_) if text.starts_with("localhost:") => {
-                    format!("{text:?} is a name; write \"{}\"", text.replacen("localhost", "127.0.0.1", 1))
-                }
-                Err(_) if text.parse::<IpAddr>().is_ok() => format!("{text:?} lacks a port"),
-                Err(_) => {
-                    format!("{text:?} is no address to listen on; write IP:PORT such as \"127.0.0.1:7411\"")
-                }
-            }
-        });
-        self.problems.check(text.span(), key, read)
+        self.problems.check(text.span(), key, addresses::socket(text.get_ref()))
     }
 
     /// Reads a destination `HOST:PORT`.
     fn destination(&mut self, key: &str, text: &Text) -> Option<Destination> {
-        self.problems.check(text.span(), key, destination(text.get_ref()))
+        self.problems.check(text.span(), key, addresses::destination(text.get_ref()))
     }
 
     /// Reads a list of networks; bad ones are reported and left out.
@@ -243,70 +231,8 @@ fn key_span(raw: &RawConfig) -> Range<usize> {
     set.map_or_else(|| raw.gateway.span(), Text::span)
 }
 
-/// Reads `HOST:PORT`, with an IPv6 address in brackets.
-fn destination(text: &str) -> Result<Destination, String> {
-    let example = "write HOST:PORT such as \"hub.example.net:7400\" or \"[2001:db8::1]:7400\"";
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return if address.port() == 0 {
-            Err(format!("{text:?} has port 0; {example}"))
-        } else {
-            Ok(address.into())
-        };
-    }
-    if text.parse::<IpAddr>().is_ok() {
-        return Err(format!("{text:?} lacks a port; {example}"));
-    }
-    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("{text:?} lacks a port; {example}"))?;
-    let port = port
-        .parse()
-        .ok()
-        .filter(|port| *port != 0)
-        .ok_or_else(|| format!("{text:?} has no valid port; {example}"))?;
-    let label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-    };
-    let name = host.strip_suffix('.').unwrap_or(host);
-    // A last label of digits is a mistyped IPv4 address (RFC 3696 §2: no top-level domain is all digits).
-    let numeric = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
-    if host.len() > 253 || numeric || !name.split('.').all(label) {
-        return Err(format!("{host:?} is neither an address nor a host name; {example}"));
-    }
-    Ok(Destination { host: Host::Name(host.to_owned()), port })
-}
-
 /// How long both logs of a peer go unused before their memory is given back, unless `log_idle` says otherwise.
 const LOG_IDLE: Duration = Duration::from_secs(600);
 
 /// Logs are looked at once a second.
 const LEAST_LOG_IDLE: Duration = Duration::from_secs(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn destinations_are_addresses_or_names_with_a_port() {
-        for good in ["10.0.0.5:80", "[::1]:80", "hub.example.net:7400", "hub:7400", "a_b.example.net.:1"] {
-            assert_eq!(destination(good).unwrap().to_string(), good);
-        }
-        for (bad, why) in [
-            ("", "lacks a port"),
-            ("hub", "lacks a port"),
-            ("::1", "lacks a port"),
-            ("10.0.0.5", "lacks a port"),
-            ("hub:0", "no valid port"),
-            ("10.0.0.5:0", "port 0"),
-            ("hub:65536", "no valid port"),
-            ("hub:http", "no valid port"),
-            (":80", "neither an address nor a host name"),
-            ("300.1.1.1:80", "neither an address nor a host name"),
-            ("http://hub:80", "neither an address nor a host name"),
-            ("::1:80", "lacks a port"),
-            ("a b:80", "neither an address nor a host name"),
-        ] {
-            let error = destination(bad).unwrap_err();
-            assert!(error.contains(why), "{bad:?}: {error}");
-        }
-    }
-}

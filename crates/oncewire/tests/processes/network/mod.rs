@@ -3,6 +3,7 @@
 mod lost;
 mod neighbours;
 mod outage;
+mod scoped;
 mod soak;
 mod worn;
 
