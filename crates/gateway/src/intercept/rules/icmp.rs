@@ -31,9 +31,9 @@ impl RuleSet {
         self.in_clients_names && self.quoted_keys
     }
 
-    /// Returns their mark: the usual one is for packets that come in, and of those that leave means what it would be
-    /// without any.
-    pub(super) fn error_mark(&self) -> u32 {
+    /// Returns the mark of what this machine sends to itself though it is addressed to a client: the usual one is for
+    /// packets that come in, and of those that leave means what it would be without any.
+    pub(super) fn back_mark(&self) -> u32 {
         self.mark() ^ 0x0003_0000
     }
 
@@ -62,10 +62,8 @@ impl RuleSet {
             let own =
                 format!("meta mark {OWN_MARK:#x} meta nfproto ip{family} {SYN} fib saddr type != local");
             rules.push(format!("{own} update @asked-{family} {{ {syn} }}"));
-            rules.push(format!(
-                "{errors} {quoted_syn} @asked-{family} meta mark set {:#x}",
-                self.error_mark()
-            ));
+            rules
+                .push(format!("{errors} {quoted_syn} @asked-{family} meta mark set {:#x}", self.back_mark()));
         }
         text.push_str("\tchain errors {\n\t\ttype route hook output priority mangle; policy accept;\n");
         rules.iter().for_each(|rule| text.push_str(&format!("\t\t{rule}\n")));

@@ -53,7 +53,11 @@ pub(crate) async fn load(
     if let Some(rules) = rules.as_ref().filter(|rules| rules.by() == RulesBy::Install) {
         // What a killed gateway left of connections that are gone.
         let rules = rules.clone();
-        apart(move || Programs(&rules).remove_bridge_table()).await?;
+        let remove = move || {
+            Programs(&rules).remove_bridge_table();
+            Programs(&rules).remove_services();
+        };
+        apart(remove).await?;
     }
     loaded.change(rules, entrances).await?;
     let (current, heartbeat) = (Arc::clone(&loaded.current), Arc::clone(&loaded.heartbeat));
@@ -170,7 +174,10 @@ fn refresh(rules: &Arc<RuleSet>, fitting: RuleSet, bypassed: &Bypassed) -> Arc<R
                 bypassed.look_for_losses(rules, table);
             }
             let queued = |table: &str| rules.queue_rule().is_none_or(|rule| table.contains(&rule));
-            table.is_some_and(|table| queued(&table) && (!rules.bridged || table.contains("table bridge")))
+            let services = format!("table inet {} {{", rules.service_table());
+            let parts = [("table bridge", rules.bridged), (services.as_str(), rules.leads_back())];
+            let has = |table: &str| parts.iter().all(|(part, wanted)| !wanted || table.contains(part));
+            table.is_some_and(|table| queued(&table) && has(&table))
         }
         // It may not be asked, which was told when the rules were loaded; or somebody holds the lock, and the next look
         // will tell.
@@ -304,6 +311,9 @@ fn exchange(old: Option<&RuleSet>, new: Option<&RuleSet>) -> Result<(), LoadErro
         Programs(new).install()?;
         if let Some(old) = old.filter(|old| old.other_routes(new)) {
             Programs(old).remove_rules(new);
+        }
+        if old.is_some_and(|old| old.leads_back() && !new.leads_back()) {
+            Programs(new).remove_services();
         }
         if old.is_some_and(|old| old.bridged && !new.bridged) {
             Programs(new).remove_bridge_table();

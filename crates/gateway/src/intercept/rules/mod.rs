@@ -17,6 +17,7 @@ mod load;
 mod machine;
 mod programs;
 mod routes;
+mod services;
 mod stops;
 mod text;
 
@@ -44,6 +45,8 @@ pub struct RuleSet {
     by: RulesBy,
     /// How connections were taken in that may go on though no interception takes in new ones so.
     kept: BTreeSet<How>,
+    /// Whether connections in clients' names may go on though no new ones are made.
+    keeps_names: bool,
     /// Whether frames of such connections may have to be lifted from bridges though nothing else is.
     keeps_bridges: bool,
     /// For how long a connection that is open may say nothing.
@@ -145,7 +148,12 @@ impl RuleSet {
         });
         // What it does anyway is no difference.
         wanted.ways().for_each(|way| _ = kept.remove(&way));
-        Some(Self { kept, keeps_bridges: old.bridged, ..wanted })
+        Some(Self {
+            kept,
+            keeps_names: old.leads_back() && !wanted.in_clients_names,
+            keeps_bridges: old.bridged,
+            ..wanted
+        })
     }
 
     /// Returns how connections are taken in, with repetitions.
@@ -163,6 +171,7 @@ impl RuleSet {
             in_clients_names: false,
             by,
             kept: BTreeSet::new(),
+            keeps_names: false,
             keeps_bridges: false,
             silence: LONGEST_SILENCE,
             bridged: false,

@@ -92,6 +92,7 @@ impl Programs<'_> {
             nft(&["delete", "table", "inet", &table], "")?;
         }
         self.remove_bridge_table();
+        self.remove_services();
         self.remove_routes();
         self.remove_queue()?;
         Ok(there)
@@ -114,9 +115,11 @@ impl Programs<'_> {
     }
 
     pub(super) fn installed_tables(&self) -> Result<Option<String>, LoadError> {
-        let table = self.listed(INET)?;
+        let table = self.listed(INET, &self.0.table())?;
+        let more = |family, table: String| self.listed(family, &table).ok().flatten().unwrap_or_default();
         // Not every kernel knows of tables for bridges.
-        Ok(table.map(|text| text + &self.listed(BRIDGE).ok().flatten().unwrap_or_default()))
+        let others = || more(INET, self.0.service_table()) + &more(BRIDGE, self.0.table());
+        Ok(table.map(|text| text + &others()))
     }
 
     /// Returns a table as it is loaded, without what is in its sets; none if it is not.
@@ -124,13 +127,12 @@ impl Programs<'_> {
     /// Of one table, `nft` reads all elements whether it prints them or not (1.0.6), and there are two for each
     /// connection that is carried by a bridge, and one for each handshake of a flood; of all tables, in short, it reads
     /// none. One of before 2019 cannot.
-    fn listed(&self, family: &str) -> Result<Option<String>, LoadError> {
-        let table = self.0.table();
+    fn listed(&self, family: &str, table: &str) -> Result<Option<String>, LoadError> {
         if let Ok(all) = nft(&["--terse", "list", "ruleset", family], "") {
-            let found = bridge::table_in(&all, family, &table);
+            let found = bridge::table_in(&all, family, table);
             return Ok((!found.is_empty()).then(|| found.to_owned()));
         }
-        match nft(&["list", "table", family, &table], "") {
+        match nft(&["list", "table", family, table], "") {
             Ok(text) => Ok(Some(text)),
             Err(LoadError::Refused { said, .. }) if said.contains("No such file") => Ok(None),
             Err(error) => Err(error),

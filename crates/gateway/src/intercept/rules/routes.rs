@@ -12,15 +12,14 @@ impl RuleSet {
         if !self.needs_routes() {
             return Vec::new();
         }
-        let errors =
-            self.leads_own_errors().then_some("rule add priority PRIORITY fwmark ERRORS lookup TABLE");
+        let back = self.leads_back().then_some("rule add priority PRIORITY fwmark BACK lookup TABLE");
         let commands = [
             // What a machine with `src_valid_mark` looks up to see whether a source is plausible, not packets that come in.
             "rule add priority BEFORE fwmark MARK iif lo lookup main",
             "rule add priority PRIORITY fwmark MARK lookup TABLE",
             "route replace local default dev lo table TABLE",
         ];
-        self.with_families(&commands.into_iter().chain(errors).collect::<Vec<_>>())
+        self.with_families(&commands.into_iter().chain(back).collect::<Vec<_>>())
     }
 
     /// Returns the arguments of `ip` that undo [`RuleSet::routes`].
@@ -28,7 +27,7 @@ impl RuleSet {
         let mut commands = self.with_families(&[
             "rule del priority BEFORE fwmark MARK iif lo lookup main",
             "rule del priority PRIORITY fwmark MARK lookup TABLE",
-            "rule del priority PRIORITY fwmark ERRORS lookup TABLE",
+            "rule del priority PRIORITY fwmark BACK lookup TABLE",
             "route flush table TABLE",
         ]);
         let earlier = Self { mark: None, priority: EARLIER_PRIORITY, ..self.clone() };
@@ -52,7 +51,7 @@ impl RuleSet {
         let fill = |command: &str| {
             let filled = command.replace("PRIORITY", &self.priority.to_string());
             let filled = filled.replace("BEFORE", &(self.priority - 1).to_string());
-            let filled = filled.replace("ERRORS", &format!("{:#x}", self.error_mark()));
+            let filled = filled.replace("BACK", &format!("{:#x}", self.back_mark()));
             filled.replace("MARK", &format!("{mark:#x}")).replace("TABLE", &self.routing_table().to_string())
         };
         FAMILIES
@@ -74,7 +73,7 @@ impl RuleSet {
         };
         has_rule(self.priority - 1, self.mark())
             && has_rule(self.priority, self.mark())
-            && (!self.leads_own_errors() || has_rule(self.priority, self.error_mark()))
+            && (!self.leads_back() || has_rule(self.priority, self.back_mark()))
             && table.lines().any(|line| line.starts_with("local default dev lo "))
     }
 }

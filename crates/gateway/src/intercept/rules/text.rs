@@ -34,6 +34,7 @@ impl RuleSet {
         self.redirects(&mut text);
         self.takes(&mut text);
         text.push_str("}\n");
+        self.services(&mut text);
         self.bridge_table(&mut text);
         text
     }

@@ -25,7 +25,8 @@ impl Connection {
         Self::greeted(stream, super::LIMIT).unwrap()
     }
 
-    fn greeted(stream: TcpStream, limit: Duration) -> Option<Self> {
+    /// As [`Self::new`], and none if the server says nothing within `limit`.
+    pub(super) fn greeted(stream: TcpStream, limit: Duration) -> Option<Self> {
         stream.set_read_timeout(Some(limit)).unwrap();
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
@@ -62,6 +63,9 @@ pub(super) fn serve(host: &Host, address: SocketAddr) {
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
     socket.bind(&address.into())?;
     socket.listen(4096)?;
     Ok(socket.into())
