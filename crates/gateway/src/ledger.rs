@@ -12,6 +12,7 @@ use oncewire_link::{Cipher, FlowOutcome, FlowStats};
 use self::arrivals::Arrivals;
 use self::direct::{Direct, DirectTable};
 use crate::intercept::Heads;
+use crate::lifecycle::connects::ConnectShortage;
 use crate::lifecycle::limits::Shortage;
 use crate::telemetry::{DestinationTable, NotCodedCounter, NotCodedTable, Outcome, Reason, Refusals};
 
@@ -26,6 +27,8 @@ pub(crate) struct Ledger {
     /// Whether what is taken in arrives.
     pub(crate) arrivals: Arrivals,
     pub(crate) shortage: Shortage,
+    /// The connects that this machine could not make.
+    pub(crate) connects: Arc<ConnectShortage>,
     /// The heads of requests that are being read.
     pub(crate) heads: Heads,
     /// Held by each client connection whose requests are being served here.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::lifecycle::limits;
+
+mod clients;
 
 /// The options of the TCP connection under a lane.
 #[derive(Clone, Debug)]
@@ -131,7 +134,7 @@ pub(crate) async fn connect(address: SocketAddr, marked: bool) -> io::Result<Tcp
 }
 
 /// Connects to an application, as [`connect`] does, and from the address of somebody else if there is a `client` of the
-/// same family.
+/// same family: from the client's port if it can be had, else from another one of the client's address.
 ///
 /// # Errors
 /// As [`connect`]; the address of somebody else takes CAP_NET_ADMIN, too.
@@ -140,16 +143,16 @@ pub(crate) async fn connect_onward(
     marked: bool,
     client: Option<SocketAddr>,
 ) -> io::Result<TcpStream> {
-    let socket = outgoing(address, marked)?;
-    // This process may die between the kernel's handshake and `prepare_application`.
-    socket.set_linger(Some(Duration::ZERO))?;
-    if let Some(client) = client.filter(|client| client.is_ipv4() == address.is_ipv4()) {
-        set_transparent(&socket, address)?;
-        // The client's own connection, to another server or to this one before, has the same address.
-        socket.set_reuse_address(true)?;
-        socket.bind(&client.into())?;
+    let socket = || {
+        let socket = outgoing(address, marked)?;
+        // This process may die between the kernel's handshake and `prepare_application`.
+        socket.set_linger(Some(Duration::ZERO))?;
+        Ok(socket)
+    };
+    match client.filter(|client| client.is_ipv4() == address.is_ipv4()) {
+        Some(client) => clients::connect(address, client, socket).await,
+        None => TcpSocket::from_std_stream(socket()?.into()).connect(address).await,
     }
-    TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
 fn outgoing(address: SocketAddr, marked: bool) -> io::Result<Socket> {
@@ -263,6 +266,13 @@ pub(crate) fn probe_after(stream: &TcpStream, silence: Duration, before: Duratio
 /// Lets the close of an application's socket be an ordinary end from now on.
 pub(crate) fn end_cleanly(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(None);
+}
+
+/// Reads which ports the kernel chooses for connects; none if it does not say.
+pub(crate) fn chosen_ports() -> Option<RangeInclusive<u16>> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut ports = text.split_whitespace().map(str::parse);
+    Some(ports.next()?.ok()?..=ports.next()?.ok()?)
 }
 
 /// Says whether a socket is connected to itself, as TCP lets it on loopback when the kernel happens to give it the very

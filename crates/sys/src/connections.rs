@@ -1,4 +1,4 @@
-//! What the system says of a TCP connection.
+//! What the system says of a TCP connection, and which local port it gives one.
 
 use std::io;
 use std::mem::size_of;
@@ -103,6 +103,38 @@ pub fn traffic(socket: impl AsFd) -> io::Result<Option<Traffic>> {
     Ok(read())
 }
 
+/// Has a socket that is bound to port 0 get its port from the connect, which then looks for one that is free towards its
+/// destination, and not for one that nothing has (Linux 4.2).
+///
+/// # Errors
+///
+/// The system knows no such option.
+pub fn choose_port_at_connect(socket: impl AsFd) -> io::Result<()> {
+    set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
+/// Has the system choose this port and no other when it chooses one for a socket. It does so only where the port lies in
+/// `net.ipv4.ip_local_port_range` (Linux 6.3).
+///
+/// # Errors
+///
+/// The system knows no such option.
+pub fn choose_only_port(socket: impl AsFd, port: u16) -> io::Result<()> {
+    let port = u32::from(port);
+    set(socket, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, port << 16 | port)
+}
+
+/// Sets an option of a socket that is one word.
+#[allow(unsafe_code, reason = "no library sets these options safely")]
+fn set(socket: impl AsFd, level: libc::c_int, name: libc::c_int, word: u32) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of::<u32>()).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the system reads `len` bytes of `word`, which has
+    // that many and lives beyond the call.
+    let outcome =
+        unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw const word).cast(), len) };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Reads an option of a socket into `info`, as far as that goes; returns what was read.
 #[allow(unsafe_code, reason = "no library reads options of many words safely")]
 fn option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, info: &mut [u8]) -> io::Result<&[u8]> {
@@ -140,6 +172,8 @@ fn read(info: &[u8]) -> Option<Sending> {
     })
 }
 
+/// Of `linux/in.h`; the library does not name it.
+const IP_LOCAL_PORT_RANGE: libc::c_int = 51;
 /// Up to `tcpi_delivery_rate`, which is there since Linux 4.9.
 const INFO: usize = DELIVERY_RATE + size_of::<u64>();
 const SND_MSS: usize = 16;
@@ -227,6 +261,16 @@ mod tests {
         far.read_exact(&mut [0; 1000]).unwrap();
         assert_eq!(unread(&far).unwrap().taken, 0);
         assert!(unread(std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+
+    #[test]
+    fn chosen_port_is_set_on_sockets_of_both_families_alone() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            choose_port_at_connect(&listener).unwrap();
+        }
+        assert!(choose_port_at_connect(std::fs::File::open("/dev/null").unwrap()).is_err());
+        assert!(choose_only_port(std::fs::File::open("/dev/null").unwrap(), 7400).is_err());
     }
 
     #[test]

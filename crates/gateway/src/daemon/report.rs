@@ -185,6 +185,7 @@ impl Report {
             logs_not_kept: unkept.map(|unkept| unkept.why),
             log_lines_dropped: log_lines::dropped(),
             not_arriving: self.ledger.arrivals.sentence(),
+            connects_without_port: self.ledger.connects.without_port(),
             handshakes_pending: self.tunnel.pending() as u64,
             refused: self.ledger.refusals.counts(),
             announces: state.config.gateway.announce.iter().map(ToString::to_string).collect(),

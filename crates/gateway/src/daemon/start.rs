@@ -161,6 +161,7 @@ impl Site {
             policies: config.policies.clone(),
             sources: peer.allow_sources.clone(),
             keepalive: config.gateway.keepalive,
+            shortage: Arc::clone(&self.ledger.connects),
             ..Onward::default()
         }
     }
@@ -177,6 +178,7 @@ impl Site {
             pinned,
             ours: identity.public_key(),
             own: self.own.clone(),
+            shortage: Arc::clone(&self.ledger.connects),
             known: Mutex::default(),
         }))
     }

@@ -75,7 +75,12 @@ impl Router {
         own: OwnSockets,
         current: Current,
     ) -> Arc<Self> {
-        let onward = Onward { own, keepalive: config.gateway.keepalive, ..Onward::default() };
+        let onward = Onward {
+            own,
+            keepalive: config.gateway.keepalive,
+            shortage: Arc::clone(&ledger.connects),
+            ..Onward::default()
+        };
         let loopback = [(Ipv4Addr::LOCALHOST.into(), 8), (Ipv6Addr::LOCALHOST.into(), 128)];
         let deny = loopback.map(|(ip, prefix)| Network::around(ip, prefix)).to_vec();
         let access = Access { allow: None, deny };

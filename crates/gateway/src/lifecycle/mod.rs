@@ -2,6 +2,7 @@
 //! privileges that it does not need. The decisions stand in `docs/design/lifecycle.md`.
 
 pub mod access;
+pub(crate) mod connects;
 pub mod limits;
 pub mod log_lines;
 pub mod notify;

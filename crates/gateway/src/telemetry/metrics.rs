@@ -75,6 +75,8 @@ impl Snapshot {
         write(encoder, "logs_not_kept", help, [(vec![], Value::Level(unkept))])?;
         let dropped = [(vec![], Value::Count(gateway.log_lines_dropped))];
         write(encoder, "log_lines_dropped", "Log lines that were dropped or could not be written", dropped)?;
+        let portless = [(vec![], Value::Count(gateway.connects_without_port))];
+        write(encoder, "connects_without_port", "Connects for which no local port was left", portless)?;
         let pending = gateway.handshakes_pending as f64;
         write(
             encoder,

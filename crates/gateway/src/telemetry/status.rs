@@ -66,6 +66,9 @@ pub struct GatewayReport {
     /// Why connections that were taken in, or servers' answers, do not arrive here, as a sentence; null if they do.
     #[serde(default)]
     pub not_arriving: Option<String>,
+    /// Connects that failed since every local port was taken towards their destination.
+    #[serde(default)]
+    pub connects_without_port: u64,
     /// Connections that have not finished TLS yet.
     pub handshakes_pending: u64,
     /// What was turned away, by reason.

@@ -21,6 +21,7 @@ use super::peer::Peer;
 use super::seldom::Seldom;
 use crate::config::{Access, Network, Policies};
 use crate::flows::{Flow, pump};
+use crate::lifecycle::connects::ConnectShortage;
 use crate::sockets;
 use crate::telemetry::Refusal;
 
@@ -37,6 +38,7 @@ pub(crate) struct Onward {
     pub(crate) keepalive: Option<Duration>,
     pub(crate) patience: Patience,
     pub(crate) lookups: Lookups,
+    pub(crate) shortage: Arc<ConnectShortage>,
     pub(crate) log: Arc<Seldom>,
 }
 
@@ -228,14 +230,29 @@ async fn reach(
 ) -> Result<TcpStream, OpenFailure> {
     let attempt = |address| {
         let (permitted, marked) = (permits(onward, address), onward.own.are_marked());
+        let shortage = Arc::clone(&onward.shortage);
         async move {
             if !permitted {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            sockets::connect_onward(address, marked, client).await
+            if client.is_some_and(|client| !begins_at(client, address)) {
+                return Err(io::ErrorKind::HostUnreachable.into());
+            }
+            let connected = sockets::connect_onward(address, marked, client).await;
+            connected.map_err(|error| match shortage.note(address, &error) {
+                // Nothing is wrong with the destination, nor with the way to it.
+                true => io::ErrorKind::ResourceBusy.into(),
+                false => error,
+            })
         }
     };
     first_to_answer(addresses, attempt).await.map_err(|error| failure_of(&error))
+}
+
+/// Says whether a client may have sent what comes to an address: to loopback comes only what was sent there.
+fn begins_at(client: SocketAddr, address: SocketAddr) -> bool {
+    let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+    !is_loopback(address) || is_loopback(client)
 }
 
 /// How many connects may wait for as long as the system lets them.
@@ -399,5 +416,6 @@ mod tests {
         assert_eq!(of(io::ErrorKind::HostUnreachable), OpenFailure::Unreachable);
         assert_eq!(of(io::ErrorKind::TimedOut), OpenFailure::TimedOut);
         assert_eq!(of(io::ErrorKind::ConnectionReset), OpenFailure::Other);
+        assert_eq!(of(io::ErrorKind::ResourceBusy), OpenFailure::Other);
     }
 }

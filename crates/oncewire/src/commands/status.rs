@@ -44,15 +44,20 @@ fn summary(status: &StatusReport) -> String {
         let what = counted(lines, "line of its log was", "lines of its log were");
         format!("{what} dropped: what reads the log does not take them, or there is no room\n")
     });
+    let portless = Some(gateway.connects_without_port).filter(|connects| *connects > 0).map(|connects| {
+        let what = counted(connects, "connect", "connects");
+        format!("{what} failed for want of a local port: widen net.ipv4.ip_local_port_range; its log says where to\n")
+    });
     let lost = gateway.not_arriving.as_deref().map(|why| format!("{}\n", printable(why))).unwrap_or_default();
     format!(
-        "gateway {}, oncewire {}, up {}, memory {memory} of {}{draining}\n{not_kept}{dropped}{lost}",
+        "gateway {}, oncewire {}, up {}, memory {memory} of {}{draining}\n{not_kept}{dropped}{portless}{lost}",
         printable(&gateway.name),
         printable(&status.version),
         age(gateway.uptime_s),
         bytes(gateway.memory_limit),
         not_kept = not_kept.unwrap_or_default(),
         dropped = dropped.unwrap_or_default(),
+        portless = portless.unwrap_or_default(),
     )
 }
 
@@ -436,6 +441,18 @@ hub: shed 884 chunks, late 12; path 9.8 Mbit/s, wait 20 ms, 120 KiB pending
         assert!(!render(&status).contains("log"));
         status.gateway.log_lines_dropped = 2;
         assert!(render(&status).contains("\n2 lines of its log were dropped: "), "{}", render(&status));
+    }
+
+    #[test]
+    fn connects_without_a_port_are_a_remark() {
+        let mut status = StatusReport::default();
+        assert!(!render(&status).contains("port"));
+        status.gateway.connects_without_port = 2;
+        assert!(
+            render(&status).contains("\n2 connects failed for want of a local port: "),
+            "{}",
+            render(&status)
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use super::super::peer::Binding;
 use super::{Heard, HelloFailure, Joined, LaneStream, hear_hello};
 use crate::identity::PublicKey;
+use crate::lifecycle::connects::ConnectShortage;
 use crate::lifecycle::limits;
 use crate::sockets::{self, LaneOptions};
 use crate::tunnel::count::{Counting, WireCounter};
@@ -95,6 +96,7 @@ pub(crate) struct Dialling {
     pub(crate) pinned: Arc<PinnedKeys>,
     pub(crate) ours: PublicKey,
     pub(crate) own: OwnSockets,
+    pub(crate) shortage: Arc<ConnectShortage>,
     /// Where the peer was last; it is looked for there first.
     pub(crate) known: Mutex<Option<SocketAddr>>,
 }
@@ -192,7 +194,8 @@ impl Dialling {
 
     async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
         let connecting = sockets::connect(address, self.own.are_marked());
-        let tcp = timeout(CONNECT_LIMIT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        let tcp = timeout(CONNECT_LIMIT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)?;
+        let tcp = tcp.inspect_err(|error| _ = self.shortage.note(address, error))?;
         if sockets::is_its_own_peer(&tcp) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }

@@ -40,6 +40,33 @@ fn a_host_takes_in_its_own_connections_by_port_and_by_user_but_not_its_gateways(
 }
 
 #[test]
+fn host_connects_in_its_own_programs_names() {
+    isolated(|| {
+        let intercepts = format!("{}source = \"client\"\n", recipe("An end host"));
+        let sources = "allow_sources = [\"198.18.1.0/24\", \"fd18:1::/64\"]\n";
+        let plan = Plan { on: "client", intercepts: &intercepts, peer: sources, ..Plan::default() };
+        let Some(mut deployment) = Deployment::new(&plan) else { return };
+        deployment.start();
+        for server in deployment.servers() {
+            let mut taken = deployment.taken_in(server);
+            assert_eq!(taken.seen_as, taken.local());
+            taken.say("by way of the hub");
+        }
+        deployment.hub.kill();
+        // The program's own socket has its port, towards the same server.
+        for (client, server) in deployment.clients().into_iter().zip(deployment.servers()) {
+            eventually("a connection is carried without the peer", LIMIT, || {
+                let before = deployment.taken_count();
+                let mut taken = deployment.connect(server, PORTS[0])?;
+                assert_eq!(taken.seen_as.ip(), client);
+                taken.say("directly");
+                (deployment.taken_count() > before).then_some(())
+            });
+        }
+    });
+}
+
+#[test]
 fn a_host_takes_in_the_connections_of_a_control_group() {
     isolated(|| {
         let Some(group) = Group::new() else { return };

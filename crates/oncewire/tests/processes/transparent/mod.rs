@@ -13,8 +13,10 @@ mod hold;
 mod host;
 mod hubs;
 mod machine;
+mod ports;
 mod reload;
 mod router;
+mod services;
 mod signals;
 
 use deployment::{Deployment, LIMIT, PORTS, Plan};

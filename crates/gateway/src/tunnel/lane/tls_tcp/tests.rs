@@ -48,6 +48,7 @@ fn dialling(branch: &Identity, hub: &Identity) -> Arc<Dialling> {
         pinned,
         ours: branch.public_key(),
         own: OwnSockets::default(),
+        shortage: Arc::default(),
         known: Mutex::default(),
     })
 }

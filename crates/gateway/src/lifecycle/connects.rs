@@ -1,0 +1,124 @@
+//! Connects that this machine cannot make: it has no local port left for them, or no file.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rustix::io::Errno;
+
+use super::limits::Shortage;
+use crate::sockets::chosen_ports;
+
+/// The connects of a gateway that failed so, told once a minute; those without a port are counted.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectShortage {
+    without_port: AtomicU64,
+    told: Shortage,
+}
+
+impl ConnectShortage {
+    /// Takes note of a failed connect; says whether this machine could not make it.
+    pub(crate) fn note(&self, address: SocketAddr, error: &io::Error) -> bool {
+        if lacks_port(address, error) {
+            self.without_port.fetch_add(1, Relaxed);
+            self.told.tell(address, NOT_MADE, &io::Error::other(advice(chosen_range())));
+            return true;
+        }
+        let is_limit = is_limit(error);
+        if is_limit {
+            self.told.tell(address, NOT_MADE, error);
+        }
+        is_limit
+    }
+
+    /// Returns for how many there was no port.
+    pub(crate) fn without_port(&self) -> u64 {
+        self.without_port.load(Relaxed)
+    }
+}
+
+/// Says whether a connect found no port; the kernel says the same where it has no address to connect from.
+fn lacks_port(address: SocketAddr, error: &io::Error) -> bool {
+    let any = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    Errno::from_io_error(error) == Some(Errno::ADDRNOTAVAIL)
+        // Of UDP, whose ports are others; nothing is sent.
+        && UdpSocket::bind(SocketAddr::new(any, 0)).and_then(|socket| socket.connect(address)).is_ok()
+}
+
+/// Says whether a limit of this process or machine kept a connect from being made; what has no number is our own reserve.
+fn is_limit(error: &io::Error) -> bool {
+    let limits = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    match Errno::from_io_error(error) {
+        Some(error) => limits.contains(&error),
+        None => error.kind() == io::ErrorKind::Other,
+    }
+}
+
+fn chosen_range() -> Option<(u16, u16)> {
+    chosen_ports().map(|ports| (*ports.start(), *ports.end()))
+}
+
+/// Says what is to be done where ports of this range are not enough.
+fn advice(range: Option<(u16, u16)>) -> String {
+    let range = range.map_or_else(String::new, |(first, last)| format!(", which is {first} to {last}"));
+    format!(
+        "every local port is taken towards this destination, by an open connection or for a minute after its end; widen \
+         `sysctl net.ipv4.ip_local_port_range`{range}, set `net.ipv4.tcp_tw_reuse` to 1, or connect from more addresses, \
+         as with source = \"client\""
+    )
+}
+
+const NOT_MADE: &str = "a connection is not made";
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use oncewire_testnet::{Family, Line, Network, isolated};
+
+    use super::*;
+    use crate::lifecycle::limits::reserve_reached;
+
+    #[test]
+    fn connects_without_a_port_are_counted_and_those_without_an_address_are_not() {
+        isolated(|| {
+            let Some(network) = Network::builder().line(Line::Plain).build_or_skip() else { return };
+            let host = network.host("server");
+            host.sh("echo 40000 40003 > /proc/sys/net/ipv4/ip_local_port_range");
+            for family in Family::BOTH {
+                let listens = SocketAddr::new(host.ip(family), 8080);
+                host.enter(|| {
+                    let listener = TcpListener::bind(listens).unwrap();
+                    let shortage = ConnectShortage::default();
+                    let mut open = Vec::new();
+                    let error = loop {
+                        match TcpStream::connect(listens) {
+                            Ok(stream) => open.push(stream),
+                            Err(error) => break error,
+                        }
+                        assert!(open.len() <= 4);
+                    };
+                    assert!(shortage.note(listens, &error), "{error}");
+                    assert!(!shortage.note(listens, &io::ErrorKind::ConnectionRefused.into()));
+                    assert!(shortage.note(listens, &reserve_reached()));
+                    assert_eq!(shortage.without_port(), 1);
+                    drop(listener);
+                });
+            }
+            host.sh("ip -6 addr flush dev eth0; ip -6 addr flush dev lo; ip -6 route replace 2001:db8::/32 dev eth0");
+            host.enter(|| {
+                let nowhere = "[2001:db8::1]:80".parse().unwrap();
+                let error = TcpStream::connect(nowhere).unwrap_err();
+                assert!(!lacks_port(nowhere, &error), "{error}");
+            });
+        });
+    }
+
+    #[test]
+    fn advice_names_the_range_and_what_widens_it() {
+        let told = advice(Some((32768, 60999)));
+        for word in ["ip_local_port_range`, which is 32768 to 60999", "tcp_tw_reuse", "source = \"client\""] {
+            assert!(told.contains(word), "{told}");
+        }
+    }
+}
