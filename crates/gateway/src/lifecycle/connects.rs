@@ -74,7 +74,7 @@ const NOT_MADE: &str = "a connection is not made";
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use oncewire_testnet::{Family, Line, Network, isolated};
+    use oncewire_testnet::{Line, Network, isolated};
 
     use super::*;
     use crate::lifecycle::limits::reserve_reached;
@@ -85,8 +85,8 @@ mod tests {
             let Some(network) = Network::builder().line(Line::Plain).build_or_skip() else { return };
             let host = network.host("server");
             host.sh("echo 40000 40003 > /proc/sys/net/ipv4/ip_local_port_range");
-            for family in Family::BOTH {
-                let listens = SocketAddr::new(host.ip(family), 8080);
+            for listens in ["127.0.0.1:8080", "[::1]:8080"] {
+                let listens = listens.parse().unwrap();
                 host.enter(|| {
                     let listener = TcpListener::bind(listens).unwrap();
                     let shortage = ConnectShortage::default();
