@@ -34,3 +34,7 @@ pub use sender::{PreparedLog, Sender, SenderConfig};
 
 /// The epoch of a log that never started over.
 const FIRST_EPOCH: u64 = 1;
+
+// Why a log starts over, as either half may find.
+const NOTHING_HERE: &str = "nothing is left of it here";
+const TOO_LITTLE: &str = "too little is left of it for the ends to compare";

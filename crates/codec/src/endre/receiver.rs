@@ -24,6 +24,7 @@ use bytes::Bytes;
 
 use self::acks::PendingAcks;
 use self::coming::Coming;
+use self::epochs::Claimed;
 use self::fetching::Fetching;
 use self::held::{Held, Released};
 use self::missing::Missing;
@@ -73,8 +74,7 @@ pub struct Receiver {
     /// Set while the peer is new and names its epoch with its first coded block: how far beyond that block what came of the
     /// one before may reach.
     epoch_open: Option<u64>,
-    /// Bytes that were claimed of the log when the peer was new.
-    claimed: u64,
+    claimed: Claimed,
     events: VecDeque<ReceiveEvent>,
     /// At most [`Receiver::most_ranges`] ranges.
     written: RangeSet,
@@ -178,7 +178,7 @@ impl Receiver {
             log: Log::new(config.capacity as usize),
             epoch: 0,
             epoch_open: Some(config.max_in_flight),
-            claimed: 0,
+            claimed: Claimed::default(),
             events: VecDeque::new(),
             written: RangeSet::default(),
             highest: 0,
@@ -388,7 +388,7 @@ impl ReceivingHalf for Receiver {
             self.resize(capacity);
         }
         self.apply_limit();
-        self.claimed = self.claim().map_or(0, |claim| claim.end - claim.start);
+        self.claimed = Claimed::of(self.claim());
     }
 
     fn restate(&mut self, now: Now) {

@@ -22,7 +22,7 @@ use self::encode::{Scratch, Source};
 use self::lacked::Lacked;
 use self::naming::{Doubted, Naming, Tags};
 use self::price::Spent;
-use self::recovery::{Suspected, why_anew};
+use self::recovery::Suspected;
 use super::FIRST_EPOCH;
 use super::matcher::MatchParams;
 use super::slots::Slots;
@@ -395,12 +395,12 @@ impl SendingHalf for Sender {
                 return self.start_epoch(epoch, "another log capacity");
             }
         }
-        let is_new = self.log.is_new();
-        match peer.claim.as_ref().and_then(|claim| self.log.resume(claim)) {
-            Some(bytes) => self.note_start(LogStart::Resumed { bytes }),
-            // Of the first log of both ends there is nothing to say.
-            None if is_new && claimed == 0 && self.log.epoch() == FIRST_EPOCH => {}
-            None => self.start_epoch(epoch, why_anew(is_new, peer.claim.as_ref())),
+        // Of the first log of both ends there is nothing to say.
+        if claimed > 0 || !self.log.is_new() || self.log.epoch() > FIRST_EPOCH {
+            match self.log.resume(peer.claim.as_ref()) {
+                Ok(bytes) => self.note_start(LogStart::Resumed { bytes }),
+                Err(reason) => self.start_epoch(epoch, reason),
+            }
         }
     }
 

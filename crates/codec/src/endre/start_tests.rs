@@ -98,6 +98,16 @@ fn lost_log_of_either_end_starts_over_at_both() {
 }
 
 #[test]
+fn log_too_small_to_compare_is_called_that_at_both_ends() {
+    let mut halves = Halves::new(Matching::Max);
+    halves.reconnect(None);
+    halves.cross(&noise(1, 160));
+    let claim = halves.receiver.claim();
+    let too_little = anew("too little is left of it for the ends to compare");
+    assert_eq!(met(&mut halves, claim), [too_little; 2]);
+}
+
+#[test]
 fn sender_with_less_of_the_log_resumes_that_much() {
     let mut halves = halves();
     let claim = halves.receiver.claim();

@@ -4,8 +4,23 @@ use super::Receiver;
 use super::coming::Coming;
 use crate::Now;
 use crate::contract::{LogStart, ReceiveEvent};
-use crate::endre::FIRST_EPOCH;
-use crate::wire::{Body, RefetchReason};
+use crate::endre::{FIRST_EPOCH, NOTHING_HERE, TOO_LITTLE};
+use crate::wire::{Body, LogClaim, RefetchReason};
+
+/// What was claimed of the log when the peer was new.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Claimed {
+    bytes: u64,
+    /// Samples that the peer may compare.
+    samples: usize,
+}
+
+impl Claimed {
+    pub(super) fn of(claim: Option<LogClaim>) -> Self {
+        let of = |claim: LogClaim| Self { bytes: claim.end - claim.start, samples: claim.samples.len() };
+        claim.map(of).unwrap_or_default()
+    }
+}
 
 impl Receiver {
     /// Whether the first coded block of a new peer belongs to the log that is held. What came of the one before since that
@@ -20,14 +35,15 @@ impl Receiver {
         let is_first = open.is_some();
         if body.epoch <= self.epoch && open.is_none_or(|ahead| self.goes_on(body, ahead)) {
             if is_first {
-                self.note_start(LogStart::Resumed { bytes: self.claimed });
+                self.note_start(LogStart::Resumed { bytes: self.claimed.bytes });
             }
             return;
         }
-        let reason = match (is_first, self.claimed) {
-            (true, 0) => "nothing is left of it here",
-            (true, _) => "the peer has another log, or none",
+        let reason = match (is_first, &self.claimed) {
             (false, _) => "the peer has given it up",
+            (true, Claimed { bytes: 0, .. }) => NOTHING_HERE,
+            (true, Claimed { samples: 0, .. }) => TOO_LITTLE,
+            (true, _) => "the peer has another log, or none",
         };
         // Of the first log of both ends there is nothing to say.
         let is_news = self.epoch > 0 || body.epoch > FIRST_EPOCH;

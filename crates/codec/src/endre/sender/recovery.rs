@@ -12,7 +12,7 @@ use crate::digest::block_digest;
 use crate::entropy::Mode;
 use crate::wire::{
     Block, BlockBody, Body, ChunkReason, ChunkRequest, Chunks, Digest, FlowId, Frame, LaneId, LaneTail,
-    LogClaim, Range64, Refetch, RefetchReason, WireError,
+    Range64, Refetch, RefetchReason, WireError,
 };
 
 /// Mismatches within [`MISMATCH_WINDOW`] that start a new epoch.
@@ -363,16 +363,6 @@ impl Sender {
         };
         Frame::Block(Block { seq, flow, offset, plain_len: plain.len(), fin, resent: true, body })
             .encode(out);
-    }
-}
-
-/// Says why a log starts over of which this end remembers nothing (`is_new`) or something else than the peer claims.
-pub(super) fn why_anew(is_new: bool, claim: Option<&LogClaim>) -> &'static str {
-    match (claim.filter(|claim| claim.start < claim.end), is_new) {
-        (None, true) => "nothing is left of it",
-        (None, false) => "nothing is left of it at the peer",
-        (Some(_), true) => "nothing is left of it here",
-        (Some(_), false) => "the peer has another log",
     }
 }
 

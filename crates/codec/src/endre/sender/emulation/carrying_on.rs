@@ -5,6 +5,7 @@ use crate::Plan;
 use crate::cache::samples::Samples;
 use crate::cache::{Log, LogOffset};
 use crate::contract::{LogWrite, SavedLog};
+use crate::endre::{NOTHING_HERE, TOO_LITTLE};
 use crate::wire::{LogClaim, MAX_BLOCK, MAX_CLAIMED, Range64};
 
 impl Emulation {
@@ -116,12 +117,25 @@ impl Emulation {
     }
 
     /// Carries on with the log that the peer claims, if both have the same one; returns how many bytes of it.
-    pub(in crate::endre::sender) fn resume(&mut self, claim: &LogClaim) -> Option<u64> {
+    ///
+    /// # Errors
+    /// Why not.
+    pub(in crate::endre::sender) fn resume(&mut self, claim: Option<&LogClaim>) -> Result<u64, &'static str> {
+        let Some(claim) = claim.filter(|claim| claim.start < claim.end) else {
+            return Err(if self.is_new() { NOTHING_LEFT } else { NOTHING_THERE });
+        };
+        if self.is_new() {
+            return Err(NOTHING_HERE);
+        }
         let own = self.floor(self.head)..self.head;
         let common = claim.start.max(own.start)..claim.end.min(own.end);
-        if claim.epoch != self.epoch || common.is_empty() || !self.samples_match(claim, &common) {
-            return None;
+        if claim.epoch != self.epoch {
+            return Err(ANOTHER);
         }
+        if common.is_empty() {
+            return Err(TOO_LITTLE);
+        }
+        self.compare_samples(claim, &common)?;
         let head = self.head.max(claim.highest);
         self.base = common.start;
         self.head = head;
@@ -131,11 +145,11 @@ impl Emulation {
             self.forget(std::slice::from_ref(&hole));
             self.holes.insert(hole);
         }
-        Some(common.end - common.start)
+        Ok(common.end - common.start)
     }
 
     /// Compares what both ends have; a claim of which nothing can be compared is not believed.
-    fn samples_match(&self, claim: &LogClaim, common: &Range64) -> bool {
+    fn compare_samples(&self, claim: &LogClaim, common: &Range64) -> Result<(), &'static str> {
         let mut compared = 0;
         for sample in &claim.samples {
             let end = sample.start.saturating_add(u64::from(sample.len));
@@ -148,10 +162,17 @@ impl Emulation {
             }
             let Some(digest) = self.content.digest(sample) else { continue };
             if digest != sample.digest {
-                return false;
+                return Err(ANOTHER);
             }
             compared += 1;
         }
-        compared > 0
+        if compared == 0 { Err(TOO_LITTLE) } else { Ok(()) }
     }
 }
+
+/// The claim is of nothing.
+const NOTHING_THERE: &str = "nothing is left of it at the peer";
+/// That, and this end has nothing either.
+const NOTHING_LEFT: &str = "nothing is left of it";
+/// The ends remember something else.
+const ANOTHER: &str = "the peer has another log";
