@@ -42,6 +42,7 @@ pub use capture::{Capture, PortRange, RulesBy, Scope};
 pub use codec::Codec;
 pub(crate) use memory::{ContextMemory, KeptLogs, index_memory, log_demand};
 pub use memory::{LogBudget, MemoryPlan, SetMemory};
+pub(crate) use network::unnamed;
 pub use network::{Access, Network, NetworkError};
 pub use policy::{PathChoice, Policies, Policy, PolicyOutcome, Usual};
 pub use problem::{ConfigError, Problem};

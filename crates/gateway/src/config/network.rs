@@ -56,6 +56,12 @@ impl Access {
     }
 }
 
+/// Returns those of the networks that must be named which these do not name.
+pub(crate) fn unnamed(networks: &[Network]) -> Vec<Network> {
+    let is_named = |guarded: &Network| networks.iter().any(|network| guarded.contains(network.address()));
+    guarded().filter(|guarded| !is_named(guarded)).collect()
+}
+
 /// Returns the networks that must be named to be reached.
 fn guarded() -> impl Iterator<Item = Network> {
     GUARDED.iter().map(|(address, len)| Network::around(*address, *len))

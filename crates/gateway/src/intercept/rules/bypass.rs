@@ -1,5 +1,5 @@
-//! What policies exclude for certain, and tunnels to peers, as a chain of the kernel's rules: these connections are
-//! forwarded as if there were no gateway.
+//! What policies exclude for certain, tunnels to peers, and what no gateway reaches for others, as a chain of the kernel's
+//! rules: these connections are forwarded as if there were no gateway.
 //!
 //! The chain lets a connection pass only if the policies exclude it whichever peer it would take. What is not certain is
 //! taken in, and the gateway decides.
@@ -26,7 +26,7 @@ pub(super) struct Exclusions(Vec<Clause>);
 /// What one policy says for certain, or where a peer's tunnel is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Clause {
-    /// The policy's number, from 1; none for a tunnel, which no policy takes in.
+    /// The policy's number, from 1; none for what no policy takes in.
     policy: Option<usize>,
     /// Its conditions, for people.
     conditions: String,
@@ -73,6 +73,15 @@ impl Exclusions {
         Self(clauses)
     }
 
+    /// Leaves networks alone before all else: their hosts are near who asks, and gateways connect to none of them unless
+    /// they are named.
+    pub(super) fn with_unnamed(mut self, networks: Vec<Network>) -> Self {
+        if !networks.is_empty() {
+            self.0.insert(0, Clause::of_unnamed(networks));
+        }
+        self
+    }
+
     /// Says whether everything is taken in.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -84,6 +93,11 @@ impl Exclusions {
         let _ = writeln!(text, "\tchain {name} {{");
         for clause in &self.0 {
             let Clause { policy, ports, passes, .. } = clause;
+            let why = match (policy, ports) {
+                (Some(policy), _) => format!("policy {policy}"),
+                (None, Some(_)) => "tunnel".to_owned(),
+                (None, None) => "near".to_owned(),
+            };
             let ports = ports
                 .as_ref()
                 .and_then(|ports| joined(&ports.iter().map(u16::to_string).collect::<Vec<_>>()));
@@ -93,7 +107,6 @@ impl Exclusions {
                 (true, _) => passed.to_owned(),
                 (false, _) => "return".to_owned(),
             };
-            let why = policy.map_or_else(|| "tunnel".to_owned(), |policy| format!("policy {policy}"));
             for networks in networks(None, clause.networks.as_deref()) {
                 let _ = writeln!(text, "\t\t{networks}{ports}{verdict} comment \"{why}\"");
             }
@@ -103,6 +116,11 @@ impl Exclusions {
 }
 
 impl Clause {
+    fn of_unnamed(networks: Vec<Network>) -> Self {
+        let conditions = "link-local addresses and metadata services".to_owned();
+        Self { policy: None, conditions, ports: None, networks: Some(networks), passes: true }
+    }
+
     fn of_tunnel(address: &SocketAddr) -> Self {
         let network = Network::around(address.ip(), if address.is_ipv4() { 32 } else { 128 });
         let (ports, networks) = (Some(vec![address.port()]), Some(vec![network]));
@@ -210,7 +228,7 @@ mod tests {
     use proptest::sample::subsequence;
 
     use super::*;
-    use crate::config::{Codec, PlanChanges, Policy};
+    use crate::config::{Codec, PlanChanges, Policy, unnamed};
 
     const PORTS: [u16; 4] = [22, 80, 443, 8080];
     const NETWORKS: [&str; 7] =
@@ -361,6 +379,27 @@ mod tests {
         assert_eq!(rules[1..3], expected);
         let rules = super::super::text::tests::excluding(exclusions);
         assert!(rules.bypasses().is_empty() && !rules.nft().contains("counter policy-"), "{}", rules.nft());
+    }
+
+    #[test]
+    fn link_local_addresses_are_left_alone_unless_they_are_named() {
+        let chain = |named: &[&str]| {
+            let named: Vec<Network> = named.iter().map(|network| network.parse().unwrap()).collect();
+            let exclusions = Exclusions::default().with_unnamed(unnamed(&named));
+            let mut chain = String::new();
+            exclusions.chain(&mut chain, "policy-0", "accept", true);
+            chain
+        };
+        for networks in [&[][..], &["0.0.0.0/0", "::/0"]] {
+            let chain = chain(networks);
+            assert!(
+                chain.contains("ip daddr { 169.254.0.0/16, ") && chain.contains("ip6 daddr { fe80::/10, "),
+                "{chain}"
+            );
+            assert_eq!(chain.matches("accept comment \"near\"").count(), 2, "{chain}");
+        }
+        let chain = chain(&["169.254.169.254"]);
+        assert!(!chain.contains("169.254.0.0/16") && chain.contains("fe80::/10"), "{chain}");
     }
 
     #[test]

@@ -114,6 +114,7 @@ impl RuleSet {
                 _ => How::Tproxy,
             };
             let excluded = Exclusions::of(&config.policies, &intercept.peer, &tunnels);
+            let excluded = excluded.with_unnamed(config::unnamed(&capture.networks));
             let hold = u8::try_from(at).ok().filter(|_| capture.hold_syn);
             let taker = Taker::new(how, capture.clone(), intercept.listen.port());
             takers.push(Taker { from: intercept.allow_from.clone(), excluded, hold, ..taker });

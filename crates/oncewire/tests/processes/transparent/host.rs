@@ -1,7 +1,7 @@
 //! End hosts that take in their own connections.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use oncewire_testnet::isolated;
 
+use super::connection::{self, Connection};
 use super::{Deployment, LIMIT, PORTS, Plan, recipe};
 use crate::common::wait::eventually;
 
@@ -62,6 +63,38 @@ fn host_connects_in_its_own_programs_names() {
                 taken.say("directly");
                 (deployment.taken_count() > before).then_some(())
             });
+        }
+    });
+}
+
+#[test]
+fn host_reaches_link_local_addresses_and_metadata_services_as_without_a_gateway() {
+    isolated(|| {
+        let Some(deployment) = started(recipe("An end host")) else { return };
+        for (hub, server) in deployment.hubs().into_iter().zip(deployment.servers()) {
+            deployment.connect_as(server, PORTS[0], hub);
+        }
+        let (client, router) = (deployment.network.host("client"), deployment.network.host("branch"));
+        router.sh("ip addr add 169.254.169.254/32 dev lo; ip addr add fd00:ec2::254/128 dev lo");
+        let [of_client, of_router] = [(client, "eth0"), (router, "lan0")].map(|(host, interface)| {
+            let shown = host.sh(&format!("ip -6 -o addr show dev {interface} scope link"));
+            let (number, rest) = shown.split_once(": ").unwrap();
+            let (_, rest) = rest.split_once("inet6 ").unwrap();
+            let ip: Ipv6Addr = rest.split('/').next().unwrap().parse().unwrap();
+            SocketAddrV6::new(ip, PORTS[0], 0, number.parse().unwrap())
+        });
+        let mut at_client = of_router;
+        at_client.set_scope_id(of_client.scope_id());
+        let services = ["169.254.169.254:8080", "[fd00:ec2::254]:8080"].map(|text| text.parse().unwrap());
+        for (served, asked) in
+            services.map(|at| (at, at)).into_iter().chain([(of_router.into(), at_client.into())])
+        {
+            connection::serve(router, served);
+            let before = deployment.taken_count();
+            let mut direct = Connection::open(client, asked, LIMIT).expect("it is reset");
+            assert_eq!(direct.seen_as.port(), direct.local().port());
+            direct.say("to a neighbour");
+            assert_eq!(deployment.taken_count(), before, "{asked}");
         }
     });
 }
