@@ -342,7 +342,7 @@ impl World {
                 Frame::ChunkRequest(request) => Feedback::Chunks(request),
                 other => panic!("not feedback: {other:?}"),
             };
-            self.sender.handle_frame(feedback, self.now).unwrap();
+            self.sender.handle_feedback(feedback, self.now).unwrap();
             rest = &rest[used..];
         }
         while self.sender.poll_event().is_some() {}
@@ -418,6 +418,8 @@ fn peer_sender() -> PeerSender {
         digest_seed: 1,
         names: Some(NamesHello { key: key(), shape: Shape::default() }),
         strong: StrongKind::default(),
+        continues: false,
+        probe: None,
     }
 }
 

@@ -107,6 +107,8 @@ impl Hostile {
             digest_seed: SEED,
             names: None,
             strong: StrongKind::default(),
+            continues: false,
+            probe: None,
         });
         let digests = BTreeMap::new();
         Self { receiver, bytes: 0, now: Now::ZERO, next: 0, ended: false, digests, asked: 0 }

@@ -52,7 +52,7 @@ impl Encoder {
         self.blocks += 1;
         let ack = Feedback::Ack(Ack { next: self.blocks, ranges: Vec::new() });
         // What was sent may be acknowledged, so this is no fault.
-        let _ = self.sender.handle_frame(ack, Now::ZERO);
+        let _ = self.sender.handle_feedback(ack, Now::ZERO);
         while self.sender.poll_event().is_some() {}
     }
 

@@ -348,6 +348,8 @@ fn halves(config: PairConfig, mut saved: Option<Vec<u8>>, clock_secs: u64) -> (S
             digest_seed: DIGEST_SEED,
             names: Some(NamesHello { key, shape }),
             strong: StrongKind::default(),
+            continues: false,
+            probe: None,
         });
     }
     (sender, receiver)
@@ -365,7 +367,7 @@ fn take_feedback(sender: &mut Sender, mut bytes: &[u8], now: Now) -> Result<(), 
             Frame::Probed(probed) => Some(Feedback::Probed(probed)),
             _ => None,
         };
-        feedback.map_or(Ok(()), |feedback| sender.handle_frame(feedback, now))?;
+        feedback.map_or(Ok(()), |feedback| sender.handle_feedback(feedback, now))?;
         bytes = bytes.get(used..).unwrap_or_default();
     }
     while sender.poll_event().is_some() {}

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use oncewire_codec::Now;
-use oncewire_codec::wire::{LaneId, LaneRole, LaneTail};
+use oncewire_codec::wire::{LaneId, LaneRole};
 
 use crate::renewal::LaneReport;
 use crate::sharing::{Answered, Answers, ByClass, Priority, Turns};
@@ -36,10 +36,6 @@ pub(crate) struct Lane {
     pub(crate) moved: u64,
     /// Whether a frame has come in part.
     pub(crate) is_within: bool,
-    /// Where the last block that came on it ended.
-    pub(crate) tail: Option<LaneTail>,
-    /// What was acknowledged on it last by a single number, by either end: [this one, the peer].
-    pub(crate) acked: [u64; 2],
     /// When something beside pings was first sent on it since it was heard.
     pub(crate) spoke: Option<Now>,
     pub(crate) used: Now,
@@ -199,8 +195,6 @@ impl Lanes {
             pinged: now,
             moved: 0,
             is_within: false,
-            tail: None,
-            acked: [0; 2],
             spoke: None,
             used: now,
             pongs: VecDeque::new(),

@@ -21,8 +21,8 @@ use crate::wanax::HintsError;
 use crate::wanax::hints::{PackedTag, SavePosition, SavedPiece};
 use crate::wanax::path::{Demand, PathRate};
 use crate::wire::{
-    Ack, Block, ChunkRequest, Chunks, FlowId, LaneId, LogClaim, LogHeld, LogWorth, MAX_BLOCK, Message,
-    NamesHello, Probe, Probed, Range64, Refetch, StoreHeld, WireError,
+    Ack, ChunkRequest, FlowId, LaneId, LogClaim, LogHeld, MAX_BLOCK, Message, NamesHello, Probe, Probed,
+    Range64, Refetch, StoreHeld, WireError,
 };
 use crate::{Now, Plan, StrongKind};
 
@@ -206,6 +206,10 @@ pub struct PeerSender {
     pub names: Option<NamesHello>,
     /// How the peer makes the digests of blocks that nobody compared byte by byte.
     pub strong: StrongKind,
+    /// Whether the peer understands [what goes on from its lane](crate::wire::More).
+    pub continues: bool,
+    /// The peer's question whether chunks are in the store, of its hello.
+    pub probe: Option<Probe>,
 }
 
 /// Chunks of a block that the peer has asked for.
@@ -217,6 +221,38 @@ pub struct AskedOf {
     pub repairs: bool,
     /// The lane for which [`SendingHalf::poll_chunks`] has some, which the peer lacks: the one that brought the block.
     pub lane: Option<LaneId>,
+}
+
+/// What a frame that a sending half took leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Something may wait to be sent again.
+    pub repairs: bool,
+    /// The block whose chunks were asked for: see [`SendingHalf::asked_of`].
+    pub asked: Option<u64>,
+    /// Something may wait for the control lane.
+    pub control: bool,
+}
+
+/// What a receiving half took, for whoever counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// A block or a message.
+    Item {
+        /// Its flow.
+        flow: FlowId,
+        /// Its sequence number.
+        seq: u64,
+        /// Whether it says of itself that it was sent before.
+        is_resent: bool,
+        /// The flow offset behind its last byte, if it is a block.
+        end: Option<u64>,
+    },
+    /// Chunks for a block of a flow.
+    Chunks {
+        /// The flow.
+        flow: FlowId,
+    },
 }
 
 /// A frame of feedback for the sending half.
@@ -294,12 +330,13 @@ pub trait SendingHalf {
     fn kept_bytes(&self) -> u64;
     /// Gives back what the flow holds (contexts); its unacknowledged blocks stay until they are acknowledged.
     fn finish_flow(&mut self, flow: FlowId);
-    /// Takes a frame of the receiving half.
+    /// Takes a frame of the receiving half, of a type that [belongs](crate::wire::owner) to the encoder, from a lane that is
+    /// there.
     ///
     /// # Errors
-    /// Feedback on what was never sent.
-    fn handle_frame(&mut self, frame: Feedback, now: Now) -> Result<(), PeerFault>;
-    /// Marks what was last sent on the lane to be sent again.
+    /// A malformed frame; feedback on what was never sent.
+    fn handle_frame(&mut self, kind: u8, body: &[u8], lane: LaneId, now: Now) -> Result<Heard, PeerFault>;
+    /// Marks what was last sent on the lane to be sent again; the lane does not come back.
     fn handle_lane_lost(&mut self, lane: LaneId);
     /// Starts over with a new instance of the peer, warm if its claim fits.
     fn handle_peer_state(&mut self, peer: PeerState);
@@ -386,19 +423,21 @@ pub trait SendingHalf {
 
 /// The receiving half of a codec.
 pub trait ReceivingHalf {
-    /// Takes a block from a lane.
+    /// Takes a frame of the sending half, of a type that [belongs](crate::wire::owner) to the decoder, from a lane that is
+    /// there; returns what it was, if a flow has a part in it.
     ///
     /// # Errors
-    /// Whatever the protocol forbids; a block that cannot be rebuilt is no error, it is asked for again.
-    fn handle_block(&mut self, block: Block<'_>, lane: LaneId, now: Now) -> Result<(), PeerFault>;
-    /// Takes a sequenced message.
-    ///
-    /// # Errors
-    /// A sequence number out of bounds.
-    fn handle_message(&mut self, seq: u64, flow: FlowId, message: Message, now: Now)
-    -> Result<(), PeerFault>;
-    /// Takes what the log is worth to the sending half.
-    fn handle_worth(&mut self, worth: &LogWorth);
+    /// A malformed frame, and whatever else the protocol forbids. A block that cannot be rebuilt is no error, it is asked
+    /// for again.
+    fn handle_frame(
+        &mut self,
+        kind: u8,
+        body: &[u8],
+        lane: LaneId,
+        now: Now,
+    ) -> Result<Option<Arrival>, PeerFault>;
+    /// Forgets a lane, which does not come back.
+    fn handle_lane_lost(&mut self, lane: LaneId);
     /// Sets how many of the last bytes this end has memory for, at most the capacity; fewer are held if the sending
     /// half has less. The sending half is told, and goes by it from then on.
     fn set_limit(&mut self, limit: u64);
@@ -414,14 +453,6 @@ pub trait ReceivingHalf {
     fn handle_patience(&mut self, patience: Now);
     /// Starts over with a new instance of the peer; what is remembered stays.
     fn handle_peer_restart(&mut self, peer: PeerSender);
-    /// Takes chunks that were asked for.
-    ///
-    /// # Errors
-    /// Chunks of a block that never came.
-    fn handle_chunks(&mut self, chunks: Chunks<'_>, now: Now) -> Result<(), PeerFault>;
-    /// Takes the question whether chunks are in the store, which [`StoreRequest::Peek`] finds out; of several that are not
-    /// answered the last one counts.
-    fn handle_probe(&mut self, probe: Probe);
     /// Takes what became of a read; an answer that nobody waits for any more is dropped.
     fn handle_store(&mut self, reply: StoreReply, now: Now);
     /// Takes note that a read may take so long from now on and is answered in any case: until then nothing that its
@@ -447,25 +478,20 @@ pub trait ReceivingHalf {
     fn handle_timeout(&mut self, now: Now);
     /// When [`Self::handle_timeout`] is to be called; changes with every other call.
     fn poll_timeout(&self) -> Option<Now>;
-    /// Takes the acknowledgements that wait if one number says them all: everything below it has arrived. `flush` is as in
-    /// [`Self::poll_frame`], which says them otherwise.
-    fn poll_acked(&mut self, flush: bool) -> Option<u64>;
-    /// Appends feedback frames; `flush` sends acknowledgements that would otherwise wait for company.
+    /// Appends feedback frames for a lane; `flush` sends acknowledgements that would otherwise wait for company.
     /// Returns whether there was something.
-    fn poll_frame(&mut self, flush: bool, out: &mut Vec<u8>) -> bool;
-    /// Whether [`Self::poll_frame`] has something that should not wait.
+    fn poll_feedback(&mut self, lane: LaneId, flush: bool, out: &mut Vec<u8>) -> bool;
+    /// Whether [`Self::poll_feedback`] has something that should not wait.
     fn has_urgent_frame(&self) -> bool;
     /// Takes the next verified delivery.
     fn poll_payload(&mut self) -> Option<Delivery>;
-    /// Takes the next request for the chunk store; to be drained before [`Self::poll_frame`], so that what is
+    /// Takes the next request for the chunk store; to be drained before [`Self::poll_feedback`], so that what is
     /// acknowledged was put.
     fn poll_chunk_store(&mut self) -> Option<StoreRequest>;
     /// Takes the next piece of log to be written to disk; there is none unless the half was set up to persist.
     fn poll_log_write(&mut self) -> Option<LogWrite>;
     /// Takes the next event.
     fn poll_event(&mut self) -> Option<ReceiveEvent>;
-    /// Returns the flow of a block that has come and waits for chunks.
-    fn flow_of_fetched(&self, seq: u64) -> Option<FlowId>;
     /// Returns the first piece of what is remembered from an offset on, of at most one block, for a disk that has nothing
     /// of it; none if there is no more, or it is not in memory.
     fn log_piece(&self, from: u64) -> Option<LogWrite>;

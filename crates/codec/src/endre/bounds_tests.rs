@@ -236,7 +236,7 @@ fn what_is_sent_to_a_peer_that_started_anew_is_remembered_like_what_was_sent_bef
         let payload = Payload { flow, offset, plain: plain.into(), fin: false, plan: Some(plan()) };
         sender.handle_payload(payload, LANE, Now::ZERO, &mut Vec::new());
         let ack = Feedback::Ack(Ack { next: seq + 1, ranges: Vec::new() });
-        sender.handle_frame(ack, Now::ZERO).unwrap();
+        sender.handle_feedback(ack, Now::ZERO).unwrap();
     }
     for seq in 0..80 {
         let seed = if seq % 2 == 0 { 1 } else { 2 + seq };

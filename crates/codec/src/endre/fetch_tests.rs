@@ -36,6 +36,8 @@ fn receiver() -> Receiver {
         digest_seed: SEED,
         names,
         strong: StrongKind::default(),
+        continues: false,
+        probe: None,
     });
     receiver.handle_patience(Now::from_millis(50));
     receiver
@@ -385,6 +387,8 @@ fn blocks_that_wait_for_what_never_comes_are_bounded_and_given_up_with_the_peer(
         digest_seed: SEED,
         names,
         strong: StrongKind::default(),
+        continues: false,
+        probe: None,
     });
     assert_eq!(receiver.poll_timeout(), None);
 }

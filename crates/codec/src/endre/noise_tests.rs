@@ -68,7 +68,7 @@ fn send(sender: &mut Sender, bytes: &[u8], matching: Matching) -> u64 {
         let payload = Payload { flow, offset: 0, plain, fin: false, plan: Some(plan(matching)) };
         sender.handle_payload(payload, LaneId(1), Now::ZERO, &mut Vec::new());
         let ack = Ack { next: sender.stats().blocks, ranges: Vec::new() };
-        sender.handle_frame(Feedback::Ack(ack), Now::ZERO).unwrap();
+        sender.handle_feedback(Feedback::Ack(ack), Now::ZERO).unwrap();
     }
     (sender.stats().copied - before.copied) * 1000 / bytes.len() as u64
 }

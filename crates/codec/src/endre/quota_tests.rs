@@ -44,7 +44,7 @@ fn send(sender: &mut Sender, flow: u32, bytes: &[u8], quota: Option<Quota>) -> (
         let payload = Payload { flow: FlowId(flow), offset: 0, plain, fin: false, plan };
         sender.handle_payload(payload, LaneId(1), Now::ZERO, &mut Vec::new());
         let ack = Ack { next: sender.stats().blocks, ranges: Vec::new() };
-        sender.handle_frame(Feedback::Ack(ack), Now::ZERO).unwrap();
+        sender.handle_feedback(Feedback::Ack(ack), Now::ZERO).unwrap();
     }
     let after = sender.stats();
     (after.copied - before.copied, after.remembered - before.remembered)

@@ -7,6 +7,7 @@ mod by_flow;
 mod coming;
 mod epochs;
 mod fetching;
+mod frames;
 mod held;
 mod lanes;
 mod missing;
@@ -20,12 +21,11 @@ mod timed;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::Bytes;
-
 use self::acks::PendingAcks;
 use self::coming::Coming;
 use self::epochs::Claimed;
 use self::fetching::Fetching;
+use self::frames::LaneState;
 use self::held::{Held, Released};
 use self::missing::Missing;
 use self::parked::Parking;
@@ -35,16 +35,13 @@ use crate::Now;
 use crate::buffers::BlockBuffers;
 use crate::cache::{Arrived, Log, MAX_UNACKED, RangeSet};
 use crate::contract::{
-    Delivery, LogWrite, PeerFault, PeerSender, ReceiveEvent, ReceiveStats, ReceivingHalf, SavedLog,
+    Arrival, Delivery, LogWrite, PeerFault, PeerSender, ReceiveEvent, ReceiveStats, ReceivingHalf, SavedLog,
     StoreReply, StoreRequest, StoreState,
 };
 use crate::entropy::Decompressor;
 use crate::strong::{StrongDigests, StrongKind};
 use crate::wanax::path::{Demand, PathRate};
-use crate::wire::{
-    Block, BlockBody, Chunks, Digest, FlowId, Frame, LaneId, LogClaim, LogHeld, LogWorth, MAX_RANGES,
-    Message, Probe, Range64, Refetch, RefetchReason,
-};
+use crate::wire::{Digest, FlowId, Frame, LaneId, LogClaim, MAX_RANGES, Range64, Refetch, RefetchReason};
 
 /// How a receiving half is set up.
 #[derive(Clone, Debug)]
@@ -84,6 +81,10 @@ pub struct Receiver {
     /// Set while the log's memory is given back.
     released: Option<Released>,
     arrived: Arrived,
+    /// What the halves said last on each lane.
+    lanes: BTreeMap<LaneId, LaneState>,
+    /// Whether the peer understands one number as an acknowledgement.
+    continues: bool,
     decompressor: Decompressor,
     /// The lane that each context was started on, and the block that did; only blocks of that lane are in step with it.
     context_lanes: BTreeMap<usize, (LaneId, u64)>,
@@ -202,6 +203,8 @@ impl Receiver {
             stats: ReceiveStats::default(),
             work: 0,
             failed_resends: 0,
+            lanes: BTreeMap::new(),
+            continues: false,
             copies: Vec::new(),
             plain: Vec::new(),
             residue: Vec::new(),
@@ -266,72 +269,22 @@ impl Receiver {
 }
 
 impl ReceivingHalf for Receiver {
-    fn handle_block(&mut self, block: Block<'_>, lane: LaneId, now: Now) -> Result<(), PeerFault> {
-        let Block { seq, flow, offset, plain_len, fin, resent, body } = block;
-        self.check_seq(seq)?;
-        self.now = now;
-        let is_known = self.parked.contains(seq) || self.fetching.contains(seq) || self.missing.contains(seq);
-        if self.arrived.contains(seq) || (!resent && is_known) {
-            self.handle_overtaken(seq, &body, lane);
-            return Ok(());
-        }
-        self.parked.take(seq);
-        self.fetching.take(seq);
-        let mut head = Head {
-            seq,
-            flow,
-            offset,
-            plain_len,
-            fin,
-            resent,
-            epoch: 0,
-            start: 0,
-            remembered: false,
-            keep: false,
-            digest: Digest::Fast(0),
-        };
-        match body {
-            BlockBody::Uncoded(plain) => {
-                let waits = if fin || plain_len > acks::FEW { acks::DELAY } else { acks::LONG_DELAY };
-                self.deliver(head, Bytes::copy_from_slice(plain), waits, now);
-            }
-            BlockBody::Coded(body) => {
-                self.take_epoch(&body, now);
-                head.epoch = body.epoch;
-                head.start = body.start;
-                head.remembered = body.remembered;
-                head.keep = body.keep;
-                head.digest = body.digest;
-                self.handle_coded(head, &body, lane, now);
-            }
-        }
-        self.fetch_queued(now);
-        if self.failed_resends > MOST_FAILED_RESENDS {
-            self.failed_resends = 0;
-            return Err(PeerFault::NeverRight { seq });
-        }
-        Ok(())
-    }
-
-    fn handle_message(
+    fn handle_frame(
         &mut self,
-        seq: u64,
-        flow: FlowId,
-        message: Message,
+        kind: u8,
+        body: &[u8],
+        lane: LaneId,
         now: Now,
-    ) -> Result<(), PeerFault> {
-        self.check_seq(seq)?;
-        if self.arrived.contains(seq) {
-            self.stats.duplicates += 1;
-        } else {
-            self.acknowledge(seq, acks::DELAY, now);
-            self.deliveries.push_back(Delivery::Message { flow, message });
-        }
-        Ok(())
+    ) -> Result<Option<Arrival>, PeerFault> {
+        self.take_frame(kind, body, lane, now)
     }
 
-    fn handle_worth(&mut self, worth: &LogWorth) {
-        self.take_worth(worth);
+    fn handle_lane_lost(&mut self, lane: LaneId) {
+        self.lanes.remove(&lane);
+    }
+
+    fn poll_feedback(&mut self, lane: LaneId, flush: bool, out: &mut Vec<u8>) -> bool {
+        self.put_feedback(lane, flush, out)
     }
 
     fn set_limit(&mut self, limit: u64) {
@@ -363,7 +316,8 @@ impl ReceivingHalf for Receiver {
     }
 
     fn handle_peer_restart(&mut self, peer: PeerSender) {
-        let PeerSender { capacity, max_in_flight, digest_seed, names, strong } = peer;
+        let PeerSender { capacity, max_in_flight, digest_seed, names, strong, continues, probe } = peer;
+        (self.lanes, self.continues) = (BTreeMap::new(), continues);
         self.epoch_open = Some(self.max_in_flight.max(max_in_flight));
         self.max_in_flight = max_in_flight;
         self.digest_seed = digest_seed;
@@ -389,6 +343,7 @@ impl ReceivingHalf for Receiver {
         }
         self.apply_limit();
         self.claimed = Claimed::of(self.claim());
+        probe.into_iter().for_each(|probe| self.handle_probe(probe));
     }
 
     fn restate(&mut self, now: Now) {
@@ -448,35 +403,6 @@ impl ReceivingHalf for Receiver {
         [parked, self.missing.deadline(), acks, fetching].into_iter().flatten().min()
     }
 
-    fn poll_acked(&mut self, flush: bool) -> Option<u64> {
-        self.take_acked(flush)
-    }
-
-    fn poll_frame(&mut self, flush: bool, out: &mut Vec<u8>) -> bool {
-        let before = out.len();
-        if std::mem::take(&mut self.held.due) {
-            let (serial, limit) = (self.held.serial, self.limit());
-            Frame::LogHeld(LogHeld { serial, epoch: self.epoch, oldest: self.held.base, limit }).encode(out);
-        }
-        if let Some(held) = self.store.poll_held(self.now) {
-            Frame::StoreHeld(held).encode(out);
-        }
-        // Behind that, which says what of the store is out of date.
-        if let Some(probed) = self.store.poll_probed() {
-            Frame::Probed(probed).encode(out);
-        }
-        while let Some(frame) = self.frames.pop_front() {
-            frame.encode(out);
-        }
-        while let Some(request) = self.fetching.poll_chunk_request(self.now) {
-            Frame::ChunkRequest(request).encode(out);
-        }
-        if self.acks.are_due() || (flush && self.acks.count > 0) {
-            self.put_acks(out);
-        }
-        out.len() > before
-    }
-
     fn has_urgent_frame(&self) -> bool {
         self.held.due
             || self.store.is_due()
@@ -493,16 +419,6 @@ impl ReceivingHalf for Receiver {
         let Self { store, fetching, .. } = self;
         // The peer asks for what is there without the blocks that it sends behind its question.
         store.poll_peek().or_else(|| store.poll_put()).or_else(|| fetching.poll_request())
-    }
-
-    fn handle_chunks(&mut self, chunks: Chunks<'_>, now: Now) -> Result<(), PeerFault> {
-        self.check_seq(chunks.seq)?;
-        self.take_chunks(&chunks, now);
-        Ok(())
-    }
-
-    fn handle_probe(&mut self, probe: Probe) {
-        self.take_probe(probe);
     }
 
     fn handle_store(&mut self, reply: StoreReply, now: Now) {
@@ -554,10 +470,6 @@ impl ReceivingHalf for Receiver {
 
     fn poll_event(&mut self) -> Option<ReceiveEvent> {
         self.events.pop_front()
-    }
-
-    fn flow_of_fetched(&self, seq: u64) -> Option<FlowId> {
-        self.fetching.flow_of(seq)
     }
 
     fn log_piece(&self, from: u64) -> Option<LogWrite> {

@@ -4,6 +4,7 @@ mod cutting;
 mod density;
 mod emulation;
 mod encode;
+mod feedback;
 mod ghosts;
 mod headroom;
 mod lacked;
@@ -20,7 +21,7 @@ use self::density::Density;
 use self::emulation::{Emulation, Settings};
 use self::encode::{Scratch, Source};
 use self::lacked::Lacked;
-use self::naming::{Doubted, Naming, Tags};
+use self::naming::{Naming, Tags};
 use self::price::Spent;
 use self::recovery::Suspected;
 use super::FIRST_EPOCH;
@@ -28,7 +29,7 @@ use super::matcher::MatchParams;
 use super::slots::Slots;
 use crate::cache::{Content, Item, Ledger, LogOffset, Quotas, RangeSet};
 use crate::contract::{
-    AskedOf, Behind, Feedback, LogStart, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent,
+    AskedOf, Behind, Heard, LogStart, LogWrite, Payload, PeerFault, PeerState, SavedLog, SendEvent,
     SendStats, SendingHalf,
 };
 use crate::digest::block_digest;
@@ -88,6 +89,8 @@ pub struct Sender {
     diagonals: BTreeMap<FlowId, LogOffset>,
     /// Where the last block on each lane ended, for a peer that understands what goes on from there.
     tails: Option<BTreeMap<LaneId, LaneTail>>,
+    /// What was acknowledged last by a single number on each lane.
+    acked: BTreeMap<LaneId, u64>,
     /// How finely each flow is searched.
     densities: BTreeMap<FlowId, Density>,
     recent_mismatches: VecDeque<Suspected>,
@@ -151,6 +154,7 @@ impl Sender {
             compressor: Compressor::new(config.entropy, config.contexts),
             strong: StrongDigests::new(config.digest_seed, StrongKind::default()),
             diagonals: BTreeMap::new(),
+            acked: BTreeMap::new(),
             tails: None,
             densities: BTreeMap::new(),
             recent_mismatches: VecDeque::new(),
@@ -342,28 +346,12 @@ impl SendingHalf for Sender {
         self.spent.remove(&flow);
     }
 
-    fn handle_frame(&mut self, frame: Feedback, now: Now) -> Result<(), PeerFault> {
-        match frame {
-            Feedback::Ack(ack) => self.handle_ack(&ack, now)?,
-            Feedback::Need(ranges) => self.handle_need(&ranges),
-            Feedback::Refetch(refetch) => self.handle_refetch(&refetch, now),
-            Feedback::Held(held) => self.log.handle_held(held),
-            Feedback::Chunks(request) => self.handle_request(&request)?,
-            Feedback::Store(held) => {
-                if let Some(naming) = &mut self.naming {
-                    naming.handle_held(&held, now);
-                }
-            }
-            Feedback::Probed(probed) => {
-                let doubted = self.naming.as_mut().and_then(|naming| naming.handle_probed(&probed, now));
-                let event = |Doubted { absent, believed }| SendEvent::StoreDoubted { absent, believed };
-                self.events.extend(doubted.map(event));
-            }
-        }
-        Ok(())
+    fn handle_frame(&mut self, kind: u8, body: &[u8], lane: LaneId, now: Now) -> Result<Heard, PeerFault> {
+        self.take_frame(kind, body, lane, now)
     }
 
     fn handle_lane_lost(&mut self, lane: LaneId) {
+        self.acked.remove(&lane);
         self.tails.iter_mut().for_each(|tails| _ = tails.remove(&lane));
         let slots = &mut self.slots;
         self.ledger.lose_lane(lane, |item| item.slot.into_iter().for_each(|slot| slots.restart(slot)));
@@ -374,6 +362,7 @@ impl SendingHalf for Sender {
 
     fn handle_peer_state(&mut self, peer: PeerState) {
         self.ledger.clear();
+        self.acked.clear();
         self.requested.clear();
         self.lacked = Lacked::default();
         self.needed.clear();

@@ -82,6 +82,8 @@ impl Halves {
             digest_seed: SEED,
             names: Some(NamesHello { key: key(), shape: self.shape }),
             strong: StrongKind::default(),
+            continues: false,
+            probe: None,
         });
         let claim = self.receiver.claim();
         let store = Some(7);
@@ -194,7 +196,7 @@ impl Halves {
                 Frame::ChunkRequest(request) => Feedback::Chunks(request),
                 other => panic!("unexpected {other:?}"),
             };
-            self.sender.handle_frame(feedback, self.now).unwrap();
+            self.sender.handle_feedback(feedback, self.now).unwrap();
             frames = &frames[used..];
         }
     }
@@ -378,7 +380,7 @@ fn what_is_said_to_be_absent_once_it_crosses_does_not_cross_again() {
     let (mut halves, seq) = named_in_flight(9);
     let (mut out, lane, now) = (Vec::new(), LANE, halves.now);
     let mut crosses = |reason| {
-        halves.sender.handle_frame(first_chunk(seq, reason), now).unwrap();
+        halves.sender.handle_feedback(first_chunk(seq, reason), now).unwrap();
         out.clear();
         let sender = &mut halves.sender;
         while sender.poll_asked(&mut out) || sender.poll_chunks(lane, &mut out) {}
@@ -398,7 +400,7 @@ fn what_goes_once_more_by_its_names_brings_what_is_absent() {
         let (mut halves, seq) = named_in_flight(10);
         let (now, mut out) = (halves.now, Vec::new());
         // What it is asked for crosses, and is lost with all lanes.
-        halves.sender.handle_frame(ask(seq), now).unwrap();
+        halves.sender.handle_feedback(ask(seq), now).unwrap();
         while halves.sender.poll_repair(&mut out) || halves.sender.poll_asked(&mut out) {}
         assert!(out.len() > 9000, "{} bytes", out.len());
         halves.sender.handle_lane_lost(LANE);
@@ -408,7 +410,7 @@ fn what_goes_once_more_by_its_names_brings_what_is_absent() {
             "{} bytes",
             out.len()
         );
-        halves.sender.handle_frame(first_chunk(seq, ChunkReason::Absent), now).unwrap();
+        halves.sender.handle_feedback(first_chunk(seq, ChunkReason::Absent), now).unwrap();
         out.clear();
         while halves.sender.poll_chunks(LANE, &mut out) {}
         assert!(out.len() > 9000, "{} bytes", out.len());
@@ -424,7 +426,7 @@ fn what_was_asked_for_and_goes_once_more_by_its_names_does_not_say_that_it_was_t
     // The store is busy, and has nothing of the others.
     for seq in first..first + 16 {
         let reason = if seq == first { ChunkReason::Shed } else { ChunkReason::Absent };
-        halves.sender.handle_frame(first_chunk(seq, reason), now).unwrap();
+        halves.sender.handle_feedback(first_chunk(seq, reason), now).unwrap();
     }
     while halves.sender.poll_asked(&mut out) {}
     assert!(out.len() > 9000, "{} bytes", out.len());
@@ -432,7 +434,7 @@ fn what_was_asked_for_and_goes_once_more_by_its_names_does_not_say_that_it_was_t
     out.clear();
     assert!(halves.sender.poll_lost(FlowId(1), LANE, &mut out) && out.len() < 1000, "{} bytes", out.len());
     let ack = Ack { next: first + 1, ranges: Vec::new() };
-    halves.sender.handle_frame(Feedback::Ack(ack), now).unwrap();
+    halves.sender.handle_feedback(Feedback::Ack(ack), now).unwrap();
     // So the store is doubted still, and asked instead.
     let frames = halves.send(noise(16, 9000));
     let (kind, body, used) = take_frame(&frames).unwrap().unwrap();

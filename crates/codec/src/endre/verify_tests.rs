@@ -120,6 +120,8 @@ impl Halves {
             digest_seed: SEED,
             names: None,
             strong: StrongKind::default(),
+            continues: false,
+            probe: None,
         });
         self.sender.handle_peer_state(PeerState {
             capacity: CAPACITY,
@@ -157,7 +159,7 @@ impl Halves {
                 Frame::LogHeld(held) => Feedback::Held(held),
                 other => panic!("unexpected {other:?}"),
             };
-            self.sender.handle_frame(feedback, self.now).unwrap();
+            self.sender.handle_feedback(feedback, self.now).unwrap();
             frames = &frames[used..];
         }
         while self.sender.poll_asked(out) || self.sender.poll_repair(out) {}
@@ -431,6 +433,8 @@ fn requests_for_wrong_blocks_are_bounded_until_they_leave() {
         digest_seed: SEED + 1,
         names: None,
         strong: StrongKind::default(),
+        continues: false,
+        probe: None,
     };
     halves.receiver.handle_peer_restart(wrong);
     let (blocks, mut out, mut delivered) = (5000_u64, Vec::new(), Vec::new());
@@ -537,7 +541,7 @@ fn a_block_that_comes_late_does_not_take_its_context_from_the_flow_that_has_it_n
     halves.receive_on(other, &second, &mut delivered);
     // The first flow's block is asked for, and its repair is there before it.
     let refetch = Refetch { reason: RefetchReason::Missing, seqs: vec![0] };
-    halves.sender.handle_frame(Feedback::Refetch(refetch), halves.now).unwrap();
+    halves.sender.handle_feedback(Feedback::Refetch(refetch), halves.now).unwrap();
     let mut repair = Vec::new();
     assert!(halves.sender.poll_repair(&mut repair));
     halves.receive_on(other, &repair, &mut delivered);

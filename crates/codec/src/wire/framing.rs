@@ -11,36 +11,9 @@ use super::names::{Destination, FlowId, LaneId, OpenFailure, ResetReason, put_ad
 use super::network::Network;
 use super::probe::{Probe, Probed};
 use super::reader::{Reader, WireError};
+use super::registry::*;
 use super::varint::{put_varint, take_varint};
 use super::{MAX_BLOCK, MAX_CURVE, MAX_FRAME, MAX_NETWORKS, MAX_RANGES};
-
-const BLOCK: u8 = 0x10;
-const OPEN: u8 = 0x11;
-const OPENED: u8 = 0x12;
-const RESET: u8 = 0x13;
-const MORE: u8 = 0x14;
-const ACK: u8 = 0x20;
-const NEED: u8 = 0x21;
-const REFETCH_MISSING: u8 = 0x22;
-const REFETCH_MISMATCH: u8 = 0x23;
-const CREDIT: u8 = 0x24;
-const LOG_HELD: u8 = 0x25;
-const LOG_WORTH: u8 = 0x26;
-const CHUNK_REQUEST: u8 = 0x27;
-const CHUNKS: u8 = 0x28;
-const STORE_HELD: u8 = 0x29;
-const ACKED: u8 = 0x2A;
-const PING: u8 = 0x30;
-const PONG: u8 = 0x31;
-const LANES_WANTED: u8 = 0x32;
-const LANE_DEAD: u8 = 0x33;
-const NETWORKS: u8 = 0x81;
-const DRAINING: u8 = 0x82;
-const PROBE: u8 = 0x83;
-const PROBED: u8 = 0x84;
-const LANE_WORN: u8 = 0x85;
-const LANE_LEFT: u8 = 0x86;
-const KEEPALIVE: u8 = 0x87;
 
 /// A frame's type and body, and its length with both.
 pub type RawFrame<'a> = (u8, &'a [u8], usize);

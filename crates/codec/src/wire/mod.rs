@@ -14,6 +14,7 @@ mod names;
 mod network;
 mod probe;
 mod reader;
+mod registry;
 #[cfg(test)]
 mod tests;
 pub mod varint;
@@ -32,6 +33,7 @@ pub use names::{Destination, FlowId, Host, LaneId, LaneRole, OpenFailure, ResetR
 pub use network::{Network, NetworkError};
 pub use probe::{Probe, Probed};
 pub use reader::{Reader, WireError};
+pub use registry::{Owner, owner};
 
 /// The most plain bytes that one block stands for.
 pub const MAX_BLOCK: usize = 64 * 1024;

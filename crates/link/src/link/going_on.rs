@@ -8,7 +8,7 @@ use crate::event::Note;
 
 /// What came for a flow.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
+pub(super) struct Came {
     pub(super) seq: u64,
     /// Whether it says of itself that it was sent before.
     pub(super) is_resent: bool,
@@ -20,8 +20,8 @@ pub(super) struct Arrival {
 
 impl Link {
     /// Counts what came for a flow, and the flow if it goes on after it lost its lane.
-    pub(super) fn note_brought(&mut self, id: FlowId, lane: LaneId, came: Arrival, now: Now) {
-        let Arrival { seq, is_resent, end, wire } = came;
+    pub(super) fn note_brought(&mut self, id: FlowId, lane: LaneId, came: Came, now: Now) {
+        let Came { seq, is_resent, end, wire } = came;
         self.next_seen = self.next_seen.max(seq.saturating_add(1));
         let Some(flow) = self.flows.get_mut(&id) else { return };
         flow.wire[1] += wire as u64;
@@ -35,14 +35,6 @@ impl Link {
         if is_own && flow.brought.note(lane, seq, is_resent, now) {
             self.stats.resumes += 1;
             self.note(Note::WentOn);
-        }
-    }
-
-    /// Counts a frame of chunks that came for a block of a flow.
-    pub(super) fn note_chunks(&mut self, seq: u64, wire: usize) {
-        let flow = self.receiver.flow_of_fetched(seq);
-        if let Some(flow) = flow.and_then(|id| self.flows.get_mut(&id)) {
-            flow.wire[1] += wire as u64;
         }
     }
 

@@ -2,13 +2,13 @@
 
 use bytes::{Buf, BytesMut};
 use oncewire_codec::Now;
-use oncewire_codec::contract::{Delivery, Feedback, PeerFault};
+use oncewire_codec::contract::{Arrival, Delivery, PeerFault};
 use oncewire_codec::wire::{
-    Ack, Block, FIRST_OPTIONAL, FlowId, Frame, LaneId, LaneRole, LaneTail, Message, Open, OpenFailure,
-    Opened, ResetReason, WireError, take_frame,
+    FIRST_OPTIONAL, FlowId, Frame, LaneId, LaneRole, Message, Open, OpenFailure, Opened, Owner, RawFrame,
+    ResetReason, WireError, owner, take_frame,
 };
 
-use super::going_on::Arrival;
+use super::going_on::Came;
 use super::{Link, LogSide};
 use crate::brought::Brought;
 use crate::budget::{Part, divided};
@@ -53,16 +53,9 @@ impl Link {
         let (mut taken, enough) = (0, self.work() + Toll::WORK_OF_A_TURN);
         let outcome = loop {
             match take_frame(&input[taken..]) {
-                Ok(Some((kind, body, used))) => {
-                    let outcome = match Frame::decode(kind, body) {
-                        Ok(frame) => self.handle_frame(lane, frame, used, now),
-                        Err(WireError::UnknownType(FIRST_OPTIONAL..)) => {
-                            self.stats.passed_over += 1;
-                            Ok(())
-                        }
-                        Err(error) => Err(error.into()),
-                    };
-                    taken += used;
+                Ok(Some(frame)) => {
+                    let outcome = self.handle_frame(lane, frame, now);
+                    taken += frame.2;
                     if let Err(error) = outcome {
                         break Err(error);
                     }
@@ -99,56 +92,82 @@ impl Link {
         self.receiver.work() + self.sender.work()
     }
 
-    fn handle_frame(
+    /// Passes a frame on to whom its type belongs to.
+    fn handle_frame(&mut self, lane: LaneId, frame: RawFrame<'_>, now: Now) -> Result<(), PeerFault> {
+        let (kind, ..) = frame;
+        match owner(kind) {
+            // What comes behind the end of a lane was lost with it.
+            Some(Owner::Encoder | Owner::Decoder) if self.lanes.get(lane).is_none() => Ok(()),
+            Some(Owner::Encoder) => self.handle_feedback(lane, frame, now),
+            Some(Owner::Decoder) => self.handle_coded(lane, frame, now),
+            Some(Owner::Link | Owner::Group) => self.handle_own(lane, frame, now),
+            None if kind >= FIRST_OPTIONAL => {
+                self.stats.passed_over += 1;
+                Ok(())
+            }
+            None => Err(WireError::UnknownType(kind).into()),
+        }
+    }
+
+    fn handle_feedback(
         &mut self,
         lane: LaneId,
-        frame: Frame<'_>,
-        used: usize,
+        (kind, body, _): RawFrame<'_>,
         now: Now,
     ) -> Result<(), PeerFault> {
-        match frame {
-            Frame::Block(block) => self.handle_block(lane, block, used, now)?,
-            Frame::More(more) => {
-                // A lane that was given up has no end to go on from.
-                let Some(lane_now) = self.lanes.get(lane) else { return Ok(()) };
-                let tail = lane_now.tail.ok_or(WireError::Invalid("block that goes on from none"))?;
-                self.handle_block(lane, tail.go_on(more)?, used, now)?;
+        let heard = self.sender.handle_frame(kind, body, lane, now)?;
+        if heard.repairs {
+            self.wake_repairs();
+        }
+        if let Some(seq) = heard.asked {
+            self.handle_asked(seq);
+        }
+        if heard.control {
+            self.wake_control();
+        }
+        Ok(())
+    }
+
+    fn handle_coded(
+        &mut self,
+        lane: LaneId,
+        (kind, body, wire): RawFrame<'_>,
+        now: Now,
+    ) -> Result<(), PeerFault> {
+        match self.receiver.handle_frame(kind, body, lane, now)? {
+            Some(Arrival::Item { flow, seq, is_resent, end }) => {
+                let came = Came { seq, is_resent, end, wire };
+                if end.is_some() {
+                    self.note_brought(flow, lane, came, now);
+                    if let Some(lane) = self.lanes.get_mut(lane) {
+                        lane.used = now;
+                    }
+                    self.want_logs();
+                    self.drain_deliveries(now)?;
+                } else {
+                    self.drain_deliveries(now)?;
+                    // Behind a message, which may have opened the flow.
+                    self.note_brought(flow, lane, came, now);
+                }
+                Ok(())
             }
-            Frame::Message { seq, flow, message } => {
-                self.receiver.handle_message(seq, flow, message, now)?;
-                self.drain_deliveries(now)?;
-                // Behind it, which may have opened the flow.
-                self.note_brought(flow, lane, Arrival { seq, is_resent: false, end: None, wire: used }, now);
+            Some(Arrival::Chunks { flow }) => {
+                if let Some(flow) = self.flows.get_mut(&flow) {
+                    flow.wire[1] += wire as u64;
+                }
+                self.drain_deliveries(now)
             }
-            Frame::Ack(ack) => self.sender.handle_frame(Feedback::Ack(ack), now)?,
-            Frame::Acked(distance) => {
-                let Some(lane) = self.lanes.get_mut(lane) else { return Ok(()) };
-                let [_, acked] = &mut lane.acked;
-                *acked = acked.checked_add(distance).ok_or(WireError::Invalid("acknowledgement"))?;
-                let ack = Ack { next: *acked, ranges: Vec::new() };
-                self.sender.handle_frame(Feedback::Ack(ack), now)?;
-            }
-            Frame::Need(ranges) => self.repair(Feedback::Need(ranges), now)?,
-            Frame::Refetch(refetch) => self.repair(Feedback::Refetch(refetch), now)?,
-            Frame::LogHeld(held) => self.sender.handle_frame(Feedback::Held(held), now)?,
-            Frame::LogWorth(worth) => self.receiver.handle_worth(&worth),
-            Frame::ChunkRequest(request) => {
-                let seq = request.seq;
-                self.repair(Feedback::Chunks(request), now)?;
-                self.handle_asked(seq);
-            }
-            Frame::Chunks(chunks) => {
-                self.note_chunks(chunks.seq, used);
-                self.receiver.handle_chunks(chunks, now)?;
-                self.drain_deliveries(now)?;
-            }
-            Frame::StoreHeld(held) => {
-                self.sender.handle_frame(Feedback::Store(held), now)?;
-                // One that is back is asked what it has.
-                self.wake_control();
-            }
-            Frame::Probe(probe) => self.receiver.handle_probe(probe),
-            Frame::Probed(probed) => self.sender.handle_frame(Feedback::Probed(probed), now)?,
+            None => Ok(()),
+        }
+    }
+
+    fn handle_own(
+        &mut self,
+        lane: LaneId,
+        (kind, body, used): RawFrame<'_>,
+        now: Now,
+    ) -> Result<(), PeerFault> {
+        match Frame::decode(kind, body)? {
             Frame::Credit { flow, limit } => {
                 if let Some(flow) = self.flows.get_mut(&flow) {
                     flow.wire[1] += used as u64;
@@ -177,31 +196,14 @@ impl Link {
             Frame::LaneLeft => self.handle_lane_left(lane),
             Frame::KeepAlive(said) => self.handle_keepalive(said),
             Frame::Group(frame) => self.handle_group(frame),
+            // A codec's.
+            _ => return Err(WireError::UnknownType(kind).into()),
         }
         Ok(())
     }
 
-    fn handle_block(
-        &mut self,
-        lane: LaneId,
-        block: Block<'_>,
-        wire: usize,
-        now: Now,
-    ) -> Result<(), PeerFault> {
-        let end = Some(block.offset.saturating_add(block.plain_len as u64));
-        let came = Arrival { seq: block.seq, is_resent: block.resent, end, wire };
-        self.note_brought(block.flow, lane, came, now);
-        if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.used = now;
-            lane.tail = LaneTail::of(&block).or(lane.tail);
-        }
-        self.want_logs();
-        self.receiver.handle_block(block, lane, now)?;
-        self.drain_deliveries(now)
-    }
-
-    fn repair(&mut self, feedback: Feedback, now: Now) -> Result<(), PeerFault> {
-        self.sender.handle_frame(feedback, now)?;
+    /// Wakes a lane for what is to be sent again.
+    fn wake_repairs(&mut self) {
         if self.sender.has_repairs()
             && let Some(id) = self.lanes.for_role(LaneRole::Repair)
             && let Some(lane) = self.lanes.get(id)
@@ -212,7 +214,6 @@ impl Link {
                 self.wake(id);
             }
         }
-        Ok(())
     }
 
     /// As [`Self::drain_deliveries`] where no lane is to blame: what a flow may not receive is dropped.

@@ -107,10 +107,9 @@ impl Link {
             digest_seed: hello.digest_seed,
             names: self.names_of(hello),
             strong,
+            continues: hello.understands.continues,
+            probe: hello.probe.clone(),
         });
-        if let Some(probe) = &hello.probe {
-            self.receiver.handle_probe(probe.clone());
-        }
         self.reset_all(ResetReason::PeerRestarted);
         self.next_seen = 0;
         self.forget_answers();
@@ -181,6 +180,7 @@ impl Link {
         let waiting: BTreeSet<FlowId> =
             self.flows.keys().copied().filter(|flow| self.sender.has_lost(*flow)).collect();
         self.sender.handle_lane_lost(id);
+        self.receiver.handle_lane_lost(id);
         self.leave_limiter(id, now);
         let mut resumed = 0;
         let mut ids = Vec::new();

@@ -70,27 +70,12 @@ impl Link {
         self.put_flows(lane, now, before, out);
         let company = out.len() > before;
         if is_control || company {
-            self.put_acked(lane, company, out);
-            self.receiver.poll_frame(company, out);
+            self.receiver.poll_feedback(lane, company, out);
         }
         // At once: what is written together shares records and segments.
         self.spend(&out[flows_start..], now);
         self.drain_sender(now);
         out.len() > before
-    }
-
-    /// Appends the acknowledgements that one number says, to a peer that knows what that counts from.
-    fn put_acked(&mut self, lane: LaneId, company: bool, out: &mut Vec<u8>) {
-        if !self.peer.as_ref().is_some_and(|peer| peer.understands.continues) {
-            return;
-        }
-        if let Some(lane) = self.lanes.get_mut(lane)
-            && let Some(next) = self.receiver.poll_acked(company)
-        {
-            let [acked, _] = &mut lane.acked;
-            Frame::Acked(next - *acked).encode(out);
-            *acked = next;
-        }
     }
 
     /// Notes what was appended beside pings. A lane that was not heard for long is asked with it, ahead of it all: the

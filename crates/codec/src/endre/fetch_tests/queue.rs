@@ -116,6 +116,8 @@ fn what_waits_for_room_goes_with_the_peer_or_when_it_comes_otherwise() {
         digest_seed: SEED,
         names,
         strong: StrongKind::default(),
+        continues: false,
+        probe: None,
     };
     receiver.handle_peer_restart(restarted);
     assert!(receiver.stats().memory < 2 << 20);

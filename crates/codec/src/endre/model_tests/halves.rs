@@ -70,7 +70,15 @@ pub(super) fn receiver(store: bool, saved: Option<SavedLog>) -> Receiver {
 
 pub(super) fn peer_sender(capacity: u64, strong: StrongKind) -> PeerSender {
     let names = NamesHello { key: NameKey::new([5; 32]), shape: Shape::default() };
-    PeerSender { capacity, max_in_flight: CAPACITY / 3, digest_seed: SEED, names: Some(names), strong }
+    PeerSender {
+        capacity,
+        max_in_flight: CAPACITY / 3,
+        digest_seed: SEED,
+        names: Some(names),
+        strong,
+        continues: false,
+        probe: None,
+    }
 }
 
 /// What a file would hold of a log, and the writes that are left of it: some of the last writes may be missing, and some in the middle.

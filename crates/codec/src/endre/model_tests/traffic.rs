@@ -171,7 +171,7 @@ impl Model {
         if let Feedback::Chunks(request) = &feedback {
             self.asked.insert(request.seq);
         }
-        self.sender.handle_frame(feedback, self.now).unwrap();
+        self.sender.handle_feedback(feedback, self.now).unwrap();
         let mut out = Vec::new();
         while self.parts.is_none() && self.sender.poll_asked(&mut out) || self.sender.poll_repair(&mut out) {}
         let lane = self.some_lane();

@@ -32,7 +32,7 @@ fn mistaken_blocks_with_tags_and_copies_begin_one_epoch() {
         for seqs in seqs.chunks(MAX_RANGES) {
             let refetch = Refetch { reason: RefetchReason::Mismatch, seqs: seqs.to_vec() };
             Frame::Refetch(refetch.clone()).encode(&mut bytes);
-            halves.sender.handle_frame(Feedback::Refetch(refetch), halves.now).unwrap();
+            halves.sender.handle_feedback(Feedback::Refetch(refetch), halves.now).unwrap();
         }
         let after = halves.sender.stats();
         assert_eq!(after.mismatches - before.mismatches, blocks as u64);
@@ -47,7 +47,7 @@ fn few_mistaken_blocks_leave_their_sources_out_and_the_epoch_on() {
     let (mut halves, seqs) = under_way(2);
     for seq in seqs {
         let refetch = Refetch { reason: RefetchReason::Mismatch, seqs: vec![seq] };
-        halves.sender.handle_frame(Feedback::Refetch(refetch), halves.now).unwrap();
+        halves.sender.handle_feedback(Feedback::Refetch(refetch), halves.now).unwrap();
     }
     assert_eq!(halves.epochs(), 0);
     let holes = halves.sender.holes();
@@ -64,7 +64,7 @@ fn what_is_needed_is_looked_for_once_however_often_it_is_asked_for() {
         let before = halves.sender.stats().steps;
         for _ in 0..times {
             let all = std::iter::once(0..1 << 40).collect();
-            halves.sender.handle_frame(Feedback::Need(all), halves.now).unwrap();
+            halves.sender.handle_feedback(Feedback::Need(all), halves.now).unwrap();
         }
         assert!(halves.sender.has_repairs());
         let mut out = Vec::new();

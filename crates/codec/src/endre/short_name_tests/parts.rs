@@ -33,7 +33,7 @@ impl Asked {
 
     fn ask(&mut self, reason: ChunkReason) {
         let request = ChunkRequest { seq: self.seq, reason, indexes: self.all() };
-        self.halves.sender.handle_frame(Feedback::Chunks(request), self.halves.now).unwrap();
+        self.halves.sender.handle_feedback(Feedback::Chunks(request), self.halves.now).unwrap();
     }
 
     fn all(&self) -> Vec<u32> {
@@ -92,7 +92,7 @@ fn the_rest_of_an_answer_is_not_sent_once_its_block_is_acknowledged() {
         let mut asked = Asked::new(reason);
         assert!(asked.answer(lane, 5000).is_some() && asked.waits().is_some());
         let ack = Ack { next: asked.seq + 1, ranges: Vec::new() };
-        asked.halves.sender.handle_frame(Feedback::Ack(ack), asked.halves.now).unwrap();
+        asked.halves.sender.handle_feedback(Feedback::Ack(ack), asked.halves.now).unwrap();
         assert_eq!((asked.waits(), asked.answer(lane, 5000)), (None, None));
         assert!(!asked.halves.sender.has_asked());
     }
