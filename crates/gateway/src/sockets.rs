@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use oncewire_link::{LaneReport, LaneRole, LinkConfig, most_unsent};
 use oncewire_sys::connections;
+use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_socket_send_buffer_size_force};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -266,6 +267,14 @@ pub(crate) fn probe_after(stream: &TcpStream, silence: Duration, before: Duratio
 /// Lets the close of an application's socket be an ordinary end from now on.
 pub(crate) fn end_cleanly(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(None);
+}
+
+/// Says whether the ports of clients, in whose names connections are made, stay with this machine's other programs; if the
+/// kernel cannot be asked, it counts as one that can.
+pub(crate) fn shares_clients_ports() -> bool {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
+    let refused = socket.and_then(|socket| connections::choose_only_port(&socket, 0)).err();
+    refused.and_then(|error| Errno::from_io_error(&error)) != Some(Errno::NOPROTOOPT)
 }
 
 /// Reads which ports the kernel chooses for connects; none if it does not say.

@@ -1,8 +1,11 @@
 //! What of a machine would keep interception from working. It is told and never changed: it is the operator's.
 
+use std::ops::RangeInclusive;
+
 use super::bridge::Links;
 use super::commands::{ip, nft};
 use super::{How, LoadError, RuleSet};
+use crate::sockets;
 
 impl RuleSet {
     /// Returns what of this machine is in the way of these rules, as far as it can be seen: a sentence each, with what
@@ -20,6 +23,9 @@ impl RuleSet {
         }
         found.extend(self.missing_groups());
         found.extend(self.stops());
+        if self.in_clients_names && !sockets::shares_clients_ports() {
+            found.extend(ports_of_clients(sockets::chosen_ports()));
+        }
         found.extend(self.bad_settings(|key| {
             let value = std::fs::read_to_string(format!("/proc/sys/{}", key.replace('.', "/"))).ok()?;
             Some(value.trim().to_owned())
@@ -61,6 +67,21 @@ impl RuleSet {
     }
 }
 
+/// Says what becomes of the ports that this kernel chooses for connects, if they are those of clients.
+fn ports_of_clients(chosen: Option<RangeInclusive<u16>>) -> Option<String> {
+    let chosen = chosen.filter(|chosen| *chosen.end() >= FIRST_OF_CLIENTS)?;
+    Some(format!(
+        "this kernel is older than Linux 6.3: each client's port in net.ipv4.ip_local_port_range ({} to {}) is taken from all \
+         programs of this machine while a connection is made in the client's name; set that to ports that clients do not \
+         use, such as \"10240 32767\"",
+        chosen.start(),
+        chosen.end()
+    ))
+}
+
+/// From here on the systems of clients choose their ports, Linux; others begin later.
+const FIRST_OF_CLIENTS: u16 = 32768;
+
 const FORWARDING: [&str; 2] = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"];
 
 const BRIDGED: [&str; 3] = [
@@ -99,6 +120,14 @@ mod tests {
         assert_eq!(keys(&bridge, "0"), [""; 0]);
         assert_eq!(keys(&bridge, "1"), BRIDGED);
         assert!(router.bad_settings(|_| None).is_empty());
+    }
+
+    #[test]
+    fn older_kernel_is_told_of_where_clients_use_its_ports() {
+        let told = ports_of_clients(Some(32768..=60999)).unwrap();
+        assert!(told.contains("(32768 to 60999)") && told.contains("\"10240 32767\""), "{told}");
+        assert_eq!(ports_of_clients(Some(10240..=32767)), None);
+        assert_eq!(ports_of_clients(None), None);
     }
 
     #[test]
